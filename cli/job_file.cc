@@ -15,6 +15,7 @@
 #include "cli/pod_schema/pod_schema.h"
 #include "common/contract.h"
 #include "common/files.h"
+#include "common/standard_streams.h"
 #include "common/status_macros.h"
 #include "common/text.h"
 #include "common/yaml/reader.h"
@@ -154,6 +155,14 @@ Result<std::vector<api::TrainingJob>> load_jobs(const std::string& path, Templat
                 fmt::format("{}: there is no {} ({}) in this file", printable(shown), kKind, kApiVersion));
   }
   return jobs;
+}
+
+void note_template_problems(const InputFile& input, std::string_view command) {
+  const Result<std::vector<api::TrainingJob>> checked =
+      load_jobs(input.path(), TemplateCheck::kPodSchema, input.name());
+  if (checked) return;
+  print_error(fmt::format("oarlock {}: note: Kubernetes {} rejects these pods:\n{}\n", command, pod_schema_version(),
+                          checked.error().message));
 }
 
 Result<api::TrainingJob> choose_job(std::vector<api::TrainingJob> jobs, const std::string& name,

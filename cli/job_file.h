@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -44,6 +45,10 @@ enum class TemplateCheck { kNone, kPodSchema };
 // as read_file() does. `name` is the name of the file in messages; empty: its path.
 Result<std::vector<api::TrainingJob>> load_jobs(const std::string& path, TemplateCheck check = TemplateCheck::kNone,
                                                 const std::string& name = "");
+
+// Writes a note with the problems of the templates in a file that load_jobs() accepts. For commands that continue,
+// because a newer API server may know more fields. `command` is the one that runs, such as "render".
+void note_template_problems(const InputFile& input, std::string_view command);
 
 // Returns the job with this name, or the only job if the name is empty. Fails with kUsage if there is no such job.
 Result<api::TrainingJob> choose_job(std::vector<api::TrainingJob> jobs, const std::string& name,

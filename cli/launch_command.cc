@@ -8,7 +8,7 @@
 #include <chrono>
 #include <csignal>
 #include <memory>
-#include <random>
+#include <stdexcept>
 
 #include "cli/command.h"
 #include "cli/launch/console.h"
@@ -119,9 +119,11 @@ std::chrono::milliseconds to_milliseconds(double seconds) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
 }
 
+// std::random_device of a static libstdc++ would need glibc 2.36, which the archive of a release must not.
 uint64_t random_id() {
-  std::random_device random;
-  return (uint64_t{random()} << 8 ^ random()) % ((uint64_t{1} << 40) - 1) + 1;
+  uint64_t random = 0;
+  if (::getentropy(&random, sizeof random) != 0) throw std::runtime_error("the kernel has no random numbers");
+  return random % ((uint64_t{1} << 40) - 1) + 1;
 }
 
 // Variables of a launcher that this one runs in do not describe its ranks.

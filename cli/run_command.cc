@@ -87,9 +87,10 @@ Result<api::TrainingJob> with_flags(api::TrainingJob job, const RunFlags& flags)
 }
 
 // Checks that the program exists, and that oarlock-trainer accepts spec.trainer with the settings. Returns 0, or the
-// exit code of the trainer, which reports its problems on standard error.
-Result<int> check_before_run(const api::TrainingJob& job, size_t jobs_in_file, const RunFlags& flags,
-                             const launch::SignalSource& signals, const Clock& clock, Console& console) {
+// exit code of the trainer, which reports its problems on standard error. `name` is that of the file in messages.
+Result<int> check_before_run(const api::TrainingJob& job, const std::string& name, size_t jobs_in_file,
+                             const RunFlags& flags, const launch::SignalSource& signals, const Clock& clock,
+                             Console& console) {
   const Environment environment = launch::environment_of(environ);
   const auto variable = environment.find("PATH");
   const std::string path = variable == environment.end() ? "" : variable->second;
@@ -104,7 +105,7 @@ Result<int> check_before_run(const api::TrainingJob& job, size_t jobs_in_file, c
   run::TrainerCheck trainer(signals, clock, console);
   if (!trainer.program()) return tl::make_unexpected(trainer.program().error());
   const Result<GroupResult> result =
-      trainer.run(flags.file, job, jobs_in_file == 1, flags.options.settings, launch::Stdio::kErrors);
+      trainer.run(flags.file, name, job, jobs_in_file == 1, flags.options.settings, launch::Stdio::kErrors);
   return result.map([](const GroupResult& ended) { return ended.exit_code; });
 }
 
@@ -140,6 +141,7 @@ Result<int> run_job(const RunFlags& given) {
   ASSIGN_OR_RETURN(const InputFile input, InputFile::open(flags.file));
   flags.file = input.path();
   ASSIGN_OR_RETURN(std::vector<api::TrainingJob> jobs, load_jobs(input.path(), TemplateCheck::kNone, input.name()));
+  note_template_problems(input, "run");
   const size_t jobs_in_file = jobs.size();
   ASSIGN_OR_RETURN(api::TrainingJob chosen, choose_job(std::move(jobs), flags.name, input.name()));
   ASSIGN_OR_RETURN(api::TrainingJob job, with_flags(std::move(chosen), flags));
@@ -148,7 +150,7 @@ Result<int> run_job(const RunFlags& given) {
   const RealClock clock;
   Console console("oarlock run");
   // This precedes RunFolder::open(), which renames the folder of an earlier run with --fresh.
-  const Result<int> refused = check_before_run(job, jobs_in_file, flags, signals, clock, console);
+  const Result<int> refused = check_before_run(job, input.name(), jobs_in_file, flags, signals, clock, console);
   if (!refused || *refused != 0) return refused;
   ASSIGN_OR_RETURN(run::RunFolder folder, run::RunFolder::open(flags.workdir, job.metadata.name, flags.fresh, clock));
   ASSIGN_OR_RETURN(const std::string config, config_file(job, jobs_in_file, flags.file, folder.path()));

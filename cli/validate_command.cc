@@ -61,7 +61,7 @@ Result<launch::GroupResult> check_trainer(run::TrainerCheck& trainer, const std:
     note(name, "spec.trainer is not checked: " + trainer.program().error().message);
     return launch::GroupResult{};
   }
-  return trainer.run(path, job, is_only_job, {}, launch::Stdio::kOutput);
+  return trainer.run(path, name, job, is_only_job, {}, launch::Stdio::kOutput);
 }
 
 Result<int> validate(const ValidateFlags& flags) {
@@ -157,6 +157,7 @@ Result<int> render(const RenderFlags& flags) {
     ASSIGN_OR_RETURN(api::TrainingJob job, choose_job(std::move(jobs), flags.name, input.name()));
     jobs = {std::move(job)};
   }
+  note_template_problems(input, "render");
   Json items = Json::array();
   for (api::TrainingJob& job : jobs) {
     if (job.metadata.uid.empty()) job.metadata.uid = "00000000-0000-0000-0000-000000000000";

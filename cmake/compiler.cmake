@@ -39,9 +39,13 @@ foreach(sanitizer IN LISTS OARLOCK_SANITIZE)
   add_compile_options(-fsanitize=${sanitizer} -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${sanitizer})
 endforeach()
+# LibTorch is compiled with g++ 12, which mangles constrained templates as clang did before version 18.
+add_compile_options($<$<AND:$<CXX_COMPILER_ID:Clang>,$<VERSION_GREATER_EQUAL:$<CXX_COMPILER_VERSION>,18>>:-fclang-abi-compat=17>)
+
 # Undefined behavior aborts the program, so that the test fails; by default it is only reported.
 if("undefined" IN_LIST OARLOCK_SANITIZE)
   add_compile_options(-fno-sanitize-recover=undefined)
+  add_compile_options($<$<CXX_COMPILER_ID:Clang>:-fsanitize-ignorelist=${PROJECT_SOURCE_DIR}/cmake/sanitizer_ignorelist.txt>)
 endif()
 
 # Coverage instrumentation for libFuzzer. Only the fuzzers link its main() (tests/fuzz).

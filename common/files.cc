@@ -12,6 +12,8 @@
 #include <cstdlib>
 #include <vector>
 
+#include "common/status_macros.h"
+
 namespace oarlock {
 
 int write_all(int fd, std::string_view bytes) {
@@ -47,13 +49,21 @@ Result<std::string> read_file(const std::filesystem::path& path, size_t max_byte
   return read_content(file, path, max_bytes);
 }
 
-Result<std::string> read_regular_file(const std::filesystem::path& path, size_t max_bytes) {
+Result<FileDescriptor> open_regular_file(const std::filesystem::path& path) {
+  constexpr int kFlags = O_RDONLY | O_NOCTTY | O_CLOEXEC;
   // Without O_NONBLOCK, open(2) of a named pipe waits for a writer.
-  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  FileDescriptor file(::open(path.c_str(), kFlags | O_NONBLOCK));
+  // With it, open(2) does not wait for the end of a lease. Only regular files have leases.
+  if (!file.open() && errno == EWOULDBLOCK) file = FileDescriptor(::open(path.c_str(), kFlags));
   if (!file.open()) return fail_errno(errno, fmt::format("{}: cannot be opened", path.string()));
   struct stat status{};
   if (::fstat(file.get(), &status) != 0) return fail_errno(errno, fmt::format("{}: cannot be read", path.string()));
   if (!S_ISREG(status.st_mode)) return fail(ExitCode::kNoInput, fmt::format("{}: not a regular file", path.string()));
+  return file;
+}
+
+Result<std::string> read_regular_file(const std::filesystem::path& path, size_t max_bytes) {
+  ASSIGN_OR_RETURN(const FileDescriptor file, open_regular_file(path));
   Result<std::string> content = read_content(file, path, max_bytes + 1);
   if (content && content->size() > max_bytes)
     return fail(ExitCode::kDataErr, fmt::format("{}: longer than {} bytes", path.string(), max_bytes));
@@ -133,11 +143,9 @@ Result<void> sync_folder(const std::filesystem::path& path) {
 }
 
 Result<MappedFile> MappedFile::open(const std::filesystem::path& path, Access access) {
-  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.open()) return fail_errno(errno, fmt::format("{}: cannot be opened", path.string()));
+  ASSIGN_OR_RETURN(const FileDescriptor file, open_regular_file(path));
   struct stat status{};
   if (::fstat(file.get(), &status) != 0) return fail_errno(errno, fmt::format("{}: cannot be read", path.string()));
-  if (!S_ISREG(status.st_mode)) return fail(ExitCode::kNoInput, fmt::format("{}: not a regular file", path.string()));
   const auto size = static_cast<size_t>(status.st_size);
   if (size == 0) return MappedFile(nullptr, 0);
   void* memory = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.get(), 0);

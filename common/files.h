@@ -50,9 +50,13 @@ class FileDescriptor {
 // Returns the content of a file, or its first `max_bytes` bytes.
 Result<std::string> read_file(const std::filesystem::path& path, size_t max_bytes = SIZE_MAX);
 
+// Opens a regular file for reading; symbolic links are followed. Never blocks on a pipe or device: fails with kNoInput
+// if the file is not a regular one.
+Result<FileDescriptor> open_regular_file(const std::filesystem::path& path);
+
 // Returns the content of a regular file; symbolic links are followed. Never blocks on a pipe or device: fails with
 // kNoInput if the file is not a regular one, and with kDataErr if it is longer than `max_bytes`. For paths that come
-// from a configuration file.
+// from a configuration file, and for folders that others may write to.
 Result<std::string> read_regular_file(const std::filesystem::path& path, size_t max_bytes);
 
 // Replaces the content of a file atomically and durably: writes a temporary file, syncs it, renames it, and syncs the

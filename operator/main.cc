@@ -113,6 +113,15 @@ void add_cluster_flags(CLI::App& app, Flags& flags) {
       ->type_name("NAME")
       ->take_all()
       ->allow_extra_args(false);
+  app.add_option(
+         "--cache-limit", flags.options.cache_limit,
+         "Memory for the objects that the operator keeps, such as 64Mi: half of it for jobs, a quarter for pods. "
+         "Beyond it, objects of the namespaces that have the most are ignored. The process needs 1.5 times as much, "
+         "and 32Mi")
+      ->default_str("64Mi")
+      ->type_name("QUANTITY")
+      ->check(CLI::Validator(CLI::Range(size_t{1} << 20, size_t{1} << 40)).description(""))
+      ->transform(CLI::Validator(CLI::AsSizeValue(true)).description(""));
   app.add_option("--workers", flags.options.workers, "Maximum number of concurrent reconciles")
       ->capture_default_str()
       ->check(CLI::Range(1, 64));

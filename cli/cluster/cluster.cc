@@ -21,6 +21,7 @@ using Json = nlohmann::json;
 
 constexpr int kPageSize = 200;      // objects
 constexpr int kSmallPageSize = 10;  // objects, if a page exceeds the limits of a response
+constexpr size_t kMaxListedObjects = 250'000;
 constexpr int kMaxJsonDepth = 200;  // of a response
 // Values of a response, each of which takes about 100 bytes once it is parsed. 200 jobs have some 20,000 of them.
 constexpr size_t kMaxJsonValues = 1'000'000;
@@ -273,6 +274,7 @@ Result<void> Cluster::list(const kube::Resource& resource, const kube::Selection
   const Subject subject{
       .verb = "list", .resource = resource, .key = {.name_space = selection.name_space, .name = ""}, .subresource = ""};
   kube::ListOptions options{.resource_version = "", .limit = kPageSize, .continue_token = ""};
+  kube::ListProgress progress(kMaxListedObjects);
   while (true) {
     const kube::ApiResult<std::string> text = call(kube::list_request(resource, selection, options));
     if (!text) {
@@ -294,6 +296,7 @@ Result<void> Cluster::list(const kube::Resource& resource, const kube::Selection
     }();
     Json& items = page["items"];  // null if the list is empty
     if (!items.is_array() && !items.is_null()) return malformed_list(subject, "its items are not an array");
+    const size_t objects = items.size();
     for (Json& item : items) {
       if (!item.is_object() || !member(item, "metadata").is_object())
         return malformed_list(subject, "an item is not an object with metadata");
@@ -306,6 +309,8 @@ Result<void> Cluster::list(const kube::Resource& resource, const kube::Selection
     }
     options.continue_token = text_at(member(page, "metadata"), "continue");
     if (options.continue_token.empty()) return {};
+    const std::string problem = progress.add_page(objects, static_cast<size_t>(options.limit));
+    if (!problem.empty()) return fail(ExitCode::kUnavailable, fmt::format("{}: {}", config_.server, problem));
   }
 }
 

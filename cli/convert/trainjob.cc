@@ -172,7 +172,8 @@ RuntimeParts read_runtime(ObjectReader& runtime, const ConvertOptions& options, 
   return parts;
 }
 
-bool is_target(const ObjectReader& override, const std::string& role) {
+bool is_target(ObjectReader& override, const std::string& role) {
+  override.drop_silently("targetJobs");  // unless it selects other pods
   const Json& targets = member(override.json(), "targetJobs");
   if (!targets.is_array() || targets.empty()) return true;
   return std::ranges::any_of(targets, [&](const Json& target) { return text_at(target, "name") == role; });
@@ -200,6 +201,7 @@ void apply_overrides(ObjectReader& spec, const std::string& role, JobDraft& draf
     for (const char* key : {"metadata", "spec"}) {
       if (const Json* part = override.take(key)) patch[key] = *part;
     }
+    override.finish();
     if (!merge_patch(draft.pod, with_trainer_name(std::move(patch)))) override.note("", kOtherType);
   }
 }
@@ -207,7 +209,7 @@ void apply_overrides(ObjectReader& spec, const std::string& role, JobDraft& draf
 // runtimePatches of Kubeflow Trainer since 2.2.
 void apply_patches(ObjectReader& spec, const std::string& role, JobDraft& draft) {
   for (ObjectReader& patch : spec.objects("runtimePatches")) {
-    patch.drop_silently("manager");
+    for (const char* key : {"manager", "time"}) patch.drop_silently(key);
     ObjectReader runtime = patch.object("trainingRuntimeSpec");
     patch.finish();
     ObjectReader jobset = runtime.object("template");
@@ -223,9 +225,13 @@ void apply_patches(ObjectReader& spec, const std::string& role, JobDraft& draft)
         continue;
       }
       ObjectReader job = replicated.object("template");
+      replicated.finish();
       job.drop_silently("metadata");
-      const Json& pod = member(member(job.json(), "spec"), "template");
-      if (!merge_patch(draft.pod, with_trainer_name(pod))) replicated.note("", kOtherType);
+      ObjectReader job_spec = job.object("spec");
+      job.finish();
+      const Json* pod = job_spec.take("template");
+      job_spec.finish();
+      if (pod != nullptr && !merge_patch(draft.pod, with_trainer_name(*pod))) replicated.note("", kOtherType);
     }
     jobset_spec.finish();
   }
@@ -285,6 +291,8 @@ void convert_trainjob(ObjectReader& root, ObjectReader* runtime, const ConvertOp
   ObjectReader spec = root.object("spec");
   ObjectReader reference = spec.object("runtimeRef");
   const std::string runtime_name = reference.text("name");
+  for (const char* key : {"apiGroup", "kind"}) reference.drop_silently(key);
+  reference.finish();
   RuntimeParts parts;
   if (runtime != nullptr) {
     parts = read_runtime(*runtime, options, draft);
@@ -292,10 +300,12 @@ void convert_trainjob(ObjectReader& root, ObjectReader* runtime, const ConvertOp
     draft.pod = std::move(parts.pod);
   } else {
     draft.processes = "auto";  // as in the runtimes of Kubeflow for PyTorch
-    reference.note("name",
-                   fmt::format("the runtime '{}' is not in the input, so its image, volumes and policies are "
-                               "missing; add it with another -f (kubectl get clustertrainingruntime {} -o yaml)",
-                               runtime_name, runtime_name));
+    reference.note("name", runtime_name.empty()
+                               ? "names no runtime, so the image, volumes and policies of one are missing"
+                               : fmt::format("the runtime '{}' is not in the input, so its image, volumes and "
+                                             "policies are missing; add it with another -f (kubectl get "
+                                             "clustertrainingruntime {} -o yaml)",
+                                             runtime_name, runtime_name));
   }
   trainer_of(draft);  // creates the container if there is no runtime
   note_initializer(spec);

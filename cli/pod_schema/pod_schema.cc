@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -59,6 +60,11 @@ const PodSchemaType* find_type(std::string_view name) {
 
 void check(const Node& node, std::string_view type, const std::string& path, yaml::Problems& problems);
 
+// All numbers of a pod are integers. 60.0 is one, because the conversion from YAML to JSON writes it as 60.
+bool is_integer(const nlohmann::json& value) {
+  return value.is_number_integer() || (value.is_number() && std::trunc(value.get<double>()) == value.get<double>());
+}
+
 void check_scalar(const Node& node, std::string_view type, const std::string& path, yaml::Problems& problems) {
   const auto expect = [&](bool is_right, std::string_view expected) {
     if (is_right) return;
@@ -69,8 +75,9 @@ void check_scalar(const Node& node, std::string_view type, const std::string& pa
   const bool is_scalar = node.kind() == Node::Kind::kScalar;
   const nlohmann::json value = is_scalar ? node.to_json() : nlohmann::json();
   if (type == "string") expect(value.is_string(), "a string; put it in quotes");
-  if (type == "number") expect(value.is_number(), "a number");
+  if (type == "number") expect(is_integer(value), "a whole number");
   if (type == "boolean") expect(value.is_boolean(), "true or false");
+  if (type == "intOrString") expect(is_integer(value) || value.is_string(), "a whole number or a string");
   if (type == "quantity") expect(is_scalar && api::is_quantity(value), "a quantity, such as 4, 500m or 16Gi");
 }
 

@@ -273,11 +273,13 @@ bool TrainerCheck::applies_to(const api::TrainingJob& job) {
   return !job.spec.trainer.empty() && runs_default_command(job);
 }
 
-Result<launch::GroupResult> TrainerCheck::run(const std::string& file, const api::TrainingJob& job, bool is_only_job,
+Result<launch::GroupResult> TrainerCheck::run(const std::string& file, const std::string& name,
+                                              const api::TrainingJob& job, bool is_only_job,
                                               const std::vector<std::string>& settings, launch::Stdio stdio) {
   constexpr auto kGrace = std::chrono::seconds(5);
   launch::Command command{*program_, environment_};
   command.argv.insert(command.argv.end(), {"--check", "--config", file});
+  if (name != file) command.argv.insert(command.argv.end(), {"--config-name", name});
   if (!is_only_job)
     command.argv.insert(command.argv.end(), {"--job", job.metadata.name_space + "/" + job.metadata.name});
   command.argv.insert(command.argv.end(), settings.begin(), settings.end());

@@ -95,10 +95,11 @@ class TrainerCheck {
   const Result<std::vector<std::string>>& program() const { return program_; }
 
   // Runs `oarlock-trainer --check` on the file of the user, so that messages have its line numbers. They are written to
-  // standard error, or with Stdio::kOutput to standard output. `is_only_job`: the file holds no other TrainingJob.
+  // standard error, or with Stdio::kOutput to standard output. `name` is that of the file in messages; it differs from
+  // `file` if that is a copy of standard input. `is_only_job`: the file holds no other TrainingJob.
   // REQUIRES: applies_to(job) and program().
-  Result<launch::GroupResult> run(const std::string& file, const api::TrainingJob& job, bool is_only_job,
-                                  const std::vector<std::string>& settings, launch::Stdio stdio);
+  Result<launch::GroupResult> run(const std::string& file, const std::string& name, const api::TrainingJob& job,
+                                  bool is_only_job, const std::vector<std::string>& settings, launch::Stdio stdio);
 
  private:
   const launch::SignalSource& signals_;

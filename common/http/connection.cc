@@ -102,7 +102,12 @@ class StreamConnection final : public Connection {
     tcp_.expires_after(limits_.response_time);
     const net::const_buffer body = is_head_ ? net::const_buffer() : net::buffer(response_->body);
     const std::array<net::const_buffer, 2> buffers{net::buffer(response_head_), body};
-    net::async_write(stream(), buffers, [self = self()](error_code error, size_t) {
+    // Called after each piece that was written.
+    const auto next_piece = [this](error_code error, size_t written) {
+      if (!error && written > 0) owner_.on_progress(id_);
+      return net::transfer_all()(error, written);
+    };
+    net::async_write(stream(), buffers, next_piece, [self = self()](error_code error, size_t) {
       if (!error) self->finish();
     });
   }

@@ -56,6 +56,8 @@ class ConnectionOwner {
   virtual std::shared_ptr<SSL_CTX> on_client_hello(ConnectionTable::Id id) = 0;
   // The request is complete. The owner calls Connection::respond() exactly once, immediately or later.
   virtual void on_request(std::shared_ptr<Connection> connection, HttpRequest request) = 0;
+  // The peer, or the kernel's buffer for it, has taken a part of the response.
+  virtual void on_progress(ConnectionTable::Id id) = 0;
   // The response has been written; the peer has yet to close the connection.
   virtual void on_response_sent(ConnectionTable::Id id) = 0;
   // The connection is being destroyed.

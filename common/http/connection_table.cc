@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 namespace oarlock {
 
@@ -42,6 +43,7 @@ std::optional<ConnectionTable::Admission> ConnectionTable::begin_session(Id id, 
   const auto it = entries_.find(id);
   if (it == entries_.end()) return std::nullopt;
   const auto& [network, peer] = *it->second.network;
+  count_session(network, now);
   Admission admission{.id = id, .replaced = {}};
   const bool peer_is_full = peer.sessions >= limits_.tls_sessions_per_peer;
   if (peer_is_full || sessions_ >= limits_.tls_sessions) {
@@ -84,6 +86,16 @@ bool ConnectionTable::begin_review(Id id, SteadyTime now) {
 void ConnectionTable::begin_wait(Id id, SteadyTime now) { change_state(id, State::kWaiting, now); }
 void ConnectionTable::begin_response(Id id, SteadyTime now) { change_state(id, State::kResponding, now); }
 void ConnectionTable::end_response(Id id, SteadyTime now) { change_state(id, State::kClosing, now); }
+
+void ConnectionTable::record_progress(Id id, SteadyTime now) {
+  const auto it = entries_.find(id);
+  if (it != entries_.end() && it->second.state == State::kResponding) it->second.since = now;
+}
+
+std::optional<SteadyTime> ConnectionTable::last_progress(Id id) const {
+  const auto it = entries_.find(id);
+  return it == entries_.end() ? std::nullopt : std::optional<SteadyTime>(it->second.since);
+}
 
 void ConnectionTable::change_state(Id id, State state, SteadyTime now) {
   const auto it = entries_.find(id);
@@ -138,10 +150,44 @@ ConnectionTable::Entries::iterator ConnectionTable::find_replaceable(const std::
   };
   keep_most([](const auto& it) { return it->second.network->second.connections; });
   keep_most([](const auto& it) { return it->second.address->second.connections; });
+  if (with_session) {
+    keep_most([this](const auto& it) { return recent_sessions(it->second.network->first); });
+    spare_handshakes(candidates, now);
+  }
   std::array<size_t, 5> in_state{};
   for (const auto& it : candidates) ++in_state.at(static_cast<size_t>(it->second.state));
   keep_most([&](const auto& it) { return in_state.at(static_cast<size_t>(it->second.state)); });
   return *std::ranges::min_element(candidates, {}, [](const auto& it) { return it->second.since; });
+}
+
+void ConnectionTable::count_session(const std::string& network, SteadyTime now) {
+  const bool is_over = now - session_period_ >= kSessionPeriod;
+  if (is_over || begun_sessions_.size() >= kCountedNetworks) {
+    const bool is_long_over = now - session_period_ >= 2 * kSessionPeriod;
+    previous_sessions_ = is_long_over ? Counts() : std::exchange(begun_sessions_, {});
+    begun_sessions_.clear();
+    session_period_ = now;
+  }
+  ++begun_sessions_[network];
+}
+
+size_t ConnectionTable::recent_sessions(const std::string& network) const {
+  const auto count_in = [&](const Counts& counts) {
+    const auto it = counts.find(network);
+    return it == counts.end() ? 0 : it->second;
+  };
+  return count_in(begun_sessions_) + count_in(previous_sessions_);
+}
+
+// A single session without progress may be that of a client with a slow network.
+void ConnectionTable::spare_handshakes(Candidates& candidates, SteadyTime now) {
+  constexpr int kSeveral = 2;
+  const auto is_old = [now](const auto& it) { return now - it->second.since >= kStallTime; };
+  const auto is_in = [](const auto& it, State state) { return it->second.state == state; };
+  const auto stalled =
+      std::ranges::count_if(candidates, [&](const auto& it) { return is_in(it, State::kResponding) && is_old(it); });
+  if (stalled < kSeveral) return;
+  std::erase_if(candidates, [&](const auto& it) { return is_in(it, State::kReceiving) && !is_old(it); });
 }
 
 void ConnectionTable::leave_state(const Entry& entry) {

@@ -30,6 +30,10 @@ class ConnectionTable {
   static constexpr size_t kAuthorizedAddresses = 32;
   static constexpr std::chrono::minutes kAuthorizedTime{10};
   static constexpr size_t kPreferredConnections = 4;
+  static constexpr std::chrono::milliseconds kStallTime{300};
+  // The sessions that each network began recently are counted: in the present period and in the one before it.
+  static constexpr std::chrono::seconds kSessionPeriod{10};
+  static constexpr size_t kCountedNetworks = 1024;
 
   explicit ConnectionTable(const HttpLimits& limits) : limits_(limits) {}
 
@@ -44,11 +48,14 @@ class ConnectionTable {
   //   2. the network with the most connections, and in it the address with the most;
   //   3. the state that most of these connections are in: clients that hold connections of one kind, such as readers
   //      that do not read, replace each other and not a client that sends a request or waits for its response;
-  //   4. the connection that is in its state for the longest time.
+  //   4. the connection that is in its state for the longest time; if it responds, without progress for that time.
   std::optional<Admission> admit(const std::string& address, SteadyTime now);
 
   // The connection needs a TLS session. Like admit(), with the limits on sessions, and the connections that have one.
-  // An unknown id is refused.
+  // Among networks with equally many connections, one of those that began the most sessions recently is replaced: a
+  // client that begins one from time to time keeps it, although others replace each other's all the time.
+  // While several of them respond without progress for kStallTime, none that is younger than that and has not sent its
+  // request is replaced, so that a client can finish its handshake. An unknown id is refused.
   std::optional<Admission> begin_session(Id id, SteadyTime now);
 
   // Removes the connection that admit() would replace at the total limit, and returns its id. For a process that has
@@ -61,9 +68,10 @@ class ConnectionTable {
   // State changes. begin_review(): the request is complete and is being authorized; returns false, and changes nothing,
   // if a limit on reviews is reached.
   bool begin_review(Id id, SteadyTime now);
-  void begin_wait(Id id, SteadyTime now);      // the request waits for a shared response
-  void begin_response(Id id, SteadyTime now);  // the response is being written
-  void end_response(Id id, SteadyTime now);    // the response is written; the peer has yet to close
+  void begin_wait(Id id, SteadyTime now);       // the request waits for a shared response
+  void begin_response(Id id, SteadyTime now);   // the response is being written
+  void record_progress(Id id, SteadyTime now);  // a part of the response was written; no effect in another state
+  void end_response(Id id, SteadyTime now);     // the response is written; the peer has yet to close
 
   // The request of this connection was authorized: its address is preferred for kAuthorizedTime.
   void prefer(Id id, SteadyTime now);
@@ -71,6 +79,10 @@ class ConnectionTable {
   // Returns how many connections the peer has, 0 for a preferred address; an empty value for an unknown id. Of several
   // readers of bodies, the one with the largest weight yields first.
   std::optional<size_t> weight(Id id, SteadyTime now) const;
+
+  // Returns when the connection began its state or, if it responds, made its last progress; an empty value for an
+  // unknown id.
+  std::optional<SteadyTime> last_progress(Id id) const;
 
  private:
   enum class State { kReceiving, kReviewing, kWaiting, kResponding, kClosing };
@@ -83,7 +95,7 @@ class ConnectionTable {
   struct Entry {
     Peers::value_type* network;  // of networks_
     Peers::value_type* address;  // of addresses_
-    SteadyTime since;            // of the state
+    SteadyTime since;            // of the state, or of the last progress in it
     State state = State::kReceiving;
     bool has_session = false;
   };
@@ -92,6 +104,9 @@ class ConnectionTable {
 
   // `of_network` is null for connections of any peer.
   Entries::iterator find_replaceable(const std::string* of_network, bool with_session, SteadyTime now);
+  void count_session(const std::string& network, SteadyTime now);
+  size_t recent_sessions(const std::string& network) const;
+  static void spare_handshakes(Candidates& candidates, SteadyTime now);
   std::vector<const Peers::value_type*> preferred_peers(SteadyTime now) const;  // of addresses_
   void change_state(Id id, State state, SteadyTime now);
   void leave_state(const Entry& entry);  // updates the number of reviews
@@ -106,6 +121,10 @@ class ConnectionTable {
     SteadyTime until;
   };
   std::deque<Authorized> authorized_;  // the most recent last
+  using Counts = std::unordered_map<std::string, size_t>;
+  Counts begun_sessions_;  // by network
+  Counts previous_sessions_;
+  SteadyTime session_period_{};  // begin of the present period
   size_t sessions_ = 0;
   size_t reviews_ = 0;
   Id next_ = 0;

@@ -304,8 +304,8 @@ class HttpServer::Impl final : public ConnectionOwner {
   }
 
   // Makes room for the next body of this batch: closes the readers of the bodies whose peers have most connections,
-  // among equals the oldest. Returns false, and leaves the rest, if these peers all have fewer connections than the
-  // peers that wait. One body is exempt, so that bodies of any size can be served.
+  // among equals those without progress for the longest time. Returns false, and leaves the rest, if these peers all
+  // have fewer connections than the peers that wait. One body is exempt, so that bodies of any size can be served.
   bool make_room(const Batch& batch) {
     std::erase_if(bodies_, [](const BodyInFlight& body) { return body.response.expired(); });
     size_t bytes = batch.bytes;
@@ -313,7 +313,10 @@ class HttpServer::Impl final : public ConnectionOwner {
     const size_t weight_of_waiting = weight(batch.waiting, [](const auto& connection) { return connection->id(); });
     while (bytes > options_.limits.response_bytes && bodies_.size() > 1) {
       const auto weight_of_body = [this](const BodyInFlight& body) { return weight(body.readers, std::identity()); };
-      const auto heaviest = std::ranges::max_element(bodies_, {}, weight_of_body);
+      const auto rank = [&](const BodyInFlight& body) {
+        return std::pair(weight_of_body(body), -last_progress(body).time_since_epoch());
+      };
+      const auto heaviest = std::ranges::max_element(bodies_, {}, rank);
       if (weight_of_body(*heaviest) < weight_of_waiting) return false;
       for (const ConnectionTable::Id id : heaviest->readers) {
         table_.remove(id);
@@ -333,6 +336,15 @@ class HttpServer::Impl final : public ConnectionOwner {
       smallest = std::min(smallest, table_.weight(id_of(connection), now()).value_or(smallest));
     return smallest;
   }
+
+  // Returns the last progress of the reader that made it last.
+  SteadyTime last_progress(const BodyInFlight& body) const {
+    SteadyTime last{};
+    for (const ConnectionTable::Id id : body.readers) last = std::max(last, table_.last_progress(id).value_or(last));
+    return last;
+  }
+
+  void on_progress(ConnectionTable::Id id) override { table_.record_progress(id, now()); }
 
   void on_response_sent(ConnectionTable::Id id) override {
     table_.end_response(id, now());

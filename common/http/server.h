@@ -18,7 +18,8 @@
 // Shared responses. One call of a handler of kind kShared serves all requests that arrived before it began; they share
 // its body. The calls are at least HttpLimits::response_period apart, so any number of scrapers, however fast, costs a
 // few bodies per second. When the bodies together would exceed HttpLimits::response_bytes, readers yield, those of the
-// peer with the most connections first: neither a high request rate nor a slow reader can starve another client.
+// peer with the most connections first, and among equal peers those that have not read for the longest time: neither a
+// high request rate nor a slow reader can starve another client.
 //
 // Connections. One request per connection: each response carries "Connection: close", and bytes after the request are
 // discarded. Every idle connection therefore has an incomplete request, which request_time limits. A peer that sends

@@ -205,6 +205,8 @@ void describe_template(OrderedJson& schema) {
       {"hostname", text("Set by the operator; must be absent.", 63)},
       {"subdomain", text("Set by the operator; must be absent.", 63)},
       {"volumes", list("Volumes of the pod.", rules::kMaxVolumes, {{"name", text("Name of the volume.", 63)}})},
+      {"initContainers", list("Containers that run before the others, or together with them as sidecars.",
+                              rules::kMaxContainers, {{"name", text("Name of the container.", 63)}})},
       {"containers", containers}};
   schema["properties"] = {
       {"metadata", open_map("Labels and annotations of the pods.", metadata)},

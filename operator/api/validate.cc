@@ -187,6 +187,7 @@ void check_pod_spec(const Spec& spec, const Json& pod_spec, const std::string& s
          if (string_of(container, "name") == kTrainerContainer) ++trainers;
          check_container(spec, container, at, found);
        });
+  each(pod_spec, "initContainers", spec_path, rules::kMaxContainers, found, [](const Json&, const std::string&) {});
   if (trainers != 1 && pod_spec.contains("containers") && !pod_spec["containers"].is_null())
     found.push_back({spec_path + ".containers", rules::kTrainer});
 }

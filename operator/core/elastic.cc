@@ -105,7 +105,8 @@ std::optional<SystemTime> shrink_due(const Observed& observed, const Membership&
   const seconds limit = waiting_limit(job);
   // A restart after a failure does not begin the wait again, but its pods need time to get their nodes.
   SystemTime created = job.status.attempt_start_time.value_or(*size->waiting_since);
-  if (const auto start = restart_time(job.spec.failure_policy, job.status)) created = std::max(created, *start);
+  if (const auto start = restart_time(job.spec.failure_policy, job.status, observed.now))
+    created = std::max(created, *start);
   const SystemTime due = std::max(*size->waiting_since + limit, created + std::min<seconds>(limit, kPlacementTime));
   // The rank of the first pod that has a node waits for the longest time.
   return settled_time(placed, due, std::max({due, placed.front() + limit, placed[enough - 1]}), limit);
@@ -269,8 +270,8 @@ std::optional<seconds> handover_wait(const Observed& observed, const Membership&
            pod->phase != PodPhase::kFailed;
   });
   if (!has_live_pods) return std::nullopt;
-  return time_until(*status.attempt_start_time + clamp_period(observed.job.spec.elastic->shrink_after_seconds),
-                    observed.now);
+  const seconds longest = clamp_period(observed.job.spec.elastic->shrink_after_seconds);
+  return time_until(end_of_delay(*status.attempt_start_time, longest, observed.now), observed.now);
 }
 
 std::optional<SystemTime> shrink_time(const Job& job, const Membership& members, SystemTime since, SystemTime now) {
@@ -282,7 +283,7 @@ std::optional<SystemTime> shrink_time(const Job& job, const Membership& members,
 
 std::optional<Plan> resize(const Observed& observed, const Membership& members) {
   const std::optional<Resize> found = find_resize(observed, members);
-  if (!found) return std::nullopt;
+  if (!found || !has_next_attempt(observed.job)) return std::nullopt;
   const int before = observed.job.group_nodes();
   api::Status next = refresh_status(observed, members);
   const std::string message =

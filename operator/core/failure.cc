@@ -332,7 +332,7 @@ bool can_shrink(const Job& job, const Membership& members, const Pod* replacemen
 std::optional<SystemTime> deadline_of(const Job& job, const Membership& members, size_t node_rank, SystemTime now) {
   const api::Replacement* pending = pending_replacement(job, members, node_rank);
   if (pending == nullptr) return std::nullopt;
-  const SystemTime late = pending->time + seconds(job.spec.stall_policy.timeout_seconds);
+  const SystemTime late = end_of_delay(pending->time, seconds(job.spec.stall_policy.timeout_seconds), now);
   const std::optional<SystemTime> shrink = shrink_time(job, members, pending->time, now);
   return shrink && can_shrink(job, members, members.current[node_rank]) ? std::min(*shrink, late) : late;
 }
@@ -557,12 +557,12 @@ seconds restart_delay(const api::FailurePolicy& policy, const api::Status& statu
   return std::min(first * factor, std::max<seconds>(first, kMaxBackoff));
 }
 
-std::optional<SystemTime> restart_time(const api::FailurePolicy& policy, const api::Status& status) {
+std::optional<SystemTime> restart_time(const api::FailurePolicy& policy, const api::Status& status, SystemTime now) {
   if (status.phase != api::Phase::kRestarting || status.attempts.empty()) return std::nullopt;
   if (ended_by_resize(status.attempts.back())) return std::nullopt;
   const seconds delay = restart_delay(policy, status);
   if (delay.count() <= 0) return std::nullopt;
-  return status.attempts.back().end_time + delay;
+  return end_of_delay(status.attempts.back().end_time, delay, now);
 }
 
 }  // namespace oarlock::control

@@ -111,6 +111,6 @@ inline constexpr std::chrono::minutes kMaxBackoff{5};
 std::chrono::seconds restart_delay(const api::FailurePolicy& policy, const api::Status& status);
 
 // Returns the time before which the pods of the attempt must not be created; absent if they may be created immediately.
-std::optional<SystemTime> restart_time(const api::FailurePolicy& policy, const api::Status& status);
+std::optional<SystemTime> restart_time(const api::FailurePolicy& policy, const api::Status& status, SystemTime now);
 
 }  // namespace oarlock::control

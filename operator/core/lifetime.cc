@@ -110,8 +110,9 @@ std::optional<Plan> resume(const Observed& observed, const Membership&) {
   const Job& job = observed.job;
   if (job.status.phase != Phase::kSuspended) return std::nullopt;
   api::Status next = job.status;
-  if (next.start_time) ++next.attempt;  // pods of the previous attempt may still exist under its names
-  next.elastic.reset();                 // the spec may have changed meanwhile; the attempt begins with all nodes
+  // Pods of the previous attempt may still exist under its names.
+  if (next.start_time && has_next_attempt(job)) ++next.attempt;
+  next.elastic.reset();  // the spec may have changed meanwhile; the attempt begins with all nodes
   next.attempt_start_time.reset();
   enter_phase(next, Phase::kPending, "PodsStarting", "", observed.now);
   update_checkpoint_condition(job, next, observed.now);  // the spec may have changed meanwhile

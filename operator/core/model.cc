@@ -53,6 +53,13 @@ std::optional<seconds> time_until(std::optional<SystemTime> then, SystemTime now
   return std::chrono::ceil<seconds>(*then - now);
 }
 
+bool has_next_attempt(const Job& job) { return job.status.attempt < api::rules::kMaxAttempt; }
+
+SystemTime end_of_delay(SystemTime since, seconds delay, SystemTime now) {
+  constexpr seconds kLargestClockError(60);
+  return since > now + kLargestClockError ? now : since + delay;
+}
+
 seconds clamp_period(int64_t value) { return seconds(std::clamp<int64_t>(value, 0, api::rules::kMaxSeconds)); }
 
 void increment(int& count) {

@@ -295,6 +295,14 @@ std::optional<std::chrono::seconds> earliest(std::optional<std::chrono::seconds>
 // Returns the time from `now` until `then` in whole seconds, rounded up; absent if `then` is absent or has passed.
 std::optional<std::chrono::seconds> time_until(std::optional<SystemTime> then, SystemTime now);
 
+// Whether the number of the job's attempt can be incremented. The largest one is reached only if a client or the name
+// of a pod has set it.
+bool has_next_attempt(const Job& job);
+
+// Returns the end of a delay that began at the recorded time `since`. If that is more than a minute after `now`, it was
+// recorded with a clock that was wrong, and the delay is over.
+SystemTime end_of_delay(SystemTime since, std::chrono::seconds delay, SystemTime now);
+
 // Limits a period of a stored job to the schema's range. The job may violate the schema, and a longer period would
 // overflow SystemTime.
 std::chrono::seconds clamp_period(int64_t value);

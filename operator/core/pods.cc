@@ -63,7 +63,7 @@ void remove(const Pod& pod, const char* reason, bool exact, Deletions& out) {
 // Deletes a live pod that has no more work since `since`, unless its trainer has terminated and the pod is about to.
 void stop(const Pod& pod, const char* reason, bool exact, SystemTime since, SystemTime now, Deletions& out) {
   if (!is_live(pod) || pod.deleting) return;
-  if (const auto left = time_until(since + kTerminationGracePeriod, now); pod.trainer && left) {
+  if (const auto left = time_until(end_of_delay(since, kTerminationGracePeriod, now), now); pod.trainer && left) {
     out.requeue_after = left;
     return;
   }
@@ -107,7 +107,7 @@ Creations create_missing_objects(const Observed& observed, const Membership& mem
     out.actions.emplace_back(CreateService{service_name(job), text_of(desired_service(job))});
   if (is_running(job.status.phase)) append(out.actions, replacement_actions(job, members));
   if (!can_create_pods(job.status.phase) || !has_missing_pods(members)) return out;
-  out.requeue_after = time_until(restart_time(job.spec.failure_policy, job.status), observed.now);
+  out.requeue_after = time_until(restart_time(job.spec.failure_policy, job.status, observed.now), observed.now);
   if (!out.requeue_after) out.requeue_after = handover_wait(observed, members);
   if (out.requeue_after) return out;
   const int attempt = job.status.attempt;

@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "common/counted.h"
-#include "operator/api/rules.h"
 #include "operator/api/validate.h"
 #include "operator/core/desired.h"
 #include "operator/core/elastic.h"
@@ -82,7 +81,7 @@ std::optional<Plan> wait_for_fresh_cache(const Observed& observed, const Members
   next.attempt_start_time.reset();
   if (job.spec.elastic) {
     // The size of that attempt was lost with the status, and all pods of an attempt must have the same one.
-    if (next.attempt < api::rules::kMaxAttempt) ++next.attempt;
+    if (has_next_attempt(after.job)) ++next.attempt;
     carry_group_size(job, observed.now, next);
   }
   // Missing pods of the adopted attempt are created in this phase.
@@ -199,8 +198,12 @@ Plan replace_pods(const Observed& observed, const Membership& members, const Gro
 
 // After a failure, replaces single pods, restarts the whole group as the next attempt, or fails the job.
 std::optional<Plan> recover(const Observed& observed, const Membership& members) {
-  const GroupFailure failure = evaluate_failure_policy(observed.job, members, observed.now);
+  GroupFailure failure = evaluate_failure_policy(observed.job, members, observed.now);
   if (failure.decision == GroupFailure::Decision::kNone) return std::nullopt;
+  if (failure.decision == GroupFailure::Decision::kRestart && !has_next_attempt(observed.job)) {
+    failure.decision = GroupFailure::Decision::kFail;
+    failure.message += fmt::format("; {} is the last number of an attempt", observed.job.status.attempt);
+  }
   if (failure.decision == GroupFailure::Decision::kWait)
     return make_plan(PlanState::kWait, failure.message, failure.wait);
   if (failure.decision == GroupFailure::Decision::kReplace) return replace_pods(observed, members, failure);

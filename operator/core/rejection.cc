@@ -202,6 +202,9 @@ std::optional<std::string> explain_invalid_pod(const Job& job, int status, const
   static const std::regex kInvalid(R"re(^Pod "[^"]*" is invalid: )re");
   static const std::regex kUnknown(R"re(unknown field "((?:[^"\\]|\\.)+)")re");
   static const std::regex kField(R"re(\b((?:spec|metadata)\.[A-Za-z0-9_.\[\]/-]+))re");
+  if (status == 413)
+    return "spec.template: the API server does not accept pods of this size; move large parts into a ConfigMap, a "
+           "volume or the image";
   const std::string text = message.substr(0, kMaxMessage);
   std::smatch match;
   const bool is_unreadable = status == 400 && std::regex_search(text, match, kUnreadable);

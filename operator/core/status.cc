@@ -157,7 +157,8 @@ void refresh_progress(const Observed& observed, api::Status& status) {
     }
     status.progress = std::move(next);
   }
-  if (status.progress && !status.progress->last_step_time)
+  // A time in the future was recorded with a clock that was wrong.
+  if (status.progress && status.progress->last_step_time.value_or(SystemTime::max()) > observed.now + kClockTolerance)
     status.progress->last_step_time = whole_seconds(observed.now);
 }
 
@@ -210,7 +211,7 @@ void refresh_phase(const Observed& observed, const Membership& members, api::Sta
   ConditionText text = waiting_text(observed, members);
   if (status.phase == Phase::kRestarting && !status.attempts.empty()) {
     const api::AttemptRecord& last = status.attempts.back();
-    const std::optional<SystemTime> next_start = restart_time(observed.job.spec.failure_policy, status);
+    const std::optional<SystemTime> next_start = restart_time(observed.job.spec.failure_policy, status, observed.now);
     if (next_start && *next_start > observed.now) {
       text.message = fmt::format("repeated failures: the next start is at {}", to_rfc3339(*next_start));
     }

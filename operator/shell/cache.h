@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -23,11 +24,14 @@ namespace oarlock::control {
 // process, leader or standby, thus loses no finished rank, however soon after its success a pod is removed. The pods
 // are held in this process only; they do not survive its restart.
 //
-// Pods are forgotten when their job is deleted, has finished or has recorded their ranks, so at most the pods of the
-// current attempts of active jobs are held. Thread-safe.
+// Pods are forgotten when their job is deleted, has finished or has recorded their ranks, so that usually none is held
+// for long. The limits bound the memory if a job records nothing, for example because its status cannot be written;
+// beyond them, a rank whose pod was removed counts as lost. Thread-safe.
 class RemovedPods {
  public:
   using FindJob = std::function<std::shared_ptr<const Job>()>;
+  static constexpr size_t kMaxOfJob = 8192;  // two groups of the largest size
+  static constexpr size_t kMaxPods = 16384;  // of all jobs; about 20 MiB with the longest termination messages
 
   // Records the pod if it was done and its job has not recorded it. `last` is the last state before the pod was marked
   // for deletion or disappeared. `find_job` returns the newest cached state of the job, or null; every later change of
@@ -42,9 +46,11 @@ class RemovedPods {
   void append_to(const kube::ObjectKey& job, std::vector<Pod>& pods) const;
 
  private:
+  using Removed = std::unordered_map<std::string, PackedPod>;  // by the pod's uid
+
   mutable std::mutex mutex_;
-  std::unordered_map<std::string, std::unordered_map<std::string, PackedPod>>
-      pods_;  // by the job's key and the pod's uid
+  std::unordered_map<std::string, Removed> pods_;  // by the job's key
+  size_t count_ = 0;                               // of all jobs
 };
 
 enum class ResourceKind { kJob, kPod, kService, kNetworkPolicy };
@@ -56,11 +62,19 @@ kube::Resource resource_of(ResourceKind kind);
 // the operator's memory.
 inline constexpr size_t kSpecBudget = 16u << 20;
 
+// Default memory for all cached objects together, in bytes.
+inline constexpr size_t kCacheLimit = 64u << 20;
+
 struct CacheOptions {
   std::vector<std::string> namespaces;  // empty: all
   uint64_t seed = 0;                    // for the jitter of retries
   size_t spec_budget = kSpecBudget;     // bytes
-  bool network_policies = false;        // also watch NetworkPolicies
+  // Bytes for all objects together: half of them for jobs, a quarter for pods, and an eighth each for Services and
+  // NetworkPolicies. Each watched namespace has an equal part. Beyond it, objects of the namespaces that take the most
+  // memory are dropped (kube::Informer): of jobs those that have finished and have no ttlSecondsAfterFinished, the
+  // oldest first, and then the newest ones.
+  size_t limit = kCacheLimit;
+  bool network_policies = false;  // also watch NetworkPolicies
 };
 
 // How soon a change needs a reconcile.
@@ -86,6 +100,9 @@ struct CacheHooks {
   std::function<void(const WatchScope&)> on_watching;  // the first event of a watch that follows a list
   // The key is empty if the object has no readable name.
   std::function<void(ResourceKind, const kube::ObjectKey&, const Error&)> on_unreadable;
+  // The namespaces of which objects were dropped because of CacheOptions::limit; empty if there are none any more.
+  std::function<void(const WatchScope&, const std::set<std::string>& namespaces)> on_incomplete =
+      [](const WatchScope&, const std::set<std::string>&) {};
 };
 
 // Thread-safe between start() and stop().
@@ -105,6 +122,10 @@ class Cache {
 
   // Whether the cache contains every change of this kind and namespace up to this version.
   bool has_seen(ResourceKind kind, const std::string& name_space, const std::string& resource_version) const;
+
+  // Whether pods, Services or NetworkPolicies of this namespace are missing because of CacheOptions::limit. A decision
+  // about its jobs could create them again.
+  bool is_incomplete(const std::string& name_space) const;
 
   // Null if the job does not exist. report.is_trimmed may be set (see make_cached_job()).
   std::shared_ptr<const Job> job(const kube::ObjectKey& key) const;
@@ -145,6 +166,7 @@ class Cache {
   const std::shared_ptr<const Clock> clock_;
   const std::shared_ptr<kube::Sleeper> sleeper_;
   uint64_t seed_;
+  const size_t limit_;  // of the informers of one namespace
   ByteBudget spec_budget_;
   RemovedPods removed_pods_;
   std::map<std::string, Informers> informers_;  // by namespace; the key "" watches all

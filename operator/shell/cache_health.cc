@@ -4,12 +4,18 @@
 
 #include <algorithm>
 
+#include "common/counted.h"
 #include "operator/core/text.h"
 
 namespace oarlock::control {
 namespace {
 constexpr auto kLogInterval = std::chrono::minutes(1);
-}
+constexpr size_t kLoggedNamespaces = 10;
+constexpr char kLimitRemedy[] =
+    "limit the jobs of each namespace with a ResourceQuota, delete finished jobs, or raise --cache-limit and the "
+    "memory "
+    "of the operator (docs/operate.md, Capacity)";
+}  // namespace
 
 std::string remedy_for(ResourceKind kind, const kube::ApiError& error) {
   using ErrorKind = kube::ApiErrorKind;
@@ -112,6 +118,48 @@ std::string CacheHealth::current_failure() const {
 std::string CacheHealth::public_failure() const {
   const std::lock_guard lock(mutex_);
   return failures_.empty() ? "" : failures_.begin()->second.public_text;
+}
+
+void CacheHealth::record_incomplete(const WatchScope& scope, const std::set<std::string>& namespaces) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (namespaces.empty()) {
+      incomplete_.erase(scope);
+    } else {
+      incomplete_[scope] = namespaces.size();
+    }
+  }
+  const std::string resource = resource_of(scope.kind).to_string();
+  if (namespaces.empty()) {
+    log_.info("the cache has all objects again", {{"resource", resource}});
+    return;
+  }
+  std::string names;
+  size_t count = 0;
+  for (const std::string& name : namespaces) {
+    if (++count > kLoggedNamespaces) break;
+    names += (names.empty() ? "" : ", ") + sanitize_line(name);
+  }
+  log_.warn(fmt::format("the cache is full: the operator ignores {} of the namespaces that have the most; {}", resource,
+                        kLimitRemedy),
+            {{"resource", resource}, {"namespaces", names}, {"count", namespaces.size()}});
+}
+
+size_t CacheHealth::incomplete_namespaces(ResourceKind kind) const {
+  const std::lock_guard lock(mutex_);
+  size_t sum = 0;
+  for (const auto& [scope, count] : incomplete_) {
+    if (scope.kind == kind) sum += count;
+  }
+  return sum;
+}
+
+std::string CacheHealth::incomplete_reason() const {
+  const std::lock_guard lock(mutex_);
+  if (incomplete_.empty()) return "";
+  const auto& [scope, count] = *incomplete_.begin();
+  return fmt::format("the cache is full: the operator ignores {} of {}; {}", resource_of(scope.kind).to_string(),
+                     counted(static_cast<int64_t>(count), "namespace"), kLimitRemedy);
 }
 
 std::string CacheHealth::stale_reason() const {

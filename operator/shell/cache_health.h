@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 
 #include "common/clock.h"
@@ -33,6 +34,10 @@ class CacheHealth {
   void record_list(const WatchScope& scope, size_t objects);  // a list succeeded
   void record_watch(const WatchScope& scope);                 // a watch delivered its first event
 
+  // Objects of these namespaces were dropped because of CacheOptions::limit.
+  void record_incomplete(const WatchScope& scope, const std::set<std::string>& namespaces);
+  size_t incomplete_namespaces(ResourceKind kind) const;
+
   // Consecutive failures for this kind, in the namespace with the most of them.
   int failures(ResourceKind kind) const;
 
@@ -46,6 +51,8 @@ class CacheHealth {
   std::string public_failure() const;
   // Why the cache may be out of date; empty if it is up to date.
   std::string stale_reason() const;
+  // Which objects the cache lacks because of CacheOptions::limit, without the names of namespaces; empty if none.
+  std::string incomplete_reason() const;
 
  private:
   struct Failure {
@@ -62,7 +69,8 @@ class CacheHealth {
   const Logger log_;
   // Not held while a line is logged, which may block: the HTTP server's I/O thread calls stale_reason().
   mutable std::mutex mutex_;
-  std::map<WatchScope, Failure> failures_;  // of the scopes that do not work now
+  std::map<WatchScope, Failure> failures_;   // of the scopes that do not work now
+  std::map<WatchScope, size_t> incomplete_;  // number of incomplete namespaces
 };
 
 }  // namespace oarlock::control

@@ -21,6 +21,8 @@ using ErrorKind = kube::ApiErrorKind;
 // While the cache lags behind the operator's own writes, its events requeue the job; this delay covers the case that no
 // event arrives.
 constexpr auto kStaleCacheDelay = std::chrono::seconds(1);
+// Between two tries for a job whose objects the cache has dropped.
+constexpr auto kIncompleteCacheDelay = std::chrono::seconds(30);
 
 // The longest time between two tries of a failed call, whatever Retry-After the API server sends; the Job controller
 // uses the same limit. After a quota has been raised, a job starts within this time.
@@ -147,6 +149,7 @@ Controller::Result Controller::reconcile(const kube::ObjectKey& key, const std::
   std::shared_ptr<const Job> job = deps_.cache->job(key);
   const bool is_first_reconcile = track(key, job.get());
   if (job == nullptr) return {};
+  if (deps_.cache->is_incomplete(key.name_space)) return {Result::Kind::kRequeueAfter, kIncompleteCacheDelay};
   const bool is_fresh =
       deps_.own_writes->is_cache_fresh(job->metadata.uid, [&](ResourceKind kind, const std::string& version) {
         return deps_.cache->has_seen(kind, key.name_space, version);

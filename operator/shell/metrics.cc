@@ -99,9 +99,12 @@ Metrics::CacheMetrics::CacheMetrics(prometheus::Registry& registry)
                          "Total number of objects from the API server that could not be read and were ignored.")),
       trimmed_reads(counter(registry, "oarlock_cache_trimmed_job_reads_total",
                             "Total number of live reads of jobs whose spec exceeds the budget of the cache.")
-                        .Add({})) {
+                        .Add({})),
+      incomplete(gauge(registry, "oarlock_cache_incomplete_namespaces",
+                       "Number of namespaces of which objects are ignored because the cache is full, by resource.")) {
   for (const char* resource : {"trainingjobs.oarlock.dev", "pods", "services"}) {
     failures.Add({{"resource", resource}});
+    incomplete.Add({{"resource", resource}});
     unreadable.Add({{"resource", resource}});
   }
 }
@@ -211,6 +214,10 @@ void Metrics::record_cache_success(const std::string& resource, int consecutive_
 
 void Metrics::count_unreadable_object(const std::string& resource) {
   cache_.unreadable.Add({{"resource", resource}}).Increment();
+}
+
+void Metrics::set_incomplete_namespaces(const std::string& resource, size_t namespaces) {
+  cache_.incomplete.Add({{"resource", resource}}).Set(static_cast<double>(namespaces));
 }
 
 void Metrics::count_trimmed_job_read() { cache_.trimmed_reads.Increment(); }

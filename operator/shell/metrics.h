@@ -47,6 +47,7 @@ class Metrics final : public kube::QueueObserver {
   void set_cache_failures(const std::string& resource, int consecutive);
   void record_cache_success(const std::string& resource, int consecutive_failures, SystemTime now);
   void count_unreadable_object(const std::string& resource);
+  void set_incomplete_namespaces(const std::string& resource, size_t namespaces);
   void count_trimmed_job_read();  // a job whose spec exceeds the cache's budget was read from the API server
 
   // With leader election only.
@@ -93,6 +94,7 @@ class Metrics final : public kube::QueueObserver {
     Family<Gauge>& last_success;
     Family<Counter>& unreadable;
     Counter& trimmed_reads;
+    Family<Gauge>& incomplete;
   };
   struct LeaderMetrics {
     explicit LeaderMetrics(prometheus::Registry& registry);

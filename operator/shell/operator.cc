@@ -21,6 +21,7 @@
 #include "operator/shell/cache_health.h"
 #include "operator/shell/controller.h"
 #include "operator/shell/job_metrics.h"
+#include "operator/shell/unreadable_log.h"
 
 namespace oarlock::control {
 namespace {
@@ -66,12 +67,13 @@ std::string current_version(const kube::Client& client, const std::vector<std::s
   return jobs ? read_object_metadata(*jobs).resource_version : "";
 }
 
-// A probe's route. `failure` must not block, because it runs on the server's I/O thread; it returns an empty string if
-// the probe succeeds.
-HttpRoute probe_route(std::function<std::string()> failure) {
-  return {[failure = std::move(failure)](const std::string&) -> HttpResponse {
+// A probe's route. Its functions must not block, because they run on the server's I/O thread. `failure` returns an
+// empty string if the probe succeeds, and `warning` a line for the response of a successful probe, or an empty string.
+HttpRoute probe_route(std::function<std::string()> failure, std::function<std::string()> warning) {
+  return {[failure = std::move(failure), warning = std::move(warning)](const std::string&) -> HttpResponse {
             const std::string reason = failure();
-            if (reason.empty()) return {.status = 200, .body = "ok\n"};
+            const std::string note = reason.empty() ? warning() : "";
+            if (reason.empty()) return {.status = 200, .body = note.empty() ? "ok\n" : "ok\n" + note + "\n"};
             return {.status = 503, .body = reason + "\n"};
           },
           HandlerKind::kImmediate};
@@ -108,6 +110,7 @@ class Operator {
   // In the order of their dependencies; destroyed, and thereby stopped, in the opposite order.
   kube::WorkQueue queue_;
   CacheHealth health_;
+  UnreadableLog unreadable_log_;
   Cache cache_;
   ProgressPoller poller_;
   AuthorizationFilter authorization_;
@@ -129,8 +132,10 @@ Operator::Operator(const OperatorOptions& options, std::shared_ptr<kube::Transpo
                                                          clock_)),
       queue_({}, clock_, metrics_.get()),
       health_(options.cluster.server, clock_, log),
+      unreadable_log_(clock_, log),
       cache_({.namespaces = options.namespaces,
               .seed = std::random_device()(),
+              .limit = options.cache_limit,
               .network_policies = options.job_network_policy.has_value()},
              cache_hooks(), transport_, clock_, sleeper_),
       poller_(
@@ -168,12 +173,13 @@ CacheHooks Operator::cache_hooks() {
     health_.record_watch(scope);
     record_success(scope);
   };
+  hooks.on_incomplete = [this](const WatchScope& scope, const std::set<std::string>& namespaces) {
+    health_.record_incomplete(scope, namespaces);
+    metrics_->set_incomplete_namespaces(resource_of(scope.kind).to_string(), health_.incomplete_namespaces(scope.kind));
+  };
   hooks.on_unreadable = [this](ResourceKind kind, const kube::ObjectKey& key, const Error& error) {
     metrics_->count_unreadable_object(resource_of(kind).to_string());
-    log_.warn("ignored an unreadable object", {{"resource", resource_of(kind).to_string()},
-                                               {"namespace", key.name_space},
-                                               {"name", key.name},
-                                               {"error", error.message}});
+    unreadable_log_.record(resource_of(kind).to_string(), key, error);
   };
   return hooks;
 }
@@ -201,7 +207,8 @@ HttpRoutes Operator::probes() {
     const std::string failure = health_.public_failure();
     return failure.empty() ? "the caches have not synced yet" : failure;
   };
-  return {{"/healthz", probe_route(liveness)}, {"/readyz", probe_route(readiness)}};
+  return {{"/healthz", probe_route(liveness, [] { return std::string(); })},
+          {"/readyz", probe_route(readiness, [this] { return health_.incomplete_reason(); })}};
 }
 
 HttpRoutes Operator::routes() {
@@ -290,6 +297,7 @@ bool Operator::lead(const std::stop_token& stop) {
 void Operator::release_idle_memory(const std::stop_token& stop) {
   while (sleeper_->sleep(kIdlePollInterval, stop)) {
     if (transport_->close_idle_connections() > 0) ::malloc_trim(0);
+    unreadable_log_.flush();
   }
 }
 

@@ -11,6 +11,7 @@
 #include "common/log.h"
 #include "operator/core/pod_template.h"
 #include "operator/kube/auth/kubeconfig.h"
+#include "operator/shell/cache.h"
 #include "operator/shell/leader_election.h"
 #include "operator/shell/progress.h"
 
@@ -20,6 +21,7 @@ struct OperatorOptions {
   kube::ClusterConfig cluster;
   std::vector<std::string> namespaces;  // empty: all
   PodDefaults pod_defaults;
+  size_t cache_limit = kCacheLimit;   // see CacheOptions::limit
   int workers = 16;                   // creating a job takes six round trips; fewer workers leave the server idle
   std::string listen_address = "::";  // all addresses, IPv4 and IPv6
   int port = 8080;                    // 0: any free port

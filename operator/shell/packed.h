@@ -61,6 +61,7 @@ class PackWriter {
 class PackReader {
  public:
   explicit PackReader(const char* bytes) : at_(bytes) {}
+  const char* position() const { return at_; }
   void operator()(std::string& text);
   void operator()(bool& value) { value = *at_++ != '\0'; }
   void operator()(int& value) {
@@ -114,6 +115,13 @@ class Packed {
     PackReader reader(bytes_.get());
     pack_fields(reader, value);
     return value;
+  }
+  // Determines the size by reading, because a stored one would take memory for each object.
+  size_t bytes() const {
+    T value;
+    PackReader reader(bytes_.get());
+    pack_fields(reader, value);
+    return static_cast<size_t>(reader.position() - bytes_.get());
   }
 
  private:

@@ -34,29 +34,6 @@ bool equals_except_time(RankStatus a, const RankStatus& b) {
 
 }  // namespace
 
-ProgressWriteLimiter::ProgressWriteLimiter(std::shared_ptr<const Clock> clock, double rate)
-    : clock_(std::move(clock)), interval_(static_cast<int64_t>(1e9 / rate)) {}
-
-std::optional<std::chrono::milliseconds> ProgressWriteLimiter::time_until_turn(const kube::ObjectKey& job) {
-  const std::lock_guard lock(mutex_);
-  const SteadyTime now = clock_->steady();
-  auto it = turns_.find(job);
-  if (it == turns_.end()) {
-    const SteadyTime turn = std::max(next_turn_, now - (kBurst - 1) * interval_);
-    next_turn_ = turn + interval_;
-    if (turn <= now) return std::nullopt;
-    it = turns_.emplace(job, turn).first;
-  }
-  if (it->second > now) return std::chrono::ceil<std::chrono::milliseconds>(it->second - now);
-  turns_.erase(it);
-  return std::nullopt;
-}
-
-void ProgressWriteLimiter::forget(const kube::ObjectKey& job) {
-  const std::lock_guard lock(mutex_);
-  turns_.erase(job);
-}
-
 ProgressPoller::ProgressPoller(ProgressOptions options, Connect connect, OnChange on_change,
                                std::shared_ptr<const Clock> clock)
     : options_(options),

@@ -1,4 +1,4 @@
-// Progress of running jobs: polling it from rank 0, and limiting how often it is written to the status.
+// Progress of running jobs, which is polled from rank 0.
 #pragma once
 
 #include <chrono>
@@ -19,30 +19,6 @@
 #include "operator/kube/client/request.h"
 
 namespace oarlock::control {
-
-// A cluster-wide rate limit for status writes whose only change is progress. Jobs are served in the order of their
-// requests, so each of N jobs that progress all the time is written every N / rate seconds. Thread-safe.
-class ProgressWriteLimiter {
- public:
-  static constexpr double kRate = 5;  // writes per second
-  static constexpr int kBurst = 10;   // writes without delay after an idle period
-
-  explicit ProgressWriteLimiter(std::shared_ptr<const Clock> clock, double rate = kRate);
-
-  // Returns nothing if the job may write its progress now, once. Otherwise reserves a turn for the job, unless it has
-  // one, and returns the time until then.
-  std::optional<std::chrono::milliseconds> time_until_turn(const kube::ObjectKey& job);
-
-  // Cancels the job's turn, because its progress was written together with another change or the job was deleted.
-  void forget(const kube::ObjectKey& job);
-
- private:
-  const std::shared_ptr<const Clock> clock_;
-  const std::chrono::nanoseconds interval_;  // between two writes
-  std::mutex mutex_;
-  SteadyTime next_turn_{};
-  std::unordered_map<kube::ObjectKey, SteadyTime> turns_;  // of the waiting jobs
-};
 
 struct ProgressOptions {
   std::chrono::milliseconds interval{3000};       // between two polls of one job

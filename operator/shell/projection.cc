@@ -1,5 +1,7 @@
 #include "operator/shell/projection.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 #include <limits>
@@ -8,7 +10,9 @@
 #include <vector>
 
 #include "common/contract.h"
+#include "common/fields/fields.h"
 #include "common/json_access.h"
+#include "common/status_macros.h"
 #include "operator/api/codec.h"
 #include "operator/core/desired.h"
 #include "operator/core/text.h"
@@ -33,18 +37,29 @@ Owner owner_of(const Json& metadata) {
   return {};
 }
 
-// Reads the fields that every object owned by a job has. Returns the name of the owner if it is a TrainingJob,
-// otherwise an empty string.
+// The limits of Kubernetes or above.
+constexpr size_t kMaxName = 253;
+constexpr size_t kMaxUid = 128;
+
+// Fails if the text is longer than the limit. The informer has already verified name, namespace and uid of the object.
+Result<void> check_length(const char* field, const std::string& text, size_t limit) {
+  if (text.size() <= limit) return {};
+  return fail(ExitCode::kDataErr, fmt::format("{} is longer than {} bytes", field, limit));
+}
+
+// Reads the fields that every object owned by a job has, and the job's name from the label. Returns the name of the
+// owner if it is a TrainingJob, otherwise an empty string. Fails if a text is longer than Kubernetes permits.
 template <typename Object>
-std::string read_identity(const Json& metadata, Object& object) {
+Result<std::string> read_identity(const Json& metadata, Object& object, std::string& job) {
   Owner owner = owner_of(metadata);
   object.name = text_at(metadata, "name");
   object.uid = text_at(metadata, "uid");
   object.owner_uid = std::move(owner.uid);
+  job = text_at(member(metadata, "labels"), kLabelJobName);
+  RETURN_IF_ERROR(check_length("the owner's uid", object.owner_uid, kMaxUid));
+  RETURN_IF_ERROR(check_length("the job's label", job, kMaxName));
   return std::move(owner.job);
 }
-
-std::string label(const Json& metadata, const char* name) { return text_at(member(metadata, "labels"), name); }
 
 // A client with permission to write pod statuses can write any text, so texts are bounded here; otherwise the cache,
 // statuses and events would grow with them.
@@ -185,6 +200,87 @@ bool is_resource_name(std::string_view name) {
          std::ranges::all_of(name, is_allowed);
 }
 
+// Sums the memory of the values that a description names, approximately.
+class MemoryMeter final : public Fields {
+ public:
+  size_t bytes() const { return bytes_; }
+
+  void section(std::string_view, const Describe& describe, std::string_view) override { describe(*this); }
+  void number_or_name(std::string_view, int&, NumberForm&, std::string_view, const Limits&, std::string_view) override {
+  }
+  void raw_object(std::string_view, std::string& text, std::string_view) override { add(text); }
+  void unknown_members(std::string& text) override { add(text); }
+  void visit(std::string_view, FieldValue value, const Limits&, std::string_view) override {
+    std::visit([this](const auto* field) { add(*field); }, value);
+  }
+  bool visit_choice(std::string_view, size_t&, const std::vector<std::string_view>&, std::string_view) override {
+    return false;
+  }
+  void visit_optional(std::string_view, bool is_present, const Describe& describe, std::string_view) override {
+    if (is_present) describe(*this);
+  }
+  void visit_list(std::string_view, size_t size, const std::function<void(size_t)>&,
+                  const std::function<void(size_t, Fields&)>& describe, const Limits&, std::string_view) override {
+    constexpr size_t kItemBytes = 256;
+    bytes_ += size * kItemBytes;
+    for (size_t i = 0; i < size; ++i) describe(i, *this);
+  }
+
+ private:
+  void add(const std::string& text) {
+    if (text.capacity() > std::string().capacity()) bytes_ += text.capacity() + 1;
+  }
+  template <typename T>
+  void add(const std::optional<T>& value) {
+    if (value) add(*value);
+  }
+  template <typename T>
+  void add(const std::vector<T>& values) {
+    bytes_ += values.capacity() * sizeof(T);
+    for (const T& value : values) add(value);
+  }
+  template <typename T>
+    requires(std::is_arithmetic_v<T> || std::is_same_v<T, SystemTime>)
+  void add(const T&) {}
+
+  size_t bytes_ = 0;
+};
+
+// Other controllers may add conditions of up to 32 KiB. The operator's own part has at most about 25 KB.
+constexpr size_t kMaxStatusBytes = 128u << 10;
+
+// A status that is too large is not kept, because a shortened one would be written back.
+void bound_status(Job& job) {
+  MemoryMeter meter;
+  describe(job.status, meter);
+  if (meter.bytes() + job.status.unknown_phase.size() <= kMaxStatusBytes) return;
+  api::Status bounded;
+  bounded.phase = job.status.phase;
+  std::swap(job.status, bounded);  // an assignment would keep the allocated memory
+  job.report.has_conditions = false;
+  job.report.problem = fmt::format("status: larger than {} KiB", kMaxStatusBytes >> 10);
+}
+
+void bound_report(api::ReadReport& report) {
+  constexpr size_t kMaxUnknown = 50;
+  report.problem = sanitize_line(report.problem);
+  if (report.unknown.size() > kMaxUnknown) report.unknown.resize(kMaxUnknown);
+  for (std::string& field : report.unknown) field = sanitize_line(field, 200);
+  report.unknown.shrink_to_fit();
+}
+
+size_t cached_bytes(CachedJob& cached) {
+  MemoryMeter meter;
+  describe(cached.job.metadata, meter);
+  describe(cached.job.spec, meter);
+  describe(cached.job.status, meter);
+  size_t bytes =
+      sizeof cached + meter.bytes() + cached.job.status.unknown_phase.capacity() + cached.job.report.problem.capacity();
+  for (const std::string& field : cached.job.report.unknown) bytes += sizeof field + field.capacity();
+  for (const auto& [name, count] : cached.accelerators) bytes += sizeof name + name.capacity() + 64;
+  return bytes;
+}
+
 // Swaps, because an assignment would keep the allocated memory.
 void drop_spec(api::Spec& spec) {
   std::string().swap(spec.pod_template);
@@ -255,7 +351,9 @@ size_t spec_bytes(const api::Spec& spec) {
 }
 
 CachedJob make_cached_job(Job job, ByteBudget& budget) {
-  CachedJob out{.job = std::move(job), .accelerators = {}, .reservation = {}};
+  CachedJob out{.job = std::move(job), .accelerators = {}, .reservation = {}, .bytes = 0};
+  bound_status(out.job);
+  bound_report(out.job.report);
   api::Spec& spec = out.job.spec;
   const bool is_finished = is_terminal(out.job.status.phase);
   if (!is_finished) out.accelerators = requested_accelerators(spec);
@@ -266,6 +364,7 @@ CachedJob make_cached_job(Job job, ByteBudget& budget) {
     out.job.report.trimmed_kib = static_cast<uint32_t>((spec_bytes(spec) + 1023) / 1024);
     drop_spec(spec);
   }
+  out.bytes = cached_bytes(out);
   return out;
 }
 
@@ -305,9 +404,8 @@ Result<CachedPod> project_pod(const Json& object) {
   const Json& metadata = member(object, "metadata");
   const Json& status = member(object, "status");
   CachedPod out;
-  out.job = label(metadata, kLabelJobName);
   Pod& pod = out.pod;
-  const std::string owner = read_identity(metadata, pod);
+  ASSIGN_OR_RETURN(const std::string owner, read_identity(metadata, pod, out.job));
   pod.owner_is_job = !owner.empty() && pod.name.starts_with(owner + "-");
   pod.resource_version = text_at(metadata, "resourceVersion");
   pod.regroup_key = regroup_key_id(text_at(member(metadata, "annotations"), kAnnotationRegroupKeyId));
@@ -317,6 +415,8 @@ Result<CachedPod> project_pod(const Json& object) {
   read_deletion(metadata, pod);
   pod.pod_ip = text_at(status, "podIP");
   pod.node_name = text_at(member(object, "spec"), "nodeName");
+  RETURN_IF_ERROR(check_length("status.podIP", pod.pod_ip, kMaxName));
+  RETURN_IF_ERROR(check_length("spec.nodeName", pod.node_name, kMaxName));
   read_conditions(status, pod);
   read_containers(status, pod);
   return out;
@@ -325,9 +425,8 @@ Result<CachedPod> project_pod(const Json& object) {
 Result<CachedService> project_service(const Json& object) {
   const Json& metadata = member(object, "metadata");
   CachedService out;
-  out.job = label(metadata, kLabelJobName);
   Service& service = out.service;
-  const std::string owner = read_identity(metadata, service);
+  ASSIGN_OR_RETURN(const std::string owner, read_identity(metadata, service, out.job));
   service.owner_is_job = !owner.empty() && service.name == owner;
   service.deleting = member(metadata, "deletionTimestamp").is_string();
   from_rfc3339(text_at(metadata, "creationTimestamp"), service.created);
@@ -338,9 +437,8 @@ Result<CachedService> project_service(const Json& object) {
 Result<CachedNetworkPolicy> project_network_policy(const Json& object) {
   const Json& metadata = member(object, "metadata");
   CachedNetworkPolicy out;
-  out.job = label(metadata, kLabelJobName);
   NetworkPolicy& policy = out.network_policy;
-  const std::string owner = read_identity(metadata, policy);
+  ASSIGN_OR_RETURN(const std::string owner, read_identity(metadata, policy, out.job));
   policy.owner_is_job = !owner.empty() && policy.name == network_policy_name(owner);
   policy.deleting = member(metadata, "deletionTimestamp").is_string();
   policy.digest = spec_digest(member(object, "spec"));

@@ -35,12 +35,14 @@ struct CachedJob {
   // requested_accelerators() of the spec, which `job` may not hold. Empty for a finished job.
   std::map<std::string, int64_t> accelerators;
   std::optional<ByteBudget::Reservation> reservation;  // for the large parts of the spec
+  size_t bytes = 0;                                    // of memory, approximately
 };
 
-// Removes the large parts of the spec (template, trainer and failure rules) from jobs for which nothing reads them:
-// jobs that are finished, unreadable or managed by another controller. From other jobs they are removed if the budget
-// is exhausted; then job.report.is_trimmed is set, and the job must be read from the API server before it is
-// reconciled. Copies of a returned job are not counted.
+// Bounds the texts of the report. A job whose status takes more than 128 KiB becomes unreadable: only the phase of the
+// status is kept. Then removes the large parts of the spec (template, trainer and failure rules) from jobs for which
+// nothing reads them: jobs that are finished, unreadable or managed by another controller. From other jobs they are
+// removed if the budget is exhausted; then job.report.is_trimmed is set, and the job must be read from the API server
+// before it is reconciled. Copies of a returned job are not counted.
 CachedJob make_cached_job(Job job, ByteBudget& budget);
 
 // Memory that template, trainer and failure rules occupy, in bytes.
@@ -79,7 +81,8 @@ kube::FieldFilter pod_fields();
 kube::FieldFilter service_fields();
 kube::FieldFilter network_policy_fields();
 
-// These accept any JSON. Missing or malformed fields have their defaults, and texts are bounded.
+// These accept any JSON. Missing or malformed fields have their defaults, and texts are bounded. They fail if an
+// identity is longer than Kubernetes permits.
 Result<CachedPod> project_pod(const nlohmann::json& object);
 Result<CachedService> project_service(const nlohmann::json& object);
 Result<CachedNetworkPolicy> project_network_policy(const nlohmann::json& object);

@@ -13,7 +13,7 @@ LEAVES = {
     "io.k8s.apimachinery.pkg.api.resource.Quantity": "quantity",
     "io.k8s.apimachinery.pkg.apis.meta.v1.Time": "string",
     "io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1": "any",
-    "io.k8s.apimachinery.pkg.util.intstr.IntOrString": "any",
+    "io.k8s.apimachinery.pkg.util.intstr.IntOrString": "intOrString",
 }
 
 

@@ -197,6 +197,17 @@ class Chart(unittest.TestCase):
 
 
 class Packages(unittest.TestCase):
+    def test_sysroot_is_in_the_rules_of_ninja(self):
+        with tempfile.TemporaryDirectory() as folder:
+            build = pathlib.Path(folder)
+            (build / "CMakeFiles").mkdir()
+            (build / "build.ninja").write_text("build a.o: CXX_COMPILER a.cc\n")
+            (build / "CMakeFiles/rules.ninja").write_text("rule CXX_COMPILER\n  command = g++ --sysroot=/arm64 $in\n")
+            (build / "CMakeCache.txt").write_text("CMAKE_BUILD_TYPE:STRING=Release\n")
+            self.assertIsNone(packages.sysroot_of(build))
+            (build / "CMakeCache.txt").write_text("CMAKE_TOOLCHAIN_FILE:FILEPATH=arm64.cmake\n")
+            self.assertEqual(packages.sysroot_of(build), pathlib.Path("/arm64"))
+
     def test_locator_has_version_architecture_and_source(self):
         options = mock.Mock(version="1.2.3", url="", created="2026-01-01T00:00:00Z", arch="arm64")
         options.name = "archive"

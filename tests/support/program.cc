@@ -44,13 +44,20 @@ void ProgramImage::execute(const std::filesystem::path& folder) const {
 }
 
 int wait_for_program(pid_t& pid, const std::function<std::string()>& output, const std::function<void()>& poll) {
+  if (pid <= 0) {  // waitpid(2) would return the status of another child
+    ADD_FAILURE() << "no program is running";
+    return -1;
+  }
   int status = 0;
-  const bool ended = eventually([&] {
+  pid_t ended = 0;
+  eventually([&] {
     if (poll) poll();
-    return ::waitpid(pid, &status, WNOHANG) == pid;
+    ended = ::waitpid(pid, &status, WNOHANG);
+    return ended != 0;
   });
-  if (!ended) {
-    ADD_FAILURE() << "the program does not end; it wrote:\n" << output();
+  if (ended != pid) {
+    ADD_FAILURE() << (ended == 0 ? "the program does not end; it wrote:\n" : "waitpid(2) failed; the program wrote:\n")
+                  << output();
     return -1;
   }
   pid = -1;
@@ -82,10 +89,13 @@ Program::~Program() {
   ::waitpid(pid_, nullptr, 0);
 }
 
-void Program::signal(int number) const { ::kill(pid_, number); }
+void Program::signal(int number) const {
+  if (pid_ > 0) ::kill(pid_, number);
+}
 
 int Program::wait() {
-  return wait_for_program(pid_, [this] { return out() + err(); });
+  if (pid_ > 0) exit_code_ = wait_for_program(pid_, [this] { return out() + err(); });
+  return exit_code_;
 }
 
 std::string Program::out() const { return content(own_.path() / "out"); }

@@ -33,7 +33,8 @@ class ProgramImage {
 };
 
 // Waits for the end of a child, then sets `pid` to -1 and returns the exit code as a shell's $?. Calls `poll` while it
-// waits, unless that is empty. After five minutes, fails the test with the text that `output` returns, and returns -1.
+// waits, unless that is empty. Fails the test and returns -1 if `pid` is not a child of this process, and, with the
+// text that `output` returns, after five minutes.
 int wait_for_program(pid_t& pid, const std::function<std::string()>& output, const std::function<void()>& poll = {});
 
 struct ProgramOptions {
@@ -49,9 +50,9 @@ class Program {
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
-  pid_t pid() const { return pid_; }
-  void signal(int number) const;
-  int wait();  // see wait_for_program()
+  pid_t pid() const { return pid_; }  // -1 after wait()
+  void signal(int number) const;      // no effect after wait()
+  int wait();                         // wait_for_program() the first time, then the same exit code
   std::string out() const;
   std::string err() const;
   const std::filesystem::path& folder() const { return folder_; }
@@ -60,6 +61,7 @@ class Program {
   TemporaryFolder own_;
   std::filesystem::path folder_;
   pid_t pid_ = -1;
+  int exit_code_ = -1;  // once pid_ is -1
 };
 
 std::string oarlock();  // path of the program under test

@@ -8,7 +8,10 @@
 
 #include <exception>
 #include <stdexcept>
+#include <thread>
 #include <utility>
+
+#include "common/work_progress.h"
 
 namespace oarlock {
 
@@ -108,7 +111,7 @@ void HostCopy::wait_for_release() {
   changed_.wait(lock, [this] { return released_; });
 }
 
-AsyncCheckpointStore::AsyncCheckpointStore(std::unique_ptr<CheckpointStore> store, const Clock& clock)
+AsyncCheckpointStore::AsyncCheckpointStore(std::shared_ptr<CheckpointStore> store, const Clock& clock)
     : store_(std::move(store)), clock_(clock), thread_([this](const std::stop_token& stop) { run_jobs(stop); }) {}
 
 AsyncCheckpointStore::~AsyncCheckpointStore() = default;
@@ -156,6 +159,7 @@ void AsyncCheckpointStore::run_jobs(const std::stop_token& stop) {
 FinishedSave AsyncCheckpointStore::run(Job job) {
   const SteadyTime begin = clock_.steady();
   FinishedSave out{.state = job.checkpoint.state, .result = SavedCheckpoint{}, .seconds = 0};
+  report_work(LongWork::kSave, 0, 0);  // nothing of this save is written
   try {
     if (job.ready) job.ready();
     out.result = store_->save(std::move(job.checkpoint), job.best_step);
@@ -164,6 +168,56 @@ FinishedSave AsyncCheckpointStore::run(Job job) {
   }
   out.seconds = std::chrono::duration<double>(clock_.steady() - begin).count();
   return out;
+}
+
+// ---- high-water mark -----------------------------------------------------------------------------------------------
+
+struct AsyncHighWater::State {
+  void run(const std::filesystem::path& root);
+
+  std::mutex mutex;  // protects the following
+  std::condition_variable changed;
+  int64_t wanted = 0;
+  int64_t written = 0;
+  bool is_ending = false;
+};
+
+AsyncHighWater::AsyncHighWater(const std::filesystem::path& root) : state_(std::make_shared<State>()) {
+  std::thread([state = state_, root] { state->run(root); }).detach();
+}
+
+AsyncHighWater::~AsyncHighWater() {
+  flush(std::chrono::seconds(1));
+  const std::lock_guard lock(state_->mutex);
+  state_->is_ending = true;
+  state_->changed.notify_all();
+}
+
+void AsyncHighWater::raise(int64_t step) {
+  const std::lock_guard lock(state_->mutex);
+  if (step <= state_->wanted) return;
+  state_->wanted = step;
+  state_->changed.notify_all();
+}
+
+bool AsyncHighWater::flush(std::chrono::milliseconds limit) {
+  std::unique_lock lock(state_->mutex);
+  return state_->changed.wait_for(lock, limit, [this] { return state_->written == state_->wanted; });
+}
+
+void AsyncHighWater::State::run(const std::filesystem::path& root) {
+  HighWater file(root);
+  std::unique_lock lock(mutex);
+  for (;;) {
+    changed.wait(lock, [this] { return is_ending || written < wanted; });
+    if (is_ending) return;
+    const int64_t step = wanted;
+    lock.unlock();
+    file.raise(step);
+    lock.lock();
+    written = step;
+    changed.notify_all();
+  }
 }
 
 }  // namespace oarlock

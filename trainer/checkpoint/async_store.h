@@ -6,6 +6,8 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -83,7 +85,7 @@ struct FinishedSave {
 class AsyncCheckpointStore {
  public:
   // `clock` must outlive the object.
-  AsyncCheckpointStore(std::unique_ptr<CheckpointStore> store, const Clock& clock);
+  AsyncCheckpointStore(std::shared_ptr<CheckpointStore> store, const Clock& clock);
 
   // Waits for the save in flight.
   ~AsyncCheckpointStore();
@@ -96,8 +98,8 @@ class AsyncCheckpointStore {
   // result.
   void start(Checkpoint checkpoint, std::optional<int64_t> best_step, std::function<void()> ready = {});
 
-  // Must not be used while a save is in flight.
-  const CheckpointStore& store() const { return *store_; }
+  // Must not be used while a save is in flight. Shared, because a thread that uses it may be abandoned.
+  std::shared_ptr<const CheckpointStore> store() const { return store_; }
 
   // Returns whether a save is in flight, or its result was not returned yet.
   bool is_busy() const { return busy_; }
@@ -120,7 +122,7 @@ class AsyncCheckpointStore {
   void run_jobs(const std::stop_token& stop);
   FinishedSave run(Job job);
 
-  std::unique_ptr<CheckpointStore> store_;
+  std::shared_ptr<CheckpointStore> store_;
   const Clock& clock_;
   bool busy_ = false;
   std::mutex mutex_;  // protects job_ and finished_
@@ -129,6 +131,31 @@ class AsyncCheckpointStore {
   std::condition_variable_any job_added_;
   std::condition_variable job_done_;
   std::jthread thread_;  // last member: joined before the others are destroyed
+};
+
+// Writes the high-water mark (see HighWater) on a background thread, because a file server may not respond. A thread
+// that is blocked is abandoned. Not thread-safe.
+class AsyncHighWater {
+ public:
+  // Returns immediately; the thread opens the file.
+  explicit AsyncHighWater(const std::filesystem::path& root);
+
+  // flush() with a limit of a second.
+  ~AsyncHighWater();
+
+  AsyncHighWater(const AsyncHighWater&) = delete;
+  AsyncHighWater& operator=(const AsyncHighWater&) = delete;
+
+  // Raises the mark to `step`, and returns immediately. Does nothing if the mark is not lower.
+  void raise(int64_t step);
+
+  // Waits until the mark is written, at most `limit`. Returns whether it is.
+  bool flush(std::chrono::milliseconds limit);
+
+ private:
+  struct State;
+
+  std::shared_ptr<State> state_;  // shared with the thread
 };
 
 }  // namespace oarlock

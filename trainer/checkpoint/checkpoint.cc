@@ -21,6 +21,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int kMaxDepth = 100;  // of state.json
+constexpr size_t kMaxStateBytes = size_t{256} << 20;
 
 json to_json(const CheckpointState& state) {
   return {{"step", state.step},
@@ -115,7 +116,8 @@ Result<CheckpointState> read_state(const std::filesystem::path& folder, const Ma
   const std::filesystem::path path = folder / kStateFile;
   const FileDigest& expected = manifest.files.at(kStateFile);
   RETURN_IF_ERROR(check_size(path, expected));
-  const auto text = read_file(path);
+  if (std::cmp_greater(expected.bytes, kMaxStateBytes)) return too_large_checkpoint(path, kMaxStateBytes);
+  const auto text = read_regular_file(path, kMaxStateBytes);
   if (!text) return tl::make_unexpected(as_checkpoint_error(text.error(), path));
   RETURN_IF_ERROR(check_digest(path, expected, digest_of_text(*text)));
   return state_from(*text, manifest, path);
@@ -170,6 +172,10 @@ Result<int64_t> write_checkpoint(const Checkpoint& checkpoint, const std::filesy
   }
   ASSIGN_OR_RETURN(manifest.files[kStateFile],
                    write_text(folder / kStateFile, to_json(checkpoint.state).dump(2) + "\n"));
+  if (std::cmp_greater(manifest.files[kStateFile].bytes, kMaxStateBytes)) {
+    return fail(ExitCode::kSoftware, fmt::format("{}: {} has more than the {} bytes that can be read again",
+                                                 folder.string(), kStateFile, kMaxStateBytes));
+  }
 
   int64_t bytes = 0;
   for (const auto& [name, digest] : manifest.files) bytes += digest.bytes;

@@ -111,11 +111,9 @@ DigestReader::DigestReader(DigestReader&&) noexcept = default;
 DigestReader::~DigestReader() = default;
 
 Result<DigestReader> DigestReader::open(const std::filesystem::path& path) {
-  FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  ASSIGN_OR_RETURN(FileDescriptor file, open_regular_file(path));
   struct stat status{};
-  if (!file.open() || ::fstat(file.get(), &status) != 0) {
-    return fail_errno(errno, fmt::format("{}: cannot be opened", path.string()));
-  }
+  if (::fstat(file.get(), &status) != 0) return fail_errno(errno, fmt::format("{}: cannot be read", path.string()));
   auto impl = std::make_unique<Impl>(path, std::move(file));
   impl->size = static_cast<uint64_t>(status.st_size);
   return DigestReader(std::move(impl));

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -29,6 +30,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kStepPrefix = "step-";
 constexpr size_t kMaxNameLength = 255;
 constexpr char kHighWaterFile[] = "reached";
+constexpr size_t kHighWaterBytes = 21;
 
 std::optional<int64_t> step_of(const std::string& name) {
   if (!name.starts_with(kStepPrefix)) return std::nullopt;
@@ -61,6 +63,18 @@ Result<CheckpointSearch> search_newest(const fs::path& root,
 
 bool lacks_symbolic_links(int error) {
   return error == EPERM || error == EOPNOTSUPP || error == ENOSYS || error == EINVAL;
+}
+
+// Returns -1 if the file cannot be opened. Without O_NONBLOCK, open(2) of a named pipe waits for a reader.
+int open_high_water(const fs::path& root) {
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_NOCTTY | O_CLOEXEC;
+  const fs::path path = root / kHighWaterFile;
+  int fd = ::open(path.c_str(), kFlags | O_NONBLOCK, 0644);
+  if (fd < 0 && errno == EWOULDBLOCK) fd = ::open(path.c_str(), kFlags, 0644);  // waits for the end of a lease
+  struct stat status{};
+  if (fd < 0 || (::fstat(fd, &status) == 0 && S_ISREG(status.st_mode))) return fd;
+  ::close(fd);
+  return -1;
 }
 
 }  // namespace
@@ -118,7 +132,7 @@ std::optional<std::string> link_target(const fs::path& root, const std::string& 
   if (!error) return target.string();
   if (!fs::is_regular_file(root / name, error) || fs::file_size(root / name, error) > kMaxNameLength + 1)
     return std::nullopt;
-  auto content = read_file(root / name);
+  auto content = read_regular_file(root / name, kMaxNameLength + 1);
   if (!content || !content->ends_with('\n')) return std::nullopt;
   content->pop_back();
   const bool is_name = content->starts_with(kStepPrefix) && std::all_of(content->begin(), content->end(), [](char c) {
@@ -127,9 +141,7 @@ std::optional<std::string> link_target(const fs::path& root, const std::string& 
   return is_name ? std::optional(*content) : std::nullopt;
 }
 
-HighWater::HighWater(const fs::path& root)
-    : fd_(::open((root / kHighWaterFile).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644)),
-      step_(read_high_water(root)) {}
+HighWater::HighWater(const fs::path& root) : fd_(open_high_water(root)), step_(read_high_water(root)) {}
 
 HighWater::~HighWater() {
   if (fd_ >= 0) ::close(fd_);
@@ -144,11 +156,12 @@ void HighWater::raise(int64_t step) {
 }
 
 int64_t read_high_water(const fs::path& root) {
-  const auto text = read_file(root / kHighWaterFile);
+  const auto text = read_regular_file(root / kHighWaterFile, kHighWaterBytes);
   int64_t step = 0;
-  if (!text || text->size() != 21) return 0;
-  const auto parsed = std::from_chars(text->data(), text->data() + 20, step);
-  return parsed.ec == std::errc{} && parsed.ptr == text->data() + 20 && step > 0 ? step : 0;
+  if (!text || text->size() != kHighWaterBytes) return 0;
+  const char* end = text->data() + kHighWaterBytes - 1;
+  const auto parsed = std::from_chars(text->data(), end, step);
+  return parsed.ec == std::errc{} && parsed.ptr == end && step > 0 ? step : 0;
 }
 
 namespace {
@@ -167,23 +180,26 @@ struct Fence {
   std::vector<std::string> displaced;  // UIDs of the previous owners, latest last
 };
 
+tl::unexpected<Error> not_a_fence(const std::string& what) {
+  return fail(ExitCode::kDataErr,
+              fmt::format("{}: not a fence file; remove it if no other job writes to this folder", what));
+}
+
 Result<Fence> read_fence(const std::filesystem::path& root) {
   const std::filesystem::path path = root / kFenceFile;
-  const auto text = read_file(path);
-  if (!text) {
-    if (text.error().code == ExitCode::kNoInput) return Fence{};
-    return tl::make_unexpected(text.error());
-  }
+  const auto text = read_regular_file(path, kMaxFenceBytes);
+  std::error_code ignored;
+  if (!text && text.error().code == ExitCode::kNoInput && !fs::exists(path, ignored)) return Fence{};
+  const bool is_other = !text && (text.error().code == ExitCode::kNoInput || text.error().code == ExitCode::kDataErr);
+  if (!text && !is_other) return tl::make_unexpected(text.error());
+  if (is_other) return not_a_fence(text.error().message);
   const json value = json::parse(*text, nullptr, /*allow_exceptions=*/false);
   const int attempt = integer_at(value, "attempt", -1);
   const bool good =
       value.is_object() && value.contains("uid") && value["uid"].is_string() && attempt >= 0 &&
       value.contains("displaced") && value["displaced"].is_array() &&
       std::all_of(value["displaced"].begin(), value["displaced"].end(), [](const json& v) { return v.is_string(); });
-  if (!good) {
-    return fail(ExitCode::kDataErr,
-                fmt::format("{}: not a fence file; remove it if no other job writes to this folder", path.string()));
-  }
+  if (!good) return not_a_fence(path.string());
   return Fence{.exists = true,
                .owner = {.uid = value["uid"], .attempt = attempt},
                .displaced = value["displaced"].get<std::vector<std::string>>()};

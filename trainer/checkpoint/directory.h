@@ -69,7 +69,8 @@ std::optional<std::string> link_target(const std::filesystem::path& root, const 
 
 // Records the highest step that the job ever reached, whether or not it was saved, so that the number of steps lost in
 // a crash is known. The mark is the file "reached" in the root. It is written without fsync: it survives a crash of the
-// process, but not always one of the machine. Write errors are ignored.
+// process, but not always one of the machine. Write errors are ignored, and so is anything else than a regular file in
+// its place. The methods block while a file server does not respond; see AsyncHighWater.
 class HighWater {
  public:
   explicit HighWater(const std::filesystem::path& root);
@@ -92,6 +93,7 @@ int64_t read_high_water(const std::filesystem::path& root);
 // Only the newest attempt of the newest job that claimed the fence of a root may write there.
 
 inline constexpr char kFenceFile[] = "fence.json";
+inline constexpr size_t kMaxFenceBytes = size_t{1} << 20;
 
 // Serializes writers while the fence is read and changed, and while a checkpoint is renamed to its final name. It is an
 // advisory lock (flock) on root/.lock. A holder that is stopped or disconnected must not block its successor, and some

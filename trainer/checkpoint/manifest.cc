@@ -17,6 +17,7 @@ namespace fs = std::filesystem;
 
 constexpr char kFormat[] = "oarlock-checkpoint";
 constexpr std::string_view kTensorSuffix = ".safetensors";
+constexpr size_t kMaxManifestBytes = size_t{16} << 20;
 
 // A file name without a path, so that a manifest cannot name files outside of its folder.
 bool is_file_name(std::string_view name) {
@@ -46,6 +47,14 @@ Result<void> check_version(const json& value, const fs::path& path) {
 
 tl::unexpected<Error> damaged_checkpoint(const fs::path& path, const std::string& what) {
   return fail(ExitCode::kDataErr, fmt::format("{}: {}", path.string(), what));
+}
+
+tl::unexpected<Error> too_large_checkpoint(const fs::path& path, size_t limit) {
+  return fail(
+      ExitCode::kCheckpoint,
+      fmt::format("{}: larger than the {} bytes that this oarlock-trainer reads; use the release that wrote it, "
+                  "or another checkpoint.dir",
+                  path.string(), limit));
 }
 
 bool has_members(const json& object, std::initializer_list<const char*> keys) {
@@ -100,7 +109,8 @@ std::string to_text(const Manifest& manifest) {
 
 Result<Manifest> read_manifest(const fs::path& folder) {
   const fs::path path = folder / kManifestFile;
-  const auto text = read_file(path);
+  const auto text = read_regular_file(path, kMaxManifestBytes);
+  if (!text && text.error().code == ExitCode::kDataErr) return too_large_checkpoint(path, kMaxManifestBytes);
   if (!text) {
     std::error_code ignored;
     if (fs::symlink_status(folder, ignored).type() == fs::file_type::not_found)

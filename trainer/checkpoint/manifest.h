@@ -32,7 +32,7 @@ std::string to_text(const Manifest& manifest);
 // Reads the manifest of a checkpoint folder. Unknown members and files are accepted, because a later release may add
 // them without a new format version. The error code states the condition of the checkpoint:
 //   kDataErr       The content is damaged or incomplete; the checkpoint can never be read.
-//   kCheckpoint    It has another format, or an entry is not a regular file; it must not be modified.
+//   kCheckpoint    It has another format, or an entry is not a regular file or is too large; it must not be modified.
 //   kNoPermission  This process is not permitted to read it.
 //   kTempFail      An I/O error occurred; reading may succeed later.
 //   kNoInput       The folder does not exist.
@@ -46,6 +46,10 @@ bool is_tensor_file_stem(std::string_view name);
 
 // The kDataErr of read_manifest(): "path: what".
 tl::unexpected<Error> damaged_checkpoint(const std::filesystem::path& path, const std::string& what);
+
+// The kCheckpoint of read_manifest() for a file that is longer than `limit` bytes: no release writes one, so that it is
+// not proven to be damaged.
+tl::unexpected<Error> too_large_checkpoint(const std::filesystem::path& path, size_t limit);
 
 // Maps the error of reading a file of a checkpoint to one of the codes of read_manifest().
 Error as_checkpoint_error(Error error, const std::filesystem::path& path);

@@ -28,8 +28,9 @@ static_assert(std::endian::native == std::endian::little, "the bytes of elements
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-constexpr uint64_t kMaxHeader = 100'000'000;  // bytes; the reference implementation's limit
-constexpr size_t kMaxShown = 200;             // characters of a value that a message quotes
+constexpr size_t kProgressBytes = size_t{16} << 20;  // between two reports of the progress of a save
+constexpr uint64_t kMaxHeader = 100'000'000;         // bytes; the reference implementation's limit
+constexpr size_t kMaxShown = 200;                    // characters of a value that a message quotes
 constexpr char kMetadataKey[] = "__metadata__";
 
 struct Dtype {
@@ -324,9 +325,13 @@ Result<FileDigest> write_safetensors(const std::filesystem::path& path, const Te
   RETURN_IF_ERROR(file.write(header_of(planned, metadata)));
   for (const Planned& item : planned) {
     if (item.tensor.nbytes() == 0) continue;
-    const auto* bytes = static_cast<const std::byte*>(item.tensor.const_data_ptr());
-    RETURN_IF_ERROR(file.write(std::span(bytes, item.tensor.nbytes())));
-    advance_work(LongWork::kSave, static_cast<int64_t>(item.tensor.nbytes()));
+    std::span bytes(static_cast<const std::byte*>(item.tensor.const_data_ptr()), item.tensor.nbytes());
+    while (!bytes.empty()) {
+      const auto block = bytes.first(std::min(bytes.size(), kProgressBytes));
+      RETURN_IF_ERROR(file.write(block));
+      advance_work(LongWork::kSave, static_cast<int64_t>(block.size()));
+      bytes = bytes.subspan(block.size());
+    }
   }
   return file.finish();
 }

@@ -69,7 +69,7 @@ void remove_quietly(const fs::path& path) {
 // Returns kTempFail if the root cannot be read at present, for example because a file server is unavailable, so that
 // this is not reported as a root that cannot be written to.
 Result<void> check_root(const fs::path& root) {
-  const auto fence = read_file(root / kFenceFile);
+  const auto fence = read_regular_file(root / kFenceFile, kMaxFenceBytes);
   if (fence) return {};
   Error error = as_checkpoint_error(fence.error(), root);
   if (error.code == ExitCode::kTempFail) return tl::make_unexpected(std::move(error));

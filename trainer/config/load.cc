@@ -123,8 +123,8 @@ Result<CompleteConfig> read(const ConfigNode& found, const std::string& file_nam
 
 Result<CompleteConfig> read_documents(const std::vector<Node>& documents, const ConfigSource& source,
                                       const TaskNames& tasks) {
-  ASSIGN_OR_RETURN(const ConfigNode found, find_config(documents, source.path, source.job));
-  return read(found, source.path, tasks, source.overrides);
+  ASSIGN_OR_RETURN(const ConfigNode found, find_config(documents, source.name(), source.job));
+  return read(found, source.name(), tasks, source.overrides);
 }
 
 Result<CompleteConfig> read_text(const std::string& text, const std::string& file_name, const TaskNames& tasks,

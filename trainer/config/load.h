@@ -16,6 +16,9 @@ struct ConfigSource {
   std::string path;                    // "": no file, only the overrides
   std::vector<std::string> overrides;  // "optimizer.lr=0.1"; paths within the trainer configuration
   std::string job{};                   // "name" or "namespace/name" of a TrainingJob; "": the only one in the file
+  std::string shown_path{};            // in messages; "": path
+
+  const std::string& name() const { return shown_path.empty() ? path : shown_path; }  // in messages
 };
 
 struct CompleteConfig {

@@ -3,14 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
 #include "common/status_macros.h"
+#include "common/work_progress.h"
 #include "trainer/checkpoint/directory.h"
 #include "trainer/engine/stop_agreement.h"
+#include "trainer/process/termination.h"
 
 namespace oarlock {
 namespace {
@@ -23,6 +26,16 @@ constexpr char kBest[] = "best";
 constexpr char kReading[] = "checkpoints were read; a new start reads them again";
 constexpr char kReduction[] = "reduction";  // also the name of a file of tensors
 constexpr auto kHighWaterInterval = std::chrono::milliseconds(500);
+constexpr std::chrono::milliseconds kStopGrace{500};           // until reading is abandoned
+constexpr std::chrono::milliseconds kHighWaterPatience{1000};  // until the last mark is written
+
+// While rank 0 waits for a save, the ranks exchange messages at this interval.
+constexpr std::chrono::milliseconds kWaitInterval{200};
+// How long a stop waits for a save that makes no progress. With the delivery of tracked points this must fit into the
+// grace period of a pod, which is 30 s by default. What a save has written is perhaps being synced at this rate, during
+// which its progress is unknown.
+constexpr std::chrono::seconds kStopPatience{15};
+constexpr int64_t kSlowestSync = int64_t{16} << 20;  // bytes per second
 
 TensorMap model_tensors(DistributedDataParallel& model) {
   TensorMap out;
@@ -126,29 +139,28 @@ Result<std::unique_ptr<Checkpointer>> Checkpointer::open(const CheckpointerOptio
   RETURN_IF_ERROR(group.agree(store.map([](const auto&) {})));
   if (group.rank() == 0) {
     out->store_ = std::make_unique<AsyncCheckpointStore>(std::move(*store), clock);
-    out->high_water_ = std::make_unique<HighWater>(options.store.root);
+    out->high_water_ = std::make_unique<AsyncHighWater>(options.store.root);
   }
   return out;
 }
 
 // Returns for_other_ranks() as JSON, or "" if there is no checkpoint.
-Result<std::string> Checkpointer::load_newest(const LatestCheckpoint& latest, DistributedDataParallel& model,
+Result<std::string> Checkpointer::load_newest(const Found& found, DistributedDataParallel& model,
                                               const std::vector<Stateful*>& parts) {
-  const CheckpointSearch& search = latest.search;
+  const CheckpointSearch& search = found.latest.search;
   for (const SkippedCheckpoint& skipped : search.skipped) {
     telemetry_.logger().warn("a checkpoint is not valid and was skipped",
                              {{"folder", skipped.folder.string()}, {"reason", skipped.reason}});
   }
-  high_water_step_ = read_high_water(options_.store.root);
-  if (!latest.checkpoint) {
-    RETURN_IF_ERROR(restart_from_nothing(search));
+  high_water_step_ = found.high_water_step;
+  if (!found.latest.checkpoint) {
+    RETURN_IF_ERROR(check_restart(search));
     return "";
   }
-  const Checkpoint& checkpoint = *latest.checkpoint;
+  const Checkpoint& checkpoint = *found.latest.checkpoint;
   const CheckpointState& state = checkpoint.state;
   RETURN_IF_ERROR(check_identity(state.extra, options_.identity, search.folder->string()));
   RETURN_IF_ERROR(load(checkpoint, model, parts));
-  RETURN_IF_ERROR(set_aside(search.skipped));
   warn_of_sections(checkpoint, parts);
   keep_reduction(checkpoint, model);
   last_save_ = Position{state.step, state.epoch, state.epoch_samples};
@@ -157,7 +169,7 @@ Result<std::string> Checkpointer::load_newest(const LatestCheckpoint& latest, Di
 }
 
 // Called if no checkpoint is valid.
-Result<void> Checkpointer::restart_from_nothing(const CheckpointSearch& search) {
+Result<void> Checkpointer::check_restart(const CheckpointSearch& search) const {
   if (!search.skipped.empty() && options_.on_all_damaged == AllDamaged::kStop) {
     return fail(
         ExitCode::kCheckpoint,
@@ -165,17 +177,25 @@ Result<void> Checkpointer::restart_from_nothing(const CheckpointSearch& search) 
                     "set checkpoint.on_all_damaged to restart to set them aside and train from the beginning",
                     options_.store.root.string(), search.skipped.size(), search.skipped.front().reason));
   }
-  if (const Result<void> done = set_aside(search.skipped); !done) return done;
-  if (high_water_step_ > 0)
-    telemetry_.logger().warn("there is no checkpoint: training starts from the beginning",
-                             {{"lost_steps", high_water_step_}});
   return {};
 }
 
-// The run will reach their steps again, and must not write over them.
+// The run will reach the steps of the `damaged` checkpoints of rank 0 again, and must not write over them.
 Result<void> Checkpointer::set_aside(const std::vector<SkippedCheckpoint>& damaged) {
-  for (const SkippedCheckpoint& skipped : damaged) {
-    const Result<std::filesystem::path> aside = store_->store().set_aside(skipped.folder);
+  using Outcomes = std::vector<Result<std::filesystem::path>>;
+  const std::shared_ptr<const CheckpointStore> store = store_ ? store_->store() : nullptr;
+  const Result<Outcomes> outcomes = read_on_rank_0<Outcomes>(
+      [damaged, store] {
+        Outcomes out;
+        for (const SkippedCheckpoint& skipped : damaged) {
+          out.push_back(store->set_aside(skipped.folder));
+          if (!out.back() && is_fenced_off(out.back().error())) break;
+        }
+        return out;
+      },
+      group_, stop_, kReading);
+  if (!outcomes) return tl::make_unexpected(outcomes.error());
+  for (const Result<std::filesystem::path>& aside : *outcomes) {
     if (aside) {
       telemetry_.logger().warn("a damaged checkpoint was set aside; remove it when it is no longer needed",
                                {{"folder", aside->string()}});
@@ -188,25 +208,18 @@ Result<void> Checkpointer::set_aside(const std::vector<SkippedCheckpoint>& damag
   return {};
 }
 
-std::optional<std::filesystem::path> Checkpointer::best_folder() const {
-  if (!options_.best) return std::nullopt;
-  // Valid also if the links "best" and "last" could not be written.
-  if (best_) return options_.store.root / checkpoint_folder_name(best_->step);
-  const std::optional<std::string> name = link_target(options_.store.root, kBestLink);
-  return name ? std::optional(options_.store.root / *name) : std::nullopt;
-}
-
-// As load_newest().
-Result<std::string> Checkpointer::load_best(const Result<Checkpoint>& best, DistributedDataParallel& model,
-                                            const std::vector<Stateful*>& parts) {
+// As load_newest(). Without a best checkpoint it returns "".
+Result<std::string> Checkpointer::load_best(const Result<std::optional<Checkpoint>>& best,
+                                            DistributedDataParallel& model, const std::vector<Stateful*>& parts) {
   if (!best && best.error().code == ExitCode::kNoInput) {
     telemetry_.logger().warn("the best checkpoint no longer exists: the last weights are used instead",
                              {{"reason", best.error().message}});
     return "";
   }
   if (!best) return tl::make_unexpected(best.error());
-  RETURN_IF_ERROR(load(*best, model, parts));
-  return for_other_ranks(best->state, nullptr);
+  if (!*best) return "";
+  RETURN_IF_ERROR(load(**best, model, parts));
+  return for_other_ranks((*best)->state, nullptr);
 }
 
 Result<void> Checkpointer::load(const Checkpoint& checkpoint, DistributedDataParallel& model,
@@ -261,13 +274,26 @@ Result<std::optional<Position>> Checkpointer::restore(DistributedDataParallel& m
                                                       const std::vector<Stateful*>& parts) {
   telemetry_.enter(Phase::kRestore);
   const SteadyTime begin = clock_.steady();
-  Result<LatestCheckpoint> latest = read_on_rank_0<LatestCheckpoint>(
-      [root = options_.store.root] { return read_latest_checkpoint(root); }, group_, stop_, kReading);
-  if (stop_.agreed()) return tl::make_unexpected(latest.error());
+  Result<Found> found = read_on_rank_0<Found>(
+      [root = options_.store.root]() -> Result<Found> {
+        ASSIGN_OR_RETURN(LatestCheckpoint latest, read_latest_checkpoint(root));
+        return Found{.latest = std::move(latest), .high_water_step = read_high_water(root)};
+      },
+      group_, stop_, kReading);
+  if (stop_.agreed()) return tl::make_unexpected(found.error());
   Result<std::string> own = "";
-  if (group_.rank() == 0)
-    own = latest.and_then([&](const LatestCheckpoint& read) { return load_newest(read, model, parts); });
-  latest = LatestCheckpoint{};  // its memory
+  std::vector<SkippedCheckpoint> damaged;
+  if (group_.rank() == 0) {
+    own = found.and_then([&](const Found& read) { return load_newest(read, model, parts); });
+    if (own) damaged = found->latest.search.skipped;
+  }
+  found = Found{};  // its memory
+  const Result<void> is_aside = set_aside(damaged);
+  if (stop_.agreed()) return tl::make_unexpected(is_aside.error());
+  if (own && !is_aside) own = tl::make_unexpected(is_aside.error());
+  if (group_.rank() == 0 && own && own->empty() && high_water_step_ > 0)
+    telemetry_.logger().warn("there is no checkpoint: training starts from the beginning",
+                             {{"lost_steps", high_water_step_}});
   if (!own) telemetry_.record_checkpoint_failure(/*save=*/false);
   ASSIGN_OR_RETURN(const std::string shared, group_.broadcast(own));
   if (group_.rank() == 0 && !shared.empty())
@@ -287,13 +313,21 @@ Result<std::optional<Position>> Checkpointer::restore(DistributedDataParallel& m
 Result<std::optional<int64_t>> Checkpointer::restore_best(DistributedDataParallel& model,
                                                           const std::vector<Stateful*>& parts) {
   telemetry_.enter(Phase::kRestore);
-  const std::optional<std::filesystem::path> folder = group_.rank() == 0 ? best_folder() : std::nullopt;
-  const Result<Checkpoint> best = read_on_rank_0<Checkpoint>(
-      [folder] { return folder ? read_checkpoint(*folder) : Result<Checkpoint>(Checkpoint{}); }, group_, stop_,
-      kReading);
+  const Result<std::optional<Checkpoint>> best = read_on_rank_0<std::optional<Checkpoint>>(
+      [root = options_.store.root, is_tracked = options_.best.has_value(),
+       step = best_ ? std::optional(best_->step) : std::nullopt]() -> Result<std::optional<Checkpoint>> {
+        if (!is_tracked) return std::nullopt;
+        // The step is valid also if the links "best" and "last" could not be written.
+        const std::optional<std::string> name =
+            step ? std::optional(checkpoint_folder_name(*step)) : link_target(root, kBestLink);
+        if (!name) return std::nullopt;
+        ASSIGN_OR_RETURN(Checkpoint read, read_checkpoint(root / *name));
+        return read;
+      },
+      group_, stop_, kReading);
   if (stop_.agreed()) return tl::make_unexpected(best.error());
   ASSIGN_OR_RETURN(const std::string shared,
-                   group_.broadcast(folder ? load_best(best, model, parts) : Result<std::string>("")));
+                   group_.broadcast(group_.rank() == 0 ? load_best(best, model, parts) : Result<std::string>("")));
   if (shared.empty()) return std::nullopt;
   const Json json = Json::parse(shared);
   RETURN_IF_ERROR(broadcast(json, model, parts));
@@ -416,24 +450,59 @@ Result<void> Checkpointer::share_result(const Result<void>& own) {
   return {};
 }
 
+// Whether a stop no longer waits for a save that has written so many bytes and made no progress since.
+bool Checkpointer::has_given_up(SteadyTime since, int64_t written) const {
+  return is_abandoned_ || clock_.steady() - since > kStopPatience + std::chrono::seconds(written / kSlowestSync);
+}
+
+// Returns the outcome of the save in flight on rank 0, or nothing without one. Returns kTempFail if the ranks agree to
+// stop and it makes no progress. The ranks exchange messages meanwhile, so that it may take longer than a collective
+// may.
+Result<std::optional<FinishedSave>> Checkpointer::wait_for_save() {
+  int64_t written = 0;
+  SteadyTime since = clock_.steady();  // of the last progress, or of the agreement to stop
+  for (;;) {
+    if (store_ && !finished_) finished_ = store_->wait(kWaitInterval);
+    const bool is_waiting = store_ && store_->is_busy();
+    const int64_t progress = work_progress(LongWork::kSave).done;
+    if (!stop_.agreed() || std::exchange(written, progress) != progress) since = clock_.steady();
+    is_abandoned_ = is_waiting && stop_.agreed() && has_given_up(since, written);
+    std::array<double, 2> state = {is_waiting ? 1.0 : 0.0, is_abandoned_ ? 1.0 : 0.0};
+    group_.all_reduce_sum(state);
+    if (state[1] > 0) {
+      return fail(ExitCode::kTempFail,
+                  fmt::format("interrupted by a signal while {} does not respond: the last save is not complete, and a "
+                              "new start resumes from an older checkpoint",
+                              options_.store.root.string()));
+    }
+    if (state[0] == 0) return std::exchange(finished_, std::nullopt);
+    stop_.agree();
+  }
+}
+
 Result<void> Checkpointer::save(const Position& position, DistributedDataParallel& model,
                                 const std::vector<Stateful*>& parts, SaveUntil until) {
   telemetry_.enter(Phase::kCheckpoint);
   model.synchronize_reduction_state();
   requested_step_ = position.step;
+  Result<std::optional<FinishedSave>> earlier = wait_for_save();
+  if (!earlier) return tl::make_unexpected(earlier.error());
   Result<void> own;
   bool due = false;
   if (group_.rank() == 0) {
-    if (!failure_) failure_ = fatal(finish_save(store_->wait()));
+    if (!failure_) failure_ = fatal(finish_save(*std::move(earlier)));
     if (failure_) own = tl::make_unexpected(*failure_);
     due = own && !is_saved(position);
   }
   if (model.is_reduction_state_collective()) due = !group_.broadcast(std::string(due ? "due" : "")).empty();
   ReductionState reduction = due ? model.reduction_state() : ReductionState{};
   if (group_.rank() == 0 && due) begin_save(position, model, parts, std::move(reduction));
-  if (group_.rank() == 0 && until == SaveUntil::kOnDisk) {
-    if (due) own = finish_save(store_->wait());
-    high_water_->raise(position.step);
+  if (until == SaveUntil::kOnDisk) {
+    if (high_water_) high_water_->raise(position.step);
+    Result<std::optional<FinishedSave>> finished = wait_for_save();
+    if (!finished) return tl::make_unexpected(finished.error());
+    if (due) own = finish_save(*std::move(finished));
+    if (high_water_) high_water_->flush(kHighWaterPatience);
   }
   return share_result(own);
 }
@@ -462,13 +531,34 @@ Result<bool> Checkpointer::join(const Json& state, bool is_new, DistributedDataP
     return false;
   }
   copy_.reserve(live_tensors(model, parts));
-  high_water_step_ = read_high_water(options_.store.root);
-  if (const std::optional<std::string> name = link_target(options_.store.root, kLastLink)) {
-    ASSIGN_OR_RETURN(const CheckpointState newest, read_checkpoint_state(options_.store.root / *name));
-    restore_marks(newest, options_.store.root / *name);
-    telemetry_.record_known_checkpoint(known_step_);
-  }
+  RETURN_IF_ERROR(read_marks());
   return requested_step_ > known_step_;
+}
+
+// Reads the marks of the newest checkpoint on disk. The donor, which takes no part in this, waits in a collective.
+Result<void> Checkpointer::read_marks() {
+  struct Marks {
+    int64_t high_water_step = 0;
+    std::filesystem::path folder;  // empty: there is no checkpoint
+    CheckpointState state;
+  };
+  const std::optional<Result<Marks>> marks = run_interruptibly<Result<Marks>>(
+      [root = options_.store.root]() -> Result<Marks> {
+        Marks out{.high_water_step = read_high_water(root), .folder = {}, .state = {}};
+        const std::optional<std::string> name = link_target(root, kLastLink);
+        if (!name) return out;
+        out.folder = root / *name;
+        ASSIGN_OR_RETURN(out.state, read_checkpoint_state(out.folder));
+        return out;
+      },
+      stop_.flag(), kStopGrace, std::chrono::milliseconds::max());
+  if (!marks) return fail(ExitCode::kTempFail, std::string("interrupted by a signal while ") + kReading);
+  if (!*marks) return tl::make_unexpected(marks->error());
+  high_water_step_ = (*marks)->high_water_step;
+  if ((*marks)->folder.empty()) return {};
+  restore_marks((*marks)->state, (*marks)->folder);
+  telemetry_.record_known_checkpoint(known_step_);
+  return {};
 }
 
 bool Checkpointer::poll(int64_t step) {
@@ -488,7 +578,7 @@ Result<void> Checkpointer::agree_on_failure() {
 }
 
 void Checkpointer::settle(std::chrono::milliseconds patience) {
-  if (store_) static_cast<void>(finish_save(store_->wait(patience)));
+  if (store_ && !is_abandoned_) static_cast<void>(finish_save(store_->wait(patience)));
 }
 
 }  // namespace oarlock

@@ -52,10 +52,14 @@ enum class SaveUntil { kStarted, kOnDisk };
 // Unless noted otherwise, all ranks call the methods together, from the training thread, and a failure is returned on
 // all of them.
 //
+// Rank 0 uses the folder on other threads only, because a file server may not respond.
+//
 // save() returns immediately; a thread copies the state into memory and writes it. At most one save is in flight: the
-// next one waits for it. Rank 0 detects its outcome in poll(), and the next save broadcasts it. A failed save is
-// logged. With the policy `stop` it ends the run, and no later save is attempted; with `continue` the next save tries
-// again. If a newer attempt has taken over the folder (kTempFail), the run always ends.
+// next one waits for it. If the ranks agree to stop (see StopAgreement) while the folder does not respond, the wait
+// ends after a limited time: save() then fails with kTempFail, and the thread is abandoned until the process ends. Rank
+// 0 detects its outcome in poll(), and the next save broadcasts it. A failed save is logged. With the policy `stop` it
+// ends the run, and no later save is attempted; with `continue` the next save tries again. If a newer attempt has taken
+// over the folder (kTempFail), the run always ends.
 class Checkpointer {
  public:
   // Acquires the fence of the folder. The references must outlive the checkpointer. Fails as CheckpointStore::open()
@@ -131,23 +135,30 @@ class Checkpointer {
                const Clock& clock);
 
   // Called on rank 0 only.
-  Result<std::string> load_newest(const LatestCheckpoint& latest, DistributedDataParallel& model,
+  struct Found {  // in the folder
+    LatestCheckpoint latest;
+    int64_t high_water_step = 0;
+  };
+  Result<std::string> load_newest(const Found& found, DistributedDataParallel& model,
                                   const std::vector<Stateful*>& parts);
-  Result<std::string> load_best(const Result<Checkpoint>& best, DistributedDataParallel& model,
+  Result<std::string> load_best(const Result<std::optional<Checkpoint>>& best, DistributedDataParallel& model,
                                 const std::vector<Stateful*>& parts);
-  std::optional<std::filesystem::path> best_folder() const;
   Result<void> load(const Checkpoint& checkpoint, DistributedDataParallel& model, const std::vector<Stateful*>& parts);
   void keep_reduction(const Checkpoint& checkpoint, const DistributedDataParallel& model);
   void restore_marks(const CheckpointState& state, const std::filesystem::path& folder);
-  Result<void> restart_from_nothing(const CheckpointSearch& search);
-  Result<void> set_aside(const std::vector<SkippedCheckpoint>& damaged);
+  Result<void> check_restart(const CheckpointSearch& search) const;
   void warn_of_sections(const Checkpoint& checkpoint, const std::vector<Stateful*>& parts);
   bool is_saved(const Position& position) const;
   void begin_save(const Position& position, DistributedDataParallel& model, const std::vector<Stateful*>& parts,
                   ReductionState reduction);
   Result<void> finish_save(std::optional<FinishedSave> finished);
   std::optional<Error> fatal(const Result<void>& saved) const;
+  bool has_given_up(SteadyTime since, int64_t written) const;
+  Result<void> read_marks();
 
+  // Called by all ranks.
+  Result<void> set_aside(const std::vector<SkippedCheckpoint>& damaged);
+  Result<std::optional<FinishedSave>> wait_for_save();
   Result<void> broadcast(const nlohmann::json& state, DistributedDataParallel& model,
                          const std::vector<Stateful*>& parts);
   Result<void> share_result(const Result<void>& own);
@@ -162,12 +173,15 @@ class Checkpointer {
   std::function<void()> before_commit_;
   HostCopy copy_;
   std::unique_ptr<AsyncCheckpointStore> store_;
-  std::unique_ptr<HighWater> high_water_;
+  std::unique_ptr<AsyncHighWater> high_water_;
   SteadyTime high_water_time_{};
   int64_t high_water_step_ = 0;
   std::optional<Position> last_save_;  // of the save that was started last; none after it has failed
   std::optional<Best> best_;           // on disk
   std::optional<Error> failure_;       // a failed save that ends the run
+  std::optional<FinishedSave>
+      finished_;               // not reported yet, during wait_for_save() and after a collective of it failed
+  bool is_abandoned_ = false;  // the save in flight
   std::string folder_;
   ReductionState reduction_;  // to resume with, during restore()
 

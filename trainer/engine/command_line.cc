@@ -141,7 +141,7 @@ int print(const CommandLine& command, const TaskTable& tasks) {
     const std::string& folder = command.checkpoint_dir.empty() ? config.checkpoint.dir : command.checkpoint_dir;
     const Result<void> tracking = check_tracking(config.tracking, folder, process_environment(), whole->is_of_job);
     if (!tracking) return complain(tracking.error());
-    const std::string& path = command.config.path;
+    const std::string& path = command.config.name();
     std::puts(fmt::format("{}: the configuration is valid", path.empty() ? "command line" : printable(path)).c_str());
   }
   return 0;
@@ -157,6 +157,8 @@ int run(int argc, char** argv, const TaskTable& tasks, const RegroupChannelFacto
       ->type_name("KEY=VALUE");
   app.add_option("-c,--config", command.config.path,
                  "Trainer configuration or TrainingJob, YAML or JSON (default: $OARLOCK_CONFIG)");
+  app.add_option("--config-name", command.config.shown_path,
+                 "Name of the configuration file in messages (default: its path)");
   app.add_option("--job", command.config.job, "Name of the TrainingJob if the file contains several")
       ->type_name("NAME|NAMESPACE/NAME");
   app.add_option(

@@ -52,6 +52,7 @@ class StopAgreement {
   // Called by all ranks of a new group after a recovery. A signal that a rank has received still counts.
   void restart() { agreed_ = grows_ = false; }
 
+  const StopFlag& flag() const { return stop_; }
   const ProcessGroup& group() const { return group_; }
   const Clock& clock() const { return clock_; }
 

@@ -62,7 +62,7 @@ TrainLoop::TrainLoop(const TrainParts& parts, DistributedSampler sampler)
       pace_(parts.stop),
       scheduler_(parts.config.schedule),
       evaluator_(parts),
-      report_(parts.config.report, parts.config.checkpoint.dir, parts.group, parts.telemetry, parts.clock) {}
+      report_(parts.config.report, parts.config.checkpoint.dir, parts.group, parts.clock) {}
 
 Result<TrainSummary> TrainLoop::run() {
   RETURN_IF_ERROR(restore());
@@ -299,7 +299,8 @@ Result<void> TrainLoop::complete() {
   RETURN_IF_ERROR(save(SaveUntil::kOnDisk));
   is_final_ = evaluator_.has_best_passes();
   RETURN_IF_ERROR(evaluator_.run_best_passes(position_.step));
-  summary_.interrupted = parts_.stop.agreed();  // the model may have the best weights now, so nothing is saved
+  // The model may have the best weights now, so nothing is saved. Without these passes the run is complete.
+  summary_.interrupted = is_final_ && parts_.stop.agreed();
   return {};
 }
 
@@ -439,10 +440,23 @@ Result<bool> TrainLoop::evaluate() {
   ASSIGN_OR_RETURN(const bool is_best, evaluator_.evaluate(position_.step));
   if (!parts_.stop.agreed()) {
     RETURN_IF_ERROR(scheduler_.observe(evaluator_.metrics()));
-    report_.add_evaluation(position_.step, epochs_done(), evaluator_.metrics());
+    write_history();
   }
   before_evaluation_ = nullptr;
   return is_best;
+}
+
+// Rank 0 writes on another thread, because a file server may not respond. Without the files, the ranks stop as in an
+// evaluation.
+void TrainLoop::write_history() {
+  std::vector<ReportFile> files = report_.add_evaluation(position_.step, epochs_done(), evaluator_.metrics());
+  if (!report_.is_enabled()) return;
+  static_cast<void>(run_on_all_ranks(
+      [files = std::move(files), logger = parts_.telemetry.logger()] {
+        write_report(files, logger);
+        return Result<void>();
+      },
+      parts_.group, parts_.stop, "the history of the run was written"));
 }
 
 Result<void> TrainLoop::save(SaveUntil until) {

@@ -162,12 +162,19 @@ std::filesystem::path path_in(const std::filesystem::path& folder, const std::st
 
 }  // namespace
 
+void write_report(const std::vector<ReportFile>& files, const Logger& logger) {
+  for (const auto& [path, content] : files) {
+    Result<void> written = path.has_parent_path() ? make_writable_folder(path.parent_path()) : Result<void>();
+    if (written) written = write_file_atomically(path, content);
+    if (!written) logger.warn("report: the history of the run was not written", {{"error", written.error().message}});
+  }
+}
+
 RunReport::RunReport(const ReportConfig& config, const std::filesystem::path& folder, const ProcessGroup& group,
-                     Telemetry& telemetry, const Clock& clock)
+                     const Clock& clock)
     : history_path_(path_in(folder, config.history)),
       curves_path_(path_in(folder, config.curves)),
       group_(group),
-      telemetry_(telemetry),
       clock_(clock),
       begin_(clock.steady()) {}
 
@@ -193,8 +200,9 @@ void RunReport::reduce_losses() {
   samples_ += sums[1];
 }
 
-void RunReport::add_evaluation(int64_t step, double epoch, const std::map<std::string, double>& metrics) {
-  if (!is_enabled()) return;
+std::vector<ReportFile> RunReport::add_evaluation(int64_t step, double epoch,
+                                                  const std::map<std::string, double>& metrics) {
+  if (!is_enabled()) return {};
   reduce_losses();
   const bool again = !history_.empty() && history_.back().step == step;  // after a resume at this step
   HistoryEntry entry{.epoch = epoch,
@@ -206,16 +214,11 @@ void RunReport::add_evaluation(int64_t step, double epoch, const std::map<std::s
   if (again && samples_ == 0) entry.train_loss = history_.back().train_loss;
   loss_sum_ = samples_ = 0;
   add_entry(history_, std::move(entry));
-  if (group_.rank() != 0) return;
-  if (!history_path_.empty()) write(history_path_, to_columns(history_).dump(2) + "\n");
-  if (!curves_path_.empty()) write(curves_path_, render_curves(history_));
-}
-
-void RunReport::write(const std::filesystem::path& path, const std::string& content) {
-  Result<void> written = path.has_parent_path() ? make_writable_folder(path.parent_path()) : Result<void>();
-  if (written) written = write_file_atomically(path, content);
-  if (!written)
-    telemetry_.logger().warn("report: the history of the run was not written", {{"error", written.error().message}});
+  std::vector<ReportFile> files;
+  if (group_.rank() != 0) return files;
+  if (!history_path_.empty()) files.push_back({history_path_, to_columns(history_).dump(2) + "\n"});
+  if (!curves_path_.empty()) files.push_back({curves_path_, render_curves(history_)});
+  return files;
 }
 
 double RunReport::seconds() const {

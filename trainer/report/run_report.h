@@ -11,10 +11,10 @@
 
 #include "common/clock.h"
 #include "common/error.h"
+#include "common/log.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/config/evaluation.h"
 #include "trainer/distributed/process_group.h"
-#include "trainer/telemetry/telemetry.h"
 
 namespace oarlock {
 
@@ -45,15 +45,24 @@ Result<History> from_columns(const nlohmann::json& columns);
 // empty.
 std::string render_curves(const History& history);
 
+struct ReportFile {
+  std::filesystem::path path;
+  std::string content;
+};
+
+// Replaces the files atomically, and creates their folders. A failure is logged as a warning: a report must not end a
+// run, and checkpoints contain the history, too.
+void write_report(const std::vector<ReportFile>& files, const Logger& logger);
+
 // ---- Recording ---------------------------------------------------------------------------------------------------
 
 // All ranks call the methods together, from the training thread. Without files to write they do nothing. Rank 0 writes
-// the files and logs a warning if that fails: a report must not end a run, and checkpoints contain the history too.
+// the files: write_report() below, which may block on a file server.
 class RunReport final : public Stateful {
  public:
   // Relative paths are resolved in `folder`. The references must outlive the report.
   RunReport(const ReportConfig& config, const std::filesystem::path& folder, const ProcessGroup& group,
-            Telemetry& telemetry, const Clock& clock);
+            const Clock& clock);
 
   bool is_enabled() const { return !history_path_.empty() || !curves_path_.empty(); }
 
@@ -64,8 +73,9 @@ class RunReport final : public Stateful {
   // Sums the losses over all ranks. Called before the state is saved. Waits for the device.
   void reduce_losses();
 
-  // Called after an evaluation at `step`, when `epoch` epochs are completed.
-  void add_evaluation(int64_t step, double epoch, const std::map<std::string, double>& metrics);
+  // Called after an evaluation at `step`, when `epoch` epochs are completed. Returns the new content of the files on
+  // rank 0, and nothing on the other ranks.
+  std::vector<ReportFile> add_evaluation(int64_t step, double epoch, const std::map<std::string, double>& metrics);
 
   std::string_view section() const override { return "history"; }
   TensorMap tensors() const override { return {}; }
@@ -75,12 +85,10 @@ class RunReport final : public Stateful {
 
  private:
   double seconds() const;
-  void write(const std::filesystem::path& path, const std::string& content);
 
   std::filesystem::path history_path_;  // empty: none
   std::filesystem::path curves_path_;
   const ProcessGroup& group_;
-  Telemetry& telemetry_;
   const Clock& clock_;
   SteadyTime begin_;
   double seconds_before_ = 0;  // duration of the run in earlier processes

@@ -194,10 +194,14 @@ std::string session_start_event(double time, int64_t restart_step) {
 }
 
 std::string scalars_event(double time, int64_t step, const Scalars& scalars) {
+  return scalar_views_event(time, step, std::vector<ScalarView>(scalars.values.begin(), scalars.values.end()));
+}
+
+std::string scalar_views_event(double time, int64_t step, std::span<const ScalarView> scalars) {
   std::string out;
   pbf_writer event = begin_event(out, time, step);
   pbf_writer summary(event, event_field::kSummary);
-  for (const auto& [name, number] : scalars.values) {
+  for (const auto& [name, number] : scalars) {
     pbf_writer value(summary, kSummaryValue);
     add_utf8(value, value_field::kTag, name);
     value.add_float(value_field::kSimpleValue, static_cast<float>(number));
@@ -317,7 +321,7 @@ std::optional<EventPoints> read_points(std::string_view event) {
   return out;
 }
 
-std::map<std::string, int64_t> highest_steps(const std::filesystem::path& folder, int64_t restart_step) {
+StepsByTag highest_steps(const std::filesystem::path& folder, int64_t restart_step) {
   // Of all steps below the first one that a later session discards, only the highest of each tag counts. The files are
   // read from the newest to the oldest, so that the discarded steps are known. Their order is that of their names, in
   // which TensorBoard reads them.
@@ -327,7 +331,7 @@ std::map<std::string, int64_t> highest_steps(const std::filesystem::path& folder
     if (entry.path().filename().string().find("tfevents") != std::string::npos) files.push_back(entry.path());
   }
   std::sort(files.begin(), files.end(), std::greater<>());
-  std::map<std::string, int64_t> out;
+  StepsByTag out;
   int64_t limit = restart_step;
   for (const std::filesystem::path& path : files) {
     Result<SequentialFile> file = SequentialFile::open(path);

@@ -5,11 +5,14 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/error.h"
@@ -53,6 +56,8 @@ std::string session_start_event(double time, int64_t restart_step);
 
 // The points of one step. Names of scalars are tags.
 std::string scalars_event(double time, int64_t step, const Scalars& scalars);
+using ScalarView = std::pair<std::string_view, double>;  // a name that the caller owns, and its value
+std::string scalar_views_event(double time, int64_t step, std::span<const ScalarView> scalars);
 std::string histogram_event(double time, int64_t step, const Histogram& histogram);
 std::string text_event(double time, int64_t step, const Text& text);
 std::string image_event(double time, int64_t step, const Image& image);
@@ -78,6 +83,7 @@ std::optional<EventPoints> read_points(std::string_view event);
 // The highest step of each tag in the event files of a folder, after the points beyond `restart_step`, and those that
 // a session start discards, are removed. Files that cannot be read, and the rest of a file after a damaged record, are
 // ignored, as TensorBoard does.
-std::map<std::string, int64_t> highest_steps(const std::filesystem::path& folder, int64_t restart_step);
+using StepsByTag = std::map<std::string, int64_t, std::less<>>;
+StepsByTag highest_steps(const std::filesystem::path& folder, int64_t restart_step);
 
 }  // namespace oarlock

@@ -243,9 +243,12 @@ Result<std::optional<Journal::Record>> Journal::next_record(Window& window, uint
   return std::nullopt;
 }
 
-Result<void> Journal::append(const std::vector<std::string>& encoded, bool beyond_limit) {
+Result<void> Journal::append(const std::vector<std::string_view>& encoded, bool beyond_limit) {
+  size_t size = 0;
+  for (const std::string_view event : encoded) size += kEventHeadSize + event.size();
   std::string bytes;
-  for (const std::string& event : encoded) {
+  bytes.reserve(size);
+  for (const std::string_view event : encoded) {
     bytes += event_head(event);
     bytes += event;
   }

@@ -43,7 +43,7 @@ class Journal {
   // Appends events of at most kMaxEventBytes each. They are in the kernel's cache when it returns, so that they survive
   // the process. Fails with kUnavailable if more than max_bytes would be undelivered, unless `beyond_limit` is set, and
   // with kIoErr and similar codes; then nothing was appended.
-  Result<void> append(const std::vector<std::string>& encoded, bool beyond_limit = false);
+  Result<void> append(const std::vector<std::string_view>& encoded, bool beyond_limit = false);
 
   // Returns up to `max_events` undelivered events, and at least one if there are any, of at most about `max_bytes`
   // together. Damaged events, and those that cannot be decoded, are omitted. `ends` are positions for discard().

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -22,6 +21,7 @@
 #include "common/text.h"
 #include "trainer/tracking/mlflow_client.h"
 #include "trainer/tracking/mlflow_error.h"
+#include "trainer/tracking/mlflow_items.h"
 #include "trainer/tracking/mlflow_names.h"
 #include "trainer/tracking/utf8.h"
 
@@ -30,12 +30,6 @@ namespace {
 
 using nlohmann::json;
 
-// Limits of log-batch, and of values. Metrics, parameters and tags are one request each.
-constexpr size_t kMaxMlflowMetrics = 1000;
-constexpr size_t kMaxMlflowParams = 100;
-constexpr size_t kMaxMlflowTags = 100;
-constexpr size_t kMaxMlflowParamValue = 6000;
-constexpr size_t kMaxMlflowTagValue = 5000;
 constexpr size_t kMaxMlflowRunName = 250;
 
 constexpr int kMaxArtifactFailures = 3;
@@ -44,42 +38,6 @@ constexpr size_t kMaxDropWarnings = 20;
 constexpr char kRunTag[] = "oarlock.run";          // the same for all runs of a job
 constexpr char kAttemptTag[] = "oarlock.attempt";  // of nested runs; "job" of their parent
 constexpr char kAttemptOfJob[] = "job";
-
-// MLflow rejects times before 1970, which a clock that is not set may have.
-int64_t mlflow_milliseconds(SystemTime time) {
-  return std::max<int64_t>(0, std::chrono::duration_cast<std::chrono::milliseconds>(time.time_since_epoch()).count());
-}
-
-// Protocol buffers' JSON has texts for the numbers that JSON lacks.
-std::string mlflow_number(double value) {
-  if (std::isnan(value)) return R"("NaN")";
-  if (std::isinf(value)) return value > 0 ? R"("Infinity")" : R"("-Infinity")";
-  return fmt::format("{}", value);
-}
-
-// A metric, parameter or tag of log-batch, serialized: a run has many metrics, and a json object for each takes several
-// times the processor time of its text.
-struct Item {
-  std::string key;
-  std::string text;
-  int64_t step = -1;  // of a metric
-};
-
-Item metric_item(const std::string& key, double value, const Event& event) {
-  return {.key = key,
-          .text = fmt::format(R"({{"key":{},"value":{},"timestamp":{},"step":{}}})", dump_json(key),
-                              mlflow_number(value), mlflow_milliseconds(event.time), event.step),
-          .step = event.step};
-}
-
-void flatten_params(const json& value, const std::string& path, std::map<std::string, std::string>& out) {
-  if (value.is_object()) {
-    for (const auto& [key, member] : value.items()) flatten_params(member, path.empty() ? key : path + "." + key, out);
-  } else if (!value.is_null() && !path.empty()) {
-    const std::string text = value.is_string() ? value.get<std::string>() : dump_json(value);
-    out.emplace(mlflow_key(path), mlflow_text(text, kMaxMlflowParamValue));
-  }
-}
 
 // The path for the server's proxy of artifacts, from the run's artifact_uri: "mlflow-artifacts:/1/<run>/artifacts", or
 // with an authority. Nothing if the run's artifacts are stored elsewhere.
@@ -265,8 +223,8 @@ class MlflowSink final : public Sink {
 
   // Creates a run with the tags by which it is found. All others follow, because a rejected one must not prevent it.
   MlflowResult<std::string> create_run(const std::string& name, const std::string& attempt) {
-    json tags = json::array({tag(kRunTag, key_), tag(kAttemptTag, attempt)});
-    if (attempt != kAttemptOfJob) tags.push_back(tag("mlflow.parentRunId", run_id_));
+    json tags = json::array({mlflow_tag(kRunTag, key_), mlflow_tag(kAttemptTag, attempt)});
+    if (attempt != kAttemptOfJob) tags.push_back(mlflow_tag("mlflow.parentRunId", run_id_));
     ASSIGN_OR_RETURN(const json response,
                      client_->post("runs/create", {{"experiment_id", experiment_id_},
                                                    {"run_name", mlflow_text(name, kMaxMlflowRunName)},
@@ -277,18 +235,10 @@ class MlflowSink final : public Sink {
     return id;
   }
 
-  static json tag(const std::string& key, const std::string& value) {
-    return {{"key", key}, {"value", mlflow_text(value, kMaxMlflowTagValue)}};
-  }
-
-  static Item tag_item(const std::string& key, const std::string& value) {
-    return {.key = key, .text = dump_json(tag(key, value))};
-  }
-
   // Adds the tags that a run, as of runs/get, does not have yet.
   MlflowResult<void> add_tags(const std::string& id, const json& run_data) {
-    std::vector<Item> tags = {tag_item("mlflow.source.name", "oarlock-trainer"), tag_item("mlflow.source.type", "JOB"),
-                              tag_item("oarlock.task", start().task)};
+    std::vector<MlflowItem> tags = {tag_item("mlflow.source.name", "oarlock-trainer"),
+                                    tag_item("mlflow.source.type", "JOB"), tag_item("oarlock.task", start().task)};
     for (const auto& [name, value] : start().versions) {
       if (value.empty()) continue;
       tags.push_back(
@@ -300,7 +250,7 @@ class MlflowSink final : public Sink {
     }
     std::set<std::string> known;
     for (const json& item : elements(run_data, "tags")) known.insert(text_at(item, "key"));
-    std::erase_if(tags, [&](const Item& item) { return known.contains(item.key); });
+    std::erase_if(tags, [&](const MlflowItem& item) { return known.contains(item.key); });
     return log_in_parts(id, "tags", tags, kMaxMlflowTags);
   }
 
@@ -397,14 +347,14 @@ class MlflowSink final : public Sink {
 
   // Sends metrics, params or tags. MLflow rejects a request as a whole, so a rejected one is divided until the rejected
   // items are alone, which are dropped.
-  MlflowResult<void> log_items(const std::string& id, const char* kind, std::span<const Item> items) {
+  MlflowResult<void> log_items(const std::string& id, const char* kind, std::span<const MlflowItem> items) {
     if (items.empty()) return {};
     std::string body = fmt::format(R"({{"run_id":{},"{}":[)", dump_json(id), kind);
-    for (const Item& item : items) body.append(&item == items.data() ? "" : ",").append(item.text);
+    for (const MlflowItem& item : items) body.append(&item == items.data() ? "" : ",").append(item.text);
     const MlflowResult<json> sent = client_->post_text("runs/log-batch", body.append("]}"));
     if (sent) {
       if (id != run_id_) return {};
-      for (const Item& item : items) {
+      for (const MlflowItem& item : items) {
         if (item.step >= 0) remember_step(item.key, item.step);
       }
       return {};
@@ -432,13 +382,13 @@ class MlflowSink final : public Sink {
   }
 
   MlflowResult<void> log_params(const std::string& id, const std::map<std::string, std::string>& params) {
-    std::vector<Item> items;
-    for (const auto& [key, value] : params)
-      items.push_back({.key = key, .text = dump_json({{"key", key}, {"value", value}})});
+    std::vector<MlflowItem> items;
+    for (const auto& [key, value] : params) items.push_back(param_item(key, value));
     return log_in_parts(id, "params", items, kMaxMlflowParams);
   }
 
-  MlflowResult<void> log_in_parts(const std::string& id, const char* kind, std::span<const Item> items, size_t max) {
+  MlflowResult<void> log_in_parts(const std::string& id, const char* kind, std::span<const MlflowItem> items,
+                                  size_t max) {
     for (; !items.empty(); items = items.subspan(std::min(max, items.size())))
       RETURN_IF_ERROR(log_items(id, kind, items.first(std::min(max, items.size()))));
     return {};
@@ -458,23 +408,30 @@ class MlflowSink final : public Sink {
   MlflowResult<size_t> log_points(std::span<const Event> events) {
     RETURN_IF_ERROR(ensure_runs());
     if (client_->has_uncertain_requests()) RETURN_IF_ERROR(read_job_run());
-    std::vector<Item> points;
+    std::vector<MlflowItem> points;
     std::map<std::string, int64_t> steps = newest_steps_;
     size_t count = 0;
     for (const Event& event : events) {
       const auto* scalars = std::get_if<Scalars>(&event.content);
       if (scalars == nullptr || (count > 0 && points.size() + scalars->values.size() > kMaxMlflowMetrics)) break;
       ++count;
+      const std::string text_end = metric_text_end(event);
       for (const auto& [name, value] : scalars->values) {
-        const std::string key = mlflow_key(name);
-        const auto [newest, is_first] = steps.try_emplace(key, event.step);
+        const MlflowMetric& metric = metric_of(name);
+        const auto [newest, is_first] = steps.try_emplace(metric.key, event.step);
         if (!is_first && event.step <= newest->second) continue;
         newest->second = event.step;
-        points.push_back(metric_item(key, value, event));
+        points.push_back(metric_item(metric, value, text_end, event.step));
       }
     }
     RETURN_IF_ERROR(log_in_parts(run_id_, "metrics", points, kMaxMlflowMetrics));
     return count;
+  }
+
+  // Returns the metric of this name, of which a run reports many values.
+  const MlflowMetric& metric_of(const std::string& name) {
+    const auto known = metrics_.find(name);
+    return known != metrics_.end() ? known->second : metrics_.emplace(name, make_mlflow_metric(name)).first->second;
   }
 
   MlflowResult<void> add(const Event&, const Scalars&) { return {}; }
@@ -522,8 +479,8 @@ class MlflowSink final : public Sink {
     if (!finished.time_table.empty())
       RETURN_IF_ERROR(
           put_artifact(mlflow_artifact_path("text", "time", event.step, "md"), finished.time_table, "text/markdown"));
-    const std::vector<Item> tags = {tag_item("oarlock.reason", finished.reason),
-                                    tag_item("oarlock.message", finished.message)};
+    const std::vector<MlflowItem> tags = {tag_item("oarlock.reason", finished.reason),
+                                          tag_item("oarlock.message", finished.message)};
     const char* status = finished.success ? "FINISHED" : finished.resumes ? "KILLED" : "FAILED";
     if (!attempt_id_.empty()) {
       const MlflowResult<void> ended = finish_attempt(event, finished, tags, status);
@@ -536,17 +493,19 @@ class MlflowSink final : public Sink {
     return update(run_id_, status, event.time);
   }
 
-  MlflowResult<void> finish_attempt(const Event& event, const RunFinished& finished, const std::vector<Item>& tags,
-                                    const char* status) {
+  MlflowResult<void> finish_attempt(const Event& event, const RunFinished& finished,
+                                    const std::vector<MlflowItem>& tags, const char* status) {
     // The summary is at one step, so a metric that the attempt has there is from an earlier delivery.
     ASSIGN_OR_RETURN(const json run, read_active_run(attempt_id_));
     std::set<std::string> known;
     for (const json& metric : elements(member(run, "data"), "metrics")) {
       if (step_of(metric) >= event.step) known.insert(text_at(metric, "key"));
     }
-    std::vector<Item> metrics;
+    std::vector<MlflowItem> metrics;
+    const std::string text_end = metric_text_end(event);
     for (const auto& [name, value] : finished.summary) {
-      if (!known.contains(mlflow_key(name))) metrics.push_back(metric_item(mlflow_key(name), value, event));
+      const MlflowMetric& metric = metric_of(name);
+      if (!known.contains(metric.key)) metrics.push_back(metric_item(metric, value, text_end, event.step));
     }
     RETURN_IF_ERROR(log_in_parts(attempt_id_, "metrics", metrics, kMaxMlflowMetrics));
     RETURN_IF_ERROR(log_items(attempt_id_, "tags", tags));
@@ -598,6 +557,7 @@ class MlflowSink final : public Sink {
   json job_data_;                                // of the job's run: params, tags
   std::map<std::string, std::string> changed_;   // parameters that this attempt changed
   std::map<std::string, int64_t> newest_steps_;  // of each metric on the server
+  std::map<std::string, MlflowMetric> metrics_;  // by the names of metrics
   std::set<std::string> dropped_;                // content of which a warning was logged
   bool has_compared_experiment_ = false;
   bool has_reported_artifacts_ = false;

@@ -56,6 +56,10 @@ class Sink {
   // May block for as long as a request takes, limited by the sink's own timeout.
   virtual Result<size_t> write(std::span<const Event> events) = 0;
 
+  // Writes what a local sink has kept after a failure of write(). Called from time to time after such a failure, and
+  // until the limit for the end of the run. Fails as write() does.
+  virtual Result<void> flush() { return {}; }
+
   // Makes a blocked write() fail soon: the process is about to end. Undelivered events of a remote sink remain in the
   // journal for the next attempt. Called at most once.
   virtual void cancel() {}

@@ -59,6 +59,8 @@ class TensorboardSink final : public Sink {
     return events.size();
   }
 
+  Result<void> flush() override { return file_->flush(); }
+
  private:
   static constexpr auto kEssential = RecordFile::Importance::kEssential;
 
@@ -92,11 +94,12 @@ class TensorboardSink final : public Sink {
   }
 
   void add(const Event& event, const Scalars& scalars) {
-    Scalars fresh;
+    std::vector<ScalarView> fresh;
+    fresh.reserve(scalars.values.size());
     for (const auto& [name, value] : scalars.values) {
-      if (is_new(name, event.step)) fresh.values.emplace_back(name, value);
+      if (is_new(name, event.step)) fresh.emplace_back(name, value);
     }
-    if (!fresh.values.empty()) file_->add(scalars_event(seconds_of(event.time), event.step, fresh));
+    if (!fresh.empty()) file_->add(scalar_views_event(seconds_of(event.time), event.step, fresh));
   }
 
   void add(const Event& event, const Histogram& histogram) {
@@ -124,8 +127,13 @@ class TensorboardSink final : public Sink {
 
   // Whether this point is not in the files; remembers it.
   bool is_new(const std::string& name, int64_t step) {
-    const auto [highest, is_first] = steps_.emplace(replace_invalid_utf8(name), step);  // as it is in the files
-    if (is_first) return true;
+    std::string replaced;
+    const std::string_view tag = to_valid_utf8(name, replaced);  // as it is in the files
+    const auto highest = steps_.find(tag);
+    if (highest == steps_.end()) {
+      steps_.emplace(tag, step);
+      return true;
+    }
     if (step <= highest->second) return false;
     highest->second = step;
     return true;
@@ -142,7 +150,7 @@ class TensorboardSink final : public Sink {
   const Logger logger_;
   SystemTime opened_;  // of the last file
   std::unique_ptr<RecordFile> file_;
-  std::map<std::string, int64_t> steps_;  // the highest step of each tag in the files
+  StepsByTag steps_;  // the highest step of each tag in the files
 };
 
 }  // namespace

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <deque>
 #include <exception>
 #include <mutex>
 #include <random>
@@ -34,6 +33,15 @@ constexpr std::chrono::milliseconds kEndPatience =
 Result<size_t> write_to(Sink& sink, std::span<const Event> events) {
   try {
     return sink.write(events);
+  } catch (const std::exception& error) {
+    return fail(ExitCode::kSoftware, error.what());
+  }
+}
+
+// Calls sink.flush(), likewise.
+Result<void> flush(Sink& sink) {
+  try {
+    return sink.flush();
   } catch (const std::exception& error) {
     return fail(ExitCode::kSoftware, error.what());
   }
@@ -77,8 +85,9 @@ struct Tracker::State : public std::enable_shared_from_this<Tracker::State> {
   // A sink that writes files.
   struct Local {
     std::unique_ptr<Sink> sink;
-    bool has_failed = false;     // a failure was logged
-    bool has_recovered = false;  // the same for the first success after it
+    ExitCode failure = ExitCode::kOk;  // of the last call, after which it keeps events
+    bool has_failed = false;           // a failure was logged
+    bool has_recovered = false;        // the same for the first success after it
   };
 
   State(TrackerOptions tracker_options, const Logger& tracker_logger)
@@ -95,6 +104,8 @@ struct Tracker::State : public std::enable_shared_from_this<Tracker::State> {
   void write(std::span<const Event> events);
   void deliver(Remote& remote);
   void write_local(Local& local, std::span<const Event> events);
+  void report(Local& local, const Result<void>& written);
+  bool flush_locals(bool is_due);
   void open_journals();
   void append(Remote& remote, std::span<const Event> events, const std::vector<std::string>& encoded);
   Result<bool> deliver_some(Remote& remote);
@@ -110,7 +121,7 @@ struct Tracker::State : public std::enable_shared_from_this<Tracker::State> {
 
   std::mutex mutex;  // protects the following
   std::condition_variable changed;
-  std::deque<Event> queue;
+  std::vector<Event> queue;
   uint64_t queue_bytes = 0;  // of its texts and images
   uint64_t added = 0;        // events
   uint64_t persisted = 0;    // the first ones of them
@@ -120,6 +131,7 @@ struct Tracker::State : public std::enable_shared_from_this<Tracker::State> {
   bool is_superseded = false;    // a later process has claimed the folder: nothing is written any more
   bool is_finishing = false;     // no more events are added; retries are quick
   bool is_stopping = false;      // the threads end
+  bool has_waiting = false;      // a local sink keeps events that it may be able to write later
   bool queue_ended = false;
   bool is_released = false;  // after the last thread has ended
 };
@@ -179,7 +191,7 @@ bool Tracker::wait_for_delivery(std::chrono::milliseconds limit) {
   state.is_finishing = true;
   state.changed.notify_all();
   return state.changed.wait_for(lock, limit, [&state] {
-    return state.persisted == state.added &&
+    return state.persisted == state.added && !state.has_waiting &&
            std::all_of(state.remotes.begin(), state.remotes.end(), [](const auto& remote) { return remote->is_idle; });
   });
 }
@@ -211,20 +223,29 @@ void Tracker::State::run_queue() {
   claim_folder();
   open_journals();
   std::unique_lock lock(mutex);
+  std::vector<Event> events;
   while (true) {
     changed.wait_for(lock, options.claim_interval, [this] { return !queue.empty() || is_stopping || is_superseded; });
     if (!queue.empty()) changed.wait_for(lock, options.batch_interval, [this] { return must_write(); });
     if (is_superseded || (queue.empty() && is_stopping)) break;
-    const std::vector<Event> events(std::make_move_iterator(queue.begin()), std::make_move_iterator(queue.end()));
-    queue.clear();
+    events.swap(queue);
     queue_bytes = 0;
     lock.unlock();
-    if (is_owner() && !events.empty()) write(events);
+    const bool may_write = is_owner();
+    if (may_write && !events.empty()) write(events);
+    const bool is_waiting = may_write && flush_locals(events.empty());
+    const size_t written = events.size();
+    events.clear();
     lock.lock();
-    persisted += events.size();
-    if (!events.empty()) changed.notify_all();
+    persisted += written;
+    if (written > 0 || has_waiting != is_waiting) changed.notify_all();
+    has_waiting = is_waiting;
   }
   queue.clear();
+  lock.unlock();
+  if (is_owner()) flush_locals(true);
+  lock.lock();
+  has_waiting = false;
   persisted = added;
   queue_ended = true;
   changed.notify_all();
@@ -242,6 +263,7 @@ void Tracker::State::write(std::span<const Event> events) {
   for (const auto& local : locals) write_local(*local, events);
   if (remotes.empty()) return;
   std::vector<std::string> encoded;
+  encoded.reserve(events.size());
   for (const Event& event : events) encoded.push_back(encode_event(event));
   for (const auto& remote : remotes) append(*remote, events, encoded);
 }
@@ -379,37 +401,59 @@ void Tracker::State::open_journals() {
 void Tracker::State::write_local(Local& local, std::span<const Event> events) {
   while (!events.empty()) {
     const Result<size_t> written = write_to(*local.sink, events);
-    const std::string name(local.sink->name());
-    if (written) {
-      if (local.has_failed && !std::exchange(local.has_recovered, true))
-        logger.info("tracking: points are written again", {{"sink", name}});
-      events = events.subspan(std::clamp<size_t>(*written, 1, events.size()));
-      continue;
+    report(local, written ? Result<void>() : tl::make_unexpected(written.error()));
+    if (!written && written.error().code != ExitCode::kDataErr) {
+      local.failure = written.error().code;
+      return;
     }
-    if (!std::exchange(local.has_failed, true))
-      logger.warn("tracking: points cannot be written, and are kept in memory within a limit; training continues",
-                  {{"sink", name}, {"reason", written.error().message}});
-    if (written.error().code != ExitCode::kDataErr) return;
-    events = events.subspan(1);
+    events = events.subspan(std::clamp<size_t>(written.value_or(1), 1, events.size()));
+    local.failure = ExitCode::kOk;
   }
+}
+
+// Logs the first failure and the first success after it.
+void Tracker::State::report(Local& local, const Result<void>& written) {
+  const std::string name(local.sink->name());
+  if (!written && !std::exchange(local.has_failed, true)) {
+    logger.warn("tracking: points cannot be written, and are kept in memory within a limit; training continues",
+                {{"sink", name}, {"reason", written.error().message}});
+  } else if (written && local.has_failed && !std::exchange(local.has_recovered, true)) {
+    logger.info("tracking: points are written again", {{"sink", name}});
+  }
+}
+
+// Calls flush() of the sinks that keep events, if it is due: write() has done the same. Returns whether one of them
+// keeps events afterwards for which the end of the run waits: a folder that this user cannot write to remains so.
+bool Tracker::State::flush_locals(bool is_due) {
+  bool out = false;
+  for (const auto& local : locals) {
+    if (local->failure != ExitCode::kOk && is_due) {
+      const Result<void> flushed = flush(*local->sink);
+      report(*local, flushed);
+      local->failure = flushed ? ExitCode::kOk : flushed.error().code;
+    }
+    out = out || (local->failure != ExitCode::kOk && local->failure != ExitCode::kNoPermission &&
+                  local->failure != ExitCode::kCantCreate);
+  }
+  return out;
 }
 
 // The first and the last event of an attempt are kept even if the journal is full: without them, the others could not
 // be delivered.
 void Tracker::State::append(Remote& remote, std::span<const Event> events, const std::vector<std::string>& encoded) {
   if (!remote.journal) return;
-  std::vector<std::string> taken;
+  std::vector<std::string_view> taken;
   for (size_t i = 0; i < events.size(); ++i) {
-    if (remote.sink->takes(events[i])) taken.push_back(encoded[i]);
+    if (remote.sink->takes(events[i])) taken.emplace_back(encoded[i]);
   }
   if (taken.empty()) return;
   Result<void> appended = remote.journal->append(taken);
   if (!appended && appended.error().code == ExitCode::kUnavailable) {
-    std::vector<std::string> ends_of_attempts;
+    std::vector<std::string_view> ends_of_attempts;
     for (size_t i = 0; i < events.size(); ++i) {
       if (std::holds_alternative<RunStarted>(events[i].content) ||
           std::holds_alternative<RunFinished>(events[i].content))
-        ends_of_attempts.push_back(encoded[i]);
+        ends_of_attempts.emplace_back(encoded[i]);
     }
     static_cast<void>(remote.journal->append(ends_of_attempts, /*beyond_limit=*/true));
   }
@@ -432,7 +476,7 @@ void Tracker::State::deliver(Remote& remote) {
   while (!is_stopping && !is_superseded) {
     const uint64_t appended = remote.appended;
     lock.unlock();
-    const Result<bool> delivered = is_owner() ? deliver_some(remote) : false;
+    const Result<bool> delivered = !remote.journal->is_empty() && is_owner() ? deliver_some(remote) : false;
     lock.lock();
     if (is_superseded) break;
     report(remote, delivered);
@@ -458,7 +502,7 @@ void Tracker::State::deliver(Remote& remote) {
   release_folder();
 }
 
-// Returns false if the journal is empty.
+// Returns false if nothing was delivered.
 Result<bool> Tracker::State::deliver_some(Remote& remote) {
   ASSIGN_OR_RETURN(const Journal::Batch batch, remote.journal->read(kBatchEvents, kBatchBytes));
   if (batch.is_incomplete && !std::exchange(remote.has_unreadable, true))

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <chrono>
 #include <ctime>
+#include <deque>
 #include <map>
 #include <set>
 #include <system_error>
@@ -18,11 +19,11 @@
 #include "common/files.h"
 #include "common/json_access.h"
 #include "common/status_macros.h"
-#include "trainer/tracking/event_file.h"
 #include "trainer/tracking/record_file.h"
 #include "trainer/tracking/run_files.h"
 #include "trainer/tracking/utf8.h"
 #include "trainer/tracking/wandb_file.h"
+#include "trainer/tracking/wandb_row_file.h"
 #include "trainer/tracking/wandb_values.h"
 
 namespace oarlock {
@@ -33,14 +34,8 @@ using nlohmann::json;
 constexpr char kWandbFolderPrefix[] = "offline-run-";
 constexpr size_t kMaxStateBytes = size_t{64} << 20;  // of each file with the state of the run
 constexpr int64_t kNoWandbStep = -1;
-constexpr size_t kRowHeadSize = 30;  // of the file of the current row
-
-// The first line of the file of the current row: the size and the checksum of what follows.
-std::string row_head(const std::string& text) { return fmt::format("{:020} {:08x}\n", text.size(), masked_crc(text)); }
-
-int64_t to_microseconds(SystemTime time) {
-  return std::chrono::duration_cast<std::chrono::microseconds>(time.time_since_epoch()).count();
-}
+// How much memory the files of images and texts take that cannot be written.
+constexpr size_t kMaxWaitingMediaBytes = size_t{4} << 20;
 
 double wandb_seconds(SystemTime time) { return std::chrono::duration<double>(time.time_since_epoch()).count(); }
 
@@ -71,40 +66,52 @@ std::time_t wandb_folder_time(const std::string& name) {
 class WandbSink final : public Sink {
  public:
   WandbSink(WandbSettings settings, const SinkContext& context)
-      : settings_(std::move(settings)), state_folder_(context.folder), logger_(context.logger) {
+      : settings_(std::move(settings)), state_folder_(context.folder), logger_(context.logger), row_file_(row_path()) {
     if (settings_.dir.empty())
       settings_.dir = state_folder_.empty() ? std::filesystem::path(".") : state_folder_.parent_path();
   }
+
+  ~WandbSink() override { report_lost_media(); }
 
   std::string_view name() const override { return "wandb"; }
   bool is_remote() const override { return false; }
 
   Result<size_t> write(std::span<const Event> events) override {
-    Result<void> added;
-    for (const Event& event : events) {
-      Result<void> result = std::visit([&](const auto& content) { return add(event, content); }, event.content);
-      if (!result && added) added = std::move(result);
-    }
-    add_summary();
+    for (const Event& event : events) std::visit([&](const auto& content) { add(event, content); }, event.content);
     RETURN_IF_ERROR(flush());
-    save_row();
-    RETURN_IF_ERROR(added);
     return events.size();
+  }
+
+  Result<void> flush() override {
+    if (!file_) return {};
+    const Result<void> media = write_media();
+    add_summary();
+    RETURN_IF_ERROR(flush_log());
+    save_row();
+    if (is_finished_) {
+      write_summary_file();
+      save_state();
+    }
+    return media;
   }
 
  private:
   static constexpr auto kEssential = RecordFile::Importance::kEssential;
 
-  // The values of one step, which are one row of the history.
-  struct Row {
-    int64_t step = 0;
-    SystemTime time;
-    WandbItems items;
+  struct KnownPoint {
+    WandbPoint point;
+    bool is_in_summary = true;
+  };
+
+  // A file in the run's folder "files" that could not be written yet.
+  struct WaitingMedia {
+    std::string path;
+    std::string content;
   };
 
   // ---- start and end of an attempt ---------------------------------------------------------------------------------
 
-  Result<void> add(const Event& event, const RunStarted& run) {
+  void add(const Event& event, const RunStarted& run) {
     end_session();
     row_ = {};
     last_row_step_ = kNoWandbStep;
@@ -148,9 +155,8 @@ class WandbSink final : public Sink {
         logger_, std::string(name()));
     file_->add(records_->environment(run_, "oarlock-trainer", usable_cpus()), kEssential);
     WandbItems earlier;
-    for (const auto& [key, point] : newest_) earlier.emplace_back(key, point.value_json);
+    for (const auto& [key, known] : newest_) earlier.emplace_back(key, known.point.value_json);
     if (!earlier.empty()) file_->add(records_->summary(earlier), kEssential);
-    return {};
   }
 
   std::vector<std::string> first_records() const {
@@ -160,33 +166,31 @@ class WandbSink final : public Sink {
 
   // Ends the session of an earlier RunStarted of this process.
   void end_session() {
-    add_summary();
-    if (flush()) save_row();
+    static_cast<void>(flush());
+    report_lost_media();
+    waiting_media_.clear();
+    is_finished_ = false;
     file_.reset();
     records_.reset();
     folder_.clear();
     has_run_files_ = false;
   }
 
-  Result<void> add(const Event& event, const RunFinished& finished) {
-    if (!records_) return {};
+  void add(const Event& event, const RunFinished& finished) {
+    if (!records_) return;
     for (const auto& [key, value] : finished.summary) summary_[key] = wandb_json(value);
     if (!finished.reason.empty()) summary_["exit_reason"] = dump_json(finished.reason);
-    Result<void> added;
-    if (!finished.time_table.empty()) added = add(event, Text{"time", finished.time_table});
+    if (!finished.time_table.empty()) add(event, Text{"time", finished.time_table});
     // The next attempt may have further values of this step, such as an evaluation, and continues the row.
     if (!finished.resumes || state_folder_.empty()) end_row();
+    take_points();
     for (const auto& [key, value] : written_summary_)
       summary_.try_emplace(key, value);  // a record may have been dropped
     add_summary(kEssential);
     const auto seconds = static_cast<int64_t>(wandb_seconds(event.time) - wandb_seconds(start_time_));
     if (finished.resumes) file_->add(records_->preempting(), kEssential);
     file_->add(records_->exit(finished.success ? 0 : 1, seconds), kEssential);
-    RETURN_IF_ERROR(flush());
-    write_summary_file();
-    save_row();
-    save_state();
-    return added;
+    is_finished_ = true;
   }
 
   // The id is the same for all attempts of a job: that of the state file, or of the job's uid.
@@ -235,7 +239,7 @@ class WandbSink final : public Sink {
   void write_summary_file() {
     std::string text;
     std::map<std::string, std::string> values = written_summary_;
-    for (const auto& [key, point] : newest_) values.try_emplace(key, point.value_json);
+    for (const auto& [key, known] : newest_) values.try_emplace(key, known.point.value_json);
     for (const auto& [key, value] : values)
       text += fmt::format("{}{}: {}", text.empty() ? "" : ", ", dump_json(key), value);
     // The run does not depend on this file.
@@ -250,10 +254,14 @@ class WandbSink final : public Sink {
   std::optional<std::string> read_state_file(const std::filesystem::path& path) const {
     Result<std::string> content = read_regular_file(path, kMaxStateBytes);
     if (content) return std::move(*content);
+    warn_of_state(path, content.error());
+    return std::nullopt;
+  }
+
+  void warn_of_state(const std::filesystem::path& path, const Error& failure) const {
     std::error_code error;
     if (std::filesystem::exists(std::filesystem::symlink_status(path, error)))
-      logger_.warn("W&B: the state of an earlier attempt is ignored", {{"error", content.error().message}});
-    return std::nullopt;
+      logger_.warn("W&B: the state of an earlier attempt is ignored", {{"error", failure.message}});
   }
 
   void load_state() {
@@ -276,7 +284,7 @@ class WandbSink final : public Sink {
     if (points == state.end() || !points->is_object()) return;
     for (const auto& [key, point] : points->items()) {
       if (point.is_array() && point.size() == 2 && point[0].is_number_integer() && point[1].is_string())
-        newest_[key] = {point[0].get<int64_t>(), point[1].get<std::string>()};
+        newest_[key].point = {point[0].get<int64_t>(), point[1].get<std::string>()};
     }
   }
 
@@ -285,7 +293,7 @@ class WandbSink final : public Sink {
   void save_state() {
     if (state_folder_.empty()) return;
     json points = json::object();
-    for (const auto& [key, point] : newest_) points[key] = {point.step, point.value_json};
+    for (const auto& [key, known] : newest_) points[key] = {known.point.step, known.point.value_json};
     const json state = {
         {"run_id", run_id_}, {"start_time", first_start_}, {"last_row", last_row_step_}, {"points", std::move(points)}};
     const Result<void> saved = make_writable_folder(state_folder_).and_then([&]() -> Result<void> {
@@ -297,63 +305,28 @@ class WandbSink final : public Sink {
   }
 
   // ---- the row that is not in the history yet ----------------------------------------------------------------------
-  //
-  // `wandb sync` gives a row the next step if its own step is not above that of the row before. So a row is written
-  // when it is complete, which is when a later step follows, and is in a file until then.
 
   std::filesystem::path row_path() const { return state_folder_ / "wandb-row.json"; }
 
-  // The file is replaced by a rename without fsync, which is atomic for a process that is killed; its line with size
-  // and checksum finds what a node lost.
   void save_row() {
     if (state_folder_.empty() || !records_ || (row_.items.empty() && !is_row_saved_)) return;
     is_row_saved_ = !row_.items.empty();
-    const json value = {{"run_id", run_id_},
-                        {"last_row", last_row_step_},
-                        {"step", row_.step},
-                        {"time_us", to_microseconds(row_.time)},
-                        {"items", row_.items}};
-    const std::string text = dump_json(value);
-    const std::string bytes = row_head(text) + text;
-    const Result<void> saved = replace_row_file(bytes);
+    const Result<void> saved = row_file_.save({.run_id = run_id_, .last_row_step = last_row_step_, .row = row_});
     if (!saved && !std::exchange(is_row_reported_, true))
       logger_.warn("W&B: cannot save the points of the current step, which are lost if the process is killed",
                    {{"error", saved.error().message}});
   }
 
-  Result<void> replace_row_file(const std::string& bytes) const {
-    const std::string temporary = row_path().string() + ".new";
-    ASSIGN_OR_RETURN(const FileDescriptor file, create_new_file(temporary));
-    int error = write_all(file.get(), bytes);
-    if (error == 0 && ::rename(temporary.c_str(), row_path().c_str()) != 0) error = errno;
-    if (error == 0) return {};
-    ::unlink(temporary.c_str());
-    return fail_errno(error, fmt::format("{}: cannot be written", row_path().string()));
-  }
-
   // Continues the row of the attempt before, unless the row is in the history.
   void load_row() {
     if (state_folder_.empty()) return;
-    const std::optional<std::string> content = read_state_file(row_path());
-    if (!content || content->size() < kRowHeadSize) return;
-    const std::string head = content->substr(0, kRowHeadSize);
-    const size_t size = std::strtoull(head.c_str(), nullptr, 10);
-    if (size > content->size() - kRowHeadSize) return;
-    const std::string text = content->substr(kRowHeadSize, size);
-    if (head != row_head(text)) return;
-    const json value = parse_untrusted_json(text, kMaxStateBytes);
-    if (text_at(value, "run_id") != run_id_) return;
-    last_row_step_ = std::max(last_row_step_, integer_at<int64_t>(value, "last_row", kNoWandbStep));
-    const auto step = integer_at<int64_t>(value, "step", kNoWandbStep);
-    if (step <= last_row_step_) return;
-    for (const json& item : elements(value, "items")) {
-      if (!item.is_array() || item.size() != 2 || !item[0].is_string() || !item[1].is_string()) continue;
-      const std::string key = item[0], point = item[1];
-      row_.items.emplace_back(key, point);
-      newest_[key] = {step, point};
-    }
-    row_.step = step;
-    row_.time = SystemTime(std::chrono::microseconds(integer_at<int64_t>(value, "time_us", 0)));
+    Result<std::optional<WandbRowState>> state = WandbRowFile::load(row_path());
+    if (!state) return warn_of_state(row_path(), state.error());
+    if (!*state || (*state)->run_id != run_id_) return;
+    last_row_step_ = std::max(last_row_step_, (*state)->last_row_step);
+    if ((*state)->row.step <= last_row_step_) return;
+    row_ = std::move((*state)->row);
+    for (const auto& [key, value] : row_.items) newest_[key].point = {row_.step, value};
   }
 
   void read_earlier_attempts() {
@@ -372,8 +345,8 @@ class WandbSink final : public Sink {
       for (const auto& [key, point] : contents.newest) last_row_step_ = std::max(last_row_step_, point.step);
       if (contents.start_seconds > 0) first_start_ = std::min(first_start_, contents.start_seconds);
       for (auto& [key, point] : contents.newest) {
-        const auto [known, is_new] = newest_.try_emplace(key, point);
-        if (!is_new && point.step >= known->second.step) known->second = std::move(point);
+        const auto [known, is_new] = newest_.try_emplace(key, KnownPoint{.point = point});
+        if (!is_new && point.step >= known->second.point.step) known->second.point = std::move(point);
       }
     }
   }
@@ -412,95 +385,129 @@ class WandbSink final : public Sink {
 
   // ---- points ------------------------------------------------------------------------------------------------------
 
-  Result<void> add(const Event& event, const Scalars& scalars) {
+  void add(const Event& event, const Scalars& scalars) {
     for (const auto& [name, value] : scalars.values) add_value(event, name, [&] { return wandb_json(value); });
-    return {};
   }
 
-  Result<void> add(const Event& event, const Histogram& histogram) {
+  void add(const Event& event, const Histogram& histogram) {
     add_value(event, histogram.name, [&] { return wandb_histogram(histogram); });
-    return {};
   }
 
-  Result<void> add(const Event& event, const Text& text) {
-    return add_media(event, text.name, "html", "html", wandb_html(text.text), {{"_type", "html-file"}});
+  void add(const Event& event, const Text& text) {
+    add_media(event, text.name, "html", "html", wandb_html(text.text), {{"_type", "html-file"}});
   }
 
-  Result<void> add(const Event& event, const Image& image) {
-    return add_media(event, image.name, "images", "png", image.png,
-                     {{"_type", "image-file"}, {"format", "png"}, {"width", image.width}, {"height", image.height}});
+  void add(const Event& event, const Image& image) {
+    add_media(event, image.name, "images", "png", image.png,
+              {{"_type", "image-file"}, {"format", "png"}, {"width", image.width}, {"height", image.height}});
   }
 
-  Result<void> add_media(const Event& event, const std::string& name, const char* folder, const char* extension,
-                         const std::string& content, json value) {
-    if (!records_ || !is_new(replace_invalid_utf8(name), event.step)) return {};
+  // The value is in the row of its step, and the record of its file before that of the end of the run, also if the file
+  // cannot be written yet.
+  void add_media(const Event& event, const std::string& name, const char* folder, const char* extension,
+                 std::string content, json value) {
+    if (!records_ || !is_new(replace_invalid_utf8(name), event.step)) return;
     const std::string hash = hex_sha256(content);
-    const std::string path = wandb_media_path(folder, name, event.step, hash, extension);
-    RETURN_IF_ERROR(make_folder());
-    const std::filesystem::path file = folder_ / "files" / path;
-    RETURN_IF_ERROR(make_writable_folder(file.parent_path()));
-    RETURN_IF_ERROR(write_file_atomically(file, content));
-    value["path"] = path;
+    WaitingMedia media{.path = wandb_media_path(folder, name, event.step, hash, extension),
+                       .content = std::move(content)};
+    value["path"] = media.path;
     value["sha256"] = hash;
-    value["size"] = content.size();
+    value["size"] = media.content.size();
+    size_t waiting = media.content.size();
+    for (const WaitingMedia& other : waiting_media_) waiting += other.content.size();
+    const bool is_written = write_media() && write_media_file(media);
+    if (!is_written && waiting > kMaxWaitingMediaBytes) {
+      if (!std::exchange(has_dropped_media_, true))
+        logger_.warn("W&B: images and texts are dropped, because too many wait for space on the disk",
+                     {{"limit_bytes", kMaxWaitingMediaBytes}});
+      return;
+    }
     add_value(event, name, [&] { return dump_json(value); });
-    file_->add(records_->file(path, WandbFileType::kMedia));
+    file_->add(records_->file(media.path, WandbFileType::kMedia));
+    if (!is_written) waiting_media_.push_back(std::move(media));
+  }
+
+  Result<void> write_media_file(const WaitingMedia& media) {
+    RETURN_IF_ERROR(make_folder());
+    const std::filesystem::path file = folder_ / "files" / media.path;
+    RETURN_IF_ERROR(make_writable_folder(file.parent_path()));
+    return write_file_atomically(file, media.content);
+  }
+
+  // Writes the files that wait, in their order, until a failure.
+  Result<void> write_media() {
+    while (!waiting_media_.empty()) {
+      RETURN_IF_ERROR(write_media_file(waiting_media_.front()));
+      waiting_media_.pop_front();
+    }
     return {};
+  }
+
+  void report_lost_media() const {
+    if (!waiting_media_.empty())
+      logger_.warn("W&B: images and texts that waited for space on the disk are lost",
+                   {{"files", waiting_media_.size()}});
   }
 
   bool is_new(const std::string& key, int64_t step) const {
     const auto known = newest_.find(key);
-    return known == newest_.end() || step > known->second.step;
+    return known == newest_.end() || step > known->second.point.step;
   }
 
   template <typename Value>
   void add_value(const Event& event, const std::string& name, Value value) {
-    const std::string key = replace_invalid_utf8(name);  // as it is in the files
-    if (!records_ || !is_new(key, event.step)) return;
-    // The history cannot be rewound: a value of an earlier step, such as that of a pass with the best weights, is in
-    // the summary only.
-    if (event.step <= last_row_step_ || (!row_.items.empty() && event.step < row_.step)) {
-      std::string late = value();
-      summary_[key] = late;
-      newest_[key] = {event.step, std::move(late)};
+    if (!records_) return;
+    std::string replaced;
+    const std::string_view key = to_valid_utf8(name, replaced);  // as it is in the files
+    auto known = newest_.find(key);
+    if (known == newest_.end()) {
+      known = newest_.emplace(key, KnownPoint{}).first;
+    } else if (event.step <= known->second.point.step) {
       return;
     }
+    known->second.is_in_summary = false;
+    known->second.point.step = event.step;
+    known->second.point.value_json = value();
+    // The history cannot be rewound: a value of an earlier step, such as that of a pass with the best weights, is in
+    // the summary only.
+    if (event.step <= last_row_step_ || (!row_.items.empty() && event.step < row_.step)) return;
     if (!row_.items.empty() && row_.step != event.step) end_row();
     row_.step = event.step;
     row_.time = event.time;
-    std::string text = value();
-    summary_[key] = text;
-    newest_[key] = {event.step, text};
-    row_.items.emplace_back(key, std::move(text));
+    row_.items.emplace_back(key, known->second.point.value_json);
   }
 
   // Writes the values of one step as a row of the history.
   void end_row() {
     if (row_.items.empty()) return;
-    Row row = std::exchange(row_, {});
-    const double time = wandb_seconds(row.time);
-    const WandbItems own = {{"_step", fmt::format("{}", row.step)},
-                            {"_timestamp", wandb_json(time)},
-                            {"_runtime", wandb_json(std::max(0.0, time - first_start_))}};
-    for (const auto& item : own) {
-      row.items.push_back(item);
-      summary_[item.first] = item.second;
+    const double time = wandb_seconds(row_.time);
+    last_row_step_ = row_.step;
+    last_row_ = {{"_step", fmt::format("{}", row_.step)},
+                 {"_timestamp", wandb_json(time)},
+                 {"_runtime", wandb_json(std::max(0.0, time - first_start_))}};
+    row_.items.insert(row_.items.end(), last_row_.begin(), last_row_.end());
+    file_->add(records_->history(row_.step, row_.items));
+    row_.items.clear();
+  }
+
+  // Adds the points since the last call to the summary, unless it has other values of their names.
+  void take_points() {
+    for (auto& [key, known] : newest_) {
+      if (!std::exchange(known.is_in_summary, true)) summary_.try_emplace(key, known.point.value_json);
     }
-    file_->add(records_->history(row.step, row.items));
-    last_row_step_ = row.step;
+    for (auto& [key, value] : std::exchange(last_row_, {})) summary_[key] = std::move(value);
   }
 
   void add_summary(RecordFile::Importance importance = RecordFile::Importance::kNormal) {
-    if (summary_.empty() || !records_) return;
-    WandbItems items(summary_.begin(), summary_.end());
-    for (auto& [key, value] : summary_) written_summary_[key] = value;
-    summary_.clear();
-    file_->add(records_->summary(items), importance);
+    if (!records_) return;
+    take_points();
+    if (summary_.empty()) return;
+    file_->add(records_->summary({summary_.begin(), summary_.end()}), importance);
+    for (auto& [key, value] : std::exchange(summary_, {})) written_summary_[key] = value;
   }
 
   // After a failure, the points wait for the next call.
-  Result<void> flush() {
-    if (!file_) return {};
+  Result<void> flush_log() {
     Result<void> flushed = file_->flush();
     if (!flushed && !file_->is_open() && !folder_.empty()) {
       std::error_code error;
@@ -548,15 +555,20 @@ class WandbSink final : public Sink {
   bool has_run_files_ = false;           // in the folder, or it was tried
   SystemTime start_time_;                // of this attempt
   double first_start_ = 0;               // of the first attempt, in seconds since the epoch
-  Row row_;
+  WandbRow row_;
+  WandbRowFile row_file_;
   int64_t last_row_step_ = kNoWandbStep;  // of the history, in this and earlier attempts
   bool is_row_saved_ = false;             // the file has a row
   bool is_row_reported_ = false;
   bool is_state_saved_ = true;  // the state at the start of the attempt, or a later one
   bool is_state_reported_ = false;
-  std::map<std::string, std::string> summary_;  // not written yet
+  bool is_finished_ = false;  // the end of the run was added
+  std::deque<WaitingMedia> waiting_media_;
+  bool has_dropped_media_ = false;              // which was logged
+  WandbItems last_row_;                         // the step and the times of the last row, not in the summary yet
+  std::map<std::string, std::string> summary_;  // values that are not points, not written yet
   std::map<std::string, std::string> written_summary_;
-  std::map<std::string, WandbPoint> newest_;  // of each key, in this and earlier attempts
+  std::map<std::string, KnownPoint, std::less<>> newest_;  // of each key, in this and earlier attempts
 };
 
 }  // namespace

@@ -206,7 +206,8 @@ tests.kubectlImage: tests.kubectl.image
 
 {{- /* Not empty: the chart has a ValidatingAdmissionPolicy. By default if the roles are cluster-wide. */ -}}
 {{- define "oarlock.admissionPolicy" -}}
-{{- if ternary (eq .Values.rbac.scope "cluster") .Values.admissionPolicy.enabled (kindIs "invalid" .Values.admissionPolicy.enabled) -}}
+{{- $enabled := (.Values.admissionPolicy).enabled -}}
+{{- if ternary (eq .Values.rbac.scope "cluster") $enabled (kindIs "invalid" $enabled) -}}
 true
 {{- end -}}
 {{- end -}}

@@ -38,6 +38,16 @@ std::string first_line(const std::string& text) { return text.substr(0, std::min
 
 }  // namespace
 
+std::string ListProgress::add_page(size_t objects, size_t page_size) {
+  ++pages_;
+  objects_ += objects;
+  requested_ += page_size;
+  if (objects_ > max_objects_) return fmt::format("the server sent more than {} objects", max_objects_);
+  if (pages_ > kSparePages && objects_ < (requested_ - kSparePages * page_size) / 10)
+    return fmt::format("the list does not end: the server sent {} pages with {} objects", pages_, objects_);
+  return "";
+}
+
 ApiError to_api_error(int code, const std::string& reason, const std::string& message) {
   ApiError error;
   error.kind = classify(code, reason, message);

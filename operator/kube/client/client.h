@@ -40,6 +40,25 @@ struct ApiError {
 template <typename T>
 using ApiResult = tl::expected<T, ApiError>;
 
+// Detects a list that does not end. A server may return fewer objects than a page can have, even none, but it must make
+// progress: after kSparePages, a page has at least a tenth of the requested objects on average.
+class ListProgress {
+ public:
+  static constexpr size_t kSparePages = 10;
+
+  explicit ListProgress(size_t max_objects) : max_objects_(max_objects) {}
+
+  // Counts a page that is not the last one, and the objects that it has and could have. Returns what is wrong with the
+  // list; empty if it may continue.
+  std::string add_page(size_t objects, size_t page_size);
+
+ private:
+  const size_t max_objects_;
+  size_t pages_ = 0;
+  size_t objects_ = 0;
+  size_t requested_ = 0;
+};
+
 // Converts a response whose status is not 2xx.
 ApiError to_api_error(const Response& response);
 ApiError to_api_error(const TransportError& error);

@@ -163,8 +163,10 @@ Json text_value(simdjson::ondemand::object object) {
 }
 
 // Returns the selected part of a value; the parser skips the rest. `node` is the filter's node for the value. It is
-// null if the filter has no paths below this value, in which case `select_all` is true. Throws simdjson_error.
-Json filter_value(simdjson::ondemand::value value, const Node* node, bool select_all, int depth) {
+// null if the filter has no paths below this value, in which case `select_all` is true. `room` is the number of values
+// that the result may have besides this one. Throws simdjson_error.
+Json filter_value(simdjson::ondemand::value value, const Node* node, bool select_all, int depth, size_t& room) {
+  if (room-- == 0) throw simdjson::simdjson_error(simdjson::CAPACITY);
   if (depth > FieldFilter::kMaxDepth) throw simdjson::simdjson_error(simdjson::DEPTH_ERROR);
   select_all = select_all || node->selects_all;
   switch (value.type()) {
@@ -181,13 +183,14 @@ Json filter_value(simdjson::ondemand::value value, const Node* node, bool select
         }
         if (!select_all && child == nullptr) continue;
         std::string key(name);
-        out[std::move(key)] = filter_value(field.value(), child, select_all, depth + 1);
+        out[std::move(key)] = filter_value(field.value(), child, select_all, depth + 1, room);
       }
       return out;
     }
     case json_type::array: {
       Json out = Json::array();
-      for (auto element : value.get_array()) out.push_back(filter_value(element.value(), node, select_all, depth + 1));
+      for (auto element : value.get_array())
+        out.push_back(filter_value(element.value(), node, select_all, depth + 1, room));
       return out;
     }
     case json_type::string:
@@ -265,13 +268,16 @@ Result<Json> FieldFilter::parse(std::string_view text, Buffers::Parts& parts) co
     parts.text.reserve(text.size() + simdjson::SIMDJSON_PADDING);
     parts.text = text;
     simdjson::ondemand::document document = parts.parser.iterate(parts.text);
-    Json out = filter_value(document.get_value(), &root_, false, 0);
+    size_t room = kMaxValues;
+    Json out = filter_value(document.get_value(), &root_, false, 0, room);
     const bool at_end = document.current_location().error() == simdjson::OUT_OF_BOUNDS;
     if (!at_end) throw simdjson::simdjson_error(simdjson::TRAILING_CONTENT);
     return out;
   } catch (const simdjson::simdjson_error& error) {
     if (error.error() == simdjson::DEPTH_ERROR)
       return fail(ExitCode::kDataErr, fmt::format("nested deeper than {} levels", kMaxDepth));
+    if (error.error() == simdjson::CAPACITY && text.size() < simdjson::SIMDJSON_MAXSIZE_BYTES)
+      return fail(ExitCode::kDataErr, fmt::format("more than {} values", kMaxValues));
     return fail(ExitCode::kDataErr, error.what());
   }
 }

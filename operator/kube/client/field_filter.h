@@ -17,6 +17,7 @@ namespace oarlock::kube {
 class FieldFilter {
  public:
   static constexpr int kMaxDepth = 256;
+  static constexpr size_t kMaxValues = 50'000;  // a value takes about 100 bytes; a real object has some hundred
 
   // Selects the values at paths such as "metadata.name" or "spec", with everything below them. The elements of an array
   // are filtered by the path of the array: "status.conditions.type" keeps the type of each condition. A '.' in a key is
@@ -34,10 +35,10 @@ class FieldFilter {
   FieldFilter with_text(std::initializer_list<std::string_view> paths) const;
 
   // Parses an object or array. Fails with kDataErr and the parser's message if the text is not exactly one JSON value,
-  // or if the selected tree is deeper than kMaxDepth. In values that are skipped or kept as text, only brackets and the
-  // UTF-8 encoding are checked. Throws no exception. An integer that does not fit into 64 bits becomes a double, a
-  // number beyond the range of a double the largest double, and an unpaired surrogate U+FFFD. Of duplicate keys, the
-  // last one applies.
+  // or if the selected tree is deeper than kMaxDepth or has more than kMaxValues. In values that are skipped or kept as
+  // text, only brackets and the UTF-8 encoding are checked. Throws no exception. An integer that does not fit into 64
+  // bits becomes a double, a number beyond the range of a double the largest double, and an unpaired surrogate U+FFFD.
+  // Of duplicate keys, the last one applies.
   Result<nlohmann::json> parse(std::string_view text) const;
 
   // The parser's memory, to be reused from one text to the next. It is released after a long text. Not thread-safe.

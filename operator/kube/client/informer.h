@@ -2,6 +2,8 @@
 // change.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -11,6 +13,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -19,8 +22,11 @@
 #include <utility>
 #include <vector>
 
+#include "common/counted.h"
 #include "common/error.h"
 #include "common/json_access.h"
+#include "common/text.h"
+#include "operator/kube/client/memory_shares.h"
 #include "operator/kube/client/reflector.h"
 #include "operator/kube/client/request.h"
 
@@ -60,6 +66,7 @@ class Store {
   struct Record {
     RecordKey key;
     T object;
+    size_t bytes;  // of memory, approximately
   };
   using RecordPtr = std::shared_ptr<const Record>;
 
@@ -93,8 +100,11 @@ class Store {
 
   explicit Store(IndexOf index_of) : index_of_(std::move(index_of)) {}
 
-  static RecordPtr make_record(const ObjectKey& key, std::string_view version, T object) {
-    return std::make_shared<const Record>(Record{RecordKey(key, version), std::move(object)});
+  // `object_bytes`: memory that the object takes.
+  static RecordPtr make_record(const ObjectKey& key, std::string_view version, T object,
+                               size_t object_bytes = sizeof(T)) {
+    const size_t bytes = kRecordBytes + key.name_space.size() + key.name.size() + version.size() + object_bytes;
+    return std::make_shared<const Record>(Record{RecordKey(key, version), std::move(object), bytes});
   }
   // Shares the record's ownership.
   static std::shared_ptr<const T> object_of(const RecordPtr& record) {
@@ -130,12 +140,24 @@ class Store {
     return records_.size();
   }
 
+  Records records() const {
+    const std::lock_guard lock(mutex_);
+    return records_;
+  }
+
+  // Memory of all records, approximately.
+  size_t bytes() const {
+    const std::lock_guard lock(mutex_);
+    return bytes_;
+  }
+
   // Both return the previous record of the key; null if there was none.
   RecordPtr put(RecordPtr record) {
     const std::lock_guard lock(mutex_);
     const auto it = records_.find(record);
     RecordPtr before = it == records_.end() ? nullptr : extract(it);
     add_to_index(record);
+    bytes_ += record->bytes;
     records_.insert(std::move(record));
     return before;
   }
@@ -164,8 +186,14 @@ class Store {
   void replace(Records records, const std::vector<Change>& changes) {
     const std::lock_guard lock(mutex_);
     for (const Change& change : changes) {
-      if (change.before != nullptr) remove_from_index(change.before);
-      if (change.after != nullptr) add_to_index(change.after);
+      if (change.before != nullptr) {
+        remove_from_index(change.before);
+        bytes_ -= change.before->bytes;
+      }
+      if (change.after != nullptr) {
+        add_to_index(change.after);
+        bytes_ += change.after->bytes;
+      }
     }
     if (records_.empty()) {
       records_.swap(records);
@@ -180,6 +208,8 @@ class Store {
   }
 
  private:
+  static constexpr size_t kRecordBytes = 140;
+
   void add_to_index(const RecordPtr& record) {
     const std::string index = index_of_(record->key.key(), record->object);
     if (index.empty()) return;
@@ -196,6 +226,7 @@ class Store {
   RecordPtr extract(typename Records::iterator it) {
     RecordPtr record = *it;
     records_.erase(it);
+    bytes_ -= record->bytes;
     remove_from_index(record);
     return record;
   }
@@ -203,12 +234,23 @@ class Store {
   const IndexOf index_of_;
   mutable std::mutex mutex_;
   Records records_;
+  size_t bytes_ = 0;
   std::unordered_map<std::string, std::vector<RecordPtr>> index_;
 };
 
+// The objects of one selection.
+//
+// Limit. ReflectorOptions::max_bytes bounds the memory of the objects. Where they exceed it, the informer drops objects
+// of the namespaces that take the most memory, in the order of Hooks::drop_order, until a sixteenth of the limit is
+// free, and so on with later objects; the objects of the other namespaces are kept. The namespaces that lost objects
+// are incomplete until a list keeps all of their objects, which follows the end of each watch, after five to ten
+// minutes.
 template <typename T>
 class Informer final : private ReflectorTarget, private ReflectorObserver {
  public:
+  // A list fails if it would make more namespaces incomplete, because only a faulty API server can cause that.
+  static constexpr size_t kMaxIncompleteNamespaces = 1000;
+
   struct Hooks {
     // Converts an object to the struct that the store keeps. An error, or an exception, is passed to on_unreadable.
     std::function<Result<T>(const nlohmann::json& object)> project;
@@ -216,6 +258,13 @@ class Informer final : private ReflectorTarget, private ReflectorObserver {
     // of ReflectorOptions::salvage. Without this hook, the store keeps the previous state of the object, if any.
     std::function<T(const nlohmann::json& object, const Error&)> placeholder{};
     typename Store<T>::IndexOf index_of;
+    // Returns the memory that a struct takes, for ReflectorOptions::max_bytes.
+    std::function<size_t(const T&)> bytes_of = [](const T&) { return sizeof(T); };
+    // Objects with smaller values are dropped first when the limit is exceeded.
+    std::function<DropOrder(const T&)> drop_order = [](const T&) { return DropOrder{}; };
+    // The incomplete namespaces have changed, or a list has found them incomplete again. May be called with an empty
+    // set.
+    std::function<void(const std::set<std::string>& namespaces)> on_incomplete = [](const std::set<std::string>&) {};
     // Called before the store changes, with the arguments of on_change. Readers still find `before`, so that data
     // derived from an object that is about to be removed is never missing.
     std::function<void(const ObjectKey&, const T* before, const T* after)> before_change = [](const ObjectKey&,
@@ -235,6 +284,7 @@ class Informer final : private ReflectorTarget, private ReflectorObserver {
            std::shared_ptr<const Clock> clock, std::shared_ptr<Sleeper> sleeper, Random random)
       : hooks_(std::move(hooks)),
         max_objects_(options.max_objects),
+        max_bytes_(options.max_bytes),
         store_(hooks_.index_of),
         reflector_(with_key_fields(std::move(options)), std::move(transport), *this, *this, std::move(clock),
                    std::move(sleeper), std::move(random)) {}
@@ -244,6 +294,12 @@ class Informer final : private ReflectorTarget, private ReflectorObserver {
 
   const Store<T>& store() const { return store_; }
   bool synced() const { return synced_; }
+
+  // Whether objects of this namespace were dropped. Thread-safe.
+  bool is_incomplete(const std::string& name_space) const {
+    const std::lock_guard lock(mutex_);
+    return incomplete_.contains(name_space);
+  }
 
   // Whether the store reflects all changes up to this resource version. Thread-safe.
   bool has_seen(const std::string& resource_version) const {
@@ -276,16 +332,33 @@ class Informer final : private ReflectorTarget, private ReflectorObserver {
   // Returns null if the object cannot be converted.
   RecordPtr make_record(const ObjectKey& key, std::string_view version, const FilteredObject& object) {
     Result<T> value = project(object);
-    if (value) return Store<T>::make_record(key, version, std::move(*value));
-    hooks_.on_unreadable(key, value.error());
-    if (!hooks_.placeholder) return nullptr;
-    return Store<T>::make_record(key, version, hooks_.placeholder(object.json, value.error()));
+    if (!value) {
+      hooks_.on_unreadable(key, value.error());
+      if (!hooks_.placeholder) return nullptr;
+      value = hooks_.placeholder(object.json, value.error());
+    }
+    const size_t bytes = hooks_.bytes_of(*value);
+    return Store<T>::make_record(key, version, std::move(*value), bytes);
   }
 
-  // Every object of the API has a name; an object without one cannot be stored.
-  bool has_name(const ObjectKey& key) const {
-    if (key.name.empty()) hooks_.on_unreadable(key, {ExitCode::kDataErr, "the object has no name"});
-    return !key.name.empty();
+  // Every object of the API has a name, and the API server bounds its identity. An object that violates this is not
+  // stored.
+  bool is_storable(const ObjectKey& key, const nlohmann::json& object) const {
+    if (key.name.empty()) {
+      hooks_.on_unreadable(key, {ExitCode::kDataErr, "the object has no name"});
+      return false;
+    }
+    static constexpr std::pair<const char*, size_t> kLimits[] = {
+        {"name", 253}, {"namespace", 63}, {"uid", 128}, {"resourceVersion", kMaxVersionBytes}};
+    const nlohmann::json& metadata = member(object, "metadata");
+    for (const auto& [field, limit] : kLimits) {
+      const nlohmann::json& value = member(metadata, field);
+      if (!value.is_string() || value.template get_ref<const std::string&>().size() <= limit) continue;
+      hooks_.on_unreadable({shortened(key.name_space), shortened(key.name)},
+                           {ExitCode::kDataErr, fmt::format("metadata.{} is longer than {} bytes", field, limit)});
+      return false;
+    }
+    return true;
   }
 
   using Change = typename Store<T>::Change;
@@ -303,35 +376,90 @@ class Informer final : private ReflectorTarget, private ReflectorObserver {
     last_version_ = version;
   }
 
+  void add_pending(RecordPtr record) {
+    remove_pending(pending_.find(record));
+    pending_bytes_ += record->bytes;
+    pending_.insert(std::move(record));
+    if (pending_bytes_ <= max_bytes_) return;
+    for (const RecordPtr& excess : excess_of(pending_, pending_bytes_)) {
+      remove_pending(pending_.find(excess));
+      pending_incomplete_.emplace(excess->key.name_space());
+    }
+  }
+  void remove_pending(typename Store<T>::Records::iterator it) {
+    if (it == pending_.end()) return;
+    pending_bytes_ -= (*it)->bytes;
+    pending_.erase(it);
+  }
+
+  // Returns the records to drop, so that the others take less than the limit.
+  std::vector<RecordPtr> excess_of(const typename Store<T>::Records& records, size_t bytes) const {
+    std::vector<MemoryShare> shares;
+    std::vector<const RecordPtr*> pointers;
+    for (const RecordPtr& record : records) {
+      shares.push_back({record->key.name_space(), record->bytes, hooks_.drop_order(record->object), pointers.size()});
+      pointers.push_back(&record);
+    }
+    std::vector<RecordPtr> excess;
+    for (const size_t index : choose_excess(std::move(shares), bytes - (max_bytes_ - max_bytes_ / 16)))
+      excess.push_back(*pointers[index]);
+    return excess;
+  }
+
+  // Drops objects of the store if it exceeds the limit.
+  void drop_excess() {
+    if (store_.bytes() <= max_bytes_) return;
+    const std::vector<RecordPtr> excess = excess_of(store_.records(), store_.bytes());
+    std::set<std::string> namespaces = incomplete_;  // only this thread writes to it
+    for (const RecordPtr& record : excess) namespaces.emplace(record->key.name_space());
+    set_incomplete(std::move(namespaces));
+    for (const RecordPtr& record : excess) {
+      store_.erase(record->key.key());
+      call(hooks_.on_change, {.before = record, .after = nullptr});
+    }
+  }
+
+  void set_incomplete(std::set<std::string> namespaces) {
+    {
+      const std::lock_guard lock(mutex_);
+      std::swap(incomplete_, namespaces);
+    }
+    if (incomplete_ != namespaces) hooks_.on_incomplete(incomplete_);
+  }
+
   void begin_replace() override {
     pending_.clear();
+    pending_bytes_ = 0;
+    pending_incomplete_.clear();
     is_replacing_ = true;
   }
   void abandon_replace() override {
     typename Store<T>::Records().swap(pending_);
+    pending_bytes_ = 0;
+    pending_incomplete_.clear();
     is_replacing_ = false;
   }
   void replace_object(FilteredObject object) override {
     const ObjectKey key = key_of(object.json);
-    if (!has_name(key)) return;
+    if (!is_storable(key, object.json)) return;
     const std::string version = text_at(member(object.json, "metadata"), "resourceVersion");
     RecordPtr record = store_.record(key);
     // An object with the same version has not changed. It is shared, so that a relist needs almost no memory.
     if (record == nullptr || version.empty() || record->key.version() != version) {
       if (RecordPtr fresh = make_record(key, version, object)) record = std::move(fresh);
     }
-    if (record == nullptr) return;
-    pending_.erase(record);
-    pending_.insert(std::move(record));
+    if (record != nullptr) add_pending(std::move(record));
   }
-  void replace_deleted(FilteredObject object) override {
-    if (const auto it = pending_.find(key_of(object.json)); it != pending_.end()) pending_.erase(it);
-  }
+  void replace_deleted(FilteredObject object) override { remove_pending(pending_.find(key_of(object.json))); }
   void commit_replace(const std::string& resource_version) override {
     is_replacing_ = false;
     const std::vector<Change> changes = store_.changes_to(pending_);
     for (const Change& change : changes) call(hooks_.before_change, change);
     store_.replace(std::exchange(pending_, {}), changes);
+    pending_bytes_ = 0;
+    const bool is_still_incomplete = !incomplete_.empty() && incomplete_ == pending_incomplete_;
+    set_incomplete(std::exchange(pending_incomplete_, {}));
+    if (is_still_incomplete) hooks_.on_incomplete(incomplete_);
     set_last_version(resource_version);
     for (const Change& change : changes) call(hooks_.on_change, change);
   }
@@ -339,7 +467,7 @@ class Informer final : private ReflectorTarget, private ReflectorObserver {
   void change(ChangeType type, FilteredObject object, const std::string& resource_version) override {
     const ObjectKey key = key_of(object.json);
     Change change;
-    if (has_name(key)) {
+    if (is_storable(key, object.json)) {
       const bool is_deleted = type == ChangeType::kDeleted;
       if (!is_deleted) change.after = make_record(key, resource_version, object);
       if (is_deleted || change.after != nullptr) {
@@ -350,14 +478,20 @@ class Informer final : private ReflectorTarget, private ReflectorObserver {
     }
     set_last_version(resource_version);
     call(hooks_.on_change, change);
+    drop_excess();
   }
   void bookmark(const std::string& resource_version) override { set_last_version(resource_version); }
   // Until a replacement is committed, the store keeps the objects of before, which are not counted: they may be too
   // many themselves.
-  std::optional<size_t> exceeded_limit() const override {
+  std::optional<std::string> exceeded_limit() const override {
     const size_t objects = is_replacing_ ? pending_.size() : store_.size();
-    return objects > max_objects_ ? std::optional(max_objects_) : std::nullopt;
+    if (objects > max_objects_) return "the server sent more than " + counted(max_objects_, "object");
+    const size_t namespaces = is_replacing_ ? pending_incomplete_.size() : incomplete_.size();
+    if (namespaces <= kMaxIncompleteNamespaces) return std::nullopt;
+    return fmt::format("the objects take more than {} of memory, in more than {} namespaces",
+                       size_text(static_cast<double>(max_bytes_)), kMaxIncompleteNamespaces);
   }
+  bool needs_relist() const override { return !incomplete_.empty(); }
 
   void on_problem(const ApiError& error) override { hooks_.on_problem(error); }
   void on_watching() override { hooks_.on_watching(); }
@@ -369,12 +503,16 @@ class Informer final : private ReflectorTarget, private ReflectorObserver {
 
   const Hooks hooks_;
   const size_t max_objects_;
+  const size_t max_bytes_;
   Store<T> store_;
   typename Store<T>::Records pending_;
+  size_t pending_bytes_ = 0;
   bool is_replacing_ = false;
   std::atomic<bool> synced_ = false;
+  std::set<std::string> pending_incomplete_;
   mutable std::mutex mutex_;
   std::string last_version_;
+  std::set<std::string> incomplete_;
   Reflector reflector_;
 };
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "common/counted.h"
 #include "common/json_access.h"
 
 namespace oarlock::kube {
@@ -145,8 +144,6 @@ bool ends_initial_events(const Json& object) {
   return text_at(member(member(object, "metadata"), "annotations"), "k8s.io/initial-events-end") == "true";
 }
 
-std::string too_many_objects(size_t limit) { return "the server sent more than " + counted(limit, "object"); }
-
 std::optional<ChangeType> change_of(const std::string& type) {
   if (type == "ADDED") return ChangeType::kAdded;
   if (type == "MODIFIED") return ChangeType::kModified;
@@ -166,7 +163,10 @@ ApiError decode_error(std::string message) {
   return error;
 }
 
-std::string version_of(const Json& object) { return text_at(member(object, "metadata"), "resourceVersion"); }
+std::string version_of(const Json& object) {
+  std::string version = text_at(member(object, "metadata"), "resourceVersion");
+  return version.size() <= kMaxVersionBytes ? version : "";
+}
 
 std::optional<FilteredObject> ObjectReader::read(std::string_view text) {
   Result<Json> whole = filters_.fields.parse(text, buffers_);
@@ -185,10 +185,11 @@ ListSink::ListSink(const ObjectFilters& filters, ReflectorTarget& target, Reflec
 bool ListSink::write(std::string_view bytes) {
   const int before = splitter_.skipped();
   const bool good = splitter_.feed(bytes, [this](std::string_view item) {
+    ++items_;
     if (std::optional<FilteredObject> object = reader_.read(item)) target_.replace_object(std::move(*object));
-    const std::optional<size_t> limit = target_.exceeded_limit();
-    if (limit) problem_ = too_many_objects(*limit);
-    return !limit;
+    const std::optional<std::string> excess = target_.exceeded_limit();
+    if (excess) problem_ = *excess;
+    return !excess;
   });
   if (splitter_.skipped() > before)
     reader_.report_skipped(fmt::format("an item of the list was ignored: it is longer than {} bytes", kMaxObjectBytes));
@@ -272,8 +273,8 @@ bool WatchSink::initial_event(const std::string& type, FilteredObject object, co
 }
 
 bool WatchSink::check_limit() {
-  const std::optional<size_t> limit = target_.exceeded_limit();
-  return !limit || fail(decode_error(too_many_objects(*limit)));
+  const std::optional<std::string> excess = target_.exceeded_limit();
+  return !excess || fail(decode_error(*excess));
 }
 
 bool WatchSink::live_event(const std::string& type, FilteredObject object, const std::string& version) {

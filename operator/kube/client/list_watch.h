@@ -82,7 +82,7 @@ ObjectFilters event_filters(const ObjectFilters& objects);
 
 // Makes an error of kind kOther for a response that cannot be decoded.
 ApiError decode_error(std::string message);
-// Returns metadata.resourceVersion of an object; empty if there is none.
+// Returns metadata.resourceVersion of an object; empty if there is none, or if it is longer than kMaxVersionBytes.
 std::string version_of(const nlohmann::json& object);
 
 // Parses objects one after another. An object that cannot be parsed does not affect the others.
@@ -108,11 +108,13 @@ class ListSink final : public ByteSink {
   bool write(std::string_view bytes) override;
   const std::string& problem() const { return problem_; }
   const ItemSplitter& splitter() const { return splitter_; }
+  size_t items() const { return items_; }  // including skipped ones
 
  private:
   ReflectorTarget& target_;
   ItemSplitter splitter_;
   ObjectReader reader_;
+  size_t items_ = 0;
   std::string problem_;
 };
 

@@ -63,7 +63,7 @@ Reflector::Next Reflector::failed(const ApiError& error, Next next) {
 }
 
 ApiResult<std::string> Reflector::list_page(const ListOptions& options, std::string& resource_version,
-                                            const std::stop_token& stop) {
+                                            ListProgress& progress, const std::stop_token& stop) {
   ListSink sink(object_filters_, target_, observer_);
   const Request request = list_request(options_.resource, options_.selection, options);
   const auto response = transport_->stream(request, sink, {options_.idle, options_.list_timeout}, stop);
@@ -75,7 +75,11 @@ ApiResult<std::string> Reflector::list_page(const ListOptions& options, std::str
   if (!envelope) return tl::make_unexpected(decode_error("the list is not JSON: " + envelope.error().message));
   resource_version = version_of(*envelope);
   if (resource_version.empty()) return tl::make_unexpected(decode_error("the list has no resourceVersion"));
-  return text_at(member(*envelope, "metadata"), "continue");
+  std::string next_page = text_at(member(*envelope, "metadata"), "continue");
+  if (next_page.empty()) return next_page;
+  const std::string problem = progress.add_page(sink.items(), static_cast<size_t>(options_.page_size));
+  if (!problem.empty()) return tl::make_unexpected(decode_error(problem));
+  return next_page;
 }
 
 Reflector::Next Reflector::list(const std::stop_token& stop) {
@@ -85,8 +89,9 @@ Reflector::Next Reflector::list(const std::stop_token& stop) {
   pages_expired_ = false;
   target_.begin_replace();
   std::string version;
+  ListProgress progress(options_.max_objects);
   for (;;) {
-    const ApiResult<std::string> next_page = list_page(options, version, stop);
+    const ApiResult<std::string> next_page = list_page(options, version, progress, stop);
     if (!next_page) {
       target_.abandon_replace();
       pages_expired_ = next_page.error().kind == ApiErrorKind::kExpired && !options.continue_token.empty();
@@ -157,13 +162,13 @@ Reflector::Next Reflector::after_watch(const WatchSink& sink, const TransportRes
     const ApiError error = to_api_error(response.error());
     if (response.error().kind == TransportErrorKind::kConnect || !was_useful) return failed(error, Next::kWatchLater);
     // A broken or idle watch loses no events: the next one resumes at last_version_.
-    return Next::kWatch;
+    return target_.needs_relist() ? Next::kListLater : Next::kWatch;
   }
   if (!response->ok()) {
     const ApiError error = to_api_error(*response);
     return failed(error, error.kind == ApiErrorKind::kTooManyRequests ? Next::kWatchLater : Next::kListLater);
   }
-  if (was_useful) return Next::kWatch;
+  if (was_useful) return target_.needs_relist() ? Next::kListLater : Next::kWatch;
   return failed(decode_error("a watch ended immediately without an event"), Next::kListLater);
 }
 

@@ -20,6 +20,9 @@
 
 namespace oarlock::kube {
 
+// A resourceVersion is opaque to clients; those of Kubernetes have at most 20 digits.
+inline constexpr size_t kMaxVersionBytes = 128;
+
 enum class ChangeType { kAdded, kModified, kDeleted };
 
 // The fields of an object that ReflectorOptions::fields selects. If there is an error, the object could not be parsed,
@@ -47,8 +50,10 @@ class ReflectorTarget {
   // No object of the selection has changed up to this resource version.
   virtual void bookmark(const std::string& resource_version) = 0;
 
-  // Returns the maximum number of objects if it has been exceeded. The list or watch then ends with an error.
-  virtual std::optional<size_t> exceeded_limit() const { return std::nullopt; }
+  // Returns a message if the objects exceed a limit. The list or watch then ends with this error.
+  virtual std::optional<std::string> exceeded_limit() const { return std::nullopt; }
+  // Whether a list follows the present watch when that ends, because the target does not have all objects.
+  virtual bool needs_relist() const { return false; }
 };
 
 // Receives events for logs and metrics, on the thread that runs the reflector.
@@ -74,9 +79,10 @@ struct ReflectorOptions {
   FieldFilter salvage{"metadata.namespace", "metadata.name", "metadata.resourceVersion"};
   bool watch_list = true;  // disabled automatically if the server does not support it
   int page_size = 500;
-  // Bounds the memory that an API server can make the target use, however long its lists are. A Kubernetes cluster is
-  // designed for 150,000 pods.
+  // These bound the memory that an API server, or a user who creates objects, can make the target use. A Kubernetes
+  // cluster is designed for 150,000 pods.
   size_t max_objects = 250'000;
+  size_t max_bytes = 64u << 20;             // that the target keeps of all objects together
   std::chrono::seconds watch_timeout{300};  // minimum; the actual value is random, up to twice as long
   // Bookmarks arrive every minute, so a watch without data for longer than this is broken.
   Milliseconds idle{90000};
@@ -112,7 +118,7 @@ class Reflector {
   Next after_watch(const WatchSink& sink, const TransportResult<Response>& response, std::chrono::nanoseconds took);
   std::chrono::seconds watch_timeout() const;
   // Reads one page. Returns its continue token, which is empty for the last page.
-  ApiResult<std::string> list_page(const ListOptions& options, std::string& resource_version,
+  ApiResult<std::string> list_page(const ListOptions& options, std::string& resource_version, ListProgress& progress,
                                    const std::stop_token& stop);
   Next failed(const ApiError& error, Next next);
 

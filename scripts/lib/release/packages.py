@@ -68,11 +68,11 @@ def sysroot_of(build):
     toolchain = re.search(r"^CMAKE_TOOLCHAIN_FILE:\w+=(.+)$", (build / "CMakeCache.txt").read_text(), re.M)
     if not toolchain:
         return None
-    for line in (build / "build.ninja").read_text().splitlines():
-        match = re.search(r"--sysroot=(\S+)", line)
+    for name in ("CMakeFiles/rules.ninja", "build.ninja"):  # the first one has the commands of the rules
+        match = re.search(r"--sysroot=(\S+)", (build / name).read_text())
         if match:
             return pathlib.Path(match.group(1))
-    return None
+    sys.exit(f"error: {build} was built for another machine, but its commands name no --sysroot")
 
 
 def owners_in_sysroot(files, sysroot):

@@ -17,6 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::ElementsAre;
+using testing::EndsWith;
 using testing::HasSubstr;
 using Json = nlohmann::json;
 
@@ -250,6 +251,25 @@ spec:
                   "quotes, got 3"));
   const auto newer = start({"validate", "-f", "job.yaml", "--any-pod-fields"});
   EXPECT_EQ(newer->wait(), 0) << newer->err();
+  // render shows what the operator would create, which includes the typo.
+  const auto rendered = start({"render", "-f", "job.yaml", "-o", "json"});
+  EXPECT_EQ(rendered->wait(), 0);
+  EXPECT_TRUE(Json::parse(rendered->out())["items"][1]["spec"].contains("nodeselector"));
+  EXPECT_THAT(rendered->err(), AllOf(HasSubstr("oarlock render: note: Kubernetes v1."), HasSubstr("job.yaml:7:7: "),
+                                     HasSubstr("did you mean 'resources'?")));
+}
+
+// Messages of oarlock-trainer name the standard input, not the copy that it reads.
+TEST_F(OfflineTest, TrainerCheckNamesStandardInput) {
+  trainer("echo \"$*\"");
+  write("job.yaml",
+        "apiVersion: oarlock.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: j}\nspec: {trainer: {task: x}}\n");
+  Program run({"/bin/sh", "-c", "cat job.yaml | ./oarlock validate -f -"},
+              {.environment = {{"PATH", "/usr/bin:/bin"}}, .folder = folder_.path()});
+  EXPECT_EQ(run.wait(), 0) << run.err();
+  EXPECT_THAT(lines(run.out()),
+              ElementsAre(AllOf(HasSubstr("--check --config "), EndsWith("/stdin.yaml --config-name stdin")),
+                          "stdin: TrainingJob j is valid: 1 node x 1 rank"));
 }
 
 // The same file without a template is valid, has complete pods, and runs on this machine.

@@ -17,6 +17,11 @@ checkpoint=$(sed -nE 's/.*checkpoint: (.*)/\1/p' "$work/log" | tail -n 1)
 scripts/quickstart --workdir "$work/runs" >"$work/log" 2>&1 || broken "the second run ended with $?"
 grep -q 'complete already' "$work/log" || broken "the second run does not say that the training was complete"
 
+# On a terminal: progress instead of log lines, and the same summary. The checkout has the programs of the first run.
+script -qec "scripts/quickstart --workdir '$work/runs'" /dev/null </dev/null >"$work/log" 2>&1 || broken "the run on a terminal ended with $?"
+grep -q 'ranks       2, with bitwise equal parameters' "$work/log" || broken "no table of results on a terminal"
+grep -q "trained: test accuracy $accuracy, 2 ranks with bitwise equal parameters" "$work/log" || broken "no summary on a terminal"
+
 # The programs of a release, from its archive and from its folder; nothing is built.
 tar -czf "$work/release.tar.gz" -C "${OARLOCK_BIN%/bin}" --transform 's,^,oarlock-release/,' bin/oarlock bin/oarlock-trainer
 for release in "$work/release.tar.gz" "${OARLOCK_BIN%/bin}"; do

@@ -4,6 +4,7 @@
 Each ```sh block has a comment above it: the test that executes it, or why it is not executed. The blocks that name this program run
 here, unchanged, in a folder with the repository's examples. "exits with N" in the comment is the expected exit code of the
 last command, and the lines of a ```text block that follows must be in the output, whatever their line:column numbers.
+A ```dockerfile block is part of examples/own-task/Dockerfile.
 `oarlock validate` accepts every TrainingJob of the pages and of examples/migration, and the table of
 migrating-from-pytorchjob.md has the right numbers of lines and of different fields.
 """
@@ -59,6 +60,8 @@ def run_page(page, work):
             (folder / "job.yaml").write_text(code)
             run("oarlock validate -f job.yaml", folder, 0)
             count += 1
+        elif language == "dockerfile":
+            assert code in (SOURCE / "examples/own-task/Dockerfile").read_text(), f"{page.name}: not in examples/own-task/Dockerfile:\n{code}"
     return count
 
 

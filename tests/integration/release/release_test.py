@@ -36,6 +36,10 @@ def release(*arguments, root=ROOT, **environment):
                           stderr=subprocess.STDOUT, text=True, check=False)
 
 
+def undefined_symbols(program):
+    return subprocess.run(["nm", "--dynamic", "--undefined-only", program], capture_output=True, text=True, check=True).stdout
+
+
 def sha256(path):
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
@@ -182,6 +186,10 @@ class Archive(unittest.TestCase):
             self.assertEqual(result.returncode, 65, result.stdout)
             self.assertRegex(result.stdout, r"needs shared libraries that other distributions do not have: .*libfmt\.so")
             self.assertEqual(list(pathlib.Path(folder).iterdir()), [])
+
+    def test_program_uses_nothing_that_raises_the_version_of_glibc(self):
+        # The static libstdc++ of an archive would need glibc 2.36 for it; this program has the shared one.
+        self.assertNotIn("random_device", undefined_symbols(BUILD / "bin/oarlock"))
 
     def test_program_for_another_machine_is_rejected(self):
         with tempfile.TemporaryDirectory() as folder:

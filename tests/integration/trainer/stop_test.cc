@@ -9,6 +9,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 
 #include "tests/integration/trainer/run_support.h"
 #include "tests/support/blocked_file.h"
@@ -159,6 +160,30 @@ TEST_P(Stop, SigtermWhileACheckpointIsRestoredEndsTheRun) {
   EXPECT_EQ(undisturbed(GetParam(), config, folder.path()), expected);
 }
 
+TEST_P(Stop, SigtermWhileTheHighWaterMarkIsReadEndsTheRun) {
+  const TemporaryFolder folder;
+  const std::string config = "task: tiny\nsteps: 5\neval: {every_epochs: 0}\n";
+  undisturbed(GetParam(), config, folder.path());
+  expect_stop_while_reading(folder.path() / "reached", GetParam(), options(config, &folder),
+                            "while checkpoints were read");
+}
+
+TEST_P(Stop, SigtermWhileADamagedCheckpointIsSetAsideEndsTheRun) {
+  const TemporaryFolder folder;
+  const std::string config = "task: tiny\nbatch: {size: 16}\neval: {every_epochs: 0}\ncheckpoint: {every_steps: 2}\n";
+  undisturbed(GetParam(), config + "steps: 4\n", folder.path());
+  const std::filesystem::path newest = *find_latest_checkpoint(folder.path())->folder;
+  std::ofstream(newest / "model.safetensors") << "damage";
+  std::optional<BlockedFile> reading(newest.parent_path() / "step-00000002" / "model.safetensors");
+  TrainerRanks ranks(GetParam(), options(config + "steps: 1000000\n", &folder));
+  ASSERT_TRUE(reading->wait_for_reader()) << ranks.rank(0).err();
+  const BlockedFile blocked(folder.path() / "fence.json");  // which rank 0 has read before
+  reading.reset();
+  ASSERT_TRUE(blocked.wait_for_reader()) << ranks.rank(0).err();
+  expect_all_stop(ranks, GetParam(), "while checkpoints were read");
+  EXPECT_TRUE(std::filesystem::exists(newest));
+}
+
 TEST_P(Stop, SigtermWhileTheBestCheckpointIsReadEndsTheRun) {
   const TemporaryFolder folder;
   const std::string config = with_file(
@@ -178,6 +203,27 @@ TEST_P(Stop, SigtermWhilePretrainedWeightsAreReadEndsTheRun) {
   const std::filesystem::path weights = folder.path() / "last" / "model.safetensors";
   const std::string config = "task: tiny\nsteps: 1\npretrained: {path: " + weights.string() + "}\n";
   expect_stop_while_reading(weights, GetParam(), options(config), "while the pretrained weights were read");
+}
+
+// The next save begins while the one before has not ended: rank 0 waits for it, and the other ranks for rank 0.
+TEST(StopWhileASaveIsBlocked, SigtermEndsTheRunWithinTheGracePeriod) {
+  constexpr double kGraceOfAPod = 30;
+  const TemporaryFolder folder;
+  TrainerRanks ranks(2, options("task: tiny\nsteps: 1000000\nbatch: {size: 16}\neval: {every_epochs: 0}\n"
+                                "checkpoint: {every_steps: 50}\n",
+                                &folder));
+  ASSERT_TRUE(eventually([&] { return std::filesystem::exists(folder.path() / "last"); })) << ranks.rank(0).err();
+  const BlockedFile blocked(folder.path() / "fence.json");
+  ASSERT_TRUE(blocked.wait_for_reader()) << ranks.rank(0).err();
+  const double seconds = seconds_of([&] {
+    ranks.rank(1).signal(SIGTERM);
+    EXPECT_THAT(ranks.wait(), Each(to_int(ExitCode::kTempFail)));
+  });
+  EXPECT_LT(seconds, kGraceOfAPod);
+  for (const int rank : {0, 1}) {
+    EXPECT_EQ(ranks.last_word(rank).reason, "Interrupted");
+    EXPECT_THAT(ranks.last_word(rank).message, HasSubstr(folder.path().string() + " does not respond"));
+  }
 }
 
 TEST(StopBeforeTheRanksMeet, SigtermWhileTheConfigurationIsReadEndsTheRun) {

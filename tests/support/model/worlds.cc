@@ -28,7 +28,7 @@ void age(std::optional<SystemTime>& time, seconds older, bool matters) {
 }
 
 std::string start_text(const Job& job) {
-  const auto start = restart_time(job.spec.failure_policy, job.status);
+  const auto start = restart_time(job.spec.failure_policy, job.status, now());
   return start ? to_rfc3339(*start) : "";
 }
 
@@ -52,7 +52,7 @@ void age(Job& job, seconds older) {
   if (status.progress) age(status.progress->last_step_time, older, status.phase == api::Phase::kRunning);
   for (api::Replacement& replacement : status.replacements) age(replacement.time, older, is_running(status.phase));
   for (api::AttemptRecord& record : status.attempts) {
-    const bool waits = &record == &status.attempts.back() && restart_time(job.spec.failure_policy, status);
+    const bool waits = &record == &status.attempts.back() && restart_time(job.spec.failure_policy, status, now());
     age(record.end_time, older, waits);
     record.start_time = record.end_time;
   }

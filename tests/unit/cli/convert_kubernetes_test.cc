@@ -347,6 +347,19 @@ TEST(ConvertTrainJob, RuntimeMayFollowTheJob) {
   EXPECT_THAT(without.notes, Contains(HasSubstr("the runtime 'r' is not in the input")));
 }
 
+TEST(ConvertTrainJob, NotesNameUnknownFieldsOfOverrides) {
+  const Converted converted = only_job(
+      "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nmetadata: {name: j}\nspec:\n"
+      "  runtimeRef: {naem: r}\n  trainer: {image: i, command: [torchrun, t.py]}\n"
+      "  podTemplateOverrides: [{targetJobs: [{name: node}], spce: {volumes: []}}]\n"
+      "  runtimePatches: [{trainingRuntimeSpec: {template: {spec: {replicatedJobs: [{name: node, templaet: "
+      "{}}]}}}}]\n");
+  EXPECT_THAT(converted.notes, Contains(HasSubstr("spec.runtimeRef.naem: is not a known field")));
+  EXPECT_THAT(converted.notes, Contains(HasSubstr("spec.runtimeRef.name: names no runtime, so the image")));
+  EXPECT_THAT(converted.notes, Contains(HasSubstr("spec.podTemplateOverrides[0].spce: is not a known field")));
+  EXPECT_THAT(converted.notes, Contains(HasSubstr("replicatedJobs[0].templaet: is not a known field")));
+}
+
 TEST(ConvertTrainJob, ElasticPolicyOfTheRuntimeBoundsTheNodes) {
   struct Row {
     const char* policy;

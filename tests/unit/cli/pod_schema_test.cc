@@ -51,11 +51,17 @@ TEST(PodSchema, ReportsWrongTypes) {
       {R"({"nodeSelector": ["a"]})", "nodeSelector", "expected a map"},
       {R"({"nodeSelector": {"a": true}})", "nodeSelector.a", "expected a string; put it in quotes, got true"},
       {R"({"hostNetwork": "yes"})", "hostNetwork", "expected true or false"},
-      {R"({"terminationGracePeriodSeconds": "60"})", "terminationGracePeriodSeconds", "expected a number"},
+      {R"({"terminationGracePeriodSeconds": "60"})", "terminationGracePeriodSeconds", "expected a whole number"},
       {R"({"containers": [{"env": [{"name": "A", "value": 1}]}]})", "containers[0].env[0].value",
        "expected a string; put it in quotes, got 1"},
       {R"({"containers": [{"resources": {"limits": {"memory": "16 GB"}}}]})", "containers[0].resources.limits.memory",
        "expected a quantity"},
+      {R"({"terminationGracePeriodSeconds": 1.5})", "terminationGracePeriodSeconds",
+       "expected a whole number, got 1.5"},
+      {R"({"containers": [{"livenessProbe": {"httpGet": {"port": true}}}]})",
+       "containers[0].livenessProbe.httpGet.port", "expected a whole number or a string, got true"},
+      {R"({"containers": [{"livenessProbe": {"httpGet": {"port": [80]}}}]})",
+       "containers[0].livenessProbe.httpGet.port", "expected a whole number or a string"},
       {R"({"containers": [{"livenessProbe": "no"}]})", "containers[0].livenessProbe", "expected a map"}};
   for (const Row& row : rows) {
     EXPECT_THAT(problems_of({{"spec", Json::parse(row.pod_spec)}}),
@@ -63,7 +69,8 @@ TEST(PodSchema, ReportsWrongTypes) {
         << row.pod_spec;
   }
   for (const char* right :
-       {R"({"containers": [{"livenessProbe": {"httpGet": {"port": "http"}}}]})",
+       {R"({"terminationGracePeriodSeconds": 60.0})",
+        R"({"containers": [{"livenessProbe": {"httpGet": {"port": "http"}}}]})",
         R"({"containers": [{"livenessProbe": {"httpGet": {"port": 80}}}]})",
         R"({"containers": [{"resources": {"limits": {"cpu": 2, "memory": "1.5Gi", "a/b": "1e3"}}}]})"}) {
     EXPECT_EQ(problems_of({{"spec", Json::parse(right)}}), "");
@@ -73,7 +80,7 @@ TEST(PodSchema, ReportsWrongTypes) {
 TEST(PodSchema, TableIsComplete) {
   EXPECT_THAT(pod_schema_version(), ::testing::MatchesRegex("v1\\.[0-9]+"));
   const auto& types = pod_schema_types();
-  const std::vector<std::string_view> scalars = {"string", "number", "boolean", "any", "quantity"};
+  const std::vector<std::string_view> scalars = {"string", "number", "boolean", "any", "intOrString", "quantity"};
   EXPECT_GT(types.size(), 80U);
   for (const PodSchemaType& type : types) {
     for (const auto& [key, value] : type.fields) {

@@ -103,6 +103,22 @@ TEST(ConnectionTable, ReplacesLongestInItsState) {
   EXPECT_EQ(replaced_by(table, "c"), newer);
 }
 
+TEST(ConnectionTable, ReplacesReaderWithoutProgress) {
+  ConnectionTable table = table_of({.connections = 3});
+  const Id reader = admit(table, "a");
+  const Id stalled = admit(table, "b");
+  const Id waiting = admit(table, "c");
+  table.begin_wait(waiting, kNow);
+  table.begin_response(reader, kNow + 1ms);
+  table.begin_response(stalled, kNow + 2ms);
+  table.record_progress(reader, kNow + 3ms);
+  table.record_progress(waiting, kNow + 4ms);
+  EXPECT_EQ(table.last_progress(reader), kNow + 3ms);
+  EXPECT_EQ(table.last_progress(waiting), kNow) << "it does not respond";
+  EXPECT_EQ(replaced_by(table, "d"), stalled);
+  EXPECT_EQ(table.last_progress(stalled), std::nullopt);
+}
+
 // Readers that do not read, from few addresses, against a client that opens one connection.
 void expect_client_is_kept(bool is_tls, int addresses, int readers) {
   ConnectionTable table({});
@@ -167,6 +183,62 @@ TEST(ConnectionTable, PeerAtItsLimitReplacesOwnSession) {
   EXPECT_FALSE(table.begin_session(second, kNow)) << "its only session is being authorized";
   table.begin_wait(first, kNow);
   EXPECT_EQ(table.begin_session(second, kNow)->replaced, first);
+}
+
+// Each address holds one session at a time, and more of them want one than there are.
+TEST(ConnectionTable, RareSessionIsKeptAmongFrequentOnes) {
+  constexpr size_t kSessions = 4;
+  constexpr int kAddresses = 6;
+  ConnectionTable table = table_of({.tls_sessions = kSessions});
+  SteadyTime now = kNow;
+  std::vector<Id> open(kAddresses);
+  const auto flood = [&](const Id spared) {
+    for (int i = 0; i < 10 * kAddresses; ++i) {
+      Id& id = open[static_cast<size_t>(i) % kAddresses];
+      table.remove(id);
+      id = admit(table, fmt::format("attacker {}", i % kAddresses));
+      const auto admission = table.begin_session(id, now += 1ms);
+      ASSERT_TRUE(admission);
+      ASSERT_NE(admission->replaced, spared);
+      table.begin_wait(id, now);
+    }
+  };
+  open.assign(kAddresses, Id{1} << 60);
+  flood(Id{1} << 61);
+  const Id client = admit(table, "client");
+  ASSERT_TRUE(table.begin_session(client, now));
+  flood(client);
+  table.begin_wait(client, now);
+  flood(client);
+  table.begin_response(client, now);
+  flood(client);
+}
+
+TEST(ConnectionTable, SparesHandshakesAmongStalledReaders) {
+  constexpr auto kStall = ConnectionTable::kStallTime;
+  for (const int readers : {1, 2}) {
+    for (const auto age : {kStall, kStall - 1ms}) {  // of the handshakes
+      SCOPED_TRACE(fmt::format("{} readers, {} ms", readers, age.count()));
+      ConnectionTable table = table_of({.tls_sessions = 5});
+      SteadyTime now = kNow;
+      std::vector<Id> reading;
+      std::vector<Id> in_handshake;
+      for (int i = 0; i < readers; ++i) {
+        reading.push_back(admit(table, fmt::format("reader {}", i)));
+        table.begin_session(reading.back(), now);
+        table.begin_response(reading.back(), now += 1ms);
+      }
+      now += 1s;
+      while (in_handshake.size() + reading.size() < 5) {
+        in_handshake.push_back(admit(table, fmt::format("other {}", in_handshake.size())));
+        table.begin_session(in_handshake.back(), now);
+      }
+      const auto admission = table.begin_session(admit(table, "new"), now + age);
+      ASSERT_TRUE(admission);
+      const bool are_spared = readers == 2 && age < kStall;
+      EXPECT_EQ(admission->replaced, are_spared ? reading.front() : in_handshake.front());
+    }
+  }
 }
 
 TEST(ConnectionTable, WeightIsTheNumberOfConnections) {

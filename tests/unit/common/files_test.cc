@@ -8,9 +8,11 @@
 
 #include <cerrno>
 #include <fstream>
+#include <future>
 #include <optional>
 #include <thread>
 
+#include "tests/support/blocked_file.h"
 #include "tests/support/system_calls.h"
 #include "tests/support/temporary_folder.h"
 
@@ -59,6 +61,18 @@ TEST(Files, ReadsOnlyRegularFilesWithinTheLimit) {
     EXPECT_EQ(content.error().message, other.string() + ": not a regular file");
   }
   EXPECT_EQ(read_regular_file(folder.path() / "missing", 5).error().code, ExitCode::kNoInput);
+}
+
+// A file server and a Samba server take leases on files that others may open, too.
+TEST(Files, RegularFileWithALeaseIsReadAfterIt) {
+  const test::TemporaryFolder folder;
+  const auto path = folder.path() / "a";
+  std::ofstream(path) << "12345";
+  std::optional<test::BlockedFile> blocked(path);
+  std::future<Result<std::string>> content = std::async(std::launch::async, [&] { return read_regular_file(path, 5); });
+  EXPECT_TRUE(blocked->wait_for_reader());
+  blocked.reset();
+  EXPECT_EQ(content.get().value_or(""), "12345");
 }
 
 // After a power failure the file has the old content or the new one, and the new one for good once the call has

@@ -433,6 +433,34 @@ TEST(HttpServer, ReadersOfTheHeaviestPeerYieldFirst) {
   EXPECT_GT(client.receive().size(), body.size());
 }
 
+// A slow reader keeps its old body although other addresses, of which none has more connections, request body after
+// body and do not read them.
+TEST(HttpServer, ReadersWithoutProgressYieldFirst) {
+  const std::string body(8 << 20, 'x');
+  const auto server = serve({{"/large", constant(body)}},
+                            {.limits = {.response_time = 600s, .response_bytes = 20 << 20, .response_period = 10ms}});
+  const auto request_body = [&](const std::string& from) {
+    RawClient client(server->port(), {.from = from, .receive_buffer = 4096});
+    client.send(std::string("GET /large") + kHead);
+    pollfd begun{.fd = client.fd(), .events = POLLIN, .revents = 0};
+    EXPECT_EQ(::poll(&begun, 1, 20000), 1);
+    return client;
+  };
+  const RawClient client = request_body("127.0.0.2");
+  std::string received;
+  std::vector<RawClient> attackers;
+  for (int i = 0; i < 6; ++i) {
+    attackers.push_back(request_body(fmt::format("127.0.0.{}", 3 + i)));
+    // More than the kernel buffers, so the server writes meanwhile.
+    std::string piece(1 << 20, ' ');
+    ASSERT_EQ(::recv(client.fd(), piece.data(), piece.size(), MSG_WAITALL), static_cast<ssize_t>(piece.size()));
+    received += piece;
+  }
+  EXPECT_TRUE(attackers.front().is_closed_within());
+  received += client.receive();
+  EXPECT_GT(received.size(), body.size());
+}
+
 // A client that repeats a request without pause; the response is small, or not sent at all.
 TEST(HttpServer, CallsOfASharedHandlerAreSpacedOut) {
   constexpr auto kPeriod = 100ms;

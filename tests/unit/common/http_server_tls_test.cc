@@ -29,7 +29,9 @@ using testing::StartsWith;
 class TlsClient {
  public:
   // `alpn`: the protocols that the ClientHello offers, in its own format.
-  explicit TlsClient(int port, int newest_version = TLS1_3_VERSION, const std::string& alpn = "") : tcp_(port) {
+  explicit TlsClient(int port, int newest_version = TLS1_3_VERSION, const std::string& alpn = "",
+                     const RawClient::Options& options = {})
+      : tcp_(port, options) {
     SSL_CTX_set_max_proto_version(context_.get(), newest_version);
     SSL_CTX_set_security_level(context_.get(), 0);  // permits TLS 1.1, which the server has to refuse
     ssl_.reset(SSL_new(context_.get()));
@@ -59,17 +61,33 @@ class TlsClient {
 
   // The response, and "close_notify" after it if the server has sent that. The request is sent in records of this size.
   std::string get(const std::string& target, size_t record = 4096) {
+    if (!send_request(target, record)) return "";
+    std::string out = read();
+    if (SSL_get_error(ssl_.get(), last_read_) == SSL_ERROR_ZERO_RETURN) out += "close_notify";
+    return out;
+  }
+
+  bool send_request(const std::string& target, size_t record = 4096) {
     const std::string request = "GET " + target + " HTTP/1.1\r\nHost: localhost\r\n\r\n";
     for (size_t at = 0; at < request.size(); at += record) {
       const std::string piece = request.substr(at, record);
-      if (SSL_write(ssl_.get(), piece.data(), static_cast<int>(piece.size())) <= 0) return "";
+      if (SSL_write(ssl_.get(), piece.data(), static_cast<int>(piece.size())) <= 0) return false;
     }
+    return true;
+  }
+
+  // At least so many bytes of the response, or all of it.
+  std::string read(size_t bytes = std::string::npos) {
     std::string out;
     char buffer[4096];
-    int got = 0;
-    while ((got = SSL_read(ssl_.get(), buffer, sizeof buffer)) > 0) out.append(buffer, static_cast<size_t>(got));
-    if (SSL_get_error(ssl_.get(), got) == SSL_ERROR_ZERO_RETURN) out += "close_notify";
+    while (out.size() < bytes && (last_read_ = SSL_read(ssl_.get(), buffer, sizeof buffer)) > 0)
+      out.append(buffer, static_cast<size_t>(last_read_));
     return out;
+  }
+
+  bool has_data_within(std::chrono::milliseconds time) const {
+    pollfd entry{.fd = tcp_.fd(), .events = POLLIN, .revents = 0};
+    return ::poll(&entry, 1, static_cast<int>(time.count())) == 1;
   }
 
  private:
@@ -77,6 +95,7 @@ class TlsClient {
   std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)> context_{SSL_CTX_new(TLS_client_method()), SSL_CTX_free};
   std::unique_ptr<SSL, decltype(&SSL_free)> ssl_{nullptr, SSL_free};
   bool is_connected_ = false;
+  int last_read_ = 0;  // the result of SSL_read()
 };
 
 class HttpServerTls : public testing::Test {
@@ -225,6 +244,29 @@ TEST_F(HttpServerTls, SessionsOfOneClientYieldToAnother) {
   EXPECT_THAT(TlsClient(port).get("/nothing"), HasSubstr("404"));
   EXPECT_TRUE(idle.front()->is_closed_within(20s));
   EXPECT_FALSE(idle.back()->is_closed_within(0s));
+}
+
+// A client that reads slowly keeps its session, although clients that do not read replace each other's.
+TEST_F(HttpServerTls, ReadersWithoutProgressYieldFirst) {
+  write_identity("one");
+  const int port = serve({.request_time = 600s, .response_time = 600s, .tls_sessions = 4, .response_bytes = 100 << 20});
+  const auto request_large = [&](const std::string& from) {
+    auto client =
+        std::make_unique<TlsClient>(port, TLS1_3_VERSION, "", RawClient::Options{.from = from, .receive_buffer = 4096});
+    EXPECT_TRUE(client->send_request("/large"));
+    EXPECT_TRUE(client->has_data_within(20s));
+    return client;
+  };
+  const auto reader = request_large("127.0.2.1");
+  std::string received;
+  std::vector<std::unique_ptr<TlsClient>> others;
+  for (int i = 0; i < 8; ++i) {
+    others.push_back(request_large(fmt::format("127.0.1.{}", 1 + i)));
+    received += reader->read(300 << 10);  // more than the kernel buffers, so the server writes meanwhile
+  }
+  received += reader->read();
+  EXPECT_GT(received.size(), large_.size());
+  EXPECT_TRUE(others.front()->is_closed_within(20s));
 }
 
 // A ClientHello of more than 5 KiB, which the server reads in several pieces.

@@ -44,7 +44,7 @@ TEST(Backoff, UsesBackoffSeconds) {
   api::FailurePolicy policy;
   policy.backoff_seconds = 0;
   EXPECT_EQ(control::restart_delay(policy, failed_after(std::vector<int>(10, 1))), seconds(0));
-  EXPECT_FALSE(control::restart_time(policy, failed_after({1, 1})));
+  EXPECT_FALSE(control::restart_time(policy, failed_after({1, 1}), at_second(1000)));
   policy.backoff_seconds = 3600;
   EXPECT_EQ(control::restart_delay(policy, failed_after({1, 1, 1, 1})), seconds(3600)) << "longer than the usual limit";
 }
@@ -52,9 +52,15 @@ TEST(Backoff, UsesBackoffSeconds) {
 TEST(Backoff, StartsAtTheEndOfTheAttempt) {
   const api::FailurePolicy policy;
   api::Status status = failed_after({1, 2});
-  EXPECT_EQ(control::restart_time(policy, status), at_second(1012));
+  EXPECT_EQ(control::restart_time(policy, status, at_second(1002)), at_second(1012));
   status.phase = api::Phase::kPending;  // resumed: starts immediately
-  EXPECT_FALSE(control::restart_time(policy, status));
+  EXPECT_FALSE(control::restart_time(policy, status, at_second(1002)));
+}
+
+TEST(Backoff, TimeOfAWrongClockDelaysNothing) {
+  const api::Status status = failed_after({1, 2});  // ended at second 1002
+  EXPECT_EQ(control::restart_time({}, status, at_second(1002 - 60)), at_second(1012));
+  EXPECT_EQ(control::restart_time({}, status, at_second(1002 - 61)), at_second(1002 - 61));
 }
 
 }  // namespace

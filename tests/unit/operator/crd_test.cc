@@ -127,6 +127,7 @@ TEST(Crd, HasTheLimitsOfTheCode) {
   EXPECT_EQ(limits(spec["rendezvous"]["properties"]["port"]), std::pair(1, 65535));
   const json pod = spec["template"]["properties"]["spec"]["properties"];
   EXPECT_EQ(pod["containers"]["maxItems"], api::rules::kMaxContainers);
+  EXPECT_EQ(pod["initContainers"]["maxItems"], api::rules::kMaxContainers);
   EXPECT_EQ(pod["containers"]["items"]["properties"]["ports"]["maxItems"], api::rules::kMaxPorts);
   EXPECT_EQ(pod["volumes"]["maxItems"], api::rules::kMaxVolumes);
   EXPECT_EQ(schema("status")["properties"]["attempts"]["maxItems"], api::kMaxAttemptRecords);

@@ -189,6 +189,20 @@ TEST(FieldFilter, ReadsAnObjectOfThreeMegabytes) {
   }
 }
 
+TEST(FieldFilter, RejectsTooManyValues) {
+  const auto text_with = [](size_t values) {
+    std::string text = R"({"a":[0)";
+    for (size_t i = 1; i < values; ++i) text += ",0";
+    return text + R"(],"b":1})";
+  };
+  const std::string text = text_with(FieldFilter::kMaxValues);
+  EXPECT_TRUE(FieldFilter({"a"}).parse(text_with(FieldFilter::kMaxValues - 2)));
+  const auto rejected = FieldFilter({"a"}).parse(text);
+  ASSERT_FALSE(rejected);
+  EXPECT_EQ(rejected.error().message, "more than 50000 values");
+  EXPECT_TRUE(FieldFilter({"b"}).parse(text)) << "skipped values take no memory";
+}
+
 TEST(FieldFilter, KeepsScalarInPlaceOfAnObject) {
   EXPECT_EQ(parse(FieldFilter({"metadata.name"}), R"({"metadata":"odd"})"), json::parse(R"({"metadata":"odd"})"));
 }

@@ -41,6 +41,40 @@ std::string error(int code, const std::string& reason, const std::string& messag
                             R"(","message":")" + message + R"("})");
 }
 
+TEST(MemoryShares, ShrinksTheLargestNamespacesInOrder) {
+  struct Row {
+    const char* name;
+    std::vector<MemoryShare> shares;
+    size_t excess;
+    std::vector<size_t> chosen;
+  };
+  const std::vector<Row> rows = {
+      {.name = "nothing to drop", .shares = {{"a", 10, {}, 0}}, .excess = 0, .chosen = {}},
+      {.name = "one namespace, by rank and then by value",
+       .shares = {{"a", 10, {2, 0}, 0}, {"a", 10, {1, 9}, 1}, {"a", 10, {1, -9}, 2}},
+       .excess = 11,
+       .chosen = {2, 1}},
+      {.name = "only the largest",
+       .shares = {{"a", 10, {}, 0}, {"b", 10, {}, 1}, {"b", 5, {}, 2}},
+       .excess = 4,
+       .chosen = {1}},
+      {.name = "two become equally large",
+       .shares =
+           {{"a", 9, {}, 0}, {"b", 10, {}, 1}, {"b", 10, {}, 2}, {"c", 10, {}, 3}, {"c", 10, {}, 4}, {"c", 10, {}, 5}},
+       .excess = 30,
+       .chosen = {3, 4, 1}},
+      {.name = "equal namespaces do not lose everything",
+       .shares = {{"a", 10, {}, 0}, {"b", 10, {}, 1}, {"c", 10, {}, 2}},
+       .excess = 10,
+       .chosen = {0}},
+      {.name = "less than the excess", .shares = {{"a", 10, {}, 0}, {"b", 1, {}, 1}}, .excess = 100, .chosen = {0, 1}},
+  };
+  for (const Row& row : rows) {
+    SCOPED_TRACE(row.name);
+    EXPECT_EQ(choose_excess(row.shares, row.excess), row.chosen);
+  }
+}
+
 class InformerTest : public ::testing::Test {
  protected:
   explicit InformerTest(bool watch_list = false) : watch_list_(watch_list) {}
@@ -51,12 +85,14 @@ class InformerTest : public ::testing::Test {
   void make_informer(std::function<Thing(const nlohmann::json&, const Error&)> stand_in) {
     stop_ = std::stop_source();
     transport_ = std::make_shared<test::ScriptedTransport>(clock_);
+    incomplete_.clear();
     changes_.clear(), announced_.clear(), unreadable_.clear(), problems_.clear(), synced_.clear();
     transport_->at_end([this] { stop_.request_stop(); });
     ReflectorOptions options{.resource = {"g", "v1", "things"}, .selection = {}, .fields = FieldFilter({"color"})};
     options.page_size = 2;
     options.watch_list = watch_list_;
     options.max_objects = max_objects_;
+    options.max_bytes = max_bytes_;
     Informer<Thing>::Hooks hooks;
     hooks.project = [this](const nlohmann::json& json) -> Result<Thing> {
       ++projections_;
@@ -66,11 +102,14 @@ class InformerTest : public ::testing::Test {
       return Thing{json.value("color", "")};
     };
     hooks.index_of = [](const ObjectKey&, const Thing& thing) { return thing.color; };
+    hooks.bytes_of = [](const Thing& thing) { return sizeof thing + thing.color.capacity(); };
+    hooks.drop_order = [](const Thing& thing) { return DropOrder{.rank = static_cast<int>(thing.color.size())}; };
+    hooks.on_incomplete = [this](const std::set<std::string>& namespaces) { incomplete_.push_back(namespaces); };
     hooks.on_change = [this](const ObjectKey& key, const Thing* before, const Thing* after) {
       changes_.push_back(key.name + ":" + (before ? before->color : "-") + ">" + (after ? after->color : "-"));
     };
     hooks.before_change = [this](const ObjectKey& key, const Thing* before, const Thing* after) {
-      const std::string stored = color_of(key.name);
+      const std::string stored = color_of(key.name, key.name_space);
       EXPECT_EQ(stored, before ? before->color : "(none)") << "before_change is called after the store has changed";
       announced_.push_back(key.name + ":" + stored + ">" + (after ? after->color : "-"));
     };
@@ -94,8 +133,8 @@ class InformerTest : public ::testing::Test {
   static std::string watch_from(const std::string& version) {
     return "?watch=true&allowWatchBookmarks=true&resourceVersion=" + version + "&timeoutSeconds=450";
   }
-  std::string color_of(const std::string& name) const {
-    const auto thing = informer_->store().get({"ns", name});
+  std::string color_of(const std::string& name, const std::string& name_space = "ns") const {
+    const auto thing = informer_->store().get({name_space, name});
     return thing ? thing->color : "(none)";
   }
 
@@ -109,6 +148,8 @@ class InformerTest : public ::testing::Test {
   int projections_ = 0;
   int watching_ = 0;
   size_t max_objects_ = 1000;
+  size_t max_bytes_ = 64u << 20;
+  std::vector<std::set<std::string>> incomplete_;
   const bool watch_list_;
 };
 
@@ -379,6 +420,89 @@ TEST_F(InformerTest, BoundsTheNumberOfObjects) {
   EXPECT_EQ(synced_, (std::vector<size_t>{2, 1}));
   EXPECT_EQ(color_of("e"), "(none)");
   EXPECT_EQ(informer_->store().size(), 1u);
+}
+
+TEST_F(InformerTest, EndlessPagesEndTheListWithBackoff) {
+  for (const bool has_object : {false, true}) {  // none, or the same one on each page
+    make_informer({});
+    constexpr size_t kPages = 1100;
+    const std::vector<std::string> items(has_object ? 1 : 0, object("a", "1", "red"));
+    for (size_t i = 0; i < kPages; ++i) transport_->script({.pieces = {list("10", items, "next")}});
+    const size_t pauses = sleeper_->slept.size();
+    run();
+    ASSERT_THAT(problems_, ::testing::Not(IsEmpty()));
+    EXPECT_THAT(problems_[0], HasSubstr(has_object ? "more than 1000 objects" : "15 pages with 0 objects"));
+    EXPECT_GE(sleeper_->slept.size() - pauses, problems_.size() - 1);
+    EXPECT_THAT(synced_, IsEmpty());
+  }
+}
+
+// A list, its pages, and a watch are limited; replaced and deleted objects are not counted.
+TEST_F(InformerTest, DropsObjectsOfTheLargestNamespace) {
+  max_bytes_ = 16'000;
+  make_informer({});
+  const auto in = [](const std::string& name_space, const std::string& name, int version, size_t size) {
+    return R"({"metadata":{"namespace":")" + name_space + R"(","name":")" + name + R"(","resourceVersion":")" +
+           std::to_string(version) + R"("},"color":")" + std::string(size, 'x') + "\"}";
+  };
+  // Objects with the longest colors are dropped last. Those of other namespaces are kept, although they come late.
+  transport_->script({.pieces = {list("10", {in("large", "a", 1, 5000), in("large", "b", 2, 4000)}, "next")}});
+  transport_->script({.pieces = {list("10", {in("large", "c", 3, 3000), in("small", "d", 4, 5000)})}});
+  transport_->script(
+      {.pieces = {event("MODIFIED", in("large", "a", 21, 5100)) + event("ADDED", in("large", "e", 22, 1000)) +
+                  event("ADDED", in("other", "f", 23, 2500))}});
+  // The watch has ended, so that a list shows whether the objects fit now.
+  transport_->script({.pieces = {list("30", {in("large", "a", 21, 5100), in("large", "b", 24, 1000)})}});
+  transport_->script({.pieces = {bookmark("31")}});
+  run();
+  using Namespaces = std::set<std::string>;
+  EXPECT_THAT(incomplete_, ElementsAre(Namespaces{"large"}, Namespaces{}));
+  EXPECT_EQ(synced_, (std::vector<size_t>{3, 2}));
+  std::vector<std::string> dropped;
+  for (const std::string& change : changes_) {
+    if (change.ends_with(">-")) dropped.push_back(change.substr(0, change.find(':')));
+  }
+  EXPECT_THAT(dropped, ::testing::UnorderedElementsAre("e", "b", "d", "f"));
+  EXPECT_THAT(targets().back(), HasSubstr("watch=true"));
+  EXPECT_THAT(problems_, IsEmpty());
+  EXPECT_FALSE(informer_->is_incomplete("large"));
+}
+
+// Only a faulty API server has so many namespaces.
+TEST_F(InformerTest, FailsIfTooManyNamespacesAreIncomplete) {
+  max_bytes_ = 20'000;
+  max_objects_ = 100'000;
+  make_informer({});
+  std::vector<std::string> items;
+  for (int i = 0; i < 3000; ++i)
+    items.push_back(R"({"metadata":{"namespace":"ns)" + std::to_string(i) + R"(","name":"a"},"color":"red"})");
+  transport_->script({.pieces = {list("10", items)}});
+  run();
+  EXPECT_THAT(problems_, ElementsAre("the objects take more than 20 KiB of memory, in more than 1000 namespaces"));
+  EXPECT_THAT(synced_, IsEmpty());
+  EXPECT_THAT(incomplete_, IsEmpty());
+}
+
+TEST_F(InformerTest, IgnoresObjectsWithALongerIdentityThanKubernetesPermits) {
+  const std::string longest(253, 'n');
+  const auto with = [](const std::string& metadata) { return R"({"metadata":{)" + metadata + R"(},"color":"red"})"; };
+  transport_->script(
+      {.pieces = {list("10", {object(longest, "1", "red"), object(longest + "n", "2", "red"),
+                              with(R"("name":"b","namespace":")" + std::string(64, 's') + "\""),
+                              with(R"("name":"c","namespace":"ns","resourceVersion":")" + std::string(129, '1') + "\""),
+                              object("d", "3", "red")})}});
+  transport_->script({.pieces = {event("ADDED", object(std::string(1u << 20, 'e'), "11", "red")) +
+                                 event("MODIFIED", object("d", "12", "blue"))}});
+  run();
+  EXPECT_EQ(informer_->store().size(), 2u);
+  EXPECT_EQ(color_of(longest), "red");
+  EXPECT_EQ(color_of("d"), "blue");
+  EXPECT_THAT(unreadable_, ElementsAre(HasSubstr("metadata.name is longer than 253 bytes"),
+                                       HasSubstr("metadata.namespace is longer than 63 bytes"),
+                                       HasSubstr("metadata.resourceVersion is longer than 128 bytes"),
+                                       HasSubstr("metadata.name is longer than 253 bytes")));
+  for (const std::string& text : unreadable_) EXPECT_LT(text.size(), 250u);
+  EXPECT_THAT(problems_, IsEmpty());
 }
 
 TEST_F(InformerTest, ReportsAWorkingWatch) {

@@ -548,7 +548,7 @@ TEST(Elastic, RestartsForANewSizeDoNotDelayTheNextOne) {
   };
   for (int i = 0; i < 4; ++i) record("Shrunk", "", 10 * i);
   EXPECT_EQ(restart_delay({}, status), seconds(0));
-  EXPECT_EQ(restart_time({}, status), std::nullopt);
+  EXPECT_EQ(restart_time({}, status, status.attempts.back().end_time), std::nullopt);
   record("PodFailed", "bert-0-0", 50);
   record("Grown", "bert-1-0", 60);  // the reason of a termination message
   EXPECT_EQ(restart_delay({}, status), seconds(10));

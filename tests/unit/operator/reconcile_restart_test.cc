@@ -1,6 +1,7 @@
 // Consequences of a failure: a charged or free group restart, its backoff, or the failure of the job.
 #include <limits>
 
+#include "operator/api/rules.h"
 #include "tests/unit/operator/reconcile_support.h"
 
 namespace oarlock::test {
@@ -42,6 +43,25 @@ TEST(ReconcileRestart, CountsDoNotOverflow) {
   job.status.restarts = {kLargest, kLargest, {{"PodFailed", kLargest}}};
   const Observed observed = seen(job, {pod(0, 0).running(), pod(0, 1).ended(1)});
   EXPECT_EQ(status_after(observed, reconcile(observed)).restarts, job.status.restarts);
+}
+
+// A client that may edit the status, or a pod of that name, can set the number.
+TEST(ReconcileRestart, LastAttemptIsNotExceeded) {
+  const Observed observed =
+      seen(JobBuilder().phase(Phase::kRunning, api::rules::kMaxAttempt),
+           {pod(api::rules::kMaxAttempt, 0).running(), pod(api::rules::kMaxAttempt, 1).ended(137)});
+  const api::Status next = status_after(observed, reconcile(observed));
+  EXPECT_EQ(next.phase, Phase::kFailed);
+  EXPECT_EQ(next.attempt, api::rules::kMaxAttempt);
+}
+
+// The leader's clock was ahead when it recorded the times.
+TEST(ReconcileRestart, TimesInTheFutureDelayNothing) {
+  Job job = JobBuilder().phase(Phase::kRestarting, 2);
+  api::AttemptRecord record;
+  record.start_time = record.end_time = seen(job).now + std::chrono::hours(24 * 365);
+  job.status.attempts = {record, record};
+  EXPECT_THAT(names(reconcile(seen(job))), testing::Contains("CreatePod bert-2-0"));
 }
 
 TEST(ReconcileRestart, ContinuesInterruptedRestartWithoutCountingAgain) {

@@ -141,6 +141,12 @@ TEST(Rejection, QuotesInNamesOfFields) {
             R"(spec.template.spec.a\"b: unknown field)");
 }
 
+TEST(Rejection, PodTooLargeForTheApiServer) {
+  const auto problem = explain_invalid_pod(JobBuilder(), 413, "Request entity too large: limit is 3145728");
+  ASSERT_TRUE(problem);
+  EXPECT_THAT(*problem, HasSubstr("spec.template: the API server does not accept pods of this size"));
+}
+
 TEST(Rejection, MayBeTemporary) {
   const Job job = JobBuilder();
   const std::pair<int, const char*> rows[] = {

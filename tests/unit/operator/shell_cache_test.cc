@@ -1,10 +1,13 @@
 // The cache while its informers write it.
 #include "operator/shell/cache.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <atomic>
+#include <mutex>
+#include <set>
 #include <thread>
 
 #include "operator/api/codec.h"
@@ -91,6 +94,52 @@ TEST_F(CacheTest, DonePodIsNeverMissingDuringRemoval) {
     ASSERT_TRUE(becomes_true([&] { return cache_.has_seen(ResourceKind::kPod, "ns", last); }));
   }
   EXPECT_EQ(wrong, 0);
+}
+
+// Finished jobs need nothing any more, except those that the operator deletes after a time.
+TEST(CacheLimit, DropsOldestFinishedJobsFirst) {
+  constexpr int kFinished = 10;
+  const auto api = std::make_shared<FakeApi>();
+  int version = 10;
+  const auto push = [&](const std::string& name, api::Phase phase, int created, std::optional<int> ttl = {}) {
+    Job job = test::JobBuilder(name).phase(phase);
+    job.metadata.name_space = "ns";
+    job.metadata.resource_version = std::to_string(++version);
+    job.spec.ttl_seconds_after_finished = ttl;
+    Json object = api::to_json(job);
+    object["metadata"]["creationTimestamp"] = fmt::format("2026-11-21T10:00:{:02}Z", created);
+    api->push("trainingjobs", "ADDED", object);
+  };
+  push("with-ttl", api::Phase::kComplete, 1, 60);
+  push("running", api::Phase::kRunning, 59);
+  for (int i = 0; i < kFinished; ++i) push(fmt::format("finished-{}", i), api::Phase::kComplete, 10 + i);
+  for (const char* plural : {"trainingjobs", "pods", "services"}) {
+    Json end = {{"metadata", {{"resourceVersion", "50"}, {"annotations", {{"k8s.io/initial-events-end", "true"}}}}}};
+    api->push(plural, "BOOKMARK", end);
+  }
+  std::mutex mutex;
+  std::set<std::string> incomplete;
+  CacheHooks hooks{.on_change = [](const ObjectKey&, Urgency) {},
+                   .on_error = [](const WatchScope&, const kube::ApiError&) {},
+                   .on_synced = [](const WatchScope&, size_t) {},
+                   .on_watching = [](const WatchScope&) {},
+                   .on_unreadable = [](ResourceKind, const ObjectKey&, const Error&) {}};
+  hooks.on_incomplete = [&](const WatchScope& scope, const std::set<std::string>& namespaces) {
+    const std::lock_guard lock(mutex);
+    if (scope.kind == ResourceKind::kJob) incomplete = namespaces;
+  };
+  Cache cache({.namespaces = {}, .limit = 24 << 10}, hooks, api, std::make_shared<test::FakeClock>(),
+              std::make_shared<kube::RealSleeper>());
+  cache.start();
+  ASSERT_TRUE(becomes_true([&] { return cache.has_synced(); }));
+  EXPECT_NE(cache.job({"ns", "running"}), nullptr);
+  EXPECT_NE(cache.job({"ns", "with-ttl"}), nullptr);
+  EXPECT_NE(cache.job({"ns", fmt::format("finished-{}", kFinished - 1)}), nullptr);
+  EXPECT_EQ(cache.job({"ns", "finished-0"}), nullptr);
+  EXPECT_FALSE(cache.is_incomplete("ns")) << "all pods are known";
+  const std::lock_guard lock(mutex);
+  EXPECT_EQ(incomplete, std::set<std::string>{"ns"});
+  cache.stop();
 }
 
 }  // namespace

@@ -37,6 +37,42 @@ TEST(CachedJob, CountsTemplateTrainerAndRules) {
   EXPECT_LE(spec_bytes(job.spec), 15000U);
 }
 
+TEST(CachedJob, CountsItsMemory) {
+  ByteBudget budget(1u << 20);
+  const size_t small = make_cached_job(JobBuilder().phase(Phase::kComplete), budget).bytes;
+  EXPECT_GE(small, sizeof(CachedJob));
+  EXPECT_LE(small, 2900U) << "20,000 jobs would not fit into the limit of the cache";
+  EXPECT_GE(make_cached_job(large_job(), budget).bytes, small + 10'000);
+  Job job = JobBuilder().phase(Phase::kComplete);
+  job.status.conditions.push_back({.type = "Other", .reason = "", .message = "", .verbatim = std::string(20'000, 'm')});
+  EXPECT_GE(make_cached_job(job, budget).bytes, small + 20'000);
+  EXPECT_TRUE(make_cached_job(job, budget).job.report.problem.empty());
+}
+
+TEST(CachedJob, DropsStatusThatIsTooLarge) {
+  ByteBudget budget(1u << 20);
+  Job foreign = JobBuilder().phase(Phase::kRunning);
+  foreign.status.conditions.push_back(
+      {.type = "Other", .reason = "", .message = "", .verbatim = std::string(1u << 20, 'm')});
+  Job unknown = JobBuilder().phase(Phase::kRunning);
+  unknown.status.unknown_phase = std::string(1u << 20, 'p');
+  for (const Job& job : {foreign, unknown}) {
+    const CachedJob cached = make_cached_job(job, budget);
+    EXPECT_EQ(cached.job.report.problem, "status: larger than 128 KiB");
+    EXPECT_FALSE(cached.job.report.has_conditions) << "a patch would remove the conditions";
+    EXPECT_EQ(cached.job.status.phase, Phase::kRunning);
+    EXPECT_LE(cached.bytes, 4000U);
+  }
+}
+
+TEST(CachedJob, BoundsItsReport) {
+  ByteBudget budget(1u << 20);
+  Job job = JobBuilder();
+  job.report.problem = std::string(1u << 20, 'p');
+  job.report.unknown.assign(10'000, std::string(1000, 'u'));
+  EXPECT_LE(make_cached_job(job, budget).bytes, 25'000U);
+}
+
 TEST(CachedJob, DropsSpecThatNoDecisionNeeds) {
   ByteBudget budget(1 << 20);
   Job unreadable = large_job();

@@ -39,8 +39,10 @@ Response refusal(int status, const std::string& message, std::optional<std::chro
 
 class ControllerTest : public ::testing::Test {
  protected:
-  explicit ControllerTest(const Logger& log = Logger::silent(), size_t spec_budget = kSpecBudget)
-      : cache_(make_options(spec_budget), quiet_hooks(), api_, clock_, std::make_shared<kube::RealSleeper>()) {
+  explicit ControllerTest(const Logger& log = Logger::silent(), size_t spec_budget = kSpecBudget,
+                          size_t cache_limit = kCacheLimit)
+      : cache_(make_options(spec_budget, cache_limit), quiet_hooks(), api_, clock_,
+               std::make_shared<kube::RealSleeper>()) {
     job_ = test::JobBuilder("j").nodes(1).phase(api::Phase::kRunning);
     job_.metadata.name_space = "ns";
     job_.metadata.resource_version = "10";
@@ -154,9 +156,10 @@ class ControllerTest : public ::testing::Test {
     return plan_;
   }
 
-  static CacheOptions make_options(size_t spec_budget) {
+  static CacheOptions make_options(size_t spec_budget, size_t cache_limit) {
     CacheOptions options;
     options.spec_budget = spec_budget;
+    options.limit = cache_limit;
     return options;
   }
   static CacheHooks quiet_hooks() {
@@ -474,6 +477,32 @@ TEST_F(TrimmedJobTest, ReadsJobWithInvalidSpecOnce) {
   ASSERT_TRUE(becomes_true([&] { return cache_.has_seen(ResourceKind::kJob, "ns", "12"); }));
   reconcile_now();
   EXPECT_EQ(decisions_, 2) << "the spec has changed";
+}
+
+class FullCacheTest : public ControllerTest {
+ protected:
+  FullCacheTest() : ControllerTest(Logger::silent(), kSpecBudget, 16 << 10) {}
+};
+
+// It would create pods that exist already.
+TEST_F(FullCacheTest, MakesNoDecisionWithoutAllPodsOfTheNamespace) {
+  reconcile_now();
+  const int before = decisions_;
+  EXPECT_GT(before, 0);
+  EXPECT_FALSE(cache_.is_incomplete("ns"));
+  for (int i = 0; i < 30; ++i) {
+    Json pod = at_version(std::to_string(20 + i));
+    pod["metadata"]["name"] = fmt::format("other-0-{}", i);
+    pod["metadata"]["namespace"] = "ns";
+    pod["metadata"]["labels"] = {{kLabelJobName, "other"}};
+    api_->push("pods", "ADDED", pod);
+  }
+  ASSERT_TRUE(becomes_true([&] { return cache_.has_seen(ResourceKind::kPod, "ns", "49"); }));
+  EXPECT_TRUE(cache_.is_incomplete("ns"));
+  EXPECT_FALSE(cache_.is_incomplete("elsewhere"));
+  EXPECT_LT(cache_.pod_count(), 30u);
+  reconcile_now();
+  EXPECT_EQ(decisions_, before);
 }
 
 class ControllerLogTest : public ControllerTest {

@@ -332,6 +332,27 @@ TEST(CacheHealth, ReportsResourceAndRemedyUntilRecovery) {
   EXPECT_THAT(health.public_failure(), HasSubstr("no connection to the API server; is the API server running"));
 }
 
+TEST(CacheHealth, ReportsIncompleteNamespaces) {
+  ::testing::internal::CaptureStderr();
+  const auto clock = std::make_shared<test::FakeClock>();
+  CacheHealth health("https://h:6443", clock, Logger(LogFormat::kJson, LogLevel::kInfo));
+  EXPECT_EQ(health.incomplete_reason(), "");
+  health.record_incomplete({ResourceKind::kJob, ""}, {"a", "b"});
+  health.record_incomplete({ResourceKind::kPod, "c"}, {"c"});
+  EXPECT_EQ(health.incomplete_namespaces(ResourceKind::kJob), 2u);
+  EXPECT_EQ(health.incomplete_namespaces(ResourceKind::kService), 0u);
+  const std::string public_text = health.incomplete_reason();
+  EXPECT_THAT(public_text, HasSubstr("ignores trainingjobs.oarlock.dev of 2 namespaces; limit the jobs"));
+  EXPECT_THAT(public_text, HasSubstr("ResourceQuota"));
+  EXPECT_THAT(public_text, HasSubstr("raise --cache-limit"));
+  health.record_incomplete({ResourceKind::kJob, ""}, {});
+  health.record_incomplete({ResourceKind::kPod, "c"}, {});
+  EXPECT_EQ(health.incomplete_reason(), "");
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(log, HasSubstr(R"("namespaces":"a, b")"));
+  EXPECT_THAT(log, HasSubstr("the cache has all objects again"));
+}
+
 TEST(CacheHealth, RepeatedFailuresMakeTheCacheStale) {
   CacheHealth health("https://h:6443", std::make_shared<test::FakeClock>(), Logger::silent());
   const WatchScope bad{ResourceKind::kJob, "a"};
@@ -365,6 +386,8 @@ TEST_F(MetricsTest, ExportsCacheHealth) {
   metrics_->count_unreadable_object("pods");
   EXPECT_THAT(text(), HasSubstr(R"(oarlock_cache_consecutive_failures{resource="pods"} 7)"));
   EXPECT_THAT(text(), HasSubstr(R"(oarlock_cache_unreadable_objects_total{resource="pods"} 1)"));
+  metrics_->set_incomplete_namespaces("pods", 3);
+  EXPECT_THAT(text(), HasSubstr(R"(oarlock_cache_incomplete_namespaces{resource="pods"} 3)"));
   metrics_->record_cache_success("pods", 0, SystemTime(5s));
   EXPECT_THAT(text(), HasSubstr(R"(oarlock_cache_consecutive_failures{resource="pods"} 0)"));
   EXPECT_THAT(text(), HasSubstr(R"(oarlock_cache_last_success_timestamp_seconds{resource="pods"} 5)"));

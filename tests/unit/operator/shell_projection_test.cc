@@ -46,6 +46,24 @@ TEST(ProjectPod, ReadsARunningPod) {
   EXPECT_EQ(cached.job, "j");
 }
 
+TEST(ProjectPod, RejectsLongerTextsThanKubernetesPermits) {
+  const std::string longest(253, 'x');
+  const auto project = [](const std::string& node, const std::string& address, const std::string& label,
+                          const std::string& owner) {
+    const Json pod = {{"metadata",
+                       {{"labels", {{"oarlock.dev/job-name", label}}},
+                        {"ownerReferences", {{{"controller", true}, {"uid", owner}}}}}},
+                      {"spec", {{"nodeName", node}}},
+                      {"status", {{"podIP", address}}}};
+    return project_pod(pod);
+  };
+  EXPECT_TRUE(project(longest, "10.1.1.1", longest, std::string(128, 'u')));
+  EXPECT_EQ(project(longest + "x", "", "", "").error().message, "spec.nodeName is longer than 253 bytes");
+  EXPECT_EQ(project("", longest + "x", "", "").error().message, "status.podIP is longer than 253 bytes");
+  EXPECT_EQ(project("", "", longest + "x", "").error().message, "the job's label is longer than 253 bytes");
+  EXPECT_EQ(project("", "", "", std::string(129, 'u')).error().message, "the owner's uid is longer than 128 bytes");
+}
+
 TEST(ProjectPod, ReadsTerminationOfTrainer) {
   const Pod pod = pod_from(R"({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"},
     "status": {"phase": "Failed", "reason": "Evicted", "message": "low on memory",

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "operator/api/rules.h"
 #include "tests/support/builders.h"
 
 namespace oarlock::test {
@@ -71,7 +72,38 @@ TEST_F(RemovedPodsTest, IgnoresPodsNotDoneOrNotNeeded) {
   remove(PodBuilder("bert", 0, 1).ended(0), JobBuilder().phase(Phase::kComplete));
   remove(PodBuilder("bert", 0, 1).ended(0), JobBuilder(running).finished(0, "1"));
   removed_.add(key_, {PodBuilder("bert", 0, 1).ended(0), "bert"}, [] { return nullptr; });
+  Job elsewhere = running;
+  elsewhere.spec.managed_by = "example.com/other";
+  remove(PodBuilder("bert", 0, 1).ended(0), elsewhere);
+  Job deleting = running;
+  deleting.metadata.deletion_timestamp = SystemTime{};
+  remove(PodBuilder("bert", 0, 1).ended(0), deleting);
+  remove(PodBuilder("bert", 5, api::rules::kMaxNodes).ended(0), running);
   EXPECT_TRUE(names().empty());
+}
+
+// A tenant can create pods that look like those of a later attempt, and remove them.
+TEST_F(RemovedPodsTest, LimitsPodsOfOneJobAndOfAllJobs) {
+  const Job running = JobBuilder().phase(Phase::kRunning);
+  const auto owner = [&] { return std::make_shared<const Job>(running); };
+  for (int attempt = 0; attempt < 20'000; ++attempt) remove(PodBuilder("bert", attempt, 0).ended(0), running);
+  EXPECT_EQ(names().size(), RemovedPods::kMaxOfJob);
+  for (const char* name : {"a", "b", "c"}) {
+    for (int attempt = 0; attempt < 10'000; ++attempt)
+      removed_.add({"ns", name}, {PodBuilder("bert", attempt, 0).ended(0), name}, owner);
+  }
+  size_t all = names().size();
+  for (const char* name : {"a", "b", "c"}) {
+    std::vector<Pod> pods;
+    removed_.append_to({"ns", name}, pods);
+    all += pods.size();
+  }
+  EXPECT_EQ(all, RemovedPods::kMaxPods);
+  removed_.forget_recorded(key_, nullptr);
+  removed_.add({"ns", "c"}, {PodBuilder("bert", 0, 0).ended(0), "c"}, owner);
+  std::vector<Pod> pods;
+  removed_.append_to({"ns", "c"}, pods);
+  EXPECT_EQ(pods.size(), 1U) << "there is space again";
 }
 
 // Whether a rule ignores the failure is seen when the whole job has been read.

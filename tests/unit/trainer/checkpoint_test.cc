@@ -6,15 +6,18 @@
 #include <ATen/ops/full.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <fstream>
 #include <mutex>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
 
 #include "common/files.h"
+#include "tests/support/blocked_file.h"
 #include "tests/support/checkpoints.h"
 #include "tests/support/temporary_folder.h"
 #include "trainer/checkpoint/async_store.h"
@@ -252,6 +255,57 @@ TEST(HighWater, PersistsAndNeverDecreases) {
   EXPECT_EQ(read_high_water(folder.path()), 1234567);
   std::ofstream(folder.path() / "reached") << "nonsense";
   EXPECT_EQ(read_high_water(folder.path()), 0);
+}
+
+TEST(HighWater, IgnoresAnythingElseInThePlaceOfItsFile) {
+  const test::TemporaryFolder folder;
+  const fs::path file = folder.path() / "reached";
+  const auto expect_ignored = [&] {
+    HighWater(folder.path()).raise(7);
+    EXPECT_EQ(read_high_water(folder.path()), 0);
+    fs::remove(file);
+  };
+  ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);  // with neither a reader nor a writer
+  expect_ignored();
+  fs::create_symlink("/dev/zero", file);
+  expect_ignored();
+  fs::create_directory(file);
+  expect_ignored();
+}
+
+TEST(AsyncHighWater, WritesTheMark) {
+  const test::TemporaryFolder folder;
+  AsyncHighWater water(folder.path());
+  EXPECT_TRUE(water.flush(std::chrono::minutes(1)));
+  for (const int64_t step : {7, 1234567, 8}) water.raise(step);
+  EXPECT_TRUE(water.flush(std::chrono::minutes(1)));
+  EXPECT_EQ(read_high_water(folder.path()), 1234567);
+}
+
+TEST(AsyncHighWater, DoesNotWaitForAFileServer) {
+  const test::TemporaryFolder folder;
+  HighWater(folder.path()).raise(3);
+  std::optional<test::BlockedFile> blocked(folder.path() / "reached");
+  AsyncHighWater water(folder.path());
+  water.raise(7);
+  EXPECT_FALSE(water.flush(std::chrono::milliseconds(1)));
+  ASSERT_TRUE(blocked->wait_for_reader());
+  blocked.reset();
+  EXPECT_TRUE(water.flush(std::chrono::minutes(1)));
+  EXPECT_EQ(read_high_water(folder.path()), 7);
+}
+
+TEST(AsyncHighWater, AbandonsAThreadThatIsBlocked) {
+  const test::TemporaryFolder folder;
+  HighWater(folder.path()).raise(3);
+  const test::BlockedFile blocked(folder.path() / "reached");
+  const auto begin = std::chrono::steady_clock::now();
+  {
+    AsyncHighWater water(folder.path());
+    water.raise(7);
+    ASSERT_TRUE(blocked.wait_for_reader());
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));  // a lease ends after 45 s
 }
 
 TEST(AsyncCheckpointStore, SavesInTheBackground) {

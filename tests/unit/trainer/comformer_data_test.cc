@@ -271,7 +271,9 @@ TEST(GraphConversion, TakesAConstantMemory) {
   close(channel[0]);
   close(channel[1]);
   EXPECT_GE(grown, 0) << "it was not converted";
+#ifndef OARLOCK_SANITIZED  // AddressSanitizer keeps released memory
   EXPECT_LT(grown, kMostKilobytes);
+#endif
   const fs::path cache = folder.path() / "large.xyz.oarlock";
   uintmax_t size = 0;
   for (const auto& entry : fs::directory_iterator(cache / entries(cache, "graphs-").at(0))) size += entry.file_size();

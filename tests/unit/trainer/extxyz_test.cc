@@ -41,7 +41,7 @@ TEST(Extxyz, ReadsCrystalsLikeAse) {
     EXPECT_EQ(frame->crystal.lattice, expected["lattice"].get<Matrix3>());
     EXPECT_EQ(frame->crystal.numbers, expected["numbers"].get<std::vector<uint8_t>>());
     EXPECT_EQ(frame->crystal.positions, expected["positions"].get<std::vector<Vector3>>());
-    EXPECT_EQ(frame->info.at("cod"), expected["cod"]);
+    EXPECT_EQ(frame->info.at("cod"), expected["cod"].get<std::string>());
     EXPECT_EQ(std::stod(frame->info.at("formation_energy_per_atom")), expected["formation_energy_per_atom"]);
     EXPECT_EQ(frame->info.at("a key"), "two \"words\"");
     EXPECT_EQ(frame->info.at("flag"), "T");

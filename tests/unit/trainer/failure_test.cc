@@ -11,6 +11,11 @@
 #include <system_error>
 #include <vector>
 
+#ifdef OARLOCK_SANITIZED
+// Allocations that must fail return null, as without AddressSanitizer, instead of ending the program.
+extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }  // NOLINT
+#endif
+
 namespace oarlock {
 namespace {
 

@@ -2,6 +2,7 @@
 // the run, and no save overwrites or removes it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 #include <fstream>
@@ -206,6 +207,12 @@ TEST_F(TwoCheckpoints, UnexpectedFileTypeStops) {
     fs::create_symlink("away", file);  // as to a disk that is not mounted
     expect_stops(ExitCode::kCheckpoint, name);
     fs::remove(file);
+    ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);  // without a writer
+    expect_stops(ExitCode::kCheckpoint, name);
+    fs::remove(file);
+    fs::create_symlink("/dev/zero", file);
+    expect_stops(ExitCode::kCheckpoint, name);
+    fs::remove(file);
     write(file, good);
   }
   EXPECT_EQ(must(find_latest_checkpoint(root())).step, 20);
@@ -215,6 +222,42 @@ TEST_F(TwoCheckpoints, UnexpectedFileTypeStops) {
   fs::remove(root() / kNew);
   write(root() / kNew, "a file");
   expect_stops(ExitCode::kCheckpoint, kNew);
+}
+
+// Their content would take much memory, and no release writes so much.
+TEST_F(TwoCheckpoints, TooLargeFilesStop) {
+  const fs::path manifest = root() / kNew / kManifestFile;
+  const fs::path state = root() / kNew / kStateFile;
+  constexpr size_t kStateBytes = size_t{300} << 20;
+  change_json(manifest, [&](json& value) { value["files"][kStateFile]["bytes"] = kStateBytes; });
+  fs::resize_file(state, kStateBytes);
+  for (const Error& error : {error_of(find_latest_checkpoint(root())), error_of(read_latest_checkpoint(root()))}) {
+    EXPECT_EQ(error.code, ExitCode::kCheckpoint);
+    EXPECT_THAT(error.message, HasSubstr("state.json: larger than the 268435456 bytes"));
+  }
+  EXPECT_EQ(fs::file_size(state), kStateBytes);
+  fs::resize_file(state, 1);
+  fs::resize_file(manifest, (size_t{16} << 20) + 1);
+  expect_stops(ExitCode::kCheckpoint, "manifest.json: larger than the 16777216 bytes");
+}
+
+TEST_F(TwoCheckpoints, AnythingElseThanAFenceStops) {
+  const fs::path fence = root() / kFenceFile;
+  const auto expect_no_fence = [&] {
+    const Error error = error_of(CheckpointStore::open({.root = root()}, Logger::silent()));
+    EXPECT_EQ(error.code, ExitCode::kDataErr);
+    EXPECT_THAT(error.message, AllOf(HasSubstr(fence.string()), HasSubstr("not a fence file")));
+  };
+  fs::resize_file(fence, kMaxFenceBytes + 1);
+  expect_no_fence();
+  fs::remove(fence);
+  ASSERT_EQ(::mkfifo(fence.c_str(), 0600), 0);
+  expect_no_fence();
+  fs::remove(fence);
+  fs::create_symlink("/dev/zero", fence);
+  expect_no_fence();
+  fs::remove(fence);
+  EXPECT_TRUE(CheckpointStore::open({.root = root()}, Logger::silent()));
 }
 
 // Every system call on the newest checkpoint or the root fails once, with each error of a disk or file server. The

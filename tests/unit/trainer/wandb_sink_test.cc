@@ -1,5 +1,6 @@
 #include "trainer/tracking/wandb_sink.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -18,6 +19,7 @@
 #include "tests/support/full_disk.h"
 #include "tests/support/temporary_folder.h"
 #include "trainer/tracking/wandb_file.h"
+#include "trainer/tracking/wandb_row_file.h"
 #include "trainer/tracking/wandb_values.h"
 
 namespace oarlock {
@@ -278,6 +280,101 @@ TEST_F(WandbSinkTest, StartsWhenTheFolderCanBeCreated) {
   std::filesystem::remove(folder_.path() / "wandb");
   ASSERT_TRUE(write(*sink, {loss_at(2), finished_at(2)}));
   EXPECT_THAT(row_steps(log_path()), testing::ElementsAre(1, 2));
+}
+
+// As many files as fit into the memory limit wait, and the oldest ones are kept.
+TEST_F(WandbSinkTest, ImagesWaitWhileTheDiskIsFull) {
+  const auto image_at = [](int64_t step, size_t size) {
+    return event(step, Image{.name = "eval/images", .width = 1, .height = 1, .png = std::string(size, 'x')});
+  };
+  const auto media_sizes = [&] {
+    std::vector<uintmax_t> out;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(folders().at(0) / "files" / "media"))
+      if (entry.is_regular_file()) out.push_back(entry.file_size());
+    std::sort(out.begin(), out.end());
+    return out;
+  };
+  constexpr size_t kMebibyte = size_t{1} << 20;
+  const std::unique_ptr<Sink> sink = make_sink();
+  ASSERT_TRUE(write(*sink, {event(0, RunStarted{}), loss_at(1), image_at(1, 100), loss_at(2)}));
+  {
+    const test::FullDisk full(std::filesystem::file_size(log_path()) + 50);
+    EXPECT_FALSE(write(*sink, {image_at(2, kMebibyte), loss_at(3), image_at(3, 2 * kMebibyte), loss_at(4)}));
+    EXPECT_FALSE(write(*sink, {image_at(4, 2 * kMebibyte), loss_at(5), image_at(5, kMebibyte - 1), loss_at(6)}));
+    EXPECT_FALSE(sink->flush());
+    EXPECT_FALSE(write(*sink, {image_at(6, 2 * kMebibyte), loss_at(7)}));
+  }
+  EXPECT_THAT(media_sizes(), testing::ElementsAre(100));
+  ASSERT_TRUE(sink->flush());
+  EXPECT_THAT(media_sizes(), testing::ElementsAre(100, kMebibyte - 1, kMebibyte, 2 * kMebibyte));
+  ASSERT_TRUE(write(*sink, {finished_at(7)}));
+  EXPECT_THAT(row_steps(log_path()), testing::ElementsAre(1, 2, 3, 4, 5, 6, 7));
+  // Of the images in the rows, each has a file, and a record by which it is uploaded.
+  std::map<int64_t, int> mentions;
+  for (const std::string& record : numbered_records(log_path())) {
+    for (const int64_t step : {1, 2, 3, 4, 5, 6})
+      mentions[step] += record.find(fmt::format("media/images/eval/images_{}_", step)) != std::string::npos ? 1 : 0;
+  }
+  for (const int64_t step : {1, 2, 3, 5}) EXPECT_GE(mentions[step], 2) << step;
+  for (const int64_t step : {4, 6}) EXPECT_EQ(mentions[step], 0) << step;
+}
+
+TEST_F(WandbSinkTest, WritesTheEndOfTheRunWhenThereIsSpace) {
+  const std::unique_ptr<Sink> sink = make_sink();
+  ASSERT_TRUE(write(*sink, {event(0, RunStarted{}), loss_at(1), loss_at(2)}));
+  {
+    const test::FullDisk full(std::filesystem::file_size(log_path()) + 50);
+    EXPECT_FALSE(write(*sink, {loss_at(3), finished_at(3)}));
+  }
+  ASSERT_TRUE(sink->flush());
+  EXPECT_THAT(row_steps(log_path()), testing::ElementsAre(1, 2, 3));
+  EXPECT_TRUE(std::filesystem::exists(folders().at(0) / "files" / "wandb-summary.json"));
+}
+
+// Each write of the sink adds an entry to the file of the current row.
+TEST(WandbRowFile, TheLastCompleteEntryCounts) {
+  const test::TemporaryFolder folder;
+  const std::filesystem::path path = folder.path() / "row.json";
+  const auto state_at = [](int64_t step) {
+    return WandbRowState{.run_id = "id-7",
+                         .last_row_step = step - 1,
+                         .row = {.step = step, .time = SystemTime(std::chrono::seconds(step)), .items = {{"a", "1"}}}};
+  };
+  const auto step = [&]() -> int64_t {
+    const Result<std::optional<WandbRowState>> state = WandbRowFile::load(path);
+    EXPECT_TRUE(state) << state.error().message;
+    return state && *state ? (*state)->row.step : -1;
+  };
+  EXPECT_FALSE(WandbRowFile::load(path));
+  WandbRowFile file(path);
+  ASSERT_TRUE(file.save(state_at(1)));
+  const uintmax_t first_end = std::filesystem::file_size(path);
+  ASSERT_TRUE(file.save(state_at(2)));
+  const uintmax_t second_end = std::filesystem::file_size(path);
+  {
+    const test::FullDisk full(second_end + 20);
+    EXPECT_FALSE(file.save(state_at(3)));
+  }
+  EXPECT_EQ(step(), 2);
+  ASSERT_TRUE(file.save(state_at(4)));
+  const Result<std::optional<WandbRowState>> last = WandbRowFile::load(path);
+  ASSERT_TRUE(last && *last);
+  EXPECT_EQ((*last)->run_id, "id-7");
+  EXPECT_EQ((*last)->last_row_step, 3);
+  EXPECT_EQ((*last)->row.time, SystemTime(std::chrono::seconds(4)));
+  EXPECT_THAT((*last)->row.items, testing::ElementsAre(testing::Pair("a", "1")));
+  // As after the end of a process or of a node in the middle of an entry.
+  for (uintmax_t size = std::filesystem::file_size(path) - 1; size > 0; --size) {
+    std::filesystem::resize_file(path, size);
+    EXPECT_EQ(step(), size >= second_end ? 2 : size >= first_end ? 1 : -1) << size;
+  }
+  WandbRowFile next(path);  // of the next process
+  ASSERT_TRUE(next.save(state_at(5)));
+  ASSERT_TRUE(file.save(state_at(6)));  // of the earlier one, which is without effect
+  EXPECT_EQ(step(), 5);
+  for (int64_t i = 6; i < 10000; ++i) ASSERT_TRUE(next.save(state_at(i)));
+  EXPECT_EQ(step(), 9999);
+  EXPECT_LT(std::filesystem::file_size(path), size_t{1} << 20);
 }
 
 // A process that is killed while rows wait must not have recorded them as delivered.

@@ -166,6 +166,16 @@ TEST_F(ClusterRequests, ListsPageByPage) {
   EXPECT_THAT(transport_->requests().back().target, HasSubstr("&continue=more"));
 }
 
+TEST_F(ClusterRequests, EndsEndlessList) {
+  for (int i = 0; i < 100; ++i) answer(200, {{"metadata", {{"continue", "more"}}}, {"items", Json::array()}});
+  const auto listed = cluster().list(kube::pods(), {.name_space = "team", .label_selector = "", .field_selector = ""},
+                                     [](const Json&) { return true; });
+  ASSERT_FALSE(listed);
+  EXPECT_EQ(listed.error().code, ExitCode::kUnavailable);
+  EXPECT_THAT(listed.error().message, HasSubstr("https://api:6443: the list does not end: the server sent 11 pages"));
+  EXPECT_EQ(transport_->requests().size(), 11u);
+}
+
 TEST_F(ClusterRequests, RequestsSmallerPagesOfLargeObjects) {
   transport_->script({.status = 200, .pieces = {}, .failure = kube::TransportErrorKind::kRefused});
   answer(200, {{"items", Json::array({job_named("a")})}});

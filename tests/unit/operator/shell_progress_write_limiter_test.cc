@@ -1,5 +1,5 @@
 // How often statuses are written only because of progress.
-#include "operator/shell/progress.h"
+#include "operator/shell/progress_write_limiter.h"
 
 #include <gmock/gmock.h>
 
@@ -72,6 +72,38 @@ TEST_F(ProgressWriteLimiterTest, ForgetCancelsTurn) {
   clock_->advance(1h);
   for (int i = 0; i < ProgressWriteLimiter::kBurst; ++i) EXPECT_FALSE(budget_.time_until_turn(job(100 + i)));
   EXPECT_TRUE(budget_.time_until_turn(job(50))) << "not the one that it had";
+}
+
+// A tenant's ranks can report progress and cause other status writes in turn, which cancels a place each time.
+TEST_F(ProgressWriteLimiterTest, ForgottenJobsDelayNobody) {
+  run(ProgressWriteLimiter::kBurst, 100ms);
+  for (int i = 0; i < 1000; ++i) {
+    budget_.time_until_turn(job(i));
+    budget_.forget(job(i));
+  }
+  EXPECT_LE(budget_.time_until_turn(ObjectKey{"other", "a"}), 200ms);
+}
+
+TEST_F(ProgressWriteLimiterTest, NamespacesTakeTurns) {
+  for (int i = 0; i < 1000; ++i) budget_.time_until_turn(job(i));
+  const ObjectKey other{"other", "a"};
+  EXPECT_LE(budget_.time_until_turn(other), 400ms);
+  int writes = 0;
+  for (auto passed = 0ms; passed < 10s; passed += 100ms) {
+    for (int i = 0; i < 1000; ++i) budget_.time_until_turn(job(i));
+    if (!budget_.time_until_turn(other)) ++writes;
+    clock_->advance(100ms);
+  }
+  EXPECT_GE(writes, 24) << "of 50, because there are two namespaces";
+  EXPECT_LE(writes, 26);
+}
+
+TEST_F(ProgressWriteLimiterTest, AbsentJobsLoseTheirPlaces) {
+  run(ProgressWriteLimiter::kBurst, 100ms);
+  for (int i = 0; i < 100; ++i) EXPECT_TRUE(budget_.time_until_turn(job(i)));  // and never again
+  EXPECT_TRUE(budget_.time_until_turn(job(500)));
+  clock_->advance(25s);
+  EXPECT_FALSE(budget_.time_until_turn(job(500)));
 }
 
 }  // namespace

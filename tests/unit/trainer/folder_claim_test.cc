@@ -1,0 +1,159 @@
+// The right to write the files of a run's tracking folder.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "common/files.h"
+#include "tests/support/temporary_folder.h"
+#include "trainer/tracking/folder_claim.h"
+
+namespace oarlock {
+namespace {
+
+namespace fs = std::filesystem;
+using test::TemporaryFolder;
+
+TEST(FolderClaim, LaterProcessWaitsForTheLock) {
+  const TemporaryFolder folder;
+  FolderClaim earlier(folder.path() / "tracking", "uid", 1);
+  ASSERT_TRUE(earlier.claim());
+  EXPECT_TRUE(earlier.try_lock());
+  EXPECT_FALSE(earlier.is_superseded());
+  FolderClaim later(folder.path() / "tracking", "uid", 2);
+  ASSERT_TRUE(later.claim());
+  EXPECT_FALSE(later.try_lock());
+  EXPECT_TRUE(earlier.is_superseded());
+  earlier.release();
+  EXPECT_TRUE(later.try_lock());
+  EXPECT_FALSE(later.is_superseded());
+}
+
+TEST(FolderClaim, EarlierAttemptThatStartsLateIsRejected) {
+  const TemporaryFolder folder;
+  FolderClaim later(folder.path(), "uid", 2);
+  ASSERT_TRUE(later.claim());
+  FolderClaim earlier(folder.path(), "uid", 1);
+  const Result<void> claimed = earlier.claim();
+  ASSERT_FALSE(claimed);
+  EXPECT_EQ(claimed.error().code, ExitCode::kTempFail);
+  EXPECT_FALSE(later.is_superseded());
+  EXPECT_TRUE(FolderClaim(folder.path(), "uid", 2).claim());  // a replaced process of the same attempt
+  EXPECT_TRUE(later.is_superseded());
+}
+
+TEST(FolderClaim, TakesBackTheClaimOfAnEarlierAttempt) {
+  const TemporaryFolder folder;
+  FolderClaim earlier(folder.path(), "uid", 1);
+  ASSERT_TRUE(earlier.claim());
+  const std::string owner = *read_file(folder.path() / "owner.json");
+  FolderClaim later(folder.path(), "uid", 2);
+  ASSERT_TRUE(later.claim());
+  std::ofstream(folder.path() / "owner.json") << owner;  // both claimed at the same time
+  EXPECT_FALSE(later.is_superseded());
+  EXPECT_TRUE(earlier.is_superseded());
+  std::ofstream(folder.path() / "owner.json") << "damaged";
+  EXPECT_FALSE(later.is_superseded());
+  EXPECT_TRUE(FolderClaim(folder.path(), "uid of another job", 0).claim());
+  EXPECT_TRUE(later.is_superseded());
+}
+
+TEST(FolderClaim, KnowsAWriterOfAnotherMachine) {
+  const TemporaryFolder folder;
+  FolderClaim first(folder.path(), "uid", 1);
+  ASSERT_TRUE(first.claim());
+  EXPECT_FALSE(first.may_have_hidden_writer());
+  first.begin();
+  FolderClaim neighbor(folder.path(), "uid", 2);
+  ASSERT_TRUE(neighbor.claim());
+  EXPECT_FALSE(neighbor.may_have_hidden_writer());  // the lock shows it
+  std::ofstream(folder.path() / "owner.json") << R"({"process": "other", "machine": "another", "uid": "uid"})";
+  FolderClaim later(folder.path(), "uid", 3);
+  ASSERT_TRUE(later.claim());
+  EXPECT_TRUE(later.may_have_hidden_writer());
+  first.release();
+  EXPECT_TRUE(later.may_have_hidden_writer());
+  std::ofstream(folder.path() / "released.json") << R"({"process": "other"})";
+  EXPECT_FALSE(later.may_have_hidden_writer());
+}
+
+TEST(FolderClaim, ReplacesPipesAndLinks) {
+  for (const bool is_pipe : {true, false}) {
+    const TemporaryFolder folder;
+    std::ofstream(folder.path() / "target") << "content";
+    for (const char* name : {"owner.json", "released.json", ".lock"}) {
+      const fs::path path = folder.path() / name;
+      if (is_pipe) {
+        ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+      } else {
+        fs::create_symlink("target", path);
+      }
+    }
+    FolderClaim earlier(folder.path(), "uid", 1);
+    ASSERT_TRUE(earlier.claim());
+    EXPECT_TRUE(earlier.try_lock());
+    EXPECT_FALSE(earlier.may_have_hidden_writer());
+    earlier.begin();
+    FolderClaim later(folder.path(), "uid", 2);
+    ASSERT_TRUE(later.claim());
+    EXPECT_TRUE(earlier.is_superseded());
+    earlier.release();
+    EXPECT_TRUE(fs::is_regular_file(fs::symlink_status(folder.path() / "released.json")));
+    EXPECT_EQ(*read_file(folder.path() / "target"), "content");
+  }
+}
+
+TEST(FolderClaim, RespectsTheLockOfAnotherUser) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  const TemporaryFolder folder;
+  fs::permissions(folder.path(), fs::perms::all);
+  FolderClaim earlier(folder.path(), "uid", 1);
+  ASSERT_TRUE(earlier.claim());
+  EXPECT_TRUE(earlier.try_lock());
+  constexpr uid_t kNobody = 65534;
+  ASSERT_EQ(seteuid(kNobody), 0);
+  FolderClaim later(folder.path(), "uid", 2);
+  const Result<void> claimed = later.claim();
+  const bool is_locked = !later.try_lock();
+  ASSERT_EQ(seteuid(0), 0);
+  ASSERT_TRUE(claimed) << claimed.error().message;
+  EXPECT_TRUE(is_locked);
+  EXPECT_TRUE(earlier.is_superseded());
+  earlier.release();
+  EXPECT_TRUE(later.try_lock());
+}
+
+TEST(FolderClaim, NamesAFolderThatCannotBeClaimed) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  for (const mode_t mode : {mode_t{01777}, mode_t{0755}}) {  // others' files cannot be replaced; read-only
+    const TemporaryFolder folder;
+    ASSERT_TRUE(FolderClaim(folder.path(), "uid", 1).claim());
+    ASSERT_EQ(chmod(folder.path().c_str(), mode), 0);
+    constexpr uid_t kNobody = 65534;
+    ASSERT_EQ(seteuid(kNobody), 0);
+    FolderClaim later(folder.path(), "uid", 2);
+    const Result<void> claimed = later.claim();
+    const bool is_superseded = later.is_superseded();
+    ASSERT_EQ(seteuid(0), 0);
+    ASSERT_FALSE(claimed) << mode;
+    EXPECT_NE(claimed.error().code, ExitCode::kTempFail);
+    EXPECT_THAT(claimed.error().message, testing::HasSubstr(folder.path().string()));
+    EXPECT_FALSE(is_superseded);  // reports without a claim
+  }
+}
+
+TEST(FolderClaim, AcceptsAUidThatIsNotUtf8) {
+  const TemporaryFolder folder;
+  FolderClaim earlier(folder.path(), "caf\xe9", 1);
+  ASSERT_TRUE(earlier.claim());
+  EXPECT_FALSE(earlier.is_superseded());
+  FolderClaim later(folder.path(), "caf\xe9", 2);
+  ASSERT_TRUE(later.claim());
+  EXPECT_EQ(FolderClaim(folder.path(), "caf\xe9", 1).claim().error().code, ExitCode::kTempFail);
+}
+
+}  // namespace
+}  // namespace oarlock

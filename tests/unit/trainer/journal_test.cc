@@ -1,0 +1,350 @@
+// Events on the disk that a server has not received yet, and their encoding.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+
+#include "common/files.h"
+#include "tests/support/full_disk.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/tracking_events.h"
+#include "trainer/tracking/event_codec.h"
+#include "trainer/tracking/journal.h"
+
+namespace oarlock {
+namespace {
+
+namespace fs = std::filesystem;
+using test::FullDisk;
+using test::scalar_at;
+using test::started;
+using test::steps_of;
+using test::TemporaryFolder;
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+TEST(EventCodec, KeepsEveryMember) {
+  RunStarted run = std::get<RunStarted>(started(3).content);
+  run.job = "job";
+  run.uid = "uid";
+  run.attempt = 2;
+  run.versions = {{"libtorch", "2"}};
+  Histogram histogram{
+      .name = "h", .min = -1, .max = 2, .count = 3, .sum = 1, .sum_squares = 5, .limits = {0, 2}, .counts = {1, 2}};
+  const RunFinished finished{.success = true,
+                             .resumes = false,
+                             .reason = "Completed",
+                             .message = "m",
+                             .summary = {{"a", 0.1}},
+                             .time_table = "t"};
+  Event event = scalar_at(4, 0.1);
+  EXPECT_EQ(decode_event(encode_event(event)), event);
+  for (const auto& content : std::vector<decltype(Event::content)>{
+           run, histogram, Text{"t", "text"}, Image{"i", 2, 3, std::string("\0\xff", 2)}, finished}) {
+    event.content = content;
+    EXPECT_EQ(decode_event(encode_event(event)), event) << content.index();
+  }
+  const std::optional<Event> nan = decode_event(encode_event(scalar_at(1, std::nan(""))));
+  ASSERT_TRUE(nan);
+  EXPECT_TRUE(std::isnan(std::get<Scalars>(nan->content).values.at(0).second));
+  EXPECT_EQ(decode_event("no CBOR"), std::nullopt);
+}
+
+std::unique_ptr<Journal> open_journal(const fs::path& folder, uint64_t max_bytes = 1 << 30) {
+  Result<std::unique_ptr<Journal>> journal = Journal::open(folder, "sink", max_bytes);
+  EXPECT_TRUE(journal) << journal.error().message;
+  return std::move(*journal);
+}
+
+TEST(Journal, KeepsUndeliveredEventsForTheNextProcess) {
+  for (const bool is_on_disk : {true, false}) {
+    const TemporaryFolder folder;
+    const fs::path path = is_on_disk ? folder.path() / "tracking" : fs::path();
+    std::unique_ptr<Journal> journal = open_journal(path);
+    EXPECT_TRUE(journal->is_empty());
+    ASSERT_TRUE(journal->append({encode_event(scalar_at(1)), encode_event(scalar_at(2)), encode_event(scalar_at(3))}));
+    Result<Journal::Batch> batch = journal->read(2, 1 << 20);
+    ASSERT_TRUE(batch);
+    EXPECT_THAT(steps_of(batch->events), ElementsAre(1, 2));
+    ASSERT_TRUE(journal->discard(batch->ends[0]));
+    if (is_on_disk) journal = open_journal(path);
+    batch = journal->read(10, 1 << 20);
+    ASSERT_TRUE(batch);
+    EXPECT_THAT(steps_of(batch->events), ElementsAre(2, 3));
+    ASSERT_TRUE(journal->discard(batch->ends.back()));
+    EXPECT_TRUE(journal->is_empty());
+  }
+}
+
+TEST(Journal, DropsAnEventThatAKilledProcessLeftIncomplete) {
+  const TemporaryFolder folder;
+  ASSERT_TRUE(open_journal(folder.path())->append({encode_event(scalar_at(1)), encode_event(scalar_at(2))}));
+  const fs::path file = folder.path() / "sink.journal";
+  const std::string whole = *read_file(file);
+  for (size_t lost = 1; lost < 40; ++lost) {
+    std::ofstream(file, std::ios::binary | std::ios::trunc) << whole.substr(0, whole.size() - lost);
+    const std::unique_ptr<Journal> journal = open_journal(folder.path());
+    ASSERT_TRUE(journal->append({encode_event(scalar_at(3))}));
+    const Result<Journal::Batch> batch = journal->read(10, 1 << 20);
+    ASSERT_TRUE(batch);
+    EXPECT_THAT(steps_of(batch->events), ElementsAre(1, 3)) << lost;
+  }
+}
+
+std::vector<int64_t> undelivered_steps(const fs::path& folder) {
+  const std::unique_ptr<Journal> journal = open_journal(folder);
+  Result<Journal::Batch> batch = journal->read(100, 1 << 20);
+  EXPECT_TRUE(batch);
+  return steps_of(batch->events);
+}
+
+// Events 1 to 5, of which the first was delivered, and the position in the file at which each of them ends.
+struct JournalFiles {
+  std::string journal;
+  std::string delivered;
+  std::vector<size_t> ends;
+};
+
+JournalFiles write_journal(const fs::path& folder) {
+  JournalFiles out;
+  {
+    const std::unique_ptr<Journal> journal = open_journal(folder);
+    for (int64_t step = 1; step <= 5; ++step) {
+      EXPECT_TRUE(journal->append({encode_event(scalar_at(step))}));
+      out.ends.push_back(fs::file_size(folder / "sink.journal"));
+    }
+    const Result<Journal::Batch> batch = journal->read(1, 1);
+    EXPECT_TRUE(batch && journal->discard(batch->ends.at(0)));
+  }
+  out.journal = *read_file(folder / "sink.journal");
+  out.delivered = *read_file(folder / "sink.delivered");
+  return out;
+}
+
+void restore(const fs::path& folder, const std::string& journal, const std::string& delivered) {
+  std::ofstream(folder / "sink.journal", std::ios::binary | std::ios::trunc) << journal;
+  std::ofstream(folder / "sink.delivered", std::ios::binary | std::ios::trunc) << delivered;
+}
+
+TEST(Journal, ADamagedByteCostsItsEventOnly) {
+  const TemporaryFolder folder;
+  const JournalFiles files = write_journal(folder.path());
+  const size_t first_begin = files.ends[0] - (files.ends[1] - files.ends[0]);  // all events have the same size
+  for (size_t i = 0; i < files.journal.size(); ++i) {
+    std::string damaged = files.journal;
+    damaged[i] = static_cast<char>(damaged[i] ^ (i % 2 == 0 ? 0x01 : 0xff));
+    restore(folder.path(), damaged, files.delivered);
+    std::vector<int64_t> expected = {2, 3, 4, 5};
+    if (i < first_begin) expected.insert(expected.begin(), 1);  // without a valid head, everything is delivered again
+    for (size_t event = 1; event < 5; ++event) {
+      if (i >= files.ends[event - 1] && i < files.ends[event]) std::erase(expected, static_cast<int64_t>(event) + 1);
+    }
+    ASSERT_EQ(undelivered_steps(folder.path()), expected) << "byte " << i;
+    ASSERT_EQ(undelivered_steps(folder.path()), expected) << "byte " << i << ", opened again";
+  }
+}
+
+TEST(Journal, DamageWhileItIsOpenCostsItsEventOnly) {
+  const TemporaryFolder folder;
+  const JournalFiles files = write_journal(folder.path());
+  const std::unique_ptr<Journal> journal = open_journal(folder.path());
+  std::fstream file(folder.path() / "sink.journal", std::ios::binary | std::ios::in | std::ios::out);
+  const size_t first_size = files.ends[1] - files.ends[0];  // of the event that was removed when the journal was opened
+  file.seekp(static_cast<std::streamoff>(files.ends[2] - first_size) - 3);
+  file << "damage" << std::flush;  // the end of one event and the head of the next
+  ASSERT_TRUE(journal->append({encode_event(scalar_at(6))}));
+  const Result<Journal::Batch> batch = journal->read(100, 1 << 20);
+  ASSERT_TRUE(batch);
+  EXPECT_THAT(steps_of(batch->events), ElementsAre(2, 5, 6));
+  ASSERT_TRUE(journal->discard(batch->ends.back()));
+  EXPECT_TRUE(journal->is_empty());
+}
+
+TEST(Journal, KeepsTheEventsBeforeATornEnd) {
+  const TemporaryFolder folder;
+  const JournalFiles files = write_journal(folder.path());
+  for (size_t size = 0; size < files.journal.size(); ++size) {
+    for (const bool has_zeros : {false, true}) {  // some file systems extend a file before they write its data
+      std::string torn = files.journal.substr(0, size);
+      if (has_zeros) torn.resize(files.journal.size());
+      restore(folder.path(), torn, files.delivered);
+      const std::unique_ptr<Journal> journal = open_journal(folder.path());
+      ASSERT_TRUE(journal->append({encode_event(scalar_at(9))}));
+      Result<Journal::Batch> batch = journal->read(100, 1 << 20);
+      ASSERT_TRUE(batch);
+      std::vector<int64_t> expected;
+      // An event whose missing bytes are zeros, too, is complete.
+      const auto is_complete = [&](size_t event) {
+        return torn.starts_with(files.journal.substr(0, files.ends[event]));
+      };
+      for (size_t event = 1; event < 5 && is_complete(event); ++event)
+        expected.push_back(static_cast<int64_t>(event) + 1);
+      expected.push_back(9);
+      ASSERT_EQ(steps_of(batch->events), expected) << size;
+    }
+  }
+}
+
+TEST(Journal, DeliversAgainIfThePositionIsDamaged) {
+  const TemporaryFolder folder;
+  const JournalFiles files = write_journal(folder.path());
+  for (size_t i = 0; i < files.delivered.size(); ++i) {
+    std::string damaged = files.delivered;
+    damaged[i] = static_cast<char>(damaged[i] ^ 1);
+    restore(folder.path(), files.journal, damaged);
+    ASSERT_THAT(undelivered_steps(folder.path()), ElementsAre(1, 2, 3, 4, 5)) << i;
+    restore(folder.path(), files.journal, files.delivered.substr(0, i));
+    ASSERT_THAT(undelivered_steps(folder.path()), ElementsAre(1, 2, 3, 4, 5)) << i;
+  }
+}
+
+TEST(Journal, RemovesDeliveredEventsFromTheFile) {
+  const TemporaryFolder folder;
+  Event large = scalar_at(1);
+  large.content = Text{"text", std::string(1 << 18, 'x')};
+  std::unique_ptr<Journal> journal = open_journal(folder.path());
+  for (int64_t i = 0; i < 40; ++i) {
+    large.step = i;
+    ASSERT_TRUE(journal->append({encode_event(large)}));
+    const Result<Journal::Batch> batch = journal->read(1, 1);
+    ASSERT_TRUE(batch);
+    EXPECT_THAT(steps_of(batch->events), ElementsAre(i));
+    ASSERT_TRUE(journal->discard(batch->ends.back()));
+    if (i % 7 == 0) journal = open_journal(folder.path());
+  }
+  EXPECT_LT(fs::file_size(folder.path() / "sink.journal"), 3U << 20);
+}
+
+TEST(Journal, HasALimit) {
+  const TemporaryFolder folder;
+  const std::unique_ptr<Journal> journal = open_journal(folder.path(), 200);
+  const std::string event = encode_event(scalar_at(1));
+  ASSERT_TRUE(journal->append({event}));
+  const Result<void> full = journal->append({event, event, event, event});
+  ASSERT_FALSE(full);
+  EXPECT_EQ(full.error().code, ExitCode::kUnavailable);
+  EXPECT_TRUE(journal->append({event, event, event, event}, /*beyond_limit=*/true));
+}
+
+TEST(Journal, KeepsAFileOfAnotherFormatAside) {
+  const TemporaryFolder folder;
+  const std::string other = "oarlock\1" + std::string(100, 'x');
+  for (const char* kept : {"sink.journal.unreadable", "sink.journal.unreadable.1"}) {
+    std::ofstream(folder.path() / "sink.journal", std::ios::binary | std::ios::trunc) << other;
+    const std::unique_ptr<Journal> journal = open_journal(folder.path());
+    EXPECT_THAT(journal->warning(), testing::HasSubstr(kept));
+    EXPECT_EQ(*read_file(folder.path() / kept), other);
+    EXPECT_TRUE(journal->is_empty());
+    ASSERT_TRUE(journal->append({encode_event(scalar_at(1))}));
+  }
+  EXPECT_THAT(undelivered_steps(folder.path()), ElementsAre(1));
+  EXPECT_THAT(open_journal(folder.path())->warning(), IsEmpty());
+}
+
+TEST(Journal, ReplacesPipesAndLinks) {
+  for (const char* name : {"sink.journal", "sink.journal.new", "sink.delivered", "sink.delivered.new"}) {
+    for (const bool is_pipe : {true, false}) {
+      const TemporaryFolder folder;
+      const fs::path path = folder.path() / name;
+      std::ofstream(folder.path() / "target") << "content";
+      if (is_pipe) {
+        ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+      } else {
+        fs::create_symlink("target", path);
+      }
+      std::unique_ptr<Journal> journal = open_journal(folder.path());
+      ASSERT_TRUE(journal->append({encode_event(scalar_at(1)), encode_event(scalar_at(2))}));
+      if (std::strcmp(name, "sink.journal") == 0) {
+        EXPECT_THAT(journal->warning(), testing::HasSubstr(path.string() + ": is not a regular file"));
+      } else {
+        EXPECT_THAT(journal->warning(), IsEmpty());
+      }
+      journal.reset();
+      EXPECT_THAT(undelivered_steps(folder.path()), ElementsAre(1, 2)) << name;
+      EXPECT_EQ(*read_file(folder.path() / "target"), "content") << name;
+    }
+  }
+}
+
+TEST(Journal, ReportsWhatIsDamaged) {
+  const TemporaryFolder folder;
+  const JournalFiles files = write_journal(folder.path());
+  std::string damaged = files.journal;
+  damaged[files.ends[2] - 1] ^= 1;
+  restore(folder.path(), damaged, files.delivered);
+  const std::unique_ptr<Journal> journal = open_journal(folder.path());
+  EXPECT_THAT(journal->warning(), testing::HasSubstr(fmt::format("{} bytes", files.ends[2] - files.ends[1])));
+  const Result<Journal::Batch> batch = journal->read(100, 1 << 20);
+  ASSERT_TRUE(batch);
+  EXPECT_TRUE(batch->is_incomplete);
+  EXPECT_THAT(steps_of(batch->events), ElementsAre(2, 4, 5));
+}
+
+TEST(Journal, ATornEndIsNotDamage) {
+  const TemporaryFolder folder;
+  const JournalFiles files = write_journal(folder.path());
+  restore(folder.path(), files.journal.substr(0, files.journal.size() - 3), files.delivered);
+  EXPECT_THAT(open_journal(folder.path())->warning(), IsEmpty());
+}
+
+// Appends texts of one MiB, with the steps 1 to `count`, and adds a hard link to the file.
+void write_texts(const fs::path& folder, int64_t count) {
+  const std::unique_ptr<Journal> journal = open_journal(folder);
+  Event event = scalar_at(1);
+  event.content = Text{"text", std::string(1 << 20, 'x')};
+  for (event.step = 1; event.step <= count; ++event.step) ASSERT_TRUE(journal->append({encode_event(event)}));
+  fs::create_hard_link(folder / "sink.journal", folder / "link");
+}
+
+TEST(Journal, ContinuesALargeFileInPlace) {
+  const TemporaryFolder folder;
+  ASSERT_NO_FATAL_FAILURE(write_texts(folder.path(), 17));
+  std::unique_ptr<Journal> journal = open_journal(folder.path());
+  EXPECT_TRUE(fs::equivalent(folder.path() / "link", folder.path() / "sink.journal"));
+  Result<Journal::Batch> batch = journal->read(5, 100 << 20);
+  ASSERT_TRUE(batch);
+  EXPECT_THAT(steps_of(batch->events), ElementsAre(1, 2, 3, 4, 5));
+  ASSERT_TRUE(journal->discard(batch->ends.back()));
+  ASSERT_TRUE(journal->append({encode_event(scalar_at(18))}));
+  journal = open_journal(folder.path());  // what is left is small
+  EXPECT_FALSE(fs::equivalent(folder.path() / "link", folder.path() / "sink.journal"));
+  batch = journal->read(100, 100 << 20);
+  ASSERT_TRUE(batch);
+  EXPECT_THAT(steps_of(batch->events), ElementsAre(6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18));
+}
+
+TEST(Journal, TakesNoSpaceThatIsMissing) {
+  const TemporaryFolder folder;
+  ASSERT_NO_FATAL_FAILURE(write_texts(folder.path(), 3));
+  Result<std::unique_ptr<Journal>> journal = [&] {
+    const FullDisk full(1 << 20);
+    return Journal::open(folder.path(), "sink", 1 << 30);
+  }();
+  ASSERT_TRUE(journal) << journal.error().message;
+  EXPECT_FALSE(fs::exists(folder.path() / "sink.journal.new"));
+  ASSERT_TRUE((*journal)->append({encode_event(scalar_at(4))}));
+  const Result<Journal::Batch> batch = (*journal)->read(100, 100 << 20);
+  ASSERT_TRUE(batch);
+  EXPECT_THAT(steps_of(batch->events), ElementsAre(1, 2, 3, 4));
+}
+
+TEST(Journal, AnEarlierProcessCannotChangeIt) {
+  const TemporaryFolder folder;
+  const std::unique_ptr<Journal> earlier = open_journal(folder.path());
+  ASSERT_TRUE(earlier->append({encode_event(scalar_at(1)), encode_event(scalar_at(2))}));
+  const Result<Journal::Batch> batch = earlier->read(1, 1);
+  ASSERT_TRUE(batch);
+  const std::unique_ptr<Journal> later = open_journal(folder.path());
+  static_cast<void>(earlier->append({encode_event(scalar_at(3))}));
+  static_cast<void>(earlier->discard(batch->ends.at(0)));
+  ASSERT_TRUE(later->append({encode_event(scalar_at(4))}));
+  EXPECT_THAT(undelivered_steps(folder.path()), ElementsAre(1, 2, 4));
+}
+
+}  // namespace
+}  // namespace oarlock

@@ -1,0 +1,102 @@
+#include "trainer/tracking/wandb_row_file.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+#include <utility>
+
+#include "common/json_access.h"
+#include "common/status_macros.h"
+#include "trainer/tracking/event_file.h"
+#include "trainer/tracking/run_files.h"
+#include "trainer/tracking/utf8.h"
+
+namespace oarlock {
+namespace {
+
+constexpr size_t kMaxRowFileBytes = size_t{64} << 20;  // a longer file is taken for a damaged one
+constexpr size_t kReplacedRowFileBytes = size_t{1} << 18;
+constexpr size_t kRowHeadSize = 30;
+
+// The first line of an entry: the size and the checksum of what follows.
+std::string row_head(std::string_view text) { return fmt::format("{:020} {:08x}\n", text.size(), masked_crc(text)); }
+
+int64_t to_microseconds(SystemTime time) {
+  return std::chrono::duration_cast<std::chrono::microseconds>(time.time_since_epoch()).count();
+}
+
+std::string row_entry(const WandbRowState& state) {
+  const nlohmann::json value = {{"run_id", state.run_id},
+                                {"last_row", state.last_row_step},
+                                {"step", state.row.step},
+                                {"time_us", to_microseconds(state.row.time)},
+                                {"items", state.row.items}};
+  const std::string text = dump_json(value);
+  return row_head(text) + text;
+}
+
+// Removes the first entry of a file and returns its text; empty if it is incomplete or damaged.
+std::string_view take_entry(std::string_view& content) {
+  if (content.size() < kRowHeadSize) return {};
+  const std::string head(content.substr(0, kRowHeadSize));
+  const size_t size = std::strtoull(head.c_str(), nullptr, 10);
+  if (size > content.size() - kRowHeadSize) return {};
+  const std::string_view text = content.substr(kRowHeadSize, size);
+  if (head != row_head(text)) return {};
+  content.remove_prefix(kRowHeadSize + size);
+  return text;
+}
+
+}  // namespace
+
+Result<std::optional<WandbRowState>> WandbRowFile::load(const std::filesystem::path& path) {
+  ASSIGN_OR_RETURN(const std::string content, read_regular_file(path, kMaxRowFileBytes));
+  std::string_view left = content;
+  std::string_view last;
+  for (std::string_view text = take_entry(left); !text.empty(); text = take_entry(left)) last = text;
+  const nlohmann::json value = parse_untrusted_json(last, kMaxRowFileBytes);
+  if (!value.is_object()) return std::nullopt;
+  WandbRowState out{.run_id = text_at(value, "run_id"),
+                    .last_row_step = integer_at<int64_t>(value, "last_row", -1),
+                    .row = {.step = integer_at<int64_t>(value, "step", -1),
+                            .time = SystemTime(std::chrono::microseconds(integer_at<int64_t>(value, "time_us", 0))),
+                            .items = {}}};
+  for (const nlohmann::json& item : elements(value, "items")) {
+    if (item.is_array() && item.size() == 2 && item[0].is_string() && item[1].is_string())
+      out.row.items.emplace_back(item[0], item[1]);
+  }
+  return out;
+}
+
+Result<void> WandbRowFile::save(const WandbRowState& state) {
+  const std::string entry = row_entry(state);
+  if (!file_.open() || size_ + entry.size() > kReplacedRowFileBytes) return replace(entry);
+  // Where the last complete entry ends: a part of an entry, from a failure, is overwritten.
+  if (::lseek(file_.get(), static_cast<off_t>(size_), SEEK_SET) < 0)
+    return fail_errno(errno, fmt::format("{}: lseek", path_.string()));
+  if (const int error = write_all(file_.get(), entry); error != 0)
+    return fail_errno(error, fmt::format("{}: cannot be written", path_.string()));
+  size_ += entry.size();
+  return {};
+}
+
+Result<void> WandbRowFile::replace(const std::string& entry) {
+  const std::string temporary = path_.string() + ".new";
+  ASSIGN_OR_RETURN(FileDescriptor file, create_new_file(temporary));
+  int error = write_all(file.get(), entry);
+  if (error == 0 && ::rename(temporary.c_str(), path_.c_str()) != 0) error = errno;
+  if (error != 0) {
+    ::unlink(temporary.c_str());
+    return fail_errno(error, fmt::format("{}: cannot be written", path_.string()));
+  }
+  file_ = std::move(file);
+  size_ = entry.size();
+  return {};
+}
+
+}  // namespace oarlock
