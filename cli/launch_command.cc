@@ -73,6 +73,8 @@ struct LaunchFlags {
   bool has_restart_options = false;  // one of --max-restarts, --restart-policy and --restart-backoff was given
   double regroup_timeout = 60;
   double rejoin_timeout = 300;
+  std::optional<int> min_nodes;
+  double shrink_after = 240;
   double backoff = 0;
   std::string log_dir;
   std::string redirects;
@@ -108,6 +110,13 @@ Result<TopologyFlags> with_rendezvous(TopologyFlags topology, const LaunchFlags&
     if (value != 0) topology.master_port = value;
   }
   return topology;
+}
+
+// The lease ends this much earlier than the time after which the group may continue without a node.
+constexpr double kLeaseShare = 0.9;
+
+std::chrono::milliseconds to_milliseconds(double seconds) {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
 }
 
 // std::random_device of a static libstdc++ would need glibc 2.36, which the archive of a release must not.
@@ -192,13 +201,36 @@ Result<void> apply_restart_variables(const Environment& environment, LaunchFlags
   return {};
 }
 
+// Sets the smallest number of nodes with which the group continues. A launcher without a connection gives up before
+// the others can continue without its node.
+Result<void> apply_min_nodes(const LaunchFlags& flags, const Topology& topology, RecoveryOptions& options) {
+  if (!flags.min_nodes) return {};
+  if (options.agent.policy != recovery::RestartPolicy::kRank)
+    return fail(ExitCode::kUsage, "--min-nodes needs --restart-policy rank, and more than one rank");
+  if (*flags.min_nodes > topology.nnodes) {
+    return fail(ExitCode::kUsage,
+                fmt::format("--min-nodes {} is more than --nnodes {}", *flags.min_nodes, topology.nnodes));
+  }
+  if (flags.shrink_after >= flags.rejoin_timeout) {
+    return fail(
+        ExitCode::kUsage,
+        fmt::format("--shrink-after {} must be less than --rejoin-timeout {}, after which an incomplete group ends",
+                    flags.shrink_after, flags.rejoin_timeout));
+  }
+  if (*flags.min_nodes == topology.nnodes) return {};
+  options.coordinator.min_nodes = flags.min_nodes;
+  options.coordinator.shrink_after = to_milliseconds(flags.shrink_after);
+  options.lease = to_milliseconds(flags.shrink_after * kLeaseShare);
+  return {};
+}
+
 // Returns the recovery of this node; null without --max-restarts.
 Result<std::unique_ptr<Recovery>> make_recovery(const LaunchFlags& flags, const Topology& topology,
                                                 const Environment& environment) {
-  if (flags.max_restarts == 0) return nullptr;
-  const auto milliseconds = [](double seconds) {
-    return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
-  };
+  if (flags.max_restarts == 0) {
+    if (flags.min_nodes) return fail(ExitCode::kUsage, "--min-nodes needs --max-restarts");
+    return nullptr;
+  }
   const auto variable = [&](const char* name) {
     const auto it = environment.find(name);
     return it == environment.end() ? std::string() : it->second;
@@ -209,7 +241,6 @@ Result<std::unique_ptr<Recovery>> make_recovery(const LaunchFlags& flags, const 
   options.agent.node = topology.node_rank;
   options.agent.first_rank = topology.rank(0);
   options.agent.ranks = topology.nproc;
-  options.agent.world_size = topology.world_size();
   options.agent.policy = by_rank ? recovery::RestartPolicy::kRank : recovery::RestartPolicy::kGroup;
   options.agent.launcher = random_id();
   options.agent.store_host = topology.master_addr;
@@ -220,12 +251,12 @@ Result<std::unique_ptr<Recovery>> make_recovery(const LaunchFlags& flags, const 
   options.coordinator.is_replacement = !variable(kEnvReplacement).empty();
   options.coordinator.restarts_finished = options.agent.policy == recovery::RestartPolicy::kGroup;
   options.coordinator.replaces_nodes = !variable(kEnvJob).empty();  // the operator decides about the pod
-  options.coordinator.leave_timeout = milliseconds(flags.regroup_timeout);
-  options.coordinator.form_timeout = milliseconds(flags.rejoin_timeout);
-  options.coordinator.backoff = milliseconds(flags.backoff);
+  options.coordinator.leave_timeout = to_milliseconds(flags.regroup_timeout);
+  options.coordinator.form_timeout = to_milliseconds(flags.rejoin_timeout);
+  options.coordinator.backoff = to_milliseconds(flags.backoff);
   // Members that are stopped for a restart have the grace period.
   if (options.agent.policy == recovery::RestartPolicy::kGroup)
-    options.coordinator.leave_timeout += milliseconds(flags.grace);
+    options.coordinator.leave_timeout += to_milliseconds(flags.grace);
   // The node of the coordinator may be replaced, which takes as long as the return of any other rank.
   if (by_rank) options.reconnect_timeout = options.coordinator.form_timeout;
   options.coordinator_host = topology.master_addr;
@@ -243,6 +274,7 @@ Result<std::unique_ptr<Recovery>> make_recovery(const LaunchFlags& flags, const 
                     "to the output of 'openssl rand -hex 16'",
                     kEnvRegroupToken));
   }
+  RETURN_IF_ERROR(apply_min_nodes(flags, topology, options));
   return Recovery::make(std::move(options));
 }
 
@@ -435,6 +467,18 @@ void add_launch(CLI::App& app, const std::optional<Words>& after_marker, Chosen&
       ->check(CLI::Range(0.1, 1e6));
   launch
       ->add_option("--rejoin-timeout", flags->rejoin_timeout, "seconds until a group that is not complete ends the job")
+      ->type_name("SECONDS")
+      ->capture_default_str()
+      ->check(CLI::Range(1.0, 1e6));
+  launch
+      ->add_option(
+          "--min-nodes", flags->min_nodes,
+          "with --restart-policy rank: continue with so many nodes while others are missing (docs/recovery.md)")
+      ->type_name("N")
+      ->check(CLI::Range(1, kMaxRestarts));
+  launch
+      ->add_option("--shrink-after", flags->shrink_after,
+                   "with --min-nodes: seconds until a group continues without the nodes that it misses")
       ->type_name("SECONDS")
       ->capture_default_str()
       ->check(CLI::Range(1.0, 1e6));

@@ -173,6 +173,7 @@ class Group {
     if (options_.recovery != nullptr) {
       options_.recovery->finish(clock_, clock_.steady() + kFlushPatience);
       if (failed_elsewhere_ && result.interrupted_by == 0) result.exit_code = to_int(ExitCode::kPeerLost);
+      if (finished_elsewhere_ && result.interrupted_by == 0) result.exit_code = 0;
     }
     const bool stopped = result.interrupted_by != 0;
     const auto signal =
@@ -267,8 +268,12 @@ class Group {
     if (!order.success) console_.print_line(fmt::format("no further restart: {}", order.reason));
     const bool has_failure = std::ranges::any_of(exits_, [](const auto& exit) { return exit && !exit->ok(); });
     failed_elsewhere_ = !order.success && !has_failure;
+    // The ranks of a node that is not in the group wait to join it.
+    for (size_t i = 0; i < members_.size(); ++i)
+      finished_elsewhere_ = finished_elsewhere_ || (order.success && groups_[i] > 0 && !exits_[i]);
+    if (finished_elsewhere_) console_.print_line("the group has finished without this node");
     hand_over_exits({});
-    if (failed_elsewhere_) supervisor_.expect_failure(clock_.steady());
+    if (failed_elsewhere_ || finished_elsewhere_) supervisor_.expect_failure(clock_.steady());
   }
 
   // Reports the exits that the recovery has handled to the supervisor. `missing` is the status of a member that has not
@@ -503,6 +508,7 @@ class Group {
   std::optional<Error> start_error_;                // of a member that could not be started again
   bool has_ended_ = false;                          // the recovery
   bool failed_elsewhere_ = false;                   // it ended because of another node
+  bool finished_elsewhere_ = false;                 // the other nodes have finished without this one
   std::set<size_t> forgotten_;                      // members without processes; the id of their group may be reused
   std::vector<Stream> streams_;
 };

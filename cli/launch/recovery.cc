@@ -31,6 +31,8 @@ constexpr size_t kMaxHelloLine = 1024;  // bytes, before the peer is authenticat
 constexpr auto kHelloTimeout = std::chrono::seconds(5);
 constexpr auto kReconnectDelay = std::chrono::milliseconds(200);
 constexpr auto kConnectTimeout = std::chrono::seconds(2);
+constexpr int kRenewalsPerLease = 20;
+constexpr size_t kMaxUnanswered = 64;                          // reports
 constexpr auto kAcceptDelay = std::chrono::milliseconds(200);  // after a lack of descriptors or memory
 constexpr size_t kMaxUnknownPeers = 64;                        // connections that are not authenticated
 constexpr unsigned kUnacknowledgedTimeout = 60'000;  // ms, until a connection to a node without power is closed
@@ -112,6 +114,20 @@ bool is_valid_hello(const std::string& line, const std::string& token) {
   return !token.empty() && recovery::is_equal_secret(text_at(json, "token"), token);
 }
 
+// The coordinator's answer to a report, which renews the lease of the launcher that has sent it.
+constexpr char kLeaseKey[] = "lease";
+
+std::string lease_line(uint64_t sequence) { return nlohmann::json{{kLeaseKey, sequence}}.dump(); }
+
+std::optional<uint64_t> lease_from_line(const std::string& line) {
+  constexpr size_t kMaxLeaseLine = 64;
+  if (line.size() > kMaxLeaseLine) return std::nullopt;
+  const nlohmann::json json = parse_untrusted_json(line, kMaxLeaseLine, 2);
+  const bool is_lease = json.is_object() && json.size() == 1 && json.contains(kLeaseKey);
+  if (!is_lease || !json[kLeaseKey].is_number_unsigned()) return std::nullopt;
+  return json[kLeaseKey].get<uint64_t>();
+}
+
 }  // namespace
 
 Recovery::Recovery(RecoveryOptions options)
@@ -172,7 +188,12 @@ void Recovery::act(NodeAgent::Actions actions, SteadyTime now, RecoveryRequests&
 void Recovery::report(SteadyTime now, RecoveryRequests& requests) {
   const recovery::NodeReport report = agent_.report();
   if (!coordinator_) {
-    if (upstream_ && !is_connecting_) upstream_->send(to_json(report));
+    if (!upstream_ || is_connecting_) return;
+    upstream_->send(to_json(report));
+    if (!options_.lease) return;
+    unanswered_.emplace_back(report.sequence, now);
+    if (unanswered_.size() > kMaxUnanswered) unanswered_.pop_front();
+    renew_at_ = now + *options_.lease / kRenewalsPerLease;
   } else if (coordinator_->received(report, now)) {
     publish(now, requests);
   }
@@ -186,6 +207,17 @@ void Recovery::announce_fallback(const Order& order, RecoveryRequests& requests)
   requests.messages.push_back(
       fmt::format("no rank has the complete state of a step; restart {} continues from the newest checkpoint, if any",
                   order.generation));
+}
+
+void Recovery::announce_size(const Order& order, RecoveryRequests& requests) {
+  const bool is_smaller =
+      order.kind == OrderKind::kRun && order.nodes.size() < static_cast<size_t>(options_.coordinator.nodes);
+  if (!is_smaller || order.generation <= announced_size_) return;
+  announced_size_ = order.generation;
+  const bool is_in_group = std::ranges::find(order.nodes, options_.agent.node) != order.nodes.end();
+  requests.messages.push_back(fmt::format(
+      "the group continues with {} of {} nodes{}", order.nodes.size(), options_.coordinator.nodes,
+      is_in_group ? ", and takes in the others when they connect" : "; this one joins it when its ranks are ready"));
 }
 
 void Recovery::send_order() {
@@ -204,6 +236,7 @@ void Recovery::publish(SteadyTime now, RecoveryRequests& requests) {
                                             options_.coordinator.max_restarts, order.respawn ? "" : ", after a delay"));
   }
   announce_fallback(order, requests);
+  announce_size(order, requests);
   act(agent_.received(order), now, requests);
 }
 
@@ -217,7 +250,11 @@ RecoveryRequests Recovery::exited(int member, int exit_code, SteadyTime now) {
 
 RecoveryRequests Recovery::time_passed(SteadyTime now) {
   RecoveryRequests requests;
-  if (!is_active_) return requests;
+  if (!is_active_ || end_without_lease(now, requests)) return requests;
+  if (renew_at_ && *renew_at_ <= now) {
+    renew_at_.reset();
+    report(now, requests);
+  }
   if (coordinator_ && coordinator_->time_passed(now)) publish(now, requests);
   peers_.remove_if([now](const Peer& peer) { return !peer.is_authenticated && peer.deadline <= now; });
   const bool is_closed = upstream_ && !upstream_->is_open();  // a report could not be sent
@@ -225,23 +262,42 @@ RecoveryRequests Recovery::time_passed(SteadyTime now) {
   if (accept_at_ && *accept_at_ <= now) accept_peers(now);
   if (connect_at_ && *connect_at_ <= now) look_up_coordinator(now);
   if (is_remote() && give_up_at_ && *give_up_at_ <= now) {
-    Order lost;
-    lost.coordinator = agent_.state().coordinator;
-    lost.sequence = agent_.state().order_sequence + 1;
-    lost.kind = OrderKind::kEnd;
-    lost.reason = fmt::format("no connection to the launcher of node rank 0 at {}",
-                              endpoint(options_.coordinator_host, options_.coordinator_port));
-    const bool has_finished = std::ranges::all_of(agent_.state().slots, [](const NodeAgent::Slot& slot) {
-      return slot.report.phase == recovery::RankPhase::kFinished;
-    });
-    lost.success = has_finished;
-    act(agent_.received(lost), now, requests);
+    give_up(fmt::format("no connection to the launcher of node rank 0 at {}",
+                        endpoint(options_.coordinator_host, options_.coordinator_port)),
+            now, requests);
   }
   return requests;
 }
 
+// Ends the group on this node.
+void Recovery::give_up(const std::string& reason, SteadyTime now, RecoveryRequests& requests) {
+  Order lost;
+  lost.coordinator = agent_.state().coordinator;
+  lost.sequence = agent_.state().order_sequence + 1;
+  lost.kind = OrderKind::kEnd;
+  lost.reason = reason;
+  lost.success = std::ranges::all_of(agent_.state().slots, [](const NodeAgent::Slot& slot) {
+    return slot.report.phase == recovery::RankPhase::kFinished;
+  });
+  act(agent_.received(lost), now, requests);
+}
+
+// Ends the ranks of a node that the group may have left out. A launcher that was stopped for a while finds this out
+// before it reads what has arrived meanwhile.
+bool Recovery::end_without_lease(SteadyTime now, RecoveryRequests& requests) {
+  if (!options_.lease || !is_remote() || !leased_at_ || now < *leased_at_ + *options_.lease) return false;
+  upstream_.reset();
+  give_up(fmt::format("the launcher of node rank 0 at {} has not answered for {:.1f} s, so that the other nodes may "
+                      "continue without this one",
+                      endpoint(options_.coordinator_host, options_.coordinator_port),
+                      std::chrono::duration<double>(*options_.lease).count()),
+          now, requests);
+  return true;
+}
+
 RecoveryRequests Recovery::handle(const std::vector<pollfd>& ready, SteadyTime now) {
   RecoveryRequests requests;
+  if (is_active_ && end_without_lease(now, requests)) return requests;
   const auto is_ready = [&](int fd) {
     return fd >= 0 && std::ranges::any_of(ready, [fd](const pollfd& entry) { return entry.fd == fd && entry.revents; });
   };
@@ -265,7 +321,7 @@ RecoveryRequests Recovery::handle(const std::vector<pollfd>& ready, SteadyTime n
         !peer.channel.is_open() && peer.launcher != 0 && std::ranges::none_of(peers_, [&peer](const Peer& other) {
           return other.channel.is_open() && other.launcher == peer.launcher;
         });
-    has_changed = (is_lost && coordinator_->disconnected(peer.node, peer.launcher)) || has_changed;
+    has_changed = (is_lost && coordinator_->disconnected(peer.node, peer.launcher, now)) || has_changed;
   }
   if (has_changed) publish(now, requests);
   peers_.remove_if([](const Peer& peer) { return !peer.channel.is_open(); });
@@ -325,8 +381,10 @@ void Recovery::read_peer(Peer& peer, SteadyTime now, RecoveryRequests& requests)
       const auto report = recovery::node_report_from_json(line);
       if (!report || report->node == 0 || (peer.launcher != 0 && report->launcher != peer.launcher))
         return peer.channel.close();
+      if (coordinator_->is_retired(report->launcher)) return peer.channel.close();
       peer.node = report->node;
       peer.launcher = report->launcher;
+      if (options_.lease) peer.channel.send(lease_line(report->sequence));
       if (coordinator_->received(*report, now)) publish(now, requests);
     }
   }
@@ -355,6 +413,8 @@ void Recovery::connect_if_found(SteadyTime now) {
 
 void Recovery::disconnect(SteadyTime now) {
   upstream_.reset();
+  unanswered_.clear();
+  renew_at_.reset();
   is_connecting_ = false;
   connected_by_.reset();
   connect_at_ = now + kReconnectDelay;
@@ -377,6 +437,11 @@ void Recovery::read_coordinator(SteadyTime now, RecoveryRequests& requests) {
     const std::vector<std::string> lines = upstream_->read();
     is_more = !lines.empty();
     for (const std::string& line : lines) {
+      if (const std::optional<uint64_t> answered = lease_from_line(line)) {
+        for (; !unanswered_.empty() && unanswered_.front().first <= *answered; unanswered_.pop_front())
+          leased_at_ = unanswered_.front().second;
+        continue;
+      }
       const auto order = recovery::order_from_json(line);
       if (!order) {
         requests.messages.push_back(order.error().message);
@@ -388,6 +453,7 @@ void Recovery::read_coordinator(SteadyTime now, RecoveryRequests& requests) {
         requests.messages.push_back(fmt::format("{}; restart {}", order->reason, order->generation));
       }
       announce_fallback(*order, requests);
+      announce_size(*order, requests);
       act(agent_.received(*order), now, requests);
     }
   }
@@ -424,6 +490,10 @@ std::optional<SteadyTime> Recovery::deadline() const {
   if (!is_active_) return std::nullopt;
   std::optional<SteadyTime> earliest = coordinator_ ? coordinator_->deadline() : give_up_at_;
   earliest = earlier(earlier(earlier(earliest, connect_at_), connected_by_), accept_at_);
+  if (is_remote() && options_.lease) {
+    earliest = earlier(earliest, renew_at_);
+    if (leased_at_) earliest = earlier(earliest, *leased_at_ + *options_.lease);
+  }
   for (const Peer& peer : peers_) {
     if (!peer.is_authenticated) earliest = earlier(earliest, peer.deadline);
   }

@@ -5,11 +5,13 @@
 
 #include <poll.h>
 
+#include <deque>
 #include <list>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/launch/host_lookup.h"
@@ -30,6 +32,9 @@ struct RecoveryOptions {
   int coordinator_port = 0;
   std::string token;
   std::chrono::milliseconds reconnect_timeout{60'000};  // without a connection to the coordinator
+  // If set, as it must be with CoordinatorOptions::min_nodes: the ranks end, and this launcher never connects again,
+  // when the coordinator has not answered a report that was sent within this time. Less than shrink_after.
+  std::optional<std::chrono::milliseconds> lease = {};
   HostLookup::Lookup lookup = HostLookup::lookup_with_system;
 };
 
@@ -85,11 +90,14 @@ class Recovery {
   void report(SteadyTime now, RecoveryRequests& requests);
   void publish(SteadyTime now, RecoveryRequests& requests);  // the coordinator's order has changed
   void announce_fallback(const recovery::Order& order, RecoveryRequests& requests);
+  void announce_size(const recovery::Order& order, RecoveryRequests& requests);
   void send_order();  // to the other launchers
   void read_rank(int member, SteadyTime now, RecoveryRequests& requests);
   void accept_peers(SteadyTime now);
   void read_peer(Peer& peer, SteadyTime now, RecoveryRequests& requests);
   void read_coordinator(SteadyTime now, RecoveryRequests& requests);
+  void give_up(const std::string& reason, SteadyTime now, RecoveryRequests& requests);
+  bool end_without_lease(SteadyTime now, RecoveryRequests& requests);
   void look_up_coordinator(SteadyTime now);
   void connect_if_found(SteadyTime now);
   void disconnect(SteadyTime now);
@@ -110,8 +118,12 @@ class Recovery {
   std::optional<SteadyTime> connect_at_;    // when to connect again
   std::optional<SteadyTime> connected_by_;  // when a connection attempt ends, since the name may have a new address
   std::optional<SteadyTime> give_up_at_;    // when a missing connection ends the group
-  int64_t announced_ = -1;                  // generation
-  int64_t announced_run_ = -1;              // generation that began from a checkpoint
+  std::deque<std::pair<uint64_t, SteadyTime>> unanswered_;  // reports that may renew the lease, and when they were sent
+  std::optional<SteadyTime> leased_at_;  // when the last report that was answered was sent; absent: none was
+  std::optional<SteadyTime> renew_at_;   // when to send the next report
+  int64_t announced_ = -1;               // generation
+  int64_t announced_run_ = -1;           // generation that began from a checkpoint
+  int64_t announced_size_ = -1;          // generation with fewer nodes
   bool is_active_ = true;
   bool is_stopping_ = false;
 };

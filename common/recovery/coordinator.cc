@@ -35,13 +35,16 @@ Order Coordinator::order() const {
   order.sequence = state_.sequence;
   order.kind = state_.kind;
   order.generation = state_.generation;
+  order.uncharged = state_.uncharged;
   order.reason = state_.reason;
   order.success = state_.success;
   if (state_.kind == OrderKind::kForm) {
+    order.is_growth = state_.is_growth;
     order.respawn = !state_.respawn_at;
     order.kill = state_.kill;
   }
   if (state_.kind == OrderKind::kRun) {
+    order.nodes = state_.group;
     order.members = state_.members;
     order.donor = state_.donor;
     order.step = state_.step;
@@ -51,7 +54,7 @@ Order Coordinator::order() const {
 
 std::optional<SteadyTime> Coordinator::deadline() const {
   std::optional<SteadyTime> earliest;
-  for (const auto& at : {state_.leave_at, state_.form_at, state_.respawn_at}) {
+  for (const auto& at : {state_.leave_at, state_.form_at, state_.respawn_at, leave_out_at()}) {
     if (at && (!earliest || *at < *earliest)) earliest = at;
   }
   return earliest;
@@ -63,11 +66,14 @@ bool Coordinator::received(const NodeReport& report, SteadyTime now) {
     return false;
   }
   NodeSlot& node = state_.nodes[static_cast<size_t>(report.node)];
-  const bool is_retired = std::ranges::find(state_.retired, report.launcher) != state_.retired.end();
-  if (is_retired || (node.launcher == report.launcher && report.sequence <= node.sequence)) return false;
+  if (is_retired(report.launcher) || (node.launcher == report.launcher && report.sequence <= node.sequence))
+    return false;
   if (node.launcher != 0 && node.launcher != report.launcher) state_.retired.push_back(node.launcher);
-  node = {report.launcher, report.sequence, true,
-          report.coordinator == id_ && report.order_sequence >= state_.form_sequence, report.is_stopping};
+  node.launcher = report.launcher;
+  node.sequence = report.sequence;
+  node.connected = true;
+  node.acknowledged = report.coordinator == id_ && report.order_sequence >= state_.form_sequence;
+  node.is_stopping = report.is_stopping;
   const uint64_t before = state_.sequence;
   for (int i = 0; i < options_.ranks_per_node; ++i) {
     RankSlot& slot = state_.ranks[static_cast<size_t>(report.node * options_.ranks_per_node + i)];
@@ -77,22 +83,35 @@ bool Coordinator::received(const NodeReport& report, SteadyTime now) {
     slot.report = next;
   }
   state_.newest_seen = std::max(state_.newest_seen, report.generation);
+  state_.uncharged = std::max(state_.uncharged, report.uncharged);
   decide(now);
   return state_.sequence != before;
 }
 
-bool Coordinator::disconnected(int node, uint64_t launcher) {
+bool Coordinator::is_retired(uint64_t launcher) const {
+  return std::ranges::find(state_.retired, launcher) != state_.retired.end();
+}
+
+bool Coordinator::disconnected(int node, uint64_t launcher, SteadyTime now) {
   if (node < 0 || node >= options_.nodes)
     return false;  // a launcher with other options; received() has ignored it, too
   NodeSlot& slot = state_.nodes[static_cast<size_t>(node)];
   if (slot.launcher != launcher) return false;
   slot.connected = false;
-  if (slot.is_stopping && !options_.replaces_nodes && state_.kind != OrderKind::kEnd) {
+  slot.lost_at = now;
+  if (slot.is_stopping && slot.is_expected && !options_.replaces_nodes && state_.kind != OrderKind::kEnd) {
     end(describe_stop(node));
     return true;
   }
-  if (state_.kind == OrderKind::kForm) forget_reports(node);
-  return false;
+  if (state_.kind != OrderKind::kForm) return false;
+  forget_reports(node);
+  const bool is_member = state_.group.empty() || std::ranges::find(state_.group, node) != state_.group.end();
+  if (is_member || !slot.is_expected) return false;
+  // It has never been in the group, which does not wait for it.
+  slot.is_expected = false;
+  const uint64_t before = state_.sequence;
+  decide(now);
+  return state_.sequence != before;
 }
 
 bool Coordinator::stop() {
@@ -113,13 +132,20 @@ bool Coordinator::time_passed(SteadyTime now) {
   if (state_.form_at && *state_.form_at <= now) {
     std::string missing;
     for (int rank = 0; rank < world_size(); ++rank) {
-      if (state_.ranks[static_cast<size_t>(rank)].report.phase == RankPhase::kJoined) continue;
+      if (!is_expected(rank) || state_.ranks[static_cast<size_t>(rank)].report.phase == RankPhase::kJoined) continue;
       if (missing.size() < 60) missing += fmt::format("{}{}", missing.empty() ? "" : ", ", rank);
     }
     end(fmt::format("ranks {} did not join in time", missing));
     return true;
   }
-  if (state_.leave_at && *state_.leave_at <= now) {
+  if (const auto at = leave_out_at(); at && *at <= now) leave_out(now);
+  if (state_.leave_at && *state_.leave_at <= now && state_.is_growth) {
+    // A step or an evaluation takes long, or a rank hangs.
+    state_.is_growth = false;
+    state_.leave_at = now + options_.leave_timeout;
+    ++state_.sequence;
+    decide(now);
+  } else if (state_.leave_at && *state_.leave_at <= now) {
     state_.leave_at = now + options_.leave_timeout;
     for (const RankSlot& slot : state_.ranks) {
       const bool is_known = std::ranges::find(state_.kill, slot.report.process) != state_.kill.end();
@@ -135,10 +161,89 @@ bool Coordinator::time_passed(SteadyTime now) {
   return state_.sequence != before;
 }
 
+// ---- Another number of nodes ---------------------------------------------------------------------------------------
+
+std::optional<SteadyTime> Coordinator::leave_out_at() const {
+  // The first group has all nodes, and a replaced coordinator needs to know a generation first.
+  if (!options_.min_nodes || state_.kind != OrderKind::kForm || state_.generation == 0 || !state_.formed_at)
+    return std::nullopt;
+  std::optional<SteadyTime> latest;
+  int left = 0;
+  for (const NodeSlot& node : state_.nodes) {
+    if (!node.is_expected) continue;
+    left += node.connected ? 1 : 0;
+    if (!node.connected)
+      latest =
+          std::max({latest.value_or(*state_.formed_at), *state_.formed_at, node.lost_at.value_or(*state_.formed_at)});
+  }
+  if (!latest || left < *options_.min_nodes || !state_.nodes[0].connected) return std::nullopt;
+  return *latest + options_.shrink_after;
+}
+
+// The new group repeats what the ranks of these nodes may have completed already, with another number of ranks, so that
+// their state must never come back.
+void Coordinator::leave_out(SteadyTime now) {
+  for (int i = 0; i < options_.nodes; ++i) {
+    NodeSlot& node = state_.nodes[static_cast<size_t>(i)];
+    if (!node.is_expected || node.connected) continue;
+    if (node.launcher != 0) state_.retired.push_back(node.launcher);
+    node = {};
+    node.is_expected = false;
+    forget_reports(i);
+  }
+  decide(now);
+}
+
+// Returns whether all ranks of a node outside of the group wait to join it.
+bool Coordinator::is_ready(int node) const {
+  const NodeSlot& slot = state_.nodes[static_cast<size_t>(node)];
+  if (slot.is_expected || !slot.connected || slot.is_stopping) return false;
+  for (int i = 0; i < options_.ranks_per_node; ++i) {
+    const auto rank = static_cast<size_t>(node * options_.ranks_per_node + i);
+    if (state_.ranks[rank].report.phase != RankPhase::kJoined) return false;
+  }
+  return true;
+}
+
+// Returns the process that has this rank's place in the last complete group.
+std::optional<ProcessId> Coordinator::member(int rank) const {
+  const auto node = std::ranges::find(state_.group, rank / options_.ranks_per_node);
+  if (node == state_.group.end()) return std::nullopt;
+  const auto first = static_cast<size_t>(node - state_.group.begin()) * static_cast<size_t>(options_.ranks_per_node);
+  return state_.members[first + static_cast<size_t>(rank % options_.ranks_per_node)];
+}
+
+// The inverse of member(): the rank among all nodes.
+int Coordinator::rank_of_member(int member) const {
+  return state_.group[static_cast<size_t>(member / options_.ranks_per_node)] * options_.ranks_per_node +
+         member % options_.ranks_per_node;
+}
+
+// Returns whether all ranks that the group consists of, or waits for, are in this phase.
+bool Coordinator::is_in_phase(RankPhase phase) const {
+  for (int rank = 0; rank < world_size(); ++rank) {
+    if (is_expected(rank) && state_.ranks[static_cast<size_t>(rank)].report.phase != phase) return false;
+  }
+  return true;
+}
+
+// Returns whether the members of the last complete group have finished, instead of leaving it for a larger one.
+bool Coordinator::has_group_finished() const {
+  if (state_.kind != OrderKind::kForm || !state_.is_growth) return false;
+  for (int rank = 0; rank < world_size(); ++rank) {
+    const std::optional<ProcessId> process = member(rank);
+    const RankReport& report = state_.ranks[static_cast<size_t>(rank)].report;
+    if (process && (report.process != *process || report.phase != RankPhase::kFinished)) return false;
+  }
+  return true;
+}
+
+// ---- The group -----------------------------------------------------------------------------------------------------
+
 // Returns whether the member of this rank is no longer in the group that runs.
 bool Coordinator::has_left(int rank) const {
   const RankReport& report = state_.ranks[static_cast<size_t>(rank)].report;
-  if (report.process != state_.members[static_cast<size_t>(rank)]) return true;
+  if (report.process != member(rank)) return true;
   switch (report.phase) {
     case RankPhase::kExited:
       return true;
@@ -158,12 +263,12 @@ bool Coordinator::has_left(int rank) const {
 void Coordinator::find_cause() {
   for (int rank = 0; rank < world_size() && !state_.has_cause; ++rank) {
     const RankReport& report = state_.ranks[static_cast<size_t>(rank)].report;
-    if (report.exit_code == 0 || report.exit_code == to_int(ExitCode::kPeerLost)) continue;
+    if (!is_expected(rank) || report.exit_code == 0 || report.exit_code == to_int(ExitCode::kPeerLost)) continue;
     state_.has_cause = true;
     state_.reason = fmt::format("rank {} ended with exit code {}", rank, report.exit_code);
   }
   for (int rank = 0; rank < world_size() && state_.reason.empty(); ++rank) {
-    if (!has_left(rank)) continue;
+    if (!is_expected(rank) || !has_left(rank)) continue;
     const RankReport& report = state_.ranks[static_cast<size_t>(rank)].report;
     std::string why = report.reason.empty() ? "its process was replaced" : report.reason;
     if (report.exit_code == to_int(ExitCode::kPeerLost)) why = "it ended, because another rank was lost";
@@ -171,10 +276,17 @@ void Coordinator::find_cause() {
   }
 }
 
-void Coordinator::begin_forming(SteadyTime now) {
+void Coordinator::begin_forming(SteadyTime now, bool is_growth) {
   state_.reason.clear();
   state_.has_cause = false;
   find_cause();
+  for (int node = 0; node < options_.nodes; ++node) {
+    if (!is_ready(node)) continue;
+    if (state_.reason.empty()) state_.reason = fmt::format("node rank {} joins the group", node);
+    state_.nodes[static_cast<size_t>(node)].is_expected = true;
+  }
+  state_.is_growth = is_growth;
+  if (is_growth) ++state_.uncharged;
   state_.kind = OrderKind::kForm;
   for (int node = 0; node < options_.nodes; ++node) {
     if (!state_.nodes[static_cast<size_t>(node)].connected) forget_reports(node);
@@ -182,8 +294,9 @@ void Coordinator::begin_forming(SteadyTime now) {
   state_.kill.clear();
   state_.leave_at = now + options_.leave_timeout;
   state_.form_at = now + options_.form_timeout;
+  state_.formed_at = now;
   for (RankSlot& slot : state_.ranks) slot.start_failures = 0;
-  const bool was_short = state_.began_at && now - *state_.began_at < kRegroupBackoffResetAfter;
+  const bool was_short = !is_growth && state_.began_at && now - *state_.began_at < kRegroupBackoffResetAfter;
   state_.short_generations = was_short ? state_.short_generations + 1 : 0;
   if (state_.short_generations > 1 && options_.backoff.count() > 0) {
     std::chrono::milliseconds delay = options_.backoff;
@@ -196,7 +309,7 @@ void Coordinator::begin_forming(SteadyTime now) {
 
 // Returns why the group that forms can never be complete.
 std::optional<std::string> Coordinator::find_obstacle() const {
-  if (state_.generation > 0 && state_.generation > options_.max_restarts) {
+  if (const int64_t restarts = state_.generation - state_.uncharged; restarts > 0 && restarts > options_.max_restarts) {
     return options_.max_restarts == 0
                ? state_.reason
                : fmt::format("{}; {} used up", state_.reason,
@@ -206,12 +319,14 @@ std::optional<std::string> Coordinator::find_obstacle() const {
   for (int rank = 0; rank < world_size(); ++rank) {
     const RankSlot& slot = state_.ranks[static_cast<size_t>(rank)];
     const RankReport& report = slot.report;
+    if (!is_expected(rank)) continue;
     const bool has_failed = report.phase == RankPhase::kExited && report.exit_code != 0;
     if (has_failed && !is_recoverable_in_place(report.exit_code)) {
       return fmt::format("rank {} ended with exit code {}, after which it must not start again", rank,
                          report.exit_code);
     }
-    if (report.phase == RankPhase::kFinished && !options_.restarts_finished) {
+    // While the group grows, the others are about to finish, too.
+    if (report.phase == RankPhase::kFinished && !options_.restarts_finished && !state_.is_growth) {
       return fmt::format("{}; rank {} had already finished", state_.reason, rank);
     }
     if (slot.start_failures > kMaxStartFailures) {
@@ -219,9 +334,11 @@ std::optional<std::string> Coordinator::find_obstacle() const {
     }
   }
   for (int node = 0; node < options_.nodes; ++node) {
-    if (state_.nodes[static_cast<size_t>(node)].is_stopping && !options_.replaces_nodes) return describe_stop(node);
+    const NodeSlot& slot = state_.nodes[static_cast<size_t>(node)];
+    if (slot.is_expected && slot.is_stopping && !options_.replaces_nodes) return describe_stop(node);
   }
-  const bool is_connected = std::ranges::all_of(state_.nodes, &NodeSlot::connected);
+  const bool is_connected =
+      std::ranges::all_of(state_.nodes, [](const NodeSlot& node) { return node.connected || !node.is_expected; });
   if (options_.is_replacement && is_connected && state_.newest_seen < 0)
     return "all launchers that knew the group were replaced";
   if (state_.lost_handovers >= 2) return "the donor of the state was lost twice before all ranks had its state";
@@ -229,21 +346,31 @@ std::optional<std::string> Coordinator::find_obstacle() const {
 }
 
 void Coordinator::decide(SteadyTime now) {
-  const auto in_phase = [this](RankPhase phase) {
-    return std::ranges::all_of(state_.ranks, [&](const RankSlot& slot) { return slot.report.phase == phase; });
-  };
   if (state_.kind == OrderKind::kEnd) return;
-  if (in_phase(RankPhase::kFinished)) return end("all ranks finished", true);
+  if (is_in_phase(RankPhase::kFinished) || has_group_finished()) return end("all ranks finished", true);
   if (state_.kind == OrderKind::kRun) {
     bool is_complete = true;
-    for (int rank = 0; rank < world_size(); ++rank) is_complete = is_complete && !has_left(rank);
-    if (is_complete) return;
-    begin_forming(now);
+    bool is_ending = false;
+    for (int rank = 0; rank < world_size(); ++rank) {
+      if (!is_expected(rank)) continue;
+      is_complete = is_complete && !has_left(rank);
+      is_ending = is_ending || state_.ranks[static_cast<size_t>(rank)].report.phase == RankPhase::kFinished;
+    }
+    bool is_growth = false;
+    for (int node = 0; node < options_.nodes; ++node) is_growth = is_growth || is_ready(node);
+    // A node that is not connected could not leave its group.
+    const bool can_grow = !is_ending && std::ranges::all_of(state_.nodes, [](const NodeSlot& node) {
+      return node.connected || !node.is_expected;
+    });
+    is_growth = is_growth && is_complete && can_grow;
+    if (is_complete && !is_growth) return;
+    begin_forming(now, is_growth);
     state_.form_sequence = ++state_.sequence;
     for (NodeSlot& node : state_.nodes) node.acknowledged = false;
   }
   if (state_.newest_seen >= 0 && !state_.members.empty()) find_cause();
   if (!state_.form_at) state_.form_at = now + options_.form_timeout;
+  if (!state_.formed_at) state_.formed_at = now;
   // A new coordinator learns here that a group existed before.
   if (const int64_t next = state_.newest_seen + 1; next > state_.generation) {
     state_.generation = next;
@@ -253,9 +380,9 @@ void Coordinator::decide(SteadyTime now) {
   }
   if (std::optional<std::string> obstacle = find_obstacle()) return end(std::move(*obstacle));
   // Only a launcher that has received this order cannot assign a rank to an earlier group any more.
-  const bool is_acknowledged =
-      std::ranges::all_of(state_.nodes, [](const NodeSlot& node) { return node.connected && node.acknowledged; });
-  if (is_acknowledged && in_phase(RankPhase::kJoined)) complete(now);
+  const bool is_acknowledged = std::ranges::all_of(
+      state_.nodes, [](const NodeSlot& node) { return !node.is_expected || (node.connected && node.acknowledged); });
+  if (is_acknowledged && is_in_phase(RankPhase::kJoined)) complete(now);
 }
 
 // Counts groups whose donor was lost while a receiver had not yet taken over its state.
@@ -264,8 +391,8 @@ void Coordinator::count_lost_handover() {
     state_.lost_handovers = 0;
     return;
   }
-  const auto donor = static_cast<size_t>(state_.donor);
-  const bool donor_lost = state_.ranks[donor].report.process != state_.members[donor];
+  const auto donor = static_cast<size_t>(rank_of_member(state_.donor));
+  const bool donor_lost = state_.ranks[donor].report.process != state_.members[static_cast<size_t>(state_.donor)];
   const bool receiver_waits = std::ranges::any_of(state_.ranks, [this](const RankSlot& slot) {
     return std::ranges::find(state_.receivers, slot.report.process) != state_.receivers.end() &&
            slot.report.step < state_.step;
@@ -276,18 +403,30 @@ void Coordinator::count_lost_handover() {
 void Coordinator::complete(SteadyTime now) {
   count_lost_handover();
   if (std::optional<std::string> obstacle = find_obstacle()) return end(std::move(*obstacle));
-  const auto newest = std::ranges::max_element(state_.ranks, {}, [](const RankSlot& slot) { return slot.report.step; });
-  const int64_t step = newest->report.step;
-  const std::string digest = newest->report.digest;
-  state_.donor = step < 0 ? -1 : static_cast<int>(newest - state_.ranks.begin());
+  for (int node = 0; node < options_.nodes; ++node) {
+    NodeSlot& slot = state_.nodes[static_cast<size_t>(node)];
+    slot.is_expected = slot.is_expected || (slot.acknowledged && is_ready(node));
+  }
+  std::vector<int> ranks;  // of the group
+  for (int rank = 0; rank < world_size(); ++rank) {
+    if (is_expected(rank)) ranks.push_back(rank);
+  }
+  const auto report_of = [this](int rank) -> const RankReport& {
+    return state_.ranks[static_cast<size_t>(rank)].report;
+  };
+  const auto newest = std::ranges::max_element(ranks, {}, [&](int rank) { return report_of(rank).step; });
+  const int64_t step = report_of(*newest).step;
+  const std::string digest = report_of(*newest).digest;
+  state_.donor = step < 0 ? -1 : static_cast<int>(newest - ranks.begin());
   state_.step = step;
+  state_.group.clear();
   state_.members.clear();
   state_.receivers.clear();
-  for (int rank = 0; rank < world_size(); ++rank) {
-    const RankReport& report = state_.ranks[static_cast<size_t>(rank)].report;
-    if (step >= 0 && report.step == step && !digest.empty() && !report.digest.empty() && report.digest != digest) {
-      return end(fmt::format("ranks {} and {} have different states after step {}", state_.donor, rank, step));
-    }
+  for (const int rank : ranks) {
+    const RankReport& report = report_of(rank);
+    if (step >= 0 && report.step == step && !digest.empty() && !report.digest.empty() && report.digest != digest)
+      return end(fmt::format("ranks {} and {} have different states after step {}", *newest, rank, step));
+    if (rank % options_.ranks_per_node == 0) state_.group.push_back(rank / options_.ranks_per_node);
     state_.members.push_back(report.process);
     if (report.step < step) state_.receivers.push_back(report.process);
   }
@@ -296,6 +435,7 @@ void Coordinator::complete(SteadyTime now) {
   state_.began_at = now;
   state_.leave_at.reset();
   state_.form_at.reset();
+  state_.formed_at.reset();
   state_.respawn_at.reset();
   state_.kill.clear();
   ++state_.sequence;

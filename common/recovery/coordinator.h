@@ -18,12 +18,17 @@ namespace oarlock::recovery {
 struct CoordinatorOptions {
   int nodes = 1;
   int ranks_per_node = 1;
-  int max_restarts = 0;            // generations after the first one
+  // The smallest group. With fewer than all nodes, the group that forms continues without nodes that are not connected
+  // for `shrink_after`, and takes in their replacements later. Node rank 0 is in every group. A launcher must end its
+  // ranks, and never connect again, before this time has passed since its last connection.
+  std::optional<int> min_nodes{};  // absent: all nodes
+  int max_restarts = 0;            // generations after the first one, except those that add nodes
   bool is_replacement = false;     // of a lost coordinator; the generation must be known to one of the launchers
   bool restarts_finished = false;  // ranks that finished start again with the others; otherwise a failure then is final
   bool replaces_nodes = false;     // a launcher that was requested to stop will be replaced; otherwise the group ends
   std::chrono::milliseconds leave_timeout{10'000};  // until a rank that does not leave its group is killed
   std::chrono::milliseconds form_timeout{300'000};  // until an incomplete group ends the job
+  std::chrono::milliseconds shrink_after{240'000};
   // Before the ranks start again after the second of several consecutive short generations; then doubled.
   std::chrono::milliseconds backoff{10'000};
 };
@@ -48,21 +53,25 @@ class Coordinator {
     int start_failures = 0;
   };
   struct NodeSlot {
-    uint64_t launcher = 0;  // the newest one; 0: none yet
-    uint64_t sequence = 0;  // of its last report
+    bool is_expected = true;  // the group that forms waits for it; in the group that runs
+    uint64_t launcher = 0;    // the newest one; 0: none yet
+    uint64_t sequence = 0;    // of its last report
     bool connected = false;
-    bool acknowledged = false;  // it has received the order to form the current group
-    bool is_stopping = false;   // it was requested to stop
+    std::optional<SteadyTime> lost_at{};  // when it was connected last
+    bool acknowledged = false;            // it has received the order to form the current group
+    bool is_stopping = false;             // it was requested to stop
   };
   // Everything that the decisions depend on.
   struct State {
     OrderKind kind = OrderKind::kForm;
     int64_t generation = 0;            // of the group that runs or forms
     int64_t newest_seen = -1;          // the newest generation that any rank was in
+    int64_t uncharged = 0;             // of the generations up to this one
     std::vector<RankSlot> ranks;       // by rank
     std::vector<NodeSlot> nodes;       // by node rank
     std::vector<uint64_t> retired;     // launchers that were replaced
-    std::vector<ProcessId> members;    // of the last complete group
+    std::vector<int> group;            // nodes of the last complete group
+    std::vector<ProcessId> members;    // of that group, by rank in it
     std::vector<ProcessId> receivers;  // members that had no state, or an older one
     int donor = -1;                    // of the last complete group
     int64_t step = -1;                 // of that donor
@@ -72,9 +81,11 @@ class Coordinator {
     std::optional<SteadyTime> began_at;    // when the last group was complete
     std::optional<SteadyTime> leave_at;    // when to kill ranks that have not left
     std::optional<SteadyTime> form_at;     // when to end an incomplete group
+    std::optional<SteadyTime> formed_at;   // when the group began to form
     std::optional<SteadyTime> respawn_at;  // end of the back-off
     std::string reason;
     bool has_cause = false;  // `reason` names a rank that ended, not one that lost a peer
+    bool is_growth = false;  // the group that forms adds nodes, and its ranks leave between two steps
     bool success = false;
     uint64_t sequence = 0;       // of the current order
     uint64_t form_sequence = 0;  // of the first order to form the current group
@@ -87,19 +98,32 @@ class Coordinator {
   bool received(const NodeReport& report, SteadyTime now);
   bool time_passed(SteadyTime now);
   // The connection of a launcher was closed.
-  bool disconnected(int node, uint64_t launcher);
+  bool disconnected(int node, uint64_t launcher, SteadyTime now);
   // The launcher of this coordinator was requested to stop, and its ranks have ended.
   bool stop();
 
   // The current order, for all launchers, and for each one that connects.
   Order order() const;
   std::optional<SteadyTime> deadline() const;  // when to call time_passed()
+  // When the group that forms continues without the nodes that are missing; absent if none is, or if it needs them.
+  std::optional<SteadyTime> leave_out_at() const;
+  // Whether a launcher was replaced or left out. It must not influence the group any more.
+  bool is_retired(uint64_t launcher) const;
   const State& state() const { return state_; }
 
  private:
-  int world_size() const { return options_.nodes * options_.ranks_per_node; }
+  int world_size() const { return options_.nodes * options_.ranks_per_node; }  // with all nodes
+  bool is_expected(int rank) const {
+    return state_.nodes[static_cast<size_t>(rank / options_.ranks_per_node)].is_expected;
+  }
+  std::optional<ProcessId> member(int rank) const;
+  int rank_of_member(int member) const;
+  bool is_ready(int node) const;
+  bool is_in_phase(RankPhase phase) const;
+  bool has_group_finished() const;
+  void leave_out(SteadyTime now);
   bool has_left(int rank) const;
-  void begin_forming(SteadyTime now);
+  void begin_forming(SteadyTime now, bool is_growth);
   void find_cause();
   void forget_reports(int node);
   void decide(SteadyTime now);

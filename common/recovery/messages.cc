@@ -100,6 +100,18 @@ class Reader {
     }
     fail_with(fmt::format("'{}' has an unknown value", key));
   }
+  // Numbers in ascending order.
+  void ascending(const char* key, std::vector<int>& target) {
+    const Json* list = array(key, kMaxWorldSize);
+    if (list == nullptr) return;
+    for (const Json& value : *list) {
+      const bool in_range = value.is_number_unsigned() && value.get<uint64_t>() <= kMaxWorldSize;
+      const int number = in_range ? value.get<int>() : -1;
+      if (!in_range || (!target.empty() && number <= target.back()))
+        return fail_with(fmt::format("'{}' is not a list of ascending numbers", key));
+      target.push_back(number);
+    }
+  }
   void ids(const char* key, std::vector<uint64_t>& target) {
     const Json* list = array(key, kMaxWorldSize);
     if (list == nullptr) return;
@@ -164,6 +176,7 @@ std::string to_json(const NodeReport& report) {
                   {"launcher", report.launcher},
                   {"sequence", report.sequence},
                   {"generation", report.generation},
+                  {"uncharged", report.uncharged},
                   {"coordinator", report.coordinator},
                   {"orderSequence", report.order_sequence},
                   {"stopping", report.is_stopping},
@@ -178,6 +191,7 @@ Result<NodeReport> node_report_from_json(std::string_view text) {
   reader.id("launcher", report.launcher);
   reader.id("sequence", report.sequence);
   reader.generation("generation", report.generation);
+  reader.generation("uncharged", report.uncharged);
   reader.id("coordinator", report.coordinator);
   reader.id("orderSequence", report.order_sequence);
   reader.flag("stopping", report.is_stopping);
@@ -203,8 +217,11 @@ std::string to_json(const Order& order) {
                   {"sequence", order.sequence},
                   {"kind", name_of(kOrderNames, order.kind)},
                   {"generation", order.generation},
+                  {"uncharged", order.uncharged},
+                  {"growth", order.is_growth},
                   {"respawn", order.respawn},
                   {"kill", order.kill},
+                  {"nodes", order.nodes},
                   {"members", order.members},
                   {"donor", order.donor},
                   {"step", order.step},
@@ -220,8 +237,11 @@ Result<Order> order_from_json(std::string_view text) {
   reader.id("sequence", order.sequence);
   reader.choice("kind", order.kind, kOrderNames);
   reader.generation("generation", order.generation);
+  reader.generation("uncharged", order.uncharged);
+  reader.flag("growth", order.is_growth);
   reader.flag("respawn", order.respawn);
   reader.ids("kill", order.kill);
+  reader.ascending("nodes", order.nodes);
   reader.ids("members", order.members);
   reader.integer("donor", order.donor, -1, static_cast<int>(kMaxWorldSize));
   reader.generation("step", order.step);
@@ -251,6 +271,7 @@ Result<JoinRequest> join_request_from_json(std::string_view text) {
 std::string to_json(const RankCommand& command) {
   return to_line({{"kind", name_of(kCommandNames, command.kind)},
                   {"generation", command.generation},
+                  {"growth", command.is_growth},
                   {"rank", command.rank},
                   {"worldSize", command.world_size},
                   {"donor", command.donor},
@@ -267,6 +288,7 @@ Result<RankCommand> rank_command_from_json(std::string_view text) {
   RankCommand command;
   reader.choice("kind", command.kind, kCommandNames);
   reader.generation("generation", command.generation);
+  reader.flag("growth", command.is_growth);
   reader.integer("rank", command.rank, 0, static_cast<int>(kMaxWorldSize));
   reader.integer("worldSize", command.world_size, 1, static_cast<int>(kMaxWorldSize));
   reader.integer("donor", command.donor, -1, static_cast<int>(kMaxWorldSize));

@@ -45,6 +45,7 @@ struct NodeReport {
   uint64_t launcher = 0;    // random; distinguishes the launchers that a node has had
   uint64_t sequence = 0;    // increases with each report of this launcher
   int64_t generation = -1;  // the newest one that this launcher knows of
+  int64_t uncharged = 0;    // the most uncharged generations that this launcher knows of
   // The newest order that the launcher has received. It ignores older ones from then on.
   uint64_t coordinator = 0;
   uint64_t order_sequence = 0;
@@ -66,9 +67,12 @@ struct Order {
   uint64_t sequence = 0;     // increases with each order of this coordinator
   OrderKind kind = OrderKind::kForm;
   int64_t generation = 0;
+  int64_t uncharged = 0;           // generations up to this one that are no restarts, because nodes were added
+  bool is_growth = false;          // kForm: ranks leave between two steps, because nodes are added and none is lost
   bool respawn = true;             // kForm: failed ranks may start now; false during the back-off
   std::vector<ProcessId> kill;     // kForm: processes that did not leave their group in time
-  std::vector<ProcessId> members;  // kRun: the process of each rank
+  std::vector<int> nodes;          // kRun: the nodes of the group, in ascending order
+  std::vector<ProcessId> members;  // kRun: the process of each rank of the group: those of the first node, then ...
   int donor = -1;                  // kRun: the rank whose state all ranks take; -1: the newest checkpoint, if any
   int64_t step = -1;               // kRun: completed optimizer steps of the donor's state
   std::string reason;              // kForm and kEnd
@@ -96,6 +100,7 @@ struct RankCommand {
   };
   Kind kind = Kind::kLeave;
   int64_t generation = -1;
+  bool is_growth = false;  // kLeave: between two steps, together with all other ranks
   int rank = 0;
   int world_size = 1;
   int donor = -1;

@@ -66,15 +66,36 @@ NodeAgent::Actions NodeAgent::exited(int rank, int exit_code) {
   if (state_.forming >= 0) {
     Order again;
     again.generation = state_.forming;
+    again.is_growth = state_.is_growth;
     again.respawn = state_.respawns;
     form(again, actions);
+  } else if (options_.policy == RestartPolicy::kRank && slot.report.generation < 0 && !state_.has_ended &&
+             is_recoverable_in_place(slot.report.exit_code) && slot.early_exits < kMaxStartFailures) {
+    // The group runs without this node, and takes it in when its ranks wait for that.
+    ++slot.early_exits;
+    respawn(rank, actions);
   }
   return actions;
+}
+
+void NodeAgent::respawn(int rank, Actions& actions) {
+  RankReport& report = state_.slots[static_cast<size_t>(rank)].report;
+  const int exit_code = report.exit_code;
+  report = {};
+  report.exit_code = exit_code;
+  report.process = next_process();
+  actions.report = true;
+  if (options_.policy == RestartPolicy::kRank) {
+    actions.spawn.push_back(rank);
+  } else {
+    report.phase = RankPhase::kJoined;
+  }
 }
 
 // Starts failed ranks, and requests the others to leave their group.
 void NodeAgent::form(const Order& order, Actions& actions) {
   state_.forming = order.generation;
+  state_.is_growth = order.is_growth;
   state_.respawns = order.respawn;
   for (int rank = 0; rank < options_.ranks; ++rank) {
     Slot& slot = state_.slots[static_cast<size_t>(rank)];
@@ -87,6 +108,7 @@ void NodeAgent::form(const Order& order, Actions& actions) {
         RankCommand leave;
         leave.kind = RankCommand::Kind::kLeave;
         leave.generation = report.generation;
+        leave.is_growth = order.is_growth;
         leave.reason = order.reason;
         actions.send.push_back({rank, leave});
       } else if (!slot.is_stopping) {
@@ -97,26 +119,17 @@ void NodeAgent::form(const Order& order, Actions& actions) {
     const bool restarts =
         (report.phase == RankPhase::kExited && (report.exit_code == 0 || is_recoverable_in_place(report.exit_code))) ||
         (report.phase == RankPhase::kFinished && options_.policy == RestartPolicy::kGroup);
-    if (!restarts || !order.respawn) continue;
-    const int exit_code = report.exit_code;
-    report = {};
-    report.exit_code = exit_code;
-    report.process = next_process();
-    actions.report = true;
-    if (options_.policy == RestartPolicy::kRank) {
-      actions.spawn.push_back(rank);
-    } else {
-      report.phase = RankPhase::kJoined;
-    }
+    if (restarts && order.respawn) respawn(rank, actions);
   }
 }
 
-RankCommand NodeAgent::assignment(const Order& order, int rank) const {
+// `member` is the rank in the group.
+RankCommand NodeAgent::assignment(const Order& order, int member) const {
   RankCommand command;
   command.kind = RankCommand::Kind::kAssign;
   command.generation = order.generation;
-  command.rank = options_.first_rank + rank;
-  command.world_size = options_.world_size;
+  command.rank = member;
+  command.world_size = static_cast<int>(order.members.size());
   command.donor = order.donor;
   command.step = order.step;
   command.store_host = options_.store_host;
@@ -129,9 +142,12 @@ RankCommand NodeAgent::assignment(const Order& order, int rank) const {
 // assigned; its report makes the coordinator form the next group.
 void NodeAgent::run(const Order& order, Actions& actions) {
   state_.forming = -1;
+  const auto node = std::ranges::find(order.nodes, options_.node);
+  if (node == order.nodes.end()) return;
   for (int rank = 0; rank < options_.ranks; ++rank) {
-    RankReport& report = state_.slots[static_cast<size_t>(rank)].report;
-    const auto member = static_cast<size_t>(options_.first_rank + rank);
+    Slot& slot = state_.slots[static_cast<size_t>(rank)];
+    RankReport& report = slot.report;
+    const auto member = static_cast<size_t>((node - order.nodes.begin()) * options_.ranks + rank);
     if (member >= order.members.size() || report.phase != RankPhase::kJoined ||
         report.process != order.members[member] || report.generation >= order.generation) {
       continue;
@@ -139,9 +155,10 @@ void NodeAgent::run(const Order& order, Actions& actions) {
     report.phase = RankPhase::kRunning;
     report.generation = order.generation;
     report.exit_code = 0;
+    slot.early_exits = 0;
     actions.report = true;
     if (options_.policy == RestartPolicy::kRank) {
-      actions.send.push_back({rank, assignment(order, rank)});
+      actions.send.push_back({rank, assignment(order, static_cast<int>(member))});
     } else {
       actions.spawn.push_back(rank);
     }
@@ -154,6 +171,7 @@ NodeAgent::Actions NodeAgent::received(const Order& order) {
     return actions;
   state_.coordinator = order.coordinator;
   state_.order_sequence = order.sequence;
+  state_.uncharged = std::max(state_.uncharged, order.uncharged);
   // A replaced launcher learns here which generations existed before.
   state_.generation =
       std::max(state_.generation, order.kind == OrderKind::kForm ? order.generation - 1 : order.generation);
@@ -185,6 +203,7 @@ NodeReport NodeAgent::report() {
   report.launcher = options_.launcher;
   report.sequence = ++state_.reports;
   report.generation = state_.generation;
+  report.uncharged = state_.uncharged;
   report.coordinator = state_.coordinator;
   report.order_sequence = state_.order_sequence;
   report.is_stopping = state_.is_stopping;

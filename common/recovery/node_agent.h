@@ -20,7 +20,6 @@ struct NodeAgentOptions {
   int node = 0;
   int first_rank = 0;
   int ranks = 1;
-  int world_size = 1;
   RestartPolicy policy = RestartPolicy::kGroup;
   uint64_t launcher = 1;  // random, not 0
   std::string store_host;
@@ -33,6 +32,7 @@ class NodeAgent {
   struct Slot {
     RankReport report;
     bool is_stopping = false;  // kGroup: the process was requested to end for a restart
+    int early_exits = 0;       // kRank: of processes outside of a group, without an order to form one
   };
   // The actions of the launcher after an event, in this order.
   struct Actions {
@@ -56,7 +56,9 @@ class NodeAgent {
     uint64_t coordinator = 0;     // of the last order
     uint64_t order_sequence = 0;  // of that order
     bool respawns = true;         // whether the last order permits failed ranks to start
+    bool is_growth = false;       // of the last order to form a group
     int64_t generation = -1;      // the newest one that has existed
+    int64_t uncharged = 0;        // the newest Order::uncharged
     int64_t forming = -1;         // the generation that the last order forms; -1: none
     bool has_ended = false;
     bool is_stopping = false;
@@ -80,7 +82,8 @@ class NodeAgent {
   ProcessId next_process();
   void form(const Order& order, Actions& actions);
   void run(const Order& order, Actions& actions);
-  RankCommand assignment(const Order& order, int rank) const;
+  void respawn(int rank, Actions& actions);
+  RankCommand assignment(const Order& order, int member) const;
 
   NodeAgentOptions options_;
   State state_;

@@ -38,6 +38,8 @@ class DistributedSampler {
   // Returns the size of indices(epoch, start), which is the same on every rank and in every epoch.
   int64_t samples_per_rank(int64_t start = 0) const;
 
+  const SamplerOptions& options() const { return options_; }
+
  private:
   explicit DistributedSampler(const SamplerOptions& options) : options_(options) {}
   SamplerOptions options_;

@@ -327,6 +327,13 @@ std::string DistributedDataParallel::recovery_obstacle() const {
   return "";
 }
 
+std::string DistributedDataParallel::resize_obstacle(int world_size) const {
+  // A group of one rank trains with batch normalization that is not synchronized, whose sums have other bits.
+  if (config_.sync_batch_norm && (world_size == 1) != (group_.world_size() == 1))
+    return "ddp.sync_batch_norm has no effect in a group of one rank";
+  return "";
+}
+
 void DistributedDataParallel::leave(bool steps_completed) {
   zero_grad();
   if (reducer_ && steps_completed) left_ = std::make_unique<ReducerState>(reducer_->state());
@@ -342,9 +349,10 @@ std::string DistributedDataParallel::state_for_joining() const {
 }
 
 Result<void> DistributedDataParallel::join(const std::string& state) {
+  left_.reset();
+  if (group_.world_size() == 1) return {};
   RETURN_IF_ERROR(verify_against_rank_0());
   open_shared_memory();
-  left_.reset();
   if (!state.empty()) {
     const nlohmann::json values = nlohmann::json::parse(state);
     left_ = std::make_unique<ReducerState>();

@@ -100,8 +100,14 @@ class DistributedDataParallel {
   void leave(bool steps_completed);
   // The state with which another rank can call join(), as JSON. Called after leave().
   std::string state_for_joining() const;
-  // Called by all ranks of a new group, when they have the same parameters and buffers, with the same state.
+  // Called by all ranks of a new group, when they have the same parameters and buffers, with the same state; an empty
+  // one if the number of ranks has changed, which builds the buckets of a new run.
   Result<void> join(const std::string& state);
+
+  // Why this model cannot be trained by a group with another number of ranks; empty if it can.
+  std::string resize_obstacle(int world_size) const;
+  // From the next join() on, whether the gradients may be averaged in shared memory.
+  void allow_shared_memory(bool allowed) { config_.shared_memory = allowed; }
 
   // ---- the checkpoint's section on gradient reduction (reduction_state.h) ----
 

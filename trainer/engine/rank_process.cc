@@ -150,7 +150,6 @@ Result<void> RankProcess::configure() {
     config_.checkpoint.dir = environment_.checkpoint_dir.value_or("");
   }
   ASSIGN_OR_RETURN(plan_, plan_batches(config_, environment_.world_size));
-  if (environment_.local_world_size < environment_.world_size) config_.ddp.shared_memory = false;  // several nodes
   const int sharers = options_.cpu_sharers > 0 ? options_.cpu_sharers : environment_.local_world_size;
   const int threads = config_.threads > 0 ? config_.threads : std::max(1, usable_cpus() / sharers);
   at::set_num_threads(threads);
@@ -161,6 +160,7 @@ Result<void> RankProcess::configure() {
                     {environment_.local_rank, environment_.local_world_size, environment_.has_own_devices}));
   device_ = selected.device;
   if (!selected.warning.empty()) logger_.warn(selected.warning);
+  configured_ = config_;
   return configure_device(config_.cuda, device_);
 }
 
@@ -211,15 +211,16 @@ Result<void> RankProcess::connect() {
   ASSIGN_OR_RETURN(DistributedContext connection, channel_ ? connect_through_channel() : connect_ranks());
   if (is_replacement()) {  // the other ranks wait until its model is built
     joining_ = std::move(connection);
-    group_ = ProcessGroup::unconnected(environment_.rank, environment_.world_size, device_);
+    group_ = ProcessGroup::unconnected(group_rank(), world_size(), device_);
   } else {
     adopt(std::move(connection));
   }
   stops_.emplace(stop_, group_, clock_);
-  if (environment_.world_size == 1) return {};
+  telemetry_->set_world_size(world_size());
+  if (world_size() == 1) return {};
   const double seconds = std::chrono::duration<double>(clock_.steady() - begin).count();
   telemetry_->record_rendezvous(seconds);
-  telemetry_->logger().info("all ranks are connected", {{"world_size", environment_.world_size}, {"seconds", seconds}});
+  telemetry_->logger().info("all ranks are connected", {{"world_size", world_size()}, {"seconds", seconds}});
   return {};
 }
 
@@ -246,8 +247,8 @@ void RankProcess::adopt(DistributedContext connection) {
 
 Result<DistributedContext> RankProcess::connect_ranks() {
   DistributedOptions options;
-  options.rendezvous.rank = environment_.rank;
-  options.rendezvous.world_size = environment_.world_size;
+  options.rendezvous.rank = group_rank();
+  options.rendezvous.world_size = world_size();
   options.rendezvous.master_addr = environment_.master_addr;
   options.rendezvous.master_port = environment_.master_port;
   options.rendezvous.master_fallback = environment_.master_fallback;
@@ -286,15 +287,22 @@ Result<DistributedContext> RankProcess::connect_ranks() {
 
 Result<void> RankProcess::regroup(const RecoveryState& state, const std::string& reason) {
   ASSIGN_OR_RETURN(assignment_, channel_->regroup(assignment_.generation, state, reason, stop_));
-  if (assignment_.rank != environment_.rank || assignment_.world_size != environment_.world_size) {
-    return fail(
-        ExitCode::kPeerLost,
-        fmt::format("this process is rank {} of {}, but the group of generation {} has it as rank {} of {}; the "
-                    "number of ranks cannot change without a restart",
-                    environment_.rank, environment_.world_size, assignment_.generation, assignment_.rank,
-                    assignment_.world_size));
+  // Rank 0 writes the checkpoints, whose folder this process may have acquired, and reports the progress.
+  if ((assignment_.rank == 0) != (environment_.rank == 0) || assignment_.world_size > environment_.world_size) {
+    return fail(ExitCode::kPeerLost,
+                fmt::format("this process was started as rank {} of {}, and cannot be rank {} of {} in generation {}",
+                            environment_.rank, environment_.world_size, assignment_.rank, assignment_.world_size,
+                            assignment_.generation));
   }
-  if (assignment_.donor >= 0 || !loop_) return {};  // a new process can start from the checkpoint
+  if (!loop_) return {};  // a new process can start from the checkpoint
+  if (assignment_.donor >= 0) {
+    if (assignment_.world_size == loop_->world_size()) return {};
+    const std::string obstacle = model_->resize_obstacle(assignment_.world_size);
+    if (obstacle.empty()) return {};
+    return fail(ExitCode::kPeerLost,
+                fmt::format("the number of ranks cannot change from {} to {} without a restart: {}",
+                            loop_->world_size(), assignment_.world_size, obstacle));
+  }
   return fail(ExitCode::kPeerLost, "no rank has a consistent state; restarting from the newest checkpoint");
 }
 
@@ -305,6 +313,10 @@ void RankProcess::enable_recovery() {
   can_recover_ = obstacle.empty();
   if (can_recover_) {
     step_->enable_undo();
+    // In a group of one rank, nothing else detects that it must be left.
+    stops_->watch_growth([this] {
+      return channel_->growth_requested(assignment_.generation) || channel_->regroup_requested(assignment_.generation);
+    });
     // Without an operator, nothing replaces the ranks that receive a signal, so that all of them stop and save.
     if (!environment_.job.empty()) stops_->set_quorum(StopQuorum::kAll);
   } else if (environment_.rank == 0) {
@@ -356,7 +368,7 @@ void RankProcess::leave_group() {
   loop_->leave();
   collective_watchdog_.reset();
   joining_.reset();
-  group_ = ProcessGroup::unconnected(environment_.rank, environment_.world_size, device_);
+  group_ = ProcessGroup::unconnected(group_rank(), world_size(), device_);
 }
 
 // A replacement is connected already and does not know of the loss.
@@ -365,13 +377,39 @@ Result<void> RankProcess::join(const Loss& loss) {
     ASSIGN_OR_RETURN(joining_, connect_ranks());
   }
   adopt(*std::exchange(joining_, std::nullopt));
+  const int before = loop_->world_size();
+  RETURN_IF_ERROR(resize());
   ASSIGN_OR_RETURN(const std::vector<int> replaced, loop_->join(assignment_.donor));
   const double seconds = std::chrono::duration<double>(clock_.steady() - loss.detected).count();
-  const auto shared = nlohmann::json::parse(
-      group_.broadcast(dump_text(nlohmann::json{{"seconds", seconds}, {"reason", loss.reason}}), assignment_.donor));
-  telemetry_->record_recovery(fmt::format("{}", fmt::join(replaced, ",")), shared.at("reason").get<std::string>(),
-                              shared.at("seconds").get<double>(), environment_.rank == assignment_.donor);
+  const auto shared = nlohmann::json::parse(group_.broadcast(
+      dump_text(nlohmann::json{{"seconds", seconds}, {"reason", loss.reason}, {"before", before}}), assignment_.donor));
+  const auto reason = shared.at("reason").get<std::string>();
+  const bool logs = group_.rank() == assignment_.donor;
+  if (const int left = shared.at("before").get<int>(); left != group_.world_size()) {
+    telemetry_->record_resize(left, group_.world_size(), reason, shared.at("seconds").get<double>(), logs);
+  } else {
+    telemetry_->record_recovery(fmt::format("{}", fmt::join(replaced, ",")), reason, shared.at("seconds").get<double>(),
+                                logs);
+  }
   return {};
+}
+
+// Whether all ranks of the group are on one node.
+bool RankProcess::shares_memory() const {
+  return configured_.ddp.shared_memory && environment_.local_world_size >= world_size();
+}
+
+// Adapts batches and learning rates to the group, as configure() does in a run that is resumed with this number of
+// ranks.
+Result<void> RankProcess::resize() {
+  if (loop_->fits_group()) return {};
+  ASSIGN_OR_RETURN(const BatchPlan plan, plan_batches(configured_, world_size(), task_->train_data().size()));
+  plan_ = plan;
+  const TrainerConfig scaled = apply_plan(configured_, plan_);
+  config_.optimizer = scaled.optimizer;
+  config_.schedule = scaled.schedule;
+  model_->allow_shared_memory(shares_memory());
+  return loop_->resize();
 }
 
 RankActivity RankProcess::activity() const { return {std::string(telemetry_->phase()), telemetry_->status().step, 0}; }
@@ -392,9 +430,10 @@ Result<void> RankProcess::build() {
   module->to(device_);
   if (config_.cuda.channels_last) to_channels_last(*module);
   module->train();
+  config_.ddp.shared_memory = shares_memory();
   ASSIGN_OR_RETURN(model_, DistributedDataParallel::create(std::move(module), group_, config_.ddp,
                                                            [this] { telemetry_->enter(Phase::kComm); }));
-  if (environment_.world_size > 1 && environment_.rank == 0)
+  if (world_size() > 1 && environment_.rank == 0)
     telemetry_->logger().info("gradients are averaged",
                               {{"through", model_->uses_shared_memory() ? "shared memory" : "the process group"}});
   ASSIGN_OR_RETURN(
@@ -410,7 +449,7 @@ Result<void> RankProcess::build() {
 // Repeats the batch plan of configure() with the size of the data.
 Result<void> RankProcess::fit_batches() {
   const int64_t samples = task_->train_data().size();
-  ASSIGN_OR_RETURN(const BatchPlan plan, plan_batches(config_, environment_.world_size, samples));
+  ASSIGN_OR_RETURN(const BatchPlan plan, plan_batches(config_, world_size(), samples));
   if (plan.effective_batch < plan_.effective_batch && environment_.rank == 0) {
     telemetry_->logger().warn(
         "the batch is larger than the training data: every step takes all of them; lower batch.size",
@@ -473,7 +512,7 @@ Result<void> RankProcess::open_tracking() {
     run.attempt = environment_.attempt;
     run.monitor = "eval/" + monitored_metric();
     run.config = printed_config_;
-    run.derived = {{"ddp/world_size", environment_.world_size},
+    run.derived = {{"ddp/world_size", world_size()},
                    {"ddp/effective_batch_size", static_cast<double>(plan_.effective_batch)},
                    {"ddp/scaled_lr", config_.optimizer.lr}};
     run.versions = {{"oarlock", options_.version}, {"revision", options_.revision}, {"libtorch", TORCH_VERSION}};
@@ -538,7 +577,7 @@ std::string RankProcess::monitored_metric() const {
 RunHeader RankProcess::header(int64_t step, int64_t target_steps) const {
   RunHeader out;
   out.task = config_.task;
-  out.world_size = environment_.world_size;
+  out.world_size = world_size();
   out.device = device_.is_cpu() ? fmt::format("CPU, {} per rank", counted(at::get_num_threads(), "thread"))
                                 : device_name(device_);
   out.precision = precision_of(config_.amp);
@@ -569,7 +608,7 @@ void RankProcess::log_plan() {
   telemetry_->logger().info("batches and learning rate", {{"effective_batch", plan_.effective_batch},
                                                           {"batch_per_rank", plan_.micro_batch},
                                                           {"accumulation_steps", config_.gradient.accumulation_steps},
-                                                          {"world_size", environment_.world_size},
+                                                          {"world_size", world_size()},
                                                           {"device", device_.is_cpu() ? "cpu" : sizes.device},
                                                           {"parameters", sizes.parameters},
                                                           {"train_samples", sizes.train_samples},
@@ -597,7 +636,7 @@ void RankProcess::report(const TrainSummary& summary, double seconds) {
                     {{"step", summary.position.step},
                      {"samples_per_second", rate},
                      {"seconds", seconds},
-                     {"world_size", environment_.world_size},
+                     {"world_size", world_size()},
                      {"checkpoint", summary.checkpoint.empty() ? "none" : summary.checkpoint},
                      {"parameters_bitwise_equal", summary.parameters_equal}});
 }
@@ -616,7 +655,7 @@ void RankProcess::show_summary(const TrainSummary& summary, double seconds) {
     out.phase_shares.emplace_back(name, table.total > 0 ? spent / table.total : 0);
   if (summary.train_seconds > 0) out.samples_per_second = static_cast<double>(summary.samples) / summary.train_seconds;
   out.recoveries = telemetry_->status().recoveries;
-  out.world_size = environment_.world_size;
+  out.world_size = world_size();
   out.parameters_equal = summary.parameters_equal;
   out.checkpoint = summary.checkpoint;
   telemetry_->print(summary_lines(out));

@@ -77,6 +77,11 @@ class RankProcess {
     std::string reason;
   };
   Result<void> regroup(const RecoveryState& state, const std::string& reason);
+  // Of the current group, which may have fewer ranks than the job.
+  int world_size() const { return assignment_.generation >= 0 ? assignment_.world_size : environment_.world_size; }
+  int group_rank() const { return assignment_.generation >= 0 ? assignment_.rank : environment_.rank; }
+  bool shares_memory() const;
+  Result<void> resize();
   bool is_replacement() const { return channel_ && assignment_.donor >= 0; }
   bool is_loss(const Error& error) const;
   bool can_recover(const Error& error) const;
@@ -111,6 +116,7 @@ class RankProcess {
   Logger logger_;
 
   // In the order of creation; destroyed in reverse.
+  TrainerConfig configured_;  // before apply_plan()
   TrainerConfig config_;
   nlohmann::json printed_config_;
   BatchPlan plan_;

@@ -18,8 +18,10 @@ constexpr double kLongestInterval = 200;  // units
 
 bool StopAgreement::agree(bool wish, double& seconds) {
   // The largest of the last values is 0 only if all ranks have received a signal.
-  std::array<double, 3> values = {wish || requested() ? 1.0 : 0.0, seconds, stop_.is_raised() ? 0.0 : 1.0};
+  std::array<double, 4> values = {wish || requested() ? 1.0 : 0.0, seconds, stop_.is_raised() ? 0.0 : 1.0,
+                                  growth_requested_ && growth_requested_() ? 1.0 : 0.0};
   group_.all_reduce_max(values);
+  grows_ = grows_ || values[3] > 0;
   seconds = values[1];
   agreed_ = agreed_ || values[0] > 0 || values[2] == 0;
   return agreed_;

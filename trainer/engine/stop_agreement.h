@@ -32,6 +32,12 @@ class StopAgreement {
   // kAny until this is called. All ranks call it with the same value.
   void set_quorum(StopQuorum quorum) { quorum_ = quorum; }
 
+  // `is_requested` returns whether other ranks wait to join the group. All ranks call it with a function, or none does.
+  void watch_growth(std::function<bool()> is_requested) { growth_requested_ = std::move(is_requested); }
+
+  // Whether the ranks have agreed, in agree(), to leave the group between two steps, so that others can join it.
+  bool grows() const { return grows_; }
+
   // Whether this rank has received a signal that stops all ranks. Other ranks may not have received it.
   bool requested() const { return quorum_ == StopQuorum::kAny && stop_.is_raised(); }
 
@@ -44,7 +50,7 @@ class StopAgreement {
   bool agreed() const { return agreed_; }
 
   // Called by all ranks of a new group after a recovery. A signal that a rank has received still counts.
-  void restart() { agreed_ = false; }
+  void restart() { agreed_ = grows_ = false; }
 
   const StopFlag& flag() const { return stop_; }
   const ProcessGroup& group() const { return group_; }
@@ -56,6 +62,8 @@ class StopAgreement {
   const Clock& clock_;
   StopQuorum quorum_ = StopQuorum::kAny;
   bool agreed_ = false;
+  std::function<bool()> growth_requested_;
+  bool grows_ = false;
 };
 
 // Calls agree() between equal units of work, such as steps or batches, about twice a second. All ranks complete the

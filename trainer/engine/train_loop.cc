@@ -10,6 +10,7 @@
 
 #include "common/status_macros.h"
 #include "trainer/device/device.h"
+#include "trainer/distributed/library_errors.h"
 #include "trainer/engine/nonfinite.h"
 #include "trainer/engine/randomness.h"
 
@@ -22,6 +23,15 @@ int64_t bytes_of(const Batch& batch) {
   return out;
 }
 
+Result<DistributedSampler> make_sampler(const TrainParts& parts) {
+  return DistributedSampler::create({.size = parts.task.train_data().size(),
+                                     .rank = parts.group.rank(),
+                                     .world_size = parts.group.world_size(),
+                                     .seed = parts.config.seed,
+                                     .shuffle = true,
+                                     .drop_last = parts.config.batch.drop_last});
+}
+
 // Tasks with sequences have a tensor of this name.
 int64_t tokens_of(const Batch& batch) {
   const auto tokens = batch.tensors.find("tokens");
@@ -31,28 +41,24 @@ int64_t tokens_of(const Batch& batch) {
 }  // namespace
 
 Result<TrainLoop> TrainLoop::create(const TrainParts& parts) {
-  const int world_size = parts.group.world_size();
-  const int64_t size = parts.task.train_data().size();
-  const SamplerOptions options{.size = size,
-                               .rank = parts.group.rank(),
-                               .world_size = world_size,
-                               .seed = parts.config.seed,
-                               .shuffle = true,
-                               .drop_last = parts.config.batch.drop_last};
-  ASSIGN_OR_RETURN(DistributedSampler sampler, DistributedSampler::create(options));
+  ASSIGN_OR_RETURN(DistributedSampler sampler, make_sampler(parts));
   TrainLoop loop(parts, std::move(sampler));
-  if (loop.steps_in_epoch(0) == 0) {
-    return fail(ExitCode::kConfig,
-                fmt::format("batch: {} samples on {} ranks are less than one step of {}; lower batch.size or set "
-                            "batch.drop_last: false",
-                            size, world_size, parts.plan.effective_batch));
-  }
+  RETURN_IF_ERROR(loop.check_length());
   return loop;
+}
+
+Result<void> TrainLoop::check_length() const {
+  if (steps_in_epoch(0) > 0) return {};
+  return fail(ExitCode::kConfig,
+              fmt::format("batch: {} samples on {} ranks are less than one step of {}; lower batch.size or set "
+                          "batch.drop_last: false",
+                          parts_.task.train_data().size(), parts_.group.world_size(), parts_.plan.effective_batch));
 }
 
 TrainLoop::TrainLoop(const TrainParts& parts, DistributedSampler sampler)
     : parts_(parts),
       sampler_(sampler),
+      world_size_(parts.group.world_size()),
       pace_(parts.stop),
       scheduler_(parts.config.schedule),
       evaluator_(parts),
@@ -242,6 +248,7 @@ Result<void> TrainLoop::after_step() {
   if (check > 0 && position_.step % check == 0) RETURN_IF_ERROR(check_parameters());
   const bool save_failed = parts_.checkpointer != nullptr && parts_.checkpointer->poll(position_.step);
   if (pace_.after_unit(save_failed)) return stop();
+  if (parts_.stop.grows()) throw ErrorException(peer_lost_error("other ranks join the group"));
   if (evaluator_.is_due_after_step(position_.step)) {
     ASSIGN_OR_RETURN(is_best_, evaluate());
     if (parts_.stop.agreed()) return stop();
@@ -510,6 +517,7 @@ nlohmann::json TrainLoop::state_for_joining() const {
   const RankStatus status = parts_.telemetry.status();
   nlohmann::json out = host_state();
   out["position"] = {position_.step, position_.epoch, position_.epoch_samples};
+  out["world_size"] = world_size_;
   out["target_steps"] = summary_.target_steps;
   out["was_complete"] = summary_.was_complete;
   out["due"] = static_cast<int>(due_);
@@ -552,6 +560,19 @@ Result<void> TrainLoop::receive_tensors(int donor) {
   return {};
 }
 
+bool TrainLoop::fits_group() const {
+  const SamplerOptions& options = sampler_.options();
+  return options.rank == parts_.group.rank() && options.world_size == parts_.group.world_size();
+}
+
+Result<void> TrainLoop::resize() {
+  ASSIGN_OR_RETURN(sampler_, make_sampler(parts_));
+  RETURN_IF_ERROR(check_length());
+  loader_.reset();  // the next one has the new size of a batch
+  scheduler_.set_config(parts_.config.schedule);
+  return parts_.step.update_learning_rates();
+}
+
 Result<std::vector<int>> TrainLoop::join(int donor) {
   parts_.telemetry.enter(Phase::kRestore);
   const bool is_donor = parts_.group.rank() == donor;
@@ -566,13 +587,17 @@ Result<std::vector<int>> TrainLoop::join(int donor) {
   RETURN_IF_ERROR(receive_tensors(donor));
   if (!is_donor) RETURN_IF_ERROR(take_state(state));
   has_state_ = true;
-  RETURN_IF_ERROR(parts_.model.join(state.at("reduction").get<std::string>()));
+  // The number of ranks of the group that the donor left.
+  const bool is_resized = state.at("world_size").get<int>() != parts_.group.world_size();
+  RETURN_IF_ERROR(parts_.model.join(is_resized ? std::string() : state.at("reduction").get<std::string>()));
+  if (is_resized) summary_.target_steps = target_steps();
   bool save_lost = false;
   if (!is_donor && parts_.checkpointer != nullptr) {
     ASSIGN_OR_RETURN(save_lost, parts_.checkpointer->join(state.at("checkpoints"), is_new, parts_.model, stateful_));
   }
   for (const int64_t lost : parts_.group.all_gather(int64_t{save_lost})) save_due_ |= lost != 0;
   has_joined_ = true;
+  world_size_ = parts_.group.world_size();
   steps_before_join_ = parts_.step.steps_completed();
   summary_.interrupted = false;
   parts_.stop.restart();

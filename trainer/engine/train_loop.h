@@ -61,6 +61,16 @@ class TrainLoop {
   // parameters. Called after leave().
   RecoveryState recovery_state() const;
 
+  // The number of ranks of the group that this loop was created for, or that it joined last.
+  int world_size() const { return world_size_; }
+
+  // Whether the data are distributed for this rank's position in the group.
+  bool fits_group() const;
+
+  // Called before join() unless fits_group(), when configuration and plan are those of the new group. The loop then
+  // continues as a run that is resumed with this number of ranks. Fails as create().
+  Result<void> resize();
+
   // Called by all ranks of the new group: gives them the state of the rank `donor`. The ranks that had no state are
   // returned in ascending order.
   Result<std::vector<int>> join(int donor);
@@ -91,6 +101,7 @@ class TrainLoop {
 
   TrainLoop(const TrainParts& parts, DistributedSampler sampler);
 
+  Result<void> check_length() const;
   void collect_stateful();
   Result<void> restore();
   void start_tracking();
@@ -134,6 +145,7 @@ class TrainLoop {
 
   TrainParts parts_;
   DistributedSampler sampler_;
+  int world_size_;
   StopPace pace_;
   LrScheduler scheduler_;
   Evaluator evaluator_;

@@ -71,6 +71,14 @@ void TrainStep::undo() {
   context_ = completed_context_;
 }
 
+Result<void> TrainStep::update_learning_rates() {
+  ASSIGN_OR_RETURN(const std::vector<ParameterGroup> groups, group_parameters(config_.optimizer, model_.parameters()));
+  std::vector<double> rates;
+  for (const ParameterGroup& group : groups) rates.push_back(group.lr);
+  optimizer_->set_base_rates(rates);
+  return {};
+}
+
 std::vector<Stateful*> TrainStep::stateful() {
   std::vector<Stateful*> out = {optimizer_.get()};
   if (scaler_) out.push_back(&*scaler_);

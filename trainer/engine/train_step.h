@@ -60,6 +60,9 @@ class TrainStep {
   // the last collective of a step. Does nothing if no step is in progress.
   void undo();
 
+  // Called when the configuration's learning rates have changed, because the number of ranks has.
+  Result<void> update_learning_rates();
+
   // Number of steps that this object has completed.
   int64_t steps_completed() const { return steps_completed_; }
 

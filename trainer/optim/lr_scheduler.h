@@ -40,6 +40,9 @@ class LrScheduler final : public Stateful {
  public:
   explicit LrScheduler(const ScheduleConfig& config) : config_(config) {}
 
+  // Replaces the configuration, except for its kind. The state is kept.
+  void set_config(const ScheduleConfig& config) { config_ = config; }
+
   // Called before every step.
   void set_progress(const RunProgress& progress) { progress_ = progress; }
 

@@ -112,6 +112,10 @@ std::vector<at::Tensor> Optimizer::zeros_like(const ParameterGroup& group) {
   return out;
 }
 
+void Optimizer::set_base_rates(const std::vector<double>& rates) {
+  for (size_t i = 0; i < groups_.size(); ++i) groups_[i].lr = rates.at(i);
+}
+
 void Optimizer::set_learning_rates(const std::function<double(double lr)>& rate_of) {
   for (size_t i = 0; i < groups_.size(); ++i) {
     const double value = rate_of(groups_[i].lr);

@@ -42,6 +42,9 @@ class Optimizer : public Stateful {
   // recorded step can be replayed with other ones; this call must not be recorded.
   void set_learning_rates(const std::function<double(double lr)>& rate_of);
 
+  // Sets the learning rates before the schedule, one for each of groups().
+  void set_base_rates(const std::vector<double>& rates);
+
   // Sets SGD's momentum, or Adam's first beta, of the following steps. The value is on the host, so a recorded step
   // does not use the new one.
   virtual void set_momentum(double momentum) = 0;

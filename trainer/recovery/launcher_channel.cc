@@ -86,7 +86,7 @@ void LauncherChannel::handle(const recovery::RankCommand& command) {
   const std::scoped_lock lock(mutex_);
   switch (command.kind) {
     case Kind::kLeave:
-      left_generation_.store(command.generation, std::memory_order_relaxed);
+      (command.is_growth ? growing_generation_ : left_generation_).store(command.generation, std::memory_order_relaxed);
       break;
     case Kind::kEnd:
       end_ = command.reason;

@@ -34,14 +34,18 @@ class LauncherChannel final : public RegroupChannel {
   bool regroup_requested(int64_t generation) const override {
     return left_generation_.load(std::memory_order_relaxed) >= generation;
   }
+  bool growth_requested(int64_t generation) const override {
+    return growing_generation_.load(std::memory_order_relaxed) >= generation;
+  }
 
  private:
   void receive();
   void handle(const recovery::RankCommand& command);
 
   FileDescriptor socket_;
-  FileDescriptor wake_;                       // an eventfd that becomes readable in the destructor
-  std::atomic<int64_t> left_generation_{-2};  // groups up to this one must be left
+  FileDescriptor wake_;                          // an eventfd that becomes readable in the destructor
+  std::atomic<int64_t> left_generation_{-2};     // groups up to this one must be left
+  std::atomic<int64_t> growing_generation_{-2};  // the same, between two steps
   std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<Assignment> assignment_;  // the newest one; guarded by mutex_

@@ -55,6 +55,10 @@ class RegroupChannel {
   // Returns true if another rank has left the group of `generation`, so that this rank must leave it, too. Does not
   // block and performs no system call; it may be polled between steps and by the peer monitor.
   virtual bool regroup_requested(int64_t generation) const = 0;
+
+  // Returns true if other ranks wait to join this group, so that its ranks must leave it together, between two steps.
+  // As regroup_requested() otherwise.
+  virtual bool growth_requested(int64_t generation) const = 0;
 };
 
 }  // namespace oarlock

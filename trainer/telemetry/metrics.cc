@@ -174,6 +174,8 @@ void TrainerMetrics::set_phases(const std::array<double, kPhaseNames.size()>& se
 
 void TrainerMetrics::record_rendezvous(double seconds) { series_->rendezvous_duration.Observe(seconds); }
 
+void TrainerMetrics::set_world_size(int world_size) { series_->world_size.Set(world_size); }
+
 void TrainerMetrics::record_recovery(double seconds) { series_->recovery_duration.Observe(seconds); }
 
 void TrainerMetrics::record_gradient_reduction(int64_t buckets, int64_t bytes) {

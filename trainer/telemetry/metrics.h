@@ -74,6 +74,7 @@ class TrainerMetrics {
   void set_phases(const std::array<double, kPhaseNames.size()>& seconds);
   void record_rendezvous(double seconds);
   void record_recovery(double seconds);
+  void set_world_size(int world_size);
   void record_gradient_reduction(int64_t buckets, int64_t bytes);
   void record_checkpoint(bool save, bool success, int64_t bytes, double seconds);  // `save` is false for a restore
   void record_recomputed_steps(int64_t steps);

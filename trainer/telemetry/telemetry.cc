@@ -267,6 +267,25 @@ void Telemetry::record_recovery(const std::string& ranks, const std::string& rea
                 {{"ranks", ranks}, {"step", view_.step}, {"steps_lost", 0}, {"seconds", seconds}, {"reason", reason}});
 }
 
+void Telemetry::set_world_size(int world_size) {
+  metrics_.set_world_size(world_size);
+  status_.update([&](RankStatus& status) { status.world_size = world_size; });
+}
+
+void Telemetry::record_resize(int before, int world_size, const std::string& reason, double seconds, bool log) {
+  set_world_size(world_size);
+  if (world_size < before) record_recovery("", reason, seconds, /*log=*/false);
+  if (!log) return;
+  const char* message = world_size < before ? "training continues with fewer ranks, without a checkpoint"
+                                            : "training continues with more ranks, without a checkpoint";
+  logger().warn(message, {{"world_size", world_size},
+                          {"before", before},
+                          {"step", view_.step},
+                          {"steps_lost", 0},
+                          {"seconds", seconds},
+                          {"reason", reason}});
+}
+
 void Telemetry::finish(bool success) {
   activity_.request_stop();
   progress_.close();

@@ -91,8 +91,12 @@ class Telemetry {
   void record_skipped_steps(int64_t steps, int64_t first_step);
   void record_nonfinite_losses(int64_t steps, int64_t first_step);
   void record_peer_lost();
+  // The number of ranks of the group that this rank is in.
+  void set_world_size(int world_size);
   // A recovery without a checkpoint, after which `ranks` are new processes. It is logged on one rank.
   void record_recovery(const std::string& ranks, const std::string& reason, double seconds, bool log);
+  // As record_recovery(), after which the group has another number of ranks.
+  void record_resize(int before, int world_size, const std::string& reason, double seconds, bool log);
   // On a rank that replaces a lost one: the recoveries before it was started.
   void set_earlier_recoveries(int64_t recoveries, double seconds);
   void finish(bool success);

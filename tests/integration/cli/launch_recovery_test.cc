@@ -258,6 +258,70 @@ TEST_P(ReplacedNode, JoinsTheSurvivors) {
 
 INSTANTIATE_TEST_SUITE_P(All, ReplacedNode, testing::Values(0, 1));
 
+// A rank that leaves the group when the file `lost` exists, and finishes in a group of one rank when `finish` exists.
+constexpr char kSurvivor[] = R"(
+import json, os, socket, time
+def wait_for(name):
+    while not os.path.exists(name):
+        time.sleep(0.01)
+channel = socket.socket(fileno=int(os.environ["OARLOCK_REGROUP_FD"]))
+lines = channel.makefile("r")
+def regroup(generation, step):
+    request = {"generation": generation, "step": step, "digest": "", "reason": "test"}
+    channel.sendall((json.dumps(request) + "\n").encode())
+    for line in lines:
+        command = json.loads(line)
+        if command["kind"] == "assign" and command["generation"] > generation:
+            return command
+group = regroup(-1, -1)
+with open(f"pid.{os.environ['RANK']}", "w") as file:
+    file.write(f"{os.getpid()}\n")
+wait_for("lost")
+while group["worldSize"] > 1:
+    group = regroup(group["generation"], 5)
+wait_for("finish")
+print(f"rank {group['rank']} of {group['worldSize']}, donor {group['donor']}, step {group['step']}", flush=True)
+)";
+
+// The ranks of the node that comes back are not ready when the others have finished.
+TEST_F(TwoNodes, NodeThatIsNotInTheGroupEndsWithIt) {
+  const std::vector<std::string> options = {"--nproc",     "1", "--max-restarts", "1", "--restart-policy", "rank",
+                                            "--min-nodes", "1", "--shrink-after", "2"};
+  const std::vector<std::string> survivor = {"python3", "-c", kSurvivor};
+  Program first = start(0, options, survivor, "secret");
+  {
+    Program second = start(1, options, survivor, "secret");
+    for (const char* name : {"pid.0", "pid.1"}) ASSERT_GT(number_in(folder_.path() / name), 0) << first.err();
+    second.signal(SIGKILL);
+    second.wait();
+  }
+  std::ofstream(folder_.path() / "lost").flush();
+  ASSERT_TRUE(eventually([&] { return first.err().find("continues with 1 of 2 nodes") != std::string::npos; }))
+      << first.err();
+  Program third = start(1, options, {"/bin/bash", "-c", "exec sleep 1000"}, "secret");
+  ASSERT_TRUE(eventually([&] { return third.err().find("joins it when its ranks are ready") != std::string::npos; }))
+      << third.err();
+  std::ofstream(folder_.path() / "finish").flush();
+  EXPECT_EQ(first.wait(), 0) << first.err();
+  EXPECT_EQ(third.wait(), 0) << third.err();
+  EXPECT_EQ(first.out(), "rank 0 of 1, donor 0, step 5\n");
+  EXPECT_THAT(third.err(), HasSubstr("the group has finished without this node"));
+}
+
+TEST_F(TwoNodes, MinNodesNeedsRecoveryByRank) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{"--min-nodes", "1"}, "--min-nodes needs --max-restarts"},
+      {{"--min-nodes", "1", "--max-restarts", "1"}, "--min-nodes needs --restart-policy rank"},
+      {{"--min-nodes", "3", "--max-restarts", "1", "--restart-policy", "rank"}, "is more than --nnodes 2"},
+      {{"--min-nodes", "1", "--max-restarts", "1", "--restart-policy", "rank", "--shrink-after", "300"},
+       "must be less than --rejoin-timeout 300"}};
+  for (const auto& [options, message] : cases) {
+    Program refused = start(0, options, {"/bin/true"}, "secret");
+    EXPECT_EQ(refused.wait(), 64);
+    EXPECT_THAT(refused.err(), HasSubstr(message));
+  }
+}
+
 TEST_F(TwoNodes, GroupRestartsOnBothNodes) {
   const std::vector<std::string> options = {"--nproc", "2", "--max-restarts", "1"};
   const std::vector<std::string> command = {

@@ -23,37 +23,48 @@ using testing::HasSubstr;
 constexpr int kSteps = 300;
 
 // Batch norm, momentum, an average of the weights and augmentation: all that a replacement must receive.
-std::string config_of(const CifarFolder& data, const fs::path& checkpoints) {
+std::string config_of(const CifarFolder& data, const fs::path& checkpoints, int steps) {
   return fmt::format(
       "task: image_classification\nseed: 3\nsteps: {}\ndata: {{path: {}, augment: {{crop_padding: 4, flip: true}}}}\n"
       "model: {{name: resnet_like, width: 4}}\nbatch: {{size: 8}}\noptimizer: {{name: adamw, lr: 0.002}}\n"
       "ema: {{enabled: true, decay: 0.99}}\nlog: {{every_steps: 1}}\ncheckpoint: {{dir: {}, every_steps: 70}}\n",
-      kSteps, data.path().string(), checkpoints.string());
+      steps, data.path().string(), checkpoints.string());
 }
 
 // The launchers of `nodes` nodes on this machine, with two ranks each.
 class Launchers {
  public:
-  Launchers(int nodes, const CifarFolder& data, const std::vector<std::string>& options) {
-    const std::string config = (folder_.path() / "trainer.yaml").string();
-    std::ofstream(config) << config_of(data, folder_.path() / "checkpoints");
-    for (int node = 0; node < nodes; ++node) {
-      std::vector<std::string> argv = {oarlock(), "launch", "--nproc", "2", "--no-prefix"};
-      if (nodes > 1) {
-        for (const std::string& word : {std::string("--nnodes"), std::to_string(nodes), std::string("--node-rank"),
-                                        std::to_string(node), std::string("--master-addr"), std::string("127.0.0.1"),
-                                        std::string("--master-port"), std::to_string(port_.first())})
-          argv.push_back(word);
-      }
-      argv.insert(argv.end(), options.begin(), options.end());
-      for (const char* word :
-           {"--", OARLOCK_BIN "/oarlock-trainer", "--log-format", "json", "--config", config.c_str()})
-        argv.emplace_back(word);
-      ProgramOptions program;
-      program.environment = {{"OARLOCK_REGROUP_TOKEN", "a token of this test"}};
-      programs_.push_back(std::make_unique<Program>(argv, program));
-    }
+  // `checkpoints` is the folder of an earlier run; empty: an own one.
+  Launchers(int nodes, const CifarFolder& data, const std::vector<std::string>& options, int steps = kSteps,
+            const fs::path& checkpoints = {})
+      : nodes_(nodes),
+        options_(options),
+        checkpoints_(checkpoints.empty() ? folder_.path() / "checkpoints" : checkpoints) {
+    std::ofstream(config()) << config_of(data, checkpoints_, steps);
+    for (int node = 0; node < nodes; ++node) programs_.push_back(start(node));
   }
+
+  // Kills the launcher of a node, and with it the ranks of the node.
+  void kill_node(int node) {
+    Program& program = *programs_[static_cast<size_t>(node)];
+    program.signal(SIGKILL);
+    program.wait();
+    earlier_log_ += program.err();
+  }
+  void start_again(int node) { programs_[static_cast<size_t>(node)] = start(node); }
+
+  // Waits for this message of a rank or a launcher, and returns the number of the field `step` in its line; nothing if
+  // the run ends without it.
+  std::optional<int> wait_for_message(const std::string& message) const {
+    if (!eventually([&] { return log().find(message) != std::string::npos || has_ended(); })) return std::nullopt;
+    for (const std::string& line : lines(log())) {
+      const size_t at = line.find("\"step\":");
+      if (line.find(message) != std::string::npos && at != std::string::npos) return std::stoi(line.substr(at + 7));
+    }
+    return std::nullopt;
+  }
+
+  fs::path checkpoints() const { return checkpoints_; }
 
   // Waits until a rank logs this step or a later one of the run. False if it never does.
   bool wait_for_step(int step) const {
@@ -92,14 +103,14 @@ class Launchers {
   }
 
   std::string log() const {
-    std::string out;
+    std::string out = earlier_log_;
     for (const auto& program : programs_) out += program->err();
     return out;
   }
 
   // The tensors of the last checkpoint.
   std::string bits() const {
-    const fs::path last = folder_.path() / "checkpoints" / "last";
+    const fs::path last = checkpoints_ / "last";
     std::string out;
     for (const char* file : {"model.safetensors", "optimizer.safetensors", "ema.safetensors"}) {
       EXPECT_FALSE(content(last / file).empty()) << file;
@@ -128,8 +139,32 @@ class Launchers {
     return std::ranges::none_of(programs_, [](const auto& program) { return alive(program->pid()); });
   }
 
+  std::string config() const { return (folder_.path() / "trainer.yaml").string(); }
+
+  std::unique_ptr<Program> start(int node) const {
+    std::vector<std::string> argv = {oarlock(), "launch", "--nproc", "2", "--no-prefix"};
+    if (nodes_ > 1) {
+      for (const std::string& word : {std::string("--nnodes"), std::to_string(nodes_), std::string("--node-rank"),
+                                      std::to_string(node), std::string("--master-addr"), std::string("127.0.0.1"),
+                                      std::string("--master-port"), std::to_string(port_.first())})
+        argv.push_back(word);
+    }
+    argv.insert(argv.end(), options_.begin(), options_.end());
+    for (const std::string& word :
+         {std::string("--"), std::string(OARLOCK_BIN "/oarlock-trainer"), std::string("--log-format"),
+          std::string("json"), std::string("--config"), config()})
+      argv.push_back(word);
+    ProgramOptions program;
+    program.environment = {{"OARLOCK_REGROUP_TOKEN", "a token of this test"}};
+    return std::make_unique<Program>(argv, program);
+  }
+
   const PortReservation port_ = *PortReservation::make(2);  // the rendezvous, and the launchers (docs/recovery.md)
   TemporaryFolder folder_;
+  int nodes_;
+  std::vector<std::string> options_;
+  fs::path checkpoints_;
+  std::string earlier_log_;
   std::vector<std::unique_ptr<Program>> programs_;
 };
 
@@ -165,6 +200,36 @@ TEST_F(LiveRecovery, KilledRanksOfTwoNodesCostNoStepAndNoBit) {
   EXPECT_THAT(run.wait(), testing::Each(0)) << run.log();
   EXPECT_EQ(run.recoveries(), 2) << run.log();
   EXPECT_TRUE(run.bits() == undisturbed(2));
+}
+
+// Without a node, the group continues with the other one, whose ranks keep their processes and their state, and takes
+// in the node when it comes back. The run ends with the bits of one that was stopped at both steps, and resumed each
+// time with the other number of nodes.
+TEST_F(LiveRecovery, ContinuesWithFewerNodesAndGrowsBack) {
+  std::vector<std::string> options = kByRank;
+  for (const char* word : {"--min-nodes", "1", "--shrink-after", "3"}) options.emplace_back(word);
+  constexpr int kLongRun = 600;
+  Launchers run(2, data_, options, kLongRun);
+  ASSERT_TRUE(run.wait_for_step(20)) << run.log();
+  const auto survivor = run.rank_process(0, 1);
+  run.kill_node(1);
+  const auto fewer = run.wait_for_message("training continues with fewer ranks, without a checkpoint");
+  ASSERT_TRUE(fewer) << run.log();
+  ASSERT_TRUE(run.wait_for_step(*fewer + 5)) << run.log();
+  EXPECT_EQ(run.rank_process(0, 1), survivor);
+  run.start_again(1);
+  const auto more = run.wait_for_message("training continues with more ranks, without a checkpoint");
+  ASSERT_TRUE(more) << run.log();
+  EXPECT_EQ(run.rank_process(0, 1), survivor);
+  EXPECT_THAT(run.wait(), testing::Each(0)) << run.log();
+
+  Launchers before(2, data_, kByRank, *fewer);
+  EXPECT_THAT(before.wait(), testing::Each(0)) << before.log();
+  Launchers between(1, data_, kByRank, *more, before.checkpoints());
+  EXPECT_THAT(between.wait(), testing::Each(0)) << between.log();
+  Launchers after(2, data_, kByRank, kLongRun, before.checkpoints());
+  EXPECT_THAT(after.wait(), testing::Each(0)) << after.log();
+  EXPECT_TRUE(run.bits() == after.bits()) << run.log();
 }
 
 // The default is as before: the loss of a rank ends the group.

@@ -49,15 +49,30 @@ constexpr char kConfig[] =
 // Starts the ranks, replaces those that are killed, and answers their requests, as a launcher does.
 class Job {
  public:
-  Job(int world_size, const std::string& config, const std::string& overrides = "", bool with_channel = true)
-      : world_size_(world_size), with_channel_(with_channel), pending_(static_cast<size_t>(world_size)) {
+  // With `ranks_per_node`, the ranks believe to be on several nodes; 0: on one.
+  Job(int world_size, const std::string& config, const std::string& overrides = "", bool with_channel = true,
+      int ranks_per_node = 0, const fs::path& checkpoints = {})
+      : world_size_(world_size),
+        ranks_per_node_(ranks_per_node > 0 ? ranks_per_node : world_size),
+        with_channel_(with_channel),
+        pending_(static_cast<size_t>(world_size)) {
+    checkpoints_ = checkpoints.empty() ? folder_.path() / "checkpoints" : checkpoints;
     std::ofstream(folder_.path() / "trainer.yaml") << config << overrides;
     fs::create_directory(channel());
     for (int rank = 0; rank < world_size; ++rank) ranks_.push_back(start(rank));
   }
 
-  fs::path checkpoints() const { return folder_.path() / "checkpoints"; }
+  fs::path checkpoints() const { return checkpoints_; }
   fs::path once() const { return folder_.path() / "once"; }
+  // From now on, these ranks are not replaced when they are killed: the others continue without them.
+  void do_not_replace(const std::set<int>& ranks) { not_replaced_ = ranks; }
+  // Starts a rank that was not replaced.
+  void bring_back(int rank) {
+    absent_.erase(rank);
+    not_replaced_.erase(rank);
+    ranks_[static_cast<size_t>(rank)] = start(rank);
+  }
+  bool is_absent(int rank) const { return absent_.contains(rank); }
   int recoveries() const { return static_cast<int>(generation_); }
   int starts() const { return starts_; }
   Program& rank(int rank) { return *ranks_[static_cast<size_t>(rank)]; }
@@ -70,7 +85,10 @@ class Job {
       if (disturb) disturb(*this);
       replace_killed();
       answer();
-      if (std::none_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return test::alive(rank->pid()); })) break;
+      if (!is_any_alive()) {
+        replace_killed();  // those that have ended since the last call
+        if (!is_any_alive()) break;
+      }
       if (std::chrono::steady_clock::now() > end) {
         ADD_FAILURE() << "the run has not ended\n" << all_logs();
         return false;
@@ -78,7 +96,8 @@ class Job {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
     bool succeeded = true;
-    for (const auto& rank : ranks_) succeeded = rank->wait() == 0 && succeeded;
+    for (int rank = 0; rank < world_size_; ++rank)
+      succeeded = (absent_.contains(rank) || ranks_[static_cast<size_t>(rank)]->wait() == 0) && succeeded;
     return succeeded;
   }
 
@@ -114,11 +133,13 @@ class Job {
 
   // The log lines of all recoveries.
   std::vector<nlohmann::json> recovery_lines() const {
+    return lines_of("recovered from the loss of a rank without a checkpoint");
+  }
+  std::vector<nlohmann::json> lines_of(const std::string& message) const {
     std::vector<nlohmann::json> out;
     for (const std::string& line : lines(all_logs())) {
       const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
-      if (json.is_object() && json.value("msg", "") == "recovered from the loss of a rank without a checkpoint")
-        out.push_back(json);
+      if (json.is_object() && json.value("msg", "") == message) out.push_back(json);
     }
     return out;
   }
@@ -126,19 +147,23 @@ class Job {
  private:
   struct Request {
     std::string id;
+    int64_t generation = -1;
     int64_t step = -1;
     std::string digest;
   };
 
+  bool is_any_alive() const {
+    return std::any_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return test::alive(rank->pid()); });
+  }
   fs::path channel() const { return folder_.path() / "channel"; }
 
   std::unique_ptr<Program> start(int rank) {
     ++starts_;
     ProgramOptions options;
     options.environment = {{kEnvRank, std::to_string(rank)},
-                           {kEnvLocalRank, std::to_string(rank)},
+                           {kEnvLocalRank, std::to_string(rank % ranks_per_node_)},
                            {kEnvWorldSize, std::to_string(world_size_)},
-                           {kEnvLocalWorldSize, std::to_string(world_size_)},
+                           {kEnvLocalWorldSize, std::to_string(ranks_per_node_)},
                            {kEnvMasterAddr, "127.0.0.1"},
                            {kEnvMasterPort, std::to_string(port_.first())},
                            {"OARLOCK_UID", "job"},
@@ -154,7 +179,7 @@ class Job {
   void replace_killed() {
     for (int rank = 0; rank < world_size_; ++rank) {
       auto& program = ranks_[static_cast<size_t>(rank)];
-      if (test::alive(program->pid()) || done_.contains(rank)) continue;
+      if (test::alive(program->pid()) || done_.contains(rank) || absent_.contains(rank)) continue;
       const int code = program->wait();
       if (code != 128 + SIGKILL && code != to_int(ExitCode::kPeerLost)) {
         done_.insert(rank);
@@ -164,7 +189,11 @@ class Job {
       old_logs_.push_back(program->err());
       pending_[static_cast<size_t>(rank)].reset();
       if (generation_ >= 0) std::ofstream(channel() / fmt::format("left-{}", generation_));
-      program = start(rank);
+      if (not_replaced_.contains(rank)) {
+        absent_.insert(rank);
+      } else {
+        program = start(rank);
+      }
     }
   }
 
@@ -178,34 +207,48 @@ class Job {
       const std::string id = name.substr(std::string("request-").size());
       const std::string pid = std::to_string(ranks_[static_cast<size_t>(rank)]->pid());
       if (id.find("-" + pid + "-") == std::string::npos) continue;  // of a process that was killed
-      pending_[static_cast<size_t>(rank)] = Request{id, json.at("step"), json.at("digest")};
+      pending_[static_cast<size_t>(rank)] = Request{id, json.at("generation"), json.at("step"), json.at("digest")};
       if (json.at("generation") >= 0)
         std::ofstream(channel() / fmt::format("left-{}", json.at("generation").get<int64_t>()));
     }
-    if (std::any_of(pending_.begin(), pending_.end(), [](const auto& request) { return !request; })) return;
+    std::vector<int> members;  // in the order of their ranks in the group
+    for (int rank = 0; rank < world_size_; ++rank) {
+      if (absent_.contains(rank)) continue;
+      if (!pending_[static_cast<size_t>(rank)]) {
+        // A rank that waits for the others joins their group.
+        const bool waits = std::any_of(pending_.begin(), pending_.end(),
+                                       [](const auto& request) { return request && request->generation < 0; });
+        if (waits && generation_ >= 0) std::ofstream(channel() / fmt::format("growing-{}", generation_));
+        return;
+      }
+      members.push_back(rank);
+    }
     ++generation_;
     int donor = -1;
     int64_t step = -1;
-    for (int rank = 0; rank < world_size_; ++rank) {
-      if (pending_[static_cast<size_t>(rank)]->step <= step) continue;
-      donor = rank;
-      step = pending_[static_cast<size_t>(rank)]->step;
+    for (size_t i = 0; i < members.size(); ++i) {
+      const Request& request = *pending_[static_cast<size_t>(members[i])];
+      if (request.step <= step) continue;
+      donor = static_cast<int>(i);
+      step = request.step;
     }
-    for (const auto& request : pending_) {
-      if (step < 0 || request->step != step) continue;
-      EXPECT_EQ(request->digest, pending_[static_cast<size_t>(donor)]->digest) << "at step " << step;
+    for (const int rank : members) {
+      const Request& request = *pending_[static_cast<size_t>(rank)];
+      if (step < 0 || request.step != step) continue;
+      EXPECT_EQ(request.digest, pending_[static_cast<size_t>(members[static_cast<size_t>(donor)])]->digest)
+          << "at step " << step;
     }
     store_ports_.push_back(test::reserve_ports());
-    for (int rank = 0; rank < world_size_; ++rank) {
+    for (size_t i = 0; i < members.size(); ++i) {
+      const auto rank = static_cast<size_t>(members[i]);
       const nlohmann::json json = {{"generation", generation_},
-                                   {"rank", rank},
-                                   {"world_size", world_size_},
+                                   {"rank", i},
+                                   {"world_size", members.size()},
                                    {"donor", donor},
                                    {"step", step},
                                    {"port", store_ports_.back().first()}};
-      EXPECT_TRUE(
-          write_file_atomically(channel() / ("answer-" + pending_[static_cast<size_t>(rank)]->id), json.dump()));
-      pending_[static_cast<size_t>(rank)].reset();
+      EXPECT_TRUE(write_file_atomically(channel() / ("answer-" + pending_[rank]->id), json.dump()));
+      pending_[rank].reset();
     }
     if (lost_since_)
       outages_.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - *lost_since_).count());
@@ -213,9 +256,11 @@ class Job {
   }
 
   TemporaryFolder folder_;
+  fs::path checkpoints_;
   PortReservation port_ = test::reserve_ports();
   std::vector<PortReservation> store_ports_;
   int world_size_;
+  int ranks_per_node_;
   bool with_channel_;
   int starts_ = 0;
   int64_t generation_ = -1;
@@ -223,6 +268,8 @@ class Job {
   std::vector<std::optional<Request>> pending_;  // by rank
   std::set<std::string> seen_;
   std::set<int> done_;
+  std::set<int> not_replaced_;
+  std::set<int> absent_;
   std::vector<std::string> old_logs_;
   std::optional<std::chrono::steady_clock::time_point> lost_since_;
   std::vector<double> outages_;
@@ -428,6 +475,112 @@ TEST(Recovery, RepeatedKillsChangeNoBit) {
   EXPECT_EQ(job.bits(), undisturbed(3, config)) << job.all_logs();
   std::printf("%d kills, %d groups\n", kills, job.recoveries() + 1);
   print_times(job);
+}
+
+// ---- another number of ranks ---------------------------------------------------------------------------------------
+
+// The rates and the batches depend on the number of ranks, and the epochs define the length of the run.
+constexpr char kScaled[] =
+    "task: tiny\nepochs: 5\ndata: {samples: 208, eval_samples: 33}\n"
+    "optimizer: {name: adamw, lr: 0.003, groups: [{preset: no_decay, lr: 0.001}]}\nema: {enabled: true, decay: 0.9}\n"
+    "schedule: {name: cosine, warmup_steps: 10}\n"
+    "gradient: {accumulation_steps: 2, clip_norm: 1.0}\n"
+    "checkpoint: {every_steps: 6, every_epochs: 0, best: {save: false}, keep: 0}\nlog: {every_steps: 5}\nseed: "
+    "3\nthreads: 1\n";
+
+struct Shrink {
+  std::string name;
+  int world_size = 3;
+  int ranks_per_node = 1;
+  std::set<int> lost = {};
+  std::string batch = "batch: {size: 8}\nscaling: {lr: linear, warmup: linear}\n";
+};
+
+std::ostream& operator<<(std::ostream& out, const Shrink& shrink) { return out << shrink.name; }
+
+class FewerRanks : public testing::TestWithParam<Shrink> {};
+
+// Stops all ranks after step 6, whose checkpoint is the last one, and resumes it with fewer.
+std::string bits_of_resumed_run(const Shrink& shrink) {
+  constexpr char kStop[] = "model: {fault: {kind: kill_forward, rank: 1, step: 9}}\n";
+  Job stopped(shrink.world_size, kScaled, shrink.batch + kStop, /*with_channel=*/false, shrink.ranks_per_node);
+  std::set<int> all;
+  for (int rank = 0; rank < shrink.world_size; ++rank) all.insert(rank);
+  stopped.do_not_replace(all);
+  EXPECT_TRUE(stopped.run()) << stopped.all_logs();
+  EXPECT_EQ(find_latest_checkpoint(stopped.checkpoints())->step, 6) << stopped.all_logs();
+  Job resumed(shrink.world_size - static_cast<int>(shrink.lost.size()), kScaled, shrink.batch, /*with_channel=*/false,
+              shrink.ranks_per_node, stopped.checkpoints());
+  EXPECT_TRUE(resumed.run()) << resumed.all_logs();
+  return resumed.bits();
+}
+
+TEST_P(FewerRanks, ContinueAsARunThatIsResumedWithFewer) {
+  const Shrink& shrink = GetParam();
+  const int first = *shrink.lost.begin();
+  Job job(shrink.world_size, kScaled,
+          fmt::format("{}model: {{fault: {{kind: kill_forward, rank: {}, step: 6}}}}\n", shrink.batch, first),
+          /*with_channel=*/true, shrink.ranks_per_node);
+  job.do_not_replace(shrink.lost);
+  ASSERT_TRUE(job.run([&](Job& running) {
+    if (!running.is_absent(first)) return;
+    for (const int rank : shrink.lost) {
+      if (test::alive(running.rank(rank).pid())) running.rank(rank).signal(SIGKILL);
+    }
+  })) << job.all_logs();
+  EXPECT_EQ(job.starts(), shrink.world_size) << "the other ranks are the same processes";
+  EXPECT_THAT(job.all_logs(), testing::HasSubstr("training continues with fewer ranks, without a checkpoint"));
+  EXPECT_EQ(job.bits(), bits_of_resumed_run(shrink)) << job.all_logs();
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    EachSize, FewerRanks,
+    testing::Values(
+        Shrink{.name = "two_of_three", .lost = {2}}, Shrink{.name = "without_rank_1", .lost = {1}},
+        Shrink{.name = "one_of_two", .world_size = 2, .lost = {1}},
+        Shrink{.name = "one_node_of_two", .world_size = 4, .ranks_per_node = 2, .lost = {2, 3}},
+        Shrink{.name = "global_batch", .world_size = 4, .lost = {1, 3}, .batch = "batch: {size: 32, per: global}\n"}),
+    [](const auto& test_case) { return test_case.param.name; });
+
+// A rank that is started again joins the group between two steps. The run ends as one that was stopped at both steps
+// and resumed each time with the other number of ranks.
+TEST(MoreRanks, ContinueAsARunThatIsResumedWithMore) {
+  const auto config = [](int64_t steps) {
+    return fmt::format(
+        "task: tiny\nsteps: {}\nbatch: {{size: 8}}\ndata: {{samples: 208, eval_samples: 33}}\nseed: 3\nthreads: 1\n"
+        "optimizer: {{name: adamw, lr: 0.001}}\nschedule: {{warmup_steps: 10}}\nema: {{enabled: true, decay: 0.9}}\n"
+        "scaling: {{lr: linear, warmup: linear}}\neval: {{every_epochs: 0}}\nlog: {{every_steps: 50}}\n",
+        steps);
+  };
+  constexpr int64_t kSteps = 1000;
+  for (const int world_size : {2, 3}) {
+    const int lost = world_size - 1;
+    Job job(world_size, config(kSteps),
+            fmt::format("model: {{fault: {{kind: kill_forward, rank: {}, step: 6}}}}\n", lost));
+    job.do_not_replace({lost});
+    bool is_back = false;
+    ASSERT_TRUE(job.run([&](Job& running) {
+      if (is_back || !running.is_absent(lost) || running.recoveries() < 1) return;
+      running.bring_back(lost);
+      is_back = true;
+    })) << job.all_logs();
+    const std::vector<nlohmann::json> fewer = job.lines_of("training continues with fewer ranks, without a checkpoint");
+    const std::vector<nlohmann::json> more = job.lines_of("training continues with more ranks, without a checkpoint");
+    ASSERT_EQ(fewer.size(), 1U) << job.all_logs();
+    ASSERT_EQ(more.size(), 1U) << job.all_logs();
+    EXPECT_EQ(fewer[0]["step"], 6);
+    EXPECT_EQ(fewer[0]["world_size"], world_size - 1);
+    EXPECT_EQ(more[0]["world_size"], world_size);
+    const auto run_until = [&](int ranks, int64_t steps, const fs::path& checkpoints) {
+      Job part(ranks, config(steps), "", /*with_channel=*/false, 0, checkpoints);
+      EXPECT_TRUE(part.run()) << part.all_logs();
+    };
+    const TemporaryFolder parts;
+    run_until(world_size, 6, parts.path());
+    run_until(world_size - 1, more[0]["step"], parts.path());
+    run_until(world_size, kSteps, parts.path());
+    EXPECT_EQ(job.bits(), bits_of(parts.path() / "last")) << job.all_logs();
+  }
 }
 
 // The instants fall into the forward and backward pass, the all-reduce, the optimizer, and between steps.

@@ -25,6 +25,7 @@ using std::chrono::seconds;
 constexpr SteadyTime kNow{};
 constexpr int64_t kTorn = -2;  // the step of a state that is partly overwritten
 constexpr int kSigkill = 137;
+constexpr uint64_t kAlias = 1000;  // PlantedBug::kLeftOutReturns: with this, the coordinator does not know a launcher
 
 enum class Activity {
   kStarts,
@@ -45,10 +46,14 @@ struct Process {
   bool has_finished = false;
   Activity activity = Activity::kStarts;
   int64_t generation = -1;
-  std::string group;  // the store prefix of its group; empty: none
-  int donor = -1;
+  std::string group;        // the store prefix of its group; empty: none
+  bool must_leave = false;  // between two steps, as nodes join
+  int group_rank = 0;
+  int group_size = 0;
+  int donor = -1;  // its rank in the group
   int64_t group_step = -1;
   int64_t step = -1;        // of the state that it holds
+  int64_t bits = 0;         // of that state: the sizes of the groups that have trained it, a digit for each step
   bool is_corrupt = false;  // it is the partly overwritten one
   std::vector<RankCommand> inbox;
 };
@@ -68,14 +73,17 @@ struct World {
   uint64_t launchers = 0;     // so far
   std::vector<Node> nodes;
   std::vector<Process> processes;
-  // Contributions to the all-reduce of a step in a group, by rank: the step of the contributed state.
-  std::map<std::pair<std::string, int64_t>, std::map<int, int64_t>> contributions;
+  // Contributions to the all-reduce of a step in a group, by rank: the step and the bits of the contributed state.
+  std::map<std::pair<std::string, int64_t>, std::map<int, std::pair<int64_t, int64_t>>> contributions;
   std::map<std::string, std::vector<ProcessId>> met;  // members that met at the store of a group
   int64_t trained_generation = -1;                    // of the last completed step
   std::string trained_group;
   int64_t fence = -1;  // generation whose rank 0 may write checkpoints
   ProcessId fence_owner = 0;
   int64_t checkpoint = 0;  // step of the newest one; 0 is the initial state
+  int64_t checkpoint_bits = 0;
+  int smallest_trained = 0;  // ranks of the smallest group that has trained; 0: none
+  bool has_grown = false;
   int faults = 0;
   int charged_faults = 0;  // those after which a group must form again
   bool recovered = false;
@@ -100,7 +108,10 @@ class WorldKey {
       put(static_cast<int64_t>(state.kind), state.generation, state.newest_seen, state.donor, state.step,
           state.lost_handovers, state.short_generations, state.leave_at.has_value(), state.form_at.has_value(),
           state.respawn_at.has_value(), state.began_at.has_value(), state.success,
-          static_cast<int64_t>(state.sequence - state.form_sequence));
+          static_cast<int64_t>(state.sequence - state.form_sequence), state.uncharged, state.formed_at.has_value());
+      put(state.group.size());
+      for (const int node : state.group) put(node);
+      put(state.is_growth);
       for (const Coordinator::RankSlot& slot : state.ranks) {
         put(slot.report);
         put(slot.start_failures);
@@ -108,7 +119,7 @@ class WorldKey {
       for (size_t node = 0; node < state.nodes.size(); ++node) {
         const Coordinator::NodeSlot& slot = state.nodes[node];
         put_id(slot.launcher);
-        put(age(world, node, slot.launcher, slot.sequence), slot.connected, slot.acknowledged);
+        put(age(world, node, slot.launcher, slot.sequence), slot.connected, slot.acknowledged, slot.is_expected);
       }
       for (const uint64_t launcher : state.retired) put_id(launcher);
       for (const auto* list : {&state.members, &state.receivers, &state.kill}) put_list(*list);
@@ -120,11 +131,11 @@ class WorldKey {
         const NodeAgent::State& state = node.agent->state();
         for (const NodeAgent::Slot& slot : state.slots) {
           put(slot.report);
-          put(slot.is_stopping);
+          put(slot.is_stopping, slot.early_exits);
         }
         put_id(state.coordinator);
         put(age(world, state.coordinator, state.order_sequence), state.respawns, state.generation, state.forming,
-            state.has_ended);
+            state.has_ended, state.uncharged, state.is_growth);
       }
       put(node.reports.size(), node.orders.size());
       for (const NodeReport& report : node.reports) put(world, i, report);
@@ -137,17 +148,19 @@ class WorldKey {
       put_id(process.id);
       put(process.rank, process.is_alive, process.is_stopped, process.is_attached, process.has_finished,
           static_cast<int64_t>(process.activity), process.generation, process.donor, process.group_step, process.step,
-          process.is_corrupt, process.inbox.size());
+          process.is_corrupt, process.inbox.size(), process.group_rank, process.group_size, process.bits,
+          process.must_leave);
       put_text(process.group);
       for (const RankCommand& command : process.inbox) {
-        put(static_cast<int64_t>(command.kind), command.generation, command.donor, command.step);
+        put(static_cast<int64_t>(command.kind), command.generation, command.donor, command.step, command.rank,
+            command.world_size, command.is_growth);
         put_text(command.store_prefix);
       }
     }
     for (const auto& [key, ranks] : world.contributions) {
       put_text(key.first);
       put(key.second);
-      for (const auto& [rank, step] : ranks) put(rank, step);
+      for (const auto& [rank, state] : ranks) put(rank, state.first, state.second);
     }
     for (const auto& [group, members] : world.met) {
       put_text(group);
@@ -155,7 +168,7 @@ class WorldKey {
     }
     put_text(world.trained_group);
     put(world.trained_generation, world.fence, world.checkpoint, world.faults, world.charged_faults, world.recovered,
-        world.has_succeeded, world.has_ended);
+        world.has_succeeded, world.has_ended, world.checkpoint_bits, world.smallest_trained, world.has_grown);
     put_id(world.fence_owner);
     return std::move(text_);
   }
@@ -181,7 +194,7 @@ class WorldKey {
   }
   void put(const World& world, size_t node, const NodeReport& report) {
     put_id(report.launcher);
-    put(age(world, node, report.launcher, report.sequence), report.generation);
+    put(age(world, node, report.launcher, report.sequence), report.generation, report.uncharged);
     put_id(report.coordinator);
     put(age(world, report.coordinator, report.order_sequence));
     for (const RankReport& rank : report.ranks) put(rank);
@@ -189,7 +202,8 @@ class WorldKey {
   void put(const World& world, const Order& order) {
     put_id(order.coordinator);
     put(age(world, order.coordinator, order.sequence), static_cast<int64_t>(order.kind), order.generation,
-        order.respawn, order.donor, order.step, order.success);
+        order.respawn, order.donor, order.step, order.success, order.uncharged, order.is_growth, order.nodes.size());
+    for (const int node : order.nodes) put(node);
     put_list(order.kill);
     put_list(order.members);
   }
@@ -238,6 +252,7 @@ class Model {
       add_launchers(world, out);
     }
     if (out.empty()) add_timers(world, out, false);  // time-outs are long
+    add_shrink(world, out);
     if (out.empty()) add_stall(world, out);
     if (world.faults < options_.faults) add_faults(world, out);
     return out;
@@ -259,7 +274,6 @@ class Model {
     agent.node = node;
     agent.first_rank = node * options_.ranks_per_node;
     agent.ranks = options_.ranks_per_node;
-    agent.world_size = world_size();
     agent.policy = RestartPolicy::kRank;
     agent.launcher = ++world.launchers;
     target.agent.emplace(agent);
@@ -270,6 +284,9 @@ class Model {
       options.max_restarts = options_.max_restarts;
       options.leave_timeout = seconds(1);
       options.form_timeout = hours(1);
+      options.shrink_after = milliseconds(10);  // before ranks are killed that have not left
+      if (options_.min_nodes > 0) options.min_nodes = options_.min_nodes;
+      if (options_.bug == PlantedBug::kTooFewNodes) options.min_nodes = 1;
       options.backoff = milliseconds(options_.backoff ? 1 : 0);
       options.is_replacement = world.coordinators > 0 && options_.bug != PlantedBug::kForgottenGroup;
       world.coordinator.emplace(options, ++world.coordinators);
@@ -285,7 +302,7 @@ class Model {
       world.coordinator.reset();
       for (Node& other : world.nodes) disconnect(other);
     } else if (world.coordinator) {
-      world.coordinator->disconnected(node, world.coordinator->state().nodes[static_cast<size_t>(node)].launcher);
+      world.coordinator->disconnected(node, world.coordinator->state().nodes[static_cast<size_t>(node)].launcher, kNow);
     }
     for (Process& process : world.processes) {
       if (node_of(process.rank) != node) continue;
@@ -383,6 +400,8 @@ class Model {
   // ---- Messages ----------------------------------------------------------------------------------------------
 
   void deliver_report(World& world, NodeReport report) const {
+    if (options_.bug == PlantedBug::kLeftOutReturns && world.coordinator->is_retired(report.launcher))
+      report.launcher += kAlias;
     if (options_.bug == PlantedBug::kStaleReport)
       report.sequence = world.coordinator->state().nodes[static_cast<size_t>(report.node)].sequence + 1;
     if (options_.bug == PlantedBug::kNoAcknowledgement) {
@@ -480,6 +499,7 @@ class Model {
     const bool stays = options_.bug == PlantedBug::kStaysInGroup && process.activity == Activity::kReduces;
     if (!stays) {
       process.activity = Activity::kWaits;
+      process.must_leave = false;
       process.group.clear();
     }
     if (!process.is_attached) return;
@@ -489,7 +509,9 @@ class Model {
 
   void receive(World& world, Process& process, const RankCommand& command) const {
     if (command.kind == RankCommand::Kind::kLeave) {
-      if (is_in_group(process) && process.generation == command.generation) join(world, process);
+      if (!is_in_group(process) || process.generation != command.generation) return;
+      if (!command.is_growth) return join(world, process);
+      process.must_leave = true;
       return;
     }
     if (command.kind != RankCommand::Kind::kAssign || command.generation <= process.generation) return;
@@ -498,25 +520,44 @@ class Model {
     process.group = command.store_prefix;
     process.donor = command.donor;
     process.group_step = command.step;
+    process.group_rank = options_.bug == PlantedBug::kSparseRanks ? process.rank : command.rank;
+    process.group_size = command.world_size;
   }
 
   void meet(World& world, const std::string& group) const {
     std::vector<ProcessId> members(static_cast<size_t>(world_size()), 0);
+    int size = 0;
     for (const Process& process : world.processes) {
-      if (acts(process) && process.activity == Activity::kMeets && process.group == group)
-        members[static_cast<size_t>(process.rank)] = process.id;
+      if (!acts(process) || process.activity != Activity::kMeets || process.group != group) continue;
+      ++size;
+      ProcessId& member = members[static_cast<size_t>(process.group_rank)];
+      const bool is_valid =
+          process.group_rank < process.group_size && member == 0 && (process.group_rank == 0) == (process.rank == 0);
+      if (!is_valid)
+        world.violation =
+            fmt::format("{} has rank {} as rank {} of {}", group, process.rank, process.group_rank, process.group_size);
+      member = process.id;
     }
+    std::erase(members, ProcessId{0});
+    if (size < std::max(options_.min_nodes, 1) * options_.ranks_per_node ||
+        (options_.min_nodes == 0 && size < world_size()))
+      world.violation = fmt::format("{} has {} ranks only", group, size);
+    if (world.smallest_trained == 0 || size < world.smallest_trained) world.smallest_trained = size;
+    world.has_grown = world.has_grown || size > world.smallest_trained;
     world.met[group] = members;
     for (const ProcessId id : members) {
       Process& process = *find(world, id);
-      if (process.donor >= 0 && process.rank == process.donor && process.step != process.group_step) {
+      if (process.donor >= 0 && process.group_rank == process.donor && process.step != process.group_step) {
         world.violation =
             fmt::format("the donor of {} holds step {} instead of {}", group, process.step, process.group_step);
       }
       if (process.step > process.group_step)
         world.violation = fmt::format("{} begins after step {}, and rank {} loses step {}", group, process.group_step,
                                       process.rank, process.step);
-      if (process.donor < 0) process.step = world.checkpoint;
+      if (process.donor < 0) {
+        process.step = world.checkpoint;
+        process.bits = world.checkpoint_bits;
+      }
       process.activity =
           process.donor < 0 || process.step == process.group_step ? Activity::kTrains : Activity::kReceives;
       if (process.activity == Activity::kTrains) enter_training(world, process);
@@ -550,7 +591,7 @@ class Model {
   }
 
   void add_processes(const World& world, std::vector<Move>& out) const {
-    std::map<std::string, int> waiting;  // processes at the store of a group
+    std::map<std::string, std::pair<int, int>> waiting;  // processes at the store of a group, and its size
     for (size_t i = 0; i < world.processes.size(); ++i) {
       const Process& process = world.processes[i];
       const auto add = [&](std::string name) -> std::pair<World&, Process&> {
@@ -575,10 +616,17 @@ class Model {
         auto [next, self] = add("joins");
         join(next, self);
       }
-      if (process.activity == Activity::kMeets) ++waiting[process.group];
+      if (process.activity == Activity::kMeets) {
+        ++waiting[process.group].first;
+        waiting[process.group].second = process.group_size;
+      }
       if (!is_in_group(process)) continue;
       if (lost_peer(world, process)) {
         auto [next, self] = add("leaves, as it lost a peer");
+        join(next, self);
+      }
+      if (process.must_leave && process.activity == Activity::kTrains) {
+        auto [next, self] = add("leaves between two steps");
         join(next, self);
       }
       if (process.activity == Activity::kReceives) add_reception(world, process, add);
@@ -586,7 +634,7 @@ class Model {
         auto [next, self] = add(fmt::format("contributes to step {}", process.step + 1));
         if (self.is_corrupt) next.violation = "a rank trains with a partly overwritten state";
         self.activity = Activity::kReduces;
-        next.contributions[{self.group, self.step + 1}][self.rank] = self.step;
+        next.contributions[{self.group, self.step + 1}][self.group_rank] = {self.step, self.bits};
       }
       if (process.activity == Activity::kReduces) add_reduction(world, process, add);
       if (process.activity == Activity::kTrains && process.step == options_.steps && is_everyone_done(world, process)) {
@@ -598,10 +646,11 @@ class Model {
         auto [next, self] = add(fmt::format("saves step {}", process.step));
         if (next.fence_owner != self.id) next.violation = "a process that does not own the fence writes a checkpoint";
         next.checkpoint = self.step;
+        next.checkpoint_bits = self.bits;
       }
     }
     for (const auto& [group, count] : waiting) {
-      if (count != world_size()) continue;
+      if (count.first != count.second) continue;
       Move& move = out.emplace_back(Move{"all ranks of " + group + " meet", world});
       meet(move.world, group);
     }
@@ -615,9 +664,11 @@ class Model {
       return;
     }
     for (const Process& donor : world.processes) {
-      if (donor.group != process.group || donor.rank != process.donor || !acts(donor) || !is_in_group(donor)) continue;
+      if (donor.group != process.group || donor.group_rank != process.donor || !acts(donor) || !is_in_group(donor))
+        continue;
       auto [next, self] = add("has received the state");
       self.step = process.group_step;
+      self.bits = donor.bits;
       self.is_corrupt = donor.is_corrupt;
       next.recovered = true;
       enter_training(next, self);
@@ -628,12 +679,14 @@ class Model {
   template <typename Add>
   void add_reduction(const World& world, const Process& process, const Add& add) const {
     const auto found = world.contributions.find({process.group, process.step + 1});
-    if (found == world.contributions.end() || found->second.size() != static_cast<size_t>(world_size())) return;
+    if (found == world.contributions.end() || found->second.size() != static_cast<size_t>(process.group_size)) return;
     auto [next, self] = add(fmt::format("completes step {}", process.step + 1));
-    for (const auto& [rank, step] : found->second) {
-      if (step != process.step || step < 0)
+    for (const auto& [rank, state] : found->second) {
+      if (state.first != process.step || state.first < 0)
         next.violation = fmt::format("rank {} trains from step {}, and rank {} from step {}", process.rank,
-                                     process.step, rank, step);
+                                     process.step, rank, state.first);
+      if (state.second != process.bits)
+        next.violation = fmt::format("ranks of {} train from step {} with different bits", process.group, process.step);
     }
     if (process.is_attached) {
       if (process.generation < world.trained_generation ||
@@ -644,6 +697,7 @@ class Model {
       next.trained_group = process.group;
     }
     ++self.step;
+    self.bits = self.bits * 4 + self.group_size;
     self.activity = Activity::kTrains;
   }
 
@@ -665,15 +719,38 @@ class Model {
     const Coordinator::State& state = world.coordinator->state();
     const auto add = [&](const char* name, SteadyTime now) {
       Move move{name, world, is_fault};
-      if (!move.world.coordinator->time_passed(now)) return;
-      send_orders(move.world);
-      out.push_back(std::move(move));
+      if (pass_time(move.world, now)) out.push_back(std::move(move));
     };
     if (state.respawn_at) return add("the back-off ends", *state.respawn_at);
     if (state.leave_at) add("ranks that have not left are killed", *state.leave_at);
     // Collectives and the store time out before the group that forms does.
     if (!is_fault && out.empty()) add_time_outs(world, out);
     if (!is_fault && out.empty() && state.form_at) add("the time to form the group is over", *state.form_at);
+  }
+
+  void add_shrink(const World& world, std::vector<Move>& out) const {
+    if (!world.coordinator) return;
+    const std::optional<SteadyTime> at = world.coordinator->leave_out_at();
+    if (!at) return;
+    Move move{"nodes that are missing are left out", world};
+    pass_time(move.world, *at);
+    out.push_back(std::move(move));
+  }
+
+  // Returns whether the order has changed. When nodes are left out, their launchers have ended, because they could not
+  // renew their lease.
+  bool pass_time(World& world, SteadyTime now) const {
+    const std::optional<SteadyTime> at = world.coordinator->leave_out_at();
+    for (int i = 0; at && *at <= now && i < options_.nodes; ++i) {
+      const Node& node = world.nodes[static_cast<size_t>(i)];
+      const bool is_missing = node.agent && !node.is_connected;
+      if (is_missing && options_.bug != PlantedBug::kLeftOutReturns) kill_launcher(world, i, true);
+    }
+    const OrderKind before = world.coordinator->state().kind;
+    const bool changed = world.coordinator->time_passed(now);
+    if (before != OrderKind::kRun && world.coordinator->state().kind == OrderKind::kRun) check_completion(world);
+    if (changed) send_orders(world);
+    return changed;
   }
 
   void add_time_outs(const World& world, std::vector<Move>& out) const {
@@ -714,10 +791,21 @@ class Model {
       kill_launcher(add(fmt::format("the launcher of node {} is killed", i), true), i, false);
       kill_launcher(add(fmt::format("node {} is cut off", i), true), i, true);
       if (!node.is_connected || i == 0) continue;
+      if (options_.min_nodes > 0) {
+        World& isolated = add(fmt::format("node {} is not reachable for a while", i), true);
+        disconnect(isolated.nodes[static_cast<size_t>(i)]);
+        isolated.coordinator->disconnected(i, isolated.coordinator->state().nodes[static_cast<size_t>(i)].launcher,
+                                           kNow);
+        for (size_t k = 0; k < isolated.processes.size(); ++k) {
+          Process& process = isolated.processes[k];
+          if (process.is_attached && node_of(process.rank) == i && acts(process) && is_in_group(process))
+            join(isolated, process);
+        }
+      }
       World& broken = add(fmt::format("the connection of node {} breaks", i), true);
       Node& self = broken.nodes[static_cast<size_t>(i)];
       disconnect(self);
-      broken.coordinator->disconnected(i, broken.coordinator->state().nodes[static_cast<size_t>(i)].launcher);
+      broken.coordinator->disconnected(i, broken.coordinator->state().nodes[static_cast<size_t>(i)].launcher, kNow);
       if (node.old_report) {
         World& next = add(fmt::format("an old report of node {} arrives again", i), false);
         deliver_report(next, *node.old_report);
@@ -797,6 +885,9 @@ RegroupModelResult check_regroup(const RegroupModelOptions& options) {
     result.saw_success = result.saw_success || world.has_succeeded;
     result.saw_recovery = result.saw_recovery || (world.has_succeeded && world.recovered);
     result.saw_fallback = result.saw_fallback || world.has_ended;
+    result.saw_shrunk = result.saw_shrunk || (world.has_succeeded && world.smallest_trained > 0 &&
+                                              world.smallest_trained < options.nodes * options.ranks_per_node);
+    result.saw_grown = result.saw_grown || (world.has_succeeded && world.has_grown);
     if (!world.violation.empty() && result.violation.empty())
       result.violation = world.violation + trace(visited.size() - 1);
     queue.emplace_back(visited.size() - 1, std::move(world));

@@ -19,14 +19,18 @@ enum class PlantedBug {
   kReplacedMember,     // a process that replaced a member receives the position of that member
   kNoKill,             // a rank that hangs is not killed
   kStaysInGroup,       // a rank continues to train in the group that it has reported to have left
+  kLeftOutReturns,     // a launcher that was left out comes back with the state of its ranks
+  kTooFewNodes,        // the group shrinks below the smallest size
+  kSparseRanks,        // the ranks of a smaller group keep their numbers
   kForgottenGroup,     // a new coordinator forms generation 0 although no launcher knows the earlier groups
 };
 
 struct RegroupModelOptions {
   int nodes = 2;
   int ranks_per_node = 1;
-  int steps = 2;   // of the training
-  int faults = 2;  // kills, hangs, lost nodes, broken connections, repeated messages
+  int min_nodes = 0;  // of a group; 0: all
+  int steps = 2;      // of the training
+  int faults = 2;     // kills, hangs, lost nodes, broken connections, repeated messages
   int max_restarts = 2;
   bool backoff = false;
   bool checkpoints = true;
@@ -43,12 +47,15 @@ struct RegroupModelResult {
   bool saw_success = false;   // the training finished
   bool saw_recovery = false;  // the training finished after a fault, from the state of a donor
   bool saw_fallback = false;  // the job ended because it could not recover
+  bool saw_shrunk = false;    // a smaller group trained
+  bool saw_grown = false;     // a larger group trained after a smaller one
   size_t most_generations = 0;
 };
 
 // Returns the first violation of an invariant: two groups train at the same time; a rank trains with a state that
-// another member of its group does not have; a completed step of a survivor is lost; an outdated rank writes a
-// checkpoint; the job can no longer finish; the job ends although its budget is not spent.
+// another member of its group does not have, in the bits that depend on the sizes of the groups; a group is too small,
+// or its ranks are not numbered from 0 to its size, or rank 0 is another one; a completed step of a survivor is lost;
+// an outdated rank writes a checkpoint; the job can no longer finish; the job ends although its budget is not spent.
 RegroupModelResult check_regroup(const RegroupModelOptions& options);
 
 }  // namespace oarlock::test

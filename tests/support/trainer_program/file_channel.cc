@@ -50,6 +50,9 @@ class FileChannel final : public RegroupChannel {
   bool regroup_requested(int64_t generation) const override {
     return std::filesystem::exists(folder_ / fmt::format("left-{}", generation));
   }
+  bool growth_requested(int64_t generation) const override {
+    return std::filesystem::exists(folder_ / fmt::format("growing-{}", generation));
+  }
 
  private:
   std::filesystem::path folder_;

@@ -28,7 +28,6 @@ RecoveryOptions options_of(int node, int port) {
   RecoveryOptions options;
   options.agent.node = node;
   options.agent.first_rank = node;
-  options.agent.world_size = 2;
   options.coordinator.nodes = 2;
   options.coordinator.max_restarts = 1;
   options.coordinator_host = "node0.test";
@@ -116,6 +115,82 @@ TEST(RecoveryIo, TriesEachAddressOfTheCoordinator) {
     peer = FileDescriptor(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
     return peer.open();
   }));
+}
+
+// A launcher and the coordinator of the other node, at a time that the test sets.
+class Lease : public testing::Test {
+ protected:
+  static constexpr std::chrono::milliseconds kLease{10'000};
+
+  void SetUp() override {
+    for (const int node : {0, 1}) {
+      RecoveryOptions options = options_of(node, port_.first());
+      options.agent.policy = recovery::RestartPolicy::kRank;
+      options.agent.launcher = 101 + static_cast<uint64_t>(node);
+      options.coordinator.min_nodes = 1;
+      options.lease = kLease;
+      options.lookup = [this](const std::string&, int) { return std::vector<SocketAddress>{loopback(port_.first())}; };
+      launchers_.push_back(Recovery::make(std::move(options)).value());
+      launchers_.back()->start(now_);
+    }
+    ASSERT_TRUE(eventually([&] {
+      exchange(0);
+      exchange(1);
+      return launcher().deadline() == now_ + kLease / 20;
+    })) << "the launcher sends its next report then";
+    settle();
+  }
+
+  Recovery& launcher() { return *launchers_[1]; }
+
+  RecoveryRequests exchange(size_t node) {
+    std::vector<pollfd> fds = launchers_[node]->descriptors();
+    ::poll(fds.data(), fds.size(), 20);
+    RecoveryRequests requests = launchers_[node]->handle(fds, now_);
+    if (requests.ended) return requests;
+    return launchers_[node]->time_passed(now_);
+  }
+  // Lets the messages arrive.
+  void settle() {
+    for (int i = 0; i < 3; ++i) {
+      exchange(0);
+      EXPECT_FALSE(exchange(1).ended);
+    }
+  }
+
+  SteadyTime now_ = std::chrono::steady_clock::now();
+  const PortReservation port_ = PortReservation::make(1).value();
+  std::vector<std::unique_ptr<Recovery>> launchers_;
+};
+
+TEST_F(Lease, IsRenewedWhileTheCoordinatorAnswers) {
+  for (int i = 0; i < 60; ++i) {
+    now_ += kLease / 20;
+    EXPECT_FALSE(launcher().time_passed(now_).ended);
+    settle();
+  }
+}
+
+TEST_F(Lease, EndsWithoutAnswers) {
+  now_ += kLease - std::chrono::milliseconds(1);
+  EXPECT_FALSE(launcher().time_passed(now_).ended);
+  now_ += std::chrono::milliseconds(1);
+  const RecoveryRequests requests = launcher().time_passed(now_);
+  ASSERT_TRUE(requests.ended);
+  EXPECT_FALSE(requests.ended->success);
+  EXPECT_THAT(requests.ended->reason, HasSubstr("has not answered for 10.0 s"));
+}
+
+// The coordinator has answered in time, but this launcher was stopped before it could read that.
+TEST_F(Lease, EndsBeforeOldAnswersAreRead) {
+  now_ += kLease / 20;
+  launcher().time_passed(now_);  // sends a report
+  exchange(0);
+  exchange(0);
+  now_ += kLease;
+  std::vector<pollfd> fds = launcher().descriptors();
+  ASSERT_GT(::poll(fds.data(), fds.size(), 10'000), 0) << "the answer";
+  EXPECT_TRUE(launcher().handle(fds, now_).ended);
 }
 
 TEST(RecoveryIo, WaitsAfterLackOfDescriptors) {

@@ -10,6 +10,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 // Two nodes with one rank each; the reports of launchers 101 and 102.
 class CoordinatorTest : public ::testing::Test {
@@ -155,8 +156,8 @@ TEST_F(CoordinatorTest, LossOfAnotherRankIsNotTheCause) {
 
 TEST_F(CoordinatorTest, ConnectionOfUnknownNodeIsIgnored) {
   Coordinator coordinator = running_group(options());
-  coordinator.disconnected(2, 103);
-  coordinator.disconnected(-1, 103);
+  coordinator.disconnected(2, 103, now_);
+  coordinator.disconnected(-1, 103, now_);
   EXPECT_EQ(coordinator.order().kind, OrderKind::kRun);
 }
 
@@ -288,7 +289,7 @@ TEST_F(CoordinatorTest, LossOfStoppingLauncherEndsTheJob) {
   Coordinator coordinator = running_group(options());
   EXPECT_FALSE(coordinator.received(stopping(1, running(2, 0)), now_)) << "its ranks may still save";
   EXPECT_EQ(coordinator.order().kind, OrderKind::kRun);
-  EXPECT_TRUE(coordinator.disconnected(1, 102));
+  EXPECT_TRUE(coordinator.disconnected(1, 102, now_));
   EXPECT_EQ(coordinator.order().kind, OrderKind::kEnd);
   EXPECT_FALSE(coordinator.order().success);
   EXPECT_THAT(coordinator.order().reason, HasSubstr("node rank 1 was requested to stop"));
@@ -306,7 +307,7 @@ TEST_F(CoordinatorTest, GroupWaitsForReplacementOfStoppingLauncher) {
   replaced.replaces_nodes = true;
   Coordinator coordinator = running_group(replaced);
   coordinator.received(stopping(1, running(2, 0)), now_);
-  EXPECT_FALSE(coordinator.disconnected(1, 102));
+  EXPECT_FALSE(coordinator.disconnected(1, 102, now_));
   report(coordinator, 0, joined(1, 0, 5));
   EXPECT_EQ(coordinator.order().kind, OrderKind::kForm);
   EXPECT_FALSE(coordinator.stop()) << "the other launchers wait for the replacement of this one";
@@ -326,6 +327,207 @@ TEST_F(CoordinatorTest, StopOfItsOwnLauncherEndsTheJob) {
   EXPECT_TRUE(coordinator.stop());
   EXPECT_EQ(coordinator.order().kind, OrderKind::kEnd);
   EXPECT_FALSE(coordinator.stop());
+}
+
+// ---- Another number of nodes --------------------------------------------------------------------------------------
+
+// Three nodes with one rank each, of which one may be missing.
+class ElasticCoordinatorTest : public CoordinatorTest {
+ protected:
+  static CoordinatorOptions elastic() {
+    CoordinatorOptions out = options();
+    out.nodes = 3;
+    out.min_nodes = 2;
+    out.form_timeout = seconds(300);
+    out.shrink_after = seconds(60);
+    return out;
+  }
+  Coordinator running_group() {
+    Coordinator coordinator(elastic(), 9);
+    for (int node = 0; node < 3; ++node) report(coordinator, node, joined(ProcessId(node + 1), -1, -1));
+    for (int node = 0; node < 3; ++node) report(coordinator, node, running(ProcessId(node + 1), 0));
+    EXPECT_THAT(coordinator.order().nodes, ElementsAre(0, 1, 2));
+    return coordinator;
+  }
+  // Node rank 1 is lost, and the others wait with the state of step 5.
+  Coordinator waiting_group() {
+    Coordinator coordinator = running_group();
+    coordinator.disconnected(1, 102, now_);
+    for (const int node : {0, 2, 0, 2}) report(coordinator, node, joined(ProcessId(node + 1), 0, 5));
+    EXPECT_EQ(coordinator.order().kind, OrderKind::kForm);
+    return coordinator;
+  }
+  // The group of generation 1 without node rank 1.
+  Coordinator smaller_group() {
+    Coordinator coordinator = waiting_group();
+    now_ += seconds(60);
+    EXPECT_TRUE(coordinator.time_passed(now_));
+    for (const int node : {0, 2}) report(coordinator, node, running(ProcessId(node + 1), 1));
+    EXPECT_EQ(coordinator.order().kind, OrderKind::kRun);
+    return coordinator;
+  }
+  // A report of the launcher that replaces that of node rank 1.
+  bool report_of_newcomer(Coordinator& coordinator, const RankReport& rank) {
+    NodeReport report;
+    report.node = 1;
+    report.launcher = 202;
+    report.sequence = ++sequence_;
+    report.coordinator = 9;
+    report.order_sequence = coordinator.order().sequence;
+    report.ranks = {rank};
+    return coordinator.received(report, now_);
+  }
+};
+
+TEST_F(ElasticCoordinatorTest, ContinuesWithoutMissingNode) {
+  Coordinator coordinator = waiting_group();
+  EXPECT_EQ(coordinator.leave_out_at(), now_ + seconds(60));
+  now_ += seconds(59);
+  coordinator.time_passed(now_);
+  EXPECT_EQ(coordinator.order().kind, OrderKind::kForm);
+  now_ += seconds(1);
+  EXPECT_TRUE(coordinator.time_passed(now_));
+  const Order order = coordinator.order();
+  EXPECT_EQ(order.kind, OrderKind::kRun);
+  EXPECT_EQ(order.generation, 1);
+  EXPECT_THAT(order.nodes, ElementsAre(0, 2));
+  EXPECT_THAT(order.members, ElementsAre(1, 3));
+  EXPECT_EQ(order.donor, 0);
+  EXPECT_EQ(order.step, 5);
+}
+
+TEST_F(ElasticCoordinatorTest, DonorIsNumberedInTheSmallerGroup) {
+  Coordinator coordinator = running_group();
+  coordinator.disconnected(1, 102, now_);
+  report(coordinator, 0, joined(1, 0, 4));
+  report(coordinator, 2, joined(3, 0, 5));
+  report(coordinator, 0, joined(1, 0, 4));
+  coordinator.time_passed(now_ + seconds(60));
+  EXPECT_EQ(coordinator.order().donor, 1);
+  EXPECT_EQ(coordinator.order().step, 5);
+}
+
+TEST_F(ElasticCoordinatorTest, WaitsFromTheLossOfTheConnection) {
+  Coordinator coordinator = running_group();
+  report(coordinator, 0, joined(1, 0, 5));
+  now_ += seconds(40);
+  coordinator.disconnected(1, 102, now_);
+  EXPECT_EQ(coordinator.leave_out_at(), now_ + seconds(60));
+}
+
+TEST_F(ElasticCoordinatorTest, WaitsForNodeThatIsConnected) {
+  Coordinator coordinator = waiting_group();
+  report_of_newcomer(coordinator, {});
+  EXPECT_FALSE(coordinator.leave_out_at());
+}
+
+TEST_F(ElasticCoordinatorTest, KeepsTheSmallestSize) {
+  Coordinator coordinator = waiting_group();
+  coordinator.disconnected(2, 103, now_);
+  EXPECT_FALSE(coordinator.leave_out_at());
+  now_ += seconds(300);
+  coordinator.time_passed(now_);
+  EXPECT_EQ(coordinator.order().kind, OrderKind::kEnd);
+  EXPECT_THAT(coordinator.order().reason, HasSubstr("ranks 1, 2 did not join in time"));
+}
+
+TEST_F(ElasticCoordinatorTest, FirstGroupWaitsForAllNodes) {
+  Coordinator coordinator(elastic(), 9);
+  report(coordinator, 0, joined(1, -1, -1));
+  report(coordinator, 2, joined(3, -1, -1));
+  EXPECT_FALSE(coordinator.leave_out_at());
+}
+
+// Its ranks may hold a step that the smaller group has repeated.
+TEST_F(ElasticCoordinatorTest, IgnoresLauncherThatWasLeftOut) {
+  Coordinator coordinator = smaller_group();
+  EXPECT_TRUE(coordinator.is_retired(102));
+  EXPECT_FALSE(report(coordinator, 1, joined(2, 0, 6)));
+  EXPECT_EQ(coordinator.order().generation, 1);
+}
+
+TEST_F(ElasticCoordinatorTest, TakesInNewcomerThatWaits) {
+  Coordinator coordinator = smaller_group();
+  EXPECT_FALSE(report_of_newcomer(coordinator, {}));
+  EXPECT_TRUE(report_of_newcomer(coordinator, joined(12, -1, -1)));
+  EXPECT_EQ(coordinator.order().kind, OrderKind::kForm);
+  EXPECT_EQ(coordinator.order().generation, 2);
+  EXPECT_EQ(coordinator.order().uncharged, 1);
+  EXPECT_EQ(coordinator.order().reason, "node rank 1 joins the group");
+  report_of_newcomer(coordinator, joined(12, -1, -1));
+  for (const int node : {0, 2}) report(coordinator, node, joined(ProcessId(node + 1), 1, 8));
+  const Order order = coordinator.order();
+  EXPECT_EQ(order.kind, OrderKind::kRun);
+  EXPECT_THAT(order.nodes, ElementsAre(0, 1, 2));
+  EXPECT_THAT(order.members, ElementsAre(1, 12, 3));
+  EXPECT_EQ(order.step, 8);
+}
+
+TEST_F(ElasticCoordinatorTest, RanksLeaveBetweenTwoStepsToGrow) {
+  Coordinator coordinator = smaller_group();
+  report_of_newcomer(coordinator, joined(12, -1, -1));
+  EXPECT_TRUE(coordinator.order().is_growth);
+  now_ += elastic().leave_timeout;
+  EXPECT_TRUE(coordinator.time_passed(now_)) << "a step takes too long";
+  EXPECT_FALSE(coordinator.order().is_growth);
+  EXPECT_THAT(coordinator.order().kill, IsEmpty());
+  now_ += elastic().leave_timeout;
+  EXPECT_TRUE(coordinator.time_passed(now_));
+  EXPECT_THAT(coordinator.order().kill, ElementsAre(1, 3));
+}
+
+TEST_F(ElasticCoordinatorTest, GroupMayFinishInsteadOfGrowing) {
+  Coordinator coordinator = smaller_group();
+  report_of_newcomer(coordinator, joined(12, -1, -1));
+  EXPECT_FALSE(report(coordinator, 0, exited(1, 0)));
+  EXPECT_EQ(coordinator.order().kind, OrderKind::kForm);
+  EXPECT_TRUE(report(coordinator, 2, exited(3, 0)));
+  EXPECT_EQ(coordinator.order().kind, OrderKind::kEnd);
+  EXPECT_TRUE(coordinator.order().success);
+}
+
+TEST_F(ElasticCoordinatorTest, DoesNotWaitForNewcomerThatIsLost) {
+  Coordinator coordinator = smaller_group();
+  report_of_newcomer(coordinator, joined(12, -1, -1));
+  for (const int node : {0, 2}) report(coordinator, node, joined(ProcessId(node + 1), 1, 8));
+  EXPECT_EQ(coordinator.order().kind, OrderKind::kForm) << "the newcomer has not acknowledged it";
+  EXPECT_TRUE(coordinator.disconnected(1, 202, now_));
+  EXPECT_EQ(coordinator.order().kind, OrderKind::kRun);
+  EXPECT_THAT(coordinator.order().nodes, ElementsAre(0, 2));
+}
+
+TEST_F(ElasticCoordinatorTest, GrowthIsNoRestart) {
+  CoordinatorOptions options = elastic();
+  options.max_restarts = 1;
+  Coordinator coordinator(options, 9);
+  for (int node = 0; node < 3; ++node) report(coordinator, node, joined(ProcessId(node + 1), -1, -1));
+  for (int node = 0; node < 3; ++node) report(coordinator, node, running(ProcessId(node + 1), 0));
+  coordinator.disconnected(1, 102, now_);
+  for (const int node : {0, 2, 0, 2}) report(coordinator, node, joined(ProcessId(node + 1), 0, 5));
+  now_ += seconds(60);
+  coordinator.time_passed(now_);
+  for (const int node : {0, 2}) report(coordinator, node, running(ProcessId(node + 1), 1));
+  report_of_newcomer(coordinator, joined(12, -1, -1));
+  EXPECT_EQ(coordinator.order().kind, OrderKind::kForm) << coordinator.order().reason;
+}
+
+TEST_F(ElasticCoordinatorTest, DoesNotGrowWhileRanksFinish) {
+  Coordinator coordinator = smaller_group();
+  report(coordinator, 0, exited(1, 0));
+  EXPECT_FALSE(report_of_newcomer(coordinator, joined(12, -1, -1)));
+  EXPECT_TRUE(report(coordinator, 2, exited(3, 0)));
+  EXPECT_TRUE(coordinator.order().success);
+}
+
+// A further loss waits for the lost node again, and not for the one that was left out before.
+TEST_F(ElasticCoordinatorTest, SmallerGroupRecoversLostRank) {
+  Coordinator coordinator = smaller_group();
+  report(coordinator, 2, exited(3, 137));
+  report(coordinator, 0, joined(1, 1, 9));
+  report(coordinator, 2, joined(13, -1, -1));
+  EXPECT_EQ(coordinator.order().kind, OrderKind::kRun);
+  EXPECT_EQ(coordinator.order().generation, 2);
+  EXPECT_THAT(coordinator.order().members, ElementsAre(1, 13));
 }
 
 }  // namespace

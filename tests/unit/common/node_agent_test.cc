@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include "common/recovery/coordinator.h"
+
 namespace oarlock::recovery {
 namespace {
 
@@ -15,7 +17,6 @@ NodeAgent agent_of(RestartPolicy policy) {
   options.node = 1;
   options.first_rank = 2;
   options.ranks = 2;
-  options.world_size = 4;
   options.policy = policy;
   options.launcher = 7;
   options.store_host = "node0";
@@ -35,6 +36,7 @@ Order form(int64_t generation, uint64_t sequence) {
 Order run(NodeAgent& agent, int64_t generation, uint64_t sequence) {
   Order order = form(generation, sequence);
   order.kind = OrderKind::kRun;
+  order.nodes = {0, 1};
   order.members = {1, 2};
   for (const NodeAgent::Slot& slot : agent.state().slots) order.members.push_back(slot.report.process);
   order.donor = generation > 0 ? 0 : -1;
@@ -62,6 +64,38 @@ TEST(NodeAgent, AssignsMembersOnce) {
   EXPECT_EQ(actions.send[1].command.world_size, 4);
   EXPECT_EQ(actions.send[1].command.store_prefix, "oarlock/0/9");
   EXPECT_THAT(agent.received(order).send, IsEmpty());
+}
+
+// Node ranks 0, 1 and 3 of four: the ranks of this node follow those of node rank 0.
+TEST(NodeAgent, AssignsPositionAmongTheNodesOfTheGroup) {
+  NodeAgent agent = agent_of(RestartPolicy::kRank);
+  agent.start();
+  agent.received(form(0, 1));
+  agent.joined(0, join(-1, -1));
+  agent.joined(1, join(-1, -1));
+  Order order = run(agent, 0, 2);
+  order.nodes = {0, 1, 3};
+  order.members.insert(order.members.end(), {5, 6});
+  const NodeAgent::Actions actions = agent.received(order);
+  ASSERT_THAT(actions.send, SizeIs(2));
+  EXPECT_EQ(actions.send[0].command.rank, 2);
+  EXPECT_EQ(actions.send[1].command.rank, 3);
+  EXPECT_EQ(actions.send[1].command.world_size, 6);
+}
+
+TEST(NodeAgent, WaitsWhileTheGroupRunsWithoutIt) {
+  NodeAgent agent = agent_of(RestartPolicy::kRank);
+  agent.start();
+  Order order = run(agent, 4, 2);
+  order.nodes = {0, 2};
+  order.uncharged = 1;
+  agent.joined(0, join(-1, -1));
+  EXPECT_THAT(agent.received(order).send, IsEmpty());
+  EXPECT_EQ(agent.report().generation, 4);
+  EXPECT_EQ(agent.report().uncharged, 1);
+  EXPECT_THAT(agent.exited(1, 1).spawn, ElementsAre(1)) << "no order to form a group will follow";
+  for (int i = 0; i < kMaxStartFailures - 1; ++i) agent.exited(1, 1);
+  EXPECT_THAT(agent.exited(1, 1).spawn, IsEmpty());
 }
 
 TEST(NodeAgent, IgnoresOlderOrders) {

@@ -20,6 +20,7 @@ NodeReport sample_report() {
           .launcher = 99,
           .sequence = 7,
           .generation = 4,
+          .uncharged = 2,
           .coordinator = 5,
           .order_sequence = 6,
           .is_stopping = true,
@@ -34,6 +35,9 @@ TEST(RegroupMessages, RoundTrip) {
   order.sequence = 2;
   order.kind = OrderKind::kRun;
   order.generation = 3;
+  order.uncharged = 1;
+  order.is_growth = true;
+  order.nodes = {0, 2};
   order.members = {4, UINT64_MAX};
   order.donor = 1;
   order.step = 1'000'000;
@@ -42,6 +46,7 @@ TEST(RegroupMessages, RoundTrip) {
   EXPECT_EQ(join_request_from_json(to_json(request)).value(), request);
   RankCommand command;
   command.kind = RankCommand::Kind::kAssign;
+  command.is_growth = true;
   command.store_host = "node0";
   command.store_port = 29500;
   EXPECT_EQ(rank_command_from_json(to_json(command)).value(), command);
@@ -85,6 +90,18 @@ TEST(RegroupMessages, RejectsInvalidInput) {
     const auto parsed = node_report_from_json(text);
     EXPECT_FALSE(parsed) << text;
     EXPECT_EQ(parsed ? ExitCode::kOk : parsed.error().code, ExitCode::kDataErr);
+  }
+}
+
+TEST(RegroupMessages, NodesOfAnOrderAreAscending) {
+  Order order;
+  order.kind = OrderKind::kRun;
+  order.nodes = {0, 7};
+  const std::string valid = to_json(order);
+  EXPECT_TRUE(order_from_json(valid));
+  for (const char* nodes : {"[7,0]", "[0,0]", "[-1]", "[0.5]", "[\"0\"]", "[2000000000]", "7"}) {
+    std::string text = valid;
+    EXPECT_FALSE(order_from_json(text.replace(text.find("[0,7]"), 5, nodes))) << nodes;
   }
 }
 

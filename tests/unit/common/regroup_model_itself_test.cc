@@ -22,6 +22,10 @@ TEST_P(RegroupModelItself, DetectsPlantedBug) {
   EXPECT_THAT(check_regroup(GetParam().options).violation, HasSubstr(GetParam().violation));
 }
 
+constexpr RegroupModelOptions with_bug_in_resize(PlantedBug bug, int nodes, int min_nodes, int steps) {
+  return {.nodes = nodes, .min_nodes = min_nodes, .steps = steps, .faults = 1, .max_restarts = 1, .bug = bug};
+}
+
 constexpr RegroupModelOptions with_bug(PlantedBug bug, int nodes, int ranks_per_node, int faults) {
   return {.nodes = nodes,
           .ranks_per_node = ranks_per_node,
@@ -56,6 +60,15 @@ INSTANTIATE_TEST_SUITE_P(All, RegroupModelItself,
                                            Planted{.name = "RankStaysInGroupItLeft",
                                                    .options = with_bug(PlantedBug::kStaysInGroup, 2, 1, 1),
                                                    .violation = "has completed step 1"},
+                                           Planted{.name = "LauncherThatWasLeftOutReturns",
+                                                   .options = with_bug_in_resize(PlantedBug::kLeftOutReturns, 2, 1, 2),
+                                                   .violation = "with different bits"},
+                                           Planted{.name = "GroupBelowSmallestSize",
+                                                   .options = with_bug_in_resize(PlantedBug::kTooFewNodes, 2, 2, 1),
+                                                   .violation = "has 1 ranks only"},
+                                           Planted{.name = "SmallerGroupKeepsRankNumbers",
+                                                   .options = with_bug_in_resize(PlantedBug::kSparseRanks, 3, 2, 1),
+                                                   .violation = "as rank 2 of 2"},
                                            Planted{.name = "NewCoordinatorReusesGeneration",
                                                    .options = with_bug(PlantedBug::kForgottenGroup, 2, 1, 2),
                                                    .violation = "hold the checkpoint fence"}),

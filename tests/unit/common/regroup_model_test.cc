@@ -23,9 +23,13 @@ TEST_P(RegroupModel, HoldsInEveryReachableState) {
   const RegroupModelResult result = check_regroup(GetParam().options);
   EXPECT_EQ(result.violation, "");
   EXPECT_EQ(result.is_complete, !GetParam().is_bounded) << result.states << " states";
-  EXPECT_TRUE(result.saw_success);
+  EXPECT_TRUE(result.saw_success || GetParam().is_bounded);
   EXPECT_TRUE(result.saw_recovery || GetParam().is_bounded);
   EXPECT_TRUE(result.saw_fallback);
+  if (!GetParam().is_bounded) {
+    EXPECT_EQ(result.saw_shrunk, GetParam().options.min_nodes > 0);
+    EXPECT_EQ(result.saw_grown, GetParam().options.min_nodes > 0);
+  }
   std::cout << "states " << result.states << ", transitions " << result.transitions << ", generations "
             << result.most_generations << ", "
             << std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() << " s\n";
@@ -44,6 +48,13 @@ INSTANTIATE_TEST_SUITE_P(
         RegroupSetup{.name = "BackOff",
                      .options = {.nodes = 1, .ranks_per_node = 2, .steps = 1, .faults = 2, .backoff = true}},
         RegroupSetup{.name = "TwoNodes", .options = {.nodes = 2, .steps = 2, .faults = 1}},
+        RegroupSetup{.name = "FewerNodes", .options = {.nodes = 2, .min_nodes = 1, .steps = 2, .faults = 1}},
+        RegroupSetup{.name = "TwoOfThreeNodes",
+                     .options = {.nodes = 3, .min_nodes = 2, .steps = 1, .faults = 1, .max_states = 300'000},
+                     .is_bounded = true},
+        RegroupSetup{.name = "FewerNodesTwoFaults",
+                     .options = {.nodes = 2, .min_nodes = 1, .steps = 1, .faults = 2, .max_states = 300'000},
+                     .is_bounded = true},
         RegroupSetup{.name = "TwoNodesTwoFaults",
                      .options = {.nodes = 2, .steps = 1, .faults = 2, .max_states = 300'000},
                      .is_bounded = true}),

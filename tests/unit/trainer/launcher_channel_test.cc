@@ -37,10 +37,11 @@ class LauncherChannelTest : public testing::Test {
     }
   }
 
-  void send(RankCommand::Kind kind, int64_t generation, const std::string& reason = "") {
+  void send(RankCommand::Kind kind, int64_t generation, const std::string& reason = "", bool is_growth = false) {
     RankCommand command;
     command.kind = kind;
     command.generation = generation;
+    command.is_growth = is_growth;
     command.world_size = 2;
     command.donor = 1;
     command.step = 40;
@@ -90,6 +91,17 @@ TEST_F(LauncherChannelTest, LeaveRequestNamesItsGeneration) {
   ASSERT_TRUE(result.get());  // commands arrive in order
   EXPECT_TRUE(channel_->regroup_requested(0));
   EXPECT_FALSE(channel_->regroup_requested(1));
+}
+
+TEST_F(LauncherChannelTest, GrowthRequestDoesNotBreakTheGroup) {
+  send(RankCommand::Kind::kLeave, 0, "node rank 1 joins the group", /*is_growth=*/true);
+  auto result = regroup(0);
+  receive();
+  send(RankCommand::Kind::kAssign, 1);
+  ASSERT_TRUE(result.get());
+  EXPECT_TRUE(channel_->growth_requested(0));
+  EXPECT_FALSE(channel_->growth_requested(1));
+  EXPECT_FALSE(channel_->regroup_requested(0));
 }
 
 TEST_F(LauncherChannelTest, EndIsPeerLost) {
