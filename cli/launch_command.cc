@@ -66,6 +66,7 @@ struct LaunchFlags {
   std::string nproc;       // a number, or a word for one
   double grace = 20;
   bool no_prefix = false;
+  bool no_standby = false;
   bool standalone = false;
   std::string module;
   int max_restarts = 0;
@@ -397,6 +398,7 @@ Result<int> launch_ranks(LaunchFlags flags, const std::vector<std::string>& argv
   GroupOptions options{.grace = grace};
   options.stdio = uses_pipes ? Stdio::kPipes : Stdio::kForeground;
   options.recovery = recovery.get();
+  options.has_standby = !flags.no_standby;
   ASSIGN_OR_RETURN(const GroupResult result, run_group(members, options, signals, clock, console));
 
   std::vector<std::string> texts;
@@ -488,6 +490,9 @@ void add_launch(CLI::App& app, const std::optional<Words>& after_marker, Chosen&
       ->type_name("SECONDS")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1e6));
+  launch->add_flag(
+      "--no-standby", flags->no_standby,
+      "with --restart-policy rank: hold no process that has loaded its libraries and replaces a lost rank");
   launch->add_flag("--standalone", flags->standalone, "one node on a free port; ignores the job of the environment");
   launch->add_option("-m,--module", flags->module, "run a Python module: python3 -u -m MODULE ARGUMENTS")
       ->type_name("MODULE");

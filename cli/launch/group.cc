@@ -17,6 +17,7 @@
 #include <sstream>
 
 #include "cli/launch/console.h"
+#include "cli/launch/standby.h"
 #include "cli/launch/termination.h"
 #include "common/files.h"
 #include "common/status_macros.h"
@@ -109,6 +110,9 @@ void Guard::remove(pid_t group) { send(-group); }
 
 // For the last messages to the other nodes.
 constexpr auto kFlushPatience = std::chrono::seconds(2);
+
+// From a request to join to the start of a standby process, whose load would slow down the start of the ranks.
+constexpr auto kStandbyDelay = std::chrono::seconds(2);
 
 // A pipe from a member to the console.
 struct Stream {
@@ -204,8 +208,12 @@ class Group {
       for (const auto& [name, value] : variables) command.environment[name] = value;
       command.inherited = inherited.get();
     }
-    ASSIGN_OR_RETURN(Child child, spawn(command, options_.stdio, signals_));
-    guard_.add(child.pid);
+    std::optional<Child> of_standby = use_standby(command);
+    if (!of_standby) {
+      ASSIGN_OR_RETURN(of_standby, spawn(command, options_.stdio, signals_));
+      guard_.add(of_standby->pid);
+    }
+    Child& child = *of_standby;
     groups_[index] = child.pid;
     lingering_[index] = false;
     forgotten_.erase(index);
@@ -218,6 +226,46 @@ class Group {
       add_stream(std::move(child.err), console_.err(), index, std::move(err), member.err);
     }
     return {};
+  }
+
+  // ---- standby process ----
+
+  // Lets the standby process become that of a command. Returns nothing if there is none that can.
+  std::optional<Child> use_standby(const Command& command) {
+    if (!standby_) return std::nullopt;
+    Result<Child> child = standby_->become(command);
+    if (!child) {
+      ::kill(-standby_->pid(), SIGKILL);  // reaped later
+      return std::nullopt;
+    }
+    standby_.reset();
+    return *std::move(child);
+  }
+
+  // A member has requested to join. The next standby process starts a while after the last request.
+  void schedule_standby(const RecoveryRequests::StandbySupport& support) {
+    if (!options_.has_standby || options_.stdio != Stdio::kPipes || standby_) return;
+    const auto i = static_cast<size_t>(support.member);
+    // The process of the member, and not one that a script has started.
+    if (support.process != groups_[i] || !executes(support.process, members_[i].command)) return;
+    standby_at_ = clock_.steady() + kStandbyDelay;
+  }
+
+  // Without a standby process, members start as they do without support for one.
+  void start_standby() {
+    if (!standby_at_ || *standby_at_ > clock_.steady()) return;
+    standby_at_.reset();
+    std::vector<const Command*> commands;
+    for (const Member& member : members_) commands.push_back(&member.command);
+    Result<Standby> started = Standby::start(members_.front().command, commands, signals_);
+    if (!started) return;
+    standby_.emplace(*std::move(started));
+    guard_.add(standby_->pid());
+  }
+
+  void end_standby(pid_t pid) {
+    guard_.remove(pid);
+    standby_.reset();
   }
 
   // Opens a file for the output of the next start of a member; not open if the member has no folder.
@@ -245,6 +293,7 @@ class Group {
   // Carries out the requests of the recovery.
   void perform(const RecoveryRequests& requests) {
     for (const std::string& message : requests.messages) console_.print_line(message);
+    for (const auto& support : requests.standby) schedule_standby(support);
     for (const int member : requests.kill) signal_member(member, SIGKILL);
     for (const int member : requests.stop) {
       signal_member(member, SIGTERM);
@@ -317,6 +366,7 @@ class Group {
         if (at) wake = std::min(wake.value_or(SteadyTime::max()), *at);
       }
       if (const auto at = options_.recovery->deadline()) wake = std::min(wake.value_or(SteadyTime::max()), *at);
+      if (standby_at_) wake = std::min(wake.value_or(SteadyTime::max()), *standby_at_);
     }
     // No signal reports the end of a leftover process whose parent is not this process, so poll for it.
     for (const bool lingering : lingering_) {
@@ -352,6 +402,7 @@ class Group {
                                         clock_.steady()));
       perform(options_.recovery->time_passed(clock_.steady()));
       kill_late_members();
+      start_standby();
     }
     if (const auto deadline = supervisor_.deadline(); deadline && *deadline <= clock_.steady()) {
       const bool was_stopping = supervisor_.stopping();
@@ -412,6 +463,7 @@ class Group {
     std::vector<MemberExit> exits;
     int wait_status = 0;
     for (pid_t pid; (pid = ::waitpid(-1, &wait_status, WNOHANG)) > 0;) {
+      if (standby_ && standby_->pid() == pid) end_standby(pid);
       for (size_t i = 0; i < groups_.size(); ++i) {
         if (groups_[i] == pid && !gone(i))
           exits.push_back({static_cast<int>(i), ExitStatus::from_wait(wait_status), false});
@@ -509,7 +561,9 @@ class Group {
   bool has_ended_ = false;                          // the recovery
   bool failed_elsewhere_ = false;                   // it ended because of another node
   bool finished_elsewhere_ = false;                 // the other nodes have finished without this one
-  std::set<size_t> forgotten_;                      // members without processes; the id of their group may be reused
+  std::optional<Standby> standby_;
+  std::optional<SteadyTime> standby_at_;  // when to start it
+  std::set<size_t> forgotten_;            // members without processes; the id of their group may be reused
   std::vector<Stream> streams_;
 };
 

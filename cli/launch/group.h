@@ -41,6 +41,9 @@ struct GroupOptions {
   int attempt = 0;  // in the names of log folders, without a recovery
   // If set, it decides when members start, and failed members are restarted. Not owned.
   Recovery* recovery = nullptr;
+  // Holds a standby process for the next member that is started again, if its program supports that. With
+  // Stdio::kPipes and a recovery only.
+  bool has_standby = false;
 };
 
 // Returns the member's variables that change with each start: torchrun's TORCHELASTIC_RESTART_COUNT.

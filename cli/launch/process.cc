@@ -56,17 +56,6 @@ namespace {
 
 constexpr char kDefaultPath[] = "/bin:/usr/bin";  // of execvp(3)
 
-struct Pipe {
-  FileDescriptor reader;
-  FileDescriptor writer;
-};
-
-Result<Pipe> make_pipe() {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) return fail_errno(errno, "a pipe cannot be created");
-  return Pipe{FileDescriptor(ends[0]), FileDescriptor(ends[1])};
-}
-
 std::vector<char*> pointers_to(std::vector<std::string>& strings) {
   std::vector<char*> pointers;
   for (std::string& string : strings) pointers.push_back(string.data());
@@ -172,6 +161,12 @@ std::string signal_name(int signal) {
 std::string describe(const ExitStatus& status) {
   if (status.signal != 0) return fmt::format("signal {} ({})", status.signal, signal_name(status.signal));
   return fmt::format("exit code {}", status.code);
+}
+
+Result<Pipe> make_pipe() {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return fail_errno(errno, "a pipe cannot be created");
+  return Pipe{FileDescriptor(ends[0]), FileDescriptor(ends[1])};
 }
 
 Result<Child> spawn(const Command& command, Stdio stdio, const SignalSource& signals) {

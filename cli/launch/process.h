@@ -96,6 +96,14 @@ struct Child {
   FileDescriptor err;
 };
 
+struct Pipe {
+  FileDescriptor reader;
+  FileDescriptor writer;
+};
+
+// Creates a pipe that started programs do not inherit.
+Result<Pipe> make_pipe();
+
 // Starts a process in a new process group. It receives SIGKILL when this process dies. Fails with kNoInput if the
 // program does not exist, with kNoPermission if it is not executable, and with kDataErr if it has an invalid format.
 Result<Child> spawn(const Command& command, Stdio stdio, const SignalSource& signals);

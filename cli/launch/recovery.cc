@@ -341,6 +341,7 @@ void Recovery::read_rank(int member, SteadyTime now, RecoveryRequests& requests)
         requests.messages.push_back(
             fmt::format("rank {}: {}", options_.agent.first_rank + member, request.error().message));
       } else if (is_active_) {
+        if (request->standby_process != 0) requests.standby.push_back({member, request->standby_process});
         act(agent_.joined(member, *request), now, requests);
       }
     }

@@ -40,11 +40,18 @@ struct RecoveryOptions {
 
 // The actions that the group must perform. Members are local ranks.
 struct RecoveryRequests {
+  struct StandbySupport {
+    int member;
+    pid_t process;  // as this process sent it
+  };
+
   std::vector<int> kill;   // send SIGKILL to the process group
   std::vector<int> stop;   // send SIGTERM, and SIGKILL after the grace period
   std::vector<int> spawn;  // start the member again; add environment() to its environment
   std::optional<recovery::Order> ended = {};
   std::vector<std::string> messages;  // lines for the console
+  // Requests to join from programs that can be standby processes (common/recovery/standby.h).
+  std::vector<StandbySupport> standby = {};
 };
 
 // Not thread-safe. All descriptors are non-blocking, and the caller's loop polls them.

@@ -254,7 +254,8 @@ std::string to_json(const JoinRequest& request) {
   return to_line({{"generation", request.generation},
                   {"step", request.step},
                   {"digest", limited(request.digest, kMaxDigestLength)},
-                  {"reason", limited(request.reason, kMaxTextLength)}});
+                  {"reason", limited(request.reason, kMaxTextLength)},
+                  {"standbyProcess", request.standby_process}});
 }
 
 Result<JoinRequest> join_request_from_json(std::string_view text) {
@@ -265,6 +266,8 @@ Result<JoinRequest> join_request_from_json(std::string_view text) {
   reader.generation("step", request.step);
   reader.text("digest", request.digest, kMaxDigestLength);
   reader.text("reason", request.reason, kMaxTextLength);
+  if (json.contains("standbyProcess"))  // programs that cannot stand by need not send it
+    reader.integer("standbyProcess", request.standby_process, 0, std::numeric_limits<int>::max());
   return reader.finish(request);
 }
 

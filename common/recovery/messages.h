@@ -87,6 +87,8 @@ struct JoinRequest {
   int64_t step = -1;
   std::string digest;
   std::string reason;
+  // The process id of a program that can be started ahead of time as a standby process (standby.h); 0: it cannot.
+  int standby_process = 0;
 
   bool operator==(const JoinRequest&) const = default;
 };

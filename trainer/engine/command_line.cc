@@ -10,6 +10,7 @@
 
 #include "common/contract.h"
 #include "common/cpu_count.h"
+#include "common/recovery/standby.h"
 #include "common/standard_streams.h"
 #include "common/status_macros.h"
 #include "common/terminal.h"
@@ -209,6 +210,7 @@ int trainer_main(int argc, char** argv, const TaskTable& tasks) {
 }
 
 int trainer_main(int argc, char** argv, const TaskTable& tasks, const RegroupChannelFactory& open_channel) {
+  recovery::wait_for_start();  // before anything reads the environment
   if (const Result<void> opened = open_standard_streams(); !opened) return to_int(opened.error().code);
   try {
     return exit_code_after_flush("oarlock-trainer", run(argc, argv, tasks, open_channel));

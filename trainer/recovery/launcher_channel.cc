@@ -6,6 +6,7 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
@@ -107,6 +108,7 @@ Result<Assignment> LauncherChannel::regroup(int64_t generation, const RecoverySt
   request.step = state.completed_step;
   request.digest = state.digest;
   request.reason = reason;
+  request.standby_process = ::getpid();  // trainer_main() calls recovery::wait_for_start()
   std::unique_lock lock(mutex_);
   if (!end_ && !is_closed_ && !send_all(socket_.get(), to_json(request) + "\n")) is_closed_ = true;
   for (;;) {

@@ -31,6 +31,23 @@ std::string config_of(const CifarFolder& data, const fs::path& checkpoints, int 
       steps, data.path().string(), checkpoints.string());
 }
 
+// A variable of a process. A rank that was a standby process has its environment in a file in memory.
+std::optional<std::string> environment_of_process(pid_t pid, const std::string& name) {
+  std::string text = content(fmt::format("/proc/{}/environ", pid));
+  std::error_code ignored;
+  for (fs::directory_iterator entry(fmt::format("/proc/{}/fd", pid), ignored), end; !ignored && entry != end;
+       entry.increment(ignored)) {
+    std::error_code closed;
+    if (fs::read_symlink(entry->path(), closed).string().find("oarlock-environment") != std::string::npos)
+      text = content(entry->path());
+  }
+  std::istringstream variables(text);
+  for (std::string variable; std::getline(variables, variable, '\0');) {
+    if (variable.starts_with(name + "=")) return variable.substr(name.size() + 1);
+  }
+  return std::nullopt;
+}
+
 // The launchers of `nodes` nodes on this machine, with two ranks each.
 class Launchers {
  public:
@@ -71,19 +88,37 @@ class Launchers {
     return eventually([&] { return last_step() >= step || has_ended(); }) && last_step() >= step;
   }
 
-  // The process of a rank of this node; the newest one if it was replaced.
-  std::optional<pid_t> rank_process(int node, int rank) const {
+  // The processes that the launcher of this node has started, in this order.
+  std::vector<pid_t> processes(int node) const {
     const pid_t launcher = programs_[static_cast<size_t>(node)]->pid();
     std::istringstream children(content(fmt::format("/proc/{0}/task/{0}/children", launcher)));
+    std::vector<pid_t> out;
+    for (pid_t pid = 0; children >> pid;) out.push_back(pid);
+    return out;
+  }
+
+  // The process of a rank of this node; the newest one if it was replaced.
+  std::optional<pid_t> rank_process(int node, int rank) const {
     std::optional<pid_t> newest;
-    for (pid_t pid = 0; children >> pid;) {
-      std::istringstream environment(content(fmt::format("/proc/{}/environ", pid)));
-      for (std::string variable; std::getline(environment, variable, '\0');) {
-        if (variable == fmt::format("RANK={}", rank)) newest = pid;
-      }
+    for (const pid_t pid : processes(node)) {
+      if (environment_of_process(pid, "RANK") == std::to_string(rank)) newest = pid;
     }
     return newest;
   }
+
+  // Waits for a standby process of this node other than `earlier`. -1 if the run ends without one.
+  pid_t standby_process(int node, pid_t earlier = -1) const {
+    pid_t found = -1;
+    eventually([&] {
+      for (const pid_t pid : processes(node)) {
+        if (pid != earlier && environment_of_process(pid, "OARLOCK_STANDBY_FD")) found = pid;
+      }
+      return found > 0 || has_ended();
+    });
+    return found;
+  }
+
+  void signal(int node, int number) const { programs_[static_cast<size_t>(node)]->signal(number); }
 
   // Kills the process of a rank, once it has logged `step`, and waits until the others have recovered.
   void kill_at(int step, int node, int rank) {
@@ -230,6 +265,43 @@ TEST_F(LiveRecovery, ContinuesWithFewerNodesAndGrowsBack) {
   Launchers after(2, data_, kByRank, kLongRun, before.checkpoints());
   EXPECT_THAT(after.wait(), testing::Each(0)) << after.log();
   EXPECT_TRUE(run.bits() == after.bits()) << run.log();
+}
+
+// A standby process becomes the next lost rank, whichever it is, and another one follows it. Without one, a rank starts
+// as before.
+TEST_F(LiveRecovery, AStandbyProcessReplacesALostRank) {
+  constexpr int kLongRun = 1500;
+  Launchers run(1, data_, kByRank, kLongRun);
+  const pid_t first = run.standby_process(0);
+  ASSERT_GT(first, 0) << run.log();
+  run.kill_at(1, 0, 1);
+  EXPECT_EQ(run.rank_process(0, 1), first) << run.log();
+  const pid_t second = run.standby_process(0, first);
+  ASSERT_GT(second, 0) << run.log();
+  run.kill_at(1, 0, 0);
+  EXPECT_EQ(run.rank_process(0, 0), second) << run.log();
+  const pid_t third = run.standby_process(0, second);
+  ASSERT_GT(third, 0) << run.log();
+  ::kill(third, SIGKILL);
+  ASSERT_TRUE(eventually([&] { return !alive(third); }));
+  run.kill_at(1, 0, 1);
+  EXPECT_THAT(run.wait(), testing::Each(0)) << run.log();
+  EXPECT_EQ(run.recoveries(), 3) << run.log();
+  EXPECT_THAT(run.log(), testing::Not(HasSubstr("OARLOCK_STANDBY_FD")));
+  Launchers other(1, data_, kByRank, kLongRun);
+  EXPECT_THAT(other.wait(), testing::Each(0)) << other.log();
+  EXPECT_TRUE(run.bits() == other.bits());
+}
+
+TEST_F(LiveRecovery, AStandbyProcessEndsWithItsLauncher) {
+  for (const int number : {SIGKILL, SIGTERM}) {
+    Launchers run(1, data_, kByRank, 100'000);
+    const pid_t standby = run.standby_process(0);
+    ASSERT_GT(standby, 0) << run.log();
+    run.signal(0, number);
+    EXPECT_TRUE(eventually([&] { return !alive(standby); })) << "signal " << number;
+    run.wait();
+  }
 }
 
 // The default is as before: the loss of a rank ends the group.

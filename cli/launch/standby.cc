@@ -1,0 +1,93 @@
+#include "cli/launch/standby.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <sstream>
+#include <string>
+#include <utility>
+
+#include "common/contract.h"
+#include "common/recovery/standby.h"
+#include "common/status_macros.h"
+
+namespace oarlock::launch {
+namespace {
+
+// Those of the ranks of a node, without what differs between them.
+Environment common_environment(const Command& command, const std::vector<const Command*>& others) {
+  Environment out = command.environment;
+  for (const char* name : {kEnvRank, kEnvLocalRank, kEnvRegroupFd}) out.erase(name);
+  std::erase_if(out, [&others](const auto& variable) {
+    return std::ranges::any_of(others, [&variable](const Command* other) {
+      const auto found = other->environment.find(variable.first);
+      return found == other->environment.end() || found->second != variable.second;
+    });
+  });
+  return out;
+}
+
+bool is_same_file(const std::string& path, const struct stat& file) {
+  struct stat other{};
+  return ::stat(path.c_str(), &other) == 0 && other.st_dev == file.st_dev && other.st_ino == file.st_ino;
+}
+
+}  // namespace
+
+bool executes(pid_t pid, const Command& command) {
+  struct stat running{};
+  if (::stat(fmt::format("/proc/{}/exe", pid).c_str(), &running) != 0) return false;
+  const std::string& program = command.argv.front();
+  if (program.find('/') != std::string::npos) return is_same_file(program, running);
+  std::istringstream folders(environment_variable("PATH"));
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    if (is_same_file((folder.empty() ? "." : folder) + "/" + program, running)) return true;
+  }
+  return false;
+}
+
+Standby::Standby(pid_t pid, FileDescriptor socket, Command command)
+    : pid_(pid), socket_(std::move(socket)), command_(std::move(command)) {}
+
+Result<Standby> Standby::start(const Command& command, const std::vector<const Command*>& others,
+                               const SignalSource& signals) {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+    return fail_errno(errno, "a socket pair cannot be created");
+  FileDescriptor own(ends[0]);
+  const FileDescriptor inherited(ends[1]);
+  Command standby = command;
+  standby.environment = common_environment(command, others);
+  standby.environment[recovery::kEnvStandbyFd] = std::to_string(inherited.get());
+  standby.cpus = {};
+  standby.inherited = inherited.get();
+  ASSIGN_OR_RETURN(const Child child, spawn(standby, Stdio::kErrors, signals));
+  return Standby(child.pid, std::move(own), command);
+}
+
+Result<Child> Standby::become(const Command& command) {
+  if (command.argv != command_.argv || command.descriptors != command_.descriptors)
+    return fail(ExitCode::kUnavailable, "the standby process has another command");
+  if (!command.cpus.empty()) {
+    cpu_set_t cores;
+    CPU_ZERO(&cores);
+    for (const int core : command.cpus) CPU_SET(static_cast<size_t>(core), &cores);
+    if (::sched_setaffinity(pid_, sizeof cores, &cores) != 0)
+      return fail_errno(errno, "the standby process cannot be bound to CPUs");
+  }
+  ASSIGN_OR_RETURN(Pipe out, make_pipe());
+  ASSIGN_OR_RETURN(Pipe err, make_pipe());
+  for (const Pipe* pipe : {&out, &err}) ::fcntl(pipe->reader.get(), F_SETFL, O_NONBLOCK);
+  RETURN_IF_ERROR(recovery::send_start(socket_.get(), {.environment = command.environment,
+                                                       .out = out.writer.get(),
+                                                       .err = err.writer.get(),
+                                                       .regroup = command.inherited}));
+  return Child{pid_, std::move(out.reader), std::move(err.reader)};
+}
+
+}  // namespace oarlock::launch
