@@ -2,6 +2,10 @@
 # adds one test program and one ctest entry. LANE is a lane of scripts/test; ROWS are the requirement rows that the test
 # proves (docs/requirements.md), so that scripts/test --row K09 finds it. With ON_SSE, a second entry NAME_on_sse runs the
 # program with the kernels of a CPU that has neither AVX2 nor AVX-512.
+#
+# The target unit_tests consists of the programs that the lane unit runs. The other lanes run installed programs too, and
+# need the target all.
+add_custom_target(unit_tests)
 set(OARLOCK_SSE_ENVIRONMENT ATEN_CPU_CAPABILITY=default MKL_ENABLE_INSTRUCTIONS=SSE4_2 ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE)
 
 function(oarlock_test name)
@@ -13,8 +17,8 @@ function(oarlock_test name)
   target_link_libraries(${name} PRIVATE oarlock_warnings ${ARG_DEPS} GTest::gmock GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE OARLOCK_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data" OARLOCK_BIN="${PROJECT_BINARY_DIR}/bin"
     OARLOCK_SOURCE="${PROJECT_SOURCE_DIR}")
-  if(TARGET sanitized_tests)
-    add_dependencies(sanitized_tests ${name})
+  if(ARG_LANE STREQUAL "unit")
+    add_dependencies(unit_tests ${name})
   endif()
   add_test(NAME ${name} COMMAND ${name} ${ARG_ARGS})
   oarlock_test_properties(${name} "${ARG_LANE}" "${ARG_ROWS}" "${ARG_TIMEOUT}" "${ARG_ENV}" "${ARG_SERIAL}")
