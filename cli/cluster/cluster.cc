@@ -21,7 +21,6 @@ using Json = nlohmann::json;
 
 constexpr int kPageSize = 200;      // objects
 constexpr int kSmallPageSize = 10;  // objects, if a page exceeds the limits of a response
-constexpr size_t kMaxListedObjects = 250'000;
 constexpr int kMaxJsonDepth = 200;  // of a response
 // Values of a response, each of which takes about 100 bytes once it is parsed. 200 jobs have some 20,000 of them.
 constexpr size_t kMaxJsonValues = 1'000'000;
@@ -274,7 +273,7 @@ Result<void> Cluster::list(const kube::Resource& resource, const kube::Selection
   const Subject subject{
       .verb = "list", .resource = resource, .key = {.name_space = selection.name_space, .name = ""}, .subresource = ""};
   kube::ListOptions options{.resource_version = "", .limit = kPageSize, .continue_token = ""};
-  kube::ListProgress progress(kMaxListedObjects);
+  kube::ListProgress progress;
   while (true) {
     const kube::ApiResult<std::string> text = call(kube::list_request(resource, selection, options));
     if (!text) {

@@ -45,8 +45,9 @@ using ApiResult = tl::expected<T, ApiError>;
 class ListProgress {
  public:
   static constexpr size_t kSparePages = 10;
+  static constexpr size_t kMaxObjects = 250'000;  // Kubernetes is designed for 150,000 pods in a cluster
 
-  explicit ListProgress(size_t max_objects) : max_objects_(max_objects) {}
+  explicit ListProgress(size_t max_objects = kMaxObjects) : max_objects_(max_objects) {}
 
   // Counts a page that is not the last one, and the objects that it has and could have. Returns what is wrong with the
   // list; empty if it may continue.

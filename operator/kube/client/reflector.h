@@ -81,7 +81,7 @@ struct ReflectorOptions {
   int page_size = 500;
   // These bound the memory that an API server, or a user who creates objects, can make the target use. A Kubernetes
   // cluster is designed for 150,000 pods.
-  size_t max_objects = 250'000;
+  size_t max_objects = ListProgress::kMaxObjects;
   size_t max_bytes = 64u << 20;             // that the target keeps of all objects together
   std::chrono::seconds watch_timeout{300};  // minimum; the actual value is random, up to twice as long
   // Bookmarks arrive every minute, so a watch without data for longer than this is broken.
