@@ -26,6 +26,14 @@ function(oarlock_reuse_precompiled_header target name)
   target_precompile_headers(${target} REUSE_FROM ${name})
 endfunction()
 
+# oarlock_cold(TARGETS...): the configuration Release compiles code that is never hot with -O1 instead of -O2. The files of
+# trainer/config then take 6 seconds instead of 9.
+function(oarlock_cold)
+  foreach(target IN LISTS ARGN)
+    target_compile_options(${target} PRIVATE $<$<AND:$<CONFIG:Release>,$<CXX_COMPILER_ID:GNU>>:-O1>)
+  endforeach()
+endfunction()
+
 # oarlock_library(NAME SOURCES ... [PUBLIC deps] [PRIVATE deps]) adds a static library with an alias: oarlock_core is also
 # oarlock::core. Headers are included from the root of the checkout ("operator/core/model.h").
 function(oarlock_library name)
