@@ -1,3 +1,39 @@
+# oarlock_precompiled_header(NAME SOURCE HEADER DEPS...) adds the library NAME, which compiles HEADER once for all targets
+# that reuse it: one precompiled header per target would be a loss.
+function(oarlock_precompiled_header name source header)
+  add_library(${name} STATIC ${source})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(${name} PUBLIC ${ARGN} PRIVATE oarlock_warnings)
+  if(OARLOCK_PCH)
+    target_precompile_headers(${name} PRIVATE ${header})
+    target_compile_options(${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>) # for ccache
+  endif()
+endfunction()
+
+# oarlock_reuse_precompiled_header(TARGET NAME) replaces an earlier choice of TARGET.
+function(oarlock_reuse_precompiled_header target name)
+  if(NOT OARLOCK_PCH)
+    return()
+  endif()
+  get_target_property(type ${target} TYPE)
+  if(type STREQUAL EXECUTABLE)  # CMake gives programs -fPIE, but the header was compiled with -fPIC
+    set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+    target_compile_options(${target} PRIVATE -fPIC)
+  endif()
+  # The header was compiled with these definitions, so a target that does not link {fmt} needs them, too.
+  target_compile_definitions(${target} PRIVATE $<TARGET_PROPERTY:fmt::fmt,INTERFACE_COMPILE_DEFINITIONS>)
+  target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+  target_precompile_headers(${target} REUSE_FROM ${name})
+endfunction()
+
+# oarlock_cold(TARGETS...): the configuration Release compiles code that is never hot with -O1 instead of -O2. The files of
+# trainer/config then take 6 seconds instead of 9.
+function(oarlock_cold)
+  foreach(target IN LISTS ARGN)
+    target_compile_options(${target} PRIVATE $<$<AND:$<CONFIG:Release>,$<CXX_COMPILER_ID:GNU>>:-O1>)
+  endforeach()
+endfunction()
+
 # oarlock_library(NAME SOURCES ... [PUBLIC deps] [PRIVATE deps]) adds a static library with an alias: oarlock_core is also
 # oarlock::core. Headers are included from the root of the checkout ("operator/core/model.h").
 function(oarlock_library name)
@@ -8,6 +44,7 @@ function(oarlock_library name)
   target_compile_features(${name} PUBLIC cxx_std_20)
   target_include_directories(${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
   target_link_libraries(${name} PUBLIC ${ARG_PUBLIC} PRIVATE $<BUILD_INTERFACE:oarlock_warnings> ${ARG_PRIVATE})
+  oarlock_reuse_precompiled_header(${name} oarlock_pch)
 endfunction()
 
 # oarlock_program(NAME COMPONENT c SOURCES ... DEPS ...) adds a program in bin/ of the build folder, and installs it.
@@ -15,6 +52,7 @@ function(oarlock_program name)
   cmake_parse_arguments(ARG "" "COMPONENT" "SOURCES;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE oarlock_warnings ${ARG_DEPS})
+  oarlock_reuse_precompiled_header(${name} oarlock_pch)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
   install(TARGETS ${name} COMPONENT ${ARG_COMPONENT} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endfunction()

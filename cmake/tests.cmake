@@ -15,6 +15,8 @@ function(oarlock_test name)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE oarlock_warnings ${ARG_DEPS} GTest::gmock GTest::gtest_main)
+  oarlock_reuse_precompiled_header(${name} oarlock_test_pch)
+  oarlock_cold(${name})
   target_compile_definitions(${name} PRIVATE OARLOCK_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data" OARLOCK_BIN="${PROJECT_BINARY_DIR}/bin"
     OARLOCK_SOURCE="${PROJECT_SOURCE_DIR}")
   if(ARG_LANE STREQUAL "unit")

@@ -1,0 +1,2 @@
+// The target of this file builds the precompiled header; other targets reuse it.
+#include "common/pch.h"
