@@ -22,7 +22,9 @@ function(oarlock_reuse_precompiled_header target name)
   endif()
   # The header was compiled with these definitions, so a target that does not link {fmt} needs them, too.
   target_compile_definitions(${target} PRIVATE $<TARGET_PROPERTY:fmt::fmt,INTERFACE_COMPILE_DEFINITIONS>)
-  target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+  # With a precompiled header, GCC 12 no longer knows that <string> is a system header, whose warnings it suppresses.
+  target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>
+    $<$<CXX_COMPILER_ID:GNU>:-Wno-stringop-overflow> $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
   target_precompile_headers(${target} REUSE_FROM ${name})
 endfunction()
 
