@@ -73,6 +73,7 @@ class Job {
     ranks_[static_cast<size_t>(rank)] = start(rank);
   }
   bool is_absent(int rank) const { return absent_.contains(rank); }
+  bool is_waiting(int rank) const { return pending_[static_cast<size_t>(rank)].has_value(); }
   int recoveries() const { return static_cast<int>(generation_); }
   int starts() const { return starts_; }
   Program& rank(int rank) { return *ranks_[static_cast<size_t>(rank)]; }
@@ -558,11 +559,20 @@ TEST(MoreRanks, ContinueAsARunThatIsResumedWithMore) {
     Job job(world_size, config(kSteps),
             fmt::format("model: {{fault: {{kind: kill_forward, rank: {}, step: 6}}}}\n", lost));
     job.do_not_replace({lost});
-    bool is_back = false;
+    // The others are stopped while the process starts, because they would finish meanwhile.
+    enum class Lost { kRuns, kStarts, kJoins } state = Lost::kRuns;
     ASSERT_TRUE(job.run([&](Job& running) {
-      if (is_back || !running.is_absent(lost) || running.recoveries() < 1) return;
-      running.bring_back(lost);
-      is_back = true;
+      const auto signal_others = [&](int number) {
+        for (int rank = 0; rank < lost; ++rank) running.rank(rank).signal(number);
+      };
+      if (state == Lost::kRuns && running.is_absent(lost) && running.recoveries() >= 1) {
+        signal_others(SIGSTOP);
+        running.bring_back(lost);
+        state = Lost::kStarts;
+      } else if (state == Lost::kStarts && running.is_waiting(lost)) {
+        signal_others(SIGCONT);
+        state = Lost::kJoins;
+      }
     })) << job.all_logs();
     const std::vector<nlohmann::json> fewer = job.lines_of("training continues with fewer ranks, without a checkpoint");
     const std::vector<nlohmann::json> more = job.lines_of("training continues with more ranks, without a checkpoint");
