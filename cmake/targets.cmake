@@ -28,8 +28,8 @@ function(oarlock_reuse_precompiled_header target name)
   target_precompile_headers(${target} REUSE_FROM ${name})
 endfunction()
 
-# oarlock_cold(TARGETS...): the configuration Release compiles code that is never hot with -O1 instead of -O2. The files of
-# trainer/config then take 6 seconds instead of 9.
+# oarlock_cold(TARGETS...): the configuration Release compiles code that is never hot with -O1 instead of -O2. Not for
+# libraries of the trainer: the linker could take the copy of an inline function from them for code that is hot.
 function(oarlock_cold)
   foreach(target IN LISTS ARGN)
     target_compile_options(${target} PRIVATE $<$<AND:$<CONFIG:Release>,$<CXX_COMPILER_ID:GNU>>:-O1>)
