@@ -24,7 +24,7 @@ function(oarlock_reuse_precompiled_header target name)
   target_compile_definitions(${target} PRIVATE $<TARGET_PROPERTY:fmt::fmt,INTERFACE_COMPILE_DEFINITIONS>)
   # With a precompiled header, GCC 12 no longer knows that <string> is a system header, whose warnings it suppresses.
   target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>
-    $<$<CXX_COMPILER_ID:GNU>:-Wno-stringop-overflow> $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
+    $<$<CXX_COMPILER_ID:GNU>:-Wno-stringop-overflow$<SEMICOLON>-Wno-stringop-overread$<SEMICOLON>-Wno-array-bounds$<SEMICOLON>-Wno-restrict>)
   target_precompile_headers(${target} REUSE_FROM ${name})
 endfunction()
 
