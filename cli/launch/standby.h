@@ -11,7 +11,7 @@
 namespace oarlock::launch {
 
 // Whether `pid` executes the program that `argv[0]` names, so that a second process of the same command is the same
-// program, and no script with effects of its own. Returns false if that cannot be determined.
+// program, and no script with further effects. Returns false if that cannot be determined.
 bool executes(pid_t pid, const Command& command);
 
 // Not thread-safe.
