@@ -1,5 +1,6 @@
 """A server that takes MLflow's requests and answers each of them after a pause, or immediately, without other work."""
 import http.server
+import json
 import threading
 
 
@@ -28,6 +29,12 @@ class SlowServer(http.server.ThreadingHTTPServer):
         pass  # a trainer that ended closed its connection
 
 
+_INFO = {"run_id": "1", "experiment_id": "1", "lifecycle_stage": "active"}
+_EXPERIMENT = {"experiment": {"experiment_id": "1", "lifecycle_stage": "active"}}
+_ANSWERS = {"experiments/get": _EXPERIMENT, "experiments/get-by-name": _EXPERIMENT, "runs/update": {"run_info": _INFO}}
+_ANSWERS["runs/create"] = _ANSWERS["runs/get"] = {"run": {"info": _INFO, "data": {}}}
+
+
 class _Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
@@ -39,8 +46,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.server.batches += self.path.endswith("/log-batch")
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.server.ending.wait(self.server.seconds)
-        body = (b'{"experiment": {"experiment_id": "1", "lifecycle_stage": "active"}, "experiment_id": "1", '
-                b'"run": {"info": {"run_id": "1", "experiment_id": "1", "lifecycle_stage": "active"}, "data": {}}}')
+        method = self.path.split("?")[0].rpartition("/mlflow/")[2]
+        body = json.dumps(_ANSWERS.get(method, {})).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))

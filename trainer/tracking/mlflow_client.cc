@@ -71,7 +71,7 @@ MlflowClient::MlflowClient(std::unique_ptr<kube::Transport> transport, std::stri
       timeout_(timeout),
       clock_(clock) {}
 
-MlflowResult<nlohmann::json> MlflowClient::call(kube::Request request) {
+MlflowResult<nlohmann::json> MlflowClient::call(kube::Request request, std::string_view member) {
   const kube::TransportResult<kube::Response> response = transport_->send(request, timeout_, stop_.get_token());
   if (!response) {
     has_uncertain_requests_ = true;
@@ -82,7 +82,7 @@ MlflowResult<nlohmann::json> MlflowClient::call(kube::Request request) {
   nlohmann::json body = parse_untrusted_json(response->body, response->body.size());
   if (response->ok()) {
     if (response->body.empty()) return nlohmann::json();
-    if (body.is_object()) return body;
+    if (body.is_object() && (body.empty() || body.contains(member))) return body;
     has_uncertain_requests_ = true;
     return mlflow_failure(
         MlflowErrorKind::kUnavailable,
@@ -95,28 +95,31 @@ MlflowResult<nlohmann::json> MlflowClient::call(kube::Request request) {
   const std::string text = text_at(body, "message");
   std::string message =
       fmt::format("MLflow: {}: {} {}: HTTP status {}{}{}", server_, request.method,
-                  request.target.substr(0, request.target.find('?')), response->status, code.empty() ? "" : ", " + code,
-                  text.empty() ? "" : ": " + printable(shortened(text, 200)));
+                  request.target.substr(0, request.target.find('?')), response->status,
+                  code.empty() ? "" : ", " + shortened(code), text.empty() ? "" : ": " + shortened(text, 200));
   if (response->status >= 300 && response->status < 400)
     message += ": redirections are not followed; is the address complete, or is there a login page in front of it?";
   return mlflow_failure(classify_mlflow_response(response->status, code), std::move(message));
 }
 
-MlflowResult<nlohmann::json> MlflowClient::post(const char* method, const nlohmann::json& body) {
-  return post_text(method, dump_json(body));
+MlflowResult<nlohmann::json> MlflowClient::post(const char* method, const nlohmann::json& body,
+                                                std::string_view member) {
+  return post_text(method, dump_json(body), member);
 }
 
-MlflowResult<nlohmann::json> MlflowClient::post_text(const char* method, std::string body) {
+MlflowResult<nlohmann::json> MlflowClient::post_text(const char* method, std::string body, std::string_view member) {
   return call({.method = "POST",
                .target = fmt::format("/api/2.0/mlflow/{}", method),
                .body = std::move(body),
-               .content_type = "application/json"});
+               .content_type = "application/json"},
+              member);
 }
 
-MlflowResult<nlohmann::json> MlflowClient::get(const char* method, const std::string& key, const std::string& value) {
+MlflowResult<nlohmann::json> MlflowClient::get(const char* method, const std::string& key, const std::string& value,
+                                               std::string_view member) {
   kube::Request request;
   request.target = fmt::format("/api/2.0/mlflow/{}?{}={}", method, key, kube::percent_encode(value));
-  return call(std::move(request));
+  return call(std::move(request), member);
 }
 
 }  // namespace oarlock

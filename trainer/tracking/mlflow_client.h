@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <stop_token>
 #include <string>
+#include <string_view>
 
 #include "common/clock.h"
 #include "common/error.h"
@@ -24,13 +25,16 @@ class MlflowClient {
   static Result<std::unique_ptr<MlflowClient>> create(const MlflowConfig& config, const TrackingVariables& variables,
                                                       const Clock& clock);
 
-  // Returns the body of the response, which is an object, or null if it is empty.
-  MlflowResult<nlohmann::json> call(kube::Request request);
+  // Returns the body of the response, which is null if it is empty. `member` is the member that MLflow's answers have
+  // unless they are empty objects; "" if they always are. Anything else, such as {"error": "session expired"} of a
+  // proxy with status 200, is a failure.
+  MlflowResult<nlohmann::json> call(kube::Request request, std::string_view member);
 
   // Calls a method of the API, such as "runs/log-batch". post_text() takes a body that is serialized.
-  MlflowResult<nlohmann::json> post(const char* method, const nlohmann::json& body);
-  MlflowResult<nlohmann::json> post_text(const char* method, std::string body);
-  MlflowResult<nlohmann::json> get(const char* method, const std::string& key, const std::string& value);
+  MlflowResult<nlohmann::json> post(const char* method, const nlohmann::json& body, std::string_view member);
+  MlflowResult<nlohmann::json> post_text(const char* method, std::string body, std::string_view member);
+  MlflowResult<nlohmann::json> get(const char* method, const std::string& key, const std::string& value,
+                                   std::string_view member);
 
   // Whether the server has requested a pause that has not ended.
   bool is_paused() const { return clock_.steady() < not_before_; }

@@ -173,10 +173,10 @@ class MlflowSink final : public Sink {
   MlflowResult<std::string> ensure_experiment() {
     if (!settings_.experiment_id.empty()) return settings_.experiment_id;
     const std::string name = experiment_name();
-    const auto find = [&]() { return client_->get("experiments/get-by-name", "experiment_name", name); };
+    const auto find = [&]() { return client_->get("experiments/get-by-name", "experiment_name", name, "experiment"); };
     MlflowResult<json> found = find();
     if (!found && found.error().kind == MlflowErrorKind::kMissing) {
-      const MlflowResult<json> created = client_->post("experiments/create", {{"name", name}});
+      const MlflowResult<json> created = client_->post("experiments/create", {{"name", name}}, "experiment_id");
       if (!created && created.error().kind != MlflowErrorKind::kAlreadyExists)  // created meanwhile by another run
         return tl::make_unexpected(created.error());
       if (created && !text_at(*created, "experiment_id").empty()) return text_at(*created, "experiment_id");
@@ -196,7 +196,7 @@ class MlflowSink final : public Sink {
   // The run stays in its experiment, so that its curves remain continuous.
   void compare_experiment() {
     if (has_compared_experiment_ || !settings_.run_id.empty()) return;
-    const MlflowResult<json> found = client_->get("experiments/get", "experiment_id", experiment_id_);
+    const MlflowResult<json> found = client_->get("experiments/get", "experiment_id", experiment_id_, "experiment");
     if (!found) return;
     has_compared_experiment_ = true;
     const std::string name = text_at(member(*found, "experiment"), "name");
@@ -204,7 +204,7 @@ class MlflowSink final : public Sink {
         settings_.experiment_id.empty() ? name == experiment_name() : settings_.experiment_id == experiment_id_;
     if (name.empty() || is_configured) return;
     logger_.warn("MLflow: the run stays in the experiment in which it was created; another one is for new jobs only",
-                 {{"experiment", name},
+                 {{"experiment", shortened(name)},
                   {"configured", settings_.experiment_id.empty() ? experiment_name() : settings_.experiment_id}});
   }
 
@@ -216,7 +216,7 @@ class MlflowSink final : public Sink {
         {"run_view_type", view},
         {"order_by", {"attributes.start_time ASC"}},
         {"max_results", 1}};
-    ASSIGN_OR_RETURN(const json response, client_->post("runs/search", body));
+    ASSIGN_OR_RETURN(const json response, client_->post("runs/search", body, "runs"));
     const json& runs = elements(response, "runs");
     return runs.empty() ? std::string() : text_at(member(runs[0], "info"), "run_id");
   }
@@ -225,11 +225,12 @@ class MlflowSink final : public Sink {
   MlflowResult<std::string> create_run(const std::string& name, const std::string& attempt) {
     json tags = json::array({mlflow_tag(kRunTag, key_), mlflow_tag(kAttemptTag, attempt)});
     if (attempt != kAttemptOfJob) tags.push_back(mlflow_tag("mlflow.parentRunId", run_id_));
-    ASSIGN_OR_RETURN(const json response,
-                     client_->post("runs/create", {{"experiment_id", experiment_id_},
-                                                   {"run_name", mlflow_text(name, kMaxMlflowRunName)},
-                                                   {"start_time", mlflow_milliseconds(start_time_)},
-                                                   {"tags", tags}}));
+    ASSIGN_OR_RETURN(const json response, client_->post("runs/create",
+                                                        {{"experiment_id", experiment_id_},
+                                                         {"run_name", mlflow_text(name, kMaxMlflowRunName)},
+                                                         {"start_time", mlflow_milliseconds(start_time_)},
+                                                         {"tags", tags}},
+                                                        "run"));
     std::string id = text_at(member(member(response, "run"), "info"), "run_id");
     if (id.empty()) return unexpected_response("has no run_id");
     return id;
@@ -300,7 +301,7 @@ class MlflowSink final : public Sink {
 
   // Returns the run with its data. Fails with kMissing, or with kDeleted if it must be restored before it is used.
   MlflowResult<json> read_active_run(const std::string& id) {
-    ASSIGN_OR_RETURN(const json response, client_->get("runs/get", "run_id", id));
+    ASSIGN_OR_RETURN(const json response, client_->get("runs/get", "run_id", id, "run"));
     const json& run = member(response, "run");
     if (text_at(member(run, "info"), "run_id") != id) return unexpected_response("is not that of the run " + id);
     if (text_at(member(run, "info"), "lifecycle_stage") == "deleted") return deleted_run(id);
@@ -351,7 +352,7 @@ class MlflowSink final : public Sink {
     if (items.empty()) return {};
     std::string body = fmt::format(R"({{"run_id":{},"{}":[)", dump_json(id), kind);
     for (const MlflowItem& item : items) body.append(&item == items.data() ? "" : ",").append(item.text);
-    const MlflowResult<json> sent = client_->post_text("runs/log-batch", body.append("]}"));
+    const MlflowResult<json> sent = client_->post_text("runs/log-batch", body.append("]}"), "");
     if (sent) {
       if (id != run_id_) return {};
       for (const MlflowItem& item : items) {
@@ -397,7 +398,7 @@ class MlflowSink final : public Sink {
   MlflowResult<void> update(const std::string& id, const char* status, std::optional<SystemTime> end) {
     json body = {{"run_id", id}, {"status", status}};
     if (end) body["end_time"] = mlflow_milliseconds(*end);
-    const MlflowResult<json> sent = client_->post("runs/update", body);
+    const MlflowResult<json> sent = client_->post("runs/update", body, "run_info");
     if (!sent) return drop_rejected(id, fmt::format("status: {}", status), sent.error());
     return {};
   }
@@ -453,14 +454,15 @@ class MlflowSink final : public Sink {
     if (!folder) {
       if (!std::exchange(has_reported_artifacts_, true))
         logger_.warn("MLflow: texts and images are not reported, because the server does not serve artifacts",
-                     {{"artifact_uri", artifact_uri_}});
+                     {{"artifact_uri", shortened(artifact_uri_)}});
       return {};
     }
     const MlflowResult<json> put = client_->call(
         {.method = "PUT",
          .target = "/api/2.0/mlflow-artifacts/artifacts/" + kube::percent_encode(*folder + "/" + name, "/"),
          .body = content,
-         .content_type = type});
+         .content_type = type},
+        "");
     if (put) {
       artifact_failures_ = 0;
       return {};

@@ -184,7 +184,7 @@ class MlflowSinkTest(unittest.TestCase):
         driver = self.driver({"SINK_TIMEOUT": "6", "MLFLOW_TRACKING_TOKEN": "secret"})
         last = 0
         # The creation of the runs, and then batches of points, meet each fault. 9 s is longer than the timeout.
-        for fault in (("status", 500), ("status", 429), ("status", 200), ("status", 302), ("close", None), ("lose", None), ("slow", 9), ("endless", None)):
+        for fault in (("status", 500), ("status", 429), ("status", 200), ("object", None), ("status", 302), ("close", None), ("lose", None), ("slow", 9), ("endless", None)):
             events = self.losses(range(last + 1, last + 21))
             if last == 0:
                 events.insert(0, self.started())
@@ -197,12 +197,16 @@ class MlflowSinkTest(unittest.TestCase):
         failures = driver.deliver(self.losses(range(last + 1, last + 21)))
         self.assertEqual([f for f in failures if "400" in f], [])  # on a busy machine, a request may take too long
         last += 20
-        for lost in range(12):  # each request of the start of an attempt loses its response once
-            self.proxy.faults.extend([(None, None)] * lost + [("lose", None)])
-            driver.deliver([self.started(lost + 1, last), *self.losses(range(last + 1, last + 3), 1)])
-            self.proxy.faults.clear()
-            last += 2
-            self.run_of(lost + 1)  # exists once
+        attempt = 0
+        # Each request of the start of an attempt loses its response once, or gets that of another program.
+        for fault in ("lose", "object"):
+            for request in range(12):
+                attempt += 1
+                self.proxy.faults.extend([(None, None)] * request + [(fault, None)])
+                driver.deliver([self.started(attempt, last), *self.losses(range(last + 1, last + 3), 1)])
+                self.proxy.faults.clear()
+                last += 2
+                self.run_of(attempt)  # exists once
         self.assertEqual(driver.end(), 0)
         self.check_points(last)
         self.assertEqual(self.proxy.authorization, {"Bearer secret"})
@@ -479,6 +483,17 @@ class MlflowSinkTest(unittest.TestCase):
         self.assertTrue(all(line.startswith("failed: ") for line in lines), lines)
         self.assertNotIn("secret", "".join(lines) + driver.log.read_text())
         self.assertIn("/secret/api/2.0/", self.proxy.seen[0][1])
+
+    def test_messages_are_short_and_printable(self):
+        error = json.dumps({"error_code": "\x1b" + "X" * 100_000, "message": "\x1b" + "Y" * 100_000}).encode()
+        self.proxy.rule = lambda handler, body: (500, error)
+        driver = self.driver()
+        driver.write([self.started()])
+        line = driver.lines.get(timeout=TIMEOUT)
+        self.assertTrue(line.startswith("failed: "), line[:200])
+        self.assertIn("500, ", line[:200])
+        self.assertLess(len(line), 600)
+        self.assertTrue(line.isprintable(), line)
 
     def test_trainer_restarts_with_another_address(self):
         refused = threading.Event()

@@ -127,6 +127,8 @@ class ProxyHandler(http.server.BaseHTTPRequestHandler):
             return self.answer(argument, b"<html>fault</html>", [("Retry-After", "1")] if argument == 429 else [])
         if fault == "reject":
             return self.answer(*REJECTED)
+        if fault == "object":  # of another program
+            return self.answer(200, b'{"error": "the session has expired"}')
         if fault == "endless":
             self.send_response(200)
             self.send_header("Transfer-Encoding", "chunked")
