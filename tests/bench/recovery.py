@@ -2,7 +2,7 @@
 
 A step is new if no process had completed it before the kill. Ours has no checkpoint to read; theirs has a snapshot of the last
 step (rival/elastic.py). Both run two ranks on one machine. A run is killed once, in turn in rank 0 and in rank 1, when it has made
-some steps.
+steps for some seconds: our launcher starts its standby process 2 s after the ranks have joined (docs/recovery.md).
 """
 import datetime
 import json
@@ -13,6 +13,7 @@ import subprocess
 import time
 
 STEPS_BEFORE = 50
+SECONDS_BEFORE = 5  # after these steps
 LIMIT = 120  # seconds for each wait
 MAX_RESTARTS = 10  # torchrun's processes may fail to connect to each other after a restart, and restart again
 
@@ -62,6 +63,7 @@ class Run:
         """Kills the rank, and ends the run after the next new step."""
         try:
             self.wait_for(lambda: self.newest() >= STEPS_BEFORE or None, "the run makes no steps")
+            time.sleep(SECONDS_BEFORE)
             pid = self.process_of(rank)
             killed = time.time()
             os.kill(pid, signal.SIGKILL)
