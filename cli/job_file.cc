@@ -18,6 +18,7 @@
 #include "common/standard_streams.h"
 #include "common/status_macros.h"
 #include "common/text.h"
+#include "common/yaml/object_list.h"
 #include "common/yaml/reader.h"
 #include "operator/api/validate.h"
 
@@ -132,8 +133,9 @@ Result<std::vector<api::TrainingJob>> load_jobs(const std::string& path, Templat
   std::vector<api::TrainingJob> jobs;
   yaml::Problems problems(shown);
   std::map<std::pair<std::string, std::string>, yaml::Mark> seen;  // by namespace and name
-  for (const yaml::Node& document : documents) {
+  for (const auto& [document, path_of_object] : yaml::list_objects(documents)) {
     if (is_of_another_kind(document)) continue;
+    problems.set_root(path_of_object);
     if (const auto why = why_no_object(document)) {
       problems.add(document.mark(), "", *why);
       continue;

@@ -13,6 +13,7 @@
 #include "common/standard_streams.h"
 #include "common/status_macros.h"
 #include "common/text.h"
+#include "common/yaml/object_list.h"
 #include "common/yaml/reader.h"
 
 namespace oarlock::cli {
@@ -57,13 +58,23 @@ bool is_training_job(const nlohmann::json& object) {
   return text_at(object, "kind") == kKind && text_at(object, "apiVersion") == kApiVersion;
 }
 
+// Removes the fields that the API server sets. They are part of the output of kubectl get, and the API server rejects a new
+// object that has them.
+void remove_server_fields(nlohmann::json& object) {
+  object.erase("status");
+  for (const char* key : {"creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation",
+                          "managedFields", "resourceVersion", "selfLink", "uid"}) {
+    object["metadata"].erase(key);
+  }
+}
+
 // REQUIRES: load_jobs() accepts the file.
 Result<void> add_documents(const InputFile& input, const Cluster& cluster, const std::string& namespace_flag,
                            std::vector<Document>& out) {
   const std::string& file = input.name();
   ASSIGN_OR_RETURN(const std::string text, read_file(input.path(), yaml::limits::kFileBytes + 1));
   ASSIGN_OR_RETURN(const std::vector<yaml::Node> nodes, yaml::parse_all(text, file));
-  for (const yaml::Node& node : nodes) {
+  for (const auto& [node, path] : yaml::list_objects(nodes)) {
     nlohmann::json object = node.to_json();
     const std::string name = text_at(member(object, "metadata"), "name");
     if (!is_training_job(object)) {
@@ -79,6 +90,7 @@ Result<void> add_documents(const InputFile& input, const Cluster& cluster, const
     }
     if (name_space.empty()) name_space = cluster.name_space();
     object["metadata"]["namespace"] = name_space;
+    remove_server_fields(object);
     out.push_back({file, name, name_space, std::move(object)});
   }
   return {};

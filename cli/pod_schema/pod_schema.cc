@@ -74,7 +74,7 @@ void check_scalar(const Node& node, std::string_view type, const std::string& pa
   };
   const bool is_scalar = node.kind() == Node::Kind::kScalar;
   const nlohmann::json value = is_scalar ? node.to_json() : nlohmann::json();
-  if (type == "string") expect(value.is_string(), "a string; put it in quotes");
+  if (type == "string") yaml::check_string(node, path, problems);
   if (type == "number") expect(is_integer(value), "a whole number");
   if (type == "boolean") expect(value.is_boolean(), "true or false");
   if (type == "intOrString") expect(is_integer(value) || value.is_string(), "a whole number or a string");

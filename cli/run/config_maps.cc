@@ -11,6 +11,7 @@
 #include "common/contract.h"
 #include "common/files.h"
 #include "common/status_macros.h"
+#include "common/yaml/object_list.h"
 #include "common/yaml/reader.h"
 #include "operator/core/desired.h"
 
@@ -77,7 +78,7 @@ Result<ConfigMaps> load_config_maps(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string text, read_file(path, yaml::limits::kFileBytes + 1));
   ASSIGN_OR_RETURN(const std::vector<yaml::Node> documents, yaml::parse_all(text, path));
   ConfigMaps out;
-  for (const yaml::Node& document : documents) {
+  for (const auto& [document, list_path] : yaml::list_objects(documents)) {
     if (document.kind() != yaml::Node::Kind::kMap || text_of(document, "kind") != "ConfigMap") continue;
     const std::optional<yaml::Node> metadata = document.find("metadata");
     const std::optional<yaml::Node> data = document.find("data");

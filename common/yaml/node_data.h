@@ -1,12 +1,14 @@
 // Internals of common/yaml, which other folders do not include.
 #pragma once
 
+#include <nlohmann/json.hpp>
+
 #include "common/yaml/reader.h"
 
 namespace oarlock::yaml {
 
-// The tag of a scalar, as far as it determines the type of the value.
-enum class Tag { kNone, kQuoted, kString, kFloat, kOther };
+// The tag of a scalar, as far as it determines the type of the value. A scalar with kOther is a string.
+enum class Tag { kNone, kQuoted, kString, kNull, kBool, kInt, kFloat, kOther };
 
 struct Node::Data {
   Kind kind = Kind::kNull;
@@ -25,7 +27,8 @@ Result<std::vector<Node>> parse_command_line(const std::string& text);
 // Formats the beginning of a message: "file:line:column", "command line", or "file" if the line is unknown.
 std::string place_text(const std::string& file, Mark mark);
 
-// Returns true if a plain scalar with this text is null.
-bool is_null_text(const std::string& text);
+// Returns the value of a scalar, which can be infinite or NaN. With a tag of a type, the value can have another type; the
+// parser rejects such scalars.
+nlohmann::json scalar_value(const std::string& text, Tag tag);
 
 }  // namespace oarlock::yaml

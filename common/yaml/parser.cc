@@ -7,22 +7,19 @@
 #include <algorithm>
 #include <sstream>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "common/files.h"
 #include "common/text.h"
 #include "common/yaml/node_data.h"
+#include "common/yaml/syntax.h"
 
 namespace oarlock::yaml {
 namespace {
 
-constexpr size_t kLongestError = 300;
+constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
 // A violation of a rule of this reader.
-struct Refusal {
-  Mark mark;
-  std::string message;
-};
+using Refusal = SyntaxProblem;
 
 // The size of a node with all aliases expanded.
 struct Extent {
@@ -41,33 +38,54 @@ Tag tag_of(const std::string& tag) {
   if (tag.empty() || tag == "?") return Tag::kNone;
   if (tag == "!") return Tag::kQuoted;  // also of a block scalar
   if (tag == "tag:yaml.org,2002:str") return Tag::kString;
+  if (tag == "tag:yaml.org,2002:null") return Tag::kNull;
+  if (tag == "tag:yaml.org,2002:bool") return Tag::kBool;
+  if (tag == "tag:yaml.org,2002:int") return Tag::kInt;
   if (tag == "tag:yaml.org,2002:float") return Tag::kFloat;
   return Tag::kOther;
 }
 
 class TreeBuilder final : public YAML::EventHandler {
  public:
-  explicit TreeBuilder(bool on_command_line) : on_command_line_(on_command_line) {}
+  TreeBuilder(std::string_view text, bool on_command_line) : text_(text), on_command_line_(on_command_line) {}
 
   // Returns all documents that are not empty.
   std::vector<Node> take_documents() { return std::move(documents_); }
 
   Mark mark_of(const YAML::Mark& mark) const {
     if (on_command_line_) return {.on_command_line = true};
-    return mark.is_null() ? Mark{} : Mark{mark.line + 1, mark.column + 1};
+    if (mark.is_null()) return {};
+    return with_character_column(text_, static_cast<size_t>(mark.pos), {mark.line + 1, mark.column + 1});
   }
 
   void OnDocumentStart(const YAML::Mark& mark) override {
     if (++document_count_ > limits::kDocuments)
       throw Refusal{mark_of(mark), fmt::format("the file has more than {} documents", limits::kDocuments)};
+    // yaml-cpp begins a document wherever a line does not continue the one before.
+    if (document_count_ > 1 && !may_begin_document(text_, static_cast<size_t>(mark.pos))) {
+      throw Refusal{mark_of(mark), "this line does not belong to the list or map above it; indent it like the lines above, "
+                                   "or write --- before it if it begins another document"};
+    }
     anchors_.clear();
   }
   void OnDocumentEnd() override {}
 
-  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override { add_scalar(mark, Tag::kNone, anchor, ""); }
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    // yaml-cpp accepts a last key without a colon. The position of its value is then that of the key.
+    if (!open_.empty() && open_.back().is_block_map && open_.back().key && open_.back().key->mark == mark_of(mark)) {
+      throw Refusal{mark_of(mark), missing_colon_message(open_.back().key->text)};
+    }
+    add_scalar(mark, Tag::kNone, anchor, "");
+  }
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& value) override {
     check_tag(mark, tag);
+    if (tag == "!" && !has_closing_quote(text_, static_cast<size_t>(mark.pos))) {  // yaml-cpp accepts it
+      const char quote = text_[static_cast<size_t>(mark.pos)];
+      throw Refusal{mark_of(mark),
+                    fmt::format("the quote {} that begins here has no end; add the closing {}", quote, quote)};
+    }
+    check_value(mark, tag, value);
     add_scalar(mark, tag_of(tag), anchor, value);
   }
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
@@ -82,8 +100,9 @@ class TreeBuilder final : public YAML::EventHandler {
     open(mark, tag, anchor, Node::Kind::kSequence);
   }
   void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
-                  YAML::EmitterStyle::value /*style*/) override {
+                  YAML::EmitterStyle::value style) override {
     open(mark, tag, anchor, Node::Kind::kMap);
+    open_.back().is_block_map = style != YAML::EmitterStyle::Flow && !on_command_line_;
   }
   void OnSequenceEnd() override { close(); }
   void OnMapEnd() override { close(); }
@@ -96,15 +115,19 @@ class TreeBuilder final : public YAML::EventHandler {
   struct Key {
     std::string text;
     Mark mark;
+    bool is_quoted = false;
+    bool is_merge = false;  // the plain key <<
   };
   // A sequence or map whose end has not been seen.
   struct Open {
     YAML::Mark mark;
     YAML::anchor_t anchor = YAML::NullAnchor;
+    bool is_block_map = false;
     Node::Data data;
     Extent extent;
     std::optional<Key> key;                // of a map: the key of the next value
-    std::unordered_set<std::string> keys;  // of a map: all keys so far
+    std::unordered_map<std::string, int> keys;  // of a map: the lines of all keys so far
+    std::vector<Node::Entry> merged;            // of a map: the entries of its merge keys
   };
 
   // A %TAG directive can make a short tag arbitrarily long.
@@ -131,6 +154,25 @@ class TreeBuilder final : public YAML::EventHandler {
       throw Refusal{mark_of(mark), fmt::format("lists and maps are nested deeper than {} levels", limits::kDepth)};
   }
 
+  // Rejects tags that kubectl cannot apply to the value.
+  void check_value(const YAML::Mark& mark, const std::string& tag, const std::string& text) const {
+    constexpr std::string_view kStandard = "tag:yaml.org,2002:";
+    if (!tag.starts_with(kStandard)) return;
+    const std::string_view name = std::string_view(tag).substr(kStandard.size());
+    if (name == "binary")
+      throw Refusal{mark_of(mark), "the tag !!binary is not supported; write the text, or use a Secret for bytes"};
+    const nlohmann::json value = scalar_value(text, tag_of(tag));
+    const bool is_right = name == "null"    ? value.is_null()
+                          : name == "bool"  ? value.is_boolean()
+                          : name == "int"   ? value.is_number_integer()
+                          : name == "float" ? value.is_number()
+                                            : true;
+    if (is_right) return;
+    throw Refusal{mark_of(mark),
+                  fmt::format("'{}' has the tag !!{}, and is not of this type; correct the value, or remove the tag",
+                              shortened(text), name)};
+  }
+
   void add_scalar(const YAML::Mark& mark, Tag tag, YAML::anchor_t anchor, const std::string& text) {
     const Extent extent{.nodes = 1, .bytes = text.size(), .height = 0};
     count(mark, extent);
@@ -138,7 +180,7 @@ class TreeBuilder final : public YAML::EventHandler {
     data.mark = mark_of(mark);
     data.text = text;
     data.tag = tag;
-    data.kind = tag != Tag::kQuoted && is_null_text(text) ? Node::Kind::kNull : Node::Kind::kScalar;
+    data.kind = scalar_value(text, tag).is_null() ? Node::Kind::kNull : Node::Kind::kScalar;
     finish(mark, anchor, make_node(std::move(data)), extent);
   }
 
@@ -155,6 +197,9 @@ class TreeBuilder final : public YAML::EventHandler {
   void close() {
     Open closed = std::move(open_.back());
     open_.pop_back();
+    for (Node::Entry& entry : closed.merged) {
+      if (closed.keys.try_emplace(entry.key, entry.key_mark.line).second) closed.data.entries.push_back(std::move(entry));
+    }
     finish(closed.mark, closed.anchor, make_node(std::move(closed.data)), closed.extent);
   }
 
@@ -174,9 +219,16 @@ class TreeBuilder final : public YAML::EventHandler {
     if (parent.data.kind == Node::Kind::kSequence) {
       parent.data.items.push_back(node);
     } else if (parent.key) {
-      parent.data.entries.push_back({std::move(parent.key->text), parent.key->mark, node});
+      if (parent.key->is_merge) {
+        merge(parent, node);
+      } else {
+        parent.data.entries.push_back({std::move(parent.key->text), parent.key->mark, node, parent.key->is_quoted});
+      }
       parent.key.reset();
     } else {
+      const auto at = static_cast<size_t>(mark.pos);
+      if (node.kind() == Node::Kind::kMap && at > 0 && text_.substr(at - 1).starts_with("{{"))
+        throw Refusal{mark_of(mark), std::string(kHelmTemplate)};
       set_key(parent, mark_of(mark), node);
     }
   }
@@ -184,11 +236,33 @@ class TreeBuilder final : public YAML::EventHandler {
   static void set_key(Open& map, Mark mark, const Node& node) {
     const bool is_scalar = node.kind() == Node::Kind::kScalar || !node.text().empty();
     if (!is_scalar) throw Refusal{mark, "a key of a map is empty, a list or a map; it must be a string"};
-    map.key = Key{node.text(), mark};
-    if (!map.keys.insert(map.key->text).second)
-      throw Refusal{mark, fmt::format("duplicate key '{}'; remove one", shortened(map.key->text))};
+    map.key = Key{node.text(), mark, node.is_quoted(), !node.is_quoted() && node.text() == "<<"};
+    if (map.key->is_merge) return;
+    const auto [first, is_new] = map.keys.try_emplace(map.key->text, mark.line);
+    if (is_new) return;
+    const std::string place = first->second == 0 ? "" : fmt::format(" of them; the first is in line {}", first->second);
+    throw Refusal{mark, fmt::format("duplicate key '{}'; remove one{}", shortened(map.key->text), place)};
   }
 
+  // Adds the entries of the value of a merge key. The keys of the map itself take precedence, and then the earlier maps
+  // of a list. kubectl lets a merge key replace the keys above it, so that such a file has two meanings.
+  static void merge(Open& map, const Node& value) {
+    const Mark mark = map.key->mark;
+    const std::vector<Node> sources = value.kind() == Node::Kind::kSequence ? value.items() : std::vector<Node>{value};
+    for (const Node& source : sources) {
+      if (source.kind() != Node::Kind::kMap)
+        throw Refusal{mark, "the value of the merge key << must be a map, such as *name, or a list of maps"};
+      for (Node::Entry& entry : source.entries()) {
+        if (map.keys.contains(entry.key)) {
+          throw Refusal{mark, fmt::format("the key '{}' is above the merge key <<, whose map has it too; write << first",
+                                          shortened(entry.key))};
+        }
+        map.merged.push_back(std::move(entry));
+      }
+    }
+  }
+
+  std::string_view text_;
   bool on_command_line_;
   size_t document_count_ = 0;
   size_t nodes_ = 0;
@@ -197,37 +271,6 @@ class TreeBuilder final : public YAML::EventHandler {
   std::vector<Open> open_;
   std::vector<Node> documents_;
 };
-
-// Returns true for the characters of a YAML stream (YAML 1.2, c-printable). yaml-cpp treats U+0004 as the end of the
-// file.
-bool is_allowed(char32_t code) {
-  return code == '\t' || code == '\n' || code == '\r' || (code >= 0x20 && code <= 0x7E) || code == 0x85 ||
-         (code >= 0xA0 && code != 0xFFFE && code != 0xFFFF);
-}
-
-std::optional<Refusal> find_bad_character(std::string_view text) {
-  Mark mark{.line = 1, .column = 1};
-  while (!text.empty()) {
-    const Utf8Character character = first_utf8_character(text);
-    if (character.length == 0) {
-      return Refusal{mark, fmt::format("this is not YAML: the byte {} is not UTF-8; save the file as UTF-8",
-                                       printable(text.substr(0, 1)))};
-    }
-    if (!is_allowed(character.code)) {
-      return Refusal{mark, fmt::format("this is not YAML: the control character {} is not allowed here; write it as an "
-                                       "escape sequence in double quotes",
-                                       printable(text.substr(0, character.length)))};
-    }
-    if (character.code == '\n') {
-      ++mark.line;
-      mark.column = 1;
-    } else {
-      ++mark.column;
-    }
-    text.remove_prefix(character.length);
-  }
-  return std::nullopt;
-}
 
 Result<std::vector<Node>> parse(const std::string& text, const std::string& file, bool on_command_line) {
   const auto refuse = [&](Refusal refusal) {
@@ -239,18 +282,21 @@ Result<std::vector<Node>> parse(const std::string& text, const std::string& file
                                        "it the right file?",
                                        limits::kFileBytes)});
   }
-  if (std::optional<Refusal> bad = find_bad_character(text)) return refuse(std::move(*bad));
-  TreeBuilder builder(on_command_line);
+  if (std::optional<Refusal> bad = find_unreadable_text(text)) return refuse(std::move(*bad));
+  std::string_view content = text;
+  if (content.starts_with(kByteOrderMark)) content.remove_prefix(kByteOrderMark.size());
+  TreeBuilder builder(content, on_command_line);
   try {
-    std::istringstream stream(text);
+    std::istringstream stream{std::string(content)};
     YAML::Parser parser(stream);
     while (parser.HandleNextDocument(builder)) {
     }
   } catch (Refusal& refusal) {
     return refuse(std::move(refusal));
   } catch (const YAML::Exception& error) {
-    return refuse(
-        {builder.mark_of(error.mark), fmt::format("this is not YAML: {}", shortened(error.msg, kLongestError))});
+    // The bytes of a column are needed here, not its characters.
+    const Mark position = error.mark.is_null() ? Mark{} : Mark{error.mark.line + 1, error.mark.column + 1};
+    return refuse(explain_syntax_error(content, position, error.msg));
   }
   return builder.take_documents();
 }

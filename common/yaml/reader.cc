@@ -10,6 +10,7 @@
 
 #include "common/text.h"
 #include "common/yaml/node_data.h"
+#include "common/yaml/plain_scalar.h"
 
 namespace oarlock::yaml {
 namespace {
@@ -17,29 +18,12 @@ namespace {
 constexpr size_t kLongestPath = 200;
 constexpr size_t kLongestMessage = 1000;
 
-std::optional<bool> to_bool(const std::string& text) {
-  if (text == "true" || text == "True" || text == "TRUE") return true;
-  if (text == "false" || text == "False" || text == "FALSE") return false;
-  return std::nullopt;
-}
-
-template <typename T>
-std::optional<T> to_number(std::string_view text) {
+// Whether readers recognize the value in the text: true for 7 and 1.0, false for 017, 0x1F and 1_000.
+bool is_decimal_form(std::string_view text, const nlohmann::json& value) {
   if (text.starts_with('+')) text.remove_prefix(1);
-  T value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
-std::optional<double> to_double(const std::string& text) {
-  if (text == ".inf" || text == "+.inf" || text == ".Inf") return INFINITY;
-  if (text == "-.inf" || text == "-.Inf") return -INFINITY;
-  if (text == ".nan" || text == ".NaN") return NAN;
-  const std::optional<double> value = to_number<double>(text);
-  if (!value || !std::isfinite(*value))
-    return std::nullopt;  // from_chars also takes "inf" and "nan", which YAML does not
-  return value;
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size() && number == value.get<double>();
 }
 
 std::string describe(const Node& node) {
@@ -54,13 +38,80 @@ std::string describe(const Node& node) {
       break;
   }
   const std::string text = shortened(node.text());
-  return node.is_quoted() ? fmt::format("the string \"{}\"", text) : fmt::format("'{}'", text);
+  if (node.is_quoted()) return fmt::format("the string \"{}\"", text);
+  const nlohmann::json value = node.value();
+  // Words such as 'on' and numbers such as 017 have a value that differs from their text.
+  const std::string json = value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  if (value.is_boolean() && json != text) return fmt::format("'{}', which is the boolean {} in YAML", text, json);
+  if (value.is_number() && !is_decimal_form(text, value))
+    return fmt::format("'{}', which is the number {} in YAML", text, json);
+  return fmt::format("'{}'", text);
+}
+
+// Describes a scalar that is not a string, where a string is required.
+std::string describe_other_type(const Node& node) {
+  const std::string described = describe(node);
+  const bool is_as_written = described == fmt::format("'{}'", shortened(node.text()));
+  if (!is_as_written) return described;
+  return fmt::format("the {} {}", node.value().is_boolean() ? "boolean" : "number", shortened(node.text()));
+}
+
+// Returns why kubectl rejects or changes a key without quotes; empty if it does not.
+std::string problem_of_plain_key(const std::string& key) {
+  const nlohmann::json value = with_whole_number(resolve_plain_scalar(key));
+  if (value.is_string() || value.dump() == key) return "";
+  if (value.is_null()) return "this key is null in YAML; put it in quotes";
+  const std::string_view type = value.is_boolean() ? "boolean" : "number";
+  return fmt::format("this key is the {} {} in YAML; put it in quotes", type, value.dump());
+}
+
+// `path` is restored before the function returns.
+void check_conversion(const Node& node, std::string& path, Problems& problems) {
+  const size_t length = path.size();
+  for (const Node::Entry& entry : node.entries()) {
+    path += (path.empty() ? "" : ".") + entry.key;
+    const std::string why = entry.is_key_quoted ? "" : problem_of_plain_key(entry.key);
+    if (!why.empty()) problems.add(entry.key_mark, path, why);
+    check_conversion(entry.value, path, problems);
+    path.resize(length);
+  }
+  const std::vector<Node> items = node.items();
+  for (size_t i = 0; i < items.size(); ++i) {
+    path += fmt::format("[{}]", i);
+    check_conversion(items[i], path, problems);
+    path.resize(length);
+  }
+  if (node.kind() != Node::Kind::kScalar) return;
+  const nlohmann::json value = node.value();
+  if (!value.is_number_float() || std::isfinite(value.get<double>())) return;
+  problems.add(node.mark(), path,
+               fmt::format("'{}' does not exist in JSON, so that kubectl rejects the file; use a finite number, or put "
+                           "it in quotes",
+                           shortened(node.text())));
+}
+
+bool is_string(const Node& node) { return node.value().is_string(); }
+
+std::optional<bool> to_bool(const Node& node) {
+  const nlohmann::json value = node.value();
+  return value.is_boolean() ? std::optional(value.get<bool>()) : std::nullopt;
+}
+
+std::optional<int64_t> to_integer(const Node& node) {
+  const nlohmann::json value = node.value();
+  return value.is_number_integer() ? std::optional(value.get<int64_t>()) : std::nullopt;
+}
+
+std::optional<double> to_double(const Node& node) {
+  const nlohmann::json value = node.value();
+  return value.is_number() ? std::optional(value.get<double>()) : std::nullopt;
 }
 
 }  // namespace
 
-bool is_null_text(const std::string& text) {
-  return text.empty() || text == "~" || text == "null" || text == "Null" || text == "NULL";
+nlohmann::json scalar_value(const std::string& text, Tag tag) {
+  if (tag == Tag::kQuoted || tag == Tag::kString || tag == Tag::kOther) return text;
+  return resolve_plain_scalar(text);
 }
 
 Node::Node(std::shared_ptr<const Data> data) : data_(std::move(data)) {}
@@ -79,6 +130,8 @@ std::optional<Node> Node::find(std::string_view key) const {
   return std::nullopt;
 }
 
+nlohmann::json Node::value() const { return with_whole_number(scalar_value(data_->text, data_->tag)); }
+
 nlohmann::json Node::to_json() const {
   switch (kind()) {
     case Kind::kNull:
@@ -96,13 +149,9 @@ nlohmann::json Node::to_json() const {
     case Kind::kScalar:
       break;
   }
-  const std::string value = text();
-  const Tag tag = data_->tag;
-  if (is_quoted() || tag == Tag::kString) return value;
-  if (const auto flag = to_bool(value)) return *flag;
-  if (const auto integer = to_number<int64_t>(value); integer && tag != Tag::kFloat) return *integer;
-  if (const auto number = to_double(value); number && std::isfinite(*number)) return *number;
-  return value;
+  nlohmann::json scalar = value();
+  if (scalar.is_number_float() && !std::isfinite(scalar.get<double>())) return data_->text;
+  return scalar;
 }
 
 std::string place_text(const std::string& file, Mark mark) {
@@ -115,7 +164,8 @@ void Problems::add(Mark mark, std::string_view path, std::string_view message) {
   ++count_;
   if (lines_.size() == kMaxShown) return;
   std::string line = place_text(file_, mark) + ": ";
-  if (!path.empty()) line += shortened(path, kLongestPath) + ": ";
+  const std::string full = root_.empty() || path.empty() ? root_ + std::string(path) : fmt::format("{}.{}", root_, path);
+  if (!full.empty()) line += shortened(full, kLongestPath) + ": ";
   lines_.push_back(line + shortened(message, kLongestMessage));
 }
 
@@ -126,6 +176,22 @@ Error Problems::to_error() const {
     text += fmt::format("\n{}: and {} more problem{}", printable(file_), more, more == 1 ? "" : "s");
   }
   return {ExitCode::kConfig, text};
+}
+
+bool check_string(const Node& value, std::string_view path, Problems& problems) {
+  if (value.kind() == Node::Kind::kScalar && is_string(value)) return true;
+  if (value.kind() == Node::Kind::kScalar) {
+    problems.add(value.mark(), path,
+                 fmt::format("expected a string, got {}; put it in quotes", describe_other_type(value)));
+  } else {
+    problems.add(value.mark(), path, fmt::format("expected a string, got {}", describe(value)));
+  }
+  return false;
+}
+
+void check_json_conversion(const Node& object, Problems& problems) {
+  std::string path;
+  check_conversion(object, path, problems);
 }
 
 MapReader::MapReader(const Node& node, std::string path, Problems& problems)
@@ -172,7 +238,7 @@ std::optional<Node> MapReader::scalar(std::string_view key, std::string_view exp
 bool MapReader::read(std::string_view key, bool& target) {
   const auto value = scalar(key, "true or false");
   if (!value) return false;
-  const auto flag = value->is_quoted() ? std::nullopt : to_bool(value->text());
+  const std::optional<bool> flag = to_bool(*value);
   if (!flag) {
     problem(key, fmt::format("expected true or false, got {}", describe(*value)));
     return false;
@@ -184,7 +250,7 @@ bool MapReader::read(std::string_view key, bool& target) {
 bool MapReader::read(std::string_view key, int64_t& target) {
   const auto value = scalar(key, "an integer");
   if (!value) return false;
-  const auto number = value->is_quoted() ? std::nullopt : to_number<int64_t>(value->text());
+  const std::optional<int64_t> number = to_integer(*value);
   if (!number) {
     problem(key, fmt::format("expected an integer, got {}", describe(*value)));
     return false;
@@ -207,7 +273,7 @@ bool MapReader::read(std::string_view key, int& target) {
 bool MapReader::read(std::string_view key, double& target) {
   const auto value = scalar(key, "a number");
   if (!value) return false;
-  const auto number = value->is_quoted() ? std::nullopt : to_double(value->text());
+  const std::optional<double> number = to_double(*value);
   if (!number) {
     problem(key, fmt::format("expected a number, got {}", describe(*value)));
     return false;
@@ -218,12 +284,7 @@ bool MapReader::read(std::string_view key, double& target) {
 
 bool MapReader::read(std::string_view key, std::string& target) {
   const auto value = scalar(key, "a string");
-  if (!value) return false;
-  const nlohmann::json json = value->to_json();
-  if (!json.is_string()) {
-    problem(key, fmt::format("expected a string, got {}; put it in quotes", describe(*value)));
-    return false;
-  }
+  if (!value || !check_string(*value, path_of(key), problems_)) return false;
   target = value->text();
   return true;
 }
@@ -241,7 +302,8 @@ bool MapReader::read_list(std::string_view key, std::vector<T>& target, std::str
     const std::optional<T> converted = item.kind() == Node::Kind::kScalar ? convert(item) : std::nullopt;
     if (!converted) {
       problems_.add(item.mark(), fmt::format("{}[{}]", path_of(key), out.size()),
-                    fmt::format("expected {}, got {}", expected, describe(item)));
+                    fmt::format("expected {}, got {}{}", expected, describe(item),
+                                expected == "strings" && item.kind() == Node::Kind::kScalar ? "; put it in quotes" : ""));
       return false;
     }
     out.push_back(*converted);
@@ -252,27 +314,27 @@ bool MapReader::read_list(std::string_view key, std::vector<T>& target, std::str
 
 bool MapReader::read(std::string_view key, std::vector<std::string>& target) {
   return read_list(key, target, "strings", [](const Node& item) -> std::optional<std::string> {
-    if (!item.to_json().is_string()) return std::nullopt;
-    return item.text();
+    return is_string(item) ? std::optional(item.text()) : std::nullopt;
   });
 }
 
 bool MapReader::read(std::string_view key, std::vector<double>& target) {
-  return read_list(key, target, "numbers", [](const Node& item) -> std::optional<double> {
-    return item.is_quoted() ? std::nullopt : to_double(item.text());
-  });
+  return read_list(key, target, "numbers", to_double);
 }
 
 bool MapReader::read(std::string_view key, std::vector<int64_t>& target) {
-  return read_list(key, target, "integers", [](const Node& item) -> std::optional<int64_t> {
-    return item.is_quoted() ? std::nullopt : to_number<int64_t>(item.text());
-  });
+  return read_list(key, target, "integers", to_integer);
 }
 
 std::optional<size_t> MapReader::read_choice(std::string_view key, const std::vector<std::string_view>& choices) {
   const auto value = scalar(key, "a name");
   if (!value) return std::nullopt;
   const std::string text = value->text();
+  if (!is_string(*value)) {
+    problem(key, fmt::format("expected one of {}, got {}; put it in quotes", fmt::join(choices, ", "),
+                             describe_other_type(*value)));
+    return std::nullopt;
+  }
   const auto found = std::find(choices.begin(), choices.end(), text);
   if (found != choices.end()) return static_cast<size_t>(found - choices.begin());
   const std::string near = suggest(text, {choices.begin(), choices.end()});

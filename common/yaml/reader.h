@@ -1,5 +1,6 @@
 // A strict typed reader for YAML, and thus JSON. It collects all problems with file:line:column, reports unknown keys
-// with a suggestion, and does not convert between types ("2" is not 2). Users of this header do not see yaml-cpp.
+// with a suggestion, and does not convert between types ("2" is not 2). Plain scalars have the types that kubectl gives
+// them: yes and on are booleans, 017 is 15. Users of this header do not see yaml-cpp.
 //
 //   Problems problems("job.yaml");
 //   MapReader spec(node, "spec", problems);
@@ -47,8 +48,10 @@ class Node {
   std::vector<Node> items() const;     // of a sequence
   std::optional<Node> find(std::string_view key) const;
 
-  // Converts the tree to JSON. Scalars have the types that kubectl gives them, except that YAML 1.1 booleans other than
-  // true and false are strings.
+  // Returns the value of a scalar with the type that kubectl gives it: a boolean, a number, or a string. A number can be
+  // infinite or NaN. A whole number that fits int64_t is an integer, however it is written: 2.0, 1e3, 0x1F.
+  nlohmann::json value() const;
+  // Converts the tree to JSON. Scalars are their value(); those that JSON does not have, such as .inf, are strings.
   nlohmann::json to_json() const;
 
   // Returns a copy of the tree with the node at `path` replaced by `value`; unchanged subtrees are shared. The path
@@ -64,9 +67,10 @@ class Node {
 };
 
 struct Node::Entry {
-  std::string key;
+  std::string key;  // as written, without quotes
   Mark key_mark;
   Node value;
+  bool is_key_quoted = false;
 };
 
 // Limits of one input, so that no file can exhaust the memory or the stack. Reading the largest accepted input takes
@@ -81,8 +85,8 @@ inline constexpr size_t kTagBytes = 1024;
 }  // namespace limits
 
 // Parses all documents of a text and skips empty ones. `name` is the file name in messages. An alias and its anchor
-// share one node. Fails with kConfig if the text is not YAML, has a duplicate key, a key that is not a string, or
-// control characters outside of escape sequences, or exceeds a limit.
+// share one node. The entries of a merge key (<<) are added to its map. Fails with kConfig if the text is not YAML, has a
+// duplicate key, a key that is not a scalar, or control characters outside of escape sequences, or exceeds a limit.
 Result<std::vector<Node>> parse_all(const std::string& text, const std::string& name);
 // Like parse_all() for the content of a file. Also fails as read_file() does.
 Result<std::vector<Node>> load_all(const std::string& path);
@@ -101,6 +105,8 @@ class Problems {
 
   explicit Problems(std::string file) : file_(std::move(file)) {}
 
+  // Sets the path of the object that later problems belong to, such as "items[0]". It precedes the paths of add().
+  void set_root(std::string path) { root_ = std::move(path); }
   // `path` and `message` are escaped by printable() and truncated if very long.
   void add(Mark mark, std::string_view path, std::string_view message);
   bool empty() const { return count_ == 0; }
@@ -113,9 +119,16 @@ class Problems {
 
  private:
   std::string file_;
+  std::string root_;
   std::vector<std::string> lines_;
   size_t count_ = 0;
 };
+
+// Adds a problem at `path` and returns false if the value is not a string, as an unquoted number or boolean.
+bool check_string(const Node& value, std::string_view path, Problems& problems);
+// Adds a problem for each part of a Kubernetes object that kubectl rejects or changes when it converts YAML to JSON:
+// infinite numbers, and unquoted keys that are null, booleans or numbers in YAML, such as on, 017 or 1.0.
+void check_json_conversion(const Node& object, Problems& problems);
 
 // Reads the entries of one map. Not thread-safe.
 class MapReader {

@@ -331,6 +331,21 @@ void read_metadata(Metadata& metadata, Fields& fields) {
   }
 }
 
+// The API server requires that the values of labels and annotations are strings. A null value is an empty string.
+void check_metadata_strings(const yaml::Node& object, yaml::Problems& problems) {
+  const std::optional<yaml::Node> metadata = object.find("metadata");
+  for (const char* key : {"labels", "annotations"}) {
+    const std::optional<yaml::Node> map = metadata ? metadata->find(key) : std::nullopt;
+    if (!map || map->kind() == yaml::Node::Kind::kNull) continue;
+    const std::string path = fmt::format("metadata.{}", key);
+    if (map->kind() != yaml::Node::Kind::kMap) problems.add(map->mark(), path, "expected a map of strings");
+    for (const yaml::Node::Entry& entry : map->entries()) {
+      if (entry.value.kind() == yaml::Node::Kind::kNull) continue;
+      yaml::check_string(entry.value, fmt::format("{}.{}", path, entry.key), problems);
+    }
+  }
+}
+
 void read_root(TrainingJob& job, Fields& fields) {
   std::string api_version = kApiVersion;
   std::string kind = kKind;
@@ -378,9 +393,11 @@ std::vector<FieldProblem> validate(const TrainingJob& job) {
 TrainingJob training_job_from_yaml(const yaml::Node& node, yaml::Problems& problems) {
   TrainingJob job;
   const size_t problems_before = problems.size();
+  check_metadata_strings(node, problems);
   YamlFieldsReader root(node, "", problems, YamlFieldsReader::LimitChecks::kOff);  // validate() checks them below
   read_root(job, root);
   root.finish();
+  if (problems.size() == problems_before) yaml::check_json_conversion(node, problems);
   if (problems.size() > problems_before) return job;
   resolve_processes_per_node(job.spec);
   for (const FieldProblem& problem : validate(job)) {

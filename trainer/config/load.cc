@@ -10,6 +10,7 @@
 #include "common/fields/yaml_reader.h"
 #include "common/status_macros.h"
 #include "common/text.h"
+#include "common/yaml/object_list.h"
 #include "common/yaml/writer.h"
 
 namespace oarlock {
@@ -123,7 +124,9 @@ Result<CompleteConfig> read(const ConfigNode& found, const std::string& file_nam
 
 Result<CompleteConfig> read_documents(const std::vector<Node>& documents, const ConfigSource& source,
                                       const TaskNames& tasks) {
-  ASSIGN_OR_RETURN(const ConfigNode found, find_config(documents, source.name(), source.job));
+  std::vector<Node> objects;
+  for (const auto& [node, path] : yaml::list_objects(documents)) objects.push_back(node);
+  ASSIGN_OR_RETURN(const ConfigNode found, find_config(objects, source.name(), source.job));
   return read(found, source.name(), tasks, source.overrides);
 }
 

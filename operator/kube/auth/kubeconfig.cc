@@ -153,7 +153,7 @@ Result<void> read_impersonation(const Named& at, Impersonation& out) {
     for (const Node& group : groups->items()) out.groups.push_back(group.text());
   }
   if (const auto extra = at.value.find("as-user-extra"); extra && extra->kind() == Node::Kind::kMap) {
-    for (const auto& [key, mark, values] : extra->entries()) {
+    for (const auto& [key, mark, values, is_key_quoted] : extra->entries()) {
       if (values.kind() != Node::Kind::kSequence) continue;
       for (const Node& value : values.items()) out.extra.emplace_back(key, value.text());
     }

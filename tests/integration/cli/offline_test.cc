@@ -146,6 +146,88 @@ TEST_F(OfflineTest, RejectsOtherFilesInOneLine) {
   }
 }
 
+// The output of `kubectl get trainingjobs -o yaml` and of the API, with the fields that the API server sets.
+TEST_F(OfflineTest, ReadsListsOfKubectl) {
+  const std::string items = R"(items:
+- apiVersion: oarlock.dev/v1alpha1
+  kind: TrainingJob
+  metadata: {name: a, namespace: n, uid: 5c0a, resourceVersion: "7", generation: 1, managedFields: [{manager: kubectl}]}
+  spec: {nodes: 2, image: x, command: [python3]}
+  status: {phase: Running}
+- {apiVersion: v1, kind: ConfigMap, metadata: {name: c}}
+- apiVersion: oarlock.dev/v1alpha1
+  kind: TrainingJob
+  metadata: {name: b}
+  spec: {image: x, command: [python3]}
+)";
+  for (const std::string head :
+       {"apiVersion: v1\nkind: List\nmetadata: {resourceVersion: \"\"}\n",
+        "apiVersion: oarlock.dev/v1alpha1\nkind: TrainingJobList\nmetadata: {resourceVersion: \"9\"}\n"}) {
+    write("list.yaml", head + items);
+    const auto valid = start({"validate", "list.yaml"});
+    EXPECT_EQ(valid->wait(), 0) << valid->err();
+    EXPECT_THAT(lines(valid->out()), ElementsAre("list.yaml: TrainingJob a is valid: 2 nodes x 1 rank",
+                                                 "list.yaml: TrainingJob b is valid: 1 node x 1 rank"));
+    const auto rendered = start({"render", "list.yaml", "--name", "a", "-o", "json"});
+    EXPECT_EQ(rendered->wait(), 0) << rendered->err();
+    EXPECT_EQ(Json::parse(rendered->out())["items"][0]["metadata"]["ownerReferences"][0]["uid"], "5c0a");
+    const auto run = start({"run", "list.yaml"});
+    EXPECT_EQ(run->wait(), 64);
+    EXPECT_THAT(run->err(), HasSubstr("list.yaml holds 2 TrainingJobs; choose one with --name: a, b"));
+  }
+  std::string wrong = items;
+  wrong.replace(wrong.find("spec: {image"), 12, "spec: {imgae");
+  write("list.yaml", "apiVersion: v1\nkind: List\n" + wrong);
+  for (const std::string command : {"validate", "render", "run", "submit"}) {
+    const auto failed = start({command, "-f", "list.yaml"});
+    EXPECT_EQ(failed->wait(), 78);
+    EXPECT_THAT(lines(failed->err()),
+                ElementsAre("list.yaml:13:10: items[2].spec.imgae: unknown key; did you mean 'image'?"));
+  }
+  write("list.yaml", "apiVersion: v1\nkind: List\nitems: []\n");
+  const auto none = start({"validate", "list.yaml"});
+  EXPECT_EQ(none->wait(), 78);
+  EXPECT_THAT(none->err(), HasSubstr("list.yaml: there is no TrainingJob"));
+}
+
+// The values are those that the API server receives from kubectl.
+TEST_F(OfflineTest, ReadsScalarsAsKubectlDoes) {
+  write("job.yaml", R"(apiVersion: oarlock.dev/v1alpha1
+kind: TrainingJob
+metadata: {name: j, labels: {version: 1.0, "on": "yes"}}
+spec:
+  nodes: 0x2
+  template:
+    metadata: {labels: {release: 2026.10}}
+    spec: {containers: [{name: trainer, image: x, command: [python3], env: [{name: DEBUG, value: on}]}]}
+)");
+  const auto bad = start({"validate", "job.yaml"});
+  EXPECT_EQ(bad->wait(), 78);
+  EXPECT_THAT(lines(bad->err()),
+              ElementsAre("job.yaml:3:39: metadata.labels.version: expected a string, got the number 1.0; put it in quotes",
+                          "job.yaml:7:34: spec.template.metadata.labels.release: expected a string, got the number "
+                          "2026.10; put it in quotes",
+                          "job.yaml:8:98: spec.template.spec.containers[0].env[0].value: expected a string, got 'on', "
+                          "which is the boolean true in YAML; put it in quotes"));
+  write("job.yaml", R"(apiVersion: oarlock.dev/v1alpha1
+kind: TrainingJob
+metadata: {name: j, labels: {version: "1.0"}}
+spec:
+  nodes: 0x2
+  template:
+    spec:
+      hostNetwork: yes
+      terminationGracePeriodSeconds: 1_0
+      containers: [{name: trainer, image: x, command: [python3]}]
+)");
+  const auto rendered = start({"render", "job.yaml", "-o", "json"});
+  EXPECT_EQ(rendered->wait(), 0) << rendered->err();
+  const Json objects = Json::parse(rendered->out())["items"];
+  ASSERT_EQ(objects.size(), 3U);  // the Service and two pods
+  EXPECT_EQ(objects[1]["spec"]["hostNetwork"], true);
+  EXPECT_EQ(objects[1]["spec"]["terminationGracePeriodSeconds"], 10);
+}
+
 TEST_F(OfflineTest, SurvivesHostileFiles) {
   std::string bomb = "a0: &a0 x\n";
   for (int i = 1; i < 60; ++i) {

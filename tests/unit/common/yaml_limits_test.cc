@@ -194,7 +194,7 @@ TEST_F(YamlLimits, RejectsControlCharactersAndOtherEncodings) {
   EXPECT_THAT(error_of(std::string("\xff\xfe"
                                    "a\0:\0",
                                    6)),
-              HasSubstr("is not UTF-8"));
+              HasSubstr("encoded as UTF-16, not as UTF-8"));
   EXPECT_TRUE(
       parse_all("\xef\xbb\xbf"
                 "a: \xc3\xa9\t# \xf0\x9f\x9a\xa2\r\n",

@@ -61,7 +61,7 @@ TEST(YamlReader, ReportsAllProblemsWithPositions) {
   EXPECT_THAT(message, HasSubstr("job.yaml:1:8: nodes: expected an integer, got 'two'"));
   EXPECT_THAT(message, HasSubstr("job.yaml:3:3: optimizer.lrr: unknown key; did you mean 'lr'?"));
   EXPECT_THAT(message, HasSubstr("job.yaml:4:16: optimizer.betas[1]: expected numbers, got 'x'"));
-  EXPECT_THAT(message, HasSubstr("job.yaml:5:7: name: expected a string, got '3'; put it in quotes"));
+  EXPECT_THAT(message, HasSubstr("job.yaml:5:7: name: expected a string, got the number 3; put it in quotes"));
   EXPECT_THAT(message, HasSubstr("job.yaml:6:10: shuffle: expected true or false, got the string \"true\""));
   EXPECT_EQ(std::count(message.begin(), message.end(), '\n'), 4);
 }
@@ -72,7 +72,7 @@ TEST(YamlReader, RejectsWrongShapes) {
   EXPECT_THAT(read("nodes: [1]\n", settings), HasSubstr("expected an integer, got a list"));
   EXPECT_THAT(read("nodes: 99999999999\n", settings), HasSubstr("99999999999 is out of range"));
   EXPECT_THAT(read("nodes: 1\nnodes: 2\n", settings), HasSubstr("job.yaml:2:1: duplicate key 'nodes'"));
-  EXPECT_THAT(read("nodes: [1\n", settings), HasSubstr("job.yaml:2:1: this is not YAML"));
+  EXPECT_THAT(read("nodes: [1\n", settings), HasSubstr("job.yaml:1:8: the '[' that begins here has no end"));
 }
 
 TEST(YamlReader, Choices) {
@@ -93,7 +93,7 @@ TEST(YamlReader, ReadsJsonWithItsTypes) {
       parse_all(R"({"a": "1", "b": 1, "c": 1.5, "d": null, "e": [true, "true"], "f": {}, "g": yes, "h": ""})", "f");
   ASSERT_TRUE(documents);
   EXPECT_EQ(documents->at(0).to_json(),
-            nlohmann::json::parse(R"({"a":"1","b":1,"c":1.5,"d":null,"e":[true,"true"],"f":{},"g":"yes","h":""})"));
+            nlohmann::json::parse(R"({"a":"1","b":1,"c":1.5,"d":null,"e":[true,"true"],"f":{},"g":true,"h":""})"));
 }
 
 TEST(YamlReader, SeveralDocuments) {
@@ -149,7 +149,7 @@ TEST(YamlOverrides, ReportsAllProblems) {
   EXPECT_THAT(message, HasSubstr("command line: '=1' is not key=value"));
   EXPECT_THAT(message, HasSubstr("command line: b[x]: is not a path of keys and indices"));
   EXPECT_THAT(message, HasSubstr("command line: c..d: is not a path of keys and indices"));
-  EXPECT_THAT(message, HasSubstr("command line: e: this is not YAML"));
+  EXPECT_THAT(message, HasSubstr("command line: e: the '[' that begins here has no end"));
   EXPECT_THAT(message, HasSubstr("command line: f: duplicate key 'a'; remove one"));
 }
 

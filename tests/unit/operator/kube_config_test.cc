@@ -116,7 +116,7 @@ TEST_F(ConfigTest, NamesMissingEntries) {
 TEST_F(ConfigTest, RejectsOtherFiles) {
   EXPECT_THAT(error_of("- a\n- b\n").message, HasSubstr("not a kubeconfig"));
   EXPECT_THAT(error_of("").message, HasSubstr("not a kubeconfig"));
-  EXPECT_THAT(error_of("a: [\n").message, HasSubstr("bad:2:1: this is not YAML"));
+  EXPECT_THAT(error_of("a: [\n").message, HasSubstr("bad:1:4: the '[' that begins here has no end"));
 }
 
 TEST_F(ConfigTest, RejectsUnsupportedUsersWithARemedy) {

@@ -71,6 +71,58 @@ TEST(Validate, ReadsKubectlOutput) {
   EXPECT_TRUE(read(text)) << read(text).error().message;
 }
 
+// The API server rejects the values, and kubectl changes the keys or rejects the file.
+TEST(Validate, ReportsUnquotedValuesOfOtherTypes) {
+  struct Row {
+    const char* from;
+    const char* to;
+    const char* message;
+  };
+  constexpr Row kRows[] = {
+      {.from = "  name: bert\n",
+       .to = "  name: bert\n  labels: {version: 1.0}\n",
+       .message = ": metadata.labels.version: expected a string, got the number 1.0; put it in quotes"},
+      {.from = "  name: bert\n",
+       .to = "  name: bert\n  labels: {gpu: yes}\n",
+       .message = ": metadata.labels.gpu: expected a string, got 'yes', which is the boolean true in YAML; put it in "
+                  "quotes"},
+      {.from = "  name: bert\n",
+       .to = "  name: bert\n  annotations: {note: true}\n",
+       .message = ": metadata.annotations.note: expected a string, got the boolean true; put it in quotes"},
+      {.from = "  name: bert\n",
+       .to = "  name: bert\n  annotations: {note: [a]}\n",
+       .message = ": metadata.annotations.note: expected a string, got a list"},
+      {.from = "  name: bert\n",
+       .to = "  name: bert\n  labels: [a]\n",
+       .message = ": metadata.labels: expected a map of strings"},
+      {.from = "  name: bert\n",
+       .to = "  name: bert\n  labels: {on: \"1\"}\n",
+       .message = ": metadata.labels.on: this key is the boolean true in YAML; put it in quotes"},
+      {.from = "  name: bert\n",
+       .to = "  name: bert\n  labels: {1.10: \"1\"}\n",
+       .message = ": metadata.labels.1.10: this key is the number 1.1 in YAML; put it in quotes"},
+      {.from = "    task: image\n",
+       .to = "    task: image\n    lr: .inf\n",
+       .message = ": spec.trainer.lr: '.inf' does not exist in JSON, so that kubectl rejects the file"},
+      {.from = "    task: image\n",
+       .to = "    task: image\n    ~: 1\n",
+       .message = ": spec.trainer.~: this key is null in YAML; put it in quotes"},
+  };
+  for (const Row& row : kRows) EXPECT_THAT(problem(replaced(row.from, row.to)), HasSubstr(row.message));
+}
+
+TEST(Validate, AcceptsQuotedValuesAndNumbersOfEveryForm) {
+  for (const char* labels : {"{version: \"1.0\"}", "{gpu: 'yes'}", "{\"on\": x}", "{4: x}", "{a: 1:30}", "{a: null}"}) {
+    const auto job = read(replaced("  name: bert\n", std::string("  name: bert\n  labels: ") + labels + "\n"));
+    EXPECT_TRUE(job) << labels << ": " << job.error().message;
+  }
+  for (const char* nodes : {"0x2", "02", "2.0", "2e0", "0b10", "!!int \"2\""}) {
+    const auto job = read(replaced("  nodes: 2\n", std::string("  nodes: ") + nodes + "\n"));
+    ASSERT_TRUE(job) << nodes << ": " << job.error().message;
+    EXPECT_EQ(job->spec.nodes, 2) << nodes;
+  }
+}
+
 std::string with_spec(const std::string& lines) { return replaced("  nodes: 2\n", "  nodes: 2\n" + lines); }
 
 TEST(Validate, ReadsThePolicies) {

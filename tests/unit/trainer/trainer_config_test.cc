@@ -213,7 +213,7 @@ TEST(TrainerConfig, RejectsFilesWithoutExactlyOneConfiguration) {
   EXPECT_THAT(error_of("kind: TrainingJob\n---\nkind: TrainingJob\n"), HasSubstr("contains 2 TrainingJobs"));
   EXPECT_THAT(error_of("task: images\n---\ntask: images\n"), HasSubstr("several documents"));
   EXPECT_THAT(error_of("- 1\n"), HasSubstr("expected a map, got a list"));
-  EXPECT_THAT(error_of("{task: [}"), HasSubstr("this is not YAML"));
+  EXPECT_THAT(error_of("{task: [}"), HasSubstr("'}' does not close the '[' in line 1; write ']'"));
 }
 
 TEST(TrainerConfig, RejectsTrainingJobWithoutRanks) {
