@@ -75,6 +75,8 @@ class TreeBuilder final : public YAML::EventHandler {
     if (!open_.empty() && open_.back().is_block_map && open_.back().key && open_.back().key->mark == mark_of(mark)) {
       throw Refusal{mark_of(mark), missing_colon_message(open_.back().key->text)};
     }
+    if (!open_.empty() && open_.back().is_flow_list && text_.substr(static_cast<size_t>(mark.pos)).starts_with(','))
+      throw Refusal{mark_of(mark), "a value is missing before this comma; remove the comma, or write null"};
     add_scalar(mark, Tag::kNone, anchor, "");
   }
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
@@ -96,8 +98,9 @@ class TreeBuilder final : public YAML::EventHandler {
   }
 
   void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
-                       YAML::EmitterStyle::value /*style*/) override {
+                       YAML::EmitterStyle::value style) override {
     open(mark, tag, anchor, Node::Kind::kSequence);
+    open_.back().is_flow_list = style == YAML::EmitterStyle::Flow;
   }
   void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                   YAML::EmitterStyle::value style) override {
@@ -123,6 +126,7 @@ class TreeBuilder final : public YAML::EventHandler {
     YAML::Mark mark;
     YAML::anchor_t anchor = YAML::NullAnchor;
     bool is_block_map = false;
+    bool is_flow_list = false;
     Node::Data data;
     Extent extent;
     std::optional<Key> key;                // of a map: the key of the next value

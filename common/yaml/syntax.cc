@@ -242,7 +242,8 @@ class Explainer {
       : lines_(split_lines(text)),
         error_{position.line > 0 ? static_cast<size_t>(position.line - 1) : 0,
                position.column > 0 ? static_cast<size_t>(position.column - 1) : 0},
-        message_(message) {
+        message_(message),
+        text_(text) {
     if (lines_.empty()) return;
     is_at_end_ = position.line == 0 || error_.line >= lines_.size();
     if (is_at_end_) error_ = {lines_.size() - 1, lines_.back().text.size()};
@@ -311,8 +312,8 @@ class Explainer {
   }
 
   Found brackets() {
+    if (has_message("flow not found") && structure_.open_brackets.empty()) return bracket_without_end();
     const char c = error_character();
-    if ((c == '[' || c == '{') && has_message("flow not found")) return unclosed({c, error_});  // at the end of the text
     const bool is_closing = c == ']' || c == '}';
     if (structure_.open_brackets.empty()) {
       if (!is_closing) return std::nullopt;
@@ -331,6 +332,14 @@ class Explainer {
                                     opened.place.line + 1));
     }
     return unclosed(opened);
+  }
+
+  // The parser reports some brackets without an end at an arbitrary place.
+  Found bracket_without_end() const {
+    const Place end{lines_.size() - 1, lines_.back().text.size()};
+    const std::vector<Bracket> open = StructureScanner(text_, lines_, end).scan().open_brackets;
+    if (open.empty()) return std::nullopt;
+    return unclosed(open.back());
   }
 
   SyntaxProblem unclosed(const Bracket& bracket) const {
@@ -402,6 +411,9 @@ class Explainer {
     const Line& above = lines_[*before];
     if (above.text.starts_with("----"))
       return at({*before, 0}, "'----' separates no documents; write '---', with three dashes");
+    const auto [content_above, column_above] = item_content(above);
+    if (content_above.size() > 1 && content_above[0] == '-' && content_above[1] != '-')
+      return at({*before, column_above}, "a space is missing after the '-' of the list item");
     if (lines_[error_.line].indentation <= above.indentation) return std::nullopt;
     return at({error_.line, lines_[error_.line].indentation},
               fmt::format("this line is indented by {} spaces, but line {} has a value already; indent both alike",
@@ -426,6 +438,8 @@ class Explainer {
     if (!has_message("end of map not found") && !has_message("end of sequence not found")) return std::nullopt;
     const Line& line = lines_[error_.line];
     if (line.is_empty()) return std::nullopt;
+    if (error_.column > line.indentation)
+      return at(error_, "text follows the end of a value; remove it, or write it in the next line");
     const std::vector<size_t> open = indentations(error_.line);
     const Place begin{error_.line, line.indentation};
     if (std::find(open.begin(), open.end(), line.indentation) != open.end()) {
@@ -447,6 +461,7 @@ class Explainer {
   Place error_;
   bool is_at_end_ = false;  // the error is the end of the text
   std::string_view message_;
+  std::string_view text_;
   Structure structure_;
 };
 
@@ -513,9 +528,7 @@ Mark with_character_column(std::string_view text, size_t offset, Mark position) 
 
 bool may_begin_document(std::string_view text, size_t offset) {
   if (offset >= text.size() || text[offset] == '{' || text[offset] == '[') return true;
-  const auto is_marker = [](std::string_view line) {
-    return line.starts_with("---") || line.starts_with("...") || line.starts_with('%');
-  };
+  const auto is_marker = [](std::string_view line) { return line.starts_with("---"); };
   const size_t begin = text.rfind('\n', offset) + 1;  // 0 if there is none
   if (is_marker(text.substr(begin)) || begin == 0) return true;
   // Markers can be followed by empty lines and comments.

@@ -31,8 +31,8 @@ std::string missing_colon_message(std::string_view content);
 // Whether the quoted scalar that begins at an offset of the text has an end. Returns true if no quote is there.
 bool has_closing_quote(std::string_view text, size_t offset);
 
-// Whether a document may begin at an offset of the text, after another document: at "---", at a JSON object, or after "---"
-// or "...".
+// Whether a document may begin at an offset of the text, after another document: at "---" or a JSON object. kubectl ignores
+// other documents, also those after "...".
 bool may_begin_document(std::string_view text, size_t offset);
 
 // Converts a position whose column counts bytes to one whose column counts characters. `offset` is that of the position.

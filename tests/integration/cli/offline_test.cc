@@ -98,20 +98,20 @@ TEST_F(OfflineTest, ValidateRunsTrainerCheck) {
 
 TEST_F(OfflineTest, ValidateChecksTheTrainerPartOfEveryJob) {
   const std::string job =
-      "apiVersion: oarlock.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: NAME, namespace: n}\nspec:\n  trainer: "
+      "apiVersion: oarlock.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: NAME, namespace: team}\nspec:\n  trainer: "
       "{task: x}\n  template: {spec: {containers: [{name: trainer, image: x}]}}\n";
   std::string good = job;
   std::string bad = job;
   good.replace(good.find("NAME"), 4, "good");
   bad.replace(bad.find("NAME"), 4, "bad");
   write("job.yaml", good + "---\n" + bad);
-  trainer("echo \"$*\" >> arguments; case \"$*\" in *n/bad) echo unknown task >&2; exit 78;; esac");
+  trainer("echo \"$*\" >> arguments; case \"$*\" in *team/bad) echo unknown task >&2; exit 78;; esac");
   const auto run = start({"validate", "-f", "job.yaml"});
   EXPECT_EQ(run->wait(), 78);
   EXPECT_THAT(lines(run->out()), ElementsAre("job.yaml: TrainingJob good is valid: 1 node x 1 rank"));
   EXPECT_THAT(lines(run->err()), ElementsAre("unknown task"));
   EXPECT_THAT(lines(content(folder_.path() / "arguments")),
-              ElementsAre("--check --config job.yaml --job n/good", "--check --config job.yaml --job n/bad"));
+              ElementsAre("--check --config job.yaml --job team/good", "--check --config job.yaml --job team/bad"));
 }
 
 TEST_F(OfflineTest, RejectsDuplicateJobNames) {
@@ -151,14 +151,14 @@ TEST_F(OfflineTest, ReadsListsOfKubectl) {
   const std::string items = R"(items:
 - apiVersion: oarlock.dev/v1alpha1
   kind: TrainingJob
-  metadata: {name: a, namespace: n, uid: 5c0a, resourceVersion: "7", generation: 1, managedFields: [{manager: kubectl}]}
-  spec: {nodes: 2, image: x, command: [python3]}
+  metadata: {name: a, namespace: team, uid: 5c0a, resourceVersion: "7", generation: 1, managedFields: [{manager: kubectl}]}
+  spec: {nodes: 2, template: {spec: {containers: [{name: trainer, image: x}]}}}
   status: {phase: Running}
 - {apiVersion: v1, kind: ConfigMap, metadata: {name: c}}
 - apiVersion: oarlock.dev/v1alpha1
   kind: TrainingJob
   metadata: {name: b}
-  spec: {image: x, command: [python3]}
+  spec: {template: {spec: {containers: [{name: trainer, image: x}]}}}
 )";
   for (const std::string head :
        {"apiVersion: v1\nkind: List\nmetadata: {resourceVersion: \"\"}\n",
@@ -176,13 +176,13 @@ TEST_F(OfflineTest, ReadsListsOfKubectl) {
     EXPECT_THAT(run->err(), HasSubstr("list.yaml holds 2 TrainingJobs; choose one with --name: a, b"));
   }
   std::string wrong = items;
-  wrong.replace(wrong.find("spec: {image"), 12, "spec: {imgae");
+  wrong.replace(wrong.find("spec: {template"), 15, "spec: {tempalte");
   write("list.yaml", "apiVersion: v1\nkind: List\n" + wrong);
   for (const std::string command : {"validate", "render", "run", "submit"}) {
     const auto failed = start({command, "-f", "list.yaml"});
     EXPECT_EQ(failed->wait(), 78);
     EXPECT_THAT(lines(failed->err()),
-                ElementsAre("list.yaml:13:10: items[2].spec.imgae: unknown key; did you mean 'image'?"));
+                ElementsAre(EndsWith("list.yaml:13:10: items[2].spec.tempalte: unknown key; did you mean 'template'?")));
   }
   write("list.yaml", "apiVersion: v1\nkind: List\nitems: []\n");
   const auto none = start({"validate", "list.yaml"});
@@ -226,6 +226,41 @@ spec:
   ASSERT_EQ(objects.size(), 3U);  // the Service and two pods
   EXPECT_EQ(objects[1]["spec"]["hostNetwork"], true);
   EXPECT_EQ(objects[1]["spec"]["terminationGracePeriodSeconds"], 10);
+}
+
+// Each command names the cause of a syntax error in one line.
+TEST_F(OfflineTest, ReportsSyntaxErrorsInOneLine) {
+  struct Row {
+    const char* text;
+    const char* error;
+  };
+  constexpr Row kRows[] = {
+      {.text = "kind: TrainingJob\nspec:\n\tnodes: 2\n",
+       .error = "f.yaml:3:1: a tab is used as indentation, which YAML does not allow; use spaces instead"},
+      {.text = "kind: TrainingJob\nspec:\n  nodes 2\n  image: x\n",
+       .error = "f.yaml:3:3: a ':' is missing after the key 'nodes'; write 'nodes: ...'"},
+      {.text = "kind: TrainingJob\nspec:\n  nodes: 2\n image: x\n",
+       .error = "f.yaml:4:2: this line is indented by 1 space, and the lines that can contain it by 0 or 2; indent it like "
+                "one of them"},
+      {.text = "kind: \"TrainingJob\nspec: {nodes: 2}\n",
+       .error = "f.yaml:1:7: the quote \" that begins here has no end; add the closing \""},
+      {.text = "kind: TrainingJob\nspec: {}\nspec: {nodes: 2}\n",
+       .error = "f.yaml:3:1: duplicate key 'spec'; remove one of them; the first is in line 2"},
+      {.text = "kind: TrainingJob\n<<<<<<< HEAD\nspec: {}\n=======\n>>>>>>> b\n",
+       .error = "f.yaml:2:1: this line is a conflict marker of git; resolve the conflict, and remove the markers"},
+      {.text = "\xff\xfek",
+       .error = "f.yaml:1:1: the file is encoded as UTF-16, not as UTF-8; save it as UTF-8"},
+      {.text = "{\"kind\": \"TrainingJob\" \"spec\": {}}\n",
+       .error = "f.yaml:1:24: ',', ':' or '}' is missing before this; the '{' in line 1 is still open"},
+  };
+  for (const Row& row : kRows) {
+    write("f.yaml", row.text);
+    for (const std::string command : {"validate", "render", "run", "submit", "convert"}) {
+      const auto run = start({command, "-f", "f.yaml"});
+      EXPECT_EQ(run->wait(), 78) << command;
+      EXPECT_THAT(lines(run->err()), ElementsAre(EndsWith(row.error))) << command;
+    }
+  }
 }
 
 TEST_F(OfflineTest, SurvivesHostileFiles) {
@@ -329,8 +364,8 @@ spec:
               testing::UnorderedElementsAre(
                   "job.yaml:7:7: spec.template.spec.nodeselector: unknown key; did you mean 'nodeSelector'?",
                   "job.yaml:11:11: spec.template.spec.containers[0].resouces: unknown key; did you mean 'resources'?",
-                  "job.yaml:14:37: spec.template.spec.containers[0].env[0].value: expected a string; put it in "
-                  "quotes, got 3"));
+                  "job.yaml:14:37: spec.template.spec.containers[0].env[0].value: expected a string, got the "
+                  "number 3; put it in quotes"));
   const auto newer = start({"validate", "-f", "job.yaml", "--any-pod-fields"});
   EXPECT_EQ(newer->wait(), 0) << newer->err();
   // render shows what the operator would create, which includes the typo.
