@@ -165,4 +165,16 @@ std::string pod_state(const PodView& pod) {
   return pod.phase.empty() ? "Pending" : pod.phase;
 }
 
+nlohmann::json without_server_fields(nlohmann::json object) {
+  if (!object.is_object()) return object;
+  object.erase("status");
+  const auto metadata = object.find("metadata");
+  if (metadata == object.end() || !metadata->is_object()) return object;
+  for (const char* key : {"creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation",
+                          "managedFields", "resourceVersion", "selfLink", "uid"}) {
+    metadata->erase(key);
+  }
+  return object;
+}
+
 }  // namespace oarlock::cli

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/cluster/commands.h"
+#include "cli/cluster/objects.h"
 #include "cli/cluster/wait_for_phase.h"
 #include "cli/job_file.h"
 #include "cli/pod_schema/pod_schema.h"
@@ -58,16 +59,6 @@ bool is_training_job(const nlohmann::json& object) {
   return text_at(object, "kind") == kKind && text_at(object, "apiVersion") == kApiVersion;
 }
 
-// Removes the fields that the API server sets. They are part of the output of kubectl get, and the API server rejects a new
-// object that has them.
-void remove_server_fields(nlohmann::json& object) {
-  object.erase("status");
-  for (const char* key : {"creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation",
-                          "managedFields", "resourceVersion", "selfLink", "uid"}) {
-    object["metadata"].erase(key);
-  }
-}
-
 // REQUIRES: load_jobs() accepts the file.
 Result<void> add_documents(const InputFile& input, const Cluster& cluster, const std::string& namespace_flag,
                            std::vector<Document>& out) {
@@ -90,7 +81,7 @@ Result<void> add_documents(const InputFile& input, const Cluster& cluster, const
     }
     if (name_space.empty()) name_space = cluster.name_space();
     object["metadata"]["namespace"] = name_space;
-    remove_server_fields(object);
+    object = without_server_fields(std::move(object));
     out.push_back({file, name, name_space, std::move(object)});
   }
   return {};

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "cli/cluster/commands.h"
+#include "cli/cluster/objects.h"
 #include "tests/support/scripted_transport.h"
 
 namespace oarlock::cli {
@@ -193,6 +194,26 @@ TEST_F(ClusterRequests, BoundsDocumentsOfPods) {
   EXPECT_FALSE(read);
   transport_->script({.status = 200, .pieces = {"short"}});
   EXPECT_EQ(cluster().read_limited("/x", 1000, std::chrono::seconds(1)), "short");
+}
+
+// The API server rejects a new object with a resourceVersion, and a server-side apply with managedFields.
+TEST(SubmittedObjects, HaveNoFieldsOfTheServer) {
+  const Json labels = {{"version", "1.0"}};
+  const Json object = {{"apiVersion", "oarlock.dev/v1alpha1"},
+                       {"metadata",
+                        {{"name", "j"},
+                         {"labels", labels},
+                         {"uid", "5c0a"},
+                         {"resourceVersion", "7"},
+                         {"generation", 1},
+                         {"creationTimestamp", "2026-11-24T10:00:00Z"},
+                         {"managedFields", Json::array({Json::object()})}}},
+                       {"spec", {{"nodes", 2}}},
+                       {"status", {{"phase", "Running"}}}};
+  EXPECT_EQ(without_server_fields(object), Json({{"apiVersion", "oarlock.dev/v1alpha1"},
+                                                 {"metadata", {{"name", "j"}, {"labels", labels}}},
+                                                 {"spec", {{"nodes", 2}}}}));
+  for (const Json& other : {Json(7), Json::object(), Json{{"metadata", "x"}}}) EXPECT_EQ(without_server_fields(other), other);
 }
 
 }  // namespace
