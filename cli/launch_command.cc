@@ -437,7 +437,14 @@ void add_launch(CLI::App& app, const std::optional<Words>& after_marker, Chosen&
       ->add_option("--nproc,--nproc-per-node,--nproc_per_node", flags->nproc,
                    "ranks on this node; gpu: one for each GPU, cpu: for each core, auto: GPUs if there are any")
       ->type_name("N|auto|gpu|cpu");
-  launch->add_option("--nnodes", flags->topology.nnodes, "nodes in the job")->type_name("N");
+  launch->add_option("--nnodes", flags->topology.nnodes, "nodes in the job")
+      ->type_name("N")
+      ->check([](const std::string& value) -> std::string {
+        if (value.find(':') == std::string::npos) return "";
+        return fmt::format("'{}' is a range, but the launcher has a fixed number of nodes; give one number, or use "
+                           "spec.elastic of a TrainingJob",
+                           shortened(value));
+      });
   launch->add_option("--node-rank,--node_rank", flags->topology.node_rank, "index of this node, from 0")
       ->type_name("N");
   launch->add_option("--master-addr,--master_addr", flags->topology.master_addr, "host of rank 0")->type_name("HOST");

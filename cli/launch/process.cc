@@ -100,14 +100,19 @@ void become(char* const* argv, char* const* environment, const cpu_set_t* cores,
   ::execvpe(argv[0], argv, environment);
 }
 
+// Users of torchrun give a script without python3, and -m.
+std::string missing_command(const std::string& program) {
+  if (program.find('/') != std::string::npos)
+    return fmt::format("command '{}' does not exist, or the interpreter in its first line does not", program);
+  if (program.ends_with(".py")) return fmt::format("'{}' is a script, not a command; write python3 {}", program, program);
+  if (program == "-m") return "'-m' is an option of this program; write it before the --, or write python3 -m";
+  return fmt::format("command '{}' is not in PATH; give its path, or install it", program);
+}
+
 tl::unexpected<Error> exec_error(int error_number, const std::string& program) {
   switch (error_number) {
     case ENOENT:
-      return fail(
-          ExitCode::kNoInput,
-          program.find('/') == std::string::npos
-              ? fmt::format("command '{}' is not in PATH; give its path, or install it", program)
-              : fmt::format("command '{}' does not exist, or the interpreter in its first line does not", program));
+      return fail(ExitCode::kNoInput, missing_command(program));
     case EACCES:
       return fail(
           ExitCode::kNoPermission,
