@@ -39,11 +39,11 @@ class InputFile {
 // Whether load_jobs() checks spec.template against the pod schema (pod_schema/pod_schema.h).
 enum class TemplateCheck { kNone, kPodSchema };
 
-// Returns the TrainingJobs of a Kubernetes YAML file in their order, and skips objects of other kinds. A List, as `kubectl
-// get -o yaml` prints, and a TrainingJobList are read as their items. Fails with
-// kConfig and one line per problem, "file:line:col: path: message", for all documents. Problems include two jobs with
-// the same name and namespace, a file without a TrainingJob, and a document that is not a Kubernetes object. Also fails
-// as read_file() does. `name` is the name of the file in messages; empty: its path.
+// Returns the TrainingJobs of a Kubernetes YAML file in their order, and skips objects of other kinds. A List, as
+// `kubectl get -o yaml` prints, and a TrainingJobList are read as their items. Fails with kConfig and one line per
+// problem, "file:line:col: path: message", for all documents. Problems include two jobs with the same name and
+// namespace, a file without a TrainingJob, and a document that is not a Kubernetes object. Also fails as read_file()
+// does. `name` is the name of the file in messages; empty: its path.
 Result<std::vector<api::TrainingJob>> load_jobs(const std::string& path, TemplateCheck check = TemplateCheck::kNone,
                                                 const std::string& name = "");
 

@@ -441,9 +441,10 @@ void add_launch(CLI::App& app, const std::optional<Words>& after_marker, Chosen&
       ->type_name("N")
       ->check([](const std::string& value) -> std::string {
         if (value.find(':') == std::string::npos) return "";
-        return fmt::format("'{}' is a range, but the launcher has a fixed number of nodes; give one number, or use "
-                           "spec.elastic of a TrainingJob",
-                           shortened(value));
+        return fmt::format(
+            "'{}' is a range, but the launcher has a fixed number of nodes; give one number, or use "
+            "spec.elastic of a TrainingJob",
+            shortened(value));
       });
   launch->add_option("--node-rank,--node_rank", flags->topology.node_rank, "index of this node, from 0")
       ->type_name("N");

@@ -77,8 +77,8 @@ std::optional<PodView> pod_view(const nlohmann::json& pod);
 EventView event_view(const nlohmann::json& event);
 NodeView node_view(const nlohmann::json& node);
 
-// Returns the object without its status and the metadata that the API server sets, such as uid and resourceVersion. They
-// are part of the output of kubectl get, and the API server rejects a new object that has some of them.
+// Returns the object without its status and the metadata that the API server sets, such as uid and resourceVersion.
+// They are part of the output of kubectl get, and the API server rejects a new object that has some of them.
 nlohmann::json without_server_fields(nlohmann::json object);
 
 // The state of a pod in one word, as kubectl shows it: Running, ImagePullBackOff, OOMKilled, Terminating ...

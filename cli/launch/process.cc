@@ -104,7 +104,8 @@ void become(char* const* argv, char* const* environment, const cpu_set_t* cores,
 std::string missing_command(const std::string& program) {
   if (program.find('/') != std::string::npos)
     return fmt::format("command '{}' does not exist, or the interpreter in its first line does not", program);
-  if (program.ends_with(".py")) return fmt::format("'{}' is a script, not a command; write python3 {}", program, program);
+  if (program.ends_with(".py"))
+    return fmt::format("'{}' is a script, not a command; write python3 {}", program, program);
   if (program == "-m") return "'-m' is an option of this program; write it before the --, or write python3 -m";
   return fmt::format("command '{}' is not in PATH; give its path, or install it", program);
 }

@@ -27,8 +27,8 @@ Result<std::vector<Node>> parse_command_line(const std::string& text);
 // Formats the beginning of a message: "file:line:column", "command line", or "file" if the line is unknown.
 std::string place_text(const std::string& file, Mark mark);
 
-// Returns the value of a scalar, which can be infinite or NaN. With a tag of a type, the value can have another type; the
-// parser rejects such scalars.
+// Returns the value of a scalar, which can be infinite or NaN. With a tag of a type, the value can have another type;
+// the parser rejects such scalars.
 nlohmann::json scalar_value(const std::string& text, Tag tag);
 
 }  // namespace oarlock::yaml

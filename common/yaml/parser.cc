@@ -63,8 +63,9 @@ class TreeBuilder final : public YAML::EventHandler {
       throw Refusal{mark_of(mark), fmt::format("the file has more than {} documents", limits::kDocuments)};
     // yaml-cpp begins a document wherever a line does not continue the one before.
     if (document_count_ > 1 && !may_begin_document(text_, static_cast<size_t>(mark.pos))) {
-      throw Refusal{mark_of(mark), "this line does not belong to the list or map above it; indent it like the lines above, "
-                                   "or write --- before it if it begins another document"};
+      throw Refusal{mark_of(mark),
+                    "this line does not belong to the list or map above it; indent it like the lines above, "
+                    "or write --- before it if it begins another document"};
     }
     anchors_.clear();
   }
@@ -129,7 +130,7 @@ class TreeBuilder final : public YAML::EventHandler {
     bool is_flow_list = false;
     Node::Data data;
     Extent extent;
-    std::optional<Key> key;                // of a map: the key of the next value
+    std::optional<Key> key;                     // of a map: the key of the next value
     std::unordered_map<std::string, int> keys;  // of a map: the lines of all keys so far
     std::vector<Node::Entry> merged;            // of a map: the entries of its merge keys
   };
@@ -202,7 +203,8 @@ class TreeBuilder final : public YAML::EventHandler {
     Open closed = std::move(open_.back());
     open_.pop_back();
     for (Node::Entry& entry : closed.merged) {
-      if (closed.keys.try_emplace(entry.key, entry.key_mark.line).second) closed.data.entries.push_back(std::move(entry));
+      if (closed.keys.try_emplace(entry.key, entry.key_mark.line).second)
+        closed.data.entries.push_back(std::move(entry));
     }
     finish(closed.mark, closed.anchor, make_node(std::move(closed.data)), closed.extent);
   }
@@ -258,8 +260,9 @@ class TreeBuilder final : public YAML::EventHandler {
         throw Refusal{mark, "the value of the merge key << must be a map, such as *name, or a list of maps"};
       for (Node::Entry& entry : source.entries()) {
         if (map.keys.contains(entry.key)) {
-          throw Refusal{mark, fmt::format("the key '{}' is above the merge key <<, whose map has it too; write << first",
-                                          shortened(entry.key))};
+          throw Refusal{mark,
+                        fmt::format("the key '{}' is above the merge key <<, whose map has it too; write << first",
+                                    shortened(entry.key))};
         }
         map.merged.push_back(std::move(entry));
       }

@@ -21,9 +21,7 @@ bool is_one_of(std::string_view text, const std::array<std::string_view, kSize>&
   return std::find(words.begin(), words.end(), text) != words.end();
 }
 
-bool is_null_word(std::string_view text) {
-  return text.empty() || is_one_of<4>(text, {"~", "null", "Null", "NULL"});
-}
+bool is_null_word(std::string_view text) { return text.empty() || is_one_of<4>(text, {"~", "null", "Null", "NULL"}); }
 
 std::optional<bool> boolean_of(std::string_view text) {
   if (is_one_of<11>(text, {"y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"})) return true;
@@ -78,8 +76,7 @@ bool is_decimal(std::string_view text) {
     if (text.starts_with('+') || text.starts_with('-')) text.remove_prefix(1);
   };
   const auto take_digits = [&] {
-    const size_t count =
-        static_cast<size_t>(std::find_if_not(text.begin(), text.end(), is_digit) - text.begin());
+    const size_t count = static_cast<size_t>(std::find_if_not(text.begin(), text.end(), is_digit) - text.begin());
     text.remove_prefix(count);
     return count;
   };

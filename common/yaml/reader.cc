@@ -164,7 +164,8 @@ void Problems::add(Mark mark, std::string_view path, std::string_view message) {
   ++count_;
   if (lines_.size() == kMaxShown) return;
   std::string line = place_text(file_, mark) + ": ";
-  const std::string full = root_.empty() || path.empty() ? root_ + std::string(path) : fmt::format("{}.{}", root_, path);
+  const std::string full =
+      root_.empty() || path.empty() ? root_ + std::string(path) : fmt::format("{}.{}", root_, path);
   if (!full.empty()) line += shortened(full, kLongestPath) + ": ";
   lines_.push_back(line + shortened(message, kLongestMessage));
 }
@@ -301,9 +302,10 @@ bool MapReader::read_list(std::string_view key, std::vector<T>& target, std::str
   for (const Node& item : value->items()) {
     const std::optional<T> converted = item.kind() == Node::Kind::kScalar ? convert(item) : std::nullopt;
     if (!converted) {
-      problems_.add(item.mark(), fmt::format("{}[{}]", path_of(key), out.size()),
-                    fmt::format("expected {}, got {}{}", expected, describe(item),
-                                expected == "strings" && item.kind() == Node::Kind::kScalar ? "; put it in quotes" : ""));
+      problems_.add(
+          item.mark(), fmt::format("{}[{}]", path_of(key), out.size()),
+          fmt::format("expected {}, got {}{}", expected, describe(item),
+                      expected == "strings" && item.kind() == Node::Kind::kScalar ? "; put it in quotes" : ""));
       return false;
     }
     out.push_back(*converted);

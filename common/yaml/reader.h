@@ -48,8 +48,8 @@ class Node {
   std::vector<Node> items() const;     // of a sequence
   std::optional<Node> find(std::string_view key) const;
 
-  // Returns the value of a scalar with the type that kubectl gives it: a boolean, a number, or a string. A number can be
-  // infinite or NaN. A whole number that fits int64_t is an integer, however it is written: 2.0, 1e3, 0x1F.
+  // Returns the value of a scalar with the type that kubectl gives it: a boolean, a number, or a string. A number can
+  // be infinite or NaN. A whole number that fits int64_t is an integer, however it is written: 2.0, 1e3, 0x1F.
   nlohmann::json value() const;
   // Converts the tree to JSON. Scalars are their value(); those that JSON does not have, such as .inf, are strings.
   nlohmann::json to_json() const;
@@ -85,8 +85,8 @@ inline constexpr size_t kTagBytes = 1024;
 }  // namespace limits
 
 // Parses all documents of a text and skips empty ones. `name` is the file name in messages. An alias and its anchor
-// share one node. The entries of a merge key (<<) are added to its map. Fails with kConfig if the text is not YAML, has a
-// duplicate key, a key that is not a scalar, or control characters outside of escape sequences, or exceeds a limit.
+// share one node. The entries of a merge key (<<) are added to its map. Fails with kConfig if the text is not YAML, has
+// a duplicate key, a key that is not a scalar, or control characters outside of escape sequences, or exceeds a limit.
 Result<std::vector<Node>> parse_all(const std::string& text, const std::string& name);
 // Like parse_all() for the content of a file. Also fails as read_file() does.
 Result<std::vector<Node>> load_all(const std::string& path);

@@ -32,7 +32,7 @@ bool is_end_of_word(std::string_view text, size_t at) { return at >= text.size()
 // ---- Lines -------------------------------------------------------------------------------------------------------
 
 struct Line {
-  std::string_view text;  // without its end
+  std::string_view text;   // without its end
   size_t indentation = 0;  // spaces only
   std::string_view content() const { return text.substr(indentation); }
   bool is_empty() const {
@@ -58,7 +58,8 @@ size_t count_characters(std::string_view text) {
   return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
-// Returns the offset after the quote that ends a scalar; `at` is that of its first quote. Returns npos if there is none.
+// Returns the offset after the quote that ends a scalar; `at` is that of its first quote. Returns npos if there is
+// none.
 size_t end_of_quoted(std::string_view text, size_t at) {
   const char quote = text[at];
   for (size_t i = at + 1; i < text.size(); ++i) {
@@ -88,16 +89,16 @@ struct Bracket {
 
 struct QuotedScalar {
   Place begin;
-  Place end;      // after the last quote
+  Place end;  // after the last quote
   bool is_closed = true;
 };
 
 // What the lines up to an error consist of. It is an approximation: it is used only to find the cause of an error.
 struct Structure {
-  std::vector<Bracket> open_brackets;          // at the error
-  std::optional<QuotedScalar> bad_quotes;      // without an end, or with text after it
-  std::optional<Place> tab;                    // the first tab in an indentation
-  std::vector<size_t> block_lines;             // lines that are neither empty nor inside of a scalar or of brackets
+  std::vector<Bracket> open_brackets;      // at the error
+  std::optional<QuotedScalar> bad_quotes;  // without an end, or with text after it
+  std::optional<Place> tab;                // the first tab in an indentation
+  std::vector<size_t> block_lines;         // lines that are neither empty nor inside of a scalar or of brackets
 };
 
 // Scans the text from its beginning to an error, line by line.
@@ -175,8 +176,10 @@ class StructureScanner {
     } else if (is_token_begin && out_.open_brackets.empty() && (c == '|' || c == '>')) {
       skip_block_scalar();
     } else {
-      if (c == ':' && !out_.open_brackets.empty()) is_token_begin = true;  // after a key in quotes
-      else is_token_begin = false;
+      if (c == ':' && !out_.open_brackets.empty())
+        is_token_begin = true;  // after a key in quotes
+      else
+        is_token_begin = false;
       ++at_.column;
     }
   }
@@ -232,9 +235,7 @@ class StructureScanner {
 constexpr char kNoYaml[] = "this is not YAML: ";
 
 // Returns the first word of a line, for a message.
-std::string first_word(std::string_view content) {
-  return shortened(content.substr(0, content.find_first_of(" \t")));
-}
+std::string first_word(std::string_view content) { return shortened(content.substr(0, content.find_first_of(" \t"))); }
 
 class Explainer {
  public:
@@ -295,15 +296,18 @@ class Explainer {
     const QuotedScalar& scalar = *structure_.bad_quotes;
     const char quote = lines_[scalar.begin.line].text[scalar.begin.column];
     if (!scalar.is_closed)
-      return at(scalar.begin, fmt::format("the quote {} that begins here has no end; add the closing {}", quote, quote));
+      return at(scalar.begin,
+                fmt::format("the quote {} that begins here has no end; add the closing {}", quote, quote));
     if (scalar.end.line != scalar.begin.line) {
-      return at(scalar.begin, fmt::format("the quote {} that begins here ends in line {}, where text follows it; add the "
-                                          "closing {} where the value ends",
-                                          quote, scalar.end.line + 1, quote));
+      return at(scalar.begin,
+                fmt::format("the quote {} that begins here ends in line {}, where text follows it; add the "
+                            "closing {} where the value ends",
+                            quote, scalar.end.line + 1, quote));
     }
     return at(scalar.end,
-              quote == '"' ? "text follows the closing quote; remove it, or write \\\" for a quote inside of the value"
-                           : "text follows the closing quote; remove it, or write '' for an apostrophe inside of the value");
+              quote == '"'
+                  ? "text follows the closing quote; remove it, or write \\\" for a quote inside of the value"
+                  : "text follows the closing quote; remove it, or write '' for an apostrophe inside of the value");
   }
 
   Found unknown_escape() {
@@ -317,19 +321,20 @@ class Explainer {
     const bool is_closing = c == ']' || c == '}';
     if (structure_.open_brackets.empty()) {
       if (!is_closing) return std::nullopt;
-      return at(error_, fmt::format("'{}' closes no '{}'; remove it, or put the value in quotes", c, c == ']' ? '[' : '{'));
+      return at(error_,
+                fmt::format("'{}' closes no '{}'; remove it, or put the value in quotes", c, c == ']' ? '[' : '{'));
     }
     const Bracket& opened = structure_.open_brackets.back();
     if (is_closing && c != closing(opened.open)) {
       return at(error_, fmt::format("'{}' does not close the '{}' in line {}; write '{}'", c, opened.open,
                                     opened.place.line + 1, closing(opened.open)));
     }
-    const bool is_inside = opened.place.line == error_.line ||
-                           lines_[error_.line].indentation > lines_[opened.place.line].indentation;
+    const bool is_inside =
+        opened.place.line == error_.line || lines_[error_.line].indentation > lines_[opened.place.line].indentation;
     if (is_inside && !is_at_end_ && c != '\0') {
-      return at(error_, fmt::format("{} is missing before this; the '{}' in line {} is still open",
-                                    opened.open == '[' ? "',' or ']'" : "',', ':' or '}'", opened.open,
-                                    opened.place.line + 1));
+      return at(error_,
+                fmt::format("{} is missing before this; the '{}' in line {} is still open",
+                            opened.open == '[' ? "',' or ']'" : "',', ':' or '}'", opened.open, opened.place.line + 1));
     }
     return unclosed(opened);
   }
@@ -354,9 +359,10 @@ class Explainer {
     if (has_message("unknown token") && c != '\0' && c != '\t')
       return at(error_, fmt::format("a value cannot begin with '{}'; put it in quotes", c));
     if (has_message("anchor is not defined")) {
-      return at(error_, fmt::format("'{}' refers to an anchor that does not exist; put the value in quotes, or define the "
-                                    "anchor above with &",
-                                    first_word(error_text().substr(std::min(error_.column, error_text().size())))));
+      return at(error_,
+                fmt::format("'{}' refers to an anchor that does not exist; put the value in quotes, or define the "
+                            "anchor above with &",
+                            first_word(error_text().substr(std::min(error_.column, error_text().size())))));
     }
     if (has_message("illegal block entry"))
       return at(error_, "a list item cannot begin in the line of its key; write '- ' in the next line");
@@ -404,7 +410,8 @@ class Explainer {
     const auto [content, column] = item_content(lines_[error_.line]);
     const size_t first = find_colon(content);
     if (first != std::string_view::npos && column + first < error_.column)
-      return at(error_, "a second ':' is in this line; put the value in quotes, or move the second key to the next line");
+      return at(error_,
+                "a second ':' is in this line; put the value in quotes, or move the second key to the next line");
     const std::optional<size_t> before = line_before();
     if (!before) return std::nullopt;
     if (Found found = keyless_line(*before)) return found;
@@ -444,17 +451,19 @@ class Explainer {
     const Place begin{error_.line, line.indentation};
     if (std::find(open.begin(), open.end(), line.indentation) != open.end()) {
       const bool is_item = line.content() == "-" || line.content().starts_with("- ");
-      return at(begin, is_item ? "a list item is where a key of a map is expected; indent it like the items of its list, or "
-                                 "write a key"
-                               : "a key is where a list item is expected; write '- ' before it, or indent it like the keys "
-                                 "of its map");
+      return at(begin,
+                is_item ? "a list item is where a key of a map is expected; indent it like the items of its list, or "
+                          "write a key"
+                        : "a key is where a list item is expected; write '- ' before it, or indent it like the keys "
+                          "of its map");
     }
     if (open.empty()) return std::nullopt;
     std::string choices = fmt::format("{}", fmt::join(open.begin(), open.end() - 1, ", "));
     choices += fmt::format("{}{}", choices.empty() ? "" : " or ", open.back());
-    return at(begin, fmt::format("this line is indented by {} space{}, and the lines that can contain it by {}; indent it "
-                                 "like one of them",
-                                 line.indentation, line.indentation == 1 ? "" : "s", choices));
+    return at(begin,
+              fmt::format("this line is indented by {} space{}, and the lines that can contain it by {}; indent it "
+                          "like one of them",
+                          line.indentation, line.indentation == 1 ? "" : "s", choices));
   }
 
   std::vector<Line> lines_;

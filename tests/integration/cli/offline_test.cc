@@ -181,8 +181,9 @@ TEST_F(OfflineTest, ReadsListsOfKubectl) {
   for (const std::string command : {"validate", "render", "run", "submit"}) {
     const auto failed = start({command, "-f", "list.yaml"});
     EXPECT_EQ(failed->wait(), 78);
-    EXPECT_THAT(lines(failed->err()),
-                ElementsAre(EndsWith("list.yaml:13:10: items[2].spec.tempalte: unknown key; did you mean 'template'?")));
+    EXPECT_THAT(
+        lines(failed->err()),
+        ElementsAre(EndsWith("list.yaml:13:10: items[2].spec.tempalte: unknown key; did you mean 'template'?")));
   }
   write("list.yaml", "apiVersion: v1\nkind: List\nitems: []\n");
   const auto none = start({"validate", "list.yaml"});
@@ -203,12 +204,13 @@ spec:
 )");
   const auto bad = start({"validate", "job.yaml"});
   EXPECT_EQ(bad->wait(), 78);
-  EXPECT_THAT(lines(bad->err()),
-              ElementsAre("job.yaml:3:39: metadata.labels.version: expected a string, got the number 1.0; put it in quotes",
-                          "job.yaml:7:34: spec.template.metadata.labels.release: expected a string, got the number "
-                          "2026.10; put it in quotes",
-                          "job.yaml:8:98: spec.template.spec.containers[0].env[0].value: expected a string, got 'on', "
-                          "which is the boolean true in YAML; put it in quotes"));
+  EXPECT_THAT(
+      lines(bad->err()),
+      ElementsAre("job.yaml:3:39: metadata.labels.version: expected a string, got the number 1.0; put it in quotes",
+                  "job.yaml:7:34: spec.template.metadata.labels.release: expected a string, got the number "
+                  "2026.10; put it in quotes",
+                  "job.yaml:8:98: spec.template.spec.containers[0].env[0].value: expected a string, got 'on', "
+                  "which is the boolean true in YAML; put it in quotes"));
   write("job.yaml", R"(apiVersion: oarlock.dev/v1alpha1
 kind: TrainingJob
 metadata: {name: j, labels: {version: "1.0"}}
@@ -240,16 +242,16 @@ TEST_F(OfflineTest, ReportsSyntaxErrorsInOneLine) {
       {.text = "kind: TrainingJob\nspec:\n  nodes 2\n  image: x\n",
        .error = "f.yaml:3:3: a ':' is missing after the key 'nodes'; write 'nodes: ...'"},
       {.text = "kind: TrainingJob\nspec:\n  nodes: 2\n image: x\n",
-       .error = "f.yaml:4:2: this line is indented by 1 space, and the lines that can contain it by 0 or 2; indent it like "
-                "one of them"},
+       .error =
+           "f.yaml:4:2: this line is indented by 1 space, and the lines that can contain it by 0 or 2; indent it like "
+           "one of them"},
       {.text = "kind: \"TrainingJob\nspec: {nodes: 2}\n",
        .error = "f.yaml:1:7: the quote \" that begins here has no end; add the closing \""},
       {.text = "kind: TrainingJob\nspec: {}\nspec: {nodes: 2}\n",
        .error = "f.yaml:3:1: duplicate key 'spec'; remove one of them; the first is in line 2"},
       {.text = "kind: TrainingJob\n<<<<<<< HEAD\nspec: {}\n=======\n>>>>>>> b\n",
        .error = "f.yaml:2:1: this line is a conflict marker of git; resolve the conflict, and remove the markers"},
-      {.text = "\xff\xfek",
-       .error = "f.yaml:1:1: the file is encoded as UTF-16, not as UTF-8; save it as UTF-8"},
+      {.text = "\xff\xfek", .error = "f.yaml:1:1: the file is encoded as UTF-16, not as UTF-8; save it as UTF-8"},
       {.text = "{\"kind\": \"TrainingJob\" \"spec\": {}}\n",
        .error = "f.yaml:1:24: ',', ':' or '}' is missing before this; the '{' in line 1 is still open"},
   };

@@ -28,19 +28,19 @@ TEST(YamlSyntax, NamesCauseOfErrors) {
       {.text = "a: *x\n",
        .error = "1:4: '*x' refers to an anchor that does not exist; put the value in quotes, or define the anchor "
                 "above with &"},
-      {.text = "a: @x\n",
-       .error = "1:4: a value cannot begin with '@'; put it in quotes"},
+      {.text = "a: @x\n", .error = "1:4: a value cannot begin with '@'; put it in quotes"},
       {.text = "a: >x\n  b\n",
        .error = "1:5: text follows '|' or '>'; write the text in the next lines, or put the value in quotes"},
       {.text = "a: |\n  b\n c: d\n",
        .error = "3:2: this line is indented by 1 space, and the lines that can contain it by 0; indent it like one "
                 "of them"},
-      {.text = "a: 1\n---\n\xef\xbb\xbf""b: 1\n",
+      {.text = "a: 1\n---\n\xef\xbb\xbf"
+               "b: 1\n",
        .error = "3:1: a byte order mark (U+FEFF) begins this line; remove it"},
-      {.text = "a: 1\n\xef\xbb\xbf""b: 1\n",
+      {.text = "a: 1\n\xef\xbb\xbf"
+               "b: 1\n",
        .error = "2:1: a byte order mark (U+FEFF) begins this line; remove it"},
-      {.text = "a: `x`\n",
-       .error = "1:4: a value cannot begin with '`'; put it in quotes"},
+      {.text = "a: `x`\n", .error = "1:4: a value cannot begin with '`'; put it in quotes"},
       {.text = "a: b: c\n",
        .error = "1:5: a second ':' is in this line; put the value in quotes, or move the second key to the next line"},
       {.text = "command: echo a: b\nd: 1\n",
@@ -53,10 +53,8 @@ TEST(YamlSyntax, NamesCauseOfErrors) {
        .error = "3:3: a ':' is missing after the key 'nodes'; write 'nodes: ...'"},
       {.text = "spec:\n  nodes:2\n  epochs: 3\n",
        .error = "2:3: a space is missing after the ':' of the key 'nodes'; write 'nodes: ...'"},
-      {.text = "spec\n  nodes: 2\n",
-       .error = "1:1: a ':' is missing after the key 'spec'; write 'spec: ...'"},
-      {.text = "nodes: 2\nspec\n",
-       .error = "2:1: a ':' is missing after the key 'spec'; write 'spec: ...'"},
+      {.text = "spec\n  nodes: 2\n", .error = "1:1: a ':' is missing after the key 'spec'; write 'spec: ...'"},
+      {.text = "nodes: 2\nspec\n", .error = "2:1: a ':' is missing after the key 'spec'; write 'spec: ...'"},
       {.text = "spec:\n  epochs: 3\n  # comment\n\n  nodes\n  lr: 2\n",
        .error = "5:3: a ':' is missing after the key 'nodes'; write 'nodes: ...'"},
       {.text = "spec:\n<<<<<<< HEAD\n  nodes: 2\n=======\n  nodes: 3\n>>>>>>> x\n",
@@ -65,18 +63,12 @@ TEST(YamlSyntax, NamesCauseOfErrors) {
        .error = "1:4: text follows '---', which begins a document; write it in the next line"},
       {.text = "---\na: 1\n----\nb: 2\n",
        .error = "3:1: '----' separates no documents; write '---', with three dashes"},
-      {.text = "a: 1\na: 2\n",
-       .error = "2:1: duplicate key 'a'; remove one of them; the first is in line 1"},
-      {.text = "a: [1, 2\nb: 3\n",
-       .error = "1:4: the '[' that begins here has no end; add the closing ']'"},
-      {.text = "a: {b: 1\nc: 2\n",
-       .error = "1:4: the '{' that begins here has no end; add the closing '}'"},
-      {.text = "a: [1, 2}\nb: 3\n",
-       .error = "1:9: '}' does not close the '[' in line 1; write ']'"},
-      {.text = "a: [1 2]\nb: ]\n",
-       .error = "2:4: ']' closes no '['; remove it, or put the value in quotes"},
-      {.text = "a: {b: [1, 2}\nc: 3\n",
-       .error = "1:13: '}' does not close the '[' in line 1; write ']'"},
+      {.text = "a: 1\na: 2\n", .error = "2:1: duplicate key 'a'; remove one of them; the first is in line 1"},
+      {.text = "a: [1, 2\nb: 3\n", .error = "1:4: the '[' that begins here has no end; add the closing ']'"},
+      {.text = "a: {b: 1\nc: 2\n", .error = "1:4: the '{' that begins here has no end; add the closing '}'"},
+      {.text = "a: [1, 2}\nb: 3\n", .error = "1:9: '}' does not close the '[' in line 1; write ']'"},
+      {.text = "a: [1 2]\nb: ]\n", .error = "2:4: ']' closes no '['; remove it, or put the value in quotes"},
+      {.text = "a: {b: [1, 2}\nc: 3\n", .error = "1:13: '}' does not close the '[' in line 1; write ']'"},
       {.text = "a: {{ .Values.x }}\n",
        .error = "1:5: '{{' is part of a template of Helm; render the file first, with helm template"},
       {.text = "{{- if .Values.x }}\na: 1\n{{- end }}\n",
@@ -100,14 +92,10 @@ TEST(YamlSyntax, NamesCauseOfErrors) {
                 "like one of them"},
       {.text = "{\"a\": 1 \"b\": 2}\n",
        .error = "1:12: ',', ':' or '}' is missing before this; the '{' in line 1 is still open"},
-      {.text = "{\"a\" 1}\n",
-       .error = "1:6: ',', ':' or '}' is missing before this; the '{' in line 1 is still open"},
-      {.text = "a: %x\n",
-       .error = "1:4: a value cannot begin with '%'; put it in quotes"},
-      {.text = "name: \"abc\nspec: 1\n",
-       .error = "1:7: the quote \" that begins here has no end; add the closing \""},
-      {.text = "name: 'abc\nspec: 1\n",
-       .error = "1:7: the quote ' that begins here has no end; add the closing '"},
+      {.text = "{\"a\" 1}\n", .error = "1:6: ',', ':' or '}' is missing before this; the '{' in line 1 is still open"},
+      {.text = "a: %x\n", .error = "1:4: a value cannot begin with '%'; put it in quotes"},
+      {.text = "name: \"abc\nspec: 1\n", .error = "1:7: the quote \" that begins here has no end; add the closing \""},
+      {.text = "name: 'abc\nspec: 1\n", .error = "1:7: the quote ' that begins here has no end; add the closing '"},
       {.text = "name: \"abc\nspec: \"x\"\n",
        .error = "1:7: the quote \" that begins here ends in line 2, where text follows it; add the closing \" where "
                 "the value ends"},
@@ -128,19 +116,17 @@ TEST(YamlSyntax, NamesCauseOfErrors) {
        .error = "2:1: this line does not belong to the list or map above it; indent it like the lines above, or "
                 "write --- before it if it begins another document"},
       {.text = "a: 1\n...\nb: 2\n",
-       .error = "3:1: this line does not belong to the list or map above it; indent it like the lines above, or write --- "
-                "before it if it begins another document"},
+       .error =
+           "3:1: this line does not belong to the list or map above it; indent it like the lines above, or write --- "
+           "before it if it begins another document"},
       {.text = "a: 1\n%b: 2\nc: 3\n",
-       .error = "3:1: this line does not belong to the list or map above it; indent it like the lines above, or write --- "
-                "before it if it begins another document"},
-      {.text = "a: [1, , 2]\n",
-       .error = "1:8: a value is missing before this comma; remove the comma, or write null"},
-      {.text = "a: {b: {c: 1",
-       .error = "1:8: the '{' that begins here has no end; add the closing '}'"},
-      {.text = "a: [1] b\n",
-       .error = "1:8: text follows the end of a value; remove it, or write it in the next line"},
-      {.text = "a:\n-b\n- c: 1\n",
-       .error = "2:1: a space is missing after the '-' of the list item"},
+       .error =
+           "3:1: this line does not belong to the list or map above it; indent it like the lines above, or write --- "
+           "before it if it begins another document"},
+      {.text = "a: [1, , 2]\n", .error = "1:8: a value is missing before this comma; remove the comma, or write null"},
+      {.text = "a: {b: {c: 1", .error = "1:8: the '{' that begins here has no end; add the closing '}'"},
+      {.text = "a: [1] b\n", .error = "1:8: text follows the end of a value; remove it, or write it in the next line"},
+      {.text = "a:\n-b\n- c: 1\n", .error = "2:1: a space is missing after the '-' of the list item"},
       {.text = "spec:\n\tnodes: 2\n",
        .error = "2:1: a tab is used as indentation, which YAML does not allow; use spaces instead"},
       {.text = "spec:\n  nodes: 2\n\ttrainer: 3\n",
@@ -165,7 +151,9 @@ TEST(YamlSyntax, NamesCauseOfErrors) {
 
 TEST(YamlSyntax, NamesUtf16) {
   using namespace std::string_literals;
-  for (const std::string& text : {"\xff\xfe" "a\0:\0"s, "\xfe\xff\0a\0:"s, "a\0:\0"s, "\0a\0:"s})
+  for (const std::string& text : {"\xff\xfe"
+                                  "a\0:\0"s,
+                                  "\xfe\xff\0a\0:"s, "a\0:\0"s, "\0a\0:"s})
     EXPECT_EQ(error_of(text), "f:1:1: the file is encoded as UTF-16, not as UTF-8; save it as UTF-8");
 }
 
@@ -176,7 +164,9 @@ TEST(YamlSyntax, AcceptsUnusualFiles) {
     const char* json;  // of all documents
   };
   constexpr Row kRows[] = {
-      {.text = "\xef\xbb\xbf" "a: 1\n", .json = R"([{"a":1}])"},
+      {.text = "\xef\xbb\xbf"
+               "a: 1\n",
+       .json = R"([{"a":1}])"},
       {.text = "a: 1\r\nb: \"x\"\r\n", .json = R"([{"a":1,"b":"x"}])"},
       {.text = "a:\t1\nb: 2\t# c\n", .json = R"([{"a":1,"b":2}])"},
       {.text = "a: {\n\tb: 1,\n\tc: 2\n}\n", .json = R"([{"a":{"b":1,"c":2}}])"},
@@ -214,7 +204,8 @@ TEST(YamlSyntax, CountsColumnsInCharacters) {
 
 // The cause of an error in a large file is found within seconds.
 TEST(YamlSyntax, ExplainsLargeFilesWithinSeconds) {
-  for (const char* unit : {"a: \"x\"\n", "- [\n", "a:\n  b: |\n    c\n", "\"x\n", "- 'a\n  b'\n", "x\n", "{\n", " a:\n"}) {
+  for (const char* unit :
+       {"a: \"x\"\n", "- [\n", "a:\n  b: |\n    c\n", "\"x\n", "- 'a\n  b'\n", "x\n", "{\n", " a:\n"}) {
     std::string text;
     while (text.size() < size_t{100'000}) text += unit;
     const auto begin = std::chrono::steady_clock::now();

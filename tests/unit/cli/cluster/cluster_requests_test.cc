@@ -213,7 +213,8 @@ TEST(SubmittedObjects, HaveNoFieldsOfTheServer) {
   EXPECT_EQ(without_server_fields(object), Json({{"apiVersion", "oarlock.dev/v1alpha1"},
                                                  {"metadata", {{"name", "j"}, {"labels", labels}}},
                                                  {"spec", {{"nodes", 2}}}}));
-  for (const Json& other : {Json(7), Json::object(), Json{{"metadata", "x"}}}) EXPECT_EQ(without_server_fields(other), other);
+  for (const Json& other : {Json(7), Json::object(), Json{{"metadata", "x"}}})
+    EXPECT_EQ(without_server_fields(other), other);
 }
 
 }  // namespace
