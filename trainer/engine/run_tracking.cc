@@ -13,6 +13,7 @@
 #include "trainer/process/environment.h"
 #include "trainer/tracking/mlflow_sink.h"
 #include "trainer/tracking/png.h"
+#include "trainer/tracking/run_place.h"
 #include "trainer/tracking/tensorboard_sink.h"
 #include "trainer/tracking/wandb_sink.h"
 
@@ -39,9 +40,10 @@ Image to_image(const std::string& name, const at::Tensor& pixels) {
 
 }  // namespace
 
-Result<std::unique_ptr<RunTracking>> RunTracking::open(const RunTrackingOptions& options, const Logger& logger,
+Result<std::unique_ptr<RunTracking>> RunTracking::open(RunTrackingOptions options, const Logger& logger,
                                                        const Clock& clock) {
   const std::filesystem::path folder = tracking_folder(options.checkpoint_dir);
+  if (!options.checkpoint_dir.empty()) options.run.place = place_of(options.checkpoint_dir);
   const SinkContext context{.folder = folder, .logger = logger, .clock = clock, .run = options.run};
   std::vector<std::unique_ptr<Sink>> sinks;
   if (options.config.tensorboard.enabled) sinks.push_back(make_tensorboard_sink(options.config.tensorboard, context));
@@ -55,7 +57,7 @@ Result<std::unique_ptr<RunTracking>> RunTracking::open(const RunTrackingOptions&
     sinks.push_back(std::move(sink));
   }
   if (sinks.empty()) return nullptr;
-  return std::unique_ptr<RunTracking>(new RunTracking(options, std::move(sinks), folder, logger, clock));
+  return std::unique_ptr<RunTracking>(new RunTracking(std::move(options), std::move(sinks), folder, logger, clock));
 }
 
 RunTracking::RunTracking(RunTrackingOptions options, std::vector<std::unique_ptr<Sink>> sinks,

@@ -32,7 +32,7 @@ class RunTracking {
  public:
   // Returns null if the configuration has no sink. Fails with kConfig as the factories of the sinks do. The clock must
   // outlive the object.
-  static Result<std::unique_ptr<RunTracking>> open(const RunTrackingOptions& options, const Logger& logger,
+  static Result<std::unique_ptr<RunTracking>> open(RunTrackingOptions options, const Logger& logger,
                                                    const Clock& clock);
 
   // Must be the first event: training begins after this step.

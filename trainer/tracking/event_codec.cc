@@ -31,6 +31,7 @@ void each_member(auto& run, const Visit& visit)
   visit("job", run.job);
   visit("job_namespace", run.job_namespace);
   visit("uid", run.uid);
+  visit("place", run.place);
   visit("attempt", run.attempt);
   visit("restart_step", run.restart_step);
   visit("monitor", run.monitor);

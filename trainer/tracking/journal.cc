@@ -157,7 +157,10 @@ Result<void> Journal::load() {
   const off_t size = ::lseek(file_.get(), 0, SEEK_END);
   if (size < 0) return fail_errno(errno, fmt::format("{}: lseek", path_.string()));
   base_ = end_ = delivered_;
-  if (static_cast<uint64_t>(size) < kHeadSize) return replace_both();
+  if (static_cast<uint64_t>(size) < kHeadSize) {  // a new file replaces the earlier one with its head
+    warning_ = fmt::format("{}: was truncated", path_.string());
+    return replace_both();
+  }
 
   ASSIGN_OR_RETURN(const std::string head, bytes_at(0, kHeadSize));
   const std::optional<uint64_t> base = base_of(head);
@@ -258,9 +261,28 @@ Result<void> Journal::append(const std::vector<std::string_view>& encoded, bool 
         ExitCode::kUnavailable,
         fmt::format("the journal has reached its limit of {} MiB (tracking.journal_limit_mib)", max_bytes_ >> 20));
   }
-  // After a failure, the next events overwrite what was written.
-  RETURN_IF_ERROR(write_at(file_.get(), bytes, kHeadSize + end_ - base_, path_.string()));
-  end_ += bytes.size();
+  Result<void> written = write_end(bytes);
+  // The space of delivered events may suffice.
+  if (!written && delivered_ == end_ && end_ > base_ && clear_in_place()) written = write_end(bytes);
+  if (written) end_ += bytes.size();
+  return written;
+}
+
+// Writes after the last event. After a failure, what was written takes no space.
+Result<void> Journal::write_end(std::string_view bytes) {
+  const uint64_t offset = kHeadSize + end_ - base_;
+  Result<void> written = write_at(file_.get(), bytes, offset, path_.string());
+  // If this fails, too, the next events overwrite it.
+  if (!written) static_cast<void>(::ftruncate(file_.get(), static_cast<off_t>(offset)));
+  return written;
+}
+
+// Removes all events, which are delivered, without a new file. Between the two calls, the file has no events, so that
+// its position does not matter.
+Result<void> Journal::clear_in_place() {
+  if (::ftruncate(file_.get(), kHeadSize) != 0) return fail_errno(errno, fmt::format("{}: truncate", path_.string()));
+  RETURN_IF_ERROR(write_at(file_.get(), head_of(end_), 0, path_.string()));
+  base_ = end_;
   return {};
 }
 
@@ -308,8 +330,14 @@ Result<void> Journal::discard(uint64_t end) {
   const std::lock_guard lock(mutex_);
   delivered_ = std::clamp(end, delivered_, end_);
   RETURN_IF_ERROR(write_delivered());
-  // The position in <name>.delivered is valid for the old and the new file.
-  return delivered_ - base_ >= std::max(kCompactBytes, end_ - delivered_) ? replace(delivered_, end_) : Result<void>();
+  if (delivered_ - base_ < std::max(kCompactBytes, end_ - delivered_) || delivered_ < next_replacement_) return {};
+  // The position in <name>.delivered is valid for the old and the new file. A failure, such as a lack of space for the
+  // new file, changes nothing, and must not delay the deliveries.
+  if (!replace(delivered_, end_)) {
+    next_replacement_ = delivered_ + kCompactBytes;
+    if (delivered_ == end_) static_cast<void>(clear_in_place());
+  }
+  return {};
 }
 
 Result<void> Journal::write_delivered() {

@@ -42,7 +42,8 @@ class Journal {
 
   // Appends events of at most kMaxEventBytes each. They are in the kernel's cache when it returns, so that they survive
   // the process. Fails with kUnavailable if more than max_bytes would be undelivered, unless `beyond_limit` is set, and
-  // with kIoErr and similar codes; then nothing was appended.
+  // with kIoErr and similar codes; then nothing was appended. On a full disk, the space of events that are delivered is
+  // used again.
   Result<void> append(const std::vector<std::string_view>& encoded, bool beyond_limit = false);
 
   // Returns up to `max_events` undelivered events, and at least one if there are any, of at most about `max_bytes`
@@ -82,6 +83,8 @@ class Journal {
   Result<void> open_in_place();
   Result<std::optional<Record>> next_record(Window& window, uint64_t position, uint64_t limit) const;
   Result<std::string_view> view(Window& window, uint64_t position, uint64_t size, uint64_t limit) const;
+  Result<void> write_end(std::string_view bytes);
+  Result<void> clear_in_place();
   Result<std::string> bytes(uint64_t begin, uint64_t end) const;
   Result<std::string> bytes_at(uint64_t offset, uint64_t size) const;
   Result<void> write_delivered();
@@ -93,9 +96,10 @@ class Journal {
   std::string warning_;
   FileDescriptor file_;
   FileDescriptor delivered_file_;
-  uint64_t base_ = 0;       // position of the first byte after the head of the file
-  uint64_t end_ = 0;        // position after the last event
-  uint64_t delivered_ = 0;  // position of the first undelivered event
+  uint64_t base_ = 0;              // position of the first byte after the head of the file
+  uint64_t end_ = 0;               // position after the last event
+  uint64_t delivered_ = 0;         // position of the first undelivered event
+  uint64_t next_replacement_ = 0;  // the file is not replaced before this position is delivered
 };
 
 }  // namespace oarlock

@@ -23,6 +23,7 @@
 #include "trainer/tracking/mlflow_error.h"
 #include "trainer/tracking/mlflow_items.h"
 #include "trainer/tracking/mlflow_names.h"
+#include "trainer/tracking/run_place.h"
 #include "trainer/tracking/utf8.h"
 
 namespace oarlock {
@@ -31,6 +32,8 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kMaxMlflowRunName = 250;
+constexpr size_t kMaxServerIdBytes = 256;  // MLflow's have 32
+constexpr size_t kMaxArtifactUriBytes = 4096;
 
 constexpr int kMaxArtifactFailures = 3;
 constexpr size_t kMaxDropWarnings = 20;
@@ -43,12 +46,15 @@ constexpr char kAttemptOfJob[] = "job";
 // with an authority. Nothing if the run's artifacts are stored elsewhere.
 std::optional<std::string> proxied_path(std::string_view uri) {
   constexpr std::string_view kScheme = "mlflow-artifacts:";
-  if (!uri.starts_with(kScheme)) return std::nullopt;
+  if (!uri.starts_with(kScheme) || uri.size() > kMaxArtifactUriBytes) return std::nullopt;
   uri.remove_prefix(kScheme.size());
   if (uri.starts_with("//")) uri = uri.substr(std::min(uri.find('/', 2), uri.size()));
   while (uri.starts_with('/')) uri.remove_prefix(1);
   return std::string(uri);
 }
+
+// An id that a server may give to a run or an experiment: it is a part of requests, messages and the state of the run.
+bool is_server_id(std::string_view id) { return !id.empty() && id.size() <= kMaxServerIdBytes && is_printable(id); }
 
 std::string random_run_key() {
   std::random_device random;
@@ -108,7 +114,26 @@ class MlflowSink final : public Sink {
     started_ = run;
     start_time_ = event.time;
     is_ready_ = false;
+    load_key();
+    if (settings_.run_id.empty() && is_copied(place_, run.place)) {
+      leave_run();
+    } else if (!run.place.empty()) {
+      place_ = run.place;
+    }
     return ensure_runs();
+  }
+
+  // Of several copies of a checkpoint folder, each reports a run of its own. What the original had not delivered when
+  // the copy was made belongs to the run of the original; a point that both deliver is stored once.
+  void leave_run() {
+    logger_.warn("MLflow: the checkpoint folder is a copy, which gets a new run; the original has the other one",
+                 {{"original", shortened(place_)},
+                  {"run_id", run_id_},
+                  {"remedy", "to continue the run of the original, set tracking.mlflow.run_id"}});
+    forget_runs();
+    key_ = is_run_key(start().uid) && start().uid != key_ ? start().uid : random_run_key();
+    place_ = start().place;
+    save_state();
   }
 
   // Returns the start of the attempt whose events are delivered. For an earlier attempt, which delivered its own start,
@@ -119,11 +144,7 @@ class MlflowSink final : public Sink {
   // the start of an attempt. Sets attempt_id_, which remains empty for an earlier attempt that is not known.
   MlflowResult<void> ensure_runs() {
     if (is_ready_) return {};
-    // The key by which the runs are found is stored before the first of them is created.
-    if (key_.empty() && !load_state()) {
-      key_ = is_run_key(start().uid) ? start().uid : random_run_key();
-      save_state();
-    }
+    load_key();
     RETURN_IF_ERROR(ensure_job_run());
     if (started_) {
       RETURN_IF_ERROR(describe_job_run());
@@ -132,8 +153,16 @@ class MlflowSink final : public Sink {
     }
     is_ready_ = true;
     logger_.info("MLflow: reporting the run",
-                 {{"server", server_}, {"experiment_id", experiment_id_}, {"run_id", run_id_}});
+                 {{"server", server_}, {"experiment_id", experiment_id_}, {"run_id", shortened(run_id_)}});
     return {};
+  }
+
+  // The key by which the runs are found is stored before the first of them is created.
+  void load_key() {
+    if (!key_.empty() || load_state()) return;
+    key_ = is_run_key(start().uid) ? start().uid : random_run_key();
+    place_ = start().place;
+    save_state();
   }
 
   // The run of the job: configured, or created by an earlier attempt, or a new one. The run of an earlier attempt is
@@ -145,7 +174,7 @@ class MlflowSink final : public Sink {
       if (read) compare_experiment();
       if (read || read.error().kind != MlflowErrorKind::kMissing || !settings_.run_id.empty()) return read;
       logger_.warn("MLflow: the run does not exist on the server; a new one is created",
-                   {{"server", server_}, {"run_id", run_id_}});
+                   {{"server", server_}, {"run_id", shortened(run_id_)}});
       forget_runs();
     }
     ASSIGN_OR_RETURN(experiment_id_, ensure_experiment());
@@ -179,7 +208,7 @@ class MlflowSink final : public Sink {
       const MlflowResult<json> created = client_->post("experiments/create", {{"name", name}}, "experiment_id");
       if (!created && created.error().kind != MlflowErrorKind::kAlreadyExists)  // created meanwhile by another run
         return tl::make_unexpected(created.error());
-      if (created && !text_at(*created, "experiment_id").empty()) return text_at(*created, "experiment_id");
+      if (created) return id_at(*created, "experiment_id");
       found = find();
     }
     RETURN_IF_ERROR(found);
@@ -187,10 +216,9 @@ class MlflowSink final : public Sink {
     if (text_at(experiment, "lifecycle_stage") == "deleted")
       return mlflow_failure(
           MlflowErrorKind::kDeleted,
-          fmt::format("MLflow: {}: the experiment '{}' is deleted; restore it or choose another one", server_, name));
-    std::string id = text_at(experiment, "experiment_id");
-    if (id.empty()) return unexpected_response("has no experiment_id");
-    return id;
+          fmt::format("MLflow: {}: the experiment '{}' is deleted; restore it or choose another one", server_,
+                      shortened(name)));
+    return id_at(experiment, "experiment_id");
   }
 
   // The run stays in its experiment, so that its curves remain continuous.
@@ -205,7 +233,8 @@ class MlflowSink final : public Sink {
     if (name.empty() || is_configured) return;
     logger_.warn("MLflow: the run stays in the experiment in which it was created; another one is for new jobs only",
                  {{"experiment", shortened(name)},
-                  {"configured", settings_.experiment_id.empty() ? experiment_name() : settings_.experiment_id}});
+                  {"configured",
+                   shortened(settings_.experiment_id.empty() ? experiment_name() : settings_.experiment_id)}});
   }
 
   // Returns an empty text if there is no such run.
@@ -218,7 +247,8 @@ class MlflowSink final : public Sink {
         {"max_results", 1}};
     ASSIGN_OR_RETURN(const json response, client_->post("runs/search", body, "runs"));
     const json& runs = elements(response, "runs");
-    return runs.empty() ? std::string() : text_at(member(runs[0], "info"), "run_id");
+    if (runs.empty()) return std::string();
+    return id_at(member(runs[0], "info"), "run_id");
   }
 
   // Creates a run with the tags by which it is found. All others follow, because a rejected one must not prevent it.
@@ -231,9 +261,7 @@ class MlflowSink final : public Sink {
                                                          {"start_time", mlflow_milliseconds(start_time_)},
                                                          {"tags", tags}},
                                                         "run"));
-    std::string id = text_at(member(member(response, "run"), "info"), "run_id");
-    if (id.empty()) return unexpected_response("has no run_id");
-    return id;
+    return id_at(member(member(response, "run"), "info"), "run_id");
   }
 
   // Adds the tags that a run, as of runs/get, does not have yet.
@@ -303,7 +331,7 @@ class MlflowSink final : public Sink {
   MlflowResult<json> read_active_run(const std::string& id) {
     ASSIGN_OR_RETURN(const json response, client_->get("runs/get", "run_id", id, "run"));
     const json& run = member(response, "run");
-    if (text_at(member(run, "info"), "run_id") != id) return unexpected_response("is not that of the run " + id);
+    if (text_at(member(run, "info"), "run_id") != id) return unexpected_response("is not that of the run " + shortened(id));
     if (text_at(member(run, "info"), "lifecycle_stage") == "deleted") return deleted_run(id);
     return run;
   }
@@ -312,7 +340,7 @@ class MlflowSink final : public Sink {
   MlflowResult<void> read_job_run() {
     ASSIGN_OR_RETURN(const json run, read_active_run(run_id_));
     artifact_uri_ = text_at(member(run, "info"), "artifact_uri");
-    experiment_id_ = text_at(member(run, "info"), "experiment_id");
+    ASSIGN_OR_RETURN(experiment_id_, id_at(member(run, "info"), "experiment_id"));
     job_data_ = member(run, "data");
     for (const json& metric : elements(job_data_, "metrics")) {
       remember_step(text_at(metric, "key"), step_of(metric));
@@ -336,10 +364,19 @@ class MlflowSink final : public Sink {
     return mlflow_failure(MlflowErrorKind::kUnavailable, fmt::format("MLflow: {}: the response {}", server_, why));
   }
 
+  // Returns the id that a response has, or a failure of the server.
+  MlflowResult<std::string> id_at(const json& object, const char* key) const {
+    std::string id = text_at(object, key);
+    if (id.empty()) return unexpected_response(fmt::format("has no {}", key));
+    if (!is_server_id(id))
+      return unexpected_response(fmt::format("has the {} '{}', which is not one of MLflow", key, shortened(id)));
+    return id;
+  }
+
   tl::unexpected<MlflowError> deleted_run(const std::string& id) const {
     return mlflow_failure(
         MlflowErrorKind::kDeleted,
-        fmt::format("MLflow: {}: the run {} is deleted; restore it{}", server_, id,
+        fmt::format("MLflow: {}: the run {} is deleted; restore it{}", server_, shortened(id),
                     settings_.run_id.empty() ? ", or delete it permanently with 'mlflow gc' to continue in a new one"
                                              : " or configure another one"));
   }
@@ -409,6 +446,7 @@ class MlflowSink final : public Sink {
   MlflowResult<size_t> log_points(std::span<const Event> events) {
     RETURN_IF_ERROR(ensure_runs());
     if (client_->has_uncertain_requests()) RETURN_IF_ERROR(read_job_run());
+    if (!is_state_saved_) save_state();
     std::vector<MlflowItem> points;
     std::map<std::string, int64_t> steps = newest_steps_;
     size_t count = 0;
@@ -527,18 +565,27 @@ class MlflowSink final : public Sink {
     const std::string key = text_at(state, "key");
     if (!is_run_key(key)) return false;
     key_ = key;
+    place_ = text_at(state, "place");
     run_id_ = text_at(state, "run_id");
     attempt_id_ = text_at(state, "attempt_id");
+    if (!is_server_id(run_id_)) run_id_.clear();  // it is found by the key
+    if (!is_server_id(attempt_id_)) attempt_id_.clear();
     return true;
   }
 
+  // Tried again with the next points: without the key, another process would create another run.
   void save_state() {
     if (folder_.empty()) return;
-    const json state = {
-        {"key", key_}, {"experiment_id", experiment_id_}, {"run_id", run_id_}, {"attempt_id", attempt_id_}};
+    const json state = {{"key", key_},
+                        {"place", place_},
+                        {"experiment_id", experiment_id_},
+                        {"run_id", run_id_},
+                        {"attempt_id", attempt_id_}};
     const Result<void> saved = make_writable_folder(folder_).and_then(
-        [&]() -> Result<void> { return write_file_atomically(state_path(), state.dump()); });
-    if (!saved) logger_.warn("MLflow: cannot save the state of the run", {{"error", saved.error().message}});
+        [&]() -> Result<void> { return write_file_atomically(state_path(), dump_json(state)); });
+    is_state_saved_ = saved.has_value();
+    if (!saved && !std::exchange(has_reported_state_, true))
+      logger_.warn("MLflow: cannot save the state of the run", {{"error", saved.error().message}});
   }
 
   const MlflowSettings settings_;
@@ -552,6 +599,7 @@ class MlflowSink final : public Sink {
   SystemTime start_time_;
   bool is_ready_ = false;      // the runs exist, as far as is known
   std::string key_;            // the value of kRunTag
+  std::string place_;          // RunStarted::place of the attempts of this run
   std::string experiment_id_;  // of the job's run
   std::string run_id_;         // of the job
   std::string attempt_id_;
@@ -563,6 +611,8 @@ class MlflowSink final : public Sink {
   std::set<std::string> dropped_;                // content of which a warning was logged
   bool has_compared_experiment_ = false;
   bool has_reported_artifacts_ = false;
+  bool is_state_saved_ = true;
+  bool has_reported_state_ = false;
   int artifact_failures_ = 0;  // of the uploads since the last one that succeeded
 };
 

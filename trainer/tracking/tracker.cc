@@ -23,6 +23,8 @@ namespace {
 
 constexpr size_t kBatchEvents = 500;
 constexpr uint64_t kBatchBytes = 1 << 20;
+// How much memory encoded events take that a journal on a full disk did not take. Ends of attempts are not counted.
+constexpr size_t kMaxWaitingBytes = size_t{1} << 20;
 // After so many intervals, an earlier process that runs has read a claim.
 constexpr int kClaimIntervals = 4;
 // For the end of the threads: of a request that was cancelled, or after so many intervals.
@@ -47,6 +49,11 @@ Result<void> flush(Sink& sink) {
   }
 }
 
+// The first and the last event of an attempt, without which the others could not be delivered.
+bool is_end_of_attempt(const Event& event) {
+  return std::holds_alternative<RunStarted>(event.content) || std::holds_alternative<RunFinished>(event.content);
+}
+
 // The bytes of an event whose size has no fixed limit.
 size_t media_bytes(const Event& event) {
   if (const auto* text = std::get_if<Text>(&event.content)) return text->text.size();
@@ -68,6 +75,11 @@ void limit_text(Text& text) {
 
 // The threads own the state together with the tracker.
 struct Tracker::State : public std::enable_shared_from_this<Tracker::State> {
+  // An event that the journal did not take.
+  struct WaitingEvent {
+    std::string encoded;
+    bool is_essential = false;
+  };
   // A sink with a server.
   struct Remote {
     std::unique_ptr<Sink> sink;
@@ -77,10 +89,16 @@ struct Tracker::State : public std::enable_shared_from_this<Tracker::State> {
     bool has_ended = false;       // its thread
     bool has_failed = false;      // a failure was logged
     bool has_recovered = false;   // the same for the first success after it
-    bool has_dropped = false;     // the same for events that the journal did not take
     uint64_t appended = 0;        // incremented with each append
-    bool has_rejected = false;    // the same for an event that the sink rejected; used by its thread only
+    // Used by its thread only.
+    bool has_rejected = false;    // the same for an event that the sink rejected
     bool has_unreadable = false;  // the same for an event of the journal that cannot be read
+    // Used by the queue's thread only.
+    std::vector<WaitingEvent> waiting;  // of which the journal took none
+    ExitCode disk_failure = ExitCode::kOk;  // of the journal, because of which they wait
+    bool has_disk_failed = false;       // the same for a failure of the journal
+    bool has_disk_recovered = false;    // the same for its end
+    bool has_dropped = false;           // the same for events that are lost
   };
   // A sink that writes files.
   struct Local {
@@ -105,9 +123,12 @@ struct Tracker::State : public std::enable_shared_from_this<Tracker::State> {
   void deliver(Remote& remote);
   void write_local(Local& local, std::span<const Event> events);
   void report(Local& local, const Result<void>& written);
-  bool flush_locals(bool is_due);
+  bool flush_waiting(bool is_due);
+  void report_lost_events();
   void open_journals();
   void append(Remote& remote, std::span<const Event> events, const std::vector<std::string>& encoded);
+  void append_waiting(Remote& remote);
+  void drop_waiting(Remote& remote, const std::string& reason, size_t max_bytes);
   Result<bool> deliver_some(Remote& remote);
   void report(Remote& remote, const Result<bool>& delivered);
 
@@ -131,7 +152,7 @@ struct Tracker::State : public std::enable_shared_from_this<Tracker::State> {
   bool is_superseded = false;    // a later process has claimed the folder: nothing is written any more
   bool is_finishing = false;     // no more events are added; retries are quick
   bool is_stopping = false;      // the threads end
-  bool has_waiting = false;      // a local sink keeps events that it may be able to write later
+  bool has_waiting = false;      // events are kept in memory that can perhaps be written later
   bool queue_ended = false;
   bool is_released = false;  // after the last thread has ended
 };
@@ -233,7 +254,7 @@ void Tracker::State::run_queue() {
     lock.unlock();
     const bool may_write = is_owner();
     if (may_write && !events.empty()) write(events);
-    const bool is_waiting = may_write && flush_locals(events.empty());
+    const bool is_waiting = may_write && flush_waiting(events.empty());
     const size_t written = events.size();
     events.clear();
     lock.lock();
@@ -243,7 +264,8 @@ void Tracker::State::run_queue() {
   }
   queue.clear();
   lock.unlock();
-  if (is_owner()) flush_locals(true);
+  if (is_owner()) flush_waiting(true);
+  report_lost_events();
   lock.lock();
   has_waiting = false;
   persisted = added;
@@ -422,9 +444,13 @@ void Tracker::State::report(Local& local, const Result<void>& written) {
   }
 }
 
-// Calls flush() of the sinks that keep events, if it is due: write() has done the same. Returns whether one of them
-// keeps events afterwards for which the end of the run waits: a folder that this user cannot write to remains so.
-bool Tracker::State::flush_locals(bool is_due) {
+// Calls flush() of the sinks that keep events, and appends those that wait for a journal, if it is due: write() has done
+// the same. Returns whether events are kept afterwards for which the end of the run waits: a folder that this user cannot
+// write to remains so.
+bool Tracker::State::flush_waiting(bool is_due) {
+  const auto may_end = [](ExitCode failure) {
+    return failure != ExitCode::kOk && failure != ExitCode::kNoPermission && failure != ExitCode::kCantCreate;
+  };
   bool out = false;
   for (const auto& local : locals) {
     if (local->failure != ExitCode::kOk && is_due) {
@@ -432,39 +458,77 @@ bool Tracker::State::flush_locals(bool is_due) {
       report(*local, flushed);
       local->failure = flushed ? ExitCode::kOk : flushed.error().code;
     }
-    out = out || (local->failure != ExitCode::kOk && local->failure != ExitCode::kNoPermission &&
-                  local->failure != ExitCode::kCantCreate);
+    out = out || may_end(local->failure);
+  }
+  for (const auto& remote : remotes) {
+    if (is_due) append_waiting(*remote);
+    out = out || may_end(remote->disk_failure);
   }
   return out;
 }
 
-// The first and the last event of an attempt are kept even if the journal is full: without them, the others could not
-// be delivered.
+void Tracker::State::report_lost_events() {
+  for (const auto& remote : remotes) {
+    if (!remote->waiting.empty())
+      logger.warn("tracking: points that waited for space on the disk are lost",
+                  {{"sink", std::string(remote->sink->name())}, {"events", remote->waiting.size()}});
+  }
+}
+
+// Events that the journal cannot take, because the disk is full, wait in memory, as those of local sinks do.
 void Tracker::State::append(Remote& remote, std::span<const Event> events, const std::vector<std::string>& encoded) {
   if (!remote.journal) return;
-  std::vector<std::string_view> taken;
   for (size_t i = 0; i < events.size(); ++i) {
-    if (remote.sink->takes(events[i])) taken.emplace_back(encoded[i]);
+    if (remote.sink->takes(events[i])) remote.waiting.push_back({encoded[i], is_end_of_attempt(events[i])});
   }
-  if (taken.empty()) return;
+  append_waiting(remote);
+}
+
+void Tracker::State::append_waiting(Remote& remote) {
+  if (remote.waiting.empty()) return;
+  std::vector<std::string_view> taken;
+  for (const WaitingEvent& event : remote.waiting) taken.emplace_back(event.encoded);
   Result<void> appended = remote.journal->append(taken);
   if (!appended && appended.error().code == ExitCode::kUnavailable) {
-    std::vector<std::string_view> ends_of_attempts;
-    for (size_t i = 0; i < events.size(); ++i) {
-      if (std::holds_alternative<RunStarted>(events[i].content) ||
-          std::holds_alternative<RunFinished>(events[i].content))
-        ends_of_attempts.emplace_back(encoded[i]);
-    }
-    static_cast<void>(remote.journal->append(ends_of_attempts, /*beyond_limit=*/true));
+    // The ends of attempts are kept even if the journal has reached its limit.
+    drop_waiting(remote, appended.error().message, 0);
+    taken.clear();
+    for (const WaitingEvent& event : remote.waiting) taken.emplace_back(event.encoded);
+    appended = remote.journal->append(taken, /*beyond_limit=*/true);
   }
+  size_t count = appended ? taken.size() : 0;
+  // There may be space for a part of them.
+  while (!appended && count < taken.size() && remote.journal->append({taken[count]}, /*beyond_limit=*/true)) ++count;
+  remote.waiting.erase(remote.waiting.begin(), remote.waiting.begin() + static_cast<ptrdiff_t>(count));
+  remote.disk_failure = remote.waiting.empty() ? ExitCode::kOk : appended.error().code;
+  const std::string name(remote.sink->name());
+  if (!remote.waiting.empty()) {
+    if (!std::exchange(remote.has_disk_failed, true))
+      logger.warn("tracking: points cannot be written, and are kept in memory within a limit; training continues",
+                  {{"sink", name}, {"reason", appended.error().message}});
+    drop_waiting(remote, appended.error().message, kMaxWaitingBytes);
+  } else if (remote.has_disk_failed && !std::exchange(remote.has_disk_recovered, true)) {
+    logger.info("tracking: points are written again", {{"sink", name}});
+  }
+  if (count == 0) return;
   const std::lock_guard lock(mutex);
   if (is_superseded) return;
   remote.appended += 1;
   remote.is_idle = false;
   changed.notify_all();
-  if (appended || std::exchange(remote.has_dropped, true)) return;
-  logger.warn("tracking: points are dropped",
-              {{"sink", std::string(remote.sink->name())}, {"reason", appended.error().message}});
+}
+
+// Keeps the first waiting events, of at most `max_bytes` together, and the ends of attempts.
+void Tracker::State::drop_waiting(Remote& remote, const std::string& reason, size_t max_bytes) {
+  size_t bytes = 0;
+  const size_t dropped = std::erase_if(remote.waiting, [&](const WaitingEvent& event) {
+    if (event.is_essential) return false;
+    if (bytes + event.encoded.size() > max_bytes) return true;
+    bytes += event.encoded.size();
+    return false;
+  });
+  if (dropped == 0 || std::exchange(remote.has_dropped, true)) return;
+  logger.warn("tracking: points are dropped", {{"sink", std::string(remote.sink->name())}, {"reason", reason}});
 }
 
 // ---- the threads of remote sinks -----------------------------------------------------------------------------------

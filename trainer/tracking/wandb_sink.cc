@@ -19,8 +19,10 @@
 #include "common/files.h"
 #include "common/json_access.h"
 #include "common/status_macros.h"
+#include "common/text.h"
 #include "trainer/tracking/record_file.h"
 #include "trainer/tracking/run_files.h"
+#include "trainer/tracking/run_place.h"
 #include "trainer/tracking/utf8.h"
 #include "trainer/tracking/wandb_file.h"
 #include "trainer/tracking/wandb_row_file.h"
@@ -120,6 +122,8 @@ class WandbSink final : public Sink {
     summary_.clear();
     start_time_ = event.time;
     load_state();
+    if (settings_.run_id.empty() && is_copied(place_, run.place)) leave_run(run);
+    place_ = run.place.empty() ? place_ : run.place;
     run_id_ = choose_run_id(run);
     read_earlier_attempts();
     load_row();
@@ -191,6 +195,20 @@ class WandbSink final : public Sink {
     if (finished.resumes) file_->add(records_->preempting(), kEssential);
     file_->add(records_->exit(finished.success ? 0 : 1, seconds), kEssential);
     is_finished_ = true;
+  }
+
+  // Of several copies of a checkpoint folder, each has a run of its own.
+  void leave_run(const RunStarted& run) {
+    const std::string id = std::exchange(run_id_, {});
+    logger_.warn("W&B: the checkpoint folder is a copy, which gets a new run; the original has the other one",
+                 {{"original", shortened(place_)},
+                  {"run_id", id},
+                  {"remedy", "to continue the run of the original, set tracking.wandb.run_id"}});
+    newest_.clear();
+    last_row_step_ = kNoWandbStep;
+    first_start_ = wandb_seconds(start_time_);
+    run_id_ = choose_run_id(run);
+    if (run_id_ == id) run_id_ = random_wandb_id();  // both are of the same job
   }
 
   // The id is the same for all attempts of a job: that of the state file, or of the job's uid.
@@ -266,6 +284,7 @@ class WandbSink final : public Sink {
 
   void load_state() {
     run_id_.clear();
+    place_.clear();
     first_start_ = wandb_seconds(start_time_);
     if (state_folder_.empty()) return;
     const std::optional<std::string> text = read_state_file(state_path());
@@ -276,6 +295,7 @@ class WandbSink final : public Sink {
     const std::string id = state.value("run_id", json()).is_string() ? state["run_id"].get<std::string>() : "";
     if (!is_wandb_id(id) || (!settings_.run_id.empty() && settings_.run_id != id)) return;
     run_id_ = id;
+    place_ = text_at(state, "place");
     if (const auto start = state.find("start_time"); start != state.end() && start->is_number())
       first_start_ = std::min(first_start_, start->get<double>());
     if (const auto row = state.find("last_row"); row != state.end() && row->is_number_integer())
@@ -294,8 +314,11 @@ class WandbSink final : public Sink {
     if (state_folder_.empty()) return;
     json points = json::object();
     for (const auto& [key, known] : newest_) points[key] = {known.point.step, known.point.value_json};
-    const json state = {
-        {"run_id", run_id_}, {"start_time", first_start_}, {"last_row", last_row_step_}, {"points", std::move(points)}};
+    const json state = {{"run_id", run_id_},
+                        {"place", place_},
+                        {"start_time", first_start_},
+                        {"last_row", last_row_step_},
+                        {"points", std::move(points)}};
     const Result<void> saved = make_writable_folder(state_folder_).and_then([&]() -> Result<void> {
       return write_file_atomically(state_path(), dump_json(state));
     });
@@ -546,6 +569,7 @@ class WandbSink final : public Sink {
   bool is_mode_reported_ = false;
 
   std::string run_id_;
+  std::string place_;              // RunStarted::place of the attempts of this run
   std::filesystem::path folder_;   // of this attempt
   std::time_t newest_folder_ = 0;  // start of the latest earlier attempt, by the name of its folder
   WandbRun run_;

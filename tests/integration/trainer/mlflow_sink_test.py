@@ -138,10 +138,10 @@ class MlflowSinkTest(unittest.TestCase):
         self.assertEqual(self.history("eval/mse"), [(s, s) for s in range(first, last + 1)])
 
     @staticmethod
-    def trainer_config(proxy, experiment):
+    def trainer_config(proxy, experiment, others=""):
         return tiny(TRAINER_STEPS, f"""\
   finish_timeout_seconds: {TIMEOUT}
-  mlflow: {{enabled: true, uri: "http://127.0.0.1:{proxy.server_port}", experiment: {experiment}}}
+{others}  mlflow: {{enabled: true, uri: "http://127.0.0.1:{proxy.server_port}", experiment: {experiment}}}
 """)
 
     def check_trainer_run(self, run):
@@ -494,6 +494,102 @@ class MlflowSinkTest(unittest.TestCase):
         self.assertIn("500, ", line[:200])
         self.assertLess(len(line), 600)
         self.assertTrue(line.isprintable(), line)
+
+    def test_ids_of_a_server_are_short_and_printable(self):
+        for odd in ("x" * 1_000_000, "x\x1b[31m", "\u202e"):
+            def answer(handler, body):
+                if not handler.path.endswith("/runs/create"):
+                    return None
+                return 200, json.dumps({"run": {"info": {"run_id": odd}}}).encode()
+            self.tracking = self.folder / f"ids-{len(odd)}"
+            self.key = self.tracking.name
+            self.proxy.rule = answer
+            driver = self.driver()
+            driver.write([self.started(), *self.losses(range(1, 4))])
+            line = driver.lines.get(timeout=TIMEOUT)
+            self.assertIn("has the run_id 'x" if odd[0] == "x" else "has the run_id '", line[:200])
+            self.assertLess(len(line), 400)
+            self.assertTrue(line.isprintable(), line)
+            self.assertLess((self.tracking / "mlflow.json").stat().st_size, 1000)
+            self.proxy.rule = None
+            driver.wait_for_delivery(4)
+            self.assertEqual(driver.end(), 0)
+            self.assertLess(len(driver.log.read_text()), 2000)
+            # The server has the run, although the response was another one.
+            self.check_points(3)
+
+    def test_state_that_could_not_be_saved_is_saved_later(self):
+        """Without an operator, another process finds the run by its state only."""
+        environment = {"MLFLOW_EXPERIMENT_NAME": self.key}
+        self.tracking.write_text("not a folder")
+        driver = self.driver(environment)
+        start = self.started()
+        start["started"]["uid"] = ""
+        self.assertEqual(driver.deliver([start, *self.losses(range(1, 4))]), [])
+        self.tracking.unlink()
+        self.assertEqual(driver.deliver(self.losses(range(4, 6))), [])
+        driver.kill()
+        self.assertEqual(driver.log.read_text().count("cannot save the state"), 1)
+        self.key = json.loads((self.tracking / "mlflow.json").read_text())["key"]
+        driver = self.driver(environment)
+        start["started"]["restart_step"] = 5
+        self.assertEqual(driver.deliver([start, *self.losses(range(6, 9))]), [])
+        self.assertEqual(driver.end(), 0)
+        self.check_points(8)
+
+    def points_of(self, run):
+        state = json.loads((run.checkpoints / "tracking" / "mlflow.json").read_text())
+        points = self.server.call("GET", f"/api/2.0/mlflow/metrics/get-history?run_id={state['run_id']}&metric_key=loss")["metrics"]
+        return state["run_id"], sorted(int(p["step"]) for p in points)
+
+    def test_copies_of_a_checkpoint_folder_report_runs_of_their_own(self):
+        """Two copies and the original, which was renamed, continue at the same time. The journal of each has points that
+        the original had not delivered."""
+        refuses = threading.Event()
+        refused = threading.Event()
+        def refuse_points(handler, body):
+            if not refuses.is_set() or b'"metrics"' not in body:
+                return None
+            refused.set()
+            return 503, b""
+        self.proxy.rule = refuse_points
+        config = self.trainer_config(self.proxy, "copied", "  wandb: {enabled: true, project: copied}\n")
+        original = Run(self.folder / "original", config)
+        earlier = original.start(0)
+        self.addCleanup(earlier.kill)
+        wait_until(lambda: original.newest_step() >= 100 or earlier.poll() is not None, "a checkpoint")
+        refuses.set()
+        wait_until(lambda: refused.is_set() or earlier.poll() is not None, "undelivered points")
+        at_refusal = original.newest_step()
+        wait_until(lambda: original.newest_step() >= at_refusal + 50 or earlier.poll() is not None, "a later checkpoint")
+        earlier.kill()
+        earlier.wait()
+        refuses.clear()
+        copies = [Run(self.folder / name, config) for name in ("copy-1", "copy-2")]
+        for copy in copies:
+            shutil.copytree(original.checkpoints, copy.checkpoints)
+        original.checkpoints = original.checkpoints.rename(original.folder / "renamed")
+        restart = original.newest_step()
+        processes = [run.start(1) for run in (*copies, original)]
+        for process in processes:
+            self.addCleanup(process.kill)
+        for process in processes:
+            self.assertEqual(process.wait(timeout=TIMEOUT), 0, process.log.read_text())
+        ids = set()
+        for run in (original, *copies):
+            first = 0 if run is original else restart
+            run_id, steps = self.points_of(run)
+            self.assertEqual(steps, list(range(first // 5 * 5 + 5, TRAINER_STEPS + 1, 5)), run.folder.name)
+            ids.add(run_id)
+            ids.add(json.loads((run.checkpoints / "tracking" / "wandb.json").read_text())["run_id"])
+            warnings = [line for line in processes[(*copies, original).index(run)].log.read_text().splitlines()
+                        if "the checkpoint folder is a copy" in line]
+            self.assertEqual(len(warnings), 0 if run is original else 2, warnings)  # of MLflow and W&B
+        self.assertEqual(len(ids), 6)
+        # A copy continues its own run.
+        before = self.points_of(copies[0])
+        copies[0].train(2)
+        self.assertEqual(self.points_of(copies[0]), before)
 
     def test_trainer_restarts_with_another_address(self):
         refused = threading.Event()

@@ -333,6 +333,75 @@ TEST(Journal, TakesNoSpaceThatIsMissing) {
   EXPECT_THAT(steps_of(batch->events), ElementsAre(1, 2, 3, 4));
 }
 
+TEST(Journal, DeliversOnAFullDisk) {
+  const TemporaryFolder folder;
+  ASSERT_NO_FATAL_FAILURE(write_texts(folder.path(), 5));
+  const std::unique_ptr<Journal> journal = open_journal(folder.path());
+  const FullDisk full(1 << 20);
+  for (int64_t step = 1; step <= 5; ++step) {
+    const Result<Journal::Batch> batch = journal->read(1, 1);
+    ASSERT_TRUE(batch);
+    ASSERT_THAT(steps_of(batch->events), ElementsAre(step));
+    const Result<void> discarded = journal->discard(batch->ends.back());  // a shorter copy of the file has no space
+    EXPECT_TRUE(discarded) << discarded.error().message;
+    EXPECT_FALSE(fs::exists(folder.path() / "sink.journal.new"));
+  }
+  EXPECT_LT(fs::file_size(folder.path() / "sink.journal"), 1000);  // the space is free for others
+}
+
+TEST(Journal, UsesTheSpaceOfDeliveredEventsOnAFullDisk) {
+  const TemporaryFolder folder;
+  const std::unique_ptr<Journal> journal = open_journal(folder.path());
+  ASSERT_TRUE(journal->append({encode_event(scalar_at(1)), encode_event(scalar_at(2))}));
+  const uintmax_t size = fs::file_size(folder.path() / "sink.journal");
+  const FullDisk full(size + 10);
+  const std::string next = encode_event(scalar_at(3));
+  EXPECT_FALSE(journal->append({next}));
+  EXPECT_EQ(fs::file_size(folder.path() / "sink.journal"), size);  // nothing is left of it
+  const Result<Journal::Batch> batch = journal->read(100, 1 << 20);
+  ASSERT_TRUE(batch);
+  ASSERT_TRUE(journal->discard(batch->ends.at(0)));
+  EXPECT_FALSE(journal->append({next}));  // the second event is not delivered
+  ASSERT_TRUE(journal->discard(batch->ends.at(1)));
+  EXPECT_TRUE(journal->append({next}));
+  EXPECT_THAT(undelivered_steps(folder.path()), ElementsAre(3));
+}
+
+constexpr size_t kJournalHeadSize = 20;
+
+// A process may be killed after each system call.
+TEST(Journal, SurvivesAKillWhileItsSpaceIsUsedAgain) {
+  const TemporaryFolder folder;
+  const fs::path path = folder.path() / "sink.journal";
+  {
+    const std::unique_ptr<Journal> journal = open_journal(folder.path());
+    ASSERT_TRUE(journal->append({encode_event(scalar_at(1)), encode_event(scalar_at(2))}));
+    const Result<Journal::Batch> batch = journal->read(100, 1 << 20);
+    ASSERT_TRUE(batch);
+    ASSERT_TRUE(journal->discard(batch->ends.back()));
+    const std::string before = *read_file(path);
+    const FullDisk full(fs::file_size(path) + 10);
+    ASSERT_TRUE(journal->append({encode_event(scalar_at(3))}));
+    const std::string after = *read_file(path);
+    const std::string delivered = *read_file(folder.path() / "sink.delivered");
+    const TemporaryFolder killed;
+    for (const std::string& content :
+         {before.substr(0, kJournalHeadSize), after.substr(0, kJournalHeadSize), after.substr(0, after.size() - 3)}) {
+      restore(killed.path(), content, delivered);
+      EXPECT_THAT(undelivered_steps(killed.path()), IsEmpty());
+    }
+  }
+  EXPECT_THAT(undelivered_steps(folder.path()), ElementsAre(3));
+}
+
+TEST(Journal, ReportsAFileThatWasEmptied) {
+  const TemporaryFolder folder;
+  const JournalFiles files = write_journal(folder.path());
+  restore(folder.path(), "", files.delivered);
+  EXPECT_THAT(open_journal(folder.path())->warning(), testing::HasSubstr("sink.journal: was truncated"));
+  EXPECT_THAT(open_journal(folder.path())->warning(), IsEmpty());
+}
+
 TEST(Journal, AnEarlierProcessCannotChangeIt) {
   const TemporaryFolder folder;
   const std::unique_ptr<Journal> earlier = open_journal(folder.path());

@@ -14,6 +14,7 @@
 
 #include "common/files.h"
 #include "common/status_macros.h"
+#include "tests/support/full_disk.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/tracking_events.h"
 #include "trainer/tracking/folder_claim.h"
@@ -25,6 +26,7 @@ namespace {
 using namespace std::chrono_literals;
 namespace fs = std::filesystem;
 using test::count_of;
+using test::FullDisk;
 using test::scalar_at;
 using test::TemporaryFolder;
 using testing::ElementsAre;
@@ -322,6 +324,93 @@ TEST(Tracker, TriesToWriteAgainWithoutATimeLimitAtTheEnd) {
   tracker.finish(0ms);
   const std::lock_guard lock(disk->mutex);
   EXPECT_THAT(disk->steps, ElementsAre(1));
+}
+
+Event end_of_run(int64_t step) {
+  Event out = scalar_at(step);
+  out.content = RunFinished{.success = true, .reason = "Completed", .message = "", .summary = {}, .time_table = ""};
+  return out;
+}
+
+// The server answers again while the disk is still full.
+TEST(Tracker, DeliversWhileTheDiskOfTheJournalIsFull) {
+  testing::internal::CaptureStderr();
+  {
+    const TemporaryFolder folder;
+    const auto server = std::make_shared<FakeServer>();
+    server->set(FakeServer::Answer::kFails);
+    std::vector<std::unique_ptr<Sink>> sinks;
+    sinks.push_back(std::make_unique<FakeSink>(server));
+    Tracker tracker({.folder = folder.path(), .first_retry = 5ms, .max_retry = 50ms, .claim_interval = kClaimInterval},
+                    std::move(sinks), Logger(LogFormat::kText, LogLevel::kInfo));
+    tracker.add(scalar_at(1));
+    ASSERT_TRUE(tracker.persist(kPatience));
+    const FullDisk full(fs::file_size(folder.path() / "fake.journal") + 500);  // space for the longest event
+    for (int64_t step = 2; step <= 50; ++step) {
+      tracker.add(scalar_at(step));
+      ASSERT_TRUE(tracker.persist(kPatience));
+    }
+    tracker.add(end_of_run(51));
+    ASSERT_TRUE(tracker.persist(kPatience));
+    server->set(FakeServer::Answer::kOk);
+    EXPECT_TRUE(tracker.wait_for_delivery(kPatience));
+    const std::vector<int64_t> steps = server->steps();
+    ASSERT_EQ(steps.size(), 51);
+    for (int64_t step = 1; step <= 51; ++step) EXPECT_EQ(steps[static_cast<size_t>(step - 1)], step);
+    tracker.finish(kPatience);
+  }
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(count_of(log, "tracking: points cannot be written"), 1) << log;
+  EXPECT_EQ(count_of(log, "tracking: points are written again"), 1) << log;
+  EXPECT_EQ(count_of(log, "dropped"), 0) << log;
+}
+
+TEST(Tracker, LimitsTheMemoryOfEventsThatWaitForTheJournal) {
+  testing::internal::CaptureStderr();
+  const auto server = std::make_shared<FakeServer>();
+  server->set(FakeServer::Answer::kFails);
+  {
+    const TemporaryFolder folder;
+    std::vector<std::unique_ptr<Sink>> sinks;
+    sinks.push_back(std::make_unique<FakeSink>(server));
+    Tracker tracker({.folder = folder.path(), .first_retry = 5ms, .max_retry = 50ms, .claim_interval = kClaimInterval},
+                    std::move(sinks), Logger(LogFormat::kText, LogLevel::kInfo));
+    tracker.add(scalar_at(1));
+    ASSERT_TRUE(tracker.persist(kPatience));
+    {
+      const FullDisk full(fs::file_size(folder.path() / "fake.journal"));
+      for (int64_t step = 2; step <= 9; ++step) {
+        Event text = scalar_at(step);
+        text.content = Text{"text", std::string(300 << 10, 'x')};
+        tracker.add(text);
+        ASSERT_TRUE(tracker.persist(kPatience));
+      }
+      tracker.add(end_of_run(10));
+      ASSERT_TRUE(tracker.persist(kPatience));
+    }
+    server->set(FakeServer::Answer::kOk);
+    EXPECT_TRUE(tracker.wait_for_delivery(kPatience));
+    EXPECT_THAT(server->steps(), ElementsAre(1, 2, 3, 4, 10));
+    tracker.finish(kPatience);
+  }
+  EXPECT_EQ(count_of(testing::internal::GetCapturedStderr(), "tracking: points are dropped"), 1);
+}
+
+TEST(Tracker, ReportsEventsThatAreLostWithAFullDisk) {
+  testing::internal::CaptureStderr();
+  const auto server = std::make_shared<FakeServer>();
+  server->set(FakeServer::Answer::kFails);
+  const TemporaryFolder folder;
+  std::vector<std::unique_ptr<Sink>> sinks;
+  sinks.push_back(std::make_unique<FakeSink>(server));
+  Tracker tracker({.folder = folder.path(), .first_retry = 5ms, .max_retry = 50ms, .claim_interval = kClaimInterval},
+                  std::move(sinks), Logger(LogFormat::kText, LogLevel::kInfo));
+  tracker.add(scalar_at(1));
+  ASSERT_TRUE(tracker.persist(kPatience));
+  const FullDisk full(fs::file_size(folder.path() / "fake.journal"));
+  tracker.add(scalar_at(2));
+  tracker.finish(0ms);
+  EXPECT_EQ(count_of(testing::internal::GetCapturedStderr(), "points that waited for space on the disk are lost"), 1);
 }
 
 TEST(Tracker, ReportsAFolderThatCannotBeClaimed) {
