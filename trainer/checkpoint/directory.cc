@@ -77,6 +77,18 @@ int open_high_water(const fs::path& root) {
   return -1;
 }
 
+// Returns 0 if there is no mark.
+Result<int64_t> read_mark(const fs::path& root) {
+  const auto text = read_regular_file(root / kHighWaterFile, kHighWaterBytes);
+  if (!text && text.error().code != ExitCode::kNoInput && text.error().code != ExitCode::kDataErr)
+    return tl::make_unexpected(text.error());
+  int64_t step = 0;
+  if (!text || text->size() != kHighWaterBytes) return 0;
+  const char* end = text->data() + kHighWaterBytes - 1;
+  const auto parsed = std::from_chars(text->data(), end, step);
+  return parsed.ec == std::errc{} && parsed.ptr == end && step > 0 ? step : 0;
+}
+
 }  // namespace
 
 std::string checkpoint_folder_name(int64_t step) { return fmt::format("{}{:08}", kStepPrefix, step); }
@@ -141,7 +153,12 @@ std::optional<std::string> link_target(const fs::path& root, const std::string& 
   return is_name ? std::optional(*content) : std::nullopt;
 }
 
-HighWater::HighWater(const fs::path& root) : fd_(open_high_water(root)), step_(read_high_water(root)) {}
+HighWater::HighWater(const fs::path& root) : fd_(open_high_water(root)) {
+  const Result<int64_t> mark = read_mark(root);
+  step_ = mark.value_or(0);
+  if (mark || fd_ < 0) return;
+  ::close(std::exchange(fd_, -1));  // it may be higher
+}
 
 HighWater::~HighWater() {
   if (fd_ >= 0) ::close(fd_);
@@ -155,14 +172,7 @@ void HighWater::raise(int64_t step) {
   [[maybe_unused]] const ssize_t written = ::pwrite(fd_, text.data(), text.size(), 0);
 }
 
-int64_t read_high_water(const fs::path& root) {
-  const auto text = read_regular_file(root / kHighWaterFile, kHighWaterBytes);
-  int64_t step = 0;
-  if (!text || text->size() != kHighWaterBytes) return 0;
-  const char* end = text->data() + kHighWaterBytes - 1;
-  const auto parsed = std::from_chars(text->data(), end, step);
-  return parsed.ec == std::errc{} && parsed.ptr == end && step > 0 ? step : 0;
-}
+int64_t read_high_water(const fs::path& root) { return read_mark(root).value_or(0); }
 
 namespace {
 
@@ -191,7 +201,7 @@ Result<Fence> read_fence(const std::filesystem::path& root) {
   std::error_code ignored;
   if (!text && text.error().code == ExitCode::kNoInput && !fs::exists(path, ignored)) return Fence{};
   const bool is_other = !text && (text.error().code == ExitCode::kNoInput || text.error().code == ExitCode::kDataErr);
-  if (!text && !is_other) return tl::make_unexpected(text.error());
+  if (!text && !is_other) return tl::make_unexpected(as_checkpoint_error(text.error(), path));
   if (is_other) return not_a_fence(text.error().message);
   const json value = json::parse(*text, nullptr, /*allow_exceptions=*/false);
   const int attempt = integer_at(value, "attempt", -1);
@@ -255,7 +265,7 @@ Result<void> claim_fence(const std::filesystem::path& root, const CheckpointOwne
   }
   if (fence.displaced.size() > kMaxDisplaced) fence.displaced.erase(fence.displaced.begin());
   const json value{{"uid", owner.uid}, {"attempt", owner.attempt}, {"displaced", fence.displaced}};
-  return write_file_atomically(root / kFenceFile, value.dump() + "\n");
+  return write_file_atomically(root / kFenceFile, value.dump() + "\n").map_error(as_save_error);
 }
 
 }  // namespace oarlock

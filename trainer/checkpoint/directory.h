@@ -70,7 +70,8 @@ std::optional<std::string> link_target(const std::filesystem::path& root, const 
 // Records the highest step that the job ever reached, whether or not it was saved, so that the number of steps lost in
 // a crash is known. The mark is the file "reached" in the root. It is written without fsync: it survives a crash of the
 // process, but not always one of the machine. Write errors are ignored, and so is anything else than a regular file in
-// its place. The methods block while a file server does not respond; see AsyncHighWater.
+// its place. A mark that cannot be read is not changed. The methods block while a file server does not respond; see
+// AsyncHighWater.
 class HighWater {
  public:
   explicit HighWater(const std::filesystem::path& root);
@@ -114,7 +115,8 @@ class FenceLock {
 };
 
 // Makes `owner` the writer of the root. Writes nothing if it already is. The caller holds the lock. Returns kTempFail
-// if a newer attempt or job has claimed the fence, kDataErr if the fence file is damaged, kIoErr, or kNoPermission.
+// if a newer attempt or job has claimed the fence, kDataErr if the fence file is damaged, kTempFail or kNoPermission if
+// it cannot be read, and kIoErr or kCantCreate if it cannot be written. See is_fenced_off().
 Result<void> claim_fence(const std::filesystem::path& root, const CheckpointOwner& owner);
 
 // Returns whether the error of claim_fence() or check_fence() states that another attempt or job has claimed the root.

@@ -98,6 +98,16 @@ Error as_checkpoint_error(Error error, const fs::path& path) {
   }
 }
 
+Error as_save_error(Error error) {
+  if (error.code == ExitCode::kSoftware) return error;
+  const bool may_not = error.code == ExitCode::kCantCreate || error.code == ExitCode::kNoPermission;
+  error.message += fmt::format(
+      "; make checkpoint.dir writable for uid {}, free space or repair its file system, or use "
+      "another one",
+      ::geteuid());
+  return {may_not ? ExitCode::kCantCreate : ExitCode::kIoErr, std::move(error.message)};
+}
+
 std::string to_text(const Manifest& manifest) {
   json files = json::object();
   for (const auto& [name, digest] : manifest.files) {

@@ -54,6 +54,9 @@ tl::unexpected<Error> too_large_checkpoint(const std::filesystem::path& path, si
 // Maps the error of reading a file of a checkpoint to one of the codes of read_manifest().
 Error as_checkpoint_error(Error error, const std::filesystem::path& path);
 
+// Maps the error of writing to a checkpoint root to kCantCreate or kIoErr, and adds a remedy. kSoftware is not changed.
+Error as_save_error(Error error);
+
 // Returns whether `object` is an object with these members.
 bool has_members(const nlohmann::json& object, std::initializer_list<const char*> keys);
 

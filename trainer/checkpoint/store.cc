@@ -76,6 +76,12 @@ Result<void> check_root(const fs::path& root) {
   return {};  // the root is new, or claiming the fence reports the error
 }
 
+// A fence that cannot be read during a save is a failed save, and not a lost fence.
+Error unread_fence_as_io_error(Error error) {
+  if (error.code == ExitCode::kTempFail && !is_fenced_off(error)) error.code = ExitCode::kIoErr;
+  return error;
+}
+
 // Returns false if the path exists or its state is unknown.
 bool is_missing(const fs::path& path) {
   std::error_code ignored;
@@ -105,7 +111,7 @@ Result<std::unique_ptr<CheckpointStore>> CheckpointStore::open(const StoreOption
 Result<void> CheckpointStore::check_fence() const { return oarlock::check_fence(options_.root, options_.owner); }
 
 Result<SavedCheckpoint> CheckpointStore::save(Checkpoint checkpoint, std::optional<int64_t> best_step) {
-  RETURN_IF_ERROR(claim_root());
+  RETURN_IF_ERROR(claim_root().map_error(unread_fence_as_io_error));
   checkpoint.state.owner = options_.owner;
   const int64_t step = checkpoint.state.step;
   const std::string name = checkpoint_folder_name(step);
@@ -116,13 +122,14 @@ Result<SavedCheckpoint> CheckpointStore::save(Checkpoint checkpoint, std::option
 
   RETURN_IF_ERROR(clear_target(saved.folder));
   remove_quietly(written);
-  RETURN_IF_ERROR(create_folder(written));
+  RETURN_IF_ERROR(create_folder(written).map_error(as_save_error));
   const auto bytes = write_checkpoint(checkpoint, written);
   if (!bytes) {
     remove_quietly(written);
     // A newer attempt removes the temporary folders of older ones. If there is one, report it instead.
-    RETURN_IF_ERROR(check_fence());
-    return tl::make_unexpected(bytes.error());
+    if (const Result<void> fence = check_fence(); !fence && is_fenced_off(fence.error()))
+      return tl::make_unexpected(fence.error());
+    return tl::make_unexpected(as_save_error(bytes.error()));
   }
   saved.bytes = *bytes;
   RETURN_IF_ERROR(publish_if_admitted(written, saved.folder, replaced));
@@ -148,26 +155,24 @@ Result<fs::path> CheckpointStore::set_aside(const fs::path& folder) const {
         std::error_code ignored;
         if (link_target(options_.root, link) == folder.filename().string()) fs::remove(options_.root / link, ignored);
       }
-      return sync_folder(options_.root).map([&] { return target; });
+      return sync_folder(options_.root).map([&] { return target; }).map_error(as_save_error);
     }
     if (errno != EEXIST && errno != ENOTEMPTY) break;
   }
-  return fail(ExitCode::kIoErr, fmt::format("{}: the damaged checkpoint cannot be renamed to {}: {}", folder.string(),
-                                            name.string(), std::generic_category().message(errno)));
+  return tl::make_unexpected(as_save_error(
+      {ExitCode::kIoErr, fmt::format("{}: the damaged checkpoint cannot be renamed to {}: {}", folder.string(),
+                                     name.string(), std::generic_category().message(errno))}));
 }
 
 // Creates the root and claims its fence, under the lock.
 Result<void> CheckpointStore::claim_root() {
-  RETURN_IF_ERROR(make_writable_folder(options_.root));
+  RETURN_IF_ERROR(make_writable_folder(options_.root).map_error(as_save_error));
   const FenceLock lock(options_.root);
   if (!lock.held() && !std::exchange(lock_warned_, true)) {
     logger_.warn("the checkpoint folder cannot be locked: only its fence file keeps other writers out",
                  {{"folder", options_.root.string()}});
   }
-  auto claimed = claim_fence(options_.root, options_.owner);
-  if (!claimed && claimed.error().code == ExitCode::kNoPermission)
-    return fail(ExitCode::kCantCreate, claimed.error().message);
-  return claimed;
+  return claim_fence(options_.root, options_.owner);
 }
 
 // Prepares the name of the step to be saved. An existing checkpoint of this name may be replaced only if this object
@@ -196,12 +201,14 @@ Result<void> CheckpointStore::clear_target(const fs::path& folder) {
 Result<void> CheckpointStore::publish_if_admitted(const fs::path& written, const fs::path& target,
                                                   const fs::path& replaced) const {
   const FenceLock lock(options_.root);
-  auto published = check_fence().and_then([&] { return publish(written, target, replaced); });
+  auto published = check_fence().map_error(unread_fence_as_io_error).and_then([&] {
+    return publish(written, target, replaced).map_error(as_save_error);
+  });
   if (!published) {
     remove_quietly(written);
     return published;
   }
-  return sync_folder(options_.root);
+  return sync_folder(options_.root).map_error(as_save_error);
 }
 
 // Updates the links. A failure is only logged, because the checkpoint is saved. The links are durable before a

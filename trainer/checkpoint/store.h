@@ -33,8 +33,8 @@ struct SavedCheckpoint {
 class CheckpointStore {
  public:
   // Creates the root, claims the fence, and removes the temporary files of crashed writers. Returns kCantCreate if the
-  // root cannot be created or written to, kTempFail if the fence belongs to another writer or the root cannot be read
-  // at present, and kDataErr if the fence file is damaged.
+  // root cannot be created or written to, kIoErr if writing fails, kTempFail if the fence belongs to another writer or
+  // the root cannot be read at present, kNoPermission if the fence may not be read, and kDataErr if it is damaged.
   static Result<std::unique_ptr<CheckpointStore>> open(const StoreOptions& options, const Logger& logger);
 
   // Renames a damaged checkpoint to damaged-step-<step>, so that no save overwrites it and it can be examined. Returns
@@ -49,7 +49,8 @@ class CheckpointStore {
   // A valid checkpoint of the same step is replaced in one rename, and a damaged one is set aside. The save fails if
   // the existing one cannot be read. Checkpoints whose manifest cannot be read are never removed.
   //
-  // Returns kIoErr (including a full disk), kCantCreate, kCheckpoint or kTempFail. In each case the older checkpoints
+  // Returns kIoErr (including a full disk), kCantCreate, kNoPermission, kCheckpoint, kDataErr (the fence file is
+  // damaged), or kTempFail only if the fence belongs to another writer. In each case the older checkpoints
   // are intact, and a later save may succeed. May be called from any thread, but not concurrently.
   Result<SavedCheckpoint> save(Checkpoint checkpoint, std::optional<int64_t> best_step = std::nullopt);
 

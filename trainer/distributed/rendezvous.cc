@@ -35,8 +35,8 @@ constexpr milliseconds kStopCheckInterval{1000};      // during a wait on the st
 constexpr milliseconds kReportInterval{5000};         // between progress log lines
 constexpr milliseconds kStoreTimeout{30'000};         // of one store operation
 constexpr milliseconds kStoreConnectTimeout{10'000};  // of one attempt to connect to the store
-constexpr milliseconds kStopGrace{2500};  // until a blocking call is abandoned; above kStopCheckInterval + kLinger
 constexpr milliseconds kLinger{1000};     // how long rank 0 keeps the store for the others to read a failure
+constexpr milliseconds kStopGrace{1500};  // until a blocking call is abandoned; above kStopCheckInterval
 
 constexpr char kMaster[] = "oarlock/master";
 constexpr char kArrived[] = "oarlock/arrived";
@@ -49,9 +49,12 @@ std::string arrival_key(int rank) { return fmt::format("oarlock/arrival/{}", ran
 std::vector<uint8_t> to_bytes(const std::string& text) { return {text.begin(), text.end()}; }
 std::string to_text(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
 
-tl::unexpected<Error> interrupted(const StopFlag& stop) {
+// `state` is what is known about the ranks that were waited for.
+tl::unexpected<Error> interrupted(const RendezvousOptions& options, const StopFlag& stop, const std::string& state) {
   return fail(ExitCode::kTempFail,
-              fmt::format("rendezvous: interrupted by signal {} before all ranks had arrived", stop.signal_number()));
+              fmt::format("rendezvous: interrupted by signal {} while rank {} waited for {} at {}: {}",
+                          stop.signal_number(), options.rank, options.rank == 0 ? "the other ranks" : "rank 0",
+                          endpoint(options.master_addr, options.master_port), state));
 }
 
 Json failure_outcome(ExitCode code, const std::string& message) {
@@ -110,7 +113,7 @@ class Rendezvous {
     return true;
   }
 
-  tl::unexpected<Error> stopped() const { return interrupted(stop_); }
+  tl::unexpected<Error> stopped(const std::string& state) const { return interrupted(options_, stop_, state); }
 
   // ---- rank 0 ----
   Result<void> serve() {
@@ -142,7 +145,7 @@ class Rendezvous {
     for (;;) {
       Result<Listener> listener = listen_on(options_.master_port);
       const bool in_use = !listener && listener.error().code == ExitCode::kTempFail;
-      if (in_use && stop_.is_raised()) return stopped();
+      if (in_use && stop_.is_raised()) return stopped(listener.error().message);
       if (!in_use || clock_.steady() >= until) return listener;
       if (report_is_due())
         logger_.warn("rendezvous: still waiting for the port", {{"reason", listener.error().message}});
@@ -163,7 +166,7 @@ class Rendezvous {
       } else {
         reason = reached.error().message;
       }
-      if (stop_.is_raised()) return stopped();
+      if (stop_.is_raised()) return stopped(reason);
       if (remaining() <= pause) {
         return fail(
             ExitCode::kTempFail,
@@ -333,7 +336,8 @@ class Rendezvous {
         return {};
       } catch (const c10::DistStoreError&) {  // the interval has passed
       }
-      if (stop_.is_raised()) return stopped();
+      if (stop_.is_raised())
+        return stopped(fmt::format("{} of {} ranks had arrived", store_->add(kArrived, 0), options_.world_size));
       if (remaining() == milliseconds(0)) {
         return fail(
             ExitCode::kTempFail,
@@ -393,10 +397,11 @@ Result<RendezvousResult> rendezvous(const RendezvousOptions& options, const Stop
                                     const Logger& logger) {
   const auto body = [options, &stop, &clock, logger] { return Rendezvous(options, stop, clock, logger).run(); };
   // Name resolution, and requests to a store whose process is stopped, block for longer than a pod's grace period.
+  const milliseconds grace = options.rank == 0 ? kStopGrace + kLinger : kStopGrace;
   const std::optional<Result<RendezvousResult>> met = run_interruptibly<Result<RendezvousResult>>(
-      body, stop, options.is_repeatable ? kRegroupStopGrace : kStopGrace, options.timeout + 2 * kStopGrace);
+      body, stop, options.is_repeatable ? kRegroupStopGrace : grace, options.timeout + 2 * (kStopGrace + kLinger));
   if (met) return *met;
-  if (stop.is_raised()) return interrupted(stop);
+  if (stop.is_raised()) return interrupted(options, stop, "no response");
   return fail(
       ExitCode::kTempFail,
       fmt::format("rendezvous: rank 0 at {} could not be reached within {:.4g} s: the program that listens "

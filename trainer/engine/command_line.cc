@@ -83,10 +83,11 @@ Result<void> choose_metrics_port(const std::string& flag, const RankEnvironment&
   return {};
 }
 
-// A graceful end is not an error, and the same on all ranks: rank 0, which logs at this level, reports it.
+// A graceful end is not an error. If it is the same on all ranks, only rank 0 logs it, as a line for information.
 void log_outcome(const Logger& logger, const Outcome& outcome) {
   if (outcome.code == ExitCode::kOk) return;
-  logger.write(outcome.is_graceful ? LogLevel::kInfo : LogLevel::kError, outcome.message,
+  const LogLevel of_graceful = outcome.is_alone ? LogLevel::kWarn : LogLevel::kInfo;
+  logger.write(outcome.is_graceful ? of_graceful : LogLevel::kError, outcome.message,
                {{"exit_code", to_int(outcome.code)}, {"reason", outcome.reason}});
 }
 

@@ -86,7 +86,7 @@ Outcome RankProcess::outcome_of(const Result<TrainSummary>& summary) {
   if (!summary) {
     if (telemetry_ && error.code == ExitCode::kPeerLost) telemetry_->record_peer_lost();
     const std::string reason = reason_for(error);
-    return {error.code, reason, error.message, reason == kInterrupted};
+    return {error.code, reason, error.message, /*is_graceful=*/reason == kInterrupted, /*is_alone=*/!stops_};
   }
   if (!summary->save_error.empty()) {
     return {ExitCode::kTempFail, kInterrupted,

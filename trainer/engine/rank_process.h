@@ -39,6 +39,7 @@ struct Outcome {
   std::string reason;        // for the termination message
   std::string message;       // one line
   bool is_graceful = false;  // interrupted by a signal, and not because of a failure
+  bool is_alone = false;     // the ranks were not connected yet, so that no other rank reports it
 };
 
 class RankProcess {

@@ -170,7 +170,11 @@ Result<Matrix3> lattice_of(const ExtxyzInfo& info) {
   if (numbers.size() != 9) return invalid(fmt::format("Lattice has {} numbers, expected 9", numbers.size()));
   Matrix3 lattice{};
   for (size_t i = 0; i < 9; ++i) lattice[i / 3][i % 3] = numbers[i];
-  if (!spans_volume(lattice)) return invalid(fmt::format("Lattice=\"{}\" spans no volume", found->second));
+  if (!spans_volume(lattice))
+    return invalid(
+        fmt::format("Lattice=\"{}\" spans no volume: its vectors must be finite and linearly independent; "
+                    "correct it, or remove the frame from the file",
+                    found->second));
   return lattice;
 }
 

@@ -349,17 +349,53 @@ test::TrainerOptions rank_1_at(int port, const std::string& timeout_seconds) {
           .folder = {}};
 }
 
+// The signal ends the rank within seconds, with one line that tells what it waited for.
+void expect_interrupted(test::TrainerRanks& ranks, const std::string& sentence) {
+  constexpr double kMostSeconds = 10;  // two on an idle machine
+  const auto begin = std::chrono::steady_clock::now();
+  ranks.rank(0).signal(SIGTERM);
+  EXPECT_EQ(ranks.rank(0).wait(), 75);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::duration<double>(kMostSeconds));
+  EXPECT_EQ(ranks.last_word(0).message, sentence);
+  EXPECT_EQ(ranks.last_word(0).reason, "Interrupted");
+  const nlohmann::json line = ranks.log_line(0, sentence);
+  ASSERT_FALSE(line.empty()) << ranks.rank(0).err();
+  EXPECT_EQ(line["level"], "warn");
+  EXPECT_EQ(line["rank"], 1);
+  EXPECT_EQ(line["exit_code"], 75);
+  EXPECT_THAT(ranks.rank(0).err(), Not(HasSubstr("frame #")));
+}
+
 TEST(MuteMaster, SignalEndsRank) {
   const MuteListener mute;
   test::TrainerRanks ranks(1, rank_1_at(mute.port(), "300"));
   // The first connection probes the port, and the second is that of the store.
   ASSERT_TRUE(test::eventually([&] { return mute.accepted() >= 2; }));
-  const auto begin = std::chrono::steady_clock::now();
-  ranks.rank(0).signal(SIGTERM);
-  EXPECT_EQ(ranks.rank(0).wait(), 75);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::duration<double>(kSoon));
-  EXPECT_THAT(ranks.last_word(0).message, HasSubstr("interrupted by signal 15"));
-  EXPECT_THAT(ranks.rank(0).err(), Not(HasSubstr("frame #")));
+  expect_interrupted(ranks, "rendezvous: interrupted by signal 15 while rank 1 waited for rank 0 at 127.0.0.1:" +
+                                std::to_string(mute.port()) + ": no response");
+}
+
+TEST(AbsentMaster, SignalEndsRank) {
+  const PortReservation free = test::reserve_ports();
+  test::TrainerRanks ranks(1, rank_1_at(free.first(), "300"));
+  ASSERT_TRUE(test::eventually([&] { return !ranks.log_line(0, "rendezvous: still trying to reach rank 0").empty(); }));
+  expect_interrupted(ranks, "rendezvous: interrupted by signal 15 while rank 1 waited for rank 0 at 127.0.0.1:" +
+                                std::to_string(free.first()) + ": Connection refused");
+}
+
+TEST(AbsentRank, SignalEndsRankThatWaits) {
+  const PortReservation free = test::reserve_ports();
+  test::TrainerOptions waiting = rank_1_at(free.first(), "300");
+  waiting.environment["WORLD_SIZE"] = "3";
+  test::TrainerOptions first = waiting;
+  first.environment["RANK"] = "0";
+  test::TrainerRanks rank_0(1, first);
+  test::TrainerRanks rank_1(1, waiting);
+  // Rank 1 logs this only after it has joined.
+  ASSERT_TRUE(test::eventually([&] { return !rank_1.log_line(0, "rendezvous: waiting for ranks").empty(); }));
+  expect_interrupted(rank_1, "rendezvous: interrupted by signal 15 while rank 1 waited for rank 0 at 127.0.0.1:" +
+                                 std::to_string(free.first()) + ": 2 of 3 ranks had arrived");
+  EXPECT_EQ(rank_0.rank(0).wait(), 75) << "the others read the reason of rank 1";
 }
 
 TEST(MuteMaster, DeadlineEndsRankWithOneLine) {

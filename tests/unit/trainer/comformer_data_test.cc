@@ -1,5 +1,6 @@
 // Files of crystals to mapped graphs: lists, labels, the cache, splits; and what is wrong with a file is named.
 #include <ATen/ops/tensor.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -109,10 +110,12 @@ std::vector<std::string> entries(const fs::path& folder, const std::string& pref
   return names;
 }
 
-std::string prepare_error(const std::string& text) {
+std::string prepare_error(const std::string& text, const CrystalGraphOptions& options = {}) {
   const TemporaryFolder folder;
   write(folder.path() / "c.xyz", text);
-  const auto prepared = prepare_crystal_graphs(config_of(folder.path() / "c.xyz"), 1, Logger::silent());
+  CrystalDataConfig config = config_of(folder.path() / "c.xyz");
+  config.graph = options;
+  const auto prepared = prepare_crystal_graphs(config, 1, Logger::silent());
   if (prepared) return "it was prepared";
   EXPECT_EQ(prepared.error().code, ExitCode::kDataErr);
   EXPECT_TRUE(entries(folder.path() / "c.xyz.oarlock", "graphs-").empty());
@@ -134,6 +137,66 @@ TEST(GraphCache, WrongLabelsAndElementsAreNamedByLine) {
               AllOf(HasSubstr("no 'formation_energy_per_atom'"), HasSubstr("energy_per_atom")));
   EXPECT_THAT(second("Fe 0", "Lr 0"),
               AllOf(HasSubstr("(frame 1): there are no features of the element Lr"), HasSubstr("Fm")));
+}
+
+struct BadCell {
+  const char* lattice;
+  const char* atom = "Fe 0 0 0";
+  double cutoff = 4;
+  const char* reason;
+};
+
+// Without a bound, preparing these data would not end.
+TEST(GraphCache, RejectsCellsWhoseNeighborSearchIsTooLong) {
+  const BadCell cells[] = {
+      {.lattice = "0 0 0 0 0 0 0 0 0", .reason = "spans no volume"},
+      {.lattice = "1 2 3 2 4 6 0 0 1", .reason = "spans no volume"},
+      {.lattice = "nan 0 0 0 3 0 0 0 3", .reason = "must be finite and linearly independent"},
+      {.lattice = "inf 0 0 0 3 0 0 0 3", .reason = "must be finite and linearly independent"},
+      {.lattice = "1e-3 0 0 0 1e-3 0 0 0 1e-3", .reason = "within 4 angstrom"},
+      {.lattice = "1e-100 0 0 0 1e-100 0 0 0 1e-100", .reason = "too small"},
+      {.lattice = "1 0 0 0 1 0 0 0 1e-5", .reason = "a volume of 1e-05"},
+      {.lattice = "1e-4 0 0 0 1 0 0 0 1e4", .reason = "edges of 0.0001, 1 and 1e+04 angstrom"},
+      {.lattice = "1 0 0 1 2e-6 0 0 0 1", .reason = "too small, thin, oblique"},
+      {.lattice = "0.2 0 0 0 0.2 0 0 0 0.2", .cutoff = 100, .reason = "reduce data.cutoff"},
+      {.lattice = "1e100 0 0 0 1e100 0 0 0 1e100", .reason = "or large"},
+      {.lattice = "1e150 0 0 0 1 0 0 0 1", .reason = "or large"},
+      {.lattice = "3 0 0 0 3 0 0 0 3",
+       .atom = "Fe 0 7e9 0",
+       .reason = "atom 0 at 0 7e+09 0 is more than 1000000 cells"},
+      {.lattice = "3 0 0 0 3 0 0 0 3", .atom = "Fe 0 0 1e300", .reason = "cells away"},
+  };
+  const std::string good = "1\nLattice=\"3 0 0 0 3 0 0 0 3\" formation_energy_per_atom=1\nFe 0 0 0\n";
+  for (const BadCell& cell : cells) {
+    for (const Ties ties : {Ties::kTolerant, Ties::kExact}) {
+      SCOPED_TRACE(std::string(cell.lattice) + ", " + cell.atom);
+      CrystalGraphOptions options;
+      options.nearest.ties = ties;
+      options.nearest.cutoff = cell.cutoff;
+      const std::string text =
+          std::string("1\nLattice=\"") + cell.lattice + "\" formation_energy_per_atom=1\n" + cell.atom + "\n";
+      EXPECT_THAT(prepare_error(good + text, options),
+                  AllOf(HasSubstr("c.xyz:5 (frame 1): "), HasSubstr(cell.reason), HasSubstr("correct ")));
+    }
+  }
+}
+
+TEST(GraphCache, NamesTheStructureOfAListWhoseCellIsTooSmall) {
+  const TemporaryFolder folder;
+  write(folder.path() / "list.json",
+        R"([{"lattice": [[1e-3,0,0],[0,1e-3,0],[0,0,1e-3]], "species": ["H"], "frac_coords": [[0,0,0]],
+             "formation_energy_per_atom": 1}])");
+  const auto prepared = prepare_crystal_graphs(config_of(folder.path() / "list.json"), 1, Logger::silent());
+  ASSERT_FALSE(prepared);
+  EXPECT_THAT(prepared.error().message, AllOf(HasSubstr("list.json (structure 0): "), HasSubstr("0.001 angstrom"),
+                                              HasSubstr("leave the structure out by data.index")));
+}
+
+// Large, but not without bound: 1.6e7 pairs of atoms.
+TEST(GraphCache, AcceptsCellsOfFourThousandAtoms) {
+  std::string text = "4096\nLattice=\"48 0 0 0 48 0 0 0 48\" formation_energy_per_atom=1\n";
+  for (int i = 0; i < 4096; ++i) text += fmt::format("Fe {} {} {}\n", i % 16 * 3, i / 16 % 16 * 3, i / 256 * 3);
+  EXPECT_EQ(prepare_error(text), "it was prepared");
 }
 
 TEST(GraphCache, GraphsAreBuiltOnceForAContent) {
@@ -293,9 +356,9 @@ TEST(CrystalDataset, BatchesAreTheGraphsOfTheFile) {
   const Batch batch = make_batch(dataset, std::vector<int64_t>{2, 0});
 
   const auto source = opened(path);
-  const CrystalBatch expected =
-      test::batch_of({crystal_graph((*source)->read(4)->crystal, {}), crystal_graph((*source)->read(7)->crystal, {})},
-                     atom_features());
+  const CrystalBatch expected = test::batch_of(
+      {crystal_graph((*source)->read(4)->crystal, {}).value(), crystal_graph((*source)->read(7)->crystal, {}).value()},
+      atom_features());
   EXPECT_TRUE(batch["edge_index"].equal(expected.edge_index));
   EXPECT_TRUE(batch["edge_ptr"].equal(expected.edge_begin));
   EXPECT_TRUE(batch["ptr"].equal(expected.atom_begin));

@@ -156,8 +156,8 @@ TEST(ComformerModel, DoesNotDependOnHowACrystalLiesAndIsWritten) {
   std::vector<CrystalGraph> as_read;
   std::vector<CrystalGraph> as_moved;
   for (const Crystal& crystal : real_crystals()) {
-    as_read.push_back(crystal_graph(crystal, {}));
-    as_moved.push_back(crystal_graph(moved(crystal, random), {}));
+    as_read.push_back(crystal_graph(crystal, {}).value());
+    as_moved.push_back(crystal_graph(moved(crystal, random), {}).value());
   }
   torch::manual_seed(1);
   for (const ComformerConfig& config :

@@ -1,9 +1,14 @@
 #include "trainer/tasks/comformer/crystal_graph.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <tuple>
 #include <vector>
+
+#include "common/status_macros.h"
 
 namespace oarlock::comformer {
 
@@ -38,6 +43,8 @@ ImageRange images_within(const Matrix3& inverse, const Vector3& from, const Vect
   return range;
 }
 
+double length(const Vector3& v) { return std::sqrt(dot(v, v)); }
+
 double distance(const Vector3& moved, const Vector3& to, const Vector3& from) {
   Vector3 apart{};
   for (size_t axis = 0; axis < 3; ++axis) apart[axis] = (moved[axis] + to[axis]) - from[axis];
@@ -51,6 +58,40 @@ Vector3 translation_of(const Matrix3& lattice, const CellImage& image) {
   for (size_t axis = 0; axis < 3; ++axis)
     out[axis] = image[0] * lattice[0][axis] + image[1] * lattice[1][axis] + image[2] * lattice[2][axis];
   return out;
+}
+
+Result<void> check_neighbor_search(const Crystal& crystal, double radius) {
+  constexpr double kMaxTests = 1 << 28;      // pairs of atoms: some seconds
+  constexpr double kMaxNeighbors = 1 << 24;  // 400 MB
+  constexpr double kMaxRadius = 1e7;         // angstrom: 1 mm
+  constexpr double kMaxCells = 1e6;          // between an atom and its cell: above, rounding changes distances
+  const Matrix3 inverse = reciprocal(crystal.lattice);
+  for (size_t atom = 0; atom < crystal.positions.size(); ++atom) {
+    const Vector3& at = crystal.positions[atom];
+    for (const Vector3& row : inverse) {
+      if (std::abs(dot(row, at)) <= kMaxCells) continue;
+      return fail(ExitCode::kDataErr, fmt::format("atom {} at {:.6g} {:.6g} {:.6g} is more than {:.0f} cells away from "
+                                                  "its cell; correct its position and the lattice, or leave the "
+                                                  "structure out by data.index",
+                                                  atom, at[0], at[1], at[2], kMaxCells));
+    }
+  }
+  const auto sites = static_cast<double>(crystal.positions.size());
+  double tests = sites * sites;
+  for (const Vector3& row : inverse) tests *= 2 * radius * length(row) + 1;
+  const double sphere = 4 * std::numbers::pi / 3 * std::pow(radius, 3);
+  const double found = sites * sites * sphere / std::abs(signed_volume(crystal.lattice));
+  if (radius <= kMaxRadius && tests <= kMaxTests && found <= kMaxNeighbors) return {};  // false for NaN
+  const Matrix3& cell = crystal.lattice;
+  return fail(
+      ExitCode::kDataErr,
+      fmt::format(
+          "the search for neighbors within {:.4g} angstrom must test {:.2g} pairs of atoms and find {:.2g} "
+          "neighbors (at most {:.2g} and {:.2g}), because the cell with {} atoms, edges of {:.4g}, {:.4g} and "
+          "{:.4g} angstrom and a volume of {:.4g} is too small, thin, oblique or large; correct the lattice, reduce "
+          "data.cutoff or data.max_neighbors, or leave the structure out by data.index",
+          radius, tests, found, kMaxTests, kMaxNeighbors, crystal.positions.size(), length(cell[0]), length(cell[1]),
+          length(cell[2]), std::abs(signed_volume(cell))));
 }
 
 std::vector<std::vector<Neighbor>> neighbors_within(const Crystal& crystal, double radius) {
@@ -80,7 +121,7 @@ namespace {
 
 double longest_edge(const Matrix3& lattice) {
   double longest = 0;
-  for (const Vector3& edge : lattice) longest = std::max(longest, std::sqrt(dot(edge, edge)));
+  for (const Vector3& edge : lattice) longest = std::max(longest, length(edge));
   return longest;
 }
 
@@ -93,10 +134,11 @@ double grown(double cutoff, const Crystal& crystal, Ties ties) {
 
 }  // namespace
 
-std::vector<std::vector<Neighbor>> nearest_neighbors(const Crystal& crystal, const NearestOptions& options) {
+Result<std::vector<std::vector<Neighbor>>> nearest_neighbors(const Crystal& crystal, const NearestOptions& options) {
   const auto count = static_cast<size_t>(options.count);
   const double tolerance = options.ties == Ties::kTolerant ? kTieTolerance : 0;
   for (double cutoff = options.cutoff;; cutoff = grown(cutoff, crystal, options.ties)) {
+    RETURN_IF_ERROR(check_neighbor_search(crystal, cutoff + tolerance));
     // Includes the ties of a k-th neighbor at the cutoff itself.
     auto neighbors = neighbors_within(crystal, cutoff + tolerance);
     const bool enough = std::all_of(neighbors.begin(), neighbors.end(), [&](const std::vector<Neighbor>& of_site) {
@@ -120,14 +162,12 @@ namespace {
 constexpr double kParallel = 1e-6;  // sine, or volume per box, below which vectors are linearly dependent
 constexpr double kRightAngle = 1e-9;
 
-double length(const Vector3& v) { return std::sqrt(dot(v, v)); }
-
 // Returns the images of the first atom in the order of their distance. They include the edges of the cell.
-std::vector<Neighbor> images_by_length(const Crystal& crystal, Ties ties) {
-  double longest = 0;
-  for (const Vector3& edge : crystal.lattice) longest = std::max(longest, length(edge));
+Result<std::vector<Neighbor>> images_by_length(const Crystal& crystal, Ties ties) {
+  const double radius = longest_edge(crystal.lattice) + kTieTolerance;
   const Crystal alone{.lattice = crystal.lattice, .numbers = {crystal.numbers[0]}, .positions = {crystal.positions[0]}};
-  std::vector<Neighbor> images = neighbors_within(alone, longest + kTieTolerance)[0];
+  RETURN_IF_ERROR(check_neighbor_search(alone, radius));
+  std::vector<Neighbor> images = neighbors_within(alone, radius)[0];
   std::sort(images.begin(), images.end(), [](const Neighbor& a, const Neighbor& b) {
     return std::tie(a.distance, a.image) < std::tie(b.distance, b.image);
   });
@@ -147,11 +187,12 @@ void reverse(CellImage& image) {
 
 }  // namespace
 
-std::array<CellImage, 3> lattice_vectors(const Crystal& crystal, Ties ties) {
+Result<std::array<CellImage, 3>> lattice_vectors(const Crystal& crystal, Ties ties) {
+  ASSIGN_OR_RETURN(const std::vector<Neighbor> images, images_by_length(crystal, ties));
   std::array<CellImage, 3> chosen{};
   Matrix3 vectors{};
   size_t found = 0;
-  for (const Neighbor& candidate : images_by_length(crystal, ties)) {
+  for (const Neighbor& candidate : images) {
     const Vector3 vector = translation_of(crystal.lattice, candidate.image);
     if (found == 1 && length(cross(vectors[0], vector)) <= kParallel * length(vectors[0]) * length(vector)) continue;
     if (found == 2) {
@@ -184,10 +225,10 @@ struct Pair {
 
 CellImage reversed(const CellImage& image) { return {-image[0], -image[1], -image[2]}; }
 
-std::vector<Pair> pairs_of(const Crystal& crystal, const CrystalGraphOptions& options,
-                           const std::array<CellImage, 3>& loops) {
+Result<std::vector<Pair>> pairs_of(const Crystal& crystal, const CrystalGraphOptions& options,
+                                   const std::array<CellImage, 3>& loops) {
   std::vector<Pair> pairs;
-  const auto nearest = nearest_neighbors(crystal, options.nearest);
+  ASSIGN_OR_RETURN(const auto nearest, nearest_neighbors(crystal, options.nearest));
   for (int32_t site = 0; site < static_cast<int32_t>(nearest.size()); ++site) {
     for (const Neighbor& neighbor : nearest[static_cast<size_t>(site)]) {
       if (site <= neighbor.site) {
@@ -215,12 +256,14 @@ CrystalEdge edge_of(const Crystal& crystal, int32_t source, int32_t destination,
 
 }  // namespace
 
-CrystalGraph crystal_graph(const Crystal& crystal, const CrystalGraphOptions& options) {
+Result<CrystalGraph> crystal_graph(const Crystal& crystal, const CrystalGraphOptions& options) {
   CrystalGraph graph;
   graph.numbers = crystal.numbers;
-  const std::array<CellImage, 3> vectors = lattice_vectors(crystal, options.nearest.ties);
+  using Images = std::array<CellImage, 3>;
+  ASSIGN_OR_RETURN(const Images vectors, lattice_vectors(crystal, options.nearest.ties));
   for (size_t i = 0; i < 3; ++i) graph.lattice_vectors[i] = translation_of(crystal.lattice, vectors[i]);
-  for (const Pair& pair : pairs_of(crystal, options, vectors)) {
+  ASSIGN_OR_RETURN(const std::vector<Pair> pairs, pairs_of(crystal, options, vectors));
+  for (const Pair& pair : pairs) {
     graph.edges.push_back(edge_of(crystal, pair.source, pair.destination, pair.image));
     graph.edges.push_back(edge_of(crystal, pair.destination, pair.source, reversed(pair.image)));
   }

@@ -57,7 +57,9 @@ Result<LabeledGraph> build_graph(const CrystalSource& source, int64_t structure,
                               element_symbol(static_cast<uint8_t>(kFeaturedElements))));
     }
   }
-  return LabeledGraph{.graph = crystal_graph(crystal.crystal, options), .label = std::move(crystal.label)};
+  Result<CrystalGraph> graph = crystal_graph(crystal.crystal, options);
+  if (!graph) return fail(graph.error().code, fmt::format("{}: {}", source.place(structure), graph.error().message));
+  return LabeledGraph{.graph = *std::move(graph), .label = std::move(crystal.label)};
 }
 
 // Returns the graphs of a chunk in its order, independently of the assignment to threads.

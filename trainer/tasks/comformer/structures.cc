@@ -99,7 +99,11 @@ Matrix3 lattice_of(const Json& structure) {
   if (!lattice->is_array() || lattice->size() != 3) reject(fmt::format("lattice {} is not 3 x 3", lattice->dump()));
   const Matrix3 out{vector3((*lattice)[0], "lattice"), vector3((*lattice)[1], "lattice"),
                     vector3((*lattice)[2], "lattice")};
-  if (!spans_volume(out)) reject(fmt::format("lattice {} spans no volume", lattice->dump()));
+  if (!spans_volume(out))
+    reject(
+        fmt::format("lattice {} spans no volume: its vectors must be finite and linearly independent; correct it, or "
+                    "remove the structure from the file",
+                    lattice->dump()));
   return out;
 }
 
