@@ -49,6 +49,8 @@ TORCHELASTIC_MAX_RESTARTS, TORCHELASTIC_RUN_ID and TORCHELASTIC_ERROR_FILE.
 Without --max-restarts, the first failure stops all ranks: SIGTERM, and SIGKILL after the grace.
 --max-restarts, --restart-policy and --restart-backoff default to OARLOCK_MAX_RESTARTS, OARLOCK_RESTART_POLICY and
 OARLOCK_RESTART_BACKOFF, which the operator sets for jobs with failurePolicy.restartScope Rank.
+With --restart-policy rank, --min-nodes and --shrink-after default to OARLOCK_MIN_NODES and OARLOCK_SHRINK_AFTER, which
+the operator sets for such jobs with spec.elastic; --rejoin-timeout is then longer than --shrink-after, unless it is set.
 The exit code is that of the rank that failed
 first, 128+n after signal n. 66: the command does not exist; 77: it is not executable; 78: the environment is invalid.
 SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are forwarded; a second SIGINT kills the ranks.
@@ -76,6 +78,8 @@ struct LaunchFlags {
   double rejoin_timeout = 300;
   std::optional<int> min_nodes;
   double shrink_after = 240;
+  bool has_rejoin_timeout = false;  // the option was given, as for the next one
+  bool has_shrink_after = false;
   double backoff = 0;
   std::string log_dir;
   std::string redirects;
@@ -115,6 +119,9 @@ Result<TopologyFlags> with_rendezvous(TopologyFlags topology, const LaunchFlags&
 
 // The lease ends this much earlier than the time after which the group may continue without a node.
 constexpr double kLeaseShare = 0.9;
+
+// Seconds by which the default of --rejoin-timeout exceeds the value of OARLOCK_SHRINK_AFTER.
+constexpr double kRejoinTime = 60;
 
 std::chrono::milliseconds to_milliseconds(double seconds) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
@@ -199,6 +206,22 @@ Result<void> apply_restart_variables(const Environment& environment, LaunchFlags
   }
   flags.max_restarts = count.value_or(0);
   flags.backoff = backoff.value_or(0);
+  return {};
+}
+
+// Applies the variables with which the operator lets a group continue with fewer nodes. They have no effect on a group
+// that cannot, so that a command line that sets restarts in another way remains valid.
+Result<void> apply_shrink_variables(const Environment& environment, const Topology& topology, LaunchFlags& flags) {
+  if (flags.standalone || flags.restart_policy != "rank" || flags.max_restarts == 0 || topology.nnodes == 1) return {};
+  ASSIGN_OR_RETURN(const std::optional<int> min_nodes, read_count(environment, kEnvMinNodes));
+  ASSIGN_OR_RETURN(const std::optional<int> shrink_after, read_count(environment, kEnvShrinkAfter));
+  if (!min_nodes && !shrink_after) return {};
+  if (!flags.has_shrink_after && shrink_after) flags.shrink_after = std::max(*shrink_after, 1);
+  if (!flags.has_rejoin_timeout)
+    flags.rejoin_timeout = std::max(flags.rejoin_timeout, flags.shrink_after + kRejoinTime);
+  // With an earlier --rejoin-timeout, an incomplete group ends before it could continue.
+  if (!flags.min_nodes && min_nodes.value_or(0) > 0 && flags.shrink_after < flags.rejoin_timeout)
+    flags.min_nodes = min_nodes;
   return {};
 }
 
@@ -333,10 +356,11 @@ Result<int> launch_ranks(LaunchFlags flags, const std::vector<std::string>& argv
     return rendezvous_port.emplace(std::move(reserved)).first();
   };
   ASSIGN_OR_RETURN(const Topology topology, resolve_topology(given, environment, reserve_port));
+  RETURN_IF_ERROR(apply_shrink_variables(environment, topology, flags));
   ASSIGN_OR_RETURN(const std::unique_ptr<Recovery> recovery, make_recovery(flags, topology, environment));
   // The ranks do not need these variables, and a launcher that one of them runs must not use them.
-  for (const char* name :
-       {kEnvRegroupToken, kEnvRegroupFd, kEnvReplacement, kEnvMaxRestarts, kEnvRestartPolicy, kEnvRestartBackoff})
+  for (const char* name : {kEnvRegroupToken, kEnvRegroupFd, kEnvReplacement, kEnvMaxRestarts, kEnvRestartPolicy,
+                           kEnvRestartBackoff, kEnvMinNodes, kEnvShrinkAfter})
     environment.erase(name);
   ASSIGN_OR_RETURN(const SignalSource signals, SignalSource::take());
 
@@ -543,6 +567,8 @@ void add_launch(CLI::App& app, const std::optional<Words>& after_marker, Chosen&
       ASSIGN_OR_RETURN(const std::vector<std::string> argv, command_of(std::move(words), after_marker, *launch));
       for (const char* name : {"--max-restarts", "--restart-policy", "--restart-backoff"})
         flags->has_restart_options = flags->has_restart_options || launch->count(name) > 0;
+      flags->has_rejoin_timeout = launch->count("--rejoin-timeout") > 0;
+      flags->has_shrink_after = launch->count("--shrink-after") > 0;
       return launch_ranks(*flags, argv);
     };
   });

@@ -48,6 +48,10 @@ inline constexpr char kEnvReplacement[] = "OARLOCK_REPLACEMENT";
 inline constexpr char kEnvMaxRestarts[] = "OARLOCK_MAX_RESTARTS";
 inline constexpr char kEnvRestartPolicy[] = "OARLOCK_RESTART_POLICY";
 inline constexpr char kEnvRestartBackoff[] = "OARLOCK_RESTART_BACKOFF";
+// Defaults of oarlock launch's --min-nodes and --shrink-after, for such jobs with spec.elastic. The launcher does not
+// pass them on to the ranks, either.
+inline constexpr char kEnvMinNodes[] = "OARLOCK_MIN_NODES";
+inline constexpr char kEnvShrinkAfter[] = "OARLOCK_SHRINK_AFTER";
 
 inline constexpr int kDefaultMasterPort = 29500;
 inline constexpr int kRegroupPortOffset = 1;  // the coordinator listens on MASTER_PORT plus this

@@ -69,7 +69,7 @@ std::optional<Incident> unrecorded_incident(const DiagnosisInput& input) {
   observed.now = input.now;
   for (const PodView& pod : input.pods) observed.pods.push_back(to_core_pod(pod, input.job.metadata.uid));
   const control::Membership members = control::classify_objects(observed);
-  const control::GroupFailure failure = control::evaluate_failure_policy(observed.job, members, input.now);
+  const control::GroupFailure failure = control::evaluate_failure_policy(observed, members);
   using Decision = control::GroupFailure::Decision;
   if (failure.decision != Decision::kRestart && failure.decision != Decision::kFail) return std::nullopt;
   // A missing pod may be one that this user may not see.

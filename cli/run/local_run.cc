@@ -310,9 +310,10 @@ std::chrono::seconds delay_after(const api::TrainingJob& job, const std::vector<
 
 control::GroupFailure decide_after_exit(const api::TrainingJob& job, int restarts, int node, int exit_code,
                                         const std::string& message) {
-  api::TrainingJob observed = job;
-  observed.status = {};
-  observed.status.restarts.charged = restarts;
+  control::Observed observed;
+  observed.job = job;
+  observed.job.status = {};
+  observed.job.status.restarts.charged = restarts;
   control::Pod pod;
   pod.name = control::pod_name(job, 0, node);
   pod.phase = control::PodPhase::kFailed;
@@ -323,7 +324,7 @@ control::GroupFailure decide_after_exit(const api::TrainingJob& job, int restart
   control::Membership members;
   members.current.resize(static_cast<size_t>(job.spec.nodes), nullptr);
   members.current[static_cast<size_t>(node)] = &pod;
-  return control::evaluate_failure_policy(observed, members, SystemTime{});
+  return control::evaluate_failure_policy(observed, members);
 }
 
 }  // namespace oarlock::run

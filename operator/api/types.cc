@@ -93,7 +93,8 @@ void describe_elastic(Elastic& elastic, Fields& fields) {
       "shrinkAfterSeconds", elastic.shrink_after_seconds, from_to(1, rules::kMaxSeconds),
       "If pods of the group wait for a node or for quota for this time, the group restarts with the pods that "
       "fit, if they are at least minNodes. The restart does not count against maxRestarts. A pod that gets a node "
-      "delays this by up to 30 seconds.");
+      "delays this by up to 30 seconds. With restartScope Rank, a group that has lost pods for this time continues "
+      "with the others in place, without a restart, and takes their replacements in later.");
   fields.field("growAfterSeconds", elastic.grow_after_seconds, from_to(0, rules::kMaxSeconds),
                "A group that has run with fewer nodes than spec.nodes for this time restarts with spec.nodes. If the "
                "nodes are still missing after a minute, it shrinks again, and the next attempt waits twice as long, "
@@ -151,9 +152,20 @@ void describe_finished_ranks(FinishedRanks& finished, Fields& fields) {
   fields.field("nodeRanks", finished.node_ranks, "The node ranks, as 0-2,5.");
 }
 
+void describe_launcher_bounds(LauncherBounds& bounds, Fields& fields) {
+  fields.field("minNodes", bounds.min_nodes, "OARLOCK_MIN_NODES of the attempt's pods.");
+  fields.field("shrinkAfterSeconds", bounds.shrink_after_seconds, "OARLOCK_SHRINK_AFTER of the attempt's pods.");
+}
+
 void describe_group_size(GroupSize& size, Fields& fields) {
   fields.field("attempt", size.attempt, "The attempt of this size; a record of an earlier attempt has no meaning.");
   fields.field("nodes", size.nodes, "Nodes of the group in this attempt.");
+  fields.section("launchers", size.launchers, describe_launcher_bounds,
+                 "The bounds with which the launchers of this attempt continue with fewer nodes in place. Absent if "
+                 "they do not: without restartScope Rank, or if minNodes is the number of nodes.");
+  fields.field("activeNodes", size.active_nodes,
+               "Nodes that train, as rank 0 last reported: fewer than nodes while the others continue without a lost "
+               "pod. Absent if the launchers do not continue with fewer nodes.");
   fields.field("wanted", size.wanted, "spec.nodes when the operator last considered it.");
   fields.field("lastReason", size.last_reason, "Why the number of nodes last changed: Shrunk, Grown or Scaled.");
   fields.field("lastTime", size.last_time, "When the number of nodes last changed.");
@@ -254,7 +266,8 @@ void describe(Spec& spec, Fields& fields) {
       "kubectl scale: the group then restarts with the new number, which does not count as a restart.");
   fields.section("elastic", spec.elastic, describe_elastic,
                  "The group may run with another number of nodes than spec.nodes: with fewer while the cluster lacks "
-                 "capacity. It restarts from the newest checkpoint each time.");
+                 "capacity. It restarts from the newest checkpoint each time, unless the launchers continue with the "
+                 "nodes that are left (failurePolicy.restartScope Rank).");
   fields.number_or_name("processesPerNode", spec.processes_per_node, spec.processes_from, kAuto,
                         from_to(1, rules::kMaxProcessesPerNode),
                         "Ranks in each pod: a number, or auto for one on each GPU in the limits of container "

@@ -267,11 +267,23 @@ struct Replacement {
   bool operator==(const Replacement&) const = default;
 };
 
-// The size of an elastic job's group. All pods of an attempt are created with the same size, so it changes with the
-// attempt only.
+// With which the launchers of an attempt continue with fewer nodes in place (oarlock launch --min-nodes and
+// --shrink-after).
+struct LauncherBounds {
+  int min_nodes = 1;
+  int shrink_after_seconds = 240;
+
+  bool operator==(const LauncherBounds&) const = default;
+};
+
+// The size of an elastic job's group. All pods of an attempt are created with the same size and the same bounds, so
+// they change with the attempt only.
 struct GroupSize {
-  int attempt = 0;          // the record is ignored if this is not status.attempt
-  int nodes = 0;            // of the attempt
+  int attempt = 0;  // the record is ignored if this is not status.attempt
+  int nodes = 0;    // of the attempt
+  // Absent if the launchers of the attempt need all nodes.
+  std::optional<LauncherBounds> launchers{};
+  std::optional<int> active_nodes{};  // of `nodes`, that train, as rank 0 last reported; absent without `launchers`
   int wanted = 0;           // the last spec.nodes that was considered; another value of spec.nodes requests scaling
   std::string last_reason;  // of the last change of the size: Shrunk, Grown or Scaled
   std::optional<SystemTime> last_time;      // of the last change of the size

@@ -14,6 +14,8 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr char kShmPath[] = "/dev/shm";
+// The launcher's limit of --shrink-after, in seconds.
+constexpr int kMaxShrinkAfter = 1'000'000;
 constexpr char kConfigVolumeItem[] = "metadata.annotations['oarlock.dev/trainer-config']";
 
 std::string string_of(const Json& object, const char* key) {
@@ -204,6 +206,19 @@ bool regroups(const Job& job, int nodes) {
 
 bool regroups(const Job& job) { return regroups(job, job.group_nodes()); }
 
+std::optional<api::LauncherBounds> make_launcher_bounds(const Job& job, int nodes) {
+  if (!job.spec.elastic || !regroups(job, nodes)) return std::nullopt;
+  const int min_nodes = std::max(job.spec.elastic->min_nodes, 1);
+  if (min_nodes >= nodes) return std::nullopt;
+  return api::LauncherBounds{min_nodes, std::clamp(job.spec.elastic->shrink_after_seconds, 1, kMaxShrinkAfter)};
+}
+
+std::optional<api::LauncherBounds> launcher_bounds(const Job& job) {
+  const std::optional<api::GroupSize>& size = job.status.elastic;
+  const bool is_recorded = job.spec.elastic && size && size->attempt == job.status.attempt;
+  return is_recorded ? size->launchers : make_launcher_bounds(job, job.group_nodes());
+}
+
 std::string regroup_key_id(std::string_view key) {
   constexpr size_t kLength = 12;
   return std::string(key.substr(0, kLength));
@@ -275,7 +290,8 @@ Result<std::string> parse_metrics_peers(std::string_view json) {
   return text_of(peers);
 }
 
-PodFactory::PodFactory(const Job& job, int attempt, int nodes, const PodDefaults& defaults, const RegroupSecret& secret)
+PodFactory::PodFactory(const Job& job, int attempt, int nodes, const PodDefaults& defaults, const RegroupSecret& secret,
+                       const std::optional<api::LauncherBounds>& launchers)
     : name_prefix_(fmt::format("{}-{}-", job.metadata.name, attempt)) {
   Json pod = make_pod_template(job, defaults);
   pod["apiVersion"] = "v1";
@@ -293,6 +309,10 @@ PodFactory::PodFactory(const Job& job, int attempt, int nodes, const PodDefaults
     group_.regroup_token = secret.token;
     group_.max_restarts = job.spec.failure_policy.max_restarts;
     group_.restart_backoff = job.spec.failure_policy.backoff_seconds;
+    if (launchers) {
+      group_.min_nodes = launchers->min_nodes;
+      group_.shrink_after = launchers->shrink_after_seconds;
+    }
   }
   // For images that write no termination message, the end of the log explains the failure.
   if (!trainer.contains("terminationMessagePolicy")) trainer["terminationMessagePolicy"] = "FallbackToLogsOnError";

@@ -27,6 +27,14 @@ int metrics_port(const Job& job);
 bool regroups(const Job& job, int nodes);
 bool regroups(const Job& job);  // for a group of the current size
 
+// Returns the bounds of the launchers of an attempt that begins with this number of nodes; absent if they need all
+// nodes.
+std::optional<api::LauncherBounds> make_launcher_bounds(const Job& job, int nodes);
+
+// Returns the bounds of the current attempt: those that its status records, because all of its launchers need the same
+// ones; those of the spec if the attempt has no status yet.
+std::optional<api::LauncherBounds> launcher_bounds(const Job& job);
+
 // The credentials with which the launchers of one attempt restart ranks together.
 struct RegroupSecret {
   std::string token;   // OARLOCK_REGROUP_TOKEN, which all of them share; empty: the launchers restart no ranks
@@ -74,11 +82,13 @@ Result<std::string> parse_metrics_peers(std::string_view json);
 // REQUIRES: api::validate(job) is empty.
 class PodFactory {
  public:
-  // `nodes` is the size of the attempt's group. The pods receive the secret if regroups(job, nodes).
-  PodFactory(const Job& job, int attempt, int nodes, const PodDefaults& defaults, const RegroupSecret& secret);
-  // For a group of the current size.
+  // `nodes` and `launchers` are the size and the bounds of the attempt's group. The pods receive the secret, and with
+  // it the bounds, if regroups(job, nodes).
+  PodFactory(const Job& job, int attempt, int nodes, const PodDefaults& defaults, const RegroupSecret& secret,
+             const std::optional<api::LauncherBounds>& launchers = std::nullopt);
+  // For a group of the current size and bounds.
   PodFactory(const Job& job, int attempt, const PodDefaults& defaults = {}, const RegroupSecret& secret = {})
-      : PodFactory(job, attempt, job.group_nodes(), defaults, secret) {}
+      : PodFactory(job, attempt, job.group_nodes(), defaults, secret, launcher_bounds(job)) {}
 
   // Returns the pod as JSON text: the body of the request that creates it.
   std::string text(int node_rank, bool is_replacement = false) const;

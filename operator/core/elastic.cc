@@ -22,6 +22,9 @@ using std::chrono::seconds;
 // More doublings of any interval exceed kMaxGrowthInterval.
 constexpr int kMaxDoublings = 17;
 
+// The phase of a rank whose group forms (trainer/telemetry): its world size need not be that of the next group.
+constexpr std::string_view kForming = "rendezvous";
+
 bool is_waiting(Phase phase) { return phase == Phase::kPending || phase == Phase::kRestarting; }
 
 // Returns the size of the current attempt; null if the job is not elastic or has no status yet.
@@ -54,6 +57,13 @@ int count_unplaced(const Observed& observed, const Membership& members) {
 // Whether the attempt is the first one after a growth.
 bool is_trial(const api::Status& status) {
   return !status.attempts.empty() && ended_by_resize(status.attempts.back()) && status.attempts.back().reason == kGrown;
+}
+
+// Begins the attempt with the recorded number of nodes.
+void begin_size(const Job& job, int attempt, api::GroupSize& size) {
+  size.attempt = attempt;
+  size.launchers = make_launcher_bounds(job, size.nodes);
+  size.active_nodes.reset();
 }
 
 seconds growth_interval(const api::Elastic& elastic, int failed_growths) {
@@ -209,12 +219,13 @@ void refresh_group_size(const Observed& observed, const Membership& members, api
   if (!job.spec.elastic) return;
   if (!status.elastic || status.elastic->attempt != status.attempt) {
     api::GroupSize fresh;
-    fresh.attempt = status.attempt;
     fresh.nodes = static_cast<int>(members.current.size());
+    begin_size(job, status.attempt, fresh);
     fresh.wanted = wanted_nodes(job);
     status.elastic = std::move(fresh);
   }
   api::GroupSize& size = *status.elastic;
+  if (size.launchers) size.active_nodes = active_nodes(observed);
   if (!requests_scale(job)) size.wanted = wanted_nodes(job);
   if (!is_waiting(status.phase)) {
     size.waiting_since.reset();
@@ -233,8 +244,8 @@ void set_group_size(const Job& job, const Resize& resize, SystemTime now, api::S
     const bool has_lasted = has_run && now - *size.last_time >= growth_interval(*job.spec.elastic, size.failed_growths);
     size.failed_growths = has_lasted ? 0 : std::clamp(size.failed_growths, 0, kMaxDoublings - 1) + 1;
   }
-  size.attempt = next.attempt;
   size.nodes = resize.nodes;
+  begin_size(job, next.attempt, size);
   size.wanted = wanted_nodes(job);
   size.last_reason = resize.reason;
   size.last_time = std::chrono::floor<seconds>(now);
@@ -248,8 +259,30 @@ void carry_group_size(const Job& job, SystemTime now, api::Status& next) {
   } else if (const std::optional<Resize> scale = find_scale(job)) {
     set_group_size(job, *scale, now, next);
   } else if (next.elastic) {
-    next.elastic->attempt = next.attempt;
+    begin_size(job, next.attempt, *next.elastic);
   }
+}
+
+std::optional<int> active_nodes(const Observed& observed) {
+  const Job& job = observed.job;
+  const api::GroupSize* size = find_size(job);
+  const std::optional<int> recorded = size == nullptr ? std::nullopt : size->active_nodes;
+  const std::optional<RankStatus>& rank = observed.progress;
+  if (!rank || rank->attempt != job.status.attempt || rank->phase == kForming) return recorded;
+  const int per_node = std::max(job.spec.processes_per_node, 1);
+  if (rank->world_size < 1 || rank->world_size % per_node != 0 || rank->world_size > job.world_size()) return recorded;
+  return rank->world_size / per_node;
+}
+
+bool continues_with_fewer_nodes(const Observed& observed, const Membership& members) {
+  const api::GroupSize* size = find_size(observed.job);
+  const std::optional<int> active = active_nodes(observed);
+  if (size == nullptr || !size->launchers || !active || is_replacement_pending(members, 0)) return false;
+  const bool is_unknown = observed.last_poll && !observed.last_poll->answered;
+  if (is_unknown && observed.job.status.phase == Phase::kStalled) return false;
+  int left = 0;
+  for (size_t rank = 0; rank < members.current.size(); ++rank) left += is_replacement_pending(members, rank) ? 0 : 1;
+  return *active >= size->launchers->min_nodes && *active <= left && *active < size->nodes;
 }
 
 bool is_resize_reason(std::string_view reason) { return reason == kShrunk || reason == kGrown || reason == kScaled; }

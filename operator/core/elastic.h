@@ -70,6 +70,14 @@ void set_group_size(const Job& job, const Resize& resize, SystemTime now, api::S
 // Keeps the size for the attempt that `next` begins after a failure, unless spec.nodes requests another one.
 void carry_group_size(const Job& job, SystemTime now, api::Status& next);
 
+// Returns how many nodes train, as rank 0 reports: from the newest report of the current attempt in which its group is
+// complete, or as the status records it. Absent if neither is known.
+std::optional<int> active_nodes(const Observed& observed);
+
+// Returns whether the launchers have reported that the group continues in place without the nodes whose lost pods have
+// not been replaced. A report counts until rank 0 neither completes steps nor responds.
+bool continues_with_fewer_nodes(const Observed& observed, const Membership& members);
+
 // Returns whether the attempt ended because the size of the group changed, and not because of a failure.
 bool ended_by_resize(const api::AttemptRecord& record);
 

@@ -11,10 +11,12 @@ constexpr std::string_view kContractVariables[] = {
     kEnvMasterAddr,    kEnvMasterPort,    kEnvPetNnodes,     kEnvPetNprocPerNode, kEnvPetNodeRank,
     kEnvPetMasterAddr, kEnvPetMasterPort, kEnvJob,           kEnvNamespace,       kEnvUid,
     kEnvAttempt,       kEnvConfig,        kEnvCheckpointDir, kEnvMetricsPort,     kEnvTerminationLog,
-    kEnvRegroupToken,  kEnvMaxRestarts,   kEnvRestartPolicy, kEnvRestartBackoff,  kEnvReplacement};
+    kEnvRegroupToken,  kEnvMaxRestarts,   kEnvRestartPolicy, kEnvRestartBackoff,  kEnvReplacement,
+    kEnvMinNodes,      kEnvShrinkAfter};
 
-constexpr std::string_view kUserSettable[] = {kEnvConfig,      kEnvCheckpointDir, kEnvTerminationLog, kEnvRegroupToken,
-                                              kEnvMaxRestarts, kEnvRestartPolicy, kEnvRestartBackoff};
+constexpr std::string_view kUserSettable[] = {kEnvConfig,         kEnvCheckpointDir, kEnvTerminationLog,
+                                              kEnvRegroupToken,   kEnvMaxRestarts,   kEnvRestartPolicy,
+                                              kEnvRestartBackoff, kEnvMinNodes,      kEnvShrinkAfter};
 
 bool contains(const auto& names, std::string_view name) {
   return std::find(std::begin(names), std::end(names), name) != std::end(names);
@@ -50,6 +52,10 @@ std::vector<EnvVar> environment(const RankGroup& group, int node_rank, std::opti
     out.push_back({kEnvMaxRestarts, text(group.max_restarts)});
     out.push_back({kEnvRestartPolicy, "rank"});
     out.push_back({kEnvRestartBackoff, text(group.restart_backoff)});
+    if (group.min_nodes) {
+      out.push_back({kEnvMinNodes, text(*group.min_nodes)});
+      out.push_back({kEnvShrinkAfter, text(group.shrink_after)});
+    }
     if (group.is_replacement) out.push_back({kEnvReplacement, "1"});
   }
   return out;

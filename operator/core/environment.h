@@ -2,6 +2,7 @@
 // processes of `oarlock run`.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,8 +36,10 @@ struct RankGroup {
   // Settings of the launchers for restarts of single ranks. Without a token, none of these variables is set.
   std::string regroup_token{};
   int max_restarts = 0;
-  int restart_backoff = 0;      // seconds
-  bool is_replacement = false;  // of a lost pod of the attempt
+  int restart_backoff = 0;         // seconds
+  std::optional<int> min_nodes{};  // absent: the launchers need all nodes
+  int shrink_after = 0;            // seconds; only with min_nodes
+  bool is_replacement = false;     // of a lost pod of the attempt
 
   int world_size() const { return nodes * processes_per_node; }
 };

@@ -312,12 +312,19 @@ bool can_replace(const Job& job, const Membership& members, const std::vector<Po
 
 // Returns the replacement of this node rank if its pod has not started; null otherwise.
 const api::Replacement* pending_replacement(const Job& job, const Membership& members, size_t node_rank) {
-  const api::Replacement* replacement = members.replacements[node_rank];
-  if (replacement == nullptr || !is_running(job.status.phase)) return nullptr;
-  const Pod* pod = members.current[node_rank];
-  const bool has_started = pod != nullptr && (pod->phase == PodPhase::kRunning || has_ended(*pod));
-  if (has_started && pod->uid != replacement->pod_uid) return nullptr;  // the record is about to be removed
-  return replacement;
+  // The record of one that has started is about to be removed.
+  if (!is_running(job.status.phase) || !is_replacement_pending(members, node_rank)) return nullptr;
+  return members.replacements[node_rank];
+}
+
+// Returns when the last of the pods was lost that have not been replaced.
+SystemTime last_loss(const Job& job, const Membership& members) {
+  SystemTime last = SystemTime::min();
+  for (size_t rank = 0; rank < members.replacements.size(); ++rank) {
+    const api::Replacement* pending = pending_replacement(job, members, rank);
+    if (pending != nullptr) last = std::max(last, pending->time);
+  }
+  return last;
 }
 
 // Returns whether the group can continue without the pods that have no node.
@@ -328,13 +335,23 @@ bool can_shrink(const Job& job, const Membership& members, const Pod* replacemen
          placed < job.group_nodes();
 }
 
-// Returns when the group restarts because the pod of this node rank has not been replaced; absent if it has been.
-std::optional<SystemTime> deadline_of(const Job& job, const Membership& members, size_t node_rank, SystemTime now) {
+// Returns when the group restarts because the pod of this node rank has not been replaced; absent if it has been, or if
+// the group continues without it.
+std::optional<SystemTime> deadline_of(const Observed& observed, const Membership& members, size_t node_rank) {
+  const Job& job = observed.job;
   const api::Replacement* pending = pending_replacement(job, members, node_rank);
-  if (pending == nullptr) return std::nullopt;
-  const SystemTime late = end_of_delay(pending->time, seconds(job.spec.stall_policy.timeout_seconds), now);
-  const std::optional<SystemTime> shrink = shrink_time(job, members, pending->time, now);
-  return shrink && can_shrink(job, members, members.current[node_rank]) ? std::min(*shrink, late) : late;
+  if (pending == nullptr || continues_with_fewer_nodes(observed, members)) return std::nullopt;
+  const bool in_place = launcher_bounds(job).has_value();
+  const SystemTime since = in_place ? last_loss(job, members) : pending->time;
+  const SystemTime late = end_of_delay(since, seconds(job.spec.stall_policy.timeout_seconds), observed.now);
+  const std::optional<SystemTime> shrink = shrink_time(job, members, since, observed.now);
+  if (!shrink || !can_shrink(job, members, members.current[node_rank])) return late;
+  return std::min(in_place ? *shrink + kShrinkInPlaceTime : *shrink, late);
+}
+
+// Whether rank 0 may have reported after the deadline that the group continues, and the operator does not know it yet.
+bool awaits_report(const Observed& observed, const Membership& members, SystemTime deadline) {
+  return launcher_bounds(observed.job) && !was_polled_since(observed, members, deadline);
 }
 
 bool is_name_taken(const Membership& members, const std::string& pod) {
@@ -390,13 +407,14 @@ GroupFailure evaluate_keys(const Job& job, const Membership& members) {
 }
 
 // A replacement that is late, or that could not join the others, restarts the group.
-GroupFailure evaluate_replacements(const Job& job, const Membership& members, SystemTime now) {
+GroupFailure evaluate_replacements(const Observed& observed, const Membership& members) {
+  const Job& job = observed.job;
   for (size_t rank = 0; rank < members.replacements.size(); ++rank) {
-    const std::optional<SystemTime> deadline = deadline_of(job, members, rank, now);
-    if (!deadline) continue;
+    if (pending_replacement(job, members, rank) == nullptr) continue;
     if (!can_join(members, rank))
       return restart_for(job, members, rank, "a new pod could not join the others: the job's Service was replaced");
-    if (*deadline > now) continue;
+    const std::optional<SystemTime> deadline = deadline_of(observed, members, rank);
+    if (!deadline || *deadline > observed.now || awaits_report(observed, members, *deadline)) continue;
     const auto waited = std::chrono::floor<seconds>(*deadline - members.replacements[rank]->time);
     GroupFailure out =
         restart_for(job, members, rank, fmt::format("its replacement did not start within {} s", waited.count()));
@@ -416,11 +434,13 @@ GroupFailure evaluate_replacements(const Job& job, const Membership& members, Sy
 
 // The pods of a group end with these causes also when they give up waiting for the replacement of a lost pod. The loss
 // is then the root cause. The pod that ended is the one whose identity is confirmed: the restart rests on its end.
-std::optional<GroupFailure> evaluate_end_before_replacement(const Job& job, const Membership& members,
+std::optional<GroupFailure> evaluate_end_before_replacement(const Observed& observed, const Membership& members,
                                                             const PodFailure& root_cause) {
+  const Job& job = observed.job;
   const bool may_give_up =
       root_cause.cause == FailureCause::kCollateral || root_cause.cause == FailureCause::kInterrupted;
   if (!may_give_up || root_cause.action == FailureAction::kFail) return std::nullopt;
+  if (continues_with_fewer_nodes(observed, members)) return std::nullopt;  // it did not wait any more
   for (size_t rank = 0; rank < members.replacements.size(); ++rank) {
     if (pending_replacement(job, members, rank) == nullptr) continue;
     GroupFailure out = restart_for(job, members, rank, "the other pods ended before its replacement started");
@@ -480,9 +500,10 @@ bool is_rank_done(const Job& job, const Membership& members, size_t node_rank) {
   return pod != nullptr && is_done(job, *pod);
 }
 
-GroupFailure evaluate_failure_policy(const Job& job, const Membership& members, SystemTime now) {
+GroupFailure evaluate_failure_policy(const Observed& observed, const Membership& members) {
+  const Job& job = observed.job;
   const std::vector<PodFailure> all = find_pod_failures(job, members);
-  if (all.empty()) return evaluate_replacements(job, members, now);
+  if (all.empty()) return evaluate_replacements(observed, members);
   if (can_replace(job, members, all)) {
     GroupFailure out;
     out.decision = GroupFailure::Decision::kReplace;
@@ -492,7 +513,7 @@ GroupFailure evaluate_failure_policy(const Job& job, const Membership& members, 
   const PodFailure& root_cause = *std::min_element(all.begin(), all.end(), has_higher_priority);
   GroupFailure out;
   if (root_cause.cause == FailureCause::kCollateral) {
-    out.wait = collateral_wait(members, root_cause, now);
+    out.wait = collateral_wait(members, root_cause, observed.now);
     if (out.wait.count() > 0) {
       out.decision = GroupFailure::Decision::kWait;
       out.message = fmt::format("{} lost a peer; waiting for the peer's own status",
@@ -500,7 +521,7 @@ GroupFailure evaluate_failure_policy(const Job& job, const Membership& members, 
       return out;
     }
   }
-  if (std::optional<GroupFailure> restart = evaluate_end_before_replacement(job, members, root_cause))
+  if (std::optional<GroupFailure> restart = evaluate_end_before_replacement(observed, members, root_cause))
     return std::move(*restart);
   out.record = root_cause.record;
   const bool replaced = is_name_taken(members, out.record.pod);
@@ -529,11 +550,14 @@ GroupFailure evaluate_failure_policy(const Job& job, const Membership& members, 
   return out;
 }
 
-std::optional<SystemTime> replacement_deadline(const Job& job, const Membership& members, SystemTime now) {
-  std::optional<SystemTime> first;
+std::optional<seconds> next_replacement_check(const Observed& observed, const Membership& members) {
+  std::optional<seconds> first;
   for (size_t rank = 0; rank < members.replacements.size(); ++rank) {
-    const std::optional<SystemTime> deadline = deadline_of(job, members, rank, now);
-    if (deadline && (!first || *deadline < *first)) first = deadline;
+    const std::optional<SystemTime> deadline = deadline_of(observed, members, rank);
+    if (!deadline) continue;
+    first = earliest(first, awaits_report(observed, members, *deadline) && *deadline <= observed.now
+                                ? kStaleCacheRequeue
+                                : time_until(deadline, observed.now));
   }
   return first;
 }

@@ -87,10 +87,19 @@ struct GroupFailure {
 // which a job without steps is Stalled, or, with the other pods only, if it has no node after
 // elastic.shrinkAfterSeconds. A restart because of that, or because the other pods ended before (75 or 76),
 // is not charged: the loss of the pod was, unless it was free.
-GroupFailure evaluate_failure_policy(const Job& job, const Membership& members, SystemTime now);
+//
+// Launchers that continue with fewer nodes in place (launcher_bounds()) decide first: the operator waits until
+// kShrinkInPlaceTime after they should have continued, counted from the newest loss, and then for as long as they
+// report that they have (continues_with_fewer_nodes()).
+GroupFailure evaluate_failure_policy(const Observed& observed, const Membership& members);
 
-// Returns when the group restarts because the first of the pending replacements has not started; absent without one.
-std::optional<SystemTime> replacement_deadline(const Job& job, const Membership& members, SystemTime now);
+// How long after elastic.shrinkAfterSeconds the launchers may take to continue without a lost pod, and to report it:
+// the pod's grace period, the end of ranks that hang, and the next poll.
+inline constexpr std::chrono::seconds kShrinkInPlaceTime{120};
+
+// Returns the delay after which the group may restart because a pending replacement has not started; absent without
+// one, and while the group continues without it.
+std::optional<std::chrono::seconds> next_replacement_check(const Observed& observed, const Membership& members);
 
 // Returns the restarts and replacements that count against failurePolicy.maxRestarts.
 int used_restarts(const api::Status& status);

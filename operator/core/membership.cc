@@ -107,6 +107,13 @@ bool is_replacement_due(const Membership& members, size_t node_rank) {
   return pod == nullptr || pod->uid == replacement->pod_uid;
 }
 
+bool is_replacement_pending(const Membership& members, size_t node_rank) {
+  if (node_rank >= members.replacements.size() || members.replacements[node_rank] == nullptr) return false;
+  const Pod* pod = members.current[node_rank];
+  const bool has_started = pod != nullptr && (pod->phase == PodPhase::kRunning || has_ended(*pod));
+  return !has_started || pod->uid == members.replacements[node_rank]->pod_uid;
+}
+
 bool has_missing_pods(const Membership& members) {
   for (size_t rank = 0; rank < members.current.size(); ++rank) {
     if (members.current[rank] == nullptr && !is_recorded_finished(members, rank)) return true;
@@ -119,6 +126,10 @@ const Pod* progress_pod(const Membership& members) {
   if (pod == nullptr || pod->phase != PodPhase::kRunning || pod->deleting || pod->pod_ip.empty() || has_ended(*pod))
     return nullptr;
   return pod;
+}
+
+bool was_polled_since(const Observed& observed, const Membership& members, SystemTime time) {
+  return progress_pod(members) == nullptr || (observed.last_poll && observed.last_poll->sent_at >= time);
 }
 
 bool has_ended(const Pod& pod) {

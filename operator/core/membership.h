@@ -49,12 +49,19 @@ bool is_recorded_finished(const Membership& members, size_t node_rank);
 // Returns whether the pod of this node rank is lost, and its replacement was decided but has not been created.
 bool is_replacement_due(const Membership& members, size_t node_rank);
 
+// Returns whether the pod of this node rank is lost, and its replacement has not started.
+bool is_replacement_pending(const Membership& members, size_t node_rank);
+
 // Returns whether the current attempt lacks a pod of a node rank that is not recorded as finished.
 bool has_missing_pods(const Membership& members);
 
 // Returns the pod whose /statusz reports the job's progress: node rank 0 of the current attempt while it runs and has
 // an address. Null if there is no such pod.
 const Pod* progress_pod(const Membership& members);
+
+// Returns whether rank 0 was polled at `time` or later, or cannot be polled any more. An operator that was not running,
+// or that polls each of many jobs rarely, must not mistake its own inactivity for that of the ranks.
+bool was_polled_since(const Observed& observed, const Membership& members, SystemTime time);
 
 // Returns whether the trainer container or the whole pod has terminated, successfully or not.
 bool has_ended(const Pod& pod);

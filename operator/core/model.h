@@ -180,15 +180,16 @@ struct ReplaceNetworkPolicy {
   bool operator==(const ReplaceNetworkPolicy&) const = default;
 };
 
-// POST of a pod. AlreadyExists is handled as in CreateService. The body is PodFactory(job, attempt, nodes,
+// POST of a pod. AlreadyExists is handled as in CreateService. The body is PodFactory(job, attempt, {nodes, launchers},
 // defaults).text(node_rank, is_replacement). The shell builds it when it sends the request, because a plan for
 // thousands of nodes would otherwise contain the template and spec.trainer as many times.
 struct CreatePod {
   std::string name;
   int attempt = 0;
   int node_rank = 0;
-  bool is_replacement = false;  // of a lost pod, while the other pods of the attempt continue
-  int nodes = 1;                // of the attempt's group
+  bool is_replacement = false;                     // of a lost pod, while the other pods of the attempt continue
+  int nodes = 1;                                   // of the attempt's group
+  std::optional<api::LauncherBounds> launchers{};  // of the attempt
 
   bool operator==(const CreatePod&) const = default;
 };

@@ -100,10 +100,14 @@ std::optional<Plan> wait_for_fresh_cache(const Observed& observed, const Members
 
 namespace {
 
-bool is_success(const Job& job, const Membership& members) {
+// The ranks of nodes that the group has left out have no work.
+bool is_success(const Observed& observed, const Membership& members) {
+  const Job& job = observed.job;
   if (members.current.empty()) return false;
   if (job.spec.success_policy == api::SuccessPolicy::kRank0) return is_rank_done(job, members, 0);
+  const bool leaves_out = is_running(job.status.phase) && continues_with_fewer_nodes(observed, members);
   for (size_t rank = 0; rank < members.current.size(); ++rank) {
+    if (leaves_out && is_replacement_pending(members, rank)) continue;
     if (!is_rank_done(job, members, rank)) return false;
   }
   return true;
@@ -114,6 +118,9 @@ std::string success_message(const Job& job, const Membership& members) {
     return fmt::format("node rank 0 is done: pod {} has ended", pod_name(job, job.status.attempt, 0));
   }
   const size_t all = members.current.size();
+  size_t done = 0;
+  for (size_t rank = 0; rank < all; ++rank) done += is_rank_done(job, members, rank) ? 1 : 0;
+  if (done < all) return fmt::format("the {} of {} pods that were in the group have ended", done, all);
   const auto ignored = std::ranges::count_if(
       members.current, [](const Pod* pod) { return pod != nullptr && has_ended(*pod) && !has_exit_code_0(*pod); });
   const std::string pods = all == 1 ? "the pod" : fmt::format("all {} pods", all);
@@ -125,7 +132,7 @@ std::string success_message(const Job& job, const Membership& members) {
 
 // Completes a job that has succeeded by spec.successPolicy: all ranks of the attempt are done, or node rank 0 is.
 std::optional<Plan> complete(const Observed& observed, const Membership& members) {
-  if (!is_success(observed.job, members)) return std::nullopt;
+  if (!is_success(observed, members)) return std::nullopt;
   api::Status next = refresh_status(observed, members);
   const std::string message = success_message(observed.job, members);
   enter_phase(next, Phase::kComplete, "Succeeded", message, observed.now);
@@ -145,11 +152,31 @@ std::string restart_message(const Job& job, const api::Status& next, const Group
   return fmt::format("{} as attempt {}: {}", count, next.attempt, failure.message);
 }
 
+// The event of a change of the nodes that train, while the attempt continues.
+std::vector<Action> in_place_events(const api::Status& before, const api::Status& next) {
+  if (!next.elastic || !next.elastic->active_nodes || next.attempt != before.attempt) return {};
+  const int all = next.elastic->nodes;
+  const int was = before.elastic ? before.elastic->active_nodes.value_or(all) : all;
+  const int is = *next.elastic->active_nodes;
+  if (is < was) {
+    return {make_event(
+        EmitEvent::Type::kWarning, "ShrunkInPlace", "CreatePods",
+        fmt::format("{} of {} nodes continue without a restart; the others join them once their pods run", is, all))};
+  }
+  if (is == was) return {};
+  return {make_event(EmitEvent::Type::kNormal, "GrownInPlace", "None",
+                     fmt::format("{} of {} nodes train, without a restart", is, all))};
+}
+
 // The event of recoveries that rank 0 has reported since the last status.
 std::vector<Action> recovery_events(const api::Status& before, const api::Status& next) {
   const api::Recoveries was = before.recoveries.value_or(api::Recoveries{});
   if (!next.recoveries || next.recoveries->total <= was.total) return {};
   const api::Recoveries& is = *next.recoveries;
+  // A group that continues with fewer nodes counts as a recovery without replaced ranks.
+  const bool has_shrunk =
+      next.elastic && next.elastic->active_nodes.value_or(next.elastic->nodes) < next.elastic->nodes;
+  if (has_shrunk && is.last_ranks.empty()) return {};
   const int64_t count = is.total - was.total;
   const bool is_one = !is.last_ranks.empty() && is.last_ranks.find_first_not_of("0123456789") == std::string::npos;
   const std::string many = is.last_ranks.empty() ? "ranks were" : fmt::format("ranks {} were", is.last_ranks);
@@ -168,6 +195,7 @@ Plan replace_pods(const Observed& observed, const Membership& members, const Gro
   api::Recoveries counts = next.recoveries.value_or(api::Recoveries{});
   Plan plan = make_plan(PlanState::kProgress, "lost: " + counted(failure.replaced.size(), "pod"));
   std::vector<Action> events = recovery_events(job.status, next);
+  append(events, in_place_events(job.status, next));
   for (const PodFailure& lost : failure.replaced) {
     const std::string name = pod_name(job, job.status.attempt, lost.node_rank);
     const std::string uid = lost.pod == nullptr ? "" : lost.pod->uid;
@@ -198,7 +226,7 @@ Plan replace_pods(const Observed& observed, const Membership& members, const Gro
 
 // After a failure, replaces single pods, restarts the whole group as the next attempt, or fails the job.
 std::optional<Plan> recover(const Observed& observed, const Membership& members) {
-  GroupFailure failure = evaluate_failure_policy(observed.job, members, observed.now);
+  GroupFailure failure = evaluate_failure_policy(observed, members);
   if (failure.decision == GroupFailure::Decision::kNone) return std::nullopt;
   if (failure.decision == GroupFailure::Decision::kRestart && !has_next_attempt(observed.job)) {
     failure.decision = GroupFailure::Decision::kFail;
@@ -392,8 +420,7 @@ std::optional<Plan> converge(const Observed& observed, const Membership& members
   Creations missing = create_missing_objects(observed, members);
   Plan plan = make_plan(PlanState::kWait, "nothing to do in phase " + to_string(next.phase),
                         earliest(earliest(old.requeue_after, missing.requeue_after), next_stall_check(observed, next)));
-  plan.requeue_after =
-      earliest(plan.requeue_after, time_until(replacement_deadline(job, members, observed.now), observed.now));
+  plan.requeue_after = earliest(plan.requeue_after, next_replacement_check(observed, members));
   plan.requeue_after = earliest(plan.requeue_after, time_until(next_resize_time(observed, members), observed.now));
   if (members.wants_network_policy && members.conflicting_network_policy != nullptr)
     plan.requeue_after = earliest(plan.requeue_after, kForeignPolicyRequeue);
@@ -413,6 +440,7 @@ std::optional<Plan> converge(const Observed& observed, const Membership& members
   append(plan.actions, ignored_scale_events(job));
   append(plan.actions, running_events(job.status.phase, next));
   append(plan.actions, recovery_events(job.status, next));
+  append(plan.actions, in_place_events(job.status, next));
   return plan;
 }
 

@@ -220,12 +220,6 @@ void refresh_phase(const Observed& observed, const Membership& members, api::Sta
   enter_phase(status, status.phase, text.reason, text.message, observed.now);
 }
 
-// Returns whether rank 0 was polled at `time` or later, or cannot be polled any more. An operator that was not running,
-// or that polls each of many jobs rarely, must not mistake its own inactivity for a stall.
-bool was_polled_since(const Observed& observed, const Membership& members, SystemTime time) {
-  return progress_pod(members) == nullptr || (observed.last_poll && observed.last_poll->sent_at >= time);
-}
-
 std::string state_of_rank_0(const Observed& observed, const Membership& members, const api::Status& status) {
   const int64_t step = status.progress->step;
   const Pod* first = members.current.empty() ? nullptr : members.current.front();

@@ -95,7 +95,8 @@ bool is_same_batch(const Action& first, const Action& next) {
   if (&first == &next) return true;
   if (const auto* create = std::get_if<CreatePod>(&first)) {
     const auto* other = std::get_if<CreatePod>(&next);
-    return other != nullptr && other->attempt == create->attempt && other->nodes == create->nodes;
+    return other != nullptr && other->attempt == create->attempt && other->nodes == create->nodes &&
+           other->launchers == create->launchers;
   }
   return std::holds_alternative<DeletePod>(first) && std::holds_alternative<DeletePod>(next);
 }
@@ -156,7 +157,7 @@ std::optional<Interruption> Executor::execute(const Job& job, const std::vector<
     if (const auto* first = std::get_if<CreatePod>(&*it)) {
       RegroupSecret secret;
       if (Outcome failed = read_regroup_secret(job, *first, secret)) return failed;
-      const PodFactory factory = make_factory(job, first->attempt, first->nodes, secret);
+      const PodFactory factory = make_factory(job, first->attempt, first->nodes, secret, first->launchers);
       outcome = run_batch(
           batch,
           [&](const Action& one) {
@@ -299,9 +300,10 @@ std::unique_lock<std::mutex> Executor::lock_if_large(const api::Spec& spec) cons
   return std::unique_lock(large_mutex_);
 }
 
-PodFactory Executor::make_factory(const Job& job, int attempt, int nodes, const RegroupSecret& secret) const {
+PodFactory Executor::make_factory(const Job& job, int attempt, int nodes, const RegroupSecret& secret,
+                                  const std::optional<api::LauncherBounds>& launchers) const {
   const std::unique_lock<std::mutex> lock = lock_if_large(job.spec);
-  return PodFactory(job, attempt, nodes, pod_defaults_, secret);
+  return PodFactory(job, attempt, nodes, pod_defaults_, secret, launchers);
 }
 
 Executor::Outcome Executor::read_regroup_secret(const Job& job, const CreatePod& pod, RegroupSecret& secret) const {
@@ -331,7 +333,7 @@ Executor::Outcome Executor::create_pod(const Job& job, const PodFactory& factory
 Executor::Outcome Executor::try_pod(const Job& job, int attempt) const {
   constexpr size_t kCopies = 4;                                       // as in create_pod()
   constexpr std::string_view kNoDryRun = "does not support dry run";  // an admission webhook with side effects
-  const PodFactory factory = make_factory(job, attempt, job.group_nodes(), placeholder_secret());
+  const PodFactory factory = make_factory(job, attempt, job.group_nodes(), placeholder_secret(), launcher_bounds(job));
   const ByteBudget::Reservation reservation = in_flight_.acquire(factory.text_size() * kCopies);
   const auto response = client_.create(kube::pods(), job.metadata.name_space, factory.text(0), {},
                                        {.validation = kube::FieldValidation::kStrict, .dry_run = true});
@@ -345,7 +347,7 @@ Executor::Outcome Executor::try_pod(const Job& job, int attempt) const {
 Executor::Outcome Executor::run(const Job& job, const CreatePod& action) const {
   RegroupSecret secret;
   if (Outcome failed = read_regroup_secret(job, action, secret)) return failed;
-  return create_pod(job, make_factory(job, action.attempt, action.nodes, secret), action);
+  return create_pod(job, make_factory(job, action.attempt, action.nodes, secret, action.launchers), action);
 }
 
 Executor::Outcome Executor::remove(const Job& job, ResourceKind kind, const std::string& name,

@@ -139,7 +139,8 @@ class Executor {
   Outcome run(const Job& job, const DeleteJob& action) const;
   Outcome run(const Job& job, const PatchStatus& action) const;
   Outcome run(const Job& job, const EmitEvent& action) const;
-  PodFactory make_factory(const Job& job, int attempt, int nodes, const RegroupSecret& secret) const;
+  PodFactory make_factory(const Job& job, int attempt, int nodes, const RegroupSecret& secret,
+                          const std::optional<api::LauncherBounds>& launchers) const;
   // Sets `secret` to that of the attempt, which follows from the annotation of the Service, so that all pods of the
   // attempt receive the same one from every process of the operator. Unchanged for jobs that need none, and for a
   // Service without the annotation, which an earlier version of the operator created.

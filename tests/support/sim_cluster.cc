@@ -232,12 +232,27 @@ bool SimCluster::remove(const std::string& name) {
 }
 
 bool SimCluster::step() {
+  const bool has_reported = objects_.reported && objects_.reported->attempt == job_.status.attempt;
+  return report_step(has_reported ? objects_.reported->world_size : job_.world_size());
+}
+
+bool SimCluster::step_in_new_group() {
+  const std::optional<int> nodes = possible_group(job_, objects_.pods);
+  if (!nodes) return false;
+  const bool has_reported = objects_.reported && objects_.reported->attempt == job_.status.attempt;
+  const int before = has_reported ? objects_.reported->world_size : job_.world_size();
+  const int world_size = *nodes * job_.spec.processes_per_node;
+  return world_size != before && report_step(world_size);
+}
+
+bool SimCluster::report_step(int world_size) {
   const Pod* first = find(pod_name(job_, job_.status.attempt, 0));
   if (first == nullptr || first->phase != PodPhase::kRunning || first->trainer) return false;
   const auto& known = job_.status.progress;
   const bool has_reported = objects_.reported && objects_.reported->attempt == job_.status.attempt;
   if (has_reported && (!known || known->step != objects_.reported->step)) return false;
   objects_.reported.emplace().attempt = job_.status.attempt;
+  objects_.reported->world_size = world_size;
   objects_.reported->step = known ? 1 - known->step : 0;
   return true;
 }
@@ -296,6 +311,24 @@ View SimCluster::view() const {
   if (objects_.service) out.services.push_back(*objects_.service);
   if (objects_.network_policy) out.network_policies.push_back(*objects_.network_policy);
   return out;
+}
+
+std::optional<int> possible_group(const Job& job, const std::map<std::string, Pod>& pods) {
+  const std::optional<api::LauncherBounds> bounds = launcher_bounds(job);
+  if (!bounds || !is_running(job.status.phase)) return std::nullopt;
+  const auto runs = [&](int rank) {
+    const auto found = pods.find(pod_name(job, job.status.attempt, rank));
+    return found != pods.end() && found->second.phase == PodPhase::kRunning && !found->second.trainer;
+  };
+  int nodes = 0;
+  for (int rank = 0; rank < job.group_nodes(); ++rank) nodes += runs(rank) ? 1 : 0;
+  return runs(0) && nodes >= bounds->min_nodes ? std::optional(nodes) : std::nullopt;
+}
+
+bool trains_with_fewer_nodes(const Job& job, const Objects& objects) {
+  const std::optional<int> nodes = possible_group(job, objects.pods);
+  return nodes && *nodes < job.group_nodes() && objects.reported && objects.reported->attempt == job.status.attempt &&
+         objects.reported->world_size == *nodes * job.spec.processes_per_node;
 }
 
 bool is_untouched(const Job& job, const Objects& objects) {

@@ -37,6 +37,13 @@ struct Objects {
   bool operator==(const Objects&) const = default;
 };
 
+// Returns the number of nodes of the group that the launchers can form from the pods that run; absent if they need all
+// nodes or more than run, or if node rank 0 does not run.
+std::optional<int> possible_group(const control::Job& job, const std::map<std::string, control::Pod>& pods);
+
+// Returns whether the launchers train with fewer nodes than the attempt has: all pods that run are in the group.
+bool trains_with_fewer_nodes(const control::Job& job, const Objects& objects);
+
 // The value of Observed::untouched: no effect of an operator exists.
 bool is_untouched(const control::Job& job, const Objects& objects);
 
@@ -64,6 +71,9 @@ class SimCluster {
   // Rank 0 of the attempt completes and reports a step. Steps alternate between 0 and 1. There is no next step until
   // the status contains the last one, because two unobserved steps would look like none.
   bool step();
+  // Rank 0 completes and reports a step, as above, in a group that consists of the pods that run: the launchers
+  // continue without the other pods, or take some of them in.
+  bool step_in_new_group();
   void set_suspend(bool value);
   void set_max_restarts(int count);
   void set_nodes(int count);  // kubectl scale
@@ -91,6 +101,7 @@ class SimCluster {
   control::Observed observe(const View& view) const;
 
  private:
+  bool report_step(int world_size);
   Outcome confirm_absent(const control::ConfirmPodAbsent& action);
   Outcome create_service(const control::CreateService& action);
   std::string unused_key() const;

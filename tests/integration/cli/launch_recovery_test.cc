@@ -308,6 +308,61 @@ TEST_F(TwoNodes, NodeThatIsNotInTheGroupEndsWithIt) {
   EXPECT_THAT(third.err(), HasSubstr("the group has finished without this node"));
 }
 
+// As in pods of such a job with spec.elastic.
+TEST_F(TwoNodes, OperatorsVariablesSetTheSmallestGroup) {
+  const std::map<std::string, std::string> variables = {{"OARLOCK_REGROUP_TOKEN", "secret"},
+                                                        {"OARLOCK_MAX_RESTARTS", "1"},
+                                                        {"OARLOCK_RESTART_POLICY", "rank"},
+                                                        {"OARLOCK_MIN_NODES", "1"},
+                                                        {"OARLOCK_SHRINK_AFTER", "2"}};
+  const std::vector<std::string> survivor = {"python3", "-c", kSurvivor};
+  Program first = start(0, {"--nproc", "1"}, survivor, variables);
+  {
+    Program second = start(1, {"--nproc", "1"}, survivor, variables);
+    for (const char* name : {"pid.0", "pid.1"}) ASSERT_GT(number_in(folder_.path() / name), 0) << first.err();
+    second.signal(SIGKILL);
+    second.wait();
+  }
+  for (const char* name : {"lost", "finish"}) std::ofstream(folder_.path() / name).flush();
+  EXPECT_EQ(first.wait(), 0) << first.err();
+  EXPECT_EQ(first.out(), "rank 0 of 1, donor 0, step 5\n");
+  EXPECT_THAT(first.err(), HasSubstr("continues with 1 of 2 nodes"));
+
+  const std::vector<std::string> print = {"/bin/bash", "-c", "env | grep -Ec '^OARLOCK_(MIN|SHRINK)' || true"};
+  Program alone(launch({"--nproc", "1", "--no-prefix"}, print), {.environment = variables, .folder = {}});
+  EXPECT_EQ(alone.wait(), 0) << alone.err();
+  EXPECT_EQ(alone.out(), "0\n") << "the ranks do not receive them";
+}
+
+TEST_F(TwoNodes, OptionsReplaceTheVariablesOfTheSmallestGroup) {
+  struct Case {
+    std::vector<std::string> options;
+    std::string min_nodes;
+    int exit_code;
+    std::string message{};
+  };
+  const std::vector<std::string> longer = {"--shrink-after", "400", "--rejoin-timeout", "300"};
+  const std::vector<Case> cases = {
+      {.options = {"--min-nodes", "3"}, .min_nodes = "1", .exit_code = 64, .message = "--min-nodes 3 is more than"},
+      {.options = {"--min-nodes", "1", longer[0], longer[1], longer[2], longer[3]},
+       .min_nodes = "1",
+       .exit_code = 64,
+       .message = "--shrink-after 400 must be less than --rejoin-timeout 300"},
+      {.options = {}, .min_nodes = "one", .exit_code = 78, .message = "OARLOCK_MIN_NODES='one' is not a number"},
+      {.options = {"--max-restarts", "0"}, .min_nodes = "1", .exit_code = 0},
+  };
+  for (const Case& one : cases) {
+    Program program = start(0, one.options, {"/bin/true"},
+                            {{"OARLOCK_REGROUP_TOKEN", "secret"},
+                             {"OARLOCK_MAX_RESTARTS", "1"},
+                             {"OARLOCK_RESTART_POLICY", "rank"},
+                             {"OARLOCK_MIN_NODES", one.min_nodes},
+                             {"OARLOCK_SHRINK_AFTER", "2"}});
+    EXPECT_EQ(program.wait(), one.exit_code) << program.err();
+    EXPECT_THAT(program.err(), HasSubstr(one.message));
+  }
+}
+
 TEST_F(TwoNodes, MinNodesNeedsRecoveryByRank) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
       {{"--min-nodes", "1"}, "--min-nodes needs --max-restarts"},

@@ -79,7 +79,23 @@ class Search {
     SimCluster cluster(options.job);
     for (const std::string& name : options.foreign_pods) cluster.add_foreign_pod(name);
     if (options.metrics_peers) cluster.set_metrics_peers(*options.metrics_peers);
+    if (options.starts_running) start(cluster);
     return {cluster.job(), cluster.objects(), at_second(1000)};
+  }
+
+  // Lets the operator create the pods of the job, and starts them.
+  static void start(SimCluster& cluster) {
+    const auto reconcile_once = [&] {
+      const Observed observed = cluster.observe(cluster.view());
+      for (const Action& action : reconcile(observed).actions) cluster.apply(action, observed.job);
+    };
+    reconcile_once();
+    const View created = cluster.view();
+    for (const Pod& pod : created.pods) {
+      cluster.schedule(pod.name);
+      cluster.start(pod.name);
+    }
+    reconcile_once();
   }
 
   // ---- The set of states ---------------------------------------------------------------------------------------
@@ -131,6 +147,14 @@ class Search {
     result_.most_restarts = std::max(result_.most_restarts, job.status.restarts.total);
   }
 
+  void note_active_nodes(const api::Status& was, const api::Status& is) {
+    if (!was.elastic || !is.elastic || was.attempt != is.attempt) return;
+    const int before = was.elastic->active_nodes.value_or(was.elastic->nodes);
+    const int after = is.elastic->active_nodes.value_or(is.elastic->nodes);
+    result_.saw_shrunk |= after < before;
+    result_.saw_grown |= after > before;
+  }
+
   // ---- Possible next steps --------------------------------------------------------------------------------------
 
   void expand(uint32_t index) {
@@ -167,7 +191,18 @@ class Search {
 
   void begin_plan(uint32_t index, State state, uint8_t view) {
     state.plan = plan_of(state, view);
+    if (view == 0 && is_first_plan_of(state.world)) {
+      if (std::string problem = check_plan(plans_[state.plan].plan, worlds_.cluster(state.world)); !problem.empty())
+        return fail(index, problem, "");
+    }
     if (!plans_[state.plan].plan.actions.empty()) act(index, state, view);
+  }
+
+  bool is_first_plan_of(uint32_t world) {
+    if (world >= has_checked_plan_.size()) has_checked_plan_.resize(std::max<size_t>(world + 1, 2 * world));
+    const bool is_first = !has_checked_plan_[world];
+    has_checked_plan_[world] = true;
+    return is_first;
   }
 
   void go(const State& state, const Step& step) {
@@ -247,6 +282,7 @@ class Search {
     const Outcome outcome = after.apply(what, worlds_.job(plans_[plan].job));
     violation_ = check_action(what, worlds_.at(world), before, after);
     if (!violation_.empty()) return std::nullopt;
+    note_active_nodes(before.job().status, after.job().status);
     const Done out{worlds_.after(world, after), outcome == Outcome::kStopped};
     outcomes_.emplace(key, out);
     return out;
@@ -409,6 +445,7 @@ class Search {
   std::vector<uint32_t> table_;                                               // open addressing; indices into states_
   std::vector<uint32_t> seen_first_;                                          // by world: its first state
   std::vector<std::optional<std::vector<std::pair<Move, uint32_t>>>> moves_;  // by world
+  std::vector<bool> has_checked_plan_;                                        // by world: that of a current view
   std::vector<KnownPlan> plans_;
   std::unordered_map<uint64_t, uint32_t> plan_ids_;
   std::unordered_map<uint64_t, Done> outcomes_;

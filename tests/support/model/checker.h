@@ -20,6 +20,7 @@ struct ModelOptions {
   int faults = 2;               // maximum on one path: failures, disruptions, edits, deletions, stale caches
   bool steps = false;           // rank 0 reports its progress
   bool old_views = true;        // each watch may be stale, also after a restart of the operator
+  bool starts_running = false;  // the search begins when all pods run
   size_t max_states = 3000000;  // limit of the search; if it is reached, check_worlds() is skipped
 };
 
@@ -33,6 +34,8 @@ struct ModelResult {
   bool saw_suspended = false;
   bool saw_stalled = false;
   bool saw_deleted = false;
+  bool saw_shrunk = false;  // the number of active nodes decreased in place
+  bool saw_grown = false;   // it increased in place
   int most_restarts = 0;
   std::string violation;  // the violated invariant and its shortest trace, one step per line; empty if there is none
 };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "operator/core/desired.h"
 #include "operator/core/elastic.h"
 #include "operator/core/membership.h"
 #include "operator/core/status.h"
@@ -57,6 +58,7 @@ std::string check_creation(const CreatePod& create, const SimCluster& before) {
   if (!id || id->attempt != job.status.attempt) return "a pod is created for an attempt that is not the current one";
   if (id->node_rank >= job.group_nodes()) return "a pod is created for a rank that does not exist";
   if (create.nodes != job.group_nodes()) return "a pod is created with another size than its attempt";
+  if (create.launchers != launcher_bounds(job)) return "a pod is created with other bounds than its attempt";
   if (is_terminal(job.status.phase)) return "a pod is created for a finished job";
   if (job.status.phase == Phase::kSuspended) return "a pod is created for a suspended job";
   if (before.objects().metrics_peers && !before.objects().had_network_policy)
@@ -105,7 +107,25 @@ std::string check_counts(const api::Status& was, const api::Status& is, const Jo
   return by_reason == is.restarts.total ? "" : "the sum of restarts.reasons is wrong";
 }
 
-std::string check_end(const api::Status& was, const api::Status& is, const Job& job, const World& world) {
+// Returns the node ranks whose pods were lost and have not been replaced, as bits, if the launchers trained without
+// them.
+unsigned left_out_ranks(const SimCluster& cluster) {
+  const Job& job = cluster.job();
+  const std::optional<RankStatus>& reported = cluster.objects().reported;
+  if (!launcher_bounds(job) || !reported || reported->attempt != job.status.attempt) return 0;
+  unsigned out = 0;
+  int left = job.world_size();
+  for (const api::Replacement& lost : job.status.replacements) {
+    const auto pod = cluster.pods().find(pod_name(job, job.status.attempt, lost.node_rank));
+    if (pod != cluster.pods().end() && pod->second.phase == PodPhase::kRunning) continue;
+    out |= 1U << static_cast<unsigned>(lost.node_rank);
+    left -= job.spec.processes_per_node;
+  }
+  return reported->world_size <= left ? out : 0;
+}
+
+std::string check_end(const SimCluster& before, const api::Status& is, const Job& job, const World& world) {
+  const api::Status& was = before.job().status;
   if (is_terminal(was.phase)) {
     api::Status frozen = is;
     frozen.observed_generation = was.observed_generation;
@@ -119,7 +139,8 @@ std::string check_end(const api::Status& was, const api::Status& is, const Job& 
     const unsigned wanted = job.spec.success_policy == api::SuccessPolicy::kRank0
                                 ? 1U
                                 : (1U << static_cast<unsigned>(job.group_nodes())) - 1;
-    if ((world.done & wanted) != wanted) return "complete before the ranks succeeded";
+    const unsigned missing = wanted & ~static_cast<unsigned>(world.done);
+    if (missing != 0 && (missing & ~left_out_ranks(before)) != 0) return "complete before the ranks succeeded";
   }
   return "";
 }
@@ -231,7 +252,49 @@ std::string check_policy(const SimCluster& cluster) {
   return policy->digest == kEditedDigest ? "an active job has a NetworkPolicy that is not the desired one" : "";
 }
 
+// The launchers report that they continue without a lost pod, or the group restarts when its replacement is late.
+std::string check_missing_nodes(const SimCluster& cluster) {
+  const Job& job = cluster.job();
+  const std::chrono::seconds limit(job.spec.stall_policy.timeout_seconds);
+  if (!launcher_bounds(job) || trains_with_fewer_nodes(job, cluster.objects()) || !is_running(job.status.phase) ||
+      job.metadata.deletion_timestamp)
+    return "";
+  std::optional<SystemTime> last;
+  for (const api::Replacement& lost : job.status.replacements) last = std::max(last.value_or(lost.time), lost.time);
+  return last && cluster.now() - *last >= limit ? "the group waits for a pod although its launchers do not continue"
+                                                : "";
+}
+
 }  // namespace
+
+std::string check_plan(const Plan& plan, const SimCluster& cluster) {
+  if (plan.actions.empty()) return check_missing_nodes(cluster);
+  const Job& job = cluster.job();
+  const Objects& objects = cluster.objects();
+  if (job.spec.suspend || job.metadata.deletion_timestamp || requests_scale(job) ||
+      !trains_with_fewer_nodes(job, objects))
+    return "";
+  for (int rank = 0; rank < job.group_nodes(); ++rank) {
+    const auto found = objects.pods.find(pod_name(job, job.status.attempt, rank));
+    const bool is_lost = find_replacement(job, rank) != nullptr;
+    if (found == objects.pods.end()) {
+      if (!is_lost) return "";
+      continue;
+    }
+    // A new failure, or a pod that could not join the others, may restart the group.
+    const Pod& pod = found->second;
+    const bool is_old = is_lost && find_replacement(job, rank)->pod_uid == pod.uid;
+    if (!is_old && (pod.deleting || has_ended(pod))) return "";
+    if (!objects.service || objects.service->regroup_key != pod.regroup_key) return "";
+  }
+  if (!objects.service) return "";
+  for (const Action& action : plan.actions) {
+    const auto* patch = std::get_if<PatchStatus>(&action);
+    if (patch != nullptr && patch->status.attempt != job.status.attempt)
+      return "a group that continues with fewer nodes restarts";
+  }
+  return "";
+}
 
 std::string check_at_rest(const World& world, const SimCluster& cluster) {
   if (std::string problem = check_policy(cluster); !problem.empty()) return problem;
@@ -265,7 +328,7 @@ std::string check_action(const Action& action, const World& world, const SimClus
   if (!std::holds_alternative<PatchStatus>(action)) return "";
   const api::Status& is = after.job().status;
   for (const std::string& problem :
-       {check_counts(was, is, after.job(), world), check_end(was, is, after.job(), world),
+       {check_counts(was, is, after.job(), world), check_end(before, is, after.job(), world),
         check_finished(before.job(), after.job(), world), check_replacements(before.job(), after.job(), world),
         check_conditions(is), check_stall(was, is), check_size(before, after.job())}) {
     if (!problem.empty()) return problem;

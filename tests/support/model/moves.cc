@@ -20,6 +20,8 @@ std::string to_string(const Move& move) {
       return fmt::format("{} s pass", Worlds::kTick.count());
     case Kind::kStep:
       return "rank 0 completes a step";
+    case Kind::kRegroup:
+      return "the group of the pods that run completes a step";
     case Kind::kResume:
       return "spec.suspend: false";
     case Kind::kStop:
@@ -64,6 +66,7 @@ std::vector<Move> moves_in(const SimCluster& cluster, const std::vector<int>& ex
   for (const Kind kind : {Kind::kEdit, Kind::kDeleteJob}) out.push_back({kind, "", 0});
   if (job.spec.elastic) out.push_back({Kind::kScale, "", 0});
   if (steps) out.push_back({Kind::kStep, "", 0});
+  if (steps && job.spec.elastic) out.push_back({Kind::kRegroup, "", 0});
   if (cluster.has_service()) out.push_back({Kind::kDeleteService, "", 0});
   if (cluster.objects().network_policy) {
     for (const Kind kind : {Kind::kDeletePolicy, Kind::kEditPolicy}) out.push_back({kind, "", 0});
@@ -110,6 +113,8 @@ bool apply(const Move& move, SimCluster& cluster) {
       return true;
     case Kind::kStep:
       return cluster.step();
+    case Kind::kRegroup:
+      return cluster.step_in_new_group();
     case Kind::kSuspend:
     case Kind::kResume:
       cluster.set_suspend(move.kind == Kind::kSuspend);

@@ -15,6 +15,7 @@ struct Move {
     kSucceed,
     kTick,
     kStep,
+    kRegroup,  // the launchers continue with the pods that run
     kResume,
     kStop,  // a pod that is being deleted has terminated
     // The following moves are faults. Their number on one path is limited.

@@ -210,7 +210,10 @@ uint32_t Worlds::intern_objects(Objects objects, const Job& job, seconds older) 
   }
   if (objects.network_policy) key += "policy " + objects.network_policy->digest;
   if (objects.had_network_policy) key += "had a policy|";
-  if (objects.reported) key += fmt::format("reported {} {}", objects.reported->attempt, objects.reported->step);
+  if (objects.reported) {
+    key += fmt::format("reported {} {} {}", objects.reported->attempt, objects.reported->step,
+                       objects.reported->world_size);
+  }
   for (const std::string& name : objects.conflicting) key += "conflict " + name;
   for (const auto& [name, count] : objects.created) key += fmt::format("created {} {}", name, count);
   const auto [it, is_new] = object_ids_.try_emplace(std::move(key), static_cast<uint32_t>(objects_.size()));

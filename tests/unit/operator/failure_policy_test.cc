@@ -20,7 +20,7 @@ PodBuilder pod(int node_rank) { return {"bert", 0, node_rank}; }
 
 GroupFailure judged(const std::vector<Pod>& pods, Phase phase = Phase::kRunning, int restarts = 0) {
   const Observed observed = seen(JobBuilder().max_restarts(2).phase(phase).restarts(restarts), pods);
-  return evaluate_failure_policy(observed.job, classify_objects(observed), observed.now);
+  return evaluate_failure_policy(observed, classify_objects(observed));
 }
 
 TEST(FailurePolicy, ReturnsNoneWithoutFailures) {
@@ -443,7 +443,7 @@ TEST(FailurePolicy, AppliesFirstMatchingRule) {
     for (const api::FailureRule& rule : row.rules) job.rule(rule);
     // The other rank has ended too, so that the decision does not wait for another root cause.
     const Observed observed = seen(job, {pod(0).ended(0), row.pod});
-    const GroupFailure failure = evaluate_failure_policy(observed.job, classify_objects(observed), observed.now);
+    const GroupFailure failure = evaluate_failure_policy(observed, classify_objects(observed));
     EXPECT_EQ(failure.decision, row.decision) << row.name;
     EXPECT_EQ(failure.is_charged, row.is_charged) << row.name;
     EXPECT_EQ(failure.restart_reason, row.restart_reason) << row.name;
@@ -454,7 +454,7 @@ TEST(FailurePolicy, MessageNamesTheRuleThatFailsTheJob) {
   const Observed observed =
       seen(JobBuilder().phase(Phase::kRunning).rule(in(FailureAction::kFail, {1})).rule(in(FailureAction::kFail, {42})),
            {pod(0).ended(143).deleting(), pod(1).ended(42)});
-  const GroupFailure failure = evaluate_failure_policy(observed.job, classify_objects(observed), observed.now);
+  const GroupFailure failure = evaluate_failure_policy(observed, classify_objects(observed));
   EXPECT_EQ(failure.decision, Decision::kFail);
   EXPECT_EQ(failure.reason, "FailurePolicy");
   EXPECT_EQ(failure.message, "pod bert-0-1 on node-1 ended with exit code 42; failurePolicy.rules[1] fails the job")
@@ -477,13 +477,13 @@ TEST(FailurePolicy, FailedDeviceRestartsAndRecordsNode) {
             "error");
   const Observed free = seen(JobBuilder().phase(Phase::kRunning).rule(in(FailureAction::kRestartFree, {79})),
                              {pod(0).ended(76), pod(1).ended(79, words)});
-  EXPECT_FALSE(evaluate_failure_policy(free.job, classify_objects(free), free.now).is_charged);
+  EXPECT_FALSE(evaluate_failure_policy(free, classify_objects(free)).is_charged);
 }
 
 TEST(FailurePolicy, FreeRestartIgnoresMaxRestarts) {
   const Observed observed = seen(JobBuilder().max_restarts(0).phase(Phase::kRunning),
                                  {pod(0).running(), pod(1).running().deleting().disrupted("PreemptionByScheduler")});
-  const GroupFailure failure = evaluate_failure_policy(observed.job, classify_objects(observed), observed.now);
+  const GroupFailure failure = evaluate_failure_policy(observed, classify_objects(observed));
   EXPECT_EQ(failure.decision, Decision::kRestart);
   EXPECT_FALSE(failure.is_charged);
 }

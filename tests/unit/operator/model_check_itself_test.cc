@@ -240,6 +240,50 @@ TEST(ModelCheckItself, DetectsSizeThatAFailureChanges) {
               ::testing::AnyOf(HasSubstr("the size changes without a reason"), HasSubstr("changes within an attempt")));
 }
 
+ModelOptions in_place() {
+  const JobBuilder job = elastic_of(JobBuilder().nodes(2).max_restarts(1).backoff_seconds(0), 10)
+                             .restart_scope(api::RestartScope::kRank)
+                             .stall_seconds(20);
+  return bounded(from_running(with_steps(with_exits(with(job, 1, false), {137}))), 400000);
+}
+
+// Restarts a group whose launchers continue with fewer nodes in place.
+TEST(ModelCheckItself, DetectsRestartOfAGroupThatContinues) {
+  const Policy deaf = [](const Observed& observed, const Membership&) {
+    Observed silent = observed;
+    silent.progress.reset();
+    if (silent.job.status.elastic) silent.job.status.elastic->active_nodes.reset();
+    return recover(silent, classify_objects(silent));
+  };
+  EXPECT_THAT(check_with(deaf, recover, in_place()).violation,
+              AllOf(HasSubstr("a group that continues with fewer nodes restarts"),
+                    HasSubstr("the group of the pods that run completes a step")));
+}
+
+// Waits for the launchers of a group that do not continue.
+TEST(ModelCheckItself, DetectsGroupThatWaitsWithoutAReport) {
+  const Policy patient = [](const Observed& observed, const Membership& members) {
+    std::optional<Plan> plan = recover(observed, members);
+    return observed.job.status.replacements.empty() ? plan : std::nullopt;
+  };
+  EXPECT_THAT(check_with(patient, recover, in_place()).violation,
+              HasSubstr("the group waits for a pod although its launchers do not continue"));
+}
+
+// Creates replacements whose launchers need all nodes.
+TEST(ModelCheckItself, DetectsPodWithoutTheBoundsOfItsAttempt) {
+  const Policy forgetful = [](const Observed& observed, const Membership& members) {
+    std::optional<Plan> plan = converge(observed, members);
+    if (!plan) return plan;
+    for (Action& action : plan->actions) {
+      if (auto* create = std::get_if<CreatePod>(&action)) create->launchers.reset();
+    }
+    return plan;
+  };
+  EXPECT_THAT(check_with(forgetful, converge, in_place()).violation,
+              HasSubstr("a pod is created with other bounds than its attempt"));
+}
+
 // Treats a finished rank whose pod was removed as lost.
 std::optional<Plan> recover_without_record(const Observed& observed, const Membership&) {
   Observed forgetful = observed;

@@ -48,6 +48,10 @@ std::vector<Setup> setups() {
       {.name = "ElasticReplacedPod",
        .options = bounded(with_exits(with(elastic(by_rank(job(2, 1))), 1), {137}), 400000),
        .is_bounded = true},
+      {.name = "InPlace",
+       .options =
+           bounded(from_running(with_steps(with_exits(with(elastic(by_rank(job(2, 1))), 1, false), {137}))), 400000),
+       .is_bounded = true},
       {.name = "Rank0", .options = with(job(2, 1).success_policy(api::SuccessPolicy::kRank0), 1)},
   };
 }
@@ -63,6 +67,8 @@ TEST_P(ModelCheck, HoldsInEveryReachableState) {
   EXPECT_TRUE(result.saw_deleted);
   EXPECT_TRUE(result.saw_suspended);
   EXPECT_EQ(result.saw_stalled, GetParam().options.steps);
+  EXPECT_EQ(result.saw_shrunk, GetParam().options.starts_running);
+  EXPECT_EQ(result.saw_grown, GetParam().options.starts_running);
   std::cout << "states " << result.states << ", worlds " << result.worlds << ", transitions " << result.transitions
             << ", restarts " << result.most_restarts << ", "
             << std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() << " s\n";
