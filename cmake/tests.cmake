@@ -3,31 +3,59 @@
 # proves (docs/requirements.md), so that scripts/test --row K09 finds it. With ON_SSE, a second entry NAME_on_sse runs the
 # program with the kernels of a CPU that has neither AVX2 nor AVX-512.
 #
+# oarlock_test_program(PROGRAM FILES names... DEPS ... [TORCH]) adds a program of several test files, each of which is
+# registered by oarlock_test(NAME LANE lane PROGRAM program ...): the headers of LibTorch, which take seconds to read, are
+# then read once (see CMAKE_UNITY_BUILD), so that the names in their anonymous namespaces must be distinct. It is worth it
+# for files that test the same component. The target NAME builds the program. TORCH: they include heavy headers of LibTorch.
+#
 # The target unit_tests consists of the programs that the lane unit runs. The other lanes run installed programs too, and
 # need the target all.
 add_custom_target(unit_tests)
 set(OARLOCK_SSE_ENVIRONMENT ATEN_CPU_CAPABILITY=default MKL_ENABLE_INSTRUCTIONS=SSE4_2 ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE)
 
 function(oarlock_test name)
-  cmake_parse_arguments(ARG "SERIAL;ON_SSE" "LANE;TIMEOUT" "ROWS;SOURCES;DEPS;ARGS;ENV" ${ARGN})
-  if(NOT ARG_SOURCES)
-    set(ARG_SOURCES ${name}.cc)
+  cmake_parse_arguments(ARG "SERIAL;ON_SSE" "LANE;TIMEOUT;PROGRAM" "ROWS;SOURCES;DEPS;ARGS;ENV" ${ARGN})
+  if(ARG_PROGRAM)
+    add_custom_target(${name} DEPENDS ${ARG_PROGRAM})
+    set(command ${ARG_PROGRAM} --file=${name}.cc ${ARG_ARGS})
+  else()
+    if(NOT ARG_SOURCES)
+      set(ARG_SOURCES ${name}.cc)
+    endif()
+    add_executable(${name} ${ARG_SOURCES})
+    target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gtest_main)
+    oarlock_test_target(${name})
+    set(command ${name} ${ARG_ARGS})
   endif()
-  add_executable(${name} ${ARG_SOURCES})
-  target_link_libraries(${name} PRIVATE oarlock_warnings ${ARG_DEPS} GTest::gmock GTest::gtest_main)
+  if(ARG_LANE STREQUAL "unit")
+    add_dependencies(unit_tests ${name})
+  endif()
+  add_test(NAME ${name} COMMAND ${command})
+  oarlock_test_properties(${name} "${ARG_LANE}" "${ARG_ROWS}" "${ARG_TIMEOUT}" "${ARG_ENV}" "${ARG_SERIAL}")
+  if(ARG_ON_SSE)
+    add_test(NAME ${name}_on_sse COMMAND ${command})
+    oarlock_test_properties(${name}_on_sse "${ARG_LANE}" D13 "${ARG_TIMEOUT}" "${ARG_ENV};${OARLOCK_SSE_ENVIRONMENT}" "${ARG_SERIAL}")
+  endif()
+endfunction()
+
+function(oarlock_test_program name)
+  cmake_parse_arguments(ARG "TORCH" "" "FILES;DEPS" ${ARGN})
+  list(TRANSFORM ARG_FILES APPEND .cc)
+  add_executable(${name} ${ARG_FILES} ${PROJECT_SOURCE_DIR}/tests/support/test_program.cc)
+  set_target_properties(${name} PROPERTIES UNITY_BUILD ${OARLOCK_UNITY_TEST_PROGRAMS})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS})
+  oarlock_test_target(${name})
+  if(ARG_TORCH)
+    oarlock_torch_headers(${name})
+  endif()
+endfunction()
+
+function(oarlock_test_target name)
+  target_link_libraries(${name} PRIVATE oarlock_warnings GTest::gmock)
   oarlock_reuse_precompiled_header(${name} oarlock_test_pch)
   oarlock_cold(${name})
   target_compile_definitions(${name} PRIVATE OARLOCK_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data" OARLOCK_BIN="${PROJECT_BINARY_DIR}/bin"
     OARLOCK_SOURCE="${PROJECT_SOURCE_DIR}")
-  if(ARG_LANE STREQUAL "unit")
-    add_dependencies(unit_tests ${name})
-  endif()
-  add_test(NAME ${name} COMMAND ${name} ${ARG_ARGS})
-  oarlock_test_properties(${name} "${ARG_LANE}" "${ARG_ROWS}" "${ARG_TIMEOUT}" "${ARG_ENV}" "${ARG_SERIAL}")
-  if(ARG_ON_SSE)
-    add_test(NAME ${name}_on_sse COMMAND ${name} ${ARG_ARGS})
-    oarlock_test_properties(${name}_on_sse "${ARG_LANE}" D13 "${ARG_TIMEOUT}" "${ARG_ENV};${OARLOCK_SSE_ENVIRONMENT}" "${ARG_SERIAL}")
-  endif()
 endfunction()
 
 # oarlock_script_test(NAME LANE lane ROWS rows... COMMAND ...) does the same for a script.

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "tests/support/gears_goldens.h"
 #include "tests/support/temporary_folder.h"
 #include "trainer/formats/hdf5/writer.h"
 #include "trainer/tasks/gears/anndata.h"
@@ -15,14 +16,14 @@
 namespace oarlock::gears {
 namespace {
 
+using test::gears_file;
+using test::gears_golden;
 using ::testing::AllOf;
 using ::testing::DoubleNear;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Pointwise;
 namespace fs = std::filesystem;
-
-std::string data(const std::string& name) { return std::string(OARLOCK_TEST_DATA "/gears_") + name; }
 
 Hdf5Group open(const std::string& path) {
   Result<Hdf5Group> root = Hdf5Group::open_file(path);
@@ -49,7 +50,7 @@ std::vector<float> row_sums(const ExpressionMatrix& matrix) {
 class Encoding : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(Encoding, CellsGenesAndLabelsAreThoseThatAnndataReads) {
-  const Hdf5Group root = open(data(GetParam()));
+  const Hdf5Group root = open(gears_file(GetParam()));
   const AnnDataFrame obs = AnnDataFrame::open(root, "obs").value();
   const AnnDataFrame var = AnnDataFrame::open(root, "var").value();
   EXPECT_EQ(obs.rows(), 40);
@@ -71,7 +72,7 @@ TEST_P(Encoding, CellsGenesAndLabelsAreThoseThatAnndataReads) {
 INSTANTIATE_TEST_SUITE_P(All, Encoding, ::testing::Values("legacy.h5ad", "anndata_0.7.h5ad", "nullable.h5ad"));
 
 TEST(AnnDataFrame, AMissingStringIsMissing) {
-  const AnnDataFrame obs = AnnDataFrame::open(open(data("nullable.h5ad")), "obs").value();
+  const AnnDataFrame obs = AnnDataFrame::open(open(gears_file("nullable.h5ad")), "obs").value();
   EXPECT_EQ(obs.labels("bulk_labels")->codes.back(), -1);
   EXPECT_FALSE(obs.has("phase"));
   const auto missing = obs.labels("phase");
@@ -184,12 +185,7 @@ TEST(GearsConversion, MalformedFilesAreOneClearLine) {
   EXPECT_THAT(message_of([](TinyFile& f) { f.encoding = "csc_matrix"; }), HasSubstr("tocsr()"));
 }
 
-nlohmann::json dataset_golden() {
-  std::ifstream file(data("dataset.json"));
-  return nlohmann::json::parse(file);
-}
-
-std::set<int64_t> numbers_of(const nlohmann::json& names, const std::vector<std::string>& genes) {
+std::set<int64_t> number_set_of(const nlohmann::json& names, const std::vector<std::string>& genes) {
   std::set<int64_t> out;
   for (const std::string name : names) out.insert(std::find(genes.begin(), genes.end(), name) - genes.begin());
   return out;
@@ -197,10 +193,10 @@ std::set<int64_t> numbers_of(const nlohmann::json& names, const std::vector<std:
 
 // With the original's statistics in uns, and without: then they are computed, and are the same.
 TEST(GearsConversion, StatisticsAreTheOriginalsReadOrComputed) {
-  const nlohmann::json golden = dataset_golden();
+  const nlohmann::json golden = gears_golden("dataset.json");
   for (const char* name : {"perturb_processed.h5ad", "tiny_input.h5ad"}) {
     const test::TemporaryFolder folder;
-    const Result<void> converted = convert_anndata(data(name), folder.path(), Logger::silent());
+    const Result<void> converted = convert_anndata(gears_file(name), folder.path(), Logger::silent());
     ASSERT_TRUE(converted) << converted.error().message;
     const CellStore store = CellStore::open(folder.path()).value();
     EXPECT_EQ(store.cells(), 384);
@@ -219,9 +215,9 @@ TEST(GearsConversion, StatisticsAreTheOriginalsReadOrComputed) {
       }
       const nlohmann::json ranking = golden["uns"]["rank_genes_groups_cov_all"][key];
       const nlohmann::json top(ranking.begin(), ranking.begin() + 20);
-      EXPECT_EQ(std::set(condition.de.begin(), condition.de.end()), numbers_of(top, store.genes())) << key;
+      EXPECT_EQ(std::set(condition.de.begin(), condition.de.end()), number_set_of(top, store.genes())) << key;
       EXPECT_EQ(std::set(condition.non_dropout_de.begin(), condition.non_dropout_de.end()),
-                numbers_of(golden["uns"]["top_non_dropout_de_20"][key], store.genes()))
+                number_set_of(golden["uns"]["top_non_dropout_de_20"][key], store.genes()))
           << key;
       std::vector<int64_t> counted;
       for (int64_t gene = 0; gene < store.gene_count(); ++gene) {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "tests/support/gears_goldens.h"
 #include "tests/support/temporary_folder.h"
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/nn/module_tensors.h"
@@ -17,16 +18,11 @@
 namespace oarlock::gears {
 namespace {
 
+using test::gears_file;
+using test::gears_golden;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-std::string data(const std::string& name) { return std::string(OARLOCK_TEST_DATA "/gears_") + name; }
-
-nlohmann::json golden(const std::string& name) {
-  std::ifstream file(data(name));
-  return nlohmann::json::parse(file);
-}
 
 std::vector<double> doubles(const at::Tensor& tensor) {
   const at::Tensor row = tensor.to(at::kDouble).contiguous();
@@ -40,11 +36,11 @@ std::vector<int64_t> numbers_of(const nlohmann::json& names, const std::vector<s
 }
 
 TEST(GearsMetrics, AreTheOriginalsForEachCondition) {
-  const nlohmann::json expected = golden("metrics.json");
-  const nlohmann::json dataset = golden("dataset.json");
-  const TensorMap tensors = read_safetensors(data("metrics.safetensors"))->tensors;
+  const nlohmann::json expected = gears_golden("metrics.json");
+  const nlohmann::json dataset = gears_golden("dataset.json");
+  const TensorMap tensors = read_safetensors(gears_file("metrics.safetensors"))->tensors;
   const std::vector<double> control =
-      doubles(read_safetensors(data("graphs.safetensors"))->tensors.at("ctrl_expression"));
+      doubles(read_safetensors(gears_file("graphs.safetensors"))->tensors.at("ctrl_expression"));
   const auto names = expected["pert_cat"].get<std::vector<std::string>>();
   const auto genes = dataset["genes"].get<std::vector<std::string>>();
   for (const auto& [condition, metrics] : expected["metrics_pert"].items()) {
@@ -85,7 +81,7 @@ TEST(GearsMetrics, WhatDoesNotVaryHasNoCorrelation) {
 }
 
 TEST(GeneticInteraction, ScoresAreThoseOfTheOriginalsLibraries) {
-  for (const nlohmann::json& example : golden("interaction.json")) {
+  for (const nlohmann::json& example : gears_golden("interaction.json")) {
     const InteractionScores scores =
         score_interaction(example["first"].get<std::vector<double>>(), example["second"].get<std::vector<double>>(),
                           example["both"].get<std::vector<double>>());
@@ -249,8 +245,8 @@ TEST_F(PlantedData, PredictingTheMeansScoresPerfectlyAndTheBaselineDoesNot) {
 // The mean over 300 control cells of what model-plain and model-uncertainty predict.
 TEST(GearsPrediction, IsTheOriginals) {
   for (const char* kind : {"plain", "uncertainty"}) {
-    const auto model_file = read_safetensors(data(std::string("model_") + kind + ".safetensors")).value();
-    const auto predicted = read_safetensors(data(std::string("predict_") + kind + ".safetensors")).value();
+    const auto model_file = read_safetensors(gears_file(std::string("model_") + kind + ".safetensors")).value();
+    const auto predicted = read_safetensors(gears_file(std::string("predict_") + kind + ".safetensors")).value();
     const nlohmann::json config = nlohmann::json::parse(model_file.metadata.at("config"));
     const auto edges = [&](const std::string& name) {
       const at::Tensor& index = model_file.tensors.at(name);

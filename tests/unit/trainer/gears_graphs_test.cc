@@ -4,6 +4,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/gears_goldens.h"
 #include "tests/support/temporary_folder.h"
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/tasks/gears/conversion.h"
@@ -13,21 +14,16 @@
 namespace oarlock::gears {
 namespace {
 
+using test::gears_file;
+using test::gears_golden;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Pair;
 using ::testing::UnorderedElementsAreArray;
 
-std::string data(const std::string& name) { return std::string(OARLOCK_TEST_DATA "/gears_") + name; }
-
-nlohmann::json golden(const std::string& name) {
-  std::ifstream file(data(name));
-  return nlohmann::json::parse(file);
-}
-
 CellStore store_in(const std::filesystem::path& folder) {
-  const Result<void> converted = convert_anndata(data("perturb_processed.h5ad"), folder, Logger::silent());
+  const Result<void> converted = convert_anndata(gears_file("perturb_processed.h5ad"), folder, Logger::silent());
   if (!converted) throw std::runtime_error(converted.error().message);
   return CellStore::open(folder).value();
 }
@@ -62,16 +58,16 @@ TEST(GearsGraphs, CoexpressionOfTheTrainingCellsIsTheOriginals) {
   std::vector<int64_t> train;
   for (const std::string& name : split.train) train.push_back(store.index_of(name));
   const auto edges = coexpression_edges(store, train, {.threshold = 0.25, .similar = 5});
-  const auto tensors = read_safetensors(data("graphs.safetensors"))->tensors;
+  const auto tensors = read_safetensors(gears_file("graphs.safetensors"))->tensors;
   expect_equal(index_edges(edges, store.genes()), tensors.at("G_coexpress"), tensors.at("G_coexpress_weight"));
 }
 
 TEST(GearsGraphs, TheOntologysIsTheOriginals) {
-  const nlohmann::json dataset = golden("dataset.json");
+  const nlohmann::json dataset = gears_golden("dataset.json");
   const auto terms = dataset["gene2go"].get<GeneTerms>();
   const auto perturbed = dataset["pert_names"].get<std::vector<std::string>>();
   const auto edges = ontology_edges(terms, perturbed, 6);
-  const auto tensors = read_safetensors(data("graphs.safetensors"))->tensors;
+  const auto tensors = read_safetensors(gears_file("graphs.safetensors"))->tensors;
   expect_equal(index_edges(edges, perturbed), tensors.at("G_go"), tensors.at("G_go_weight"));
 }
 

@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tests/support/gears_goldens.h"
 #include "tests/unit/trainer/expect_close.h"
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/nn/module_tensors.h"
@@ -25,7 +26,7 @@ struct Golden {
 };
 
 Golden golden(const std::string& name) {
-  const auto file = read_safetensors(std::string(OARLOCK_TEST_DATA "/gears_") + name + ".safetensors");
+  const auto file = read_safetensors(test::gears_file(name + ".safetensors"));
   EXPECT_TRUE(file) << file.error().message;
   return {file->tensors, nlohmann::json::parse(file->metadata.at("config"))};
 }

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/gears_goldens.h"
 #include "tests/support/temporary_folder.h"
 #include "trainer/tasks/gears/splits.h"
 
@@ -15,10 +16,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-nlohmann::json goldens() {
-  std::ifstream file(OARLOCK_TEST_DATA "/gears_splits.json");
-  return nlohmann::json::parse(file)["splits"];
-}
+nlohmann::json goldens() { return test::gears_golden("splits.json")["splits"]; }
 
 struct Case {
   std::string golden;

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "common/fields/yaml_reader.h"
+#include "tests/support/image_task.h"
 #include "tests/support/temporary_folder.h"
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/data/data_loader.h"
@@ -28,6 +29,8 @@ namespace oarlock::image_classification {
 namespace {
 
 namespace fs = std::filesystem;
+using test::all_of;
+using test::shapes_of;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -56,12 +59,6 @@ std::unique_ptr<Task> prepared(const std::string& data, const std::string& model
   const auto result = made.task->prepare();
   EXPECT_TRUE(result) << result.error().message;
   return std::move(made.task);
-}
-
-std::vector<std::pair<std::string, std::vector<int64_t>>> shapes_of(const torch::nn::Module& model) {
-  std::vector<std::pair<std::string, std::vector<int64_t>>> shapes;
-  for (const auto& item : model.named_parameters()) shapes.emplace_back(item.key(), item.value().sizes().vec());
-  return shapes;
 }
 
 using Shape = std::vector<int64_t>;
@@ -190,12 +187,6 @@ TEST(ImageData, BatchesAreNormalisedAndInOrder) {
     EXPECT_FLOAT_EQ(batch["image"][i].max().item<float>(), static_cast<float>(expected));
     EXPECT_EQ(batch["label"][i].item<int64_t>(), indices[static_cast<size_t>(i)] % 3);
   }
-}
-
-std::vector<int64_t> all_of(const Dataset& dataset) {
-  std::vector<int64_t> indices(static_cast<size_t>(dataset.size()));
-  std::iota(indices.begin(), indices.end(), 0);
-  return indices;
 }
 
 // Mean and deviation known of Fashion-MNIST: 0.2860 and 0.3530.

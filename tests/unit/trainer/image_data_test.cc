@@ -17,12 +17,15 @@
 #include <tuple>
 
 #include "tests/support/cifar_folder.h"
+#include "tests/support/image_task.h"
 #include "trainer/data/data_loader.h"
 
 namespace oarlock::image_classification {
 namespace {
 
 namespace fs = std::filesystem;
+using test::all_of;
+using test::bytes_of;
 using test::CifarFolder;
 using testing::AllOf;
 using testing::HasSubstr;
@@ -45,20 +48,9 @@ Error error_of(const ImageDataConfig& config, int64_t classes = 10) {
   return data ? Error{} : data.error();
 }
 
-std::vector<int64_t> all_of(const Dataset& dataset) {
-  std::vector<int64_t> indices(static_cast<size_t>(dataset.size()));
-  std::iota(indices.begin(), indices.end(), 0);
-  return indices;
-}
-
 std::vector<int64_t> labels_of(const Dataset& dataset) {
   const at::Tensor labels = make_batch(dataset, all_of(dataset))["label"];
   return {labels.const_data_ptr<int64_t>(), labels.const_data_ptr<int64_t>() + labels.numel()};
-}
-
-std::string bytes_of(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
 }
 
 TEST(Cifar, RecordsAreLabelAndPlanesInTheOrderOfTheFiles) {

@@ -1,4 +1,5 @@
 // The networks of image_classification against PyTorch's.
+#include "tests/support/image_task.h"
 #include "trainer/tasks/image_classification/model.h"
 
 #include <ATen/ops/allclose.h>
@@ -24,17 +25,13 @@
 namespace oarlock::image_classification {
 namespace {
 
+using test::bytes_of;
+using test::shapes_of;
 using testing::ElementsAre;
 using testing::Pair;
 using Shape = std::vector<int64_t>;
 
 constexpr uint64_t kSeed = 7;  // of make_resnet_goldens.py
-
-std::vector<std::pair<std::string, Shape>> shapes_of(const torch::nn::Module& model) {
-  std::vector<std::pair<std::string, Shape>> shapes;
-  for (const auto& item : model.named_parameters()) shapes.emplace_back(item.key(), item.value().sizes().vec());
-  return shapes;
-}
 
 // Equal to a share of the largest number.
 testing::AssertionResult close(const at::Tensor& actual, const at::Tensor& expected, double tolerance = 1e-6) {
@@ -190,12 +187,6 @@ TEST_P(Residual, ForwardAndBackwardEqualPyTorch) {
     EXPECT_TRUE(close(item.value(), expected("buffer." + item.key()))) << item.key();
   model->eval();
   EXPECT_TRUE(close(model->forward(image), expected("eval_logits")));
-}
-
-std::string bytes_of(const std::filesystem::path& path) {
-  std::ostringstream out;
-  out << std::ifstream(path, std::ios::binary).rdbuf();
-  return out.str();
 }
 
 // The state that Python wrote, once through the model here and back, is the same file: names, types, shapes, bytes.

@@ -96,15 +96,15 @@ std::shared_ptr<SeddModel> model_of(const SeddGolden& golden, const SeddConfig& 
 
 // At little noise the uniform graph's gradients are large and ill-conditioned: those of the golden are 8e-6 from what
 // the original gives in double precision, and the original with another attention kernel 1.4e-5 from the golden.
-struct Case {
+struct ModelCase {
   const char* golden;
   bool checkpointing;
   double gradient_tolerance;
 };
 
-class SeddGoldens : public testing::TestWithParam<Case> {};
+class SeddModelGoldens : public testing::TestWithParam<ModelCase> {};
 
-TEST_P(SeddGoldens, ForwardLossAndGradients) {
+TEST_P(SeddModelGoldens, ForwardLossAndGradients) {
   const SeddGolden golden = sedd_golden(GetParam().golden);
   SeddConfig config = config_of(golden);
   config.activation_checkpointing = GetParam().checkpointing;
@@ -124,9 +124,10 @@ TEST_P(SeddGoldens, ForwardLossAndGradients) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Original, SeddGoldens,
-                         testing::Values(Case{"absorb_loglinear", false, 1e-5}, Case{"absorb_loglinear", true, 1e-5},
-                                         Case{"uniform_geometric", false, 2e-5}));
+INSTANTIATE_TEST_SUITE_P(Original, SeddModelGoldens,
+                         testing::Values(ModelCase{"absorb_loglinear", false, 1e-5},
+                                         ModelCase{"absorb_loglinear", true, 1e-5},
+                                         ModelCase{"uniform_geometric", false, 2e-5}));
 
 TEST(SeddModel, Bf16IsCloseAndGivesFloat32) {
   const SeddGolden golden = sedd_golden("absorb_loglinear");

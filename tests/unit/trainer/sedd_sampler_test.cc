@@ -61,13 +61,13 @@ at::Tensor uniform_score(const at::Tensor& x, const at::Tensor& sigma) {
   return (now / now.gather(-1, x.unsqueeze(-1))).log();
 }
 
-struct Case {
+struct SamplerCase {
   GraphKind graph;
   Predictor predictor;
   NoiseConfig noise;
 };
 
-class ExactScores : public testing::TestWithParam<Case> {};
+class ExactScores : public testing::TestWithParam<SamplerCase> {};
 
 TEST_P(ExactScores, GiveTheDataBack) {
   const auto graph = make_graph({GetParam().graph}, 4);
@@ -89,10 +89,12 @@ TEST_P(ExactScores, GiveTheDataBack) {
 
 INSTANTIATE_TEST_SUITE_P(
     Chains, ExactScores,
-    testing::Values(Case{GraphKind::kAbsorb, Predictor::kEuler, {}}, Case{GraphKind::kAbsorb, Predictor::kAnalytic, {}},
-                    Case{GraphKind::kAbsorb, Predictor::kEuler, {.kind = NoiseKind::kCosine, .sigma_max = 6}},
-                    Case{GraphKind::kUniform, Predictor::kEuler, {.kind = NoiseKind::kGeometric, .sigma_max = 8}},
-                    Case{GraphKind::kUniform, Predictor::kAnalytic, {.kind = NoiseKind::kGeometric, .sigma_max = 8}}));
+    testing::Values(
+        SamplerCase{GraphKind::kAbsorb, Predictor::kEuler, {}},
+        SamplerCase{GraphKind::kAbsorb, Predictor::kAnalytic, {}},
+        SamplerCase{GraphKind::kAbsorb, Predictor::kEuler, {.kind = NoiseKind::kCosine, .sigma_max = 6}},
+        SamplerCase{GraphKind::kUniform, Predictor::kEuler, {.kind = NoiseKind::kGeometric, .sigma_max = 8}},
+        SamplerCase{GraphKind::kUniform, Predictor::kAnalytic, {.kind = NoiseKind::kGeometric, .sigma_max = 8}}));
 
 TEST(SeddSampler, WithoutNoiseRemovalMasksMayStay) {
   const auto graph = make_graph({GraphKind::kAbsorb}, 4);

@@ -1,0 +1,18 @@
+// The files tests/data/gears_*.
+#pragma once
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace oarlock::test {
+
+// Returns the path of a file: "dataset.json" is tests/data/gears_dataset.json.
+inline std::string gears_file(const std::string& name) { return std::string(OARLOCK_TEST_DATA "/gears_") + name; }
+
+inline nlohmann::json gears_golden(const std::string& name) {
+  std::ifstream file(gears_file(name));
+  return nlohmann::json::parse(file);
+}
+
+}  // namespace oarlock::test
