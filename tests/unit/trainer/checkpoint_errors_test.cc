@@ -205,7 +205,9 @@ TEST_F(CheckpointErrors, SaveNeverReplacesWhatItCannotRead) {
       EXPECT_EQ(outcome.code, to_int(error == EACCES ? ExitCode::kNoPermission : ExitCode::kIoErr)) << outcome.message;
       EXPECT_THAT(outcome.message, AllOf(HasSubstr(path_of(operation)), HasSubstr(text_of(error)),
                                          AnyOf(HasSubstr("a restart reads it again"), HasSubstr("make it readable"))));
-      if (is_of_newest) EXPECT_THAT(outcome.message, HasSubstr("not replaced: "));
+      if (is_of_newest) {
+        EXPECT_THAT(outcome.message, HasSubstr("not replaced: "));
+      }
     }
   }
 }
