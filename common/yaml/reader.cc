@@ -56,11 +56,10 @@ std::string describe_other_type(const Node& node) {
   return fmt::format("the {} {}", node.value().is_boolean() ? "boolean" : "number", shortened(node.text()));
 }
 
-// Returns why kubectl rejects or changes a key without quotes; empty if it does not.
+// Returns why kubectl rejects or changes a key without quotes; empty if it does not. The parser rejects null.
 std::string problem_of_plain_key(const std::string& key) {
   const nlohmann::json value = with_whole_number(resolve_plain_scalar(key));
   if (value.is_string() || value.dump() == key) return "";
-  if (value.is_null()) return "this key is null in YAML; put it in quotes";
   const std::string_view type = value.is_boolean() ? "boolean" : "number";
   return fmt::format("this key is the {} {} in YAML; put it in quotes", type, value.dump());
 }

@@ -123,8 +123,9 @@ class MlflowSink final : public Sink {
     return ensure_runs();
   }
 
-  // Of several copies of a checkpoint folder, each reports a run of its own. What the original had not delivered when
-  // the copy was made belongs to the run of the original; a point that both deliver is stored once.
+  // Begins a new run, because this checkpoint folder is a copy: if both continued one run, each would skip the steps that
+  // the other one has reported. The events that the original had not delivered when the copy was made precede this
+  // call, and are delivered to the run of the original.
   void leave_run() {
     logger_.warn("MLflow: the checkpoint folder is a copy, which gets a new run; the original has the other one",
                  {{"original", shortened(place_)},

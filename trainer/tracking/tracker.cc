@@ -23,7 +23,8 @@ namespace {
 
 constexpr size_t kBatchEvents = 500;
 constexpr uint64_t kBatchBytes = 1 << 20;
-// How much memory encoded events take that a journal on a full disk did not take. Ends of attempts are not counted.
+// Limit of the encoded events that wait for space on the disk of a journal. The first and the last event of an attempt are
+// not counted.
 constexpr size_t kMaxWaitingBytes = size_t{1} << 20;
 // After so many intervals, an earlier process that runs has read a claim.
 constexpr int kClaimIntervals = 4;
@@ -75,10 +76,10 @@ void limit_text(Text& text) {
 
 // The threads own the state together with the tracker.
 struct Tracker::State : public std::enable_shared_from_this<Tracker::State> {
-  // An event that the journal did not take.
+  // An event that could not be appended to the journal yet.
   struct WaitingEvent {
     std::string encoded;
-    bool is_essential = false;
+    bool is_essential = false;  // as of is_end_of_attempt(): never dropped
   };
   // A sink with a server.
   struct Remote {
@@ -94,7 +95,7 @@ struct Tracker::State : public std::enable_shared_from_this<Tracker::State> {
     bool has_rejected = false;    // the same for an event that the sink rejected
     bool has_unreadable = false;  // the same for an event of the journal that cannot be read
     // Used by the queue's thread only.
-    std::vector<WaitingEvent> waiting;  // of which the journal took none
+    std::vector<WaitingEvent> waiting;  // in the order of their appending
     ExitCode disk_failure = ExitCode::kOk;  // of the journal, because of which they wait
     bool has_disk_failed = false;       // the same for a failure of the journal
     bool has_disk_recovered = false;    // the same for its end
@@ -475,7 +476,7 @@ void Tracker::State::report_lost_events() {
   }
 }
 
-// Events that the journal cannot take, because the disk is full, wait in memory, as those of local sinks do.
+// Events that cannot be appended to the journal, because the disk is full, wait in memory, as those of local sinks do.
 void Tracker::State::append(Remote& remote, std::span<const Event> events, const std::vector<std::string>& encoded) {
   if (!remote.journal) return;
   for (size_t i = 0; i < events.size(); ++i) {

@@ -197,7 +197,8 @@ class WandbSink final : public Sink {
     is_finished_ = true;
   }
 
-  // Of several copies of a checkpoint folder, each has a run of its own.
+  // Begins a new run, because this checkpoint folder is a copy: if both continued one run, the server would keep the
+  // points of one of them only.
   void leave_run(const RunStarted& run) {
     const std::string id = std::exchange(run_id_, {});
     logger_.warn("W&B: the checkpoint folder is a copy, which gets a new run; the original has the other one",

@@ -542,7 +542,7 @@ class MlflowSinkTest(unittest.TestCase):
         points = self.server.call("GET", f"/api/2.0/mlflow/metrics/get-history?run_id={state['run_id']}&metric_key=loss")["metrics"]
         return state["run_id"], sorted(int(p["step"]) for p in points)
 
-    def test_copies_of_a_checkpoint_folder_report_runs_of_their_own(self):
+    def test_copies_of_a_checkpoint_folder_report_separate_runs(self):
         """Two copies and the original, which was renamed, continue at the same time. The journal of each has points that
         the original had not delivered."""
         refuses = threading.Event()

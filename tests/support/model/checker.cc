@@ -148,7 +148,7 @@ class Search {
   }
 
   void note_active_nodes(const api::Status& was, const api::Status& is) {
-    if (!was.elastic || !is.elastic || was.attempt != is.attempt) return;
+    if (!was.elastic || !is.elastic || !is.elastic->active_nodes || was.attempt != is.attempt) return;
     const int before = was.elastic->active_nodes.value_or(was.elastic->nodes);
     const int after = is.elastic->active_nodes.value_or(is.elastic->nodes);
     result_.saw_shrunk |= after < before;

@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <fstream>
 #include <mutex>
+#include <numeric>
 #include <set>
 #include <thread>
 
@@ -332,6 +333,13 @@ Event end_of_run(int64_t step) {
   return out;
 }
 
+// Its journal is larger than the captured log, which FullDisk limits as well.
+Event long_text_at(int64_t step) {
+  Event out = scalar_at(step);
+  out.content = Text{"text", std::string(8 << 10, 'x')};
+  return out;
+}
+
 // The server answers again while the disk is still full.
 TEST(Tracker, DeliversWhileTheDiskOfTheJournalIsFull) {
   testing::internal::CaptureStderr();
@@ -354,9 +362,9 @@ TEST(Tracker, DeliversWhileTheDiskOfTheJournalIsFull) {
     ASSERT_TRUE(tracker.persist(kPatience));
     server->set(FakeServer::Answer::kOk);
     EXPECT_TRUE(tracker.wait_for_delivery(kPatience));
-    const std::vector<int64_t> steps = server->steps();
-    ASSERT_EQ(steps.size(), 51);
-    for (int64_t step = 1; step <= 51; ++step) EXPECT_EQ(steps[static_cast<size_t>(step - 1)], step);
+    std::vector<int64_t> expected(51);
+    std::iota(expected.begin(), expected.end(), 1);
+    EXPECT_EQ(server->steps(), expected);
     tracker.finish(kPatience);
   }
   const std::string log = testing::internal::GetCapturedStderr();
@@ -375,7 +383,7 @@ TEST(Tracker, LimitsTheMemoryOfEventsThatWaitForTheJournal) {
     sinks.push_back(std::make_unique<FakeSink>(server));
     Tracker tracker({.folder = folder.path(), .first_retry = 5ms, .max_retry = 50ms, .claim_interval = kClaimInterval},
                     std::move(sinks), Logger(LogFormat::kText, LogLevel::kInfo));
-    tracker.add(scalar_at(1));
+    tracker.add(long_text_at(1));
     ASSERT_TRUE(tracker.persist(kPatience));
     {
       const FullDisk full(fs::file_size(folder.path() / "fake.journal"));
@@ -393,7 +401,8 @@ TEST(Tracker, LimitsTheMemoryOfEventsThatWaitForTheJournal) {
     EXPECT_THAT(server->steps(), ElementsAre(1, 2, 3, 4, 10));
     tracker.finish(kPatience);
   }
-  EXPECT_EQ(count_of(testing::internal::GetCapturedStderr(), "tracking: points are dropped"), 1);
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(count_of(log, "tracking: points are dropped"), 1) << log;
 }
 
 TEST(Tracker, ReportsEventsThatAreLostWithAFullDisk) {
@@ -405,12 +414,13 @@ TEST(Tracker, ReportsEventsThatAreLostWithAFullDisk) {
   sinks.push_back(std::make_unique<FakeSink>(server));
   Tracker tracker({.folder = folder.path(), .first_retry = 5ms, .max_retry = 50ms, .claim_interval = kClaimInterval},
                   std::move(sinks), Logger(LogFormat::kText, LogLevel::kInfo));
-  tracker.add(scalar_at(1));
+  tracker.add(long_text_at(1));
   ASSERT_TRUE(tracker.persist(kPatience));
   const FullDisk full(fs::file_size(folder.path() / "fake.journal"));
   tracker.add(scalar_at(2));
   tracker.finish(0ms);
-  EXPECT_EQ(count_of(testing::internal::GetCapturedStderr(), "points that waited for space on the disk are lost"), 1);
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(count_of(log, "points that waited for space on the disk are lost"), 1) << log;
 }
 
 TEST(Tracker, ReportsAFolderThatCannotBeClaimed) {
