@@ -20,7 +20,7 @@ struct RunStarted {
   std::string task;
   std::string job;  // metadata.name of the TrainingJob; empty outside a TrainingJob
   std::string job_namespace;
-  std::string uid;  // metadata.uid of the TrainingJob; may be empty. The same for all attempts of a job
+  std::string uid;    // metadata.uid of the TrainingJob; may be empty. The same for all attempts of a job
   std::string place;  // of the checkpoint folder, as of place_of(); empty if it is not known
   int attempt = 0;
   int64_t restart_step = 0;  // steps completed by the restored checkpoint; 0: a start from the beginning. Points of

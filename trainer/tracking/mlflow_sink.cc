@@ -123,8 +123,8 @@ class MlflowSink final : public Sink {
     return ensure_runs();
   }
 
-  // Begins a new run, because this checkpoint folder is a copy: if both continued one run, each would skip the steps that
-  // the other one has reported. The events that the original had not delivered when the copy was made precede this
+  // Begins a new run, because this checkpoint folder is a copy: if both continued one run, each would skip the steps
+  // that the other one has reported. The events that the original had not delivered when the copy was made precede this
   // call, and are delivered to the run of the original.
   void leave_run() {
     logger_.warn("MLflow: the checkpoint folder is a copy, which gets a new run; the original has the other one",
@@ -215,10 +215,9 @@ class MlflowSink final : public Sink {
     RETURN_IF_ERROR(found);
     const json& experiment = member(*found, "experiment");
     if (text_at(experiment, "lifecycle_stage") == "deleted")
-      return mlflow_failure(
-          MlflowErrorKind::kDeleted,
-          fmt::format("MLflow: {}: the experiment '{}' is deleted; restore it or choose another one", server_,
-                      shortened(name)));
+      return mlflow_failure(MlflowErrorKind::kDeleted,
+                            fmt::format("MLflow: {}: the experiment '{}' is deleted; restore it or choose another one",
+                                        server_, shortened(name)));
     return id_at(experiment, "experiment_id");
   }
 
@@ -232,10 +231,10 @@ class MlflowSink final : public Sink {
     const bool is_configured =
         settings_.experiment_id.empty() ? name == experiment_name() : settings_.experiment_id == experiment_id_;
     if (name.empty() || is_configured) return;
-    logger_.warn("MLflow: the run stays in the experiment in which it was created; another one is for new jobs only",
-                 {{"experiment", shortened(name)},
-                  {"configured",
-                   shortened(settings_.experiment_id.empty() ? experiment_name() : settings_.experiment_id)}});
+    logger_.warn(
+        "MLflow: the run stays in the experiment in which it was created; another one is for new jobs only",
+        {{"experiment", shortened(name)},
+         {"configured", shortened(settings_.experiment_id.empty() ? experiment_name() : settings_.experiment_id)}});
   }
 
   // Returns an empty text if there is no such run.
@@ -332,7 +331,8 @@ class MlflowSink final : public Sink {
   MlflowResult<json> read_active_run(const std::string& id) {
     ASSIGN_OR_RETURN(const json response, client_->get("runs/get", "run_id", id, "run"));
     const json& run = member(response, "run");
-    if (text_at(member(run, "info"), "run_id") != id) return unexpected_response("is not that of the run " + shortened(id));
+    if (text_at(member(run, "info"), "run_id") != id)
+      return unexpected_response("is not that of the run " + shortened(id));
     if (text_at(member(run, "info"), "lifecycle_stage") == "deleted") return deleted_run(id);
     return run;
   }

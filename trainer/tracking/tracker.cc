@@ -23,8 +23,8 @@ namespace {
 
 constexpr size_t kBatchEvents = 500;
 constexpr uint64_t kBatchBytes = 1 << 20;
-// Limit of the encoded events that wait for space on the disk of a journal. The first and the last event of an attempt are
-// not counted.
+// Limit of the encoded events that wait for space on the disk of a journal. The first and the last event of an attempt
+// are not counted.
 constexpr size_t kMaxWaitingBytes = size_t{1} << 20;
 // After so many intervals, an earlier process that runs has read a claim.
 constexpr int kClaimIntervals = 4;
@@ -86,20 +86,20 @@ struct Tracker::State : public std::enable_shared_from_this<Tracker::State> {
     std::unique_ptr<Sink> sink;
     std::unique_ptr<Journal> journal;
     // Protected by State::mutex.
-    bool is_idle = false;         // everything in the journal is delivered
-    bool has_ended = false;       // its thread
-    bool has_failed = false;      // a failure was logged
-    bool has_recovered = false;   // the same for the first success after it
-    uint64_t appended = 0;        // incremented with each append
+    bool is_idle = false;        // everything in the journal is delivered
+    bool has_ended = false;      // its thread
+    bool has_failed = false;     // a failure was logged
+    bool has_recovered = false;  // the same for the first success after it
+    uint64_t appended = 0;       // incremented with each append
     // Used by its thread only.
     bool has_rejected = false;    // the same for an event that the sink rejected
     bool has_unreadable = false;  // the same for an event of the journal that cannot be read
     // Used by the queue's thread only.
-    std::vector<WaitingEvent> waiting;  // in the order of their appending
+    std::vector<WaitingEvent> waiting;      // in the order of their appending
     ExitCode disk_failure = ExitCode::kOk;  // of the journal, because of which they wait
-    bool has_disk_failed = false;       // the same for a failure of the journal
-    bool has_disk_recovered = false;    // the same for its end
-    bool has_dropped = false;           // the same for events that are lost
+    bool has_disk_failed = false;           // the same for a failure of the journal
+    bool has_disk_recovered = false;        // the same for its end
+    bool has_dropped = false;               // the same for events that are lost
   };
   // A sink that writes files.
   struct Local {
@@ -445,9 +445,9 @@ void Tracker::State::report(Local& local, const Result<void>& written) {
   }
 }
 
-// Calls flush() of the sinks that keep events, and appends those that wait for a journal, if it is due: write() has done
-// the same. Returns whether events are kept afterwards for which the end of the run waits: a folder that this user cannot
-// write to remains so.
+// Calls flush() of the sinks that keep events, and appends those that wait for a journal, if it is due: write() has
+// done the same. Returns whether events are kept afterwards for which the end of the run waits: a folder that this user
+// cannot write to remains so.
 bool Tracker::State::flush_waiting(bool is_due) {
   const auto may_end = [](ExitCode failure) {
     return failure != ExitCode::kOk && failure != ExitCode::kNoPermission && failure != ExitCode::kCantCreate;
