@@ -11,8 +11,8 @@
 #include "cli/convert/sbatch.h"
 #include "cli/job_file.h"
 #include "common/files.h"
-#include "common/standard_streams.h"
 #include "common/status_macros.h"
+#include "common/terminal.h"
 #include "common/text.h"
 #include "common/yaml/writer.h"
 

@@ -7,7 +7,7 @@
 #include "cli/command.h"
 #include "cli/doctor/assess.h"
 #include "cli/doctor/probe.h"
-#include "common/standard_streams.h"
+#include "common/terminal.h"
 
 namespace oarlock::cli {
 namespace {

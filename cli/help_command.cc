@@ -7,7 +7,7 @@
 
 #include "cli/command.h"
 #include "cli/command_model.h"
-#include "common/standard_streams.h"
+#include "common/terminal.h"
 #include "common/text.h"
 
 namespace oarlock::cli {

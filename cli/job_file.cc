@@ -15,10 +15,9 @@
 #include "cli/pod_schema/pod_schema.h"
 #include "common/contract.h"
 #include "common/files.h"
-#include "common/standard_streams.h"
 #include "common/status_macros.h"
+#include "common/terminal.h"
 #include "common/text.h"
-#include "common/yaml/object_list.h"
 #include "common/yaml/reader.h"
 #include "operator/api/validate.h"
 

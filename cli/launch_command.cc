@@ -4,11 +4,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <charconv>
 #include <chrono>
 #include <csignal>
 #include <memory>
-#include <stdexcept>
 
 #include "cli/command.h"
 #include "cli/launch/console.h"
@@ -18,9 +19,10 @@
 #include "cli/launch/termination.h"
 #include "cli/launch/topology.h"
 #include "common/contract.h"
-#include "common/cpu_count.h"
+#include "common/cpu.h"
 #include "common/files.h"
 #include "common/port_reservation.h"
+#include "common/random.h"
 #include "common/status_macros.h"
 #include "common/terminal.h"
 #include "common/text.h"
@@ -127,11 +129,10 @@ std::chrono::milliseconds to_milliseconds(double seconds) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
 }
 
-// std::random_device of a static libstdc++ would need glibc 2.36, which the archive of a release must not.
 uint64_t random_id() {
-  uint64_t random = 0;
-  if (::getentropy(&random, sizeof random) != 0) throw std::runtime_error("the kernel has no random numbers");
-  return random % ((uint64_t{1} << 40) - 1) + 1;
+  std::array<unsigned char, sizeof(uint64_t)> bytes{};
+  fill_random(bytes);
+  return std::bit_cast<uint64_t>(bytes) % ((uint64_t{1} << 40) - 1) + 1;
 }
 
 // Variables of a launcher that this one runs in do not describe its ranks.

@@ -11,7 +11,7 @@
 
 #include "cli/cluster/commands.h"
 #include "cli/command.h"
-#include "common/standard_streams.h"
+#include "common/terminal.h"
 #include "common/text.h"
 
 namespace oarlock::cli {

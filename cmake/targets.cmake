@@ -1,14 +1,35 @@
-# oarlock_precompiled_header(NAME SOURCE HEADER DEPS...) adds the library NAME, which compiles HEADER once for all targets
-# that reuse it: one precompiled header per target would be a loss.
-function(oarlock_precompiled_header name source header)
+# oarlock_precompiled_header(NAME HEADERS <header>... DEPS targets...) adds the library NAME, which compiles the headers once
+# for all targets that reuse it: one precompiled header per target would be a loss. Headers of Oarlock are not listed, so that
+# a change of one does not compile everything again.
+function(oarlock_precompiled_header name)
+  cmake_parse_arguments(ARG "" "" "HEADERS;DEPS" ${ARGN})
+  set(source ${CMAKE_CURRENT_BINARY_DIR}/${name}.cc)
+  file(CONFIGURE OUTPUT ${source} CONTENT "// Compiles the precompiled header.\n")
   add_library(${name} STATIC ${source})
-  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
-  target_link_libraries(${name} PUBLIC ${ARGN} PRIVATE oarlock_warnings)
+  target_link_libraries(${name} PUBLIC ${ARG_DEPS} PRIVATE oarlock_warnings)
   if(OARLOCK_PCH)
-    target_precompile_headers(${name} PRIVATE ${header})
+    target_precompile_headers(${name} PRIVATE ${ARG_HEADERS})
     target_compile_options(${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>) # for ccache
   endif()
 endfunction()
+
+# What most files without LibTorch include.
+set(OARLOCK_COMMON_HEADERS
+  <fmt/format.h>
+  <algorithm>
+  <chrono>
+  <filesystem>
+  <functional>
+  <map>
+  <memory>
+  <nlohmann/json.hpp>
+  <optional>
+  <string>
+  <tl/expected.hpp>
+  <utility>
+  <variant>
+  <vector>)
+set(OARLOCK_COMMON_HEADERS_DEPS fmt::fmt nlohmann_json::nlohmann_json tl::expected)
 
 # oarlock_reuse_precompiled_header(TARGET NAME) replaces an earlier choice of TARGET.
 function(oarlock_reuse_precompiled_header target name)

@@ -13,8 +13,6 @@ using Json = nlohmann::json;
 
 constexpr size_t kReasonLimit = 60;  // bytes
 
-std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
-
 // Assigns the field to `target` if it is present, has the right type and is in range.
 template <typename T>
 void read(const Json& json, const char* key, T& target) {
@@ -40,7 +38,7 @@ std::string to_json(const TerminationMessage& message) {
                {"checkpointStep", message.checkpoint_step},
                {"reason", message.reason.substr(0, kReasonLimit)},
                {"message", message.message}};
-  std::string text = dump(json);
+  std::string text = dump_json(json);
   // The encoded size of a character varies because of escapes, so truncate until the object fits.
   for (std::string shortened = message.message; text.size() > kTerminationMessageLimit && !shortened.empty();) {
     const size_t excess = text.size() - kTerminationMessageLimit + 3;
@@ -48,7 +46,7 @@ std::string to_json(const TerminationMessage& message) {
     while (!shortened.empty() && (static_cast<unsigned char>(shortened.back()) & 0xC0) == 0x80) shortened.pop_back();
     if (!shortened.empty() && static_cast<unsigned char>(shortened.back()) >= 0xC0) shortened.pop_back();
     json["message"] = shortened + "...";
-    text = dump(json);
+    text = dump_json(json);
   }
   return text;
 }
@@ -84,7 +82,7 @@ std::string to_json(const RankStatus& status) {
     json["recoveredRanks"] = status.recovered_ranks;
     json["recoveryReason"] = status.recovery_reason;
   }
-  return dump(json);
+  return dump_json(json);
 }
 
 std::optional<RankStatus> rank_status_from_json(std::string_view text) {

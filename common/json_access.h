@@ -1,7 +1,9 @@
-// Tolerant access to JSON that another program wrote: a member that is missing or has another type reads as empty.
-// `Json` is nlohmann::json or nlohmann::ordered_json. References are valid as long as `json` is not changed.
+// Conversion of JSON to text, and tolerant access to JSON that another program wrote: a member that is missing or has
+// another type reads as empty. `Json` is nlohmann::json or nlohmann::ordered_json. References are valid as long as
+// `json` is not changed.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -11,6 +13,16 @@
 #include "common/text.h"
 
 namespace oarlock {
+
+// Returns the text of a value, in one line unless an indentation is given. Bytes of strings that are not well-formed
+// UTF-8 are replaced by U+FFFD; Json::dump() throws for them.
+inline std::string dump_json(const nlohmann::json& json, int indent = -1) {
+  return json.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+template <std::same_as<nlohmann::ordered_json> Json>
+std::string dump_json(const Json& json, int indent = -1) {
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
 
 // Parses JSON that another process sent. The result is_discarded() if the text is not JSON, is larger than `max_bytes`,
 // or is nested more deeply than `max_depth` levels: a parsed text may take a hundred times its size.

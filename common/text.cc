@@ -6,6 +6,8 @@
 #include <array>
 #include <cctype>
 #include <cmath>
+#include <cstdint>
+#include <cstring>
 
 namespace oarlock {
 namespace {
@@ -49,6 +51,25 @@ std::string normalized(std::string_view text) {
     if (c != '_' && c != '-') out += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   }
   return out;
+}
+
+// Returns the number of bytes before the first one that is not part of well-formed UTF-8.
+size_t valid_length(std::string_view text) {
+  size_t done = 0;
+  while (done < text.size()) {
+    uint64_t word = 0;
+    if (text.size() - done >= sizeof word) {
+      std::memcpy(&word, text.data() + done, sizeof word);
+      if ((word & 0x8080808080808080) == 0) {  // ASCII
+        done += sizeof word;
+        continue;
+      }
+    }
+    const size_t length = first_utf8_character(text.substr(done)).length;
+    if (length == 0) break;
+    done += length;
+  }
+  return done;
 }
 
 }  // namespace
@@ -122,6 +143,28 @@ std::string shortened(std::string_view text, size_t max_length) {
   return out;
 }
 
+std::string replace_invalid_utf8(std::string_view text) {
+  const size_t valid = valid_length(text);
+  std::string out(text.substr(0, valid));
+  text.remove_prefix(valid);
+  while (!text.empty()) {
+    const size_t length = first_utf8_character(text).length;
+    if (length == 0) {
+      out += "\uFFFD";
+      text.remove_prefix(1);
+    } else {
+      out += text.substr(0, length);
+      text.remove_prefix(length);
+    }
+  }
+  return out;
+}
+
+std::string_view to_valid_utf8(std::string_view text, std::string& replaced) {
+  if (valid_length(text) == text.size()) return text;
+  return replaced = replace_invalid_utf8(text);
+}
+
 int edit_distance(std::string_view a_text, std::string_view b_text) {
   const std::string a = normalized(a_text);
   const std::string b = normalized(b_text);
@@ -150,6 +193,14 @@ std::string suggest(std::string_view typed, const std::vector<std::string>& cand
     }
   }
   return best;
+}
+
+std::string counted(std::string digits, std::string_view noun, std::string_view plural) {
+  const bool is_one = digits == "1";
+  digits += ' ';
+  digits += is_one || plural.empty() ? noun : plural;
+  if (!is_one && plural.empty()) digits += 's';
+  return digits;
 }
 
 std::string to_hex(std::span<const unsigned char> bytes) {

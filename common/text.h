@@ -1,7 +1,8 @@
-// Text utilities: trimming, safe output of untrusted text, spelling suggestions, network endpoints, and the depth of
-// JSON text. All functions are pure and thread-safe.
+// Text utilities: trimming, safe output of untrusted text, spelling suggestions, formats of numbers and endpoints, and
+// the depth of JSON text. All functions are pure and thread-safe.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <span>
 #include <string>
@@ -39,6 +40,14 @@ std::string printable_lines(std::string_view text);
 // Like printable(), truncated to `max_length` characters followed by "...". For values inside a message.
 std::string shortened(std::string_view text, size_t max_length = 80);
 
+// Replaces each byte that is not part of well-formed UTF-8 by U+FFFD. For formats whose readers reject other text, such
+// as protocol buffers and JSON.
+std::string replace_invalid_utf8(std::string_view text);
+
+// Like replace_invalid_utf8(), without a copy of a well-formed text: returns `text` itself, or `replaced` after a
+// change.
+std::string_view to_valid_utf8(std::string_view text, std::string& replaced);
+
 // ---- Spelling suggestions --------------------------------------------------------------------------------------
 
 // Damerau-Levenshtein distance (restricted to adjacent transpositions), ignoring case, '_' and '-'.
@@ -48,6 +57,14 @@ int edit_distance(std::string_view a, std::string_view b);
 std::string suggest(std::string_view typed, const std::vector<std::string>& candidates);
 
 // ---- Formats ---------------------------------------------------------------------------------------------------
+
+// Joins a number, given in decimal digits, and its noun, whose plural ends in "s" unless it is given: "1 node",
+// "2 nodes".
+std::string counted(std::string digits, std::string_view noun, std::string_view plural = "");
+template <std::integral Number>
+std::string counted(Number number, std::string_view noun, std::string_view plural = "") {
+  return counted(std::to_string(number), noun, plural);
+}
 
 // Returns two lowercase hexadecimal digits for each byte.
 std::string to_hex(std::span<const unsigned char> bytes);

@@ -14,7 +14,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
-#include "common/standard_streams.h"
+#include "common/terminal.h"
 #include "operator/core/desired.h"
 #include "operator/kube/auth/kubeconfig.h"
 #include "operator/shell/operator.h"

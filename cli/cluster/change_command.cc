@@ -7,8 +7,8 @@
 #include "cli/cluster/commands.h"
 #include "cli/cluster/wait_for_phase.h"
 #include "common/json_access.h"
-#include "common/standard_streams.h"
 #include "common/status_macros.h"
+#include "common/terminal.h"
 
 namespace oarlock::cli {
 namespace {

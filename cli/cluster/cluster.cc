@@ -8,7 +8,6 @@
 #include <filesystem>
 
 #include "cli/cluster/output.h"
-#include "common/counted.h"
 #include "common/json_access.h"
 #include "common/status_macros.h"
 #include "common/text.h"

@@ -9,7 +9,6 @@
 #include "cli/cluster/diagnosis_text.h"
 #include "cli/cluster/job_view.h"
 #include "cli/cluster/output.h"
-#include "common/counted.h"
 #include "common/text.h"
 #include "operator/core/elastic.h"
 #include "operator/core/text.h"

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "common/counted.h"
 #include "common/json_access.h"
 #include "common/text.h"
 #include "operator/api/validate.h"

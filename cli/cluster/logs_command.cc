@@ -15,8 +15,8 @@
 #include "common/clock.h"
 #include "common/http/client/address.h"
 #include "common/json_access.h"
-#include "common/standard_streams.h"
 #include "common/status_macros.h"
+#include "common/terminal.h"
 #include "common/text.h"
 
 namespace oarlock::cli {

@@ -9,8 +9,8 @@
 #include "cli/cluster/diagnosis_text.h"
 #include "cli/cluster/job_view.h"
 #include "common/json_access.h"
-#include "common/standard_streams.h"
 #include "common/status_macros.h"
+#include "common/terminal.h"
 #include "operator/api/codec.h"
 
 namespace oarlock::cli {

@@ -11,10 +11,9 @@
 #include "cli/pod_schema/pod_schema.h"
 #include "common/files.h"
 #include "common/json_access.h"
-#include "common/standard_streams.h"
 #include "common/status_macros.h"
+#include "common/terminal.h"
 #include "common/text.h"
-#include "common/yaml/object_list.h"
 #include "common/yaml/reader.h"
 
 namespace oarlock::cli {

@@ -9,8 +9,8 @@
 #include "cli/cluster/job_view.h"
 #include "cli/cluster/output.h"
 #include "common/clock.h"
-#include "common/standard_streams.h"
 #include "common/status_macros.h"
+#include "common/terminal.h"
 #include "common/text.h"
 #include "operator/api/codec.h"
 

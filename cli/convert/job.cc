@@ -8,9 +8,9 @@
 
 #include "cli/pod_schema/pod_schema.h"
 #include "common/contract.h"
-#include "common/counted.h"
 #include "common/json_access.h"
 #include "common/status_macros.h"
+#include "common/text.h"
 #include "common/yaml/writer.h"
 #include "operator/api/validate.h"
 #include "operator/core/environment.h"

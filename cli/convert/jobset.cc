@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "cli/convert/kinds.h"
-#include "common/counted.h"
 #include "common/json_access.h"
+#include "common/text.h"
 
 namespace oarlock::convert {
 namespace {
@@ -136,7 +136,7 @@ void convert_jobset(ObjectReader& root, const ConvertOptions& options, JobDraft&
   const std::string path = convert_job_spec(job, {role_name}, options, draft);
   if (root.report().has_problems()) return;
   convert_container_command(path, root.report(), draft);
-  const std::string text = trainer_of(draft).dump(-1, ' ', false, Json::error_handler_t::replace);
+  const std::string text = dump_json(trainer_of(draft));
   for (const char* variable : {"JOB_COMPLETION_INDEX", "job-completion-index"}) {
     if (text.find(variable) != std::string::npos)
       root.report().note(path, fmt::format("{} does not exist in the pods of a TrainingJob; use NODE_RANK", variable));

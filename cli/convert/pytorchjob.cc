@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "cli/convert/kinds.h"
-#include "common/counted.h"
 #include "common/json_access.h"
+#include "common/text.h"
 
 namespace oarlock::convert {
 namespace {

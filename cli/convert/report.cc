@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "common/counted.h"
+#include "common/json_access.h"
 #include "common/text.h"
 
 namespace oarlock::convert {
@@ -16,9 +16,7 @@ const Json& empty_object() {
   return kEmpty;
 }
 
-std::string value_text(const Json& value) {
-  return shortened(value.dump(-1, ' ', false, Json::error_handler_t::replace));
-}
+std::string value_text(const Json& value) { return shortened(dump_json(value)); }
 
 }  // namespace
 

@@ -9,7 +9,6 @@
 #include "cli/convert/shell_script.h"
 #include "cli/convert/slurm_options.h"
 #include "common/contract.h"
-#include "common/counted.h"
 #include "common/status_macros.h"
 #include "common/text.h"
 

@@ -8,7 +8,6 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "common/counted.h"
 #include "common/text.h"
 
 namespace oarlock::doctor {

@@ -30,7 +30,7 @@
 #include "cli/launch/process.h"
 #include "cli/run/local_job.h"
 #include "common/contract.h"
-#include "common/cpu_count.h"
+#include "common/cpu.h"
 #include "common/files.h"
 #include "common/text.h"
 

@@ -10,7 +10,6 @@
 #include <sstream>
 #include <utility>
 
-#include "common/counted.h"
 #include "common/files.h"
 #include "common/status_macros.h"
 #include "common/text.h"

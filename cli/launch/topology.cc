@@ -9,9 +9,9 @@
 #include <sstream>
 
 #include "common/contract.h"
-#include "common/counted.h"
-#include "common/cpu_count.h"
+#include "common/cpu.h"
 #include "common/status_macros.h"
+#include "common/text.h"
 
 namespace oarlock::launch {
 namespace {

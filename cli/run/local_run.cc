@@ -15,10 +15,10 @@
 #include "cli/launch/termination.h"
 #include "cli/run/local_job.h"
 #include "common/contract.h"
-#include "common/counted.h"
 #include "common/port_reservation.h"
 #include "common/status_macros.h"
 #include "common/terminal.h"
+#include "common/text.h"
 #include "operator/core/desired.h"
 
 namespace oarlock::run {

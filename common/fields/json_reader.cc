@@ -5,15 +5,15 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "common/json_access.h"
+
 namespace oarlock {
 namespace {
 
 using Json = nlohmann::json;
 
-std::string text_of(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
-
 std::string short_text(const Json& value) {
-  std::string text = text_of(value);
+  std::string text = dump_json(value);
   if (text.size() > 60) text = text.substr(0, 57) + "...";
   return text;
 }
@@ -95,7 +95,7 @@ void JsonFieldsReader::unknown_members(std::string& text) {
   for (const auto& [key, value] : node_.items()) {
     if (!was_visited(key)) rest[key] = value;
   }
-  if (!rest.empty()) text = text_of(rest);
+  if (!rest.empty()) text = dump_json(rest);
 }
 
 bool JsonFieldsReader::has(std::string_view key) const {
@@ -200,7 +200,7 @@ void JsonFieldsReader::raw_object(std::string_view key, std::string& text, std::
   if (value->is_binary()) {  // the original JSON text
     text.assign(value->get_binary().begin(), value->get_binary().end());
   } else if (value->is_object()) {
-    text = text_of(*value);
+    text = dump_json(*value);
   } else {
     report({&path_, key}, "an object", *value);
   }

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "common/counted.h"
 #include "common/text.h"
 
 namespace oarlock {

@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/json_access.h"
+
 namespace oarlock {
 namespace {
 
@@ -106,7 +108,7 @@ void YamlFieldsReader::raw_object(std::string_view key, std::string& text, std::
   const std::optional<yaml::Node> value = reader_.take(key);
   if (!value || value->kind() == yaml::Node::Kind::kNull) return;
   if (value->kind() != yaml::Node::Kind::kMap) return reader_.problem(key, "expected a map");
-  text = value->to_json().dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  text = dump_json(value->to_json());
 }
 
 void YamlFieldsReader::only_if(std::string_view key, bool condition, std::string_view why_not) {

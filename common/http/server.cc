@@ -22,9 +22,9 @@
 #include <unordered_map>
 
 #include "common/clock.h"
+#include "common/cpu.h"
 #include "common/http/connection.h"
 #include "common/http/connection_table.h"
-#include "common/http/cpu_budget.h"
 #include "common/http/request_head.h"
 #include "common/status_macros.h"
 #include "common/text.h"

@@ -40,12 +40,10 @@ std::string name_of(const std::array<EnumName<Enum>, n>& names, Enum value) {
   return "";
 }
 
-std::string to_line(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
-
 // Truncates to `limit` bytes at the boundary of a character. Bytes that are not UTF-8 are replaced first, because each
 // of them becomes three bytes.
 std::string limited(const std::string& text, size_t limit) {
-  std::string valid = Json::parse(to_line(text)).get<std::string>();
+  std::string valid = Json::parse(dump_json(text)).get<std::string>();
   if (valid.size() <= limit) return valid;
   size_t size = limit;
   while (size > 0 && (static_cast<unsigned char>(valid[size]) & 0xC0) == 0x80) --size;
@@ -172,15 +170,15 @@ Json json_of(const RankReport& report) {
 std::string to_json(const NodeReport& report) {
   Json ranks = Json::array();
   for (const RankReport& rank : report.ranks) ranks.push_back(json_of(rank));
-  return to_line({{"node", report.node},
-                  {"launcher", report.launcher},
-                  {"sequence", report.sequence},
-                  {"generation", report.generation},
-                  {"uncharged", report.uncharged},
-                  {"coordinator", report.coordinator},
-                  {"orderSequence", report.order_sequence},
-                  {"stopping", report.is_stopping},
-                  {"ranks", std::move(ranks)}});
+  return dump_json({{"node", report.node},
+                    {"launcher", report.launcher},
+                    {"sequence", report.sequence},
+                    {"generation", report.generation},
+                    {"uncharged", report.uncharged},
+                    {"coordinator", report.coordinator},
+                    {"orderSequence", report.order_sequence},
+                    {"stopping", report.is_stopping},
+                    {"ranks", std::move(ranks)}});
 }
 
 Result<NodeReport> node_report_from_json(std::string_view text) {
@@ -213,20 +211,20 @@ Result<NodeReport> node_report_from_json(std::string_view text) {
 }
 
 std::string to_json(const Order& order) {
-  return to_line({{"coordinator", order.coordinator},
-                  {"sequence", order.sequence},
-                  {"kind", name_of(kOrderNames, order.kind)},
-                  {"generation", order.generation},
-                  {"uncharged", order.uncharged},
-                  {"growth", order.is_growth},
-                  {"respawn", order.respawn},
-                  {"kill", order.kill},
-                  {"nodes", order.nodes},
-                  {"members", order.members},
-                  {"donor", order.donor},
-                  {"step", order.step},
-                  {"reason", limited(order.reason, kMaxTextLength)},
-                  {"success", order.success}});
+  return dump_json({{"coordinator", order.coordinator},
+                    {"sequence", order.sequence},
+                    {"kind", name_of(kOrderNames, order.kind)},
+                    {"generation", order.generation},
+                    {"uncharged", order.uncharged},
+                    {"growth", order.is_growth},
+                    {"respawn", order.respawn},
+                    {"kill", order.kill},
+                    {"nodes", order.nodes},
+                    {"members", order.members},
+                    {"donor", order.donor},
+                    {"step", order.step},
+                    {"reason", limited(order.reason, kMaxTextLength)},
+                    {"success", order.success}});
 }
 
 Result<Order> order_from_json(std::string_view text) {
@@ -251,11 +249,11 @@ Result<Order> order_from_json(std::string_view text) {
 }
 
 std::string to_json(const JoinRequest& request) {
-  return to_line({{"generation", request.generation},
-                  {"step", request.step},
-                  {"digest", limited(request.digest, kMaxDigestLength)},
-                  {"reason", limited(request.reason, kMaxTextLength)},
-                  {"standbyProcess", request.standby_process}});
+  return dump_json({{"generation", request.generation},
+                    {"step", request.step},
+                    {"digest", limited(request.digest, kMaxDigestLength)},
+                    {"reason", limited(request.reason, kMaxTextLength)},
+                    {"standbyProcess", request.standby_process}});
 }
 
 Result<JoinRequest> join_request_from_json(std::string_view text) {
@@ -272,17 +270,17 @@ Result<JoinRequest> join_request_from_json(std::string_view text) {
 }
 
 std::string to_json(const RankCommand& command) {
-  return to_line({{"kind", name_of(kCommandNames, command.kind)},
-                  {"generation", command.generation},
-                  {"growth", command.is_growth},
-                  {"rank", command.rank},
-                  {"worldSize", command.world_size},
-                  {"donor", command.donor},
-                  {"step", command.step},
-                  {"storeHost", command.store_host},
-                  {"storePort", command.store_port},
-                  {"storePrefix", command.store_prefix},
-                  {"reason", limited(command.reason, kMaxTextLength)}});
+  return dump_json({{"kind", name_of(kCommandNames, command.kind)},
+                    {"generation", command.generation},
+                    {"growth", command.is_growth},
+                    {"rank", command.rank},
+                    {"worldSize", command.world_size},
+                    {"donor", command.donor},
+                    {"step", command.step},
+                    {"storeHost", command.store_host},
+                    {"storePort", command.store_port},
+                    {"storePrefix", command.store_prefix},
+                    {"reason", limited(command.reason, kMaxTextLength)}});
 }
 
 Result<RankCommand> rank_command_from_json(std::string_view text) {

@@ -5,10 +5,9 @@
 #include <algorithm>
 #include <charconv>
 
-#include "common/counted.h"
 #include "common/status_macros.h"
 #include "common/text.h"
-#include "common/yaml/node_data.h"
+#include "common/yaml/internal.h"
 
 namespace oarlock::yaml {
 namespace {

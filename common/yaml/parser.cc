@@ -10,8 +10,7 @@
 
 #include "common/files.h"
 #include "common/text.h"
-#include "common/yaml/node_data.h"
-#include "common/yaml/syntax.h"
+#include "common/yaml/internal.h"
 
 namespace oarlock::yaml {
 namespace {

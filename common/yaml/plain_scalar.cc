@@ -1,4 +1,4 @@
-#include "common/yaml/plain_scalar.h"
+#include "common/yaml/internal.h"
 
 #include <algorithm>
 #include <array>

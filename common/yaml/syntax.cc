@@ -1,4 +1,4 @@
-#include "common/yaml/syntax.h"
+#include "common/yaml/internal.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

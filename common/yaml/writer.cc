@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "common/json_access.h"
 #include "common/text.h"
 
 namespace oarlock::yaml {
@@ -38,7 +39,7 @@ std::string scalar(const Json& value) {
     return std::isnan(number) ? ".nan" : number > 0 ? ".inf" : "-.inf";
   }
   // JSON scalars, {} and [] are valid YAML. Control characters are escaped.
-  const std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  const std::string text = dump_json(value);
   return is_printable(text) ? text : value.dump(-1, ' ', true, Json::error_handler_t::replace);
 }
 

@@ -6,7 +6,6 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
-#include "common/counted.h"
 #include "common/fields/yaml_reader.h"
 #include "common/json_access.h"
 #include "common/text.h"

@@ -37,8 +37,6 @@ Json& map_in(Json& object, const char* key) {
   return map;
 }
 
-std::string text_of(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
-
 size_t longest_run(std::string_view text, char of) {
   size_t longest = 0;
   size_t run = 0;
@@ -271,7 +269,7 @@ Json desired_network_policy(const Job& job, std::string_view peers) {
 // NetworkPolicies, and add others, anyway.
 std::string spec_digest(const Json& spec) {
   uint64_t hash = 0xCBF29CE484222325ULL;
-  for (const char c : text_of(spec)) {
+  for (const char c : dump_json(spec)) {
     hash ^= static_cast<unsigned char>(c);
     hash *= 0x100000001B3ULL;
   }
@@ -287,7 +285,7 @@ Result<std::string> parse_metrics_peers(std::string_view json) {
                             json));
   }
   remove_absent(peers);
-  return text_of(peers);
+  return dump_json(peers);
 }
 
 PodFactory::PodFactory(const Job& job, int attempt, int nodes, const PodDefaults& defaults, const RegroupSecret& secret,
@@ -383,10 +381,10 @@ void PodFactory::set_frame(Json pod) {
       if (environments_.size() > known) places.push_back({Part::kEnvironment, known, &container["env"].front()});
     }
   }
-  const std::string run(longest_run(text_of(pod), '~') + 1, '~');
+  const std::string run(longest_run(dump_json(pod), '~') + 1, '~');
   const auto placeholder = [&](size_t place) { return fmt::format("{}{}", run, place); };
   for (size_t i = 0; i < places.size(); ++i) *places[i].value = placeholder(i);
-  frame_ = text_of(pod);
+  frame_ = dump_json(pod);
   frame_.shrink_to_fit();
   for (size_t i = 0; i < places.size(); ++i) {
     const std::string quoted = fmt::format("\"{}\"", placeholder(i));
@@ -399,7 +397,7 @@ std::string PodFactory::part_text(const Placeholder& placeholder, int node_rank,
   if (placeholder.part == Part::kRankLabel) return fmt::format("\"{}\"", node_rank);
   if (placeholder.part != Part::kEnvironment) return fmt::format("\"{}{}\"", name_prefix_, node_rank);
   const std::string list =
-      text_of(to_json(variables(environments_[placeholder.environment], node_rank, is_replacement)));
+      dump_json(to_json(variables(environments_[placeholder.environment], node_rank, is_replacement)));
   return list.substr(1, list.size() - 2);  // never empty, see add_environment()
 }
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "common/counted.h"
+#include "common/text.h"
 #include "operator/api/rules.h"
 #include "operator/api/validate.h"
 #include "operator/core/failure.h"

@@ -7,7 +7,7 @@
 #include <limits>
 #include <tuple>
 
-#include "common/counted.h"
+#include "common/text.h"
 #include "operator/core/desired.h"
 #include "operator/core/elastic.h"
 #include "operator/core/text.h"

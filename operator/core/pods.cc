@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/json_access.h"
 #include "operator/api/validate.h"
 #include "operator/core/desired.h"
 #include "operator/core/elastic.h"
@@ -19,20 +20,16 @@ namespace {
 // container that continues to run.
 constexpr std::chrono::seconds kTerminationGracePeriod{10};
 
-std::string text_of(const nlohmann::json& object) {
-  return object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
 // The NetworkPolicy precedes the Service and the pods, so that no pod runs without it.
 std::vector<Action> network_policy_actions(const Observed& observed, const Membership& members) {
   if (!members.wants_network_policy || members.conflicting_network_policy != nullptr) return {};
   nlohmann::json desired = desired_network_policy(observed.job, *observed.metrics_peers);
   const NetworkPolicy* present = members.network_policy;
   if (present == nullptr)
-    return {CreateNetworkPolicy{network_policy_name(observed.job.metadata.name), text_of(desired)}};
+    return {CreateNetworkPolicy{network_policy_name(observed.job.metadata.name), dump_json(desired)}};
   if (present->deleting || present->digest == spec_digest(desired["spec"])) return {};
   desired["metadata"]["uid"] = present->uid;
-  return {ReplaceNetworkPolicy{present->name, text_of(desired)}};
+  return {ReplaceNetworkPolicy{present->name, dump_json(desired)}};
 }
 
 // Deletes the lost pods that remain, and creates their replacements once they are gone. A new pod has the name of the
@@ -104,7 +101,7 @@ Creations create_missing_objects(const Observed& observed, const Membership& mem
   Creations out;
   append(out.actions, network_policy_actions(observed, members));
   if (members.service == nullptr)
-    out.actions.emplace_back(CreateService{service_name(job), text_of(desired_service(job))});
+    out.actions.emplace_back(CreateService{service_name(job), dump_json(desired_service(job))});
   if (is_running(job.status.phase)) append(out.actions, replacement_actions(job, members));
   if (!can_create_pods(job.status.phase) || !has_missing_pods(members)) return out;
   out.requeue_after = time_until(restart_time(job.spec.failure_policy, job.status, observed.now), observed.now);
@@ -112,7 +109,7 @@ Creations create_missing_objects(const Observed& observed, const Membership& mem
   if (out.requeue_after) return out;
   const int attempt = job.status.attempt;
   // There is no informer of claims: the request is repeated for each attempt, which costs little.
-  if (wants_claim(job)) out.actions.emplace_back(CreateClaim{claim_name(job), attempt, text_of(desired_claim(job))});
+  if (wants_claim(job)) out.actions.emplace_back(CreateClaim{claim_name(job), attempt, dump_json(desired_claim(job))});
   const std::optional<api::LauncherBounds> launchers = launcher_bounds(job);
   for (size_t i = 0; i < members.current.size(); ++i) {
     if (members.current[i] != nullptr || is_recorded_finished(members, i)) continue;

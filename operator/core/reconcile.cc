@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "common/counted.h"
+#include "common/text.h"
 #include "operator/api/validate.h"
 #include "operator/core/desired.h"
 #include "operator/core/elastic.h"

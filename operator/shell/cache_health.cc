@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "common/counted.h"
+#include "common/text.h"
 #include "operator/core/text.h"
 
 namespace oarlock::control {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "common/contract.h"
+#include "common/json_access.h"
 #include "operator/core/text.h"
 
 namespace oarlock::control {
@@ -57,7 +58,7 @@ std::string event_body(const Job& job, const EmitEvent& event, const EventSource
     body["related"] = {
         {"apiVersion", "v1"}, {"kind", "Pod"}, {"namespace", job.metadata.name_space}, {"name", event.pod}};
   }
-  return body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return dump_json(body);
 }
 
 EventSeries::EventSeries(EventSource source) : source_(std::move(source)), salt_(random_salt()) {}

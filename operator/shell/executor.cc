@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "common/json_access.h"
+#include "common/random.h"
 #include "common/text.h"
 #include "operator/api/codec.h"
 #include "operator/kube/client/request.h"
@@ -106,9 +107,9 @@ std::string with_regroup_key(const std::string& body) {
   auto service = nlohmann::json::parse(body, nullptr, false);
   if (!service.is_object()) return body;
   std::array<unsigned char, 32> key{};
-  if (::getentropy(key.data(), key.size()) != 0) throw std::runtime_error("the kernel has no random numbers");
+  fill_random(key);
   service["metadata"]["annotations"][kAnnotationRegroupKey] = to_hex(key);
-  return service.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return dump_json(service);
 }
 
 }  // namespace
@@ -393,7 +394,7 @@ Executor::Outcome Executor::run(const Job& job, const PatchStatus& action) const
   const std::string name = action_name("patch the status of", ResourceKind::kJob, key);
   const nlohmann::json patch = action.conditions_only ? api::conditions_patch(job.metadata, action.status.conditions)
                                                       : api::status_patch(job.metadata, action.status);
-  const std::string body = patch.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  const std::string body = dump_json(patch);
   const auto response = client_.patch_status(resource_of(ResourceKind::kJob), key, body, {});
   if (response) {
     own_writes_->record(job.metadata.uid, ResourceKind::kJob, read_object_metadata(*response).resource_version);

@@ -3,7 +3,6 @@
 #include <string_view>
 #include <utility>
 
-#include "common/counted.h"
 #include "common/text.h"
 
 namespace oarlock::control {

@@ -100,7 +100,7 @@ def main():
                     if any(within(path, place) for place in places) and pattern.search(match.group(1)):
                         problems.append(f"{path}:{line}: {match.group(1)} does not belong in {folder}")
                 target = match.group(2)
-                if target is None or target.startswith("trainer/torch_pch"):
+                if target is None:
                     continue
                 if not (root / target).exists():
                     problems.append(f"{path}:{line}: \"{target}\" is not a path from the root of the checkout")

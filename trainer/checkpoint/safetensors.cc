@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/json_access.h"
 #include "common/status_macros.h"
 #include "common/work_progress.h"
 
@@ -98,7 +99,7 @@ class Source {
 std::string shown(const json& value) {
   const bool flat = !value.is_structured() ||
                     std::none_of(value.begin(), value.end(), [](const json& item) { return item.is_structured(); });
-  std::string text = flat ? value.dump(-1, ' ', false, json::error_handler_t::replace) : "(nested)";
+  std::string text = flat ? dump_json(value) : "(nested)";
   if (text.size() > kMaxShown) text = text.substr(0, kMaxShown) + "...";
   return text;
 }

@@ -9,8 +9,8 @@
 #include <stdexcept>
 #include <string_view>
 
-#include "common/counted.h"
 #include "common/status_macros.h"
+#include "common/text.h"
 
 namespace oarlock {
 namespace {

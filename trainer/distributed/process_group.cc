@@ -21,6 +21,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "common/json_access.h"
+
 namespace oarlock {
 namespace {
 
@@ -104,7 +106,7 @@ Result<std::string> ProcessGroup::broadcast(const Result<std::string>& result) c
     message = result ? nlohmann::json{{"value", *result}}
                      : nlohmann::json{{"code", to_int(result.error().code)}, {"message", result.error().message}};
   }
-  message = nlohmann::json::parse(broadcast(message.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)));
+  message = nlohmann::json::parse(broadcast(dump_json(message)));
   if (message.contains("value")) return message["value"].get<std::string>();
   return fail(static_cast<ExitCode>(message["code"].get<int>()), message["message"].get<std::string>());
 }

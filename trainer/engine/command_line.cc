@@ -9,9 +9,8 @@
 #include <cstdlib>
 
 #include "common/contract.h"
-#include "common/cpu_count.h"
+#include "common/cpu.h"
 #include "common/recovery/standby.h"
-#include "common/standard_streams.h"
 #include "common/status_macros.h"
 #include "common/terminal.h"
 #include "common/text.h"

@@ -11,9 +11,10 @@
 #include <thread>
 #include <utility>
 
-#include "common/counted.h"
-#include "common/cpu_count.h"
+#include "common/cpu.h"
+#include "common/json_access.h"
 #include "common/status_macros.h"
+#include "common/text.h"
 #include "trainer/checkpoint/directory.h"
 #include "trainer/device/device.h"
 #include "trainer/distributed/library_errors.h"
@@ -50,11 +51,6 @@ std::string precision_of(const AmpConfig& amp) {
 MatmulPrecision matmul_precision(const TrainerConfig& config) {
   if (config.amp.enabled) return MatmulPrecision::kHalf;
   return config.cuda.tf32 ? MatmulPrecision::kTf32 : MatmulPrecision::kFloat32;
-}
-
-// Messages of exceptions may contain bytes that are not UTF-8.
-std::string dump_text(const nlohmann::json& json) {
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 }  // namespace
@@ -382,7 +378,7 @@ Result<void> RankProcess::join(const Loss& loss) {
   ASSIGN_OR_RETURN(const std::vector<int> replaced, loop_->join(assignment_.donor));
   const double seconds = std::chrono::duration<double>(clock_.steady() - loss.detected).count();
   const auto shared = nlohmann::json::parse(group_.broadcast(
-      dump_text(nlohmann::json{{"seconds", seconds}, {"reason", loss.reason}, {"before", before}}), assignment_.donor));
+      dump_json(nlohmann::json{{"seconds", seconds}, {"reason", loss.reason}, {"before", before}}), assignment_.donor));
   const auto reason = shared.at("reason").get<std::string>();
   const bool logs = group_.rank() == assignment_.donor;
   if (const int left = shared.at("before").get<int>(); left != group_.world_size()) {

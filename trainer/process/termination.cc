@@ -11,7 +11,7 @@
 #include <exception>
 #include <utility>
 
-#include "common/standard_streams.h"
+#include "common/terminal.h"
 
 namespace oarlock {
 namespace {

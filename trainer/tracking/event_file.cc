@@ -9,8 +9,8 @@
 #include <protozero/pbf_writer.hpp>
 #include <system_error>
 
-#include "trainer/tracking/little_endian.h"
-#include "trainer/tracking/utf8.h"
+#include "common/json_access.h"
+#include "trainer/tracking/encoding.h"
 
 namespace oarlock {
 namespace {

@@ -15,7 +15,6 @@
 #include "common/status_macros.h"
 #include "common/text.h"
 #include "trainer/tracking/run_files.h"
-#include "trainer/tracking/utf8.h"
 
 namespace oarlock {
 namespace {

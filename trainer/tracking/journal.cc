@@ -15,8 +15,8 @@
 #include <system_error>
 
 #include "common/status_macros.h"
+#include "trainer/tracking/encoding.h"
 #include "trainer/tracking/event_codec.h"
-#include "trainer/tracking/little_endian.h"
 #include "trainer/tracking/run_files.h"
 
 namespace oarlock {

@@ -10,7 +10,6 @@
 #include "common/json_access.h"
 #include "common/status_macros.h"
 #include "common/text.h"
-#include "trainer/tracking/utf8.h"
 
 namespace oarlock {
 namespace {

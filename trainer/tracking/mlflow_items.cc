@@ -6,8 +6,8 @@
 #include <chrono>
 #include <cmath>
 
+#include "common/json_access.h"
 #include "trainer/tracking/mlflow_names.h"
-#include "trainer/tracking/utf8.h"
 
 namespace oarlock {
 namespace {

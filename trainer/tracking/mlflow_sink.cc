@@ -24,7 +24,6 @@
 #include "trainer/tracking/mlflow_items.h"
 #include "trainer/tracking/mlflow_names.h"
 #include "trainer/tracking/run_place.h"
-#include "trainer/tracking/utf8.h"
 
 namespace oarlock {
 namespace {

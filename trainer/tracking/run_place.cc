@@ -5,7 +5,7 @@
 
 #include <system_error>
 
-#include "trainer/tracking/utf8.h"
+#include "common/text.h"
 
 namespace oarlock {
 

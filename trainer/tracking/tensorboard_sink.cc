@@ -10,10 +10,11 @@
 #include <vector>
 
 #include "common/files.h"
+#include "common/json_access.h"
 #include "common/status_macros.h"
+#include "common/text.h"
 #include "trainer/tracking/event_file.h"
 #include "trainer/tracking/record_file.h"
-#include "trainer/tracking/utf8.h"
 
 namespace oarlock {
 namespace {

@@ -9,8 +9,7 @@
 #include <protozero/pbf_reader.hpp>
 #include <protozero/pbf_writer.hpp>
 
-#include "trainer/tracking/little_endian.h"
-#include "trainer/tracking/utf8.h"
+#include "trainer/tracking/encoding.h"
 
 namespace oarlock {
 namespace {

@@ -14,7 +14,6 @@
 #include "common/status_macros.h"
 #include "trainer/tracking/event_file.h"
 #include "trainer/tracking/run_files.h"
-#include "trainer/tracking/utf8.h"
 
 namespace oarlock {
 namespace {

@@ -2,7 +2,6 @@
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,15 +14,15 @@
 #include <set>
 #include <system_error>
 
-#include "common/cpu_count.h"
+#include "common/cpu.h"
 #include "common/files.h"
 #include "common/json_access.h"
+#include "common/random.h"
 #include "common/status_macros.h"
 #include "common/text.h"
 #include "trainer/tracking/record_file.h"
 #include "trainer/tracking/run_files.h"
 #include "trainer/tracking/run_place.h"
-#include "trainer/tracking/utf8.h"
 #include "trainer/tracking/wandb_file.h"
 #include "trainer/tracking/wandb_row_file.h"
 #include "trainer/tracking/wandb_values.h"
@@ -49,10 +48,7 @@ std::string wandb_host() {
 // Eight letters and digits, as wandb generates them.
 std::string random_wandb_id() {
   std::array<uint8_t, 8> bytes{};
-  if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
-    const int64_t ticks = std::chrono::steady_clock::now().time_since_epoch().count();
-    for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>(ticks >> (8 * i));
-  }
+  fill_random(bytes);
   std::string id;
   for (const uint8_t byte : bytes) id += "abcdefghijklmnopqrstuvwxyz0123456789"[byte % 36];
   return id;

@@ -22,7 +22,6 @@
 #include <utility>
 #include <vector>
 
-#include "common/counted.h"
 #include "common/error.h"
 #include "common/json_access.h"
 #include "common/text.h"

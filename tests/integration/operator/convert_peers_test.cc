@@ -9,7 +9,7 @@
 #include <fstream>
 
 #include "common/contract.h"
-#include "common/counted.h"
+#include "common/text.h"
 #include "common/yaml/reader.h"
 #include "tests/support/api_server.h"
 #include "tests/support/golden.h"

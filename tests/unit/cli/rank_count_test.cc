@@ -4,7 +4,7 @@
 
 #include <fstream>
 
-#include "common/cpu_count.h"
+#include "common/cpu.h"
 #include "tests/support/temporary_folder.h"
 
 namespace oarlock::launch {

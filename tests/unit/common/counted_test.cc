@@ -1,4 +1,4 @@
-#include "common/counted.h"
+#include "common/text.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "common/http/cpu_budget.h"
+#include "common/cpu.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "common/cpu_count.h"
+#include "common/cpu.h"
 
 #include <gtest/gtest.h>
 

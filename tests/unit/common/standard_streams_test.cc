@@ -1,5 +1,5 @@
 // In child processes: a test's own streams are GoogleTest's.
-#include "common/standard_streams.h"
+#include "common/terminal.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

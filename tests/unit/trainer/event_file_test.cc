@@ -12,6 +12,7 @@
 #include <set>
 
 #include "common/files.h"
+#include "common/text.h"
 #include "tests/support/full_disk.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/tracking_events.h"
@@ -19,7 +20,6 @@
 #include "trainer/tracking/png.h"
 #include "trainer/tracking/run_files.h"
 #include "trainer/tracking/tensorboard_sink.h"
-#include "trainer/tracking/utf8.h"
 
 namespace oarlock {
 namespace {

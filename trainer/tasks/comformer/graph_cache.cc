@@ -14,7 +14,7 @@
 #include <thread>
 #include <utility>
 
-#include "common/cpu_count.h"
+#include "common/cpu.h"
 #include "common/files.h"
 #include "common/status_macros.h"
 #include "common/work_progress.h"

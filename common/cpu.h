@@ -1,13 +1,27 @@
-// Limits the CPU time of a thread to a share of the time that passes, with a burst. It reads no clock. Not thread-safe.
+// The number of CPUs that this process may use, and a limit of the CPU time of a thread.
 #pragma once
 
 #include <chrono>
 #include <optional>
+#include <string>
 
 #include "common/clock.h"
 
 namespace oarlock {
 
+// Set by a launcher that binds this rank to CPUs: the number of ranks that share them. Otherwise, all ranks of the node
+// do.
+inline constexpr char kEnvCpuSharers[] = "OARLOCK_CPU_SHARERS";
+
+// Returns the smaller of the process's CPU affinity and its container's CPU limit (cgroup v1 or v2), rounded up; at
+// least 1. std::thread::hardware_concurrency() returns all CPUs of the node, which would oversubscribe a pod with a
+// limit.
+int usable_cpus();
+
+// Parses cgroup v2's cpu.max: "150000 100000" is 2. Returns 0 if there is no limit.
+int cpus_from_cpu_max(const std::string& text);
+
+// Limits the CPU time of a thread to a share of the time that passes, with a burst. It reads no clock. Not thread-safe.
 class CpuBudget {
  public:
   using Nanoseconds = std::chrono::nanoseconds;

@@ -1,11 +1,15 @@
-// Little-endian numbers of fixed size, as files of TensorBoard, W&B and the journals have them.
+// Encodings of values in the files of TensorBoard and W&B and in journals: little-endian numbers of fixed size, and
+// strings of protocol buffers.
 #pragma once
 
 #include <bit>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <string>
 #include <string_view>
+
+#include "common/text.h"
 
 namespace oarlock {
 
@@ -23,6 +27,15 @@ Number read_little_endian(std::string_view bytes, size_t offset) {
   Number out{};
   std::memcpy(&out, bytes.data() + offset, sizeof out);
   return out;
+}
+
+// Adds a field of the type `string` to a message, a protozero::pbf_writer. Bytes that are not well-formed UTF-8, such
+// as those of a metric's name, are replaced, because one invalid field makes a whole message unreadable.
+template <typename Message>
+void add_utf8(Message& message, uint32_t field, std::string_view text) {
+  std::string replaced;
+  const std::string_view valid = to_valid_utf8(text, replaced);
+  message.add_string(field, valid.data(), valid.size());
 }
 
 }  // namespace oarlock
