@@ -13,7 +13,7 @@
 #include "trainer/config/evaluation.h"
 #include "trainer/distributed/distributed_data_parallel.h"
 #include "trainer/distributed/process_group.h"
-#include "trainer/distributed/reduction_state.h"
+#include "trainer/distributed/reducer.h"
 #include "trainer/engine/stop_agreement.h"
 #include "trainer/engine/task.h"
 #include "trainer/report/run_summary.h"

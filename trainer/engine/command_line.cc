@@ -20,7 +20,7 @@
 #include "trainer/engine/task_setup.h"
 #include "trainer/process/termination.h"
 #include "trainer/recovery/launcher_channel.h"
-#include "trainer/tracking/check.h"
+#include "trainer/tracking/settings.h"
 
 namespace oarlock {
 namespace {

@@ -11,11 +11,9 @@
 
 #include "common/status_macros.h"
 #include "trainer/process/environment.h"
-#include "trainer/tracking/mlflow_sink.h"
-#include "trainer/tracking/png.h"
-#include "trainer/tracking/run_place.h"
-#include "trainer/tracking/tensorboard_sink.h"
-#include "trainer/tracking/wandb_sink.h"
+#include "trainer/tracking/encoding.h"
+#include "trainer/tracking/run_files.h"
+#include "trainer/tracking/sink.h"
 
 namespace oarlock {
 namespace {

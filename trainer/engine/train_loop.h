@@ -15,7 +15,6 @@
 #include "trainer/device/device_prefetcher.h"
 #include "trainer/engine/evaluator.h"
 #include "trainer/engine/nonfinite.h"
-#include "trainer/engine/train_parts.h"
 #include "trainer/optim/lr_scheduler.h"
 #include "trainer/recovery/regroup.h"
 #include "trainer/report/run_report.h"

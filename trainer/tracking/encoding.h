@@ -1,11 +1,12 @@
-// Encodings of values in the files of TensorBoard and W&B and in journals: little-endian numbers of fixed size, and
-// strings of protocol buffers.
+// Encodings of values in the files of TensorBoard and W&B and in journals: little-endian numbers of fixed size, strings
+// of protocol buffers, and images.
 #pragma once
 
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -37,5 +38,10 @@ void add_utf8(Message& message, uint32_t field, std::string_view text) {
   const std::string_view valid = to_valid_utf8(text, replaced);
   message.add_string(field, valid.data(), valid.size());
 }
+
+// Returns the bytes of a PNG file. `pixels` holds 8-bit samples in rows from the top, with 1 (gray) or 3 (RGB) channels
+// per pixel: width * height * channels bytes. Sizes are at least 1. zlib compresses the rows and computes the
+// checksums.
+std::string encode_png(std::span<const uint8_t> pixels, int64_t width, int64_t height, int channels);
 
 }  // namespace oarlock

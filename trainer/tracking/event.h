@@ -1,11 +1,13 @@
-// What a run reports to the tools that its users watch. Values without references, so that they can be queued, written
-// to a journal and delivered by a later process.
+// The events that a run reports to experiment tracking tools. They contain no references, so that they can be queued,
+// written to a journal and delivered by a later process.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -23,10 +25,11 @@ struct RunStarted {
   std::string uid;    // metadata.uid of the TrainingJob; may be empty. The same for all attempts of a job
   std::string place;  // of the checkpoint folder, as of place_of(); empty if it is not known
   int attempt = 0;
-  int64_t restart_step = 0;  // steps completed by the restored checkpoint; 0: a start from the beginning. Points of
-                             // later steps are reported (again) by this attempt, and those up to it are not
-  std::string monitor;       // the metric by which models are compared: "eval/accuracy"
-  nlohmann::json config;     // the complete configuration with every default, as nested objects
+  // Steps completed by the restored checkpoint; 0: a start from the beginning. This attempt reports the points of later
+  // steps (again), and not those up to it.
+  int64_t restart_step = 0;
+  std::string monitor;    // the metric by which models are compared: "eval/accuracy"
+  nlohmann::json config;  // the complete configuration with every default, as nested objects
   // Numbers that depend on the ranks: "ddp/world_size", "ddp/effective_batch_size", "ddp/scaled_lr" ...
   std::map<std::string, double> derived;
   std::map<std::string, std::string> versions;  // "oarlock", "revision" (of git), "libtorch", "cuda", "nccl"
@@ -91,5 +94,14 @@ struct Event {
 
   bool operator==(const Event&) const = default;
 };
+
+// ---- Events as bytes, for the journal ---------------------------------------------------------------------------
+
+// Returns the event as CBOR.
+std::string encode_event(const Event& event);
+
+// Returns nullopt if the bytes are not an event that this version knows. Unknown members are ignored, and absent ones
+// have their default values, because another version of the program may have written the journal.
+std::optional<Event> decode_event(std::string_view bytes);
 
 }  // namespace oarlock

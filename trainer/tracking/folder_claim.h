@@ -1,13 +1,14 @@
-// The right to write the files of a run's tracking folder, which at most one process has at a time: two attempts of a
-// job are alive together if the pod of the older one is still terminating, or cannot be reached.
+// Exclusive ownership of a run's tracking folder. Two attempts of a job can run at the same time if the pod of the
+// older one is still terminating, or is on a node that cannot be reached.
 //
-// A new process writes its name to <folder>/owner.json. The older process reads the file from time to time, finds that
-// it was superseded, ends its deliveries, releases the lock that it holds on <folder>/.lock (flock(2), which Linux
-// passes on to an NFS server), and records that in <folder>/released.json. Only then does the new process begin.
+// A new process writes its name to <folder>/owner.json. The older process polls the file, detects that it was
+// superseded, ends its deliveries, releases its lock on <folder>/.lock (flock(2), which Linux forwards to an NFS
+// server), and records the release in <folder>/released.json. Only then does the new process begin to write.
 //
-// On a file system whose locks are valid on one machine only (NFS with local_lock, some CSI drivers), or without locks,
-// a free lock proves nothing about a process of another machine. The new process then begins when that process has
-// recorded its end, or after a time in which it must have read the claim, if the file system shows a new file by then.
+// If locks are valid on one machine only (NFS with local_lock, some CSI drivers), or are not supported, a free lock
+// does not show that a process on another machine has stopped. The new process then begins when that process has
+// recorded its release, or after the time within which it must have read the claim, provided that the file system shows
+// it new files by then.
 #pragma once
 
 #include <filesystem>
@@ -29,22 +30,22 @@ class FolderClaim {
   // kTempFail in that case, and otherwise as files do.
   Result<void> claim();
 
-  // Whether this process holds the lock afterwards, or the file system has no locks. Does not wait.
+  // Returns whether this process now holds the lock, or the file system does not support locks. Does not wait.
   bool try_lock();
 
-  // Whether the owner before the claim may still write although the lock is free: it ran on another machine, and has
-  // not recorded its end. It may have been killed, so the caller waits for a limited time.
+  // Whether the previous owner may still write although the lock is free: it ran on another machine, and has not
+  // recorded its release. It may have been killed, so the caller waits for a limited time.
   bool may_have_hidden_writer() const;
 
   // Called when this process begins to write.
   void begin() { has_begun_ = true; }
 
-  // Whether another process has claimed the folder since, other than an earlier attempt of the same job, from which
-  // this call takes it back. A folder that cannot be read has the owner that it had before.
+  // Whether another process has claimed the folder since claim(). If that is an earlier attempt of the same job, this
+  // call claims the folder again instead. The owner of a folder that cannot be read is taken to be unchanged.
   bool is_superseded();
 
-  // Ends the right to write, and records that for a process on another machine. The end of the process, and the
-  // destructor, release the lock only.
+  // Ends the ownership, and records the release for a process on another machine. The end of the process and the
+  // destructor release the lock only.
   void release();
 
  private:

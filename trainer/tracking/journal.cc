@@ -16,7 +16,7 @@
 
 #include "common/status_macros.h"
 #include "trainer/tracking/encoding.h"
-#include "trainer/tracking/event_codec.h"
+#include "trainer/tracking/event.h"
 #include "trainer/tracking/run_files.h"
 
 namespace oarlock {

@@ -1,12 +1,13 @@
-// Events on the disk that a server has not received yet. Survives the process: the next attempt continues to deliver.
+// A queue on disk of the events that a server has not received yet. It survives the process: the next attempt delivers
+// its events.
 //
-// The file <name>.journal starts with a magic number, the position of its first event, and a checksum of both. Then
-// come the events. Each has a head with a magic number, its length, and checksums of its data and of the head, so that
-// a damaged event costs itself only: the next one is found by its head. A position counts the bytes of all events since
+// The file <name>.journal starts with a magic number, the position of its first event, and a checksum of both, followed
+// by the events. Each has a head with a magic number, its length, and checksums of its data and of the head, so that
+// readers can skip a damaged event. A position counts the bytes of all events since
 // the journal was created, and <name>.delivered holds the position of the first undelivered one, with a checksum. If
-// that is damaged, all events in the file are delivered again. Delivered events are removed from the beginning of the
-// file from time to time, by a new file that replaces it. Both files are also replaced when they are opened, so that
-// what an earlier process still writes is without effect, unless the copy would be large or there is no space for it.
+// that is damaged, all events in the file are delivered again. To remove delivered
+// events, a new file without them occasionally replaces the old one. Both files are also replaced when they are opened,
+// unless the copy would be large or there is no space for it, so that writes of an earlier process have no effect.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +28,7 @@ namespace oarlock {
 // Thread-safe. At most one process may use a journal; see FolderClaim.
 class Journal {
  public:
-  // The largest encoded event, which is also about the most memory that a method takes.
+  // The maximum size of an encoded event, and approximately the maximum memory of a method.
   static constexpr uint64_t kMaxEventBytes = uint64_t{32} << 20;
 
   // Opens or creates the journal <name> in the folder. Removes the end of the file after the last undamaged event, such
@@ -37,10 +38,10 @@ class Journal {
   static Result<std::unique_ptr<Journal>> open(const std::filesystem::path& folder, const std::string& name,
                                                uint64_t max_bytes);
 
-  // What was damaged when the journal was opened; empty: nothing. An incomplete event at the end is not damage.
+  // Describes the damage that open() found; empty if there was none. An incomplete event at the end is not damage.
   const std::string& warning() const { return warning_; }
 
-  // Appends events of at most kMaxEventBytes each. They are in the kernel's cache when it returns, so that they survive
+  // Appends events of at most kMaxEventBytes each. They are in the page cache when it returns, so that they survive
   // the process. Fails with kUnavailable if more than max_bytes would be undelivered, unless `beyond_limit` is set, and
   // with kIoErr and similar codes; then nothing was appended. On a full disk, the space of events that are delivered is
   // used again.

@@ -1,16 +1,91 @@
 #include "trainer/tracking/mlflow_items.h"
 
 #include <fmt/format.h>
+#include <zlib.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstddef>
+#include <iterator>
 
 #include "common/json_access.h"
-#include "trainer/tracking/mlflow_names.h"
+#include "common/text.h"
 
 namespace oarlock {
 namespace {
+
+constexpr size_t kMaxMlflowKey = 250;
+constexpr char kMlflowKeyPunctuation[] = "_-. :/";
+constexpr char kMlflowArtifactPunctuation[] = "_- /";
+
+struct CodeRange {
+  char32_t first;
+  char32_t last;
+};
+// Ranges without combining marks and unassigned codes, which Python's \w does not match. The names of other scripts get
+// the checksum.
+constexpr CodeRange kLetters[] = {
+    {'0', '9'},       {'A', 'Z'},       {'a', 'z'},       {0x00C0, 0x00D6}, {0x00D8, 0x00F6},
+    {0x00F8, 0x02AF}, {0x0391, 0x03A1}, {0x03A3, 0x03CE}, {0x0400, 0x0481}, {0x048A, 0x0527},
+    {0x05D0, 0x05EA}, {0x0620, 0x063F}, {0x0641, 0x064A}, {0x1E00, 0x1EFF}, {0x3041, 0x3096},
+    {0x30A1, 0x30FA}, {0x30FC, 0x30FC}, {0x4E00, 0x9FA5}, {0xAC00, 0xD7A3},
+};
+
+bool is_mlflow_letter(char32_t code) {
+  return std::any_of(std::begin(kLetters), std::end(kLetters),
+                     [&](const CodeRange& range) { return range.first <= code && code <= range.last; });
+}
+
+// Returns the longest beginning of a UTF-8 text of at most `max_bytes` bytes that ends between two characters.
+std::string_view mlflow_prefix(std::string_view text, size_t max_bytes) {
+  if (text.size() <= max_bytes) return text;
+  size_t end = max_bytes;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  return text.substr(0, end);
+}
+
+// Replaces each character that is neither a letter nor one of `punctuation` by '_'.
+std::string replace_invalid_characters(std::string_view name, std::string_view punctuation) {
+  std::string out;
+  while (!name.empty()) {
+    const Utf8Character character = first_utf8_character(name);
+    const size_t length = std::max<size_t>(character.length, 1);
+    const bool is_valid =
+        character.length > 0 &&
+        (is_mlflow_letter(character.code) || (length == 1 && punctuation.find(name[0]) != std::string_view::npos));
+    if (is_valid) {
+      out += name.substr(0, length);
+    } else {
+      out += '_';
+    }
+    name.remove_prefix(length);
+  }
+  return out;
+}
+
+// Removes empty components, and replaces the dots of components that begin with ".." or are ".".
+std::string shortest_relative_path(std::string_view path) {
+  std::string out;
+  while (!path.empty()) {
+    const size_t end = std::min(path.find('/'), path.size());
+    std::string component(path.substr(0, end));
+    path.remove_prefix(std::min(end + 1, path.size()));
+    if (component.empty()) continue;
+    if (component == "." || component.starts_with("..")) std::replace(component.begin(), component.end(), '.', '_');
+    if (!out.empty()) out += '/';
+    out += component;
+  }
+  return out.empty() ? "_" : out;
+}
+
+std::string valid_mlflow_name(std::string_view name, std::string_view punctuation) {
+  const std::string valid = shortest_relative_path(replace_invalid_characters(name, punctuation));
+  if (valid == name && valid.size() <= kMaxMlflowKey) return valid;
+  const uLong checksum = crc32_z(0, reinterpret_cast<const Bytef*>(name.data()), name.size());
+  const std::string end = fmt::format("-{:08x}", checksum);
+  return std::string(mlflow_prefix(valid, kMaxMlflowKey - end.size())) + end;
+}
 
 constexpr size_t kMaxMlflowParamValue = 6000;
 constexpr size_t kMaxMlflowTagValue = 5000;
@@ -23,6 +98,21 @@ std::string mlflow_number(double value) {
 }
 
 }  // namespace
+
+std::string mlflow_key(std::string_view name) { return valid_mlflow_name(name, kMlflowKeyPunctuation); }
+
+std::string mlflow_artifact_path(std::string_view folder, std::string_view name, int64_t step,
+                                 std::string_view extension) {
+  return fmt::format("{}/{}/{:08}.{}", folder, valid_mlflow_name(name, kMlflowArtifactPunctuation), step, extension);
+}
+
+std::string mlflow_text(std::string_view value, size_t max_bytes) {
+  constexpr std::string_view kEllipsis = "...";
+  std::string out = printable(value);
+  if (out.size() <= max_bytes) return out;
+  out.resize(mlflow_prefix(out, max_bytes - kEllipsis.size()).size());
+  return out += kEllipsis;
+}
 
 MlflowMetric make_mlflow_metric(const std::string& name) {
   MlflowMetric out{.key = mlflow_key(name), .text_head = ""};

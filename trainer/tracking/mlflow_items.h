@@ -1,4 +1,5 @@
-// The metrics, parameters and tags of MLflow's log-batch. All functions are pure.
+// The metrics, parameters and tags of MLflow's log-batch, with names and values that MLflow accepts. All functions are
+// pure.
 #pragma once
 
 #include <cstddef>
@@ -6,11 +7,25 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 
 #include "common/clock.h"
 #include "trainer/tracking/event.h"
 
 namespace oarlock {
+
+// Returns the name of a metric, parameter or tag: at most 250 bytes of letters, digits and "_-. :/" that are a relative
+// path in its shortest form. Letters of other scripts are kept if every version of MLflow knows them. A name that must
+// be changed gets a checksum of the original as its end, so that different names remain different.
+std::string mlflow_key(std::string_view name);
+
+// Returns the path of an artifact in its run: "images/eval/predictions/00000100.png". The name is changed as by
+// mlflow_key(), and has no dots or colons, so that it is valid for every store.
+std::string mlflow_artifact_path(std::string_view folder, std::string_view name, int64_t step,
+                                 std::string_view extension);
+
+// Returns a value of at most `max_bytes` bytes without control characters: "..." replaces the end of a longer one.
+std::string mlflow_text(std::string_view value, size_t max_bytes);
 
 // Limits of one request, which has either metrics, or parameters, or tags.
 inline constexpr size_t kMaxMlflowMetrics = 1000;
@@ -25,7 +40,7 @@ struct MlflowItem {
   int64_t step = -1;  // of a metric
 };
 
-// A metric, with what its items have in common.
+// The parts that all items of a metric have in common.
 struct MlflowMetric {
   std::string key;        // mlflow_key() of its name
   std::string text_head;  // of its items, before the value
@@ -41,7 +56,7 @@ MlflowItem metric_item(const MlflowMetric& metric, double value, const std::stri
 
 MlflowItem param_item(const std::string& key, const std::string& value);
 
-// Returns a tag, of which the end of a long value is cut, as an object and as an item.
+// Returns a tag as an object and as an item. A long value is truncated.
 nlohmann::json mlflow_tag(const std::string& key, const std::string& value);
 MlflowItem tag_item(const std::string& key, const std::string& value);
 

@@ -1,4 +1,4 @@
-#include "trainer/tracking/mlflow_sink.h"
+#include "trainer/tracking/sink.h"
 
 #include <fmt/format.h>
 
@@ -20,10 +20,8 @@
 #include "common/status_macros.h"
 #include "common/text.h"
 #include "trainer/tracking/mlflow_client.h"
-#include "trainer/tracking/mlflow_error.h"
 #include "trainer/tracking/mlflow_items.h"
-#include "trainer/tracking/mlflow_names.h"
-#include "trainer/tracking/run_place.h"
+#include "trainer/tracking/run_files.h"
 
 namespace oarlock {
 namespace {

@@ -1,4 +1,4 @@
-// A file to which records are appended, for readers that stop at an incomplete record: those of TensorBoard and W&B.
+// A file of appended records, for readers that stop at an incomplete record, as those of TensorBoard and W&B do.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 
 namespace oarlock {
 
-// How the files of a sink are written. RecordFile::flush() calls the functions.
+// The format of a sink's files. RecordFile::flush() calls the functions.
 struct RecordFormat {
   // Returns the path of a new file, in a folder that exists. Called for the first records, and again if a failure left
   // no file that can be continued.
@@ -31,30 +31,30 @@ struct RecordFormat {
 // Thread-compatible.
 class RecordFile {
  public:
-  // How much memory records take that cannot be written. Essential ones, a few in each attempt, are not counted.
+  // Limit of the memory for records that cannot be written. Essential records, a few in each attempt, are not counted.
   static constexpr size_t kMaxWaitingBytes = size_t{1} << 20;
 
   enum class Importance { kNormal, kEssential };
 
-  // `name` is that of the sink, for messages.
+  // `name` is the name of the sink, for messages.
   RecordFile(RecordFormat format, const Logger& logger, std::string name)
       : format_(std::move(format)), logger_(logger), name_(std::move(name)) {}
   RecordFile(const RecordFile&) = delete;
   RecordFile& operator=(const RecordFile&) = delete;
 
-  // Logs a warning if records still wait.
+  // Logs a warning if records have not been written.
   ~RecordFile();
 
-  // Adds a record to those that flush() writes.
+  // Queues a record for flush().
   void add(std::string record, Importance importance = Importance::kNormal);
 
-  // Writes the added records with one call of write(2), so that a process that is killed leaves complete records. If it
-  // fails, because the disk is full, the file ends as before the call, and the next call writes the records; those
-  // beyond kMaxWaitingBytes that are not essential are dropped, and the first time a warning is logged. A new file
-  // without any record is removed.
+  // Writes the queued records with one call of write(2), so that a process that is killed leaves complete records. If
+  // the write fails, for example because the disk is full, the file is truncated to its previous size, and the records
+  // remain queued for the next call; records beyond kMaxWaitingBytes that are not essential are dropped, with a warning
+  // the first time. A new file without a record is removed.
   Result<void> flush();
 
-  // Whether there is a file that flush() continues.
+  // Whether a file is open to which flush() appends.
   bool is_open() const { return file_.open(); }
 
  private:

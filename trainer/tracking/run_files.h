@@ -1,5 +1,6 @@
-// Access to files of a run that other processes write, too, or may have replaced. Nothing here blocks on a pipe, writes
-// through a symbolic link, or maps a file into memory: a mapped file that another process truncates ends this process.
+// Access to files and folders of a run that other processes may write, replace or copy. No function blocks on a pipe,
+// writes through a symbolic link, or maps a file into memory: a mapped file that another process truncates ends this
+// process.
 #pragma once
 
 #include <cstddef>
@@ -18,18 +19,17 @@ namespace oarlock {
 // kNoInput if the path is something else, and otherwise as fail_errno().
 Result<FileDescriptor> open_regular_file(const std::filesystem::path& path, int flags);
 
-// Creates a file for reading and writing. Removes what has its name, which an earlier process has left, or a link or a
-// pipe. Fails as fail_errno(), such as for a folder of this name.
+// Creates a file for reading and writing. Replaces a file, link or pipe of this name. Fails as fail_errno(), for
+// example if a folder has the name.
 Result<FileDescriptor> create_new_file(const std::filesystem::path& path);
 
-// Returns the next bytes, at most `size`, and fewer only at the end. They are valid until the next call.
+// Returns the next `size` bytes, or fewer at the end. They are valid until the next call.
 using ByteSource = std::function<std::string_view(size_t size)>;
 
 // Returns a source that removes the bytes from the beginning of `bytes`, which must outlive it.
 ByteSource source_of(std::string_view& bytes);
 
-// Reads a regular file from its beginning to its end, in pieces. A failure, and a file that is truncated meanwhile, are
-// an early end.
+// Reads a regular file sequentially. A read error, or a file that is truncated meanwhile, reads as the end of the file.
 class SequentialFile {
  public:
   // Fails as open_regular_file().
@@ -45,5 +45,18 @@ class SequentialFile {
   std::string buffer_;
   size_t begin_ = 0;  // of the bytes in the buffer that were not returned yet
 };
+
+// ---- Copies of a folder ----------------------------------------------------------------------------------------
+// A copied checkpoint folder contains the state of the same run, and the two must not report to the same run.
+
+// Returns the place of a folder: "<number of its inode> <absolute path>", in UTF-8. Empty if the folder
+// does not exist.
+std::string place_of(const std::filesystem::path& folder);
+
+// Whether a folder at `place` is a copy of the folder at `earlier`: it has another inode and another path. A folder
+// that was renamed, or mounted elsewhere, has the same inode, and one that was restored has the same path. A folder
+// that was moved to another file system and another path counts as a copy: this splits its report into two runs,
+// whereas two folders that reported to one run would lose points. Returns false if one of the places is not known.
+bool is_copied(std::string_view earlier, std::string_view place);
 
 }  // namespace oarlock

@@ -1,35 +1,41 @@
-// The destinations of a run's events: TensorBoard, W&B, MLflow.
+// The interface of the destinations of a run's events, and the factories of its implementations: TensorBoard, W&B and
+// MLflow.
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string_view>
 
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/log.h"
+#include "trainer/config/tracking.h"
 #include "trainer/tracking/event.h"
+#include "trainer/tracking/settings.h"
 
 namespace oarlock {
 
-// What every sink may use. The clock must outlive the sink.
+// The environment of a sink. The clock must outlive the sink.
 struct SinkContext {
-  std::filesystem::path folder;  // of files that later attempts find again: "tracking" in the checkpoint folder. It may
-                                 // not exist yet. Empty without checkpoints
+  // Of files that later attempts read: "tracking" in the checkpoint folder. It may not exist yet. Empty without
+  // checkpoints.
+  std::filesystem::path folder;
   Logger logger;
   const Clock& clock;
-  RunStarted run{};  // of this process, without restart_step, which is not known yet. A remote sink needs it for events
-                     // of an earlier attempt whose RunStarted was delivered by that attempt
+  // Of this process, without restart_step, which is not known yet. A remote sink needs it for events of an earlier
+  // attempt whose RunStarted was delivered by that attempt.
+  RunStarted run{};
 };
 
 // The tracker calls write() from one thread at a time, in the order of the events, and cancel() from any thread. A
 // factory, make_<name>_sink(const Config&, const SinkContext&), returns a Result<std::unique_ptr<Sink>>; it must
-// neither connect nor wait for anything, as it is called before the training starts. It fails with kConfig only.
+// neither connect nor wait, because it is called before the training starts. It fails with kConfig only.
 //
 // Each attempt of a job is a new process with a new sink. The first event of an attempt is RunStarted. A sink must
 // deliver each point once, in the whole job: it skips points of a metric at or below the highest step that it has
-// delivered for this metric (TensorBoard: after points beyond RunStarted::restart_step were purged). A sink must expect
-// events to be repeated that it has delivered, also those of an earlier attempt including its RunStarted, because a
+// delivered for this metric (TensorBoard: after points beyond RunStarted::restart_step were purged). A sink must
+// accept that delivered events are repeated, including those of an earlier attempt and its RunStarted, because a
 // process may be killed between a delivery and its record in the journal.
 class Sink {
  public:
@@ -38,31 +44,66 @@ class Sink {
   // The key of its section in the configuration: "tensorboard". Also a part of file names.
   virtual std::string_view name() const = 0;
 
-  // Whether write() talks to a server. Events for a remote sink are first appended to a journal on the disk and then
-  // delivered by a thread of the sink, so that a slow server delays nothing else. A local sink must pass its bytes to
-  // the kernel before write() returns: the tracker has no other copy of them.
+  // Whether write() sends requests to a server. Events for a remote sink are first appended to a journal on the disk
+  // and then delivered by a thread of the sink, so that a slow server does not delay the training. A local sink must
+  // pass its bytes to the kernel before write() returns: the tracker has no other copy of them.
   virtual bool is_remote() const = 0;
 
   // Whether a remote sink delivers such an event. Others take no space in its journal. Thread-safe.
   virtual bool takes(const Event& /*event*/) const { return true; }
 
-  // Delivers events, or the first of them: returns the number of delivered events, in 1 .. events.size(). Never called
-  // without events. Failures:
-  //  - kDataErr: the first event cannot be delivered at all, and repeating it is of no use. It is dropped, with a
-  //    warning.
-  //  - any other code: nothing was delivered (or may have been delivered in part, and is repeated). A remote sink is
-  //    called again with the same events after an increasing delay with jitter; it should not repeat requests itself.
-  //    A local sink keeps events for its next call (RecordFile). The first failure and success after it are logged.
-  // May block for as long as a request takes, limited by the sink's own timeout.
+  // Delivers the first events or all of them, and returns their number, from 1 to events.size(). `events` is not empty.
+  // May block for as long as a request takes, limited by the sink's own timeout. Failures:
+  //  - kDataErr: the first event can never be delivered. The caller drops it and logs a warning.
+  //  - any other code: no event was delivered, or an unknown part of them. The caller passes the same events to a
+  //  remote
+  //    sink again after an increasing delay with jitter, so that the sink should not repeat requests itself. A local
+  //    sink keeps the events for its next call (RecordFile). The caller logs the first failure, and the first success
+  //    after it.
   virtual Result<size_t> write(std::span<const Event> events) = 0;
 
-  // Writes what a local sink has kept after a failure of write(). Called from time to time after such a failure, and
-  // until the limit for the end of the run. Fails as write() does.
+  // Writes the events that a local sink has kept after a failure of write(). Called periodically after such a failure,
+  // until the time limit at the end of the run. Fails as write() does.
   virtual Result<void> flush() { return {}; }
 
   // Makes a blocked write() fail soon: the process is about to end. Undelivered events of a remote sink remain in the
   // journal for the next attempt. Called at most once.
   virtual void cancel() {}
 };
+
+// ---- TensorBoard -------------------------------------------------------------------------------------------------
+
+// Writes the files that TensorBoard reads: one for each attempt, to which records are appended. Creates
+// tensorboard.dir, or "tensorboard" next to the sink's folder, with the first event. Points that the folder
+// contains, up to the restart step, are not written again; the points of later steps are discarded by a session start.
+std::unique_ptr<Sink> make_tensorboard_sink(const TensorboardConfig& config, const SinkContext& context);
+
+// The folder of the event files.
+std::filesystem::path tensorboard_folder(const TensorboardConfig& config, const std::filesystem::path& tracking_folder);
+
+// ---- Weights & Biases --------------------------------------------------------------------------------------------
+
+// Writes run folders that `wandb sync` uploads. Each attempt writes its own folder, DIR/wandb/offline-run-<time>-<id>,
+// with the same run id: an uploaded file must not change any more. The highest step of each metric is read from the
+// folders of earlier attempts, and kept in wandb.json in the sink's folder, so that folders can be deleted after the
+// upload.
+std::unique_ptr<Sink> make_wandb_sink(const WandbSettings& settings, const SinkContext& context);
+
+// ---- MLflow ------------------------------------------------------------------------------------------------------
+
+// Reports a run to a tracking server through its REST API (version 2.0). The job is one run, which has the metrics, so
+// that its curves are continuous over restarts; each attempt is a nested run with the parameters, status and reason of
+// the attempt. Texts and images are artifacts of the job's run, through the server's proxy; MLflow has no histograms,
+// so these are not reported.
+//
+// A metric, parameter, tag or artifact that MLflow rejects is dropped alone, with a warning. Everything else that fails
+// is repeated: also while the run or its experiment is deleted, because they can be restored. If the run does not exist
+// any more, because the store was reset, a new one is created; see MlflowErrorKind.
+//
+// A request whose response was lost may have succeeded. Runs have a tag by which they are found again, and before
+// points are repeated, the newest point of each metric is read from the server. Opens no connection. Fails with kConfig
+// if there is no address, or if the address or the TLS material is invalid.
+Result<std::unique_ptr<Sink>> make_mlflow_sink(const MlflowConfig& config, const TrackingVariables& variables,
+                                               const SinkContext& context);
 
 }  // namespace oarlock

@@ -1,4 +1,4 @@
-#include "trainer/tracking/tensorboard_sink.h"
+#include "trainer/tracking/sink.h"
 
 #include <fmt/format.h>
 #include <unistd.h>

@@ -14,7 +14,7 @@
 
 #include "common/status_macros.h"
 #include "common/text.h"
-#include "trainer/tracking/event_codec.h"
+#include "trainer/tracking/event.h"
 #include "trainer/tracking/folder_claim.h"
 #include "trainer/tracking/journal.h"
 

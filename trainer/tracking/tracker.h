@@ -1,11 +1,12 @@
 // Delivers the events of a run to its sinks without delaying the training or changing its result.
 //
 // One thread takes events from a bounded queue, writes them to the local sinks, and appends them to the journal of each
-// remote sink. Each remote sink has a thread that delivers from its journal, and tries again after failures.
+// remote sink. Each remote sink has a thread that delivers from its journal, and retries after failures.
 //
-// Of two processes with the same folder, the one that started later writes: the other one stops when it finds that, and
-// the later one waits for it (see FolderClaim). A batch that the other one has begun before may follow: in the journals
-// it goes to files that are replaced, and in the files of TensorBoard and W&B it may repeat points.
+// If two processes have the same folder, the one that started later writes: the earlier one stops when it detects the
+// other, and the later one waits for that (see FolderClaim). The earlier process may still complete a batch that it has
+// begun: in the journals it goes to files that are replaced, and in the files of TensorBoard and W&B it may repeat
+// points.
 #pragma once
 
 #include <chrono>
@@ -36,16 +37,16 @@ struct TrackerOptions {
   std::chrono::milliseconds max_retry{60000};
   // How long points are collected before they are written together: each batch costs a wake-up and system calls.
   std::chrono::milliseconds batch_interval = kDefaultBatchInterval;
-  // Between two checks whether a later process has claimed the folder. Each write is preceded by one, too.
+  // Interval of the checks whether a later process has claimed the folder. Each write is preceded by a check, too.
   std::chrono::milliseconds claim_interval = kDefaultClaimInterval;
-  // How long a new process waits for an earlier one that does not release the folder. A pod that is deleted ends
-  // earlier, and an NFS server takes the locks of a node that it cannot reach after 90 s.
+  // How long a new process waits for an earlier one that does not release the folder. Longer than the grace period of a
+  // pod, and than the 90 s after which an NFS server revokes the locks of a node that it cannot reach.
   std::chrono::milliseconds claim_patience{120000};
 };
 
 // A journal in memory counts toward the memory of the pod.
 inline constexpr uint64_t kMaxMemoryJournalBytes = uint64_t{16} << 20;
-// A longer text is cut, and a larger image is dropped.
+// A longer text is truncated, and a larger image is dropped.
 inline constexpr size_t kMaxTextBytes = size_t{1} << 20;
 inline constexpr size_t kMaxImageBytes = size_t{16} << 20;
 
@@ -54,20 +55,20 @@ class Tracker {
  public:
   Tracker(const TrackerOptions& options, std::vector<std::unique_ptr<Sink>> sinks, const Logger& logger);
 
-  // finish() with a time limit of zero, unless it was called.
+  // Calls finish() with a time limit of zero, unless it was called.
   ~Tracker();
 
-  // Queues an event. Never waits for a disk or a server. An image that is too large is dropped, and so is every event
-  // while the queue is full, which means that the disk does not respond; each time for the first such event, a warning
-  // is logged.
+  // Queues an event. Never waits for a disk or a server. Drops an image that is too large, and every event while the
+  // queue is full, which means that the disk does not respond. Logs a warning for the first event that is dropped for
+  // each of these reasons.
   void add(Event event);
 
   // Waits until the events that were added before the call are in the files of the local sinks and in the journals, so
   // that they survive the process. Returns false if that takes longer than the limit.
   bool persist(std::chrono::milliseconds limit);
 
-  // Waits until all events are delivered, at most as long as the limit. Returns whether they are. Events must not be
-  // added afterwards.
+  // Waits until all events are delivered, for at most `limit`, and returns whether they are. Events must not be added
+  // afterwards.
   bool wait_for_delivery(std::chrono::milliseconds limit);
 
   // Waits as wait_for_delivery(), and ends the threads. Logs a warning if events are not delivered. Must be the last

@@ -1,4 +1,4 @@
-#include "trainer/tracking/wandb_sink.h"
+#include "trainer/tracking/sink.h"
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -22,10 +22,8 @@
 #include "common/text.h"
 #include "trainer/tracking/record_file.h"
 #include "trainer/tracking/run_files.h"
-#include "trainer/tracking/run_place.h"
 #include "trainer/tracking/wandb_file.h"
-#include "trainer/tracking/wandb_row_file.h"
-#include "trainer/tracking/wandb_values.h"
+#include "trainer/tracking/wandb_history.h"
 
 namespace oarlock {
 namespace {

@@ -15,7 +15,7 @@
 #include "tests/support/temporary_folder.h"
 #include "tests/support/tensor_copies.h"
 #include "tests/support/trainer_program/tiny_task.h"
-#include "trainer/distributed/reduction_state.h"
+#include "trainer/distributed/reducer.h"
 #include "trainer/engine/randomness.h"
 
 namespace oarlock {

@@ -13,8 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "trainer/tracking/mlflow_sink.h"
-#include "trainer/tracking/wandb_sink.h"
+#include "trainer/tracking/sink.h"
 
 namespace oarlock {
 namespace {

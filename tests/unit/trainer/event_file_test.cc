@@ -16,10 +16,10 @@
 #include "tests/support/full_disk.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/tracking_events.h"
+#include "trainer/tracking/encoding.h"
 #include "trainer/tracking/event_file.h"
-#include "trainer/tracking/png.h"
 #include "trainer/tracking/run_files.h"
-#include "trainer/tracking/tensorboard_sink.h"
+#include "trainer/tracking/sink.h"
 
 namespace oarlock {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tests/support/temporary_folder.h"
-#include "trainer/formats/hdf5/group.h"
+#include "trainer/formats/hdf5/reader.h"
 #include "trainer/formats/hdf5/writer.h"
 
 namespace oarlock {

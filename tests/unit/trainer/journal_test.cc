@@ -13,7 +13,7 @@
 #include "tests/support/full_disk.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/tracking_events.h"
-#include "trainer/tracking/event_codec.h"
+#include "trainer/tracking/event.h"
 #include "trainer/tracking/journal.h"
 
 namespace oarlock {

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "common/text.h"
-#include "trainer/tracking/mlflow_error.h"
-#include "trainer/tracking/mlflow_names.h"
+#include "trainer/tracking/mlflow_client.h"
+#include "trainer/tracking/mlflow_items.h"
 
 namespace oarlock {
 namespace {

@@ -6,7 +6,7 @@
 #include <map>
 
 #include "tests/support/temporary_folder.h"
-#include "trainer/tracking/check.h"
+#include "trainer/tracking/settings.h"
 
 namespace oarlock {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer/tracking/wandb_sink.h"
+#include "trainer/tracking/sink.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -19,8 +19,7 @@
 #include "tests/support/full_disk.h"
 #include "tests/support/temporary_folder.h"
 #include "trainer/tracking/wandb_file.h"
-#include "trainer/tracking/wandb_row_file.h"
-#include "trainer/tracking/wandb_values.h"
+#include "trainer/tracking/wandb_history.h"
 
 namespace oarlock {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "trainer/formats/hdf5/group.h"
+#include "trainer/formats/hdf5/reader.h"
 
 namespace oarlock::causal_set {
 

@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-#include "trainer/formats/hdf5/group.h"
+#include "trainer/formats/hdf5/reader.h"
 
 namespace oarlock::gears {
 

@@ -1,4 +1,4 @@
-#include "trainer/tracking/png.h"
+#include "trainer/tracking/encoding.h"
 
 #include <zlib.h>
 

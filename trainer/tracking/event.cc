@@ -1,4 +1,4 @@
-#include "trainer/tracking/event_codec.h"
+#include "trainer/tracking/event.h"
 
 #include <array>
 #include <chrono>
