@@ -5,10 +5,7 @@
 #include <memory>
 
 #include "cli/command.h"
-#include "cli/convert/command_line.h"
-#include "cli/convert/kubernetes.h"
-#include "cli/convert/quantumgrav.h"
-#include "cli/convert/sbatch.h"
+#include "cli/convert/converters.h"
 #include "cli/job_file.h"
 #include "common/files.h"
 #include "common/status_macros.h"

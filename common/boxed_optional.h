@@ -1,4 +1,4 @@
-// An optional value outside of the object that has it, for large members that most objects do not set.
+// An optional value on the heap, for large members that most objects do not set.
 #pragma once
 
 #include <memory>
@@ -7,8 +7,8 @@
 
 namespace oarlock {
 
-// Has the parts of the interface of std::optional<T> that are used, and takes 8 bytes while it is empty. Copies copy
-// the value; a moved-from object is empty.
+// Has a part of the interface of std::optional<T>, and takes 8 bytes while it is empty. A copy copies the value; a
+// moved-from object is empty.
 template <typename T>
 class BoxedOptional {
  public:

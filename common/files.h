@@ -43,8 +43,8 @@ class FileDescriptor {
   int fd_ = -1;
 };
 
-// Writes all bytes to a descriptor, also if the kernel takes them in parts. Returns 0, or the errno of the failure,
-// after which a part of the bytes may have been written.
+// Writes all bytes to a descriptor, with several calls of write(2) if necessary. Returns 0, or the errno of the
+// failure, after which a part of the bytes may have been written.
 [[nodiscard]] int write_all(int fd, std::string_view bytes);
 
 // Returns the content of a file, or its first `max_bytes` bytes.

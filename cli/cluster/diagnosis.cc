@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <csignal>
 
-#include "cli/cluster/diagnosis_text.h"
 #include "cli/cluster/job_view.h"
 #include "cli/cluster/output.h"
 #include "common/text.h"

@@ -1,4 +1,4 @@
-#include "cli/cluster/diagnosis_text.h"
+#include "cli/cluster/diagnosis.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -6,7 +6,6 @@
 
 #include "cli/cluster/commands.h"
 #include "cli/cluster/diagnosis.h"
-#include "cli/cluster/diagnosis_text.h"
 #include "cli/cluster/job_view.h"
 #include "common/json_access.h"
 #include "common/status_macros.h"

@@ -1,4 +1,4 @@
-#include "cli/convert/command_line.h"
+#include "cli/convert/converters.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "cli/convert/kubernetes.h"
+#include "cli/convert/converters.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,6 @@
 #include <optional>
 #include <utility>
 
-#include "cli/convert/kinds.h"
 #include "common/contract.h"
 #include "common/json_access.h"
 #include "common/status_macros.h"

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "cli/convert/kinds.h"
+#include "cli/convert/converters.h"
 #include "common/json_access.h"
 #include "common/text.h"
 

@@ -1,4 +1,4 @@
-#include "cli/convert/quantumgrav.h"
+#include "cli/convert/converters.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

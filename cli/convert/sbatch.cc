@@ -1,4 +1,4 @@
-#include "cli/convert/sbatch.h"
+#include "cli/convert/converters.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "cli/convert/kinds.h"
+#include "cli/convert/converters.h"
 #include "common/json_access.h"
 
 namespace oarlock::convert {

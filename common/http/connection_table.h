@@ -31,7 +31,7 @@ class ConnectionTable {
   static constexpr std::chrono::minutes kAuthorizedTime{10};
   static constexpr size_t kPreferredConnections = 4;
   static constexpr std::chrono::milliseconds kStallTime{300};
-  // The sessions that each network began recently are counted: in the present period and in the one before it.
+  // The sessions that each network began recently are counted: in the current period and in the previous one.
   static constexpr std::chrono::seconds kSessionPeriod{10};
   static constexpr size_t kCountedNetworks = 1024;
 
@@ -52,8 +52,8 @@ class ConnectionTable {
   std::optional<Admission> admit(const std::string& address, SteadyTime now);
 
   // The connection needs a TLS session. Like admit(), with the limits on sessions, and the connections that have one.
-  // Among networks with equally many connections, one of those that began the most sessions recently is replaced: a
-  // client that begins one from time to time keeps it, although others replace each other's all the time.
+  // Among networks with equally many connections, one of those that began the most sessions recently is replaced, so
+  // that a client that begins few sessions keeps its session while others replace each other's.
   // While several of them respond without progress for kStallTime, none that is younger than that and has not sent its
   // request is replaced, so that a client can finish its handshake. An unknown id is refused.
   std::optional<Admission> begin_session(Id id, SteadyTime now);
@@ -124,7 +124,7 @@ class ConnectionTable {
   using Counts = std::unordered_map<std::string, size_t>;
   Counts begun_sessions_;  // by network
   Counts previous_sessions_;
-  SteadyTime session_period_{};  // begin of the present period
+  SteadyTime session_period_{};  // start of the current period
   size_t sessions_ = 0;
   size_t reviews_ = 0;
   Id next_ = 0;

@@ -107,7 +107,7 @@ class Coordinator {
   std::optional<SteadyTime> deadline() const;  // when to call time_passed()
   // When the group that forms continues without the nodes that are missing; absent if none is, or if it needs them.
   std::optional<SteadyTime> leave_out_at() const;
-  // Whether a launcher was replaced or left out. It must not influence the group any more.
+  // Whether a launcher was replaced or left out. Its reports no longer affect the group.
   bool is_retired(uint64_t launcher) const;
   const State& state() const { return state_; }
 

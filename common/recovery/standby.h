@@ -12,7 +12,8 @@ namespace oarlock::recovery {
 // The descriptor of the connection to the launcher, in the environment of a standby process.
 inline constexpr char kEnvStandbyFd[] = "OARLOCK_STANDBY_FD";
 
-// What makes a standby process a rank. It has the arguments, working folder and standard input of the rank already.
+// The data with which a standby process becomes a rank. The process already has the arguments, working folder and
+// standard input of the rank.
 struct RankStart {
   std::map<std::string, std::string> environment;  // the complete environment
   // Descriptors of the caller. The rank receives duplicates.
@@ -22,7 +23,7 @@ struct RankStart {
 };
 
 // Called by the launcher, with the other end of the connection. Does not block. Fails if the process has ended or does
-// not receive; it must be killed then.
+// not receive; the caller must then kill it.
 Result<void> send_start(int socket, const RankStart& start);
 
 // Called first in main(), before threads exist and before the environment is read. Returns immediately unless the

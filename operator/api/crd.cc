@@ -1,4 +1,4 @@
-#include "operator/api/crd.h"
+#include "operator/api/validate.h"
 
 #include <nlohmann/json.hpp>
 #include <string>

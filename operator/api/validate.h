@@ -1,7 +1,9 @@
-// The validation rules of the CRD, with the same messages, for use without an API server. The CLI reports them with
-// file:line:column; reconcile() validates each job before it creates objects, in addition to the API server.
+// The CustomResourceDefinition of TrainingJob, and its validation rules, with the same messages, for use without an API
+// server. The CLI reports them with file:line:column; reconcile() validates each job before it creates objects, in
+// addition to the API server.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -13,6 +15,10 @@
 namespace oarlock::api {
 
 using oarlock::FieldProblem;
+
+// Builds the CRD, which manifests/crd contains as YAML, from the descriptions of types.cc, the schema of the parts of
+// spec.template that rules refer to, and the CEL rules, whose messages are those of rules.h.
+nlohmann::ordered_json custom_resource_definition();
 
 // Returns a problem for each violation of the schema that is possible in a decoded job; empty if the job is valid.
 std::vector<FieldProblem> validate(const TrainingJob& job);

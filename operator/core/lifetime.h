@@ -1,5 +1,6 @@
-// Policies about the lifetime of a job: jobs that other controllers manage, deletion, expiry, cleanup, suspension,
-// resume and deadline. reconcile.h explains policies; docs/operator-states.md describes each of them.
+// Policies about a job as a whole: objects that cannot be read completely, jobs that other controllers manage,
+// deletion, expiry, cleanup, suspension, resume and deadline. reconcile.h explains policies; docs/operator-states.md
+// describes each of them.
 #pragma once
 
 #include <optional>
@@ -7,6 +8,14 @@
 #include "operator/core/membership.h"
 
 namespace oarlock::control {
+
+// Blocks a job whose object is unreadable, because it violates the schema, and reports it with the condition
+// Unreadable. The decoded spec and status of such a job are incomplete, so no other action is derived from them.
+std::optional<Plan> report_unreadable(const Observed& observed, const Membership& members);
+
+// Sets the condition UnknownFields of a job with fields or values that this version ignores, and removes outdated
+// conditions of both types.
+std::optional<Plan> report_unknown_fields(const Observed& observed, const Membership& members);
 
 // Returns when an active job fails because of activeDeadlineSeconds. The time counts from the first start, or from the
 // last resume, as for a Job. Absent if no deadline is set or the job is not active.

@@ -12,7 +12,6 @@
 #include "operator/core/failure.h"
 #include "operator/core/lifetime.h"
 #include "operator/core/pods.h"
-#include "operator/core/report.h"
 #include "operator/core/status.h"
 #include "operator/core/text.h"
 

@@ -23,7 +23,7 @@ std::span<const Policy> policies();
 // Reconciles with another list of policies. Tests use it to verify that they detect a missing or broken policy.
 Plan reconcile(const Observed& observed, std::span<const Policy> policies);
 
-// ---- Policies of active jobs; lifetime.h and report.h declare the others -------------------------------------------
+// ---- Policies of active jobs; lifetime.h declares the others -------------------------------------------------------
 
 std::optional<Plan> wait_for_fresh_cache(const Observed& observed, const Membership& members);
 std::optional<Plan> complete(const Observed& observed, const Membership& members);

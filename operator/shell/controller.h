@@ -21,7 +21,6 @@
 #include "operator/shell/executor.h"
 #include "operator/shell/metrics.h"
 #include "operator/shell/progress.h"
-#include "operator/shell/progress_write_limiter.h"
 
 namespace oarlock::control {
 

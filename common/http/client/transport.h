@@ -1,8 +1,8 @@
 // Interface for HTTP requests and streaming responses to one server: the Kubernetes API server, or MLflow's.
 //
-// A program links exactly one implementation; each is a library that defines create_transport(). oarlock_kube_beast
-// (this folder) is the default; oarlock_kube_cpprestsdk is the alternative. oarlock_kube_transport stands for the one
-// that the CMake variable OARLOCK_KUBE_TRANSPORT selects.
+// A program links exactly one implementation; each is a library that defines create_transport():
+// oarlock_http_client_beast (this folder), or oarlock_kube_cpprestsdk. For programs that use the Kubernetes API,
+// oarlock_kube_transport is the implementation that the CMake variable OARLOCK_KUBE_TRANSPORT selects.
 //
 // Every implementation must pass tests/integration/operator/transport_*_test.cc. They require that only GET requests
 // are retried, that redirects are not followed, that deadlines and cancellation work in every phase of a call, and that
@@ -93,7 +93,7 @@ class Transport {
  public:
   virtual ~Transport() = default;
 
-  // Sends a request and returns the complete response, whatever its status is. "***" replaces the credentials of the
+  // Sends a request and returns the complete response, with any status. "***" replaces the credentials of the
   // call in the body of a response that is not 2xx, because its text ends up in logs and messages. Fails with kRefused
   // if the body is larger than kMaxResponseBytes.
   virtual TransportResult<Response> send(const Request& request, Milliseconds deadline, std::stop_token cancel) = 0;
@@ -103,8 +103,8 @@ class Transport {
   virtual TransportResult<Response> stream(const Request& request, ByteSink& sink, StreamLimits limits,
                                            std::stop_token cancel) = 0;
 
-  // Replaces the credentials of recent calls by "***" in a text that the server has sent. Bodies of responses that are
-  // not 2xx need it no more. Default: the implementation has no credentials.
+  // Replaces the credentials of recent calls by "***" in a text that the server has sent. Not needed for
+  // bodies of responses that are not 2xx. Default: the implementation has no credentials.
   virtual std::string mask_credentials(std::string text) const { return text; }
 
   // Closes the connections that have been idle for a while, and returns their number. Default: the implementation

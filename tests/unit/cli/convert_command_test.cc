@@ -6,7 +6,7 @@
 
 #include <sstream>
 
-#include "cli/convert/command_line.h"
+#include "cli/convert/converters.h"
 
 namespace oarlock::convert {
 namespace {

@@ -1,6 +1,6 @@
 // Jobs of other operators as TrainingJobs. tests/data/convert has inputs in the forms of the peers' published examples,
 // and next to each the expected job and notes; convert_peers_test reads the published examples themselves.
-#include "cli/convert/kubernetes.h"
+#include "cli/convert/converters.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

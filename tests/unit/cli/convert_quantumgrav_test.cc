@@ -1,5 +1,5 @@
 // The YAML of QuantumGrav's guide as a TrainingJob: each key's place, and what has none.
-#include "cli/convert/quantumgrav.h"
+#include "cli/convert/converters.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

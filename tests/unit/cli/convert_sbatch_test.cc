@@ -1,5 +1,5 @@
 // Job scripts of Slurm, and the reader of shell scripts below it.
-#include "cli/convert/sbatch.h"
+#include "cli/convert/converters.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

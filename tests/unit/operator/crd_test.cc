@@ -10,8 +10,8 @@
 #include "common/yaml/reader.h"
 #include "common/yaml/writer.h"
 #include "operator/api/codec.h"
-#include "operator/api/crd.h"
 #include "operator/api/rules.h"
+#include "operator/api/validate.h"
 #include "tests/support/golden.h"
 
 namespace oarlock::test {

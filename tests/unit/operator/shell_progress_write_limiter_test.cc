@@ -1,5 +1,5 @@
 // How often statuses are written only because of progress.
-#include "operator/shell/progress_write_limiter.h"
+#include "operator/shell/progress.h"
 
 #include <gmock/gmock.h>
 

@@ -4,7 +4,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "cli/cluster/diagnosis_text.h"
 #include "operator/api/codec.h"
 
 namespace oarlock::cli {
