@@ -1,4 +1,4 @@
-// oarlock help, version, completion and man: what the program says about itself.
+// oarlock help, version, completion and man: the documentation of the program.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

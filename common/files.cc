@@ -73,7 +73,7 @@ Result<std::string> read_regular_file(const std::filesystem::path& path, size_t 
 Result<void> write_file_atomically(const std::filesystem::path& path, std::string_view content) {
   const std::filesystem::path temporary = path.string() + fmt::format(".tmp-{}", ::getpid());
   {
-    // What has this name is left from a killed process, or it is a link or a pipe, which open(2) must not follow.
+    // A file of this name remains from a killed process, or is a link or a pipe, which open(2) must not follow.
     constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
     FileDescriptor file(::open(temporary.c_str(), kFlags, 0644));
     if (!file.open() && errno == EEXIST && ::unlink(temporary.c_str()) == 0)

@@ -33,7 +33,7 @@ void add_wait(CLI::App& app, Chosen& chosen);
 // Adds -o with the formats of this list, such as "table, wide, json". `format` must outlive the parsing.
 void add_output_option(CLI::App& app, OutputFormat& format, const std::vector<std::string>& names);
 
-// Adds the positional argument NAME. A prefix such as "trainingjob/" is removed, as kubectl does it.
+// Adds the positional argument NAME. Removes a prefix such as "trainingjob/", as kubectl does.
 void add_name_argument(CLI::App& app, std::string& name);
 void add_names_argument(CLI::App& app, std::vector<std::string>& names);
 

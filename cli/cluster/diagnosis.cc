@@ -237,7 +237,7 @@ Diagnosis diagnose_waiting(const DiagnosisInput& input) {
   return out;
 }
 
-// The rank whose last message or phase names what it waits for is not known here; the condition has that of rank 0.
+// Only the message of rank 0 is known, from the condition; other ranks may have reported the cause of the hang.
 Diagnosis diagnose_stalled(const DiagnosisInput& input) {
   const api::Condition* condition = current_condition(input.job.status);
   Diagnosis out = simple(input, Cause::kHang, "is stalled", condition == nullptr ? "" : condition->message);

@@ -66,7 +66,7 @@ std::string without_colors(std::string_view text) {
   return out;
 }
 
-// What a terminal would show of a line, without any effect on the terminal.
+// Returns the text that a terminal would show for a line, without control characters.
 std::string terminal_text(std::string_view text) {
   while (text.ends_with('\r')) text.remove_suffix(1);
   if (const size_t last = text.rfind('\r'); last != std::string_view::npos) text.remove_prefix(last + 1);

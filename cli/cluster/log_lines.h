@@ -46,7 +46,7 @@ class LogLines {
   const LogFormat format_;
   std::string pending_;
   bool is_continued_ = false;  // `pending_` continues a line whose beginning was output
-  bool skips_line_ = false;    // the rest of the present line was output before restart()
+  bool skips_line_ = false;    // the rest of the current line was output before restart()
   std::string last_timestamp_;
   std::string skip_until_;  // lines up to this timestamp were output before restart()
 };

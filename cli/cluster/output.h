@@ -1,6 +1,6 @@
 // Output of the commands that work on a cluster: formats, colors, tables, and texts for durations, times and progress.
-// Apart from detect_style() and print_document(), all functions are pure. Every text that came from the cluster is made
-// safe for a terminal here, so that callers need not.
+// Apart from detect_style() and print_document(), all functions are pure. They make texts from the
+// cluster safe for a terminal, so that callers do not have to.
 #pragma once
 
 #include <chrono>

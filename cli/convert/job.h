@@ -55,8 +55,8 @@ void set_node_bounds(int64_t least, std::optional<int64_t> most, const std::stri
                      JobDraft& draft);
 
 // Makes a job whose number of pods is known elastic if its command is, with the bounds of the command. If they do not
-// contain draft.nodes, or the job has other bounds, the draft does not change, and the result is what the command
-// starts: "4 nodes", "2 to 4 nodes". Otherwise the result is empty.
+// contain draft.nodes, or the job has other bounds, leaves the draft unchanged and returns the number of nodes that
+// the command starts: "4 nodes", "2 to 4 nodes". Otherwise returns an empty text.
 std::string take_node_bounds(const LaunchCommand& command, JobDraft& draft);
 
 // Converts a PodTemplateSpec for draft.pod, whose place in the document is `path`. The main container is the one with
@@ -70,13 +70,13 @@ void convert_container_command(const std::string& path, Report& report, JobDraft
 
 // Returns a name that Kubernetes accepts, made from a file name or the name of a Slurm job.
 std::string object_name(const std::string& text);
-// Returns the name of a file without its folder and without what follows the first period.
+// Returns the name of a file without its folder and without the part after the first period.
 std::string stem_of(const std::string& path);
 
-// Returns the container 'trainer' of a draft, which is created if there is none.
+// Returns the container 'trainer' of a draft. Creates it if it does not exist.
 Json& trainer_of(JobDraft& draft);
 
-// Returns a member that is an object. A member that is none is replaced; `parent` must be an object.
+// Returns a member that is an object. Replaces a member of another type. `parent` must be an object.
 Json& object_member(Json& parent, const char* key);
 
 // Merges environment variables by name into a container; later ones take precedence.

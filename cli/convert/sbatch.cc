@@ -293,7 +293,8 @@ class SbatchConversion {
   int64_t nodes_ = 1;
   int64_t tasks_per_node_ = 1;
   std::optional<int64_t> gpus_;
-  std::vector<std::pair<std::string, std::string>> unknown_;  // words of the command, and what they depend on
+  std::vector<std::pair<std::string, std::string>>
+      unknown_;  // words of the command, and the variables that they depend on
 };
 
 }  // namespace

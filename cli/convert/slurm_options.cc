@@ -13,7 +13,7 @@
 
 namespace oarlock::convert {
 
-// What becomes of an option of sbatch and srun.
+// The conversion of an option of sbatch and srun.
 enum class SlurmEffect {
   kName,
   kNodeCount,
@@ -129,7 +129,7 @@ std::optional<int64_t> parse_number(std::string_view text) {
   return value && *value >= 0 ? value : std::nullopt;
 }
 
-// Converts Slurm's "16G", "64000" (MiB) to a quantity; "" if it is none.
+// Converts Slurm's "16G", "64000" (MiB) to a quantity; "" for any other text.
 std::string to_quantity(const std::string& text) {
   size_t end = 0;
   while (end < text.size() && std::isdigit(static_cast<unsigned char>(text[end])) != 0) ++end;

@@ -30,7 +30,7 @@ class ScriptReport {
   std::vector<std::string> errors_;
 };
 
-// What a Slurm job requests. Empty and absent members were not given, or are not valid.
+// The requests of a Slurm job. Empty and absent members were not given, or are not valid.
 struct SlurmRequest {
   std::string name;
   std::optional<int64_t> nodes, tasks, tasks_per_node, cpus_per_task;
@@ -51,8 +51,8 @@ class SlurmOptions {
  public:
   SlurmOptions(SlurmRequest& request, ScriptReport& report) : request_(request), report_(report) {}
 
-  // Reads the options at the beginning of `words`, and returns the index of the first word that is none. An option that
-  // a job cannot satisfy or without a valid value is an error; one without a counterpart has a note. `program` is
+  // Reads the options at the beginning of `words`, and returns the index of the first other word. Adds an error for an
+  // option that a job cannot satisfy or that has no valid value, and a note for one without a counterpart. `program` is
   // "#SBATCH" or "srun".
   size_t read(const std::vector<std::string>& words, int line, const std::string& program);
 

@@ -329,7 +329,7 @@ void convert_trainjob(ObjectReader& root, ObjectReader* runtime, const ConvertOp
   convert_managed_by(spec, "trainer.kubeflow.org", draft);
   spec.finish();
 
-  // The overrides and spec.trainer may have added what a TrainingJob does not carry.
+  // The overrides and spec.trainer may have added fields that a TrainingJob does not support.
   const Json pod = std::move(draft.pod);
   convert_pod(pod, "spec.trainer", {"trainer"}, options, root.report(), draft);
   convert_container_command("spec.trainer", root.report(), draft);

@@ -19,8 +19,8 @@ struct ProbeOptions {
   std::chrono::milliseconds limit{3000};  // for each measurement that may block
 };
 
-// Measures everything. Takes at most a few multiples of the limit, whatever hangs. Call it from a process with one
-// thread, because it forks.
+// Measures everything. Takes at most a few multiples of the limit, even if operations hang. Call it from a process with
+// one thread, because it forks.
 Facts probe(const ProbeOptions& options);
 
 // Checks the operations of a save in a folder, and removes what it created. `limit` is for all of them together.

@@ -65,7 +65,7 @@ class OutputQueue {
   bool closed() const { return closed_; }                        // a write failed; further text is discarded
   int error() const { return error_; }                           // errno of the failed write; 0 if none failed
   bool is_terminal() const { return terminal_; }
-  // Returns the width of the terminal; 0 if it is none, or one that does not support escape sequences (TERM=dumb).
+  // Returns the width of the terminal; 0 if it is not a terminal, or does not support escape sequences (TERM=dumb).
   int columns() const;
 
  private:
@@ -115,7 +115,7 @@ int poll_timeout(std::optional<SteadyTime> deadline, SteadyTime now);
 
 // ---- Options of torchrun -----------------------------------------------------------------------------------------
 
-// The streams of a process, as torchrun numbers them: 1 is stdout, 2 is stderr, 3 is both, and 0 is none.
+// The streams of a process, as torchrun numbers them: 1 is stdout, 2 is stderr, 3 is both, and 0 is neither.
 inline constexpr int kStdoutStream = 1;
 inline constexpr int kStderrStream = 2;
 

@@ -108,10 +108,11 @@ void Guard::send(pid_t message) {
 void Guard::add(pid_t group) { send(group); }
 void Guard::remove(pid_t group) { send(-group); }
 
-// For the last messages to the other nodes.
+// Time limit for sending the last messages to the other nodes.
 constexpr auto kFlushPatience = std::chrono::seconds(2);
 
-// From a request to join to the start of a standby process, whose load would slow down the start of the ranks.
+// Delay of the start of a standby process after a request to join, because its load would slow down the start of the
+// ranks.
 constexpr auto kStandbyDelay = std::chrono::seconds(2);
 
 // A pipe from a member to the console.
@@ -230,7 +231,7 @@ class Group {
 
   // ---- standby process ----
 
-  // Lets the standby process become that of a command. Returns nothing if there is none that can.
+  // Makes the standby process the process of a command. Returns nullopt if no standby process can become it.
   std::optional<Child> use_standby(const Command& command) {
     if (!standby_) return std::nullopt;
     Result<Child> child = standby_->become(command);
@@ -281,7 +282,7 @@ class Group {
     return file;
   }
 
-  // Ends what has started. For a member that cannot be started.
+  // Kills the members that have started, after another member could not be started.
   tl::unexpected<Error> give_up(const Error& error) {
     for (size_t i = 0; i < members_.size(); ++i) signal_member(static_cast<int>(i), SIGKILL);
     end_strays();
@@ -339,7 +340,7 @@ class Group {
   }
 
   void add_stream(FileDescriptor from, OutputQueue& to, size_t member, FileDescriptor file, LogMode mode) {
-    // Of the ranks of a node, the first one shows its progress.
+    // Only the first rank of a node shows its progress.
     const auto progress_lines =
         member == 0 ? LinePrefixer::ProgressLines::kShow : LinePrefixer::ProgressLines::kLeaveOut;
     const bool on_console = members_[member].on_console && (!file.open() || mode == LogMode::kConsoleAndFiles);
@@ -447,8 +448,8 @@ class Group {
     }
   }
 
-  // A member has ended, and the recovery decides what follows. Its descendants receive SIGKILL: a new process must not
-  // share the device or the ports with them.
+  // A member has ended, and the recovery decides how to continue. Its descendants receive SIGKILL: a new process must
+  // not share the device or the ports with them.
   void recover_member(size_t index, const ExitStatus& status) {
     exits_[index] = status;
     kill_at_[index].reset();

@@ -77,7 +77,7 @@ Result<FileDescriptor> listen_on_port(int port) {
                           port, kRegroupPortOffset, std::generic_category().message(errno)));
 }
 
-// Of a connection between launchers. The other node may disappear without closing it.
+// Sets the options of a connection between launchers. The other node may disappear without closing it.
 void set_options(const FileDescriptor& socket) {
   const int on = 1;
   ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -282,8 +282,8 @@ void Recovery::give_up(const std::string& reason, SteadyTime now, RecoveryReques
   act(agent_.received(lost), now, requests);
 }
 
-// Ends the ranks of a node that the group may have left out. A launcher that was stopped for a while finds this out
-// before it reads what has arrived meanwhile.
+// Ends the ranks of a node that the group may have left out. A launcher that was stopped for a while detects this
+// before it reads the messages that have arrived meanwhile.
 bool Recovery::end_without_lease(SteadyTime now, RecoveryRequests& requests) {
   if (!options_.lease || !is_remote() || !leased_at_ || now < *leased_at_ + *options_.lease) return false;
   upstream_.reset();

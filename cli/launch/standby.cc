@@ -19,7 +19,7 @@
 namespace oarlock::launch {
 namespace {
 
-// Those of the ranks of a node, without what differs between them.
+// Returns the variables that all ranks of a node have in common.
 Environment common_environment(const Command& command, const std::vector<const Command*>& others) {
   Environment out = command.environment;
   for (const char* name : {kEnvRank, kEnvLocalRank, kEnvRegroupFd}) out.erase(name);

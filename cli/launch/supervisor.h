@@ -42,7 +42,8 @@ struct GroupResult {
 // - SIGTERM, SIGINT, SIGHUP and SIGQUIT are forwarded and start the same grace period; a second SIGINT sends SIGKILL
 //   immediately. Other signals are only forwarded.
 // - Processes that a leader leaves behind are stopped in the same way.
-// - The first failure that is a member's own is decisive. Exit code 76, and exits that the stop itself caused, count
+// - The first failure whose cause is in the member itself is decisive. Exit code 76, and exits that the stop itself
+// caused, count
 //   only if there is no other failure. A group that a signal stopped ends with 75 if a member reports that its state is
 //   saved, unless another member exceeded the grace period.
 // Not thread-safe.

@@ -22,7 +22,7 @@ enum class EmptyFields {
 template <typename Json>
 class FieldsWriter final : public Fields {
  public:
-  // The target must outlive the writer, and becomes an object if it is none.
+  // The target must outlive the writer, and becomes an object if it is not one.
   FieldsWriter(Json& target, EmptyFields empty) : FieldsWriter(target, empty, nullptr) {}
 
   // Forwards every call to `reader`, which must outlive the writer, and writes the values that it leaves: the complete

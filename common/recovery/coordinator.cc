@@ -180,8 +180,8 @@ std::optional<SteadyTime> Coordinator::leave_out_at() const {
   return *latest + options_.shrink_after;
 }
 
-// The new group repeats what the ranks of these nodes may have completed already, with another number of ranks, so that
-// their state must never come back.
+// The new group repeats steps that the ranks of these nodes may have completed already, with another number of ranks,
+// so that their state must never be used again.
 void Coordinator::leave_out(SteadyTime now) {
   for (int i = 0; i < options_.nodes; ++i) {
     NodeSlot& node = state_.nodes[static_cast<size_t>(i)];

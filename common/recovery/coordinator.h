@@ -29,7 +29,7 @@ struct CoordinatorOptions {
   std::chrono::milliseconds leave_timeout{10'000};  // until a rank that does not leave its group is killed
   std::chrono::milliseconds form_timeout{300'000};  // until an incomplete group ends the job
   std::chrono::milliseconds shrink_after{240'000};
-  // Before the ranks start again after the second of several consecutive short generations; then doubled.
+  // Delay of the restart after the second of several consecutive short generations; doubled for each further one.
   std::chrono::milliseconds backoff{10'000};
 };
 

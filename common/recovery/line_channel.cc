@@ -38,7 +38,7 @@ std::vector<std::string> LineChannel::read() {
   std::vector<std::string> lines;
   std::array<char, 65536> buffer;
   while (socket_.open()) {
-    // Not more than one line over the limit, so that what follows the first line does not count against its limit.
+    // Not more than one line over the limit, so that bytes after the first line do not count against its limit.
     const size_t wanted = std::min(buffer.size(), max_line_ + 1 - received_.size());
     const ssize_t got = ::recv(socket_.get(), buffer.data(), wanted, 0);
     if (got < 0 && errno == EINTR) continue;

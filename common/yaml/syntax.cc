@@ -93,7 +93,7 @@ struct QuotedScalar {
   bool is_closed = true;
 };
 
-// What the lines up to an error consist of. It is an approximation: it is used only to find the cause of an error.
+// The structure of the lines up to an error. It is an approximation, and used only to find the cause of the error.
 struct Structure {
   std::vector<Bracket> open_brackets;      // at the error
   std::optional<QuotedScalar> bad_quotes;  // without an end, or with text after it

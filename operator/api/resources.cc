@@ -37,7 +37,7 @@ double factor_of(std::string_view suffix) {
   return std::pow(suffix.ends_with('i') ? 1024.0 : 1000.0, static_cast<double>(large) + 1);
 }
 
-// Returns the value of a quantity, and 0 for a text that is none.
+// Returns the value of a quantity; 0 for any other text.
 double value_of(const Json& quantity) {
   if (quantity.is_number()) return quantity.get<double>();
   double value = 0;

@@ -267,7 +267,8 @@ struct Replacement {
   bool operator==(const Replacement&) const = default;
 };
 
-// With which the launchers of an attempt continue with fewer nodes in place (oarlock launch --min-nodes and
+// The bounds within which the launchers of an attempt continue with fewer nodes in place (oarlock launch --min-nodes
+// and
 // --shrink-after).
 struct LauncherBounds {
   int min_nodes = 1;

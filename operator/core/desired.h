@@ -86,7 +86,7 @@ class PodFactory {
   // it the bounds, if regroups(job, nodes).
   PodFactory(const Job& job, int attempt, int nodes, const PodDefaults& defaults, const RegroupSecret& secret,
              const std::optional<api::LauncherBounds>& launchers = std::nullopt);
-  // For a group of the current size and bounds.
+  // Like the constructor above, for a group of the current size and bounds.
   PodFactory(const Job& job, int attempt, const PodDefaults& defaults = {}, const RegroupSecret& secret = {})
       : PodFactory(job, attempt, job.group_nodes(), defaults, secret, launcher_bounds(job)) {}
 

@@ -79,7 +79,7 @@ seconds waiting_limit(const Job& job) {
 }
 
 bool is_placed(const Pod& pod) {
-  // A pod that runs has a node, whatever its conditions say.
+  // A pod that runs has a node, whatever its conditions are.
   return (pod.scheduled || pod.phase == PodPhase::kRunning) && !pod.deleting && !has_ended(pod);
 }
 

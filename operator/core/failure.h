@@ -67,7 +67,7 @@ struct GroupFailure {
   // Name of a missing pod on which the decision rests. The caller must confirm that it does not exist
   // (ConfirmPodAbsent) before it acts. Empty if the decision does not rest on a missing pod.
   std::string confirm_absent;
-  // In a job whose pods are replaced, a pod that was observed may be the predecessor of the one that has the name now.
+  // In a job whose pods are replaced, a pod that was observed may be the predecessor of the pod that now has the name.
   // confirm_absent is then always set, and the plan continues if the pod has this uid.
   std::string except_uid;
   std::vector<PodFailure> replaced;  // for kReplace

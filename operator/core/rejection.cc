@@ -173,7 +173,7 @@ std::optional<std::string> explain_wrong_type(const std::string& problem, const 
   return fmt::format("{}: expected {}, got {}", path, expected_type(match[3].str()), kind_text(wrong.kind));
 }
 
-// Returns the path and the value of the first value in the template that should be a quantity and is none.
+// Returns the path and the value of the first invalid quantity in the template.
 std::optional<std::string> find_invalid_quantity(const Json& given) {
   const auto pod_spec = given.find("spec");
   if (pod_spec == given.end()) return std::nullopt;

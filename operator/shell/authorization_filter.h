@@ -95,7 +95,7 @@ class AuthorizationFilter {
   const std::shared_ptr<const Clock> clock_;
   std::stop_source stop_;
   std::mutex mutex_;
-  // With the mutex held.
+  // Guarded by mutex_.
   ReviewCache allowed_{kMaxAllowed};
   ReviewCache denied_{kMaxDenied};
   bool is_reviewing_unknown_ = false;

@@ -100,7 +100,7 @@ struct CacheHooks {
   std::function<void(const WatchScope&)> on_watching;  // the first event of a watch that follows a list
   // The key is empty if the object has no readable name.
   std::function<void(ResourceKind, const kube::ObjectKey&, const Error&)> on_unreadable;
-  // The namespaces of which objects were dropped because of CacheOptions::limit; empty if there are none any more.
+  // The namespaces whose objects were dropped because of CacheOptions::limit; empty once the cache is complete again.
   std::function<void(const WatchScope&, const std::set<std::string>& namespaces)> on_incomplete =
       [](const WatchScope&, const std::set<std::string>&) {};
 };

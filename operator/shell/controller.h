@@ -58,7 +58,7 @@ class Controller {
   struct Result {
     enum class Kind { kSuccess, kError, kRequeue, kRequeueAfter };
     Kind kind = Kind::kSuccess;
-    // For kRequeueAfter, and for kError if the server sent Retry-After.
+    // Set for kRequeueAfter, and for kError if the server sent Retry-After.
     std::chrono::milliseconds after{0};
   };
 
@@ -93,7 +93,7 @@ class Controller {
   ByteBudget live_reads_;
   std::string leading_since_;
   mutable std::mutex mutex_;
-  // With the mutex held. The first three maps are keyed by the job's uid.
+  // Guarded by mutex_. The first three maps are keyed by the job's uid.
   std::unordered_map<std::string, std::set<ConflictingObject>> conflicts_;
   std::unordered_map<std::string, std::string> rejections_;  // Observed::last_error
   struct TemplateError {

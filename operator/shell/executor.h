@@ -87,7 +87,7 @@ std::string derive_regroup_token(const std::string& key, const std::string& job_
 // Thread-safe.
 class Executor {
  public:
-  // Of the client's responses only the metadata is read.
+  // Reads only the metadata of the client's responses.
   Executor(kube::Client client, std::shared_ptr<OwnWrites> own_writes, std::shared_ptr<EventRecorder> events,
            const Logger& log, PodDefaults pod_defaults = {})
       : client_(std::move(client)),

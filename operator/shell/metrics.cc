@@ -39,7 +39,7 @@ prometheus::Family<prometheus::Histogram>& histogram(prometheus::Registry& regis
   return prometheus::BuildHistogram().Name(name).Help(help).Register(registry);
 }
 
-// With the labels of controller-runtime, whose `priority` is always 0 here.
+// Returns a gauge with the labels of controller-runtime, whose `priority` is always 0 here.
 prometheus::Gauge& depth_gauge(prometheus::Registry& registry) {
   Labels labels = queue_labels();
   labels.emplace("priority", "0");

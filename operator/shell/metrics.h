@@ -43,14 +43,14 @@ class Metrics final : public kube::QueueObserver {
 
   void count_dropped_event(const char* reason);  // EventRecorder::OnDrop
 
-  // Of the cache's informers, by resource.
+  // Metrics of the cache's informers, by resource.
   void set_cache_failures(const std::string& resource, int consecutive);
   void record_cache_success(const std::string& resource, int consecutive_failures, SystemTime now);
   void count_unreadable_object(const std::string& resource);
   void set_incomplete_namespaces(const std::string& resource, size_t namespaces);
   void count_trimmed_job_read();  // a job whose spec exceeds the cache's budget was read from the API server
 
-  // With leader election only.
+  // Called with leader election only.
   void set_leader(bool is_leader);
   void count_leader_slow_path();
 

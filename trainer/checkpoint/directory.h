@@ -69,8 +69,8 @@ std::optional<std::string> link_target(const std::filesystem::path& root, const 
 
 // Records the highest step that the job ever reached, whether or not it was saved, so that the number of steps lost in
 // a crash is known. The mark is the file "reached" in the root. It is written without fsync: it survives a crash of the
-// process, but not always one of the machine. Write errors are ignored, and so is anything else than a regular file in
-// its place. A mark that cannot be read is not changed. The methods block while a file server does not respond; see
+// process, but not always one of the machine. Write errors are ignored, and so is a file of another type in its place.
+// A mark that cannot be read is not changed. The methods block while a file server does not respond; see
 // AsyncHighWater.
 class HighWater {
  public:

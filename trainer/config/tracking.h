@@ -1,4 +1,4 @@
-// The sections of the configuration about what a run reports: "tracking" and "profile".
+// The sections "tracking" and "profile" of the configuration.
 #pragma once
 
 #include <cstdint>

@@ -109,7 +109,7 @@ class DistributedDataParallel {
   // From the next join() on, whether the gradients may be averaged in shared memory.
   void allow_shared_memory(bool allowed) { config_.shared_memory = allowed; }
 
-  // ---- the checkpoint's section on gradient reduction (reduction_state.h) ----
+  // ---- the checkpoint's section on gradient reduction (reducer.h) ----
 
   // Called by all ranks between two steps, before reduction_state().
   void synchronize_reduction_state();

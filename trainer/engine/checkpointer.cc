@@ -32,8 +32,8 @@ constexpr std::chrono::milliseconds kHighWaterPatience{1000};  // until the last
 // While rank 0 waits for a save, the ranks exchange messages at this interval.
 constexpr std::chrono::milliseconds kWaitInterval{200};
 // How long a stop waits for a save that makes no progress. With the delivery of tracked points this must fit into the
-// grace period of a pod, which is 30 s by default. What a save has written is perhaps being synced at this rate, during
-// which its progress is unknown.
+// grace period of a pod, which is 30 s by default. The files of a save may be synced at this rate, during which
+// its progress is unknown.
 constexpr std::chrono::seconds kStopPatience{15};
 constexpr int64_t kSlowestSync = int64_t{16} << 20;  // bytes per second
 

@@ -39,7 +39,7 @@ class RowCollector {
 EvalRows sorted_unique(const EvalRows& rows);
 
 // Called by all ranks together. Returns the rows of all ranks, sorted and unique, on rank 0, and no rows on the others.
-// Ranks may have different numbers of rows, also none. Nothing is sent if the layout has no columns.
+// Ranks may have different numbers of rows, including 0. Nothing is sent if the layout has no columns.
 EvalRows gather_rows(const EvalRows& mine, const RowLayout& layout, const ProcessGroup& group);
 
 // Writes CSV: "id", then the columns by name; a column with several numbers per sample as name_0, name_1, ... Numbers

@@ -41,7 +41,7 @@ class NonfiniteSteps final : public Stateful {
   static constexpr size_t kValues = 7;
   Reading read(const double* values);
 
-  // Of the whole run, including earlier processes, as of the last read().
+  // Skipped steps of the whole run, including earlier processes, as of the last read().
   int64_t skipped_in_run() const { return before_ + skipped_; }
 
   std::string_view section() const override { return "nonfinite"; }
@@ -61,7 +61,7 @@ class NonfiniteSteps final : public Stateful {
 
   at::Device device_;
   OnHost host_;  // with a CPU device, where nothing waits
-  // With a CUDA device: an int64 scalar, and [2] of loss and skipped.
+  // Used with a CUDA device: an int64 scalar, and tensors [2] for loss and skipped.
   at::Tensor steps_;
   at::Tensor counts_;
   at::Tensor first_;

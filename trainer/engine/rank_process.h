@@ -78,7 +78,7 @@ class RankProcess {
     std::string reason;
   };
   Result<void> regroup(const RecoveryState& state, const std::string& reason);
-  // Of the current group, which may have fewer ranks than the job.
+  // Size of the current group, which may have fewer ranks than the job, and position in it.
   int world_size() const { return assignment_.generation >= 0 ? assignment_.world_size : environment_.world_size; }
   int group_rank() const { return assignment_.generation >= 0 ? assignment_.rank : environment_.rank; }
   bool shares_memory() const;

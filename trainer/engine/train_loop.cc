@@ -630,7 +630,7 @@ double TrainLoop::epochs_done() const {
   return static_cast<double>(position_.epoch) + 1 - left / static_cast<double>(steps_in_epoch(0));
 }
 
-// Of this rank; 0 at the end of the epoch.
+// Returns the samples of this rank; 0 at the end of the epoch.
 int64_t TrainLoop::samples_of_next_step() const {
   const int64_t left = sampler_.samples_per_rank(position_.epoch_samples);
   if (left >= parts_.plan.per_rank) return parts_.plan.per_rank;

@@ -53,7 +53,7 @@ class TrainLoop {
   // Whether this rank's state, or that of another rank, can take the place of a checkpoint.
   bool can_recover() const { return !is_final_; }
 
-  // Undoes what a step or an evaluation that did not complete has changed, and releases everything that uses the group.
+  // Undoes the changes of a step or an evaluation that did not complete, and releases everything that uses the group.
   void leave();
 
   // The number of steps that this rank has completed, or -1 if it has no consistent state, and a digest of the

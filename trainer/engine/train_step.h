@@ -66,7 +66,7 @@ class TrainStep {
   // Number of steps that this object has completed.
   int64_t steps_completed() const { return steps_completed_; }
 
-  // For the learning rates and the momentum of the next step.
+  // The optimizer, to set the learning rates and the momentum of the next step.
   Optimizer& optimizer() { return *optimizer_; }
 
   // Begins step `index` (from 0) of the run, on `samples` samples of this rank. Seeds the random numbers.

@@ -28,10 +28,10 @@ class Sgd final : public Optimizer {
  public:
   Sgd(const OptimizerConfig& config, std::vector<ParameterGroup> groups);
 
-  // Must be above 0, and only if the configured momentum is: it determines whether there are momentum buffers.
+  // Must be above 0 if and only if the configured momentum is, which determines whether momentum buffers exist.
   void set_momentum(double momentum) override { config_.momentum = momentum; }
 
-  // With dampening, the parameters that have not had their first step.
+  // The parameters that have not had their first step; used with dampening only.
   nlohmann::json values() const override;
   Result<void> restored(const nlohmann::json& values) override;
 

@@ -27,7 +27,7 @@ struct HistoryEntry {
   std::map<std::string, double> metrics{};  // of the evaluation
 };
 
-// In ascending order of steps.
+// Entries in ascending order of steps.
 using History = std::vector<HistoryEntry>;
 
 // Appends an entry. Replaces entries of the same and later steps, which a resumed run evaluates again.

@@ -112,7 +112,7 @@ struct ActivityView {
 // "evaluation  [=========           ]  12/27 (44 %)  ETA 0:03", or without a total "evaluation  0:04". Pure.
 std::string activity_line(const ActivityView& view);
 
-// Returns the metrics as "accuracy 0.9012  loss 0.2812 and 94 more": `first`, if there is one of this name, then the
+// Returns the metrics as "accuracy 0.9012  loss 0.2812 and 94 more": the metric `first`, if it exists, then the
 // others by name, at most `most`. Pure.
 std::string metrics_text(const std::map<std::string, double>& metrics, const std::string& first, size_t most);
 
@@ -149,7 +149,7 @@ class ProgressLine {
   // Writes lines that remain.
   void print(const std::vector<std::string>& lines);
 
-  // Erases the line, and draws it no more.
+  // Erases the line and stops drawing it.
   void close();
 
  private:

@@ -40,7 +40,7 @@ constexpr auto kShortActivity = std::chrono::milliseconds(500);  // not worth a 
 constexpr double kServerCpuShare = 0.04;                         // of a core, so that clients do not slow down training
 constexpr size_t kMostMetrics = 6;                               // in a line for people
 
-// Returns what a person reads about a phase that is not part of a training step; empty if it is.
+// Returns the text for users about a phase that is not part of a training step; empty for other phases.
 std::string_view activity_name(Phase phase) {
   switch (phase) {
     case Phase::kStartup:

@@ -86,8 +86,8 @@ class Telemetry {
   void record_gradient_norm(double norm) { metrics_.set_gradient_norm(norm); }  // of the last step
   void record_gradient_reduction(int64_t buckets, int64_t bytes) { metrics_.record_gradient_reduction(buckets, bytes); }
   void record_parameter_check(bool equal) { metrics_.record_parameter_check(equal); }
-  // `steps` since the last call, at least one, of which `first_step` is the first, were skipped because loss or
-  // gradient was not finite, or had a loss that was not finite.
+  // Record steps since the last call, at least one, that were skipped because the loss or a gradient was not finite, or
+  // whose loss was not finite. `first_step` is the first of them.
   void record_skipped_steps(int64_t steps, int64_t first_step);
   void record_nonfinite_losses(int64_t steps, int64_t first_step);
   void record_peer_lost();

@@ -55,7 +55,7 @@ void write_shape(pbf_writer& tensor, int64_t size) {
   dimension.add_int64(1, size);
 }
 
-// Of a tensor that a plugin shows.
+// Writes the metadata of a tensor that a plugin displays.
 void write_metadata(pbf_writer& value, std::string_view plugin, std::string_view content) {
   constexpr int32_t kTensorClass = 2;  // DataClass
   pbf_writer metadata(value, value_field::kMetadata);

@@ -176,7 +176,7 @@ Result<void> Journal::load() {
     known_bytes += record->end - record->begin;
     end_ = record->end;
   }
-  // What follows the last event was not persisted, and is written again by the attempt that resumes.
+  // The bytes after the last event were not persisted; the attempt that resumes writes those events again.
   if (const uint64_t lost = end_ - base_ - known_bytes; lost > 0)
     warning_ = fmt::format("{}: {} bytes are damaged", path_.string(), lost);
   if (!base && known_bytes == 0 && limit > base_) RETURN_IF_ERROR(set_aside("has an unknown format"));
@@ -210,7 +210,8 @@ Result<void> Journal::replace_both() {
   return replace(delivered_, std::max(delivered_, end_));
 }
 
-// Continues with the files of an earlier process, which are too large for a copy, or for which there is no space.
+// Continues with the files of an earlier process, because they are too large to copy, or the disk has no space for
+// that.
 Result<void> Journal::open_in_place() {
   ASSIGN_OR_RETURN(delivered_file_, open_regular_file(delivered_path(), O_RDWR | O_CREAT));
   RETURN_IF_ERROR(write_delivered());
@@ -268,7 +269,7 @@ Result<void> Journal::append(const std::vector<std::string_view>& encoded, bool 
   return written;
 }
 
-// Writes after the last event. After a failure, what was written takes no space.
+// Writes after the last event. After a failure, releases the space of a partial write.
 Result<void> Journal::write_end(std::string_view bytes) {
   const uint64_t offset = kHeadSize + end_ - base_;
   Result<void> written = write_at(file_.get(), bytes, offset, path_.string());

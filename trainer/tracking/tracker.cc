@@ -26,9 +26,9 @@ constexpr uint64_t kBatchBytes = 1 << 20;
 // Limit of the encoded events that wait for space on the disk of a journal. The first and the last event of an attempt
 // are not counted.
 constexpr size_t kMaxWaitingBytes = size_t{1} << 20;
-// After so many intervals, an earlier process that runs has read a claim.
+// Number of intervals after which a running earlier process has read a claim.
 constexpr int kClaimIntervals = 4;
-// For the end of the threads: of a request that was cancelled, or after so many intervals.
+// Time limit for the end of the threads: for a cancelled request to return, or for this many intervals.
 constexpr std::chrono::milliseconds kEndPatience =
     kClaimIntervals * kDefaultClaimInterval + std::chrono::milliseconds(500);
 

@@ -45,7 +45,7 @@ constexpr uint32_t kGitCommit = 2;                      // GitRepoRecord
 uint32_t wandb_checksum(FragmentType type, std::string_view data) {
   const auto byte = static_cast<Bytef>(type);
   const uLong first = crc32(crc32(0, Z_NULL, 0), &byte, 1);
-  // Of an empty fragment, zlib must not receive a null pointer, which it takes for a request of the initial value.
+  // zlib must not receive the null pointer of an empty fragment, because it would return the initial value.
   if (data.empty()) return static_cast<uint32_t>(first);
   return static_cast<uint32_t>(
       crc32(first, reinterpret_cast<const Bytef*>(data.data()), static_cast<uInt>(data.size())));

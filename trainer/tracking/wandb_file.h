@@ -77,7 +77,7 @@ std::string number_wandb_record(int64_t number, std::string_view record);
 
 // ---- reading back --------------------------------------------------------------------------------------------------
 
-// What the files of earlier attempts contain.
+// The points in the files of earlier attempts.
 struct WandbPoint {
   int64_t step = 0;
   std::string value_json;

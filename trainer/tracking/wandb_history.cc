@@ -27,7 +27,7 @@ constexpr size_t kMaxRowFileBytes = size_t{64} << 20;  // a longer file is taken
 constexpr size_t kReplacedRowFileBytes = size_t{1} << 18;
 constexpr size_t kRowHeadSize = 30;
 
-// The first line of an entry: the size and the checksum of what follows.
+// The first line of an entry: the size and the checksum of its content.
 std::string row_head(std::string_view text) { return fmt::format("{:020} {:08x}\n", text.size(), masked_crc(text)); }
 
 int64_t to_microseconds(SystemTime time) {

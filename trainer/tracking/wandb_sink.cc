@@ -263,7 +263,7 @@ class WandbSink final : public Sink {
 
   std::filesystem::path state_path() const { return state_folder_ / "wandb.json"; }
 
-  // Returns the content of a file of the attempt before; nothing if there is none or it cannot be read.
+  // Returns the content of a file of the previous attempt; nullopt if it does not exist or cannot be read.
   std::optional<std::string> read_state_file(const std::filesystem::path& path) const {
     Result<std::string> content = read_regular_file(path, kMaxStateBytes);
     if (content) return std::move(*content);

@@ -200,8 +200,9 @@ class TcpChannel final : public Channel {
   TcpChannel() = default;
   ~TcpChannel() override;
 
-  // What a server may send between two calls: TLS session tickets, key updates and a close_notify. A server that sends
-  // more would otherwise occupy the thread that checks or closes the connection, which has no deadline.
+  // Limit of the bytes that a server may send between two calls, which are TLS session tickets, key updates and a
+  // close_notify. A server that sends more would otherwise occupy the thread that checks or closes the connection,
+  // which has no deadline.
   static constexpr size_t kMaxBytesBetweenCalls = 32u << 10;
 
   // Allows operations to wait, within the limits of a call, until end_call(), and lifts the limit of reads. Called by

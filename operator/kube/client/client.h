@@ -49,7 +49,7 @@ class ListProgress {
 
   explicit ListProgress(size_t max_objects = kMaxObjects) : max_objects_(max_objects) {}
 
-  // Counts a page that is not the last one, and the objects that it has and could have. Returns what is wrong with the
+  // Counts a page that is not the last one, and the objects that it has and could have. Returns the problem of the
   // list; empty if it may continue.
   std::string add_page(size_t objects, size_t page_size);
 

@@ -38,7 +38,7 @@ class FieldFilter {
   // or if the selected tree is deeper than kMaxDepth or has more than kMaxValues. In values that are skipped or kept as
   // text, only brackets and the UTF-8 encoding are checked. Throws no exception. An integer that does not fit into 64
   // bits becomes a double, a number beyond the range of a double the largest double, and an unpaired surrogate U+FFFD.
-  // Of duplicate keys, the last one applies.
+  // The last one of duplicate keys applies.
   Result<nlohmann::json> parse(std::string_view text) const;
 
   // The parser's memory, to be reused from one text to the next. It is released after a long text. Not thread-safe.

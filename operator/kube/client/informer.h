@@ -241,9 +241,9 @@ class Store {
 //
 // Limit. ReflectorOptions::max_bytes bounds the memory of the objects. Where they exceed it, the informer drops objects
 // of the namespaces that take the most memory, in the order of Hooks::drop_order, until a sixteenth of the limit is
-// free, and so on with later objects; the objects of the other namespaces are kept. The namespaces that lost objects
-// are incomplete until a list keeps all of their objects, which follows the end of each watch, after five to ten
-// minutes.
+// free, and again when later objects exceed the limit; the objects of the other namespaces are kept. The namespaces
+// that lost objects are incomplete until a list keeps all of their objects, which follows the end of each watch, after
+// five to ten minutes.
 template <typename T>
 class Informer final : private ReflectorTarget, private ReflectorObserver {
  public:
@@ -480,8 +480,8 @@ class Informer final : private ReflectorTarget, private ReflectorObserver {
     drop_excess();
   }
   void bookmark(const std::string& resource_version) override { set_last_version(resource_version); }
-  // Until a replacement is committed, the store keeps the objects of before, which are not counted: they may be too
-  // many themselves.
+  // Until a replacement is committed, the store keeps the previous objects, which are not counted, because they may
+  // exceed the limit themselves.
   std::optional<std::string> exceeded_limit() const override {
     const size_t objects = is_replacing_ ? pending_.size() : store_.size();
     if (objects > max_objects_) return "the server sent more than " + counted(max_objects_, "object");

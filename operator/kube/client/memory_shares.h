@@ -1,4 +1,4 @@
-// Decides which objects of a cache are dropped when they take too much memory together.
+// Decides which objects of a cache are dropped when they exceed its memory limit.
 #pragma once
 
 #include <compare>
@@ -25,8 +25,8 @@ struct MemoryShare {
 };
 
 // Returns the indexes of objects that take at least `excess` bytes together, or all if they take less. They are chosen
-// from the namespaces with the largest sums, so that these become equally large and the others lose nothing; of each
-// namespace in the order of MemoryShare::order.
+// from the namespaces with the largest sums, so that these become equally large and the others keep their objects;
+// within a namespace in the order of MemoryShare::order.
 std::vector<size_t> choose_excess(std::vector<MemoryShare> shares, size_t excess);
 
 }  // namespace oarlock::kube

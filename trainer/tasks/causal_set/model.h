@@ -82,7 +82,7 @@ at::Tensor sample_losses(LossKind kind, const at::Tensor& outputs, const at::Ten
 //   cross entropy    NAME_accuracy, NAME_f1 (mean over the classes that occur)
 //   bce              NAME_accuracy (over samples and outputs)
 //   other losses     NAME_mae, NAME_rmse
-// With an empty name, only loss and loss_std.
+// With an empty name, they add only loss and loss_std.
 void add_sums(const std::string& name, LossKind kind, const at::Tensor& losses, const at::Tensor& outputs,
               const at::Tensor& targets, MetricSums& sums);
 void add_metrics(const std::string& name, LossKind kind, const MetricSums& totals, Metrics& metrics);

@@ -59,7 +59,7 @@ class LabelScaler {
   // Moves the scaler to a device, if it is on another one.
   void move_to(at::Device device);
 
-  // For tensors on the scaler's device.
+  // These functions take tensors on the scaler's device.
   at::Tensor standardize(const at::Tensor& labels) const;              // [n, targets], double
   at::Tensor restore(const at::Tensor& standardized) const;            // the inverse, double
   const at::Tensor& mean() const { return mean_; }                     // [targets]

@@ -27,9 +27,9 @@ namespace oarlock::protein_diffusion {
 // One Euler step of the reverse rates. `rate` is the rate of the noise, [n].
 at::Tensor euler_weights(const Graph& graph, const at::Tensor& x, const at::Tensor& score, const at::Tensor& rate,
                          double step_size);
-// From noise sigma to sigma - dsigma; exact if the score is.
+// The step from noise sigma to sigma - dsigma, which is exact if the score is exact.
 at::Tensor analytic_weights(const Graph& graph, const at::Tensor& x, const at::Tensor& score, const at::Tensor& dsigma);
-// From noise sigma to none; without the mask.
+// The step from noise sigma to no noise, which never yields the mask.
 at::Tensor denoising_weights(const Graph& graph, const at::Tensor& x, const at::Tensor& score, const at::Tensor& sigma);
 
 // Samples a sequence of `length` tokens for each seed, int64 [seeds, length] on the device. A sequence depends only on
