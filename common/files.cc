@@ -70,15 +70,19 @@ Result<std::string> read_regular_file(const std::filesystem::path& path, size_t 
   return content;
 }
 
+Result<FileDescriptor> create_new_file(const std::filesystem::path& path, mode_t permissions) {
+  constexpr int kFlags = O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC;
+  FileDescriptor file(::open(path.c_str(), kFlags, permissions));
+  if (!file.open() && errno == EEXIST && ::unlink(path.c_str()) == 0)
+    file = FileDescriptor(::open(path.c_str(), kFlags, permissions));
+  if (!file.open()) return fail_errno(errno, fmt::format("{}: cannot be created", path.string()));
+  return file;
+}
+
 Result<void> write_file_atomically(const std::filesystem::path& path, std::string_view content) {
   const std::filesystem::path temporary = path.string() + fmt::format(".tmp-{}", ::getpid());
   {
-    // A file of this name remains from a killed process, or is a link or a pipe, which open(2) must not follow.
-    constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
-    FileDescriptor file(::open(temporary.c_str(), kFlags, 0644));
-    if (!file.open() && errno == EEXIST && ::unlink(temporary.c_str()) == 0)
-      file = FileDescriptor(::open(temporary.c_str(), kFlags, 0644));
-    if (!file.open()) return fail_errno(errno, fmt::format("{}: cannot be created", temporary.string()));
+    ASSIGN_OR_RETURN(const FileDescriptor file, create_new_file(temporary, 0644));
     int error = write_all(file.get(), content);
     if (error == 0 && ::fsync(file.get()) != 0) error = errno;
     if (error == 0 && ::rename(temporary.c_str(), path.c_str()) != 0) error = errno;

@@ -2,6 +2,7 @@
 // Errors name the path; their exit code depends on errno (fail_errno()).
 #pragma once
 
+#include <sys/types.h>
 #include <unistd.h>
 
 #include <cstddef>
@@ -58,6 +59,10 @@ Result<FileDescriptor> open_regular_file(const std::filesystem::path& path);
 // kNoInput if the file is not a regular one, and with kDataErr if it is longer than `max_bytes`. For paths that come
 // from a configuration file, and for folders that others may write to.
 Result<std::string> read_regular_file(const std::filesystem::path& path, size_t max_bytes);
+
+// Creates a file for reading and writing. Replaces a file, link or pipe of this name, which may remain from a killed
+// process or belong to another user. Fails as fail_errno(), for example if a folder has the name.
+Result<FileDescriptor> create_new_file(const std::filesystem::path& path, mode_t permissions = 0666);
 
 // Replaces the content of a file atomically and durably: writes a temporary file, syncs it, renames it, and syncs the
 // folder. After a crash the file has either the old or the new content.

@@ -37,15 +37,6 @@ Result<FileDescriptor> open_regular_file(const std::filesystem::path& path, int 
   return file;
 }
 
-Result<FileDescriptor> create_new_file(const std::filesystem::path& path) {
-  constexpr int kFlags = O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC;
-  FileDescriptor file(::open(path.c_str(), kFlags, 0666));
-  if (!file.open() && errno == EEXIST && ::unlink(path.c_str()) == 0)
-    file = FileDescriptor(::open(path.c_str(), kFlags, 0666));
-  if (!file.open()) return fail_errno(errno, fmt::format("{}: cannot be created", path.string()));
-  return file;
-}
-
 ByteSource source_of(std::string_view& bytes) {
   return [&bytes](size_t size) {
     const std::string_view out = bytes.substr(0, size);

@@ -19,10 +19,6 @@ namespace oarlock {
 // kNoInput if the path is something else, and otherwise as fail_errno().
 Result<FileDescriptor> open_regular_file(const std::filesystem::path& path, int flags);
 
-// Creates a file for reading and writing. Replaces a file, link or pipe of this name. Fails as fail_errno(), for
-// example if a folder has the name.
-Result<FileDescriptor> create_new_file(const std::filesystem::path& path);
-
 // Returns the next `size` bytes, or fewer at the end. They are valid until the next call.
 using ByteSource = std::function<std::string_view(size_t size)>;
 

@@ -105,12 +105,17 @@ class FakeSink : public Sink {
 
 template <typename SinkType = FakeSink>
 std::unique_ptr<Tracker> make_tracker(const fs::path& folder, const std::shared_ptr<FakeServer>& server,
-                                      std::chrono::milliseconds claim_interval = kClaimInterval) {
+                                      std::chrono::milliseconds claim_interval = kClaimInterval,
+                                      const Logger& logger = Logger::silent()) {
   std::vector<std::unique_ptr<Sink>> sinks;
   sinks.push_back(std::make_unique<SinkType>(server));
   return std::make_unique<Tracker>(
       TrackerOptions{.folder = folder, .first_retry = 5ms, .max_retry = 50ms, .claim_interval = claim_interval},
-      std::move(sinks), Logger::silent());
+      std::move(sinks), logger);
+}
+
+std::unique_ptr<Tracker> make_logging_tracker(const fs::path& folder, const std::shared_ptr<FakeServer>& server) {
+  return make_tracker(folder, server, kClaimInterval, Logger(LogFormat::kText, LogLevel::kInfo));
 }
 
 TEST(Tracker, DeliversInOrder) {
@@ -347,25 +352,22 @@ TEST(Tracker, DeliversWhileTheDiskOfTheJournalIsFull) {
     const TemporaryFolder folder;
     const auto server = std::make_shared<FakeServer>();
     server->set(FakeServer::Answer::kFails);
-    std::vector<std::unique_ptr<Sink>> sinks;
-    sinks.push_back(std::make_unique<FakeSink>(server));
-    Tracker tracker({.folder = folder.path(), .first_retry = 5ms, .max_retry = 50ms, .claim_interval = kClaimInterval},
-                    std::move(sinks), Logger(LogFormat::kText, LogLevel::kInfo));
-    tracker.add(scalar_at(1));
-    ASSERT_TRUE(tracker.persist(kPatience));
+    const std::unique_ptr<Tracker> tracker = make_logging_tracker(folder.path(), server);
+    tracker->add(scalar_at(1));
+    ASSERT_TRUE(tracker->persist(kPatience));
     const FullDisk full(fs::file_size(folder.path() / "fake.journal") + 500);  // space for the longest event
     for (int64_t step = 2; step <= 50; ++step) {
-      tracker.add(scalar_at(step));
-      ASSERT_TRUE(tracker.persist(kPatience));
+      tracker->add(scalar_at(step));
+      ASSERT_TRUE(tracker->persist(kPatience));
     }
-    tracker.add(end_of_run(51));
-    ASSERT_TRUE(tracker.persist(kPatience));
+    tracker->add(end_of_run(51));
+    ASSERT_TRUE(tracker->persist(kPatience));
     server->set(FakeServer::Answer::kOk);
-    EXPECT_TRUE(tracker.wait_for_delivery(kPatience));
+    EXPECT_TRUE(tracker->wait_for_delivery(kPatience));
     std::vector<int64_t> expected(51);
     std::iota(expected.begin(), expected.end(), 1);
     EXPECT_EQ(server->steps(), expected);
-    tracker.finish(kPatience);
+    tracker->finish(kPatience);
   }
   const std::string log = testing::internal::GetCapturedStderr();
   EXPECT_EQ(count_of(log, "tracking: points cannot be written"), 1) << log;
@@ -379,27 +381,24 @@ TEST(Tracker, LimitsTheMemoryOfEventsThatWaitForTheJournal) {
   server->set(FakeServer::Answer::kFails);
   {
     const TemporaryFolder folder;
-    std::vector<std::unique_ptr<Sink>> sinks;
-    sinks.push_back(std::make_unique<FakeSink>(server));
-    Tracker tracker({.folder = folder.path(), .first_retry = 5ms, .max_retry = 50ms, .claim_interval = kClaimInterval},
-                    std::move(sinks), Logger(LogFormat::kText, LogLevel::kInfo));
-    tracker.add(long_text_at(1));
-    ASSERT_TRUE(tracker.persist(kPatience));
+    const std::unique_ptr<Tracker> tracker = make_logging_tracker(folder.path(), server);
+    tracker->add(long_text_at(1));
+    ASSERT_TRUE(tracker->persist(kPatience));
     {
       const FullDisk full(fs::file_size(folder.path() / "fake.journal"));
       for (int64_t step = 2; step <= 9; ++step) {
         Event text = scalar_at(step);
         text.content = Text{"text", std::string(300 << 10, 'x')};
-        tracker.add(text);
-        ASSERT_TRUE(tracker.persist(kPatience));
+        tracker->add(text);
+        ASSERT_TRUE(tracker->persist(kPatience));
       }
-      tracker.add(end_of_run(10));
-      ASSERT_TRUE(tracker.persist(kPatience));
+      tracker->add(end_of_run(10));
+      ASSERT_TRUE(tracker->persist(kPatience));
     }
     server->set(FakeServer::Answer::kOk);
-    EXPECT_TRUE(tracker.wait_for_delivery(kPatience));
+    EXPECT_TRUE(tracker->wait_for_delivery(kPatience));
     EXPECT_THAT(server->steps(), ElementsAre(1, 2, 3, 4, 10));
-    tracker.finish(kPatience);
+    tracker->finish(kPatience);
   }
   const std::string log = testing::internal::GetCapturedStderr();
   EXPECT_EQ(count_of(log, "tracking: points are dropped"), 1) << log;
@@ -410,15 +409,12 @@ TEST(Tracker, ReportsEventsThatAreLostWithAFullDisk) {
   const auto server = std::make_shared<FakeServer>();
   server->set(FakeServer::Answer::kFails);
   const TemporaryFolder folder;
-  std::vector<std::unique_ptr<Sink>> sinks;
-  sinks.push_back(std::make_unique<FakeSink>(server));
-  Tracker tracker({.folder = folder.path(), .first_retry = 5ms, .max_retry = 50ms, .claim_interval = kClaimInterval},
-                  std::move(sinks), Logger(LogFormat::kText, LogLevel::kInfo));
-  tracker.add(long_text_at(1));
-  ASSERT_TRUE(tracker.persist(kPatience));
+  const std::unique_ptr<Tracker> tracker = make_logging_tracker(folder.path(), server);
+  tracker->add(long_text_at(1));
+  ASSERT_TRUE(tracker->persist(kPatience));
   const FullDisk full(fs::file_size(folder.path() / "fake.journal"));
-  tracker.add(scalar_at(2));
-  tracker.finish(0ms);
+  tracker->add(scalar_at(2));
+  tracker->finish(0ms);
   const std::string log = testing::internal::GetCapturedStderr();
   EXPECT_EQ(count_of(log, "points that waited for space on the disk are lost"), 1) << log;
 }
