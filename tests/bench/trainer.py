@@ -168,7 +168,7 @@ class Bench:
             (items, key): Figure(f"loader, {size_text}, {text}", "items/s", goal, at_least=True)
             for items, size_text in (("small", "784 B"), ("large", "12 KiB"))
             for key, text, goal in (("per_item_0", "per item", 20), ("per_item_2", "per item, 2 workers", 20),
-                                    ("vectorised_0", "vectorised", 4), ("vectorised_2", "vectorised, 2 workers", 4))
+                                    ("vectorized_0", "vectorized", 4), ("vectorized_2", "vectorized, 2 workers", 4))
         }
         ours = lambda: json.loads(run([self.bin / "oarlock-bench-loader", size, epochs]))
         theirs = lambda: json.loads(run([self.python, HERE / "rival" / "loader.py", size, epochs]))

@@ -81,11 +81,11 @@ class Alone final : public BatchNormCollectives {
   void all_reduce(at::Tensor&) const override {}
 };
 
-struct Normalised {
+struct Normalized {
   at::Tensor output, input_gradient, weight_gradient, mean, var;
 };
 
-Normalised normalise(at::Device device) {
+Normalized normalize(at::Device device) {
   torch::manual_seed(3);
   const at::Tensor input = torch::randn({16, 8, 5, 5}).to(device).requires_grad_(true);
   const at::Tensor weight = torch::rand({8}).to(device).requires_grad_(true);
@@ -98,8 +98,8 @@ Normalised normalise(at::Device device) {
 }
 
 TEST(SyncBatchNormOnCuda, MatchesCpu) {
-  const Normalised expected = normalise(kCpu);
-  const Normalised got = normalise(kGpu);
+  const Normalized expected = normalize(kCpu);
+  const Normalized got = normalize(kGpu);
   EXPECT_TRUE(at::allclose(got.output, expected.output, 1e-5, 1e-5));
   EXPECT_TRUE(at::allclose(got.input_gradient, expected.input_gradient, 1e-4, 1e-5));
   EXPECT_TRUE(at::allclose(got.weight_gradient, expected.weight_gradient, 1e-4, 1e-3));

@@ -5,7 +5,7 @@ usage: make_comformer_goldens.py GOLDENS OUTPUT_FOLDER
 GOLDENS holds what https://github.com/divelab/AIRS (OpenMat/ComFormer, GPL-3: run, never copied) computed with torch
 2.11, torch_geometric 2.8.1, e3nn 0.6.0 and jarvis-tools 2026.6.12 on the CPU:
 graph-CRYSTAL.safetensors: crystals of ase and pymatgen and the graphs that it builds (edges as edge_index and the image
-of edge_index[1]; with lattice loops and 25 neighbours, without loops, with 12), and the distances that its choice saw;
+of edge_index[1]; with lattice loops and 25 neighbors, without loops, with 12), and the distances that its choice saw;
 MODEL.safetensors: random weights, a batch of SrTiO3 and K2O2, buffers before and after one forward pass in training
 mode, the output then in evaluation mode; MODEL-float64.safetensors: output, loss (mean squared error) and gradients in
 double precision, at the same weights; full-size-parameters.json; cgcnn-table.json: atom_init.json of jarvis-tools.

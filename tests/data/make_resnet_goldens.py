@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Writes resnet_goldens.safetensors: the residual networks of image_classification in PyTorch, narrow ones.
 
-Of each model: its parameters and buffers as initialised from a seed; then a forward and backward in training mode
+Of each model: its parameters and buffers as initialized from a seed; then a forward and backward in training mode
 (logits, loss, gradients, running statistics) and a forward in evaluation mode, all in double precision and rounded at
 the end: dozens of batch norms over a few numbers each would show the rounding of single precision otherwise.
-ResnetLike is the guide's ResNetModel; Resnet is torchvision's, whose names, order of construction and initialisation
+ResnetLike is the guide's ResNetModel; Resnet is torchvision's, whose names, order of construction and initialization
 it has.
 
 Needs Python with torch and safetensors. Run: python3 tests/data/make_resnet_goldens.py

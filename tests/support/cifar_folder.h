@@ -1,4 +1,4 @@
-// A small data set in CIFAR's binary format: images of noise around a colour of their class.
+// A small data set in CIFAR's binary format: images of noise around a color of their class.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +31,8 @@ class CifarFolder {
       const int label = record % classes;
       out << std::string(static_cast<size_t>(labels - 1), '\xff') << static_cast<char>(label);
       for (int channel = 0; channel < 3; ++channel) {
-        const unsigned colour = static_cast<unsigned>(label * (channel + 2) * 37) % 200;
-        for (int i = 0; i < 32 * 32; ++i) out.put(static_cast<char>(colour + random() % 56));
+        const unsigned color = static_cast<unsigned>(label * (channel + 2) * 37) % 200;
+        for (int i = 0; i < 32 * 32; ++i) out.put(static_cast<char>(color + random() % 56));
       }
     }
   }

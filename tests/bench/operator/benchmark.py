@@ -156,7 +156,7 @@ def main():
     load = os.getloadavg()[0]
     cpus = len(os.sched_getaffinity(0))
     if load > 1.5 * cpus:
-        print(f"\nthe machine was busy (load {load:.1f} on {cpus} cores): times are upper bounds, ratios are of neighbours in time")
+        print(f"\nthe machine was busy (load {load:.1f} on {cpus} cores): times are upper bounds, ratios are of neighbors in time")
     if args.json:
         with open(args.json, "w", encoding="utf-8") as file:
             json.dump({"machine": machine(), "pairs": args.pairs, "concurrency": args.concurrency, **results,

@@ -36,15 +36,15 @@ def figures(data, size, epochs):
     def per_item(**options):
         return DataLoader(data, batch_size=BATCH, shuffle=True, **options)
 
-    def vectorised(**options):
+    def vectorized(**options):
         return DataLoader(data, sampler=BatchSampler(RandomSampler(data), BATCH, False), batch_size=None, **options)
 
-    rate(vectorised(), size, 1)
+    rate(vectorized(), size, 1)
     return {
         "per_item_0": rate(per_item(), size, 1),
         "per_item_2": rate(per_item(**workers), size, 1),
-        "vectorised_0": rate(vectorised(), size, epochs),
-        "vectorised_2": rate(vectorised(**workers), size, epochs),
+        "vectorized_0": rate(vectorized(), size, epochs),
+        "vectorized_2": rate(vectorized(**workers), size, epochs),
     }
 
 

@@ -25,7 +25,7 @@ HOSTS = {"0": "192.168.1.100", "1": "192.168.1.101"}
 
 
 def write_cifar(folder):
-    """Images of one colour for each class, in CIFAR's binary format."""
+    """Images of one color for each class, in CIFAR's binary format."""
     (folder / "data").mkdir()
     record = lambda label: bytes([label]) + b"".join(bytes([20 * label + channel] * 1024) for channel in range(3))
     records = b"".join(record(i % 10) for i in range(24))

@@ -1,5 +1,5 @@
 // Explores every state that a small job can reach in the regroup protocol (docs/recovery.md), with the coordinator and
-// the launchers' agents as they are in the programs, and with modelled processes, connections and checkpoints. Any
+// the launchers' agents as they are in the programs, and with modeled processes, connections and checkpoints. Any
 // process, launcher or node may fail at any point; messages are delayed, reordered, lost and repeated.
 #pragma once
 

@@ -81,13 +81,13 @@ TEST(RandomOrders, AKleitmanRothschildOrderHasThreeLayers) {
   for (uint64_t seed = 0; seed < 50; ++seed) {
     const Relations relations = kleitman_rothschild(kSize, seed);
     EXPECT_EQ(longest_chain(kSize, relations), 3);
-    int64_t neighbours = 0;
+    int64_t neighbors = 0;
     for (const auto& [from, to] : relations) {
       const auto layer = [](int64_t element) { return element < 20 ? 0 : (element < 60 ? 1 : 2); };
       EXPECT_LT(layer(from), layer(to));
-      if (layer(to) == layer(from) + 1) ++neighbours;
+      if (layer(to) == layer(from) + 1) ++neighbors;
     }
-    EXPECT_NEAR(static_cast<double>(neighbours) / (2 * 20 * 40), 0.5, 0.06);  // 4 standard deviations are 0.05
+    EXPECT_NEAR(static_cast<double>(neighbors) / (2 * 20 * 40), 0.5, 0.06);  // 4 standard deviations are 0.05
   }
 }
 

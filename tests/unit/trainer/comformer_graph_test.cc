@@ -117,9 +117,9 @@ TEST_P(RealCrystal, DistancesAreTheOriginalsBitForBit) {
   const auto distance = golden["neighbours.distance"].accessor<double, 1>();
   const auto which = golden["neighbours.site_id_image"].accessor<int64_t, 2>();
   std::map<EdgeKey, double> ours;
-  const auto neighbours = neighbors_within(golden.crystal(), 19);
-  for (size_t site = 0; site < neighbours.size(); ++site) {
-    for (const Neighbor& n : neighbours[site])
+  const auto neighbors = neighbors_within(golden.crystal(), 19);
+  for (size_t site = 0; site < neighbors.size(); ++site) {
+    for (const Neighbor& n : neighbors[site])
       ours[{static_cast<int64_t>(site), n.site, n.image[0], n.image[1], n.image[2]}] = n.distance;
   }
   for (int64_t i = 0; i < distance.size(0); ++i)
@@ -173,13 +173,13 @@ Crystal cubic(double edge) {
   return {.lattice = {{{edge, 0, 0}, {0, edge, 0}, {0, 0, edge}}}, .numbers = {84}, .positions = {{0.1, 0.2, 0.3}}};
 }
 
-// Simple cubic: shells of 6, 12, 8, 6 and 24 neighbours at 1, sqrt 2, sqrt 3, 2 and sqrt 5 edges.
+// Simple cubic: shells of 6, 12, 8, 6 and 24 neighbors at 1, sqrt 2, sqrt 3, 2 and sqrt 5 edges.
 TEST(CrystalGraphs, ShellsOfTheSimpleCubicLattice) {
   const std::map<int64_t, size_t> sizes{{1, 6}, {6, 6}, {7, 18}, {18, 18}, {19, 26}, {25, 26}, {27, 32}, {33, 56}};
   for (const auto& [count, size] : sizes) {
     for (const double cutoff : {0.5, 4.0, 9.0}) {
-      const auto neighbours = nearest_neighbors(cubic(3.35), {.count = count, .cutoff = cutoff}).value();
-      EXPECT_EQ(neighbours[0].size(), size) << count << " nearest from " << cutoff;
+      const auto neighbors = nearest_neighbors(cubic(3.35), {.count = count, .cutoff = cutoff}).value();
+      EXPECT_EQ(neighbors[0].size(), size) << count << " nearest from " << cutoff;
     }
   }
   EXPECT_EQ(crystal_graph(cubic(3.35), {.nearest = {.count = 6}})->edges.size(), 12U)

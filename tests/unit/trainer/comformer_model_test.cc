@@ -60,7 +60,7 @@ void load(torch::nn::Module& model, const ComformerGolden& golden, const std::st
 
 class Originals : public testing::TestWithParam<const char*> {};
 
-// A gradient that is 0 but for rounding: these biases stand before a batch normalisation.
+// A gradient that is 0 but for rounding: these biases stand before a batch normalization.
 bool vanishes(const std::string& parameter) { return parameter.ends_with("lin_concate.bias"); }
 
 TEST_P(Originals, OutputLossAndGradientsInDoublePrecision) {

@@ -212,19 +212,19 @@ double distance(const Columns& columns, size_t i, size_t j) {
 }
 
 // The mean distance of each sample to all samples, and their mean, by which distances are centered.
-struct Centre {
+struct Center {
   std::vector<double> of_row;
   double of_all = 0;
 };
 
-Centre centre_of(const Columns& columns) {
+Center center_of(const Columns& columns) {
   const size_t n = columns.front().size();
-  Centre centre{.of_row = std::vector<double>(n), .of_all = 0};
+  Center center{.of_row = std::vector<double>(n), .of_all = 0};
   for (size_t i = 0; i < n; ++i) {
-    for (size_t j = 0; j < n; ++j) centre.of_row[i] += distance(columns, i, j) / static_cast<double>(n);
-    centre.of_all += centre.of_row[i] / static_cast<double>(n);
+    for (size_t j = 0; j < n; ++j) center.of_row[i] += distance(columns, i, j) / static_cast<double>(n);
+    center.of_all += center.of_row[i] / static_cast<double>(n);
   }
-  return centre;
+  return center;
 }
 
 }  // namespace
@@ -254,15 +254,15 @@ Coefficients theil_sen(std::span<const double> first, std::span<const double> se
 
 double distance_correlation(const Columns& a, const Columns& b) {
   const size_t n = a.front().size();
-  const Centre centre_a = centre_of(a);
-  const Centre centre_b = centre_of(b);
+  const Center center_a = center_of(a);
+  const Center center_b = center_of(b);
   double covariance = 0;
   double variance_a = 0;
   double variance_b = 0;
   for (size_t i = 0; i < n; ++i) {
     for (size_t j = 0; j < n; ++j) {
-      const double x = distance(a, i, j) - centre_a.of_row[i] - centre_a.of_row[j] + centre_a.of_all;
-      const double y = distance(b, i, j) - centre_b.of_row[i] - centre_b.of_row[j] + centre_b.of_all;
+      const double x = distance(a, i, j) - center_a.of_row[i] - center_a.of_row[j] + center_a.of_all;
+      const double y = distance(b, i, j) - center_b.of_row[i] - center_b.of_row[j] + center_b.of_all;
       covariance += x * y;
       variance_a += x * x;
       variance_b += y * y;
