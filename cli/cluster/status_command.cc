@@ -216,8 +216,8 @@ void add_why(CLI::App& app, Chosen& chosen) {
   auto flags = std::make_shared<JobFlags>();
   CLI::App* why_app = app.add_subcommand(
       "why",
-      "Explain why a TrainingJob failed, restarted or does not start: the first cause, where it was, what it\n"
-      "cost, and what to try.");
+      "Explain why a TrainingJob failed, restarted or does not start: the root cause, its place, its cost, and\n"
+      "remedies.");
   set_usage(*why_app, "oarlock why NAME [-o FORMAT] [OPTIONS]");
   why_app->footer(kWhyFooter);
   add_name_argument(*why_app, flags->name);
