@@ -25,7 +25,7 @@ Json trainer_of(const std::string& text) {
   return converted ? converted->job["spec"]["trainer"] : Json();
 }
 
-std::string problems_of(const std::string& text, const QuantumGravOptions& options = kOptions) {
+std::string config_problems_of(const std::string& text, const QuantumGravOptions& options = kOptions) {
   const Result<Converted> converted = convert(text, options);
   EXPECT_FALSE(converted);
   EXPECT_TRUE(converted || converted.error().code == ExitCode::kConfig);
@@ -97,8 +97,8 @@ TEST(ConvertQuantumGrav, AcceptsModelAndDataOfTheTrainer) {
 }
 
 TEST(ConvertQuantumGrav, ReportsUnsupportedKeysWithPosition) {
-  EXPECT_THAT(problems_of("training: {seed: 1}\n"), HasSubstr("must have a section 'parallel'"));
-  const std::string problems = problems_of(std::string(kParallel) +
+  EXPECT_THAT(config_problems_of("training: {seed: 1}\n"), HasSubstr("must have a section 'parallel'"));
+  const std::string problems = config_problems_of(std::string(kParallel) +
                                            "training:\n"
                                            "  optimiser_type: x\n"
                                            "  optimizer_type: !pyobject torch.optim.LBFGS\n"
@@ -111,7 +111,7 @@ TEST(ConvertQuantumGrav, ReportsUnsupportedKeysWithPosition) {
   EXPECT_THAT(problems, HasSubstr("train.yaml:5:19: training.optimizer_args: "));
   EXPECT_THAT(problems, HasSubstr("training.device: is neither cuda nor cpu"));
   EXPECT_THAT(problems, HasSubstr("'MyStopping' is not supported; DefaultEarlyStopping is"));
-  EXPECT_THAT(problems_of(kParallel, {.image = "image", .data = {}}), HasSubstr("--data"));
+  EXPECT_THAT(config_problems_of(kParallel, {.image = "image", .data = {}}), HasSubstr("--data"));
 }
 
 }  // namespace

@@ -502,16 +502,16 @@ TEST(HttpServer, RequestsOfAPeriodShareOneCall) {
 // Connections without pause cost the I/O thread no more than its share of the time; a process that computes keeps the
 // rest.
 TEST(HttpServer, IoThreadUsesItsShareOfACore) {
-  constexpr double kShare = 0.01;
+  constexpr double kServerShare = 0.01;
   const auto server =
-      serve({{"/x", {constant("here"), HandlerKind::kImmediate}}}, {.limits = {.io_cpu_share = kShare}});
+      serve({{"/x", {constant("here"), HandlerKind::kImmediate}}}, {.limits = {.io_cpu_share = kServerShare}});
   const auto began = std::chrono::steady_clock::now();
   const auto elapsed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count(); };
   const auto cpu_of_server = [] { return cpu_seconds() - cpu_seconds(RUSAGE_THREAD); };
   const double before = cpu_of_server();
   for (int i = 0; i < 300 || elapsed() < 3; ++i)
     ASSERT_THAT(request(server->port(), "GET /x"), testing::EndsWith("here"));
-  EXPECT_LT(cpu_of_server() - before, kShare * (10 + elapsed()) + 0.05) << "a burst, the share, and a tolerance";
+  EXPECT_LT(cpu_of_server() - before, kServerShare * (10 + elapsed()) + 0.05) << "a burst, the share, and a tolerance";
 }
 
 // accept(2) fails while the process has no descriptors left.

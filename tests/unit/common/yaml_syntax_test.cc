@@ -10,7 +10,7 @@
 namespace oarlock::yaml {
 namespace {
 
-std::string error_of(const std::string& text) {
+std::string syntax_error_of(const std::string& text) {
   const auto documents = parse_all(text, "f");
   if (documents) return "";
   EXPECT_EQ(documents.error().code, ExitCode::kConfig);
@@ -146,7 +146,7 @@ TEST(YamlSyntax, NamesCauseOfErrors) {
       {.text = "a: \"é\" b\n",
        .error = "1:7: text follows the closing quote; remove it, or write \\\" for a quote inside of the value"},
   };
-  for (const Row& row : kRows) EXPECT_EQ(error_of(row.text), std::string("f:") + row.error) << row.text;
+  for (const Row& row : kRows) EXPECT_EQ(syntax_error_of(row.text), std::string("f:") + row.error) << row.text;
 }
 
 TEST(YamlSyntax, NamesUtf16) {
@@ -154,7 +154,7 @@ TEST(YamlSyntax, NamesUtf16) {
   for (const std::string& text : {"\xff\xfe"
                                   "a\0:\0"s,
                                   "\xfe\xff\0a\0:"s, "a\0:\0"s, "\0a\0:"s})
-    EXPECT_EQ(error_of(text), "f:1:1: the file is encoded as UTF-16, not as UTF-8; save it as UTF-8");
+    EXPECT_EQ(syntax_error_of(text), "f:1:1: the file is encoded as UTF-16, not as UTF-8; save it as UTF-8");
 }
 
 // kubectl accepts these files, and reads them as the same values.
@@ -209,7 +209,7 @@ TEST(YamlSyntax, ExplainsLargeFilesWithinSeconds) {
     std::string text;
     while (text.size() < size_t{100'000}) text += unit;
     const auto begin = std::chrono::steady_clock::now();
-    EXPECT_NE(error_of(text + "c: d: e\n"), "") << unit;
+    EXPECT_NE(syntax_error_of(text + "c: d: e\n"), "") << unit;
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10)) << unit;
   }
 }

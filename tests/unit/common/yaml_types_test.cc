@@ -14,7 +14,7 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-std::string error_of(const std::string& text) {
+std::string type_error_of(const std::string& text) {
   const auto documents = parse_all(text, "f.yaml");
   return documents ? "" : documents.error().message;
 }
@@ -175,7 +175,7 @@ TEST(YamlTypes, RejectsValuesOfAnotherTypeThanTheirTag) {
       {.text = "!!null x", .message = "'x' has the tag !!null"},
       {.text = "!!binary aGk=", .message = "the tag !!binary is not supported"},
   };
-  for (const Row& row : kRows) EXPECT_THAT(error_of(std::string("v: ") + row.text + "\n"), HasSubstr(row.message));
+  for (const Row& row : kRows) EXPECT_THAT(type_error_of(std::string("v: ") + row.text + "\n"), HasSubstr(row.message));
 }
 
 // JSON has no such numbers, but a configuration of the trainer can use them.
@@ -243,9 +243,9 @@ TEST(YamlTypes, MergeKeysAddEntries) {
     ASSERT_TRUE(documents) << documents.error().message;
     EXPECT_EQ(documents->front().to_json(), json::parse(row.json)) << row.text;
   }
-  EXPECT_EQ(error_of("<<: 1\n"),
+  EXPECT_EQ(type_error_of("<<: 1\n"),
             "f.yaml:1:1: the value of the merge key << must be a map, such as *name, or a list of maps");
-  EXPECT_EQ(error_of("a: &x {b: 1}\nc: {b: 2, <<: *x}\n"),
+  EXPECT_EQ(type_error_of("a: &x {b: 1}\nc: {b: 2, <<: *x}\n"),
             "f.yaml:2:11: the key 'b' is above the merge key <<, whose map has it too; write << first");
 }
 

@@ -94,12 +94,12 @@ class InformerTest : public ::testing::Test {
     options.max_objects = max_objects_;
     options.max_bytes = max_bytes_;
     Informer<Thing>::Hooks hooks;
-    hooks.project = [this](const nlohmann::json& json) -> Result<Thing> {
+    hooks.project = [this](const nlohmann::json& body) -> Result<Thing> {
       ++projections_;
-      EXPECT_FALSE(json.contains("noise"));
-      if (json.value("color", "") == "throw") throw std::runtime_error("thrown");
-      if (json.value("color", "") == "unreadable") return fail(ExitCode::kConfig, "no such color");
-      return Thing{json.value("color", "")};
+      EXPECT_FALSE(body.contains("noise"));
+      if (body.value("color", "") == "throw") throw std::runtime_error("thrown");
+      if (body.value("color", "") == "unreadable") return fail(ExitCode::kConfig, "no such color");
+      return Thing{body.value("color", "")};
     };
     hooks.index_of = [](const ObjectKey&, const Thing& thing) { return thing.color; };
     hooks.bytes_of = [](const Thing& thing) { return sizeof thing + thing.color.capacity(); };
@@ -370,8 +370,8 @@ TEST_F(InformerTest, KeepsPreviousStateOfAnInvalidObject) {
 }
 
 TEST_F(InformerTest, PlaceholderReplacesAnInvalidObject) {
-  make_informer([](const nlohmann::json& json, const Error& error) {
-    return Thing{json["metadata"].value("name", "") + " " + (error.message.empty() ? "-" : "unreadable")};
+  make_informer([](const nlohmann::json& body, const Error& error) {
+    return Thing{body["metadata"].value("name", "") + " " + (error.message.empty() ? "-" : "unreadable")};
   });
   transport_->script({.pieces = {list("10", {object("a", "3", "red"), damaged("b", "4")})}});
   transport_->script({.pieces = {event("MODIFIED", damaged("a", "11")), event("MODIFIED", object("b", "12", "blue")),
