@@ -340,7 +340,7 @@ GroupEvidence find_group(const Observed& observed, const Membership& members, co
   const SystemTime since = left + kCollateralGracePeriod;
   if (since > observed.now) return {State::kUnknown, *time_until(since, observed.now)};
   if (!was_polled_since(observed, members, since)) return {State::kUnknown, kStaleCacheRequeue};
-  const bool responds = observed.last_poll->answered && observed.progress &&
+  const bool responds = observed.last_poll && observed.last_poll->answered && observed.progress &&
                         observed.progress->attempt == observed.job.status.attempt;
   if (responds) return {State::kExists};
   // A single response may be late.
