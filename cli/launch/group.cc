@@ -178,6 +178,7 @@ class Group {
     if (options_.recovery != nullptr) {
       options_.recovery->finish(clock_, clock_.steady() + kFlushPatience);
       if (failed_elsewhere_ && result.interrupted_by == 0) result.exit_code = to_int(ExitCode::kPeerLost);
+      if (result.exit_code == to_int(ExitCode::kPeerLost)) result.disconnected = disconnected_;
       if (finished_elsewhere_ && result.interrupted_by == 0) result.exit_code = 0;
     }
     const bool stopped = result.interrupted_by != 0;
@@ -304,7 +305,10 @@ class Group {
       if (requests.ended || start_error_) break;
       if (Result<void> started = start(static_cast<size_t>(member)); !started) start_error_ = started.error();
     }
-    if (requests.ended) end_recovery(*requests.ended);
+    if (requests.ended) {
+      if (requests.is_disconnected) disconnected_ = requests.ended->reason;
+      end_recovery(*requests.ended);
+    }
   }
 
   void signal_member(int member, int signal) const {
@@ -562,6 +566,7 @@ class Group {
   bool has_ended_ = false;                          // the recovery
   bool failed_elsewhere_ = false;                   // it ended because of another node
   bool finished_elsewhere_ = false;                 // the other nodes have finished without this one
+  std::string disconnected_;                        // why this node has left the group by itself; empty: it has not
   std::optional<Standby> standby_;
   std::optional<SteadyTime> standby_at_;  // when to start it
   std::set<size_t> forgotten_;            // members without processes; the id of their group may be reused

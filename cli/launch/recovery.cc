@@ -279,6 +279,7 @@ void Recovery::give_up(const std::string& reason, SteadyTime now, RecoveryReques
   lost.success = std::ranges::all_of(agent_.state().slots, [](const NodeAgent::Slot& slot) {
     return slot.report.phase == recovery::RankPhase::kFinished;
   });
+  requests.is_disconnected = !lost.success;
   act(agent_.received(lost), now, requests);
 }
 

@@ -34,6 +34,8 @@ struct GroupResult {
   int member = -1;         // the decisive member, whose failure is reported; -1 if all succeeded
   ExitStatus status;       // of the decisive member
   int interrupted_by = 0;  // the signal that stopped the group before any failure; 0 if none did
+  // Why this node has left a group that may continue without it, with exit code 76; empty if it has not.
+  std::string disconnected = {};
 };
 
 // Rules:

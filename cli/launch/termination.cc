@@ -36,13 +36,18 @@ std::string reason_of_error_file(const std::string& text) {
 std::string pod_message(const std::vector<std::string>& texts, const std::vector<int>& ranks, const GroupResult& result,
                         const std::vector<std::string>& reasons) {
   const auto member = static_cast<size_t>(std::max(result.member, 0));
-  if (!texts[member].empty() || result.member < 0) return texts[member].substr(0, kTerminationMessageLimit);
+  const bool is_made = !result.disconnected.empty() || (texts[member].empty() && result.member >= 0);
+  if (!is_made) return texts[member].substr(0, kTerminationMessageLimit);
   TerminationMessage made;
   made.rank = ranks[member];
   made.reason = result.status.signal != 0 ? "KilledBySignal" : "Failed";
   made.message = fmt::format("rank {} ended with {} and left no message", made.rank, describe(result.status));
   if (member < reasons.size() && !reasons[member].empty())
     made.message = fmt::format("rank {} ended with {}: {}", made.rank, describe(result.status), reasons[member]);
+  if (!result.disconnected.empty()) {
+    made.reason = kDisconnected;
+    made.message = result.disconnected;
+  }
   for (const std::string& text : texts) {
     if (const auto other = termination_message_from_json(text)) {
       made.step = std::max(made.step, other->step);

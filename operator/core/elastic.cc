@@ -277,11 +277,11 @@ std::optional<int> active_nodes(const Observed& observed) {
 bool continues_with_fewer_nodes(const Observed& observed, const Membership& members) {
   const api::GroupSize* size = find_size(observed.job);
   const std::optional<int> active = active_nodes(observed);
-  if (size == nullptr || !size->launchers || !active || is_replacement_pending(members, 0)) return false;
+  if (size == nullptr || !size->launchers || !active || has_left_group(members, 0)) return false;
   const bool is_unknown = observed.last_poll && !observed.last_poll->answered;
   if (is_unknown && observed.job.status.phase == Phase::kStalled) return false;
   int left = 0;
-  for (size_t rank = 0; rank < members.current.size(); ++rank) left += is_replacement_pending(members, rank) ? 0 : 1;
+  for (size_t rank = 0; rank < members.current.size(); ++rank) left += has_left_group(members, rank) ? 0 : 1;
   return *active >= size->launchers->min_nodes && *active <= left && *active < size->nodes;
 }
 

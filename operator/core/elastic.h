@@ -74,8 +74,8 @@ void carry_group_size(const Job& job, SystemTime now, api::Status& next);
 // complete, or as the status records it. Absent if neither is known.
 std::optional<int> active_nodes(const Observed& observed);
 
-// Returns whether the launchers have reported that the group continues in place without the nodes whose lost pods have
-// not been replaced. A report counts until rank 0 neither completes steps nor responds.
+// Returns whether the launchers have reported that the group continues in place without the nodes that have left it
+// (has_left_group()). A report counts until rank 0 neither completes steps nor responds.
 bool continues_with_fewer_nodes(const Observed& observed, const Membership& members);
 
 // Returns whether the attempt ended because the size of the group changed, and not because of a failure.

@@ -51,6 +51,7 @@ std::optional<FailureCause> cause_of(const Pod& pod) {
   // A pod with exit code 0 that was not stopped would have succeeded.
   if (pod.deleting || !pod.disruption.empty() || pod.reason == kEvicted || exit_code == 0)
     return FailureCause::kRemoved;
+  if (is_disconnected(pod)) return FailureCause::kDisconnected;
   if (exit_code == to_int(ExitCode::kPeerLost)) return FailureCause::kCollateral;
   return exit_code == to_int(ExitCode::kTempFail) ? FailureCause::kInterrupted : FailureCause::kExit;
 }
@@ -138,6 +139,11 @@ api::AttemptRecord make_record(const Job& job, const PodFailure& failure) {
 
 // ---- Action for one failure: failurePolicy.rules, or the default ----------------------------------------------------
 
+// Whether the trainer ended because of another pod.
+bool has_other_cause(const PodFailure& failure) {
+  return failure.cause == FailureCause::kCollateral || failure.cause == FailureCause::kDisconnected;
+}
+
 struct RuleMatch {
   size_t rule = 0;  // index into failurePolicy.rules
   FailureAction action = FailureAction::kRestart;
@@ -158,7 +164,7 @@ RuleInput rule_input(const PodFailure& failure) {
   if (failure.pod->trainer && failure.pod->trainer->exit_code != 0) input.exit_code = failure.pod->trainer->exit_code;
   input.is_disrupted = !failure.pod->disruption.empty();
   // The reason "Error" of the container of a collateral failure is the error of another rank.
-  if (failure.cause == FailureCause::kCollateral) return input;
+  if (has_other_cause(failure)) return input;
   input.reasons.push_back(failure.pod->reason);
   if (failure.pod->trainer) input.reasons.push_back(failure.pod->trainer->reason);
   return input;
@@ -243,6 +249,7 @@ std::string_view restart_reason(const PodFailure& failure) {
       return kInterrupted;
     case FailureCause::kLost:
       return kPodLost;
+    case FailureCause::kDisconnected:
     case FailureCause::kCollateral:
       return kPeerLost;
   }
@@ -264,9 +271,10 @@ void set_permanent_failure(const PodFailure& root_cause, GroupFailure& out) {
 
 // Returns whether the other pods continue without this one. A launcher that ends by itself has ended the group, and
 // leaves the message of a rank; one that was killed with its container leaves none.
-bool is_replaceable(const PodFailure& failure) {
+bool is_replaceable(const Job& job, const PodFailure& failure) {
   if (failure.action == FailureAction::kFail) return false;
   if (failure.cause == FailureCause::kRemoved || failure.cause == FailureCause::kLost) return true;
+  if (failure.cause == FailureCause::kDisconnected) return launcher_bounds(job).has_value();
   if (failure.cause != FailureCause::kExit) return false;
   return failure.pod->trainer->exit_code == kKilledExitCode &&
          !termination_message_from_json(failure.pod->trainer->message);
@@ -298,7 +306,8 @@ bool can_join(const Membership& members, size_t node_rank) {
 
 bool can_replace(const Job& job, const Membership& members, const std::vector<PodFailure>& failures) {
   if (!can_new_pod_join(members)) return false;
-  if (!regroups(job) || !is_running(job.status.phase) || !std::ranges::all_of(failures, is_replaceable)) return false;
+  if (!regroups(job) || !is_running(job.status.phase)) return false;
+  if (!std::ranges::all_of(failures, [&](const PodFailure& one) { return is_replaceable(job, one); })) return false;
   if (!members.conflicting_pods.empty()) return false;  // the names of the new pods may be taken
   bool has_survivor = false;
   for (size_t rank = 0; rank < members.current.size(); ++rank) {
@@ -308,6 +317,35 @@ bool can_replace(const Job& job, const Membership& members, const std::vector<Po
   const auto charged = std::ranges::count_if(
       failures, [](const PodFailure& failure) { return failure.action != FailureAction::kRestartFree; });
   return has_survivor && used_restarts(job.status) + charged <= job.spec.failure_policy.max_restarts;
+}
+
+// Whether the group still exists that disconnected launchers have left.
+struct GroupEvidence {
+  enum class State { kExists, kUnknown, kMissing };
+  State state = State::kExists;
+  seconds wait{0};  // for kUnknown: when to evaluate it again
+};
+
+GroupEvidence find_group(const Observed& observed, const Membership& members, const std::vector<PodFailure>& failures) {
+  using State = GroupEvidence::State;
+  SystemTime left = SystemTime::min();
+  for (const PodFailure& failure : failures) {
+    if (failure.cause == FailureCause::kDisconnected) left = std::max(left, failure.when);
+  }
+  if (left == SystemTime::min()) return {};
+  // A node's clock that is ahead would make every response look older than the exit.
+  const bool is_time_wrong = left > observed.now + kDisconnectedGracePeriod;
+  if (is_time_wrong || progress_pod(members) == nullptr || is_replacement_pending(members, 0))
+    return {State::kMissing};
+  const SystemTime since = left + kCollateralGracePeriod;
+  if (since > observed.now) return {State::kUnknown, *time_until(since, observed.now)};
+  if (!was_polled_since(observed, members, since)) return {State::kUnknown, kStaleCacheRequeue};
+  const bool responds = observed.last_poll && observed.last_poll->answered && observed.progress &&
+                        observed.progress->attempt == observed.job.status.attempt;
+  if (responds) return {State::kExists};
+  // A single response may be late.
+  const std::optional<seconds> rest = time_until(left + kDisconnectedGracePeriod, observed.now);
+  return rest ? GroupEvidence{State::kUnknown, std::min(*rest, kStaleCacheRequeue)} : GroupEvidence{State::kMissing};
 }
 
 // Returns the replacement of this node rank if its pod has not started; null otherwise.
@@ -437,8 +475,7 @@ GroupFailure evaluate_replacements(const Observed& observed, const Membership& m
 std::optional<GroupFailure> evaluate_end_before_replacement(const Observed& observed, const Membership& members,
                                                             const PodFailure& root_cause) {
   const Job& job = observed.job;
-  const bool may_give_up =
-      root_cause.cause == FailureCause::kCollateral || root_cause.cause == FailureCause::kInterrupted;
+  const bool may_give_up = has_other_cause(root_cause) || root_cause.cause == FailureCause::kInterrupted;
   if (!may_give_up || root_cause.action == FailureAction::kFail) return std::nullopt;
   if (continues_with_fewer_nodes(observed, members)) return std::nullopt;  // it did not wait any more
   for (size_t rank = 0; rank < members.replacements.size(); ++rank) {
@@ -504,15 +541,24 @@ GroupFailure evaluate_failure_policy(const Observed& observed, const Membership&
   const Job& job = observed.job;
   const std::vector<PodFailure> all = find_pod_failures(job, members);
   if (all.empty()) return evaluate_replacements(observed, members);
-  if (can_replace(job, members, all)) {
-    GroupFailure out;
-    out.decision = GroupFailure::Decision::kReplace;
-    out.replaced = all;
-    return out;
-  }
   const PodFailure& root_cause = *std::min_element(all.begin(), all.end(), has_higher_priority);
   GroupFailure out;
-  if (root_cause.cause == FailureCause::kCollateral) {
+  if (can_replace(job, members, all)) {
+    const GroupEvidence group = find_group(observed, members, all);
+    if (group.state == GroupEvidence::State::kExists) {
+      out.decision = GroupFailure::Decision::kReplace;
+      out.replaced = all;
+      return out;
+    }
+    if (group.state == GroupEvidence::State::kUnknown) {
+      out.decision = GroupFailure::Decision::kWait;
+      out.wait = group.wait;
+      out.message = fmt::format("{}; waiting for a response of rank 0, which shows whether the others continue",
+                                root_cause.record.message);
+      return out;
+    }
+  }
+  if (has_other_cause(root_cause)) {
     out.wait = collateral_wait(members, root_cause, observed.now);
     if (out.wait.count() > 0) {
       out.decision = GroupFailure::Decision::kWait;

@@ -17,11 +17,12 @@ namespace oarlock::control {
 
 // The values are ordered by how likely a failure is the root cause, the most likely first.
 enum class FailureCause {
-  kRemoved,      // deleted, evicted or disrupted
-  kExit,         // the trainer failed with its own exit code
-  kInterrupted,  // exit code 75
-  kLost,         // the pod does not exist any more, and its exit code is not known
-  kCollateral,   // exit code 76: the trainer lost the connection to another rank
+  kRemoved,       // deleted, evicted or disrupted
+  kExit,          // the trainer failed with its own exit code
+  kInterrupted,   // exit code 75
+  kLost,          // the pod does not exist any more, and its exit code is not known
+  kDisconnected,  // exit code 76: the launcher lost the connection to node rank 0 (is_disconnected())
+  kCollateral,    // exit code 76: the trainer lost the connection to another rank
 };
 
 // The failure of one pod of the current attempt.
@@ -51,10 +52,13 @@ bool is_rank_done(const Job& job, const Membership& members, size_t node_rank);
 // How long a collateral failure (exit code 76) waits for the status of the rank that caused it.
 inline constexpr std::chrono::seconds kCollateralGracePeriod{10};
 
+// How long after the exit of a disconnected launcher rank 0 may take to respond to a poll.
+inline constexpr std::chrono::seconds kDisconnectedGracePeriod{30};
+
 struct GroupFailure {
   enum class Decision {
     kNone,     // no pod has failed
-    kWait,     // only collateral failures so far; evaluate again after `wait`
+    kWait,     // only failures so far whose root cause is not known yet; evaluate again after `wait`
     kReplace,  // replace the pods in `replaced`; the others continue
     kRestart,  // restart all pods as the next attempt
     kFail,     // fail the job
@@ -78,8 +82,8 @@ struct GroupFailure {
 
 // Decides about the failures of the current attempt by their root cause, which is, in this order: a pod whose failure
 // fails the job; a pod that was deleted, evicted or disrupted; the earliest of the other exits; an interrupted rank
-// (75); a lost pod; a collateral failure (76). The action of the root cause applies to the whole group, but a charged
-// restart fails the job if failurePolicy.maxRestarts are used up.
+// (75); a lost pod; a disconnected launcher; a collateral failure (76). The action of the root cause applies to the whole
+// group, but a charged restart fails the job if failurePolicy.maxRestarts are used up.
 //
 // With failurePolicy.restartScope Rank, pods that were removed, lost or killed are replaced instead, while a running
 // pod holds the state, within the same budget. The group restarts if pods ended in any other way: then their launchers
@@ -91,6 +95,12 @@ struct GroupFailure {
 // Launchers that continue with fewer nodes in place (launcher_bounds()) decide first: the operator waits until
 // kShrinkInPlaceTime after they should have continued, counted from the newest loss, and then for as long as they
 // report that they have (continues_with_fewer_nodes()).
+//
+// The pod of such a launcher is also replaced if the launcher ended because it lost the connection to node rank 0. That
+// launcher cannot know whether the others still exist. A response of rank 0 to a poll that was sent
+// kCollateralGracePeriod after the exit proves it, because rank 0 ends with its group: the group trains with fewer
+// nodes, or waits for this one. Without a response for kDisconnectedGracePeriod, as when it is node rank 0 that has
+// no connection, the exit is a collateral failure. Each replacement counts, so that maxRestarts bounds them.
 GroupFailure evaluate_failure_policy(const Observed& observed, const Membership& members);
 
 // How long after elastic.shrinkAfterSeconds the launchers may take to continue without a lost pod, and to report it:

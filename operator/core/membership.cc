@@ -12,6 +12,8 @@ namespace {
 
 // Reason in the termination message of a rank whose training is complete (trainer/process/termination.cc).
 constexpr std::string_view kCompleted = "Completed";
+// That of a launcher that has left its group (cli/launch/termination.h).
+constexpr std::string_view kDisconnected = "Disconnected";
 
 // Parses a non-negative decimal number without leading zeros, so that each number has only one spelling.
 std::optional<int> parse_count(std::string_view text) {
@@ -22,9 +24,9 @@ std::optional<int> parse_count(std::string_view text) {
   return value;
 }
 
-bool reports_completion(const Termination& end) {
+bool has_reason(const Termination& end, std::string_view reason) {
   const std::optional<TerminationMessage> message = termination_message_from_json(end.message);
-  return message && message->reason == kCompleted;
+  return message && message->reason == reason;
 }
 
 void sort_by_name(std::vector<const Pod*>& pods) {
@@ -114,6 +116,16 @@ bool is_replacement_pending(const Membership& members, size_t node_rank) {
   return !has_started || pod->uid == members.replacements[node_rank]->pod_uid;
 }
 
+bool is_disconnected(const Pod& pod) {
+  return pod.trainer && pod.trainer->exit_code == to_int(ExitCode::kPeerLost) &&
+         has_reason(*pod.trainer, kDisconnected);
+}
+
+bool has_left_group(const Membership& members, size_t node_rank) {
+  const Pod* pod = node_rank < members.current.size() ? members.current[node_rank] : nullptr;
+  return is_replacement_pending(members, node_rank) || (pod != nullptr && is_disconnected(*pod));
+}
+
 bool has_missing_pods(const Membership& members) {
   for (size_t rank = 0; rank < members.current.size(); ++rank) {
     if (members.current[rank] == nullptr && !is_recorded_finished(members, rank)) return true;
@@ -148,7 +160,7 @@ bool has_succeeded(const Pod& pod) {
   if (!has_exit_code_0(pod)) return false;
   if (!is_stop_requested(pod)) return true;
   if (!pod.trainer) return false;
-  if (reports_completion(*pod.trainer)) return true;
+  if (has_reason(*pod.trainer, kCompleted)) return true;
   return pod.stop_requested_at && pod.trainer->finished_at &&
          *pod.trainer->finished_at + kClockTolerance < *pod.stop_requested_at;
 }

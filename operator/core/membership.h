@@ -52,6 +52,14 @@ bool is_replacement_due(const Membership& members, size_t node_rank);
 // Returns whether the pod of this node rank is lost, and its replacement has not started.
 bool is_replacement_pending(const Membership& members, size_t node_rank);
 
+// Returns whether the pod's launcher ended because it lost the connection to node rank 0, whose group may continue
+// without it: exit code 76 and the reason kDisconnected in the termination message (cli/launch/termination.h).
+bool is_disconnected(const Pod& pod);
+
+// Returns whether this node rank cannot be in the group that the launchers form: the replacement of its pod is pending,
+// or its launcher is disconnected.
+bool has_left_group(const Membership& members, size_t node_rank);
+
 // Returns whether the current attempt lacks a pod of a node rank that is not recorded as finished.
 bool has_missing_pods(const Membership& members);
 

@@ -106,7 +106,7 @@ bool is_success(const Observed& observed, const Membership& members) {
   if (job.spec.success_policy == api::SuccessPolicy::kRank0) return is_rank_done(job, members, 0);
   const bool leaves_out = is_running(job.status.phase) && continues_with_fewer_nodes(observed, members);
   for (size_t rank = 0; rank < members.current.size(); ++rank) {
-    if (leaves_out && is_replacement_pending(members, rank)) continue;
+    if (leaves_out && has_left_group(members, rank)) continue;
     if (!is_rank_done(job, members, rank)) return false;
   }
   return true;

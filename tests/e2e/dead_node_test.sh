@@ -22,11 +22,8 @@ finish() {
 }
 trap finish EXIT
 
-# of_pod NAME JSONPATH
-of_pod() { kubectl get pod "$1" -o "jsonpath={$2}"; }
 is_terminating() { [[ -n $(of_pod "$1" .metadata.deletionTimestamp) ]]; }
 is_gone() { [[ -z $(kubectl get pod "$1" --ignore-not-found -o name) ]]; }
-progress_is_over() { [[ $(field "$1" .status.progress."$2") -gt $3 ]]; }
 # Polled directly: before the next poll of the operator, the job may have finished.
 saved_on_rank_0() { [[ $(curl -fsS -m 2 "http://$(of_pod "$1" .status.podIP):9400/statusz" | jq .checkpointStep) -gt 0 ]]; }
 # A node that is cut off is reachable only from its own host.

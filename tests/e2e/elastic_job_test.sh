@@ -12,18 +12,8 @@ finish() {
 }
 trap finish EXIT
 
-phase_start=$SECONDS
-# lap WHAT: prints the seconds since the previous one.
-lap() {
-  echo "$1: $((SECONDS - phase_start)) s"
-  phase_start=$SECONDS
-}
-is_tainted() { [[ $(kubectl get node "$1" -o 'jsonpath={.spec.taints[*].key}') == *node.kubernetes.io/unschedulable* ]]; }
-is_untainted() { ! is_tainted "$1"; }
-progress_is_over() { [[ $(field elastic ".status.progress.$1") -gt $2 ]]; }
 has_pods() { [[ $(kubectl get pods -l "oarlock.dev/job-name=elastic,oarlock.dev/attempt=$1" -o 'jsonpath={.items[*].metadata.name}') == "$2" ]]; }
 shows() { [[ $(kubectl get tj elastic --no-headers) =~ ^elastic\ +"$1"\ +"$2"\  ]]; }
-has_event() { [[ -n $(kubectl get events --field-selector "involvedObject.name=elastic,reason=$1" -o name) ]]; }
 
 # expect_refusal WHAT TEXT COMMAND...: the API server refuses the command, with this text.
 expect_refusal() {
@@ -48,7 +38,7 @@ expect_training() {
   resumed=$(resumed_from "elastic-$attempt-0")
   echo "attempt $attempt resumed from step $resumed; the last known one was $step"
   [[ $resumed -ge $step ]] || broken "attempt $attempt resumed from step $resumed, and not from $step or later"
-  wait_for 300 "attempt $attempt trains" progress_is_over step "$resumed"
+  wait_for 300 "attempt $attempt trains" progress_is_over elastic step "$resumed"
   expect_field elastic .status.attempt "$attempt"
 }
 
@@ -70,7 +60,7 @@ job_from_example elastic 'del(.spec.trainer.epochs) | .spec.trainer.steps = 1000
   | .spec.trainer.batch = {size: 64, per: "global"}
   | .spec.elastic = {minNodes: 1, maxNodes: 2, shrinkAfterSeconds: 600, growAfterSeconds: 3600}
   | .spec.template.spec.topologySpreadConstraints[0].labelSelector.matchLabels."oarlock.dev/job-name" = $name' | kubectl apply -f -
-wait_for 600 "a checkpoint is reported" progress_is_over checkpointStep 0
+wait_for 600 "a checkpoint is reported" progress_is_over elastic checkpointStep 0
 wait_for 180 "kubectl get shows Running and 2/2" shows Running 2/2
 expect_field elastic .status.attempt 0
 nodes=$(kubectl get pods -l oarlock.dev/job-name=elastic -o 'jsonpath={range .items[*]}{.spec.nodeName}{"\n"}{end}' | sort -u | wc -l)
@@ -83,7 +73,7 @@ expect_refusal "a scale to more than maxNodes" "elastic.maxNodes" kubectl scale 
 lap "to the first checkpoint with 2 nodes"
 
 step "a node is cordoned, and its pod deleted: the group shrinks"
-cordoned=$(kubectl get pod elastic-0-1 -o 'jsonpath={.spec.nodeName}')
+cordoned=$(of_pod elastic-0-1 .spec.nodeName)
 kubectl cordon "$cordoned"
 wait_for 120 "$cordoned has the taint" is_tainted "$cordoned"
 kubectl patch tj elastic --type merge --patch '{"spec": {"elastic": {"shrinkAfterSeconds": 15}}}'
@@ -95,7 +85,7 @@ lap "to an attempt that waits for a node"
 expect_training 2 1 "$saved"
 expect_field elastic .status.elastic.lastReason Shrunk
 expect_restarts PodDeleted Shrunk
-[[ $(kubectl get pod elastic-2-0 -o 'jsonpath={.spec.nodeName}') != "$cordoned" ]] || broken "elastic-2-0 is on $cordoned"
+[[ $(of_pod elastic-2-0 .spec.nodeName) != "$cordoned" ]] || broken "elastic-2-0 is on $cordoned"
 lap "to steps with 1 node"
 
 step "the node is available again: the group grows"
@@ -115,7 +105,7 @@ kubectl scale tj/elastic --replicas 1
 expect_training 4 1 "$last"
 expect_field elastic .status.elastic.lastReason Scaled
 expect_restarts PodDeleted Shrunk Grown Scaled
-for reason in Shrunk Grown Scaled; do wait_for 60 "there is an event $reason" has_event $reason; done
+for reason in Shrunk Grown Scaled; do wait_for 60 "there is an event $reason" has_event elastic $reason; done
 lap "to steps with 1 node"
 
 step "suspended, shortened and resumed, it completes"

@@ -44,6 +44,24 @@ expect_field() {
   [[ $actual == "$3" ]] || broken "$1 $2 is '$actual', not '$3'"
 }
 
+# progress_is_over JOB FIELD NUMBER: of status.progress.
+progress_is_over() { [[ $(field "$1" ".status.progress.$2") -gt $3 ]]; }
+has_event() { [[ -n $(kubectl get events --field-selector "involvedObject.name=$1,reason=$2" -o name) ]]; }
+
+# of_pod NAME JSONPATH
+of_pod() { kubectl get pod "$1" -o "jsonpath={$2}"; }
+
+# A node that is cordoned has the taint a moment later.
+is_tainted() { [[ $(kubectl get node "$1" -o 'jsonpath={.spec.taints[*].key}') == *node.kubernetes.io/unschedulable* ]]; }
+is_untainted() { ! is_tainted "$1"; }
+
+# lap WHAT: prints the seconds since the previous one, or since the test began.
+lap_start=$SECONDS
+lap() {
+  echo "$1: $((SECONDS - lap_start)) s"
+  lap_start=$SECONDS
+}
+
 # What to read when something went wrong; printed when a test fails.
 describe_world() {
   local pod

@@ -7,9 +7,8 @@ use_operator
 step "a job with two pods, which saves no checkpoint before its end"
 job_from_example lost '.spec.trainer.epochs = 3 | .spec.trainer.checkpoint.every_steps = 1000000 | .spec.failurePolicy = {restartScope: "Rank", maxRestarts: 3}' |
   kubectl apply -f -
-has_step() { [[ $(field lost .status.progress.step) -ge $1 ]]; }
-wait_for 600 "a step is reported" has_step 1
-uid() { kubectl get pod "$1" -o 'jsonpath={.metadata.uid}'; }
+wait_for 600 "a step is reported" progress_is_over lost step 0
+uid() { of_pod "$1" .metadata.uid; }
 first=$(uid lost-0-0) second=$(uid lost-0-1)
 
 # lose POD UID RECOVERIES: deletes the pod, and waits until another one of its name trains with the rest of the group.
@@ -18,12 +17,12 @@ lose() {
   before=$(field lost .status.progress.step)
   deleted=$(date +%s%3N)
   kubectl delete pod "$1" --grace-period=1 --wait=false
-  is_replaced() { [[ $(uid "$1") != "$2" && $(kubectl get pod "$1" -o 'jsonpath={.status.phase}') == Running ]]; }
+  is_replaced() { [[ $(uid "$1") != "$2" && $(of_pod "$1" .status.phase) == Running ]]; }
   wait_for 180 "$1 is replaced" is_replaced "$1" "$2"
   echo "$1 runs again $(($(date +%s%3N) - deleted)) ms after its deletion"
   is_recovered() { [[ $(field lost .status.recoveries.total) -ge $1 ]]; }
   wait_for 180 "recovery $3 is reported" is_recovered "$3"
-  wait_for 180 "training continues" has_step "$((before + 1))"
+  wait_for 180 "training continues" progress_is_over lost step "$before"
 }
 
 step "its second pod is deleted"

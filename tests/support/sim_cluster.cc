@@ -6,6 +6,7 @@
 
 #include "operator/api/codec.h"
 #include "operator/core/desired.h"
+#include "operator/core/membership.h"
 #include "tests/support/builders.h"
 
 namespace oarlock::test {
@@ -194,6 +195,13 @@ bool SimCluster::end(const std::string& name, int exit_code) {
   pod->ready = false;
   pod->trainer = Termination{exit_code, exit_code == 0 ? "Completed" : "Error", "", now_};
   touch(*pod);
+  return true;
+}
+
+bool SimCluster::disconnect(const std::string& name) {
+  const std::optional<PodIdentity> id = parse_pod_name(job_, name);
+  if (!id || id->node_rank == 0 || !launcher_bounds(job_) || !end(name, to_int(ExitCode::kPeerLost))) return false;
+  find(name)->trainer->message = kDisconnectedMessage;
   return true;
 }
 

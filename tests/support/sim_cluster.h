@@ -15,6 +15,10 @@ namespace oarlock::test {
 
 inline constexpr char kEditedDigest[] = "edited";
 
+// The termination message of a disconnected launcher.
+inline constexpr char kDisconnectedMessage[] =
+    R"({"rank":1,"step":5,"checkpointStep":2,"reason":"Disconnected","message":"node rank 0 has not answered"})";
+
 // The state that the informers show. Each kind of object may be from a different moment.
 struct View {
   control::Job job;
@@ -63,6 +67,8 @@ class SimCluster {
   bool start(const std::string& pod);
   bool make_ready(const std::string& pod);
   bool end(const std::string& pod, int exit_code);
+  // A launcher with bounds has lost the connection to node rank 0, and ends with 76. That of node rank 0 never does.
+  bool disconnect(const std::string& pod);
   bool evict(const std::string& pod);
   bool request_deletion(const std::string& pod);  // kubectl delete pod
   bool disrupt(const std::string& pod);           // by a drain, a preemption or the taint manager

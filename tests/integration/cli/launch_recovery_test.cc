@@ -334,6 +334,26 @@ TEST_F(TwoNodes, OperatorsVariablesSetTheSmallestGroup) {
   EXPECT_EQ(alone.out(), "0\n") << "the ranks do not receive them";
 }
 
+// The operator replaces the pod of such a launcher, while the others continue.
+TEST_F(TwoNodes, LauncherWithoutLeaseNamesItsReason) {
+  const std::vector<std::string> options = {"--nproc",     "1", "--max-restarts", "1", "--restart-policy", "rank",
+                                            "--min-nodes", "1", "--shrink-after", "2"};
+  const std::vector<std::string> survivor = {"python3", "-c", kSurvivor};
+  Program first = start(0, options, survivor, "secret");
+  Program second = start(1, options, survivor,
+                         std::map<std::string, std::string>{{"OARLOCK_REGROUP_TOKEN", "secret"},
+                                                            {"OARLOCK_TERMINATION_LOG", "message.json"}});
+  for (const char* name : {"pid.0", "pid.1"}) ASSERT_GT(number_in(folder_.path() / name), 0) << first.err();
+  first.signal(SIGSTOP);
+  EXPECT_EQ(second.wait(), 76) << second.err();
+  EXPECT_THAT(content(folder_.path() / "message.json"),
+              AllOf(HasSubstr(R"("reason":"Disconnected")"), HasSubstr("has not answered for 1.8 s")));
+  first.signal(SIGCONT);
+  for (const char* name : {"lost", "finish"}) std::ofstream(folder_.path() / name).flush();
+  EXPECT_EQ(first.wait(), 0) << first.err();
+  EXPECT_EQ(first.out(), "rank 0 of 1, donor 0, step 5\n");
+}
+
 TEST_F(TwoNodes, OptionsReplaceTheVariablesOfTheSmallestGroup) {
   struct Case {
     std::vector<std::string> options;

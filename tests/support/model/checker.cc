@@ -283,6 +283,7 @@ class Search {
     violation_ = check_action(what, worlds_.at(world), before, after);
     if (!violation_.empty()) return std::nullopt;
     note_active_nodes(before.job().status, after.job().status);
+    result_.saw_disconnected |= replaces_disconnected_pod(what, before);
     const Done out{worlds_.after(world, after), outcome == Outcome::kStopped};
     outcomes_.emplace(key, out);
     return out;
@@ -293,7 +294,7 @@ class Search {
     if (moves_[world]) return *moves_[world];
     std::vector<std::pair<Move, uint32_t>> found;
     const SimCluster before = worlds_.cluster(world);
-    for (Move& move : moves_in(before, options_.exit_codes, options_.steps)) {
+    for (Move& move : moves_in(before, options_.exit_codes, options_.steps, options_.disconnects)) {
       SimCluster after = before;
       if (!test::apply(move, after)) continue;
       const uint32_t then = worlds_.after(world, after);

@@ -19,6 +19,7 @@ struct ModelOptions {
   std::vector<int> exit_codes = {1};         // exit codes of failures
   int faults = 2;               // maximum on one path: failures, disruptions, edits, deletions, stale caches
   bool steps = false;           // rank 0 reports its progress
+  bool disconnects = false;     // launchers may lose the connection to node rank 0, and end
   bool old_views = true;        // each watch may be stale, also after a restart of the operator
   bool starts_running = false;  // the search begins when all pods run
   size_t max_states = 3000000;  // limit of the search; if it is reached, check_worlds() is skipped
@@ -34,8 +35,9 @@ struct ModelResult {
   bool saw_suspended = false;
   bool saw_stalled = false;
   bool saw_deleted = false;
-  bool saw_shrunk = false;  // the number of active nodes decreased in place
-  bool saw_grown = false;   // it increased in place
+  bool saw_shrunk = false;        // the number of active nodes decreased in place
+  bool saw_grown = false;         // it increased in place
+  bool saw_disconnected = false;  // a disconnected launcher's pod was replaced
   int most_restarts = 0;
   std::string violation;  // the violated invariant and its shortest trace, one step per line; empty if there is none
 };

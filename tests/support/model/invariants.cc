@@ -6,6 +6,7 @@
 
 #include "operator/core/desired.h"
 #include "operator/core/elastic.h"
+#include "operator/core/failure.h"
 #include "operator/core/membership.h"
 #include "operator/core/status.h"
 #include "operator/core/text.h"
@@ -117,8 +118,14 @@ unsigned left_out_ranks(const SimCluster& cluster) {
   int left = job.world_size();
   for (const api::Replacement& lost : job.status.replacements) {
     const auto pod = cluster.pods().find(pod_name(job, job.status.attempt, lost.node_rank));
-    if (pod != cluster.pods().end() && pod->second.phase == PodPhase::kRunning) continue;
+    if (pod != cluster.pods().end() && (pod->second.phase == PodPhase::kRunning || is_disconnected(pod->second))) continue;
     out |= 1U << static_cast<unsigned>(lost.node_rank);
+    left -= job.spec.processes_per_node;
+  }
+  for (const auto& [name, pod] : cluster.pods()) {
+    const std::optional<PodIdentity> id = parse_pod_name(job, name);
+    if (!id || id->attempt != job.status.attempt || !is_disconnected(pod)) continue;
+    out |= 1U << static_cast<unsigned>(id->node_rank);
     left -= job.spec.processes_per_node;
   }
   return reported->world_size <= left ? out : 0;
@@ -252,6 +259,25 @@ std::string check_policy(const SimCluster& cluster) {
   return policy->digest == kEditedDigest ? "an active job has a NetworkPolicy that is not the desired one" : "";
 }
 
+// Returns whether the pod of a node rank is the one that its replacement replaces.
+bool is_replaced(const Job& job, int node_rank, const Pod& pod) {
+  const api::Replacement* lost = find_replacement(job, node_rank);
+  return lost != nullptr && lost->pod_uid == pod.uid;
+}
+
+// A launcher has lost its connection, and rank 0 has not responded for long, or it has.
+std::string check_disconnected_pods(const SimCluster& cluster) {
+  const Job& job = cluster.job();
+  if (!is_running(job.status.phase) || job.metadata.deletion_timestamp) return "";
+  for (const auto& [name, pod] : cluster.pods()) {
+    const std::optional<PodIdentity> id = parse_pod_name(job, name);
+    const bool is_current = id && id->attempt == job.status.attempt && !is_replaced(job, id->node_rank, pod);
+    if (is_current && is_disconnected(pod) && cluster.now() - *pod.trainer->finished_at > kDisconnectedGracePeriod)
+      return "the group waits for a launcher that has left it";
+  }
+  return "";
+}
+
 // The launchers report that they continue without a lost pod, or the group restarts when its replacement is late.
 std::string check_missing_nodes(const SimCluster& cluster) {
   const Job& job = cluster.job();
@@ -267,10 +293,30 @@ std::string check_missing_nodes(const SimCluster& cluster) {
 
 }  // namespace
 
+bool replaces_disconnected_pod(const Action& action, const SimCluster& before) {
+  const auto* patch = std::get_if<PatchStatus>(&action);
+  const Job& job = before.job();
+  if (patch == nullptr || patch->status.attempt != job.status.attempt) return false;
+  return std::ranges::any_of(patch->status.replacements, [&](const api::Replacement& lost) {
+    const auto pod = before.pods().find(pod_name(job, job.status.attempt, lost.node_rank));
+    return pod != before.pods().end() && pod->second.uid == lost.pod_uid && is_disconnected(pod->second) &&
+           !is_replaced(job, lost.node_rank, pod->second);
+  });
+}
+
 std::string check_plan(const Plan& plan, const SimCluster& cluster) {
-  if (plan.actions.empty()) return check_missing_nodes(cluster);
+  if (plan.actions.empty()) {
+    if (std::string problem = check_disconnected_pods(cluster); !problem.empty()) return problem;
+    return check_missing_nodes(cluster);
+  }
   const Job& job = cluster.job();
   const Objects& objects = cluster.objects();
+  const auto first = objects.pods.find(pod_name(job, job.status.attempt, 0));
+  const bool has_rank_0 = first != objects.pods.end() && first->second.phase == PodPhase::kRunning;
+  if (!has_rank_0 && std::ranges::any_of(plan.actions, [&](const Action& action) {
+        return replaces_disconnected_pod(action, cluster);
+      }))
+    return "the pod of a disconnected launcher is replaced, although rank 0 has ended";
   if (job.spec.suspend || job.metadata.deletion_timestamp || requests_scale(job) ||
       !trains_with_fewer_nodes(job, objects))
     return "";
@@ -283,8 +329,11 @@ std::string check_plan(const Plan& plan, const SimCluster& cluster) {
     }
     // A new failure, or a pod that could not join the others, may restart the group.
     const Pod& pod = found->second;
-    const bool is_old = is_lost && find_replacement(job, rank)->pod_uid == pod.uid;
-    if (!is_old && (pod.deleting || has_ended(pod))) return "";
+    const bool is_old = is_replaced(job, rank, pod);
+    // The budget may not suffice for a replacement.
+    const bool is_disconnected_only =
+        is_disconnected(pod) && !pod.deleting && used_restarts(job.status) < job.spec.failure_policy.max_restarts;
+    if (!is_old && !is_disconnected_only && (pod.deleting || has_ended(pod))) return "";
     if (!objects.service || objects.service->regroup_key != pod.regroup_key) return "";
   }
   if (!objects.service) return "";

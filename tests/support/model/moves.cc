@@ -30,6 +30,8 @@ std::string to_string(const Move& move) {
       return move.pod + ", which has terminated, is removed";
     case Kind::kFail:
       return fmt::format("{} exits with {}", move.pod, move.exit_code);
+    case Kind::kDisconnect:
+      return move.pod + " loses the connection to node rank 0 and exits with 76";
     case Kind::kEvict:
       return move.pod + " is evicted";
     case Kind::kDelete:
@@ -58,7 +60,8 @@ std::string to_string(const Move& move) {
   return "";
 }
 
-std::vector<Move> moves_in(const SimCluster& cluster, const std::vector<int>& exit_codes, bool steps) {
+std::vector<Move> moves_in(const SimCluster& cluster, const std::vector<int>& exit_codes, bool steps,
+                           bool disconnects) {
   const control::Job& job = cluster.job();
   std::vector<Move> out = {{Kind::kTick, "", 0}};
   if (job.metadata.deletion_timestamp) return {};
@@ -88,6 +91,7 @@ std::vector<Move> moves_in(const SimCluster& cluster, const std::vector<int>& ex
     if (pod.phase == control::PodPhase::kRunning) {
       out.push_back({Kind::kSucceed, name, 0});
       for (const int code : exit_codes) out.push_back({Kind::kFail, name, code});
+      if (disconnects) out.push_back({Kind::kDisconnect, name, 0});
     }
     if (pod.deleting) continue;
     // In larger groups, scheduled and unscheduled pods are not distinguished, which keeps the search short.
@@ -108,6 +112,8 @@ bool apply(const Move& move, SimCluster& cluster) {
     case Kind::kSucceed:
     case Kind::kFail:
       return cluster.end(move.pod, move.exit_code);
+    case Kind::kDisconnect:
+      return cluster.disconnect(move.pod);
     case Kind::kTick:
       cluster.tick(static_cast<int>(Worlds::kTick.count()));
       return true;

@@ -20,6 +20,7 @@ struct Move {
     kStop,  // a pod that is being deleted has terminated
     // The following moves are faults. Their number on one path is limited.
     kFail,
+    kDisconnect,  // a launcher loses the connection to that of node rank 0
     kEvict,
     kDelete,
     kDisrupt,
@@ -45,8 +46,9 @@ struct Move {
 
 std::string to_string(const Move& move);
 
-// Returns the moves that can change the cluster.
-std::vector<Move> moves_in(const SimCluster& cluster, const std::vector<int>& exit_codes, bool steps);
+// Returns the moves that can change the cluster. `disconnects`: whether launchers may lose their connection.
+std::vector<Move> moves_in(const SimCluster& cluster, const std::vector<int>& exit_codes, bool steps,
+                           bool disconnects = false);
 
 // Returns whether the cluster changed.
 bool apply(const Move& move, SimCluster& cluster);

@@ -78,9 +78,9 @@ void age(Pod& pod, seconds older, bool has_placement_time) {
 
 std::string key_of(const Pod& pod) {
   const auto age_of = [](const std::optional<SystemTime>& time) { return time ? (now() - *time).count() : 0; };
-  return fmt::format("{} {} {} {} {} {}{} {} {} {} {} {}|", pod.name, pod.uid, pod.owner_uid,
+  return fmt::format("{} {} {} {} {} {}{} {} {} {}{} {} {}|", pod.name, pod.uid, pod.owner_uid,
                      static_cast<int>(pod.phase), pod.reason, pod.deleting, pod.scheduled, age_of(pod.scheduled_at),
-                     pod.disruption, pod.trainer ? pod.trainer->exit_code : -1,
+                     pod.disruption, pod.trainer ? pod.trainer->exit_code : -1, is_disconnected(pod) ? "d" : "",
                      age_of(pod.trainer ? pod.trainer->finished_at : std::nullopt), pod.regroup_key);
 }
 

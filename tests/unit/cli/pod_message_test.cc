@@ -34,6 +34,14 @@ TEST(PodMessage, CreatesMessageForKilledRank) {
   EXPECT_EQ(message->message, "rank 5 ended with signal 9 (SIGKILL) and left no message");
 }
 
+// Its ranks report that they lost a peer.
+TEST(PodMessage, NamesWhyANodeHasLeftItsGroup) {
+  const GroupResult left{.exit_code = 76, .member = 0, .status = {76, 0}, .disconnected = "no answer for 9 s"};
+  const auto message = termination_message_from_json(pod_message({kRank4, ""}, kRanks, left));
+  ASSERT_TRUE(message.has_value());
+  EXPECT_EQ(*message, (TerminationMessage{4, 90, 80, "Disconnected", "no answer for 9 s"}));
+}
+
 TEST(PodMessage, TruncatesAnyTextToTheLimit) {
   const GroupResult verdict{.exit_code = 1, .member = 0, .status = {1, 0}};
   EXPECT_EQ(pod_message({"plain text", kRank5}, kRanks, verdict), "plain text");

@@ -178,6 +178,7 @@ TEST_F(Lease, EndsWithoutAnswers) {
   const RecoveryRequests requests = launcher().time_passed(now_);
   ASSERT_TRUE(requests.ended);
   EXPECT_FALSE(requests.ended->success);
+  EXPECT_TRUE(requests.is_disconnected);
   EXPECT_THAT(requests.ended->reason, HasSubstr("has not answered for 10.0 s"));
 }
 

@@ -260,6 +260,62 @@ TEST(ModelCheckItself, DetectsRestartOfAGroupThatContinues) {
                     HasSubstr("the group of the pods that run completes a step")));
 }
 
+ModelOptions in_place_disconnected() {
+  ModelOptions options = with_disconnects(in_place());
+  options.exit_codes = {};
+  return options;
+}
+
+// Treats the exit of a launcher that has lost its connection as that of the group.
+TEST(ModelCheckItself, DetectsRestartAfterALauncherHasLeft) {
+  const Policy blind = [](const Observed& observed, const Membership&) {
+    Observed unexplained = observed;
+    for (Pod& pod : unexplained.pods) {
+      if (pod.trainer) pod.trainer->message.clear();
+    }
+    return recover(unexplained, classify_objects(unexplained));
+  };
+  EXPECT_THAT(check_with(blind, recover, in_place_disconnected()).violation,
+              AllOf(HasSubstr("a group that continues with fewer nodes restarts"),
+                    HasSubstr("loses the connection to node rank 0 and exits with 76")));
+}
+
+// Replaces the pod of such a launcher also if the group has ended.
+TEST(ModelCheckItself, DetectsReplacementWithoutAGroup) {
+  const Policy trusting = [](const Observed& observed, const Membership& members) {
+    Observed alive = observed;
+    for (Pod& pod : alive.pods) {
+      const std::optional<PodIdentity> id = parse_pod_name(observed.job, pod.name);
+      if (!id || id->node_rank != 0 || !has_ended(pod) || has_succeeded(pod)) continue;
+      pod.phase = PodPhase::kRunning;
+      pod.trainer.reset();
+      pod.pod_ip = "10.0.0.1";
+      alive.progress.emplace().attempt = observed.job.status.attempt;
+      alive.last_poll = StatusPoll{observed.now, true};
+      return recover(alive, classify_objects(alive));
+    }
+    return recover(observed, members);
+  };
+  ModelOptions options = in_place_disconnected();
+  options.faults = 2;
+  options.exit_codes = {1};
+  EXPECT_THAT(check_with(trusting, recover, options).violation,
+              HasSubstr("the pod of a disconnected launcher is replaced, although rank 0 has ended"));
+}
+
+// Waits for a launcher that does not come back.
+TEST(ModelCheckItself, DetectsGroupThatWaitsForADisconnectedLauncher) {
+  const Policy patient = [](const Observed& observed, const Membership& members) -> std::optional<Plan> {
+    const bool is_left = std::ranges::any_of(members.current, [](const Pod* pod) {
+      return pod != nullptr && is_disconnected(*pod);
+    });
+    return is_left ? make_plan(PlanState::kWait, "a launcher has left", std::chrono::seconds(1))
+                   : recover(observed, members);
+  };
+  EXPECT_THAT(check_with(patient, recover, in_place_disconnected()).violation,
+              HasSubstr("the group waits for a launcher that has left it"));
+}
+
 // Waits for the launchers of a group that do not continue.
 TEST(ModelCheckItself, DetectsGroupThatWaitsWithoutAReport) {
   const Policy patient = [](const Observed& observed, const Membership& members) {

@@ -52,6 +52,10 @@ std::vector<Setup> setups() {
        .options =
            bounded(from_running(with_steps(with_exits(with(elastic(by_rank(job(2, 1))), 1, false), {137}))), 400000),
        .is_bounded = true},
+      {.name = "InPlaceDisconnected",
+       .options = bounded(
+           from_running(with_disconnects(with_steps(with_exits(with(elastic(by_rank(job(2, 1))), 1, false), {})))), 400000),
+       .is_bounded = true},
       {.name = "Rank0", .options = with(job(2, 1).success_policy(api::SuccessPolicy::kRank0), 1)},
   };
 }
@@ -69,6 +73,7 @@ TEST_P(ModelCheck, HoldsInEveryReachableState) {
   EXPECT_EQ(result.saw_stalled, GetParam().options.steps);
   EXPECT_EQ(result.saw_shrunk, GetParam().options.starts_running);
   EXPECT_EQ(result.saw_grown, GetParam().options.starts_running);
+  EXPECT_EQ(result.saw_disconnected, GetParam().options.disconnects);
   std::cout << "states " << result.states << ", worlds " << result.worlds << ", transitions " << result.transitions
             << ", restarts " << result.most_restarts << ", "
             << std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() << " s\n";

@@ -29,6 +29,11 @@ inline ModelOptions with_steps(ModelOptions options) {
   return options;
 }
 
+inline ModelOptions with_disconnects(ModelOptions options) {
+  options.disconnects = true;
+  return options;
+}
+
 inline ModelOptions from_running(ModelOptions options) {
   options.starts_running = true;
   return options;

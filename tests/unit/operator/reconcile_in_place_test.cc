@@ -2,6 +2,7 @@
 #include "operator/core/desired.h"
 #include "operator/core/elastic.h"
 #include "operator/core/failure.h"
+#include "tests/support/sim_cluster.h"
 #include "tests/unit/operator/reconcile_support.h"
 
 namespace oarlock::test {
@@ -283,6 +284,141 @@ TEST(InPlace, AGroupOfAnotherKeyRestarts) {
   EXPECT_EQ(attempt_after(observed), 1);
   observed.services[0].regroup_key = "another";
   EXPECT_EQ(attempt_after(observed), 2) << "a new pod could not join";
+}
+
+// ---- Launchers that lose the connection to node rank 0
+
+// The pod of node rank 1, whose launcher ended when the observed time was 20 s earlier.
+Pod disconnected(SystemTime at = at_second(40)) {
+  return pod(1, 1).ended(76, kDisconnectedMessage).finished_at(at);
+}
+
+Observed left_by_node_1(const Pod& left = disconnected()) {
+  return with_report(seen(in_place(in_place_job(), {}, 2), {pod(1, 0).running(), left}), 1);
+}
+
+// Rank 0 trains with fewer nodes, waits for the node in a group that forms, or still waits in a collective.
+TEST(InPlace, ReplacesThePodOfADisconnectedLauncher) {
+  for (const auto& [world_size, phase] : {std::pair(1, "train"), {2, "rendezvous"}, {2, "train"}}) {
+    Observed observed = with_report(left_by_node_1(), world_size, phase);
+    const Plan plan = reconcile(observed);
+    const api::Status next = status_after(observed, plan);
+    EXPECT_EQ(next.attempt, 1) << phase;
+    EXPECT_EQ(next.restarts, api::Restarts{}) << phase;
+    ASSERT_EQ(next.replacements.size(), 1U) << phase;
+    EXPECT_EQ(next.replacements[0].pod_uid, observed.pods[1].uid);
+    EXPECT_EQ(next.replacements[0].reason, "Disconnected");
+    EXPECT_THAT(next.replacements[0].message, HasSubstr("node rank 0 has not answered"));
+    EXPECT_EQ(next.recoveries->charged, 1) << phase;
+    EXPECT_THAT(names(plan), Contains("EmitEvent ReplacingPod"));
+    expect_settled(observed, plan);
+    EXPECT_THAT(names(reconcile(after(observed, plan))), Contains("DeletePod bert-1-1"));
+  }
+}
+
+TEST(InPlace, WaitsForTheResponseOfRank0) {
+  struct Case {
+    const char* name;
+    Observed observed;
+    int wait;
+  };
+  Observed not_polled = left_by_node_1();
+  not_polled.last_poll->sent_at = at_second(49);
+  Observed never_polled = left_by_node_1();
+  never_polled.last_poll.reset();
+  Observed silent = left_by_node_1();
+  silent.last_poll->answered = false;
+  const Case cases[] = {
+      {.name = "the exit is recent", .observed = left_by_node_1(disconnected(at_second(57))), .wait = 7},
+      {.name = "polled before", .observed = not_polled, .wait = 1},
+      {.name = "not polled", .observed = never_polled, .wait = 1},
+      {.name = "one response is missing", .observed = silent, .wait = 1},
+  };
+  for (const Case& one : cases) {
+    const Plan plan = reconcile(one.observed);
+    EXPECT_EQ(plan.state, PlanState::kWait) << one.name;
+    EXPECT_THAT(names(plan), IsEmpty()) << one.name;
+    EXPECT_EQ(plan.requeue_after, seconds(one.wait)) << one.name;
+    EXPECT_THAT(plan.reason, HasSubstr("waiting for a response of rank 0")) << one.name;
+  }
+}
+
+// The exit is a collateral failure of a group that does not exist any more.
+TEST(InPlace, RestartsTheGroupThatADisconnectedLauncherHasLeft) {
+  struct Case {
+    const char* name;
+    Observed observed;
+  };
+  Observed silent = left_by_node_1(disconnected(at_second(30)));
+  silent.last_poll->answered = false;
+  Observed other_attempt = left_by_node_1(disconnected(at_second(30)));
+  other_attempt.progress->attempt = 0;
+  Observed ended = left_by_node_1();
+  ended.pods[0] = pod(1, 0).ended(76).finished_at(at_second(45));
+  Observed lost = left_by_node_1();
+  lost.pods[0] = pod(1, 0).running().deleting();
+  Observed replaced = left_by_node_1();
+  replaced.job.status.replacements = {lost_pod(0, 30)};
+  replaced.pods[0] = pod(1, 0).unschedulable(kNoNodeYet);
+  Observed no_bounds = left_by_node_1();
+  no_bounds.job.status.elastic->launchers.reset();
+  Observed other_reason = left_by_node_1();
+  other_reason.pods[1] = pod(1, 1).ended(76, R"({"reason":"PeerLost"})").finished_at(at_second(40));
+  Observed other_code = left_by_node_1();
+  other_code.pods[1] = pod(1, 1).ended(1, kDisconnectedMessage).finished_at(at_second(40));
+  const Case cases[] = {
+      {.name = "rank 0 does not respond", .observed = silent},
+      {.name = "rank 0 of another attempt responds", .observed = other_attempt},
+      {.name = "node rank 0 has ended", .observed = ended},
+      {.name = "node rank 0 is lost", .observed = lost},
+      {.name = "node rank 0 is being replaced", .observed = replaced},
+      {.name = "its launchers need all nodes", .observed = no_bounds},
+      {.name = "it lost another rank", .observed = other_reason},
+      {.name = "another exit code", .observed = other_code},
+      {.name = "a clock that is an hour ahead", .observed = left_by_node_1(disconnected(at_second(3660)))},
+  };
+  for (const Case& one : cases) {
+    const api::Status next = status_after(one.observed, reconcile(one.observed));
+    EXPECT_EQ(next.phase, Phase::kRestarting) << one.name;
+    EXPECT_EQ(next.attempt, 2) << one.name;
+  }
+  const api::Status next = status_after(silent, reconcile(silent));
+  EXPECT_EQ(next.restarts.reasons.at(0).reason, "PeerLost");
+  EXPECT_EQ(next.restarts.charged, 1);
+  EXPECT_EQ(next.attempts.back().pod, "bert-1-1");
+}
+
+TEST(InPlace, ReplacementsOfDisconnectedLaunchersAreBounded) {
+  Observed observed = left_by_node_1();
+  observed.job.spec.failure_policy.max_restarts = 1;
+  observed.job.status.recoveries =
+      api::Recoveries{.last_ranks = "", .last_reason = "", .last_time = {}, .pods = 1, .charged = 1};
+  const api::Status next = status_after(observed, reconcile(observed));
+  EXPECT_EQ(next.phase, Phase::kFailed);
+  EXPECT_THAT(condition_of(next, Phase::kFailed).reason, "MaxRestartsExceeded");
+}
+
+// A rule that fails the job, and one that makes such replacements free.
+TEST(InPlace, RulesApplyToDisconnectedLaunchers) {
+  for (const auto action : {api::FailureAction::kFail, api::FailureAction::kRestartFree}) {
+    Observed observed = left_by_node_1();
+    api::FailureRule& rule = observed.job.spec.failure_policy.rules.emplace_back();
+    rule.action = action;
+    rule.on_exit_codes = api::ExitCodeMatch{api::ExitCodeOperator::kIn, {76}};
+    const api::Status next = status_after(observed, reconcile(observed));
+    EXPECT_EQ(next.phase, action == api::FailureAction::kFail ? Phase::kFailed : Phase::kRunning);
+    EXPECT_EQ(next.recoveries.value_or(api::Recoveries{}).charged, 0);
+  }
+}
+
+TEST(InPlace, CompletesWithoutADisconnectedLauncher) {
+  Observed observed = left_by_node_1();
+  observed.job.status.elastic->active_nodes = 1;
+  observed.pods[0] = pod(1, 0).ended(0);
+  EXPECT_EQ(status_after(observed, reconcile(observed)).phase, Phase::kComplete);
+  observed.job.status.elastic->active_nodes = 2;
+  observed.progress.reset();
+  EXPECT_EQ(status_after(observed, reconcile(observed)).phase, Phase::kRestarting);
 }
 
 // ---- The rest of the attempt
