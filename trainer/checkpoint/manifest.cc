@@ -30,8 +30,7 @@ bool is_file_name(std::string_view name) {
 
 // Returns a value for a message. Lists and objects are omitted, because their depth is unbounded.
 std::string shown_scalar(const json& value) {
-  return value.is_structured() ? "(nested)"
-                               : shortened(value.dump(-1, ' ', true, json::error_handler_t::replace));
+  return value.is_structured() ? "(nested)" : shortened(value.dump(-1, ' ', true, json::error_handler_t::replace));
 }
 
 // A version that is not a number is one of a later release, too: a damaged file has no valid JSON with both members.
@@ -39,8 +38,8 @@ Result<void> check_version(const json& value, const fs::path& path) {
   if (!has_members(value, {"format", "version"}) || !value["format"].is_string())
     return damaged_checkpoint(path, fmt::format("not the manifest of an {}", kFormat));
   const json& version = value["version"];
-  const bool is_known = value["format"] == kFormat && version.is_number_unsigned() &&
-                        version >= kOldestFormatVersion && version <= kFormatVersion;
+  const bool is_known = value["format"] == kFormat && version.is_number_unsigned() && version >= kOldestFormatVersion &&
+                        version <= kFormatVersion;
   if (is_known) return {};
   return fail(
       ExitCode::kCheckpoint,

@@ -178,9 +178,8 @@ Result<std::string> Checkpointer::load_newest(const Found& found, DistributedDat
   }
   const Checkpoint& checkpoint = *found.latest.checkpoint;
   const CheckpointState& state = checkpoint.state;
-  RETURN_IF_ERROR(read_known(*search.folder / kStateFile, kExtra, [&] {
-    return check_identity(state.extra, options_.identity, search.folder->string());
-  }));
+  RETURN_IF_ERROR(read_known(*search.folder / kStateFile, kExtra,
+                             [&] { return check_identity(state.extra, options_.identity, search.folder->string()); }));
   RETURN_IF_ERROR(restore_marks(state, *search.folder));
   RETURN_IF_ERROR(load(checkpoint, model, parts));
   warn_of_sections(checkpoint, parts);

@@ -142,8 +142,7 @@ Result<void> EarlyStopping::restored(const Json& values) {
                   "early_stopping: the checkpoint watched other metrics than the configuration; put them back, or "
                   "use another checkpoint.dir");
     }
-    watched.push_back(
-        {number_from(metrics[i].at(kBestValue)), metrics[i].at(kGraceLeft), metrics[i].at(kImproved)});
+    watched.push_back({number_from(metrics[i].at(kBestValue)), metrics[i].at(kGraceLeft), metrics[i].at(kImproved)});
   }
   const bool has_improved = values.at(kImproved);
   patience_left_ = config_.patience.value_or(0) - values.at(kPatienceLost).get<int64_t>();

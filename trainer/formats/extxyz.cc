@@ -19,7 +19,7 @@ namespace {
 constexpr size_t kBuffer = 1 << 20;
 constexpr size_t kMaxLine = size_t{64} << 20;    // bytes
 constexpr int64_t kMaxFrame = int64_t{1} << 30;  // bytes; a frame is read as a whole
-constexpr int64_t kMaxAtoms = 1'000'000;  // of a frame
+constexpr int64_t kMaxAtoms = 1'000'000;         // of a frame
 constexpr std::string_view kBlank = " \t\r\v\f";
 constexpr std::string_view kDefaultProperties = "species:S:1:pos:R:3";
 

@@ -75,9 +75,10 @@ std::span<const uint8_t> PackedRecords::operator[](int64_t record) const {
   uint64_t begin = std::min<uint64_t>(group.begin, size);
   for (size_t i = 0; i < position; ++i) begin += group.lengths[i];
   if (group.begin > size || begin + group.lengths[position] > size) {
-    throw ErrorException({ExitCode::kDataErr, fmt::format("record {} of the prepared data is not inside its file; remove "
-                                                          "the folder of the prepared data; it is then created again",
-                                                          record)});
+    throw ErrorException(
+        {ExitCode::kDataErr, fmt::format("record {} of the prepared data is not inside its file; remove "
+                                         "the folder of the prepared data; it is then created again",
+                                         record)});
   }
   return bytes_.bytes().subspan(begin, group.lengths[position]);
 }

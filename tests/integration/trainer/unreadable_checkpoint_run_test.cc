@@ -117,9 +117,9 @@ TEST_F(UnreadableRun, ValuesOfAnotherReleaseEndTheRunOnAllRanks) {
     write(newest() / kManifestFile, manifest.dump());
   };
   for (const auto& [pointer, value] : std::multimap<std::string, json>{{"/extra/task", 5},
-                                                                  {"/extra/seed", "12"},
-                                                                  {"/sections/nonfinite", {{"skipped", "no"}}},
-                                                                  {"/sections/nonfinite", 7}}) {
+                                                                       {"/extra/seed", "12"},
+                                                                       {"/sections/nonfinite", {{"skipped", "no"}}},
+                                                                       {"/sections/nonfinite", 7}}) {
     SCOPED_TRACE(pointer + " = " + value.dump());
     with(pointer, value);
     expect_ends(2, ExitCode::kCheckpoint, "this release does not know the ");

@@ -118,7 +118,8 @@ TEST(ExpressionMatrix, RejectsImpossibleSizes) {
       file.attribute("X", "shape", shape);
       const auto count = static_cast<hsize_t>(values);
       H5Dclose(file.dataset("X/data", H5T_NATIVE_FLOAT, {count}, std::max<hsize_t>(1, std::min<hsize_t>(count, 1000))));
-      H5Dclose(file.dataset("X/indices", H5T_NATIVE_INT32, {count}, std::max<hsize_t>(1, std::min<hsize_t>(count, 1000))));
+      H5Dclose(
+          file.dataset("X/indices", H5T_NATIVE_INT32, {count}, std::max<hsize_t>(1, std::min<hsize_t>(count, 1000))));
       file.numbers<int64_t>("X/indptr", indptr, {indptr.size()});
     }
     const auto matrix = ExpressionMatrix::open(open(path));

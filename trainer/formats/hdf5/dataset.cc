@@ -91,8 +91,8 @@ Result<void> Hdf5Dataset::expect_rows(int64_t first, int64_t count) const {
   return expect_stored(count * row_size_, kNumberBytes);
 }
 
-// Checks that the file can contain so many elements, and that there is memory for them. The sizes in a file may have any
-// values.
+// Checks that the file can contain so many elements, and that there is memory for them. The sizes in a file may have
+// any values.
 Result<void> Hdf5Dataset::expect_stored(int64_t elements, uint64_t element_bytes) const {
   const Hdf5Quiet quiet;
   const Hdf5Handle file(H5Iget_file_id(handle().get()), H5Fclose);
@@ -175,8 +175,8 @@ Result<std::vector<double>> Hdf5Dataset::read_box(std::span<const int64_t> begin
                                           fmt::join(shape_, " x "), fmt::join(begin, ", "), fmt::join(count, ", ")));
   }
   const int64_t elements = std::accumulate(count.begin(), count.end(), int64_t{1}, std::multiplies<>());
-  RETURN_IF_ERROR(
-      expect_memory(static_cast<uint64_t>(elements), sizeof(double), fmt::format("{}: {}", place().file, place().path)));
+  RETURN_IF_ERROR(expect_memory(static_cast<uint64_t>(elements), sizeof(double),
+                                fmt::format("{}: {}", place().file, place().path)));
   std::vector<double> out(static_cast<size_t>(elements));
   RETURN_IF_ERROR(read_selected(begin, count, H5T_NATIVE_DOUBLE, out.data()));
   return out;

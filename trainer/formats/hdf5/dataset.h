@@ -24,8 +24,8 @@ enum class Hdf5Kind { kInteger, kFloat, kString, kCompound, kOther };  // boolea
 
 // Rows are the slices along dimension 0; a scalar is one row. Reading returns kDataErr with file, path and rows if a
 // chunk is truncated or damaged, or uses a filter that the library does not have, and if the file is too small to
-// contain the rows; and kOsErr if there is not enough memory for them. Thread-safe; the library serializes all calls with
-// one lock.
+// contain the rows; and kOsErr if there is not enough memory for them. Thread-safe; the library serializes all calls
+// with one lock.
 class Hdf5Dataset : public Hdf5Object {
  public:
   // Called by Hdf5Group.

@@ -126,8 +126,8 @@ Result<Attribute> open_attribute(const Hdf5Handle& object, const Hdf5Place& owne
   const Hdf5Handle space(H5Aget_space(handle.get()), H5Sclose);
   const int64_t count = space.open() ? H5Sget_simple_extent_npoints(space.get()) : -1;
   if (!type.open() || count < 0) return hdf5_call_failed(place, "cannot be read");
-  RETURN_IF_ERROR(expect_memory(static_cast<uint64_t>(count), sizeof(std::string),
-                                fmt::format("{}: {}", place.file, place.path)));
+  RETURN_IF_ERROR(
+      expect_memory(static_cast<uint64_t>(count), sizeof(std::string), fmt::format("{}: {}", place.file, place.path)));
   return Attribute{place, std::move(handle), std::move(type), count};
 }
 

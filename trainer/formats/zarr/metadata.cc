@@ -264,7 +264,8 @@ Result<ArrayMetadata> parse_v3(const Json& zarr_json) {
   ArrayMetadata out;
   ASSIGN_OR_RETURN(out.shape, parse_sizes(member(zarr_json, "shape"), "shape", 0));
   const Json& grid = member(zarr_json, "chunk_grid");
-  if (name_of(grid) != "regular") return invalid(fmt::format("chunk_grid '{}' is not regular", shortened(name_of(grid))));
+  if (name_of(grid) != "regular")
+    return invalid(fmt::format("chunk_grid '{}' is not regular", shortened(name_of(grid))));
   ASSIGN_OR_RETURN(out.chunk, parse_sizes(member(member(grid, "configuration"), "chunk_shape"), "chunk_shape", 1));
   const Json& data_type = member(zarr_json, "data_type");
   const auto type = type_of_name(data_type.is_string() ? data_type.get<std::string>() : "");

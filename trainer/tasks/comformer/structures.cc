@@ -212,7 +212,8 @@ class StructureList final : public CrystalSource {
 std::vector<LabeledCrystal> parse(std::istream& in, const CrystalSourceOptions& options) {
   std::vector<LabeledCrystal> crystals;
   const auto on_event = [&](int depth, Json::parse_event_t event, Json& value) {
-    if (depth > kMaxDepth) reject(fmt::format("structure {}: nested deeper than {} levels", crystals.size(), kMaxDepth));
+    if (depth > kMaxDepth)
+      reject(fmt::format("structure {}: nested deeper than {} levels", crystals.size(), kMaxDepth));
     if (depth == 0 && event == Json::parse_event_t::object_start) reject("a list [...] of structures is expected");
     if (depth != 1 || (event != Json::parse_event_t::object_end && event != Json::parse_event_t::value)) return true;
     try {
