@@ -302,6 +302,7 @@ Result<Bytes> Array::read(std::span<const int64_t> begin, std::span<const int64_
   const size_t size = metadata_.type.size;
   constexpr uint64_t kCopies = 2;  // read_doubles() converts the elements
   RETURN_IF_ERROR(expect_memory(static_cast<uint64_t>(product(count)), kCopies * sizeof(double), folder_.string()));
+  RETURN_IF_ERROR(expect_memory(static_cast<uint64_t>(product(chunk())), size, "a chunk of " + folder_.string()));
   Bytes out(static_cast<size_t>(product(count)) * size);
   if (out.empty()) return out;
   Shape first(begin.size());
