@@ -13,6 +13,9 @@ ExitCode exit_code_of(int error_number) {
     case ENOENT:
     case ENOTDIR:
     case EISDIR:
+    case ELOOP:
+    case ENAMETOOLONG:
+    case ENXIO:  // open(2) of a socket, or of a device that does not exist
       return ExitCode::kNoInput;
     case EACCES:
     case EPERM:

@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <vector>
 
+#include "common/mapped_files.h"
 #include "common/status_macros.h"
 
 namespace oarlock {
@@ -154,13 +155,16 @@ Result<MappedFile> MappedFile::open(const std::filesystem::path& path, Access ac
   if (size == 0) return MappedFile(nullptr, 0);
   void* memory = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.get(), 0);
   if (memory == MAP_FAILED) return fail_errno(errno, fmt::format("{}: cannot be mapped into memory", path.string()));
+  add_mapped_file(memory, size, path);
   ::madvise(memory, size, access == Access::kRandom ? MADV_RANDOM : MADV_SEQUENTIAL);
   return MappedFile(static_cast<const uint8_t*>(memory), size);
 }
 
 MappedFile::~MappedFile() {
+  if (data_ == nullptr) return;
+  remove_mapped_file(data_);
   // mmap returned a pointer to non-const memory.
-  if (data_ != nullptr) ::munmap(const_cast<uint8_t*>(data_), size_);
+  ::munmap(const_cast<uint8_t*>(data_), size_);
 }
 
 }  // namespace oarlock

@@ -32,6 +32,7 @@
 #include "common/contract.h"
 #include "common/cpu.h"
 #include "common/files.h"
+#include "common/memory_limit.h"
 #include "common/text.h"
 
 namespace oarlock::doctor {
@@ -287,28 +288,6 @@ int64_t limit_of(decltype(RLIMIT_NOFILE) resource) {
   return static_cast<int64_t>(std::min<rlim_t>(limit.rlim_max, INT64_MAX));
 }
 
-// The smallest memory limit of the cgroup of this process and of its parents.
-int64_t cgroup_memory_limit() {
-  int64_t smallest = -1;
-  const auto consider = [&](const fs::path& file) {
-    const std::string text = first_line(file);
-    if (text.empty() || text.find_first_not_of("0123456789") != std::string::npos || text.size() > 18) return;
-    const int64_t value = std::stoll(text);
-    if (smallest < 0 || value < smallest) smallest = value;
-  };
-  std::ifstream groups("/proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);) {
-    const bool is_v2 = line.starts_with("0::");
-    if (!is_v2 && line.find(":memory:") == std::string::npos) continue;
-    const fs::path root = is_v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory";
-    const char* file = is_v2 ? "memory.max" : "memory.limit_in_bytes";
-    fs::path path = fs::path(line.substr(line.rfind(':') + 1)).relative_path();
-    consider(root / file);
-    for (; !path.empty(); path = path.parent_path()) consider(root / path / file);
-  }
-  return smallest;
-}
-
 void probe_limits(Facts& facts) {
   facts.open_files = limit_of(RLIMIT_NOFILE);
   facts.processes = limit_of(RLIMIT_NPROC);
@@ -316,7 +295,8 @@ void probe_limits(Facts& facts) {
   struct sysinfo memory{};
   if (::sysinfo(&memory) == 0)
     facts.memory_bytes = static_cast<int64_t>(memory.totalram) * static_cast<int64_t>(memory.mem_unit);
-  facts.memory_limit_bytes = cgroup_memory_limit();
+  if (const std::optional<uint64_t> limit = cgroup_memory_limit())
+    facts.memory_limit_bytes = static_cast<int64_t>(*limit);
   facts.cpus = usable_cpus();
   facts.machine_cpus = static_cast<int>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
   facts.omp_threads = environment_variable("OMP_NUM_THREADS");

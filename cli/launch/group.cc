@@ -21,16 +21,22 @@
 #include "cli/launch/termination.h"
 #include "common/files.h"
 #include "common/status_macros.h"
+#include "common/text.h"
 
 namespace oarlock::launch {
 namespace {
 
-// A helper process that kills the process groups of the ranks if the launcher itself is killed. PR_SET_PDEATHSIG kills
-// only the ranks: a python process behind `bash -c` would continue to run and keep its GPU.
+// A variable of the members and their descendants, whose value only this launcher's have.
+constexpr char kEnvLaunch[] = "OARLOCK_LAUNCH";
+
+// A helper process that kills the process groups of the ranks, and their descendants in other sessions, if the launcher
+// itself is killed. PR_SET_PDEATHSIG kills only the ranks: a python process behind `bash -c` would continue to run and
+// keep its GPU.
 class Guard {
  public:
   // Starts the helper process, except if this process is PID 1: the kernel then kills the whole container with it.
-  static Result<Guard> start();
+  // `launch` is the value of kEnvLaunch.
+  static Result<Guard> start(const std::string& launch);
   ~Guard();  // kills the groups that were not removed
   Guard(Guard&&) noexcept = default;
   Guard& operator=(Guard&&) noexcept = delete;
@@ -47,9 +53,29 @@ class Guard {
   pid_t pid_ = -1;
 };
 
+// Sends SIGKILL to all processes that have this variable in their initial environment, and returns whether there were
+// any. Descendants that have left their process group (setsid) cannot be found in another way when their parents have
+// ended.
+bool kill_processes_with(const std::string& variable) {
+  namespace fs = std::filesystem;
+  bool any = false;
+  std::error_code error;
+  for (fs::directory_iterator entries("/proc", error); !error && entries != fs::directory_iterator();
+       entries.increment(error)) {
+    const pid_t pid = std::atoi(entries->path().filename().c_str());
+    if (pid <= 1 || pid == ::getpid()) continue;
+    const Result<std::string> environment = read_file(entries->path() / "environ");  // empty for a zombie
+    if (!environment) continue;
+    const size_t at = environment->find(variable + '\0');
+    if (at == std::string::npos || (at > 0 && (*environment)[at - 1] != '\0')) continue;
+    any = ::kill(pid, SIGKILL) == 0 || any;
+  }
+  return any;
+}
+
 // The main loop of the helper. Positive messages add a group, negative ones remove it. The end of the pipe means that
 // the launcher has ended.
-void watch(int pipe) {
+void watch(int pipe, const std::string& launch) {
   std::set<pid_t> groups;
   pid_t message = 0;
   for (;;) {
@@ -62,10 +88,13 @@ void watch(int pipe) {
       groups.erase(-message);
     }
   }
+  if (groups.empty()) return;
   for (const pid_t group : groups) ::kill(-group, SIGKILL);
+  constexpr int kRounds = 200;  // of 10 ms, as processes that are being started are found in the next one
+  for (int round = 0; round < kRounds && kill_processes_with(launch); ++round) ::poll(nullptr, 0, 10);
 }
 
-Result<Guard> Guard::start() {
+Result<Guard> Guard::start(const std::string& launch) {
   Guard guard;
   if (::getpid() == 1) return guard;
   int ends[2];
@@ -89,7 +118,7 @@ Result<Guard> Guard::start() {
     } else {
       guard.pipe_.close();
     }
-    watch(pipe);
+    watch(pipe, fmt::format("{}={}", kEnvLaunch, launch));
     ::_exit(0);
   }
   return guard;
@@ -580,8 +609,12 @@ Environment restart_environment(int64_t restarts) { return {{"TORCHELASTIC_RESTA
 Result<GroupResult> run_group(const std::vector<Member>& members, const GroupOptions& options,
                               const SignalSource& signals, const Clock& clock, Console& console) {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-  ASSIGN_OR_RETURN(Guard guard, Guard::start());
-  return Group(members, options, signals, clock, console, std::move(guard)).run();
+  ASSIGN_OR_RETURN(const std::string random, read_file("/proc/sys/kernel/random/uuid"));
+  const std::string launch(trim(random));
+  std::vector<Member> marked = members;
+  for (Member& member : marked) member.command.environment[kEnvLaunch] = launch;
+  ASSIGN_OR_RETURN(Guard guard, Guard::start(launch));
+  return Group(marked, options, signals, clock, console, std::move(guard)).run();
 }
 
 }  // namespace oarlock::launch

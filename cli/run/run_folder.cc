@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "common/files.h"
+#include "common/json_access.h"
 #include "common/status_macros.h"
 
 namespace oarlock::run {
@@ -21,9 +22,14 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
+constexpr char kLockFile[] = "lock";
+constexpr size_t kMaxStateBytes = size_t{1} << 20;
+constexpr int kMaxAttempts = 1'000'000'000;
+
 Result<FileDescriptor> lock(const fs::path& folder, const std::string& job) {
-  FileDescriptor file(::open((folder / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-  if (!file.open()) return fail_errno(errno, fmt::format("{}: cannot be created", (folder / "lock").string()));
+  const fs::path path = folder / kLockFile;
+  FileDescriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (!file.open()) return fail_errno(errno, fmt::format("{}: cannot be created", path.string()));
   if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
     return fail(ExitCode::kUnavailable,
                 fmt::format("a run of '{}' is in progress in {}; wait for it, stop it, or choose another --workdir",
@@ -36,6 +42,16 @@ Result<std::string> new_uid() {
   Result<std::string> uid = read_file("/proc/sys/kernel/random/uuid");
   if (uid) uid->erase(std::remove(uid->begin(), uid->end(), '\n'), uid->end());
   return uid;
+}
+
+// Whether the folder contains more than the lock. Checkpoints without run.json are those of an earlier run, too.
+bool has_earlier_run(const fs::path& folder) {
+  std::error_code error;
+  for (fs::directory_iterator entries(folder, error); !error && entries != fs::directory_iterator();
+       entries.increment(error)) {
+    if (entries->path().filename() != kLockFile) return true;
+  }
+  return false;
 }
 
 fs::path unused_name(const fs::path& folder, SystemTime now) {
@@ -60,7 +76,7 @@ Result<RunFolder> RunFolder::open(const fs::path& workdir, const std::string& jo
     return {};
   };
   RETURN_IF_ERROR(make_and_lock());
-  if (fresh && fs::exists(run.path_ / "run.json")) {
+  if (fresh && has_earlier_run(run.path_)) {
     run.moved_to_ = unused_name(run.path_, clock.now());
     fs::rename(run.path_, *run.moved_to_, error);  // the lock moves along, and is held until the new folder is locked
     if (error)
@@ -70,16 +86,18 @@ Result<RunFolder> RunFolder::open(const fs::path& workdir, const std::string& jo
   }
 
   const fs::path state = run.path_ / "run.json";
-  if (fs::exists(state)) {
-    ASSIGN_OR_RETURN(const std::string text, read_file(state));
-    const Json json = Json::parse(text, nullptr, false);
-    if (!json.is_object() || !json.contains("uid") || !json["uid"].is_string() || !json.contains("attempts") ||
-        !json["attempts"].is_number_integer()) {
+  if (fs::symlink_status(state, error).type() != fs::file_type::not_found) {
+    const Result<std::string> text = read_regular_file(state, kMaxStateBytes);
+    if (!text && text.error().code != ExitCode::kDataErr) return tl::make_unexpected(text.error());
+    const Json json = Json::parse(text.value_or(""), nullptr, false);
+    const int attempts = integer_at(json, "attempts", -1);
+    if (!json.is_object() || !json.contains("uid") || !json["uid"].is_string() || attempts < 0 ||
+        attempts > kMaxAttempts) {
       return fail(ExitCode::kDataErr, fmt::format("{}: damaged; start over with --fresh, which renames {}",
                                                   state.string(), run.path_.string()));
     }
     run.uid_ = json["uid"];
-    run.attempts_ = json["attempts"];
+    run.attempts_ = attempts;
     return run;
   }
   ASSIGN_OR_RETURN(run.uid_, new_uid());

@@ -48,12 +48,7 @@ void upgrade_from_version_1(json& value, const Manifest& manifest) {
 // Parses state.json. Its checksum is correct, so an invalid content is an unknown format, not damage.
 Result<CheckpointState> state_from(const std::string& text, const Manifest& manifest,
                                    const std::filesystem::path& path) {
-  const auto unknown_format = [&](const std::string& what) {
-    return fail(
-        ExitCode::kCheckpoint,
-        fmt::format("{}: the checksum is right, but {}; use the release that wrote it, or another checkpoint.dir",
-                    path.string(), what));
-  };
+  const auto unknown_format = [&](const std::string& what) { return unknown_checkpoint(path, what); };
   if (json_depth(text) > kMaxDepth) return unknown_format(fmt::format("it is nested deeper than {} levels", kMaxDepth));
   json value = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (value.is_discarded()) return unknown_format("it is not JSON");

@@ -80,8 +80,9 @@ class Stateful {
   // lacks.
   virtual nlohmann::json values() const = 0;
 
-  // Called after the saved tensors were copied into tensors(). Restores `values`. Returns kDataErr if they are invalid;
-  // the message names the value.
+  // Called after the saved tensors were copied into tensors(). Restores `values`. Returns kConfig if they do not fit
+  // the configuration. Returns kDataErr or throws nlohmann::json::exception if this release does not write such values;
+  // the restore then ends with kCheckpoint.
   virtual Result<void> restored(const nlohmann::json& values) = 0;
 
   // Called on every rank instead of restored() if the checkpoint has no such section, because this part was added to

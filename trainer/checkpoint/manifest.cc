@@ -8,6 +8,7 @@
 
 #include "common/files.h"
 #include "common/status_macros.h"
+#include "common/text.h"
 
 namespace oarlock {
 namespace {
@@ -27,20 +28,25 @@ bool is_file_name(std::string_view name) {
   });
 }
 
+// Returns a value for a message. Lists and objects are omitted, because their depth is unbounded.
+std::string shown_scalar(const json& value) {
+  return value.is_structured() ? "(nested)" : shortened(value.dump(-1, ' ', true, json::error_handler_t::replace));
+}
+
+// A version that is not a number is one of a later release, too: a damaged file has no valid JSON with both members.
 Result<void> check_version(const json& value, const fs::path& path) {
-  if (!has_members(value, {"format", "version"}) || !value["format"].is_string() ||
-      !value["version"].is_number_unsigned()) {
+  if (!has_members(value, {"format", "version"}) || !value["format"].is_string())
     return damaged_checkpoint(path, fmt::format("not the manifest of an {}", kFormat));
-  }
-  const std::string format = value["format"];
-  const uint64_t version = value["version"];
-  if (format == kFormat && version >= kOldestFormatVersion && version <= kFormatVersion) return {};
+  const json& version = value["version"];
+  const bool is_known = value["format"] == kFormat && version.is_number_unsigned() && version >= kOldestFormatVersion &&
+                        version <= kFormatVersion;
+  if (is_known) return {};
   return fail(
       ExitCode::kCheckpoint,
       fmt::format("{}: {} version {} is not one that this oarlock-trainer reads ({} versions {} to {}); use the "
                   "release that wrote it or a later one, or another checkpoint.dir",
-                  path.string(), json(format).dump(-1, ' ', true, json::error_handler_t::replace), version, kFormat,
-                  kOldestFormatVersion, kFormatVersion));
+                  path.string(), shown_scalar(value["format"]), shown_scalar(version), kFormat, kOldestFormatVersion,
+                  kFormatVersion));
 }
 
 }  // namespace
@@ -55,6 +61,12 @@ tl::unexpected<Error> too_large_checkpoint(const fs::path& path, size_t limit) {
       fmt::format("{}: larger than the {} bytes that this oarlock-trainer reads; use the release that wrote it, "
                   "or another checkpoint.dir",
                   path.string(), limit));
+}
+
+tl::unexpected<Error> unknown_checkpoint(const fs::path& path, const std::string& what) {
+  return fail(ExitCode::kCheckpoint, fmt::format("{}: the checksum is right, but {}; use the release that wrote it, or "
+                                                 "another checkpoint.dir",
+                                                 path.string(), what));
 }
 
 bool has_members(const json& object, std::initializer_list<const char*> keys) {
@@ -142,7 +154,7 @@ Result<Manifest> read_manifest(const fs::path& folder) {
   Manifest manifest{.version = value["version"], .step = value["step"], .files = {}};
   for (const auto& [name, entry] : value["files"].items()) {
     if (!is_file_name(name))
-      return damaged_checkpoint(path, fmt::format("file name {} is not valid", json(name).dump()));
+      return damaged_checkpoint(path, fmt::format("file name {} is not valid", shown_scalar(name)));
     if (!has_members(entry, {"bytes", "xxh3_128"}) || !entry["bytes"].is_number_unsigned() ||
         entry["bytes"].get<uint64_t>() > INT64_MAX || !entry["xxh3_128"].is_string()) {
       return damaged_checkpoint(path, fmt::format("the entry of {} is not valid", name));

@@ -51,6 +51,9 @@ tl::unexpected<Error> damaged_checkpoint(const std::filesystem::path& path, cons
 // not proven to be damaged.
 tl::unexpected<Error> too_large_checkpoint(const std::filesystem::path& path, size_t limit);
 
+// The kCheckpoint of read_manifest() for content that this release does not know although its checksum is right.
+tl::unexpected<Error> unknown_checkpoint(const std::filesystem::path& path, const std::string& what);
+
 // Maps the error of reading a file of a checkpoint to one of the codes of read_manifest().
 Error as_checkpoint_error(Error error, const std::filesystem::path& path);
 

@@ -23,6 +23,7 @@ using Json = nlohmann::json;
 using Of = GraphColumn::Of;
 
 constexpr int kFormat = 1;
+constexpr size_t kMaxIndexBytes = size_t{1} << 20;
 constexpr char kIndex[] = "graphs.json";
 constexpr char kDestinations[] = "destinations";  // until finish()
 
@@ -180,7 +181,7 @@ Result<void> GraphArchiveWriter::finish() {
 }
 
 Result<GraphArrays> open_graph_archive(const fs::path& folder) {
-  ASSIGN_OR_RETURN(const std::string text, read_file(folder / kIndex));
+  ASSIGN_OR_RETURN(const std::string text, read_regular_file(folder / kIndex, kMaxIndexBytes));
   const std::optional<Index> index = parsed(text);
   if (!index) {
     return fail(ExitCode::kDataErr,

@@ -5,13 +5,16 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
 #include "common/status_macros.h"
+#include "common/text.h"
 #include "common/work_progress.h"
 #include "trainer/checkpoint/directory.h"
+#include "trainer/checkpoint/manifest.h"
 #include "trainer/engine/stop_agreement.h"
 #include "trainer/process/termination.h"
 
@@ -23,6 +26,7 @@ using Json = nlohmann::json;
 constexpr char kTask[] = "task";  // keys of "extra" in state.json
 constexpr char kSeed[] = "seed";
 constexpr char kBest[] = "best";
+constexpr char kExtra[] = "the member 'extra'";
 constexpr char kReading[] = "checkpoints were read; a new start reads them again";
 constexpr char kReduction[] = "reduction";  // also the name of a file of tensors
 constexpr auto kHighWaterInterval = std::chrono::milliseconds(500);
@@ -66,6 +70,21 @@ std::vector<at::Tensor> values(const TensorMap& tensors) {
 }
 
 double seconds_between(SteadyTime begin, SteadyTime end) { return std::chrono::duration<double>(end - begin).count(); }
+
+// Reads values of state.json, of which only the general form has been checked. Its checksum was right, so that values
+// of other types are those of a later release, and not damage.
+Result<void> read_known(const std::filesystem::path& state_file, const std::string& what,
+                        const std::function<Result<void>()>& read) {
+  std::string reason;
+  try {
+    Result<void> known = read();
+    if (known || known.error().code != ExitCode::kDataErr) return known;
+    reason = std::move(known.error().message);
+  } catch (const Json::exception& error) {
+    reason = error.what();
+  }
+  return unknown_checkpoint(state_file, fmt::format("this release does not know {} ({})", what, printable(reason)));
+}
 
 Result<void> check_identity(const Json& extra, const RunIdentity& identity, const std::string& folder) {
   const std::string task = extra.value(kTask, identity.task);
@@ -159,12 +178,13 @@ Result<std::string> Checkpointer::load_newest(const Found& found, DistributedDat
   }
   const Checkpoint& checkpoint = *found.latest.checkpoint;
   const CheckpointState& state = checkpoint.state;
-  RETURN_IF_ERROR(check_identity(state.extra, options_.identity, search.folder->string()));
+  RETURN_IF_ERROR(read_known(*search.folder / kStateFile, kExtra,
+                             [&] { return check_identity(state.extra, options_.identity, search.folder->string()); }));
+  RETURN_IF_ERROR(restore_marks(state, *search.folder));
   RETURN_IF_ERROR(load(checkpoint, model, parts));
   warn_of_sections(checkpoint, parts);
   keep_reduction(checkpoint, model);
   last_save_ = Position{state.step, state.epoch, state.epoch_samples};
-  restore_marks(state, *search.folder);
   return for_other_ranks(state, reduction_.values);
 }
 
@@ -256,18 +276,22 @@ void Checkpointer::keep_reduction(const Checkpoint& checkpoint, const Distribute
                              {{"reason", why}, {"step", checkpoint.state.step}});
 }
 
-void Checkpointer::restore_marks(const CheckpointState& state, const std::filesystem::path& folder) {
+Result<void> Checkpointer::restore_marks(const CheckpointState& state, const std::filesystem::path& folder) {
   folder_ = folder.string();
   known_step_ = state.step;
   high_water_step_ = std::max({high_water_step_, state.high_water_step, state.step});
-  const Json best = state.extra.value(kBest, Json());
-  if (!options_.best || !best.is_object()) return;
-  if (best.value("metric", "") != options_.best->metric || best.value("mode", "") != name_of(options_.best->mode)) {
-    telemetry_.logger().warn("the best checkpoint was chosen by another metric: the next evaluation counts as the best",
-                             {{"metric", best.value("metric", "")}});
-    return;
-  }
-  best_ = Best{.step = best.value("step", int64_t{0}), .value = best.value("value", 0.0)};
+  return read_known(folder / kStateFile, kExtra, [&]() -> Result<void> {
+    const Json best = state.extra.value(kBest, Json());
+    if (!options_.best || !best.is_object()) return {};
+    if (best.value("metric", "") != options_.best->metric || best.value("mode", "") != name_of(options_.best->mode)) {
+      telemetry_.logger().warn(
+          "the best checkpoint was chosen by another metric: the next evaluation counts as the best",
+          {{"metric", best.value("metric", "")}});
+      return {};
+    }
+    best_ = Best{.step = best.value("step", int64_t{0}), .value = best.value("value", 0.0)};
+    return {};
+  });
 }
 
 Result<std::optional<Position>> Checkpointer::restore(DistributedDataParallel& model,
@@ -342,7 +366,13 @@ Result<void> Checkpointer::broadcast(const Json& state, DistributedDataParallel&
     const auto saved = state["sections"].find(name_of(*part));
     const bool found = saved != state["sections"].end();
     if (const TensorMap tensors = part->tensors(); found && !tensors.empty()) group_.broadcast(values(tensors));
-    RETURN_IF_ERROR(found ? part->restored(*saved) : part->missing());
+    if (!found) {
+      RETURN_IF_ERROR(part->missing());
+      continue;
+    }
+    RETURN_IF_ERROR(read_known(options_.store.root / checkpoint_folder_name(state["step"]) / kStateFile,
+                               fmt::format("the section '{}'", part->section()),
+                               [&] { return part->restored(*saved); }));
   }
   return {};
 }
@@ -556,7 +586,7 @@ Result<void> Checkpointer::read_marks() {
   if (!*marks) return tl::make_unexpected(marks->error());
   high_water_step_ = (*marks)->high_water_step;
   if ((*marks)->folder.empty()) return {};
-  restore_marks((*marks)->state, (*marks)->folder);
+  RETURN_IF_ERROR(restore_marks((*marks)->state, (*marks)->folder));
   telemetry_.record_known_checkpoint(known_step_);
   return {};
 }

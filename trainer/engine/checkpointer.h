@@ -145,7 +145,7 @@ class Checkpointer {
                                 const std::vector<Stateful*>& parts);
   Result<void> load(const Checkpoint& checkpoint, DistributedDataParallel& model, const std::vector<Stateful*>& parts);
   void keep_reduction(const Checkpoint& checkpoint, const DistributedDataParallel& model);
-  void restore_marks(const CheckpointState& state, const std::filesystem::path& folder);
+  Result<void> restore_marks(const CheckpointState& state, const std::filesystem::path& folder);
   Result<void> check_restart(const CheckpointSearch& search) const;
   void warn_of_sections(const Checkpoint& checkpoint, const std::vector<Stateful*>& parts);
   bool is_saved(const Position& position) const;

@@ -134,25 +134,22 @@ Json EarlyStopping::values() const {
 }
 
 Result<void> EarlyStopping::restored(const Json& values) {
-  try {
-    const Json& metrics = values.at(kMetrics);
-    std::vector<Watched> watched;
-    for (size_t i = 0; i < std::max(metrics.size(), watched_.size()); ++i) {
-      if (metrics.size() != watched_.size() || metrics[i].at(kName) != config_.metrics[i].name) {
-        return fail(ExitCode::kConfig,
-                    "early_stopping: the checkpoint watched other metrics than the configuration; put them back, or "
-                    "use another checkpoint.dir");
-      }
-      watched.push_back({number_from(metrics[i].at(kBestValue)), metrics[i].at(kGraceLeft), metrics[i].at(kImproved)});
+  const Json& metrics = values.at(kMetrics);
+  std::vector<Watched> watched;
+  for (size_t i = 0; i < std::max(metrics.size(), watched_.size()); ++i) {
+    if (metrics.size() != watched_.size() || metrics.at(i).at(kName) != config_.metrics[i].name) {
+      return fail(ExitCode::kConfig,
+                  "early_stopping: the checkpoint watched other metrics than the configuration; put them back, or "
+                  "use another checkpoint.dir");
     }
-    watched_ = std::move(watched);
-    has_improved_ = values.at(kImproved);
-    patience_left_ = config_.patience.value_or(0) - values.at(kPatienceLost).get<int64_t>();
-    stopped_ = config_.patience.has_value() && patience_left_ <= 0;
-    return {};
-  } catch (const Json::exception& error) {
-    return fail(ExitCode::kDataErr, fmt::format("early_stopping: the checkpoint's state is damaged: {}", error.what()));
+    watched.push_back({number_from(metrics[i].at(kBestValue)), metrics[i].at(kGraceLeft), metrics[i].at(kImproved)});
   }
+  const bool has_improved = values.at(kImproved);
+  patience_left_ = config_.patience.value_or(0) - values.at(kPatienceLost).get<int64_t>();
+  has_improved_ = has_improved;
+  watched_ = std::move(watched);
+  stopped_ = config_.patience.has_value() && patience_left_ <= 0;
+  return {};
 }
 
 }  // namespace oarlock

@@ -1,8 +1,7 @@
 #include "trainer/formats/extxyz.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -12,12 +11,15 @@
 #include <optional>
 
 #include "common/status_macros.h"
+#include "common/text.h"
 
 namespace oarlock {
 namespace {
 
 constexpr size_t kBuffer = 1 << 20;
-constexpr int64_t kMaxAtoms = 1'000'000;  // of a frame
+constexpr size_t kMaxLine = size_t{64} << 20;    // bytes
+constexpr int64_t kMaxFrame = int64_t{1} << 30;  // bytes; a frame is read as a whole
+constexpr int64_t kMaxAtoms = 1'000'000;         // of a frame
 constexpr std::string_view kBlank = " \t\r\v\f";
 constexpr std::string_view kDefaultProperties = "species:S:1:pos:R:3";
 
@@ -56,7 +58,7 @@ class FrameFinder {
     if (atoms == 0) {
       constexpr size_t kShown = 40;
       return invalid(
-          fmt::format("'{}' is not a number of atoms, with which a frame begins", trimmed(line).substr(0, kShown)));
+          fmt::format("'{}' is not a number of atoms, with which a frame begins", shortened(trimmed(line), kShown)));
     }
     missing_ = atoms + 1;
     return true;
@@ -104,14 +106,15 @@ Result<Columns> columns_of(std::string_view properties) {
     at = end + 1;
   }
   if (parts.size() % 3 != 0)
-    return invalid(fmt::format("Properties '{}' does not have the form name:type:columns:...", properties));
+    return invalid(fmt::format("Properties '{}' does not have the form name:type:columns:...", shortened(properties)));
   for (size_t i = 0; i < parts.size(); i += 3) {
     const std::string_view name = parts[i];
     size_t width = 0;
     const std::string_view text = parts[i + 2];
     std::from_chars(text.data(), text.data() + text.size(), width);
     if (width == 0 || width > kMaxWidth)
-      return invalid(fmt::format("Properties: '{}' has an invalid number of columns '{}'", name, parts[i + 2]));
+      return invalid(fmt::format("Properties: '{}' has an invalid number of columns '{}'", shortened(name),
+                                 shortened(parts[i + 2])));
     if (name == "species" && width == 1) columns.symbol = columns.count;
     if ((name == "Z" || name == "numbers") && width == 1) columns.number = columns.count;
     if (name == "pos" && width == 3) columns.position = columns.count;
@@ -135,13 +138,13 @@ Result<uint8_t> element_of(const std::vector<std::string_view>& words, const Col
   if (columns.symbol) {
     const auto number = atomic_number(words[*columns.symbol]);
     if (number) return *number;
-    return invalid(fmt::format("'{}' is not a chemical element", words[*columns.symbol]));
+    return invalid(fmt::format("'{}' is not a chemical element", shortened(words[*columns.symbol])));
   }
   double number = 0;
   if (parse_number(words[*columns.number], number) && number >= 1 && number <= kElements &&
       number == std::floor(number))
     return static_cast<uint8_t>(number);
-  return invalid(fmt::format("'{}' is not an atomic number", words[*columns.number]));
+  return invalid(fmt::format("'{}' is not an atomic number", shortened(words[*columns.number])));
 }
 
 Result<void> add_atom(std::string_view line, const Columns& columns, std::vector<std::string_view>& words,
@@ -154,7 +157,7 @@ Result<void> add_atom(std::string_view line, const Columns& columns, std::vector
   for (size_t axis = 0; axis < 3; ++axis) {
     const std::string_view word = words[*columns.position + axis];
     if (!parse_number(word, position[axis]) || !std::isfinite(position[axis]))
-      return invalid(fmt::format("'{}' is not a finite coordinate", word));
+      return invalid(fmt::format("'{}' is not a finite coordinate", shortened(word)));
   }
   crystal.numbers.push_back(number);
   crystal.positions.push_back(position);
@@ -174,7 +177,7 @@ Result<Matrix3> lattice_of(const ExtxyzInfo& info) {
     return invalid(
         fmt::format("Lattice=\"{}\" spans no volume: its vectors must be finite and linearly independent; "
                     "correct it, or remove the frame from the file",
-                    found->second));
+                    shortened(found->second, 200)));
   return lattice;
 }
 
@@ -190,7 +193,7 @@ Result<void> check_periodic(const ExtxyzInfo& info) {
     return invalid(
         fmt::format("pbc=\"{}\": a crystal must be periodic in all directions; if the lattice contains a vacuum "
                     "layer that is to be kept, write pbc=\"T T T\"",
-                    found->second));
+                    shortened(found->second)));
   }
   return {};
 }
@@ -211,11 +214,7 @@ Result<std::string> read_exactly(int fd, int64_t begin, int64_t end) {
 }  // namespace
 
 Result<ExtxyzFile> ExtxyzFile::open(const std::filesystem::path& path) {
-  FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd.open()) return fail_errno(errno, fmt::format("{}: cannot be opened", path.string()));
-  struct stat status{};
-  if (::fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode))
-    return fail(ExitCode::kNoInput, fmt::format("{}: not a regular file", path.string()));
+  ASSIGN_OR_RETURN(FileDescriptor fd, open_regular_file(path));
   ExtxyzFile file(path, std::move(fd));
   RETURN_IF_ERROR(file.find_frames());
   return file;
@@ -231,6 +230,9 @@ Result<void> ExtxyzFile::find_frames() {
     const Result<bool> begins = finder.begins_frame(line);
     if (!begins) return invalid(fmt::format("{}:{}: {}", path_.string(), finder.line(), begins.error().message));
     if (*begins) begins_.push_back({.offset = begin, .line = finder.line()});
+    if (!begins_.empty() && end - begins_.back().offset > kMaxFrame)
+      return invalid(fmt::format("{}:{}: frame {}, which begins at line {}, has more than {} bytes", path_.string(),
+                                 finder.line(), begins_.size() - 1, begins_.back().line, kMaxFrame));
     begin = end;
     line.clear();
     return {};
@@ -247,6 +249,9 @@ Result<void> ExtxyzFile::find_frames() {
       RETURN_IF_ERROR(process_line(offset - static_cast<int64_t>(rest.size() - end) + 1));
     }
     line.append(rest);
+    if (line.size() > kMaxLine)
+      return invalid(fmt::format("{}:{}: the line has more than {} bytes; this is not an extxyz file", path_.string(),
+                                 finder.line() + 1, kMaxLine));
   }
   if (!line.empty()) {
     RETURN_IF_ERROR(process_line(offset));

@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "common/files.h"
+#include "common/status_macros.h"
+
 namespace oarlock {
 
 tl::unexpected<Error> invalid_file(const std::filesystem::path& path, const std::string& reason) {
@@ -15,10 +18,10 @@ tl::unexpected<Error> invalid_file(const std::filesystem::path& path, const std:
 void GzipFile::Close::operator()(gzFile_s* file) const { gzclose(file); }
 
 Result<GzipFile> GzipFile::open(const std::filesystem::path& path) {
-  errno = 0;
-  gzFile file = gzopen(path.c_str(), "rb");
-  if (file == nullptr)
-    return fail_errno(errno == 0 ? ENOMEM : errno, fmt::format("{}: cannot be opened", path.string()));
+  ASSIGN_OR_RETURN(FileDescriptor descriptor, open_regular_file(path));
+  gzFile file = gzdopen(descriptor.get(), "rb");
+  if (file == nullptr) return fail_errno(ENOMEM, fmt::format("{}: cannot be opened", path.string()));
+  static_cast<void>(descriptor.release());
   gzbuffer(file, 1U << 17);
   return GzipFile(path, file);
 }

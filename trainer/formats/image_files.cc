@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 
+#include "common/memory_limit.h"
 #include "common/status_macros.h"
 #include "trainer/formats/gzip_file.h"
 
@@ -56,9 +57,12 @@ Result<std::vector<int64_t>> read_dimensions(GzipFile& file, int dimensions, con
   return dims;
 }
 
-// Reads `count` elements. The buffer grows as data arrives, so that a corrupt header cannot cause a huge allocation.
+// Reads `count` elements. The buffer grows as data arrives, so that a corrupt header cannot cause a huge allocation. A
+// small compressed file can contain any number of elements.
 Result<std::vector<uint8_t>> read_elements(GzipFile& file, int64_t count, const std::filesystem::path& path) {
   constexpr int64_t kChunk = 1 << 20;
+  constexpr uint64_t kCopies = 2;  // while the buffer grows
+  RETURN_IF_ERROR(expect_memory(static_cast<uint64_t>(count), kCopies, path.string()));
   std::vector<uint8_t> bytes;
   while (static_cast<int64_t>(bytes.size()) < count) {
     const size_t before = bytes.size();

@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cerrno>
 #include <cstring>
-#include <stdexcept>
 #include <string>
 
 #include "common/files.h"
@@ -55,8 +55,9 @@ Result<PackedRecords> PackedRecords::open(const std::filesystem::path& stem) {
   Header header;
   const size_t index_size = index.bytes().size();
   if (index_size >= sizeof header) std::memcpy(&header, index.bytes().data(), sizeof header);
-  if (index_size < sizeof header || header.magic != kMagic ||
-      index_size != sizeof header + groups_of(header.records) * sizeof(Group) || bytes.bytes().size() != header.bytes) {
+  const size_t groups = index_size < sizeof header ? 0 : (index_size - sizeof header) / sizeof(Group);
+  if (index_size != sizeof header + groups * sizeof(Group) || header.magic != kMagic ||
+      header.records > groups * kGroup || groups_of(header.records) != groups || bytes.bytes().size() != header.bytes) {
     return fail(ExitCode::kDataErr, fmt::format("{}: damaged or of another version; remove the folder {}",
                                                 index_path(stem).string(), stem.parent_path().string()));
   }
@@ -70,10 +71,15 @@ int64_t PackedRecords::length(int64_t record) const {
 std::span<const uint8_t> PackedRecords::operator[](int64_t record) const {
   const Group& group = group_of(index_.bytes(), record);
   const auto position = static_cast<size_t>(record % kGroup);
-  uint64_t begin = group.begin;
+  const size_t size = bytes_.bytes().size();
+  uint64_t begin = std::min<uint64_t>(group.begin, size);
   for (size_t i = 0; i < position; ++i) begin += group.lengths[i];
-  if (begin + group.lengths[position] > bytes_.bytes().size())
-    throw std::runtime_error("the index of a packed file is corrupt");
+  if (group.begin > size || begin + group.lengths[position] > size) {
+    throw ErrorException(
+        {ExitCode::kDataErr, fmt::format("record {} of the prepared data is not inside its file; remove "
+                                         "the folder of the prepared data; it is then created again",
+                                         record)});
+  }
   return bytes_.bytes().subspan(begin, group.lengths[position]);
 }
 

@@ -11,6 +11,7 @@
 #include <exception>
 #include <utility>
 
+#include "common/mapped_files.h"
 #include "common/terminal.h"
 
 namespace oarlock {
@@ -60,9 +61,8 @@ std::string describe_exception(const std::exception_ptr& exception) {
   }
 }
 
-[[noreturn]] void on_terminate() {
+[[noreturn]] void end_process(const std::exception_ptr& current) {
   const auto& [options, handler] = terminate_handler_state();
-  const std::exception_ptr current = std::current_exception();
   const ProcessExit outcome =
       current && handler
           ? handler(current)
@@ -75,11 +75,29 @@ std::string describe_exception(const std::exception_ptr& exception) {
   std::_Exit(to_int(outcome.code));
 }
 
+[[noreturn]] void on_terminate() { end_process(std::current_exception()); }
+
+// An access to a mapped file that the kernel cannot read. The thread is in none of the functions that this one calls,
+// because the pages of files are only read as data. Any other SIGBUS ends the process as it does without a handler.
+void on_bus_error(int signal_number, siginfo_t* info, void* /*context*/) {
+  static std::atomic_flag is_ending;
+  if (const std::optional<Error> fault = mapped_file_fault(info->si_addr)) {
+    while (is_ending.test_and_set()) ::pause();  // several threads may read the file
+    end_process(std::make_exception_ptr(ErrorException(*fault)));
+  }
+  std::signal(signal_number, SIG_DFL);  // the access is repeated
+}
+
 }  // namespace
 
 void install_terminate_handler(TerminateHandlerOptions options, ExceptionHandler handler) {
   terminate_handler_state() = {std::move(options), std::move(handler)};
   std::set_terminate(on_terminate);
+  struct sigaction action{};
+  action.sa_sigaction = on_bus_error;
+  action.sa_flags = SA_SIGINFO;
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGBUS, &action, nullptr);
 }
 
 std::optional<std::string> termination_log_path(const std::optional<std::string>& from_environment) {

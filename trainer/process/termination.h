@@ -91,9 +91,10 @@ struct TerminateHandlerOptions {
   std::string line_prefix;  // printed in brackets before the line on stderr, such as "RANK 3"; may be empty
 };
 
-// Installs a std::terminate handler for uncaught exceptions, such as those on a library's thread. The process exits
-// with the code that `handler` returns (kSoftware without a handler) and writes one line and the termination message
-// instead of a core dump. Must be called at most once per process.
+// Installs a std::terminate handler for uncaught exceptions, such as those on a library's thread, and a handler for
+// SIGBUS, which an access to a mapped file causes that was truncated or cannot be read. The process exits with the code
+// that `handler` returns (without a handler: kSoftware for an exception) and writes one line and the termination
+// message instead of a core dump. Must be called at most once per process.
 void install_terminate_handler(TerminateHandlerOptions options, ExceptionHandler handler = {});
 
 // The default reason in the termination message for an exit code: "ConfigInvalid", "PeerLost", ...

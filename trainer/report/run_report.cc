@@ -234,17 +234,13 @@ nlohmann::json RunReport::values() const {
 }
 
 Result<void> RunReport::restored(const nlohmann::json& values) {
-  try {
-    ASSIGN_OR_RETURN(history_, from_columns(values.at(kColumns)));
-    loss_sum_ = values.at(kLossSum);
-    samples_ = values.at(kSamples);
-    learning_rate_ = values.at(kLearningRate);
-    seconds_before_ = values.at(kSeconds);
-    begin_ = clock_.steady();
-    return {};
-  } catch (const nlohmann::json::exception& error) {
-    return fail(ExitCode::kDataErr, fmt::format("history: the checkpoint's state is damaged: {}", error.what()));
-  }
+  ASSIGN_OR_RETURN(history_, from_columns(values.at(kColumns)));
+  loss_sum_ = values.at(kLossSum);
+  samples_ = values.at(kSamples);
+  learning_rate_ = values.at(kLearningRate);
+  seconds_before_ = values.at(kSeconds);
+  begin_ = clock_.steady();
+  return {};
 }
 
 }  // namespace oarlock

@@ -164,9 +164,11 @@ TEST(Launch, ReapsOrphansWhileRanksRun) {
 }
 
 TEST(Launch, NoProcessSurvivesKilledLauncher) {
-  Program program(launch({"--nproc", "2"}, "sleep 1000 & echo $! > child.$RANK; echo $$ > rank.$RANK; wait"));
+  Program program(launch({"--nproc", "2"},
+                         "sleep 1000 & echo $! > child.$RANK; (setsid sleep 1000 & echo $! > away.$RANK); echo $$ > "
+                         "rank.$RANK; wait"));
   std::vector<int> pids;
-  for (const char* name : {"child.0", "child.1", "rank.0", "rank.1"})
+  for (const char* name : {"child.0", "child.1", "away.0", "away.1", "rank.0", "rank.1"})
     pids.push_back(number_in(program.folder() / name));
   for (const int pid : pids) EXPECT_TRUE(alive(pid));
   program.signal(SIGKILL);

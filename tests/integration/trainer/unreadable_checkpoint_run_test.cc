@@ -19,6 +19,7 @@
 
 #include "common/files.h"
 #include "tests/integration/trainer/run_support.h"
+#include "trainer/checkpoint/digest_file.h"
 #include "trainer/checkpoint/directory.h"
 
 namespace oarlock {
@@ -101,6 +102,30 @@ TEST_F(UnreadableRun, AnotherFormatVersionEndsTheRunOnAllRanks) {
   TrainerRanks ranks(1, options(config_to(8)));
   ranks.wait();
   EXPECT_EQ(ranks.last_word(0).reason, "CheckpointUnreadable");
+}
+
+// The checksum of state.json is right. A later release may keep other values under a known name.
+TEST_F(UnreadableRun, ValuesOfAnotherReleaseEndTheRunOnAllRanks) {
+  const json good = json::parse(test::content(newest() / kStateFile));
+  const auto with = [&](const std::string& pointer, const json& value) {
+    json state = good;
+    state[json::json_pointer(pointer)] = value;
+    write(newest() / kStateFile, state.dump());
+    json manifest = json::parse(test::content(newest() / kManifestFile));
+    const FileDigest digest = digest_of(newest() / kStateFile).value();
+    manifest["files"][kStateFile] = {{"bytes", digest.bytes}, {"xxh3_128", digest.xxh3_128}};
+    write(newest() / kManifestFile, manifest.dump());
+  };
+  for (const auto& [pointer, value] : std::multimap<std::string, json>{{"/extra/task", 5},
+                                                                       {"/extra/seed", "12"},
+                                                                       {"/sections/nonfinite", {{"skipped", "no"}}},
+                                                                       {"/sections/nonfinite", 7}}) {
+    SCOPED_TRACE(pointer + " = " + value.dump());
+    with(pointer, value);
+    expect_ends(2, ExitCode::kCheckpoint, "this release does not know the ");
+  }
+  with("/extra/later", {{"unknown", 1}});
+  expect_completes(config_to(8));
 }
 
 TEST_F(UnreadableRun, AnIoErrorEndsTheRunSoThatARestartReadsAgain) {

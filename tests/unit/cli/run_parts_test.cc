@@ -75,6 +75,31 @@ TEST(RunFolder, FreshRenamesEarlierRun) {
   EXPECT_TRUE(fs::exists(folder.path() / "job.2027-01-15T080000Z-2"));
 }
 
+// A rolled-back release must not resume from the checkpoints of one that keeps its state in another file.
+TEST(RunFolder, FreshRenamesCheckpointsWithoutState) {
+  const test::TemporaryFolder folder;
+  fs::create_directories(folder.path() / "job" / "checkpoints" / "step-00000010");
+  const auto run = RunFolder::open(folder.path(), "job", true, kClock);
+  ASSERT_TRUE(run.has_value()) << run.error().message;
+  EXPECT_FALSE(fs::exists(run->checkpoints()));
+  EXPECT_TRUE(fs::exists(folder.path() / "job.2027-01-15T080000Z" / "checkpoints" / "step-00000010"));
+}
+
+TEST(RunFolder, RejectsStateOfAnotherForm) {
+  const test::TemporaryFolder folder;
+  fs::create_directories(folder.path() / "job");
+  for (const char* attempts : {"4294967296", "2147483647", "-1", "1.5", "{}"}) {
+    std::ofstream(folder.path() / "job" / "run.json") << R"({"uid": "a", "attempts": )" << attempts << "}";
+    const auto run = RunFolder::open(folder.path(), "job", false, kClock);
+    ASSERT_FALSE(run.has_value()) << attempts;
+    EXPECT_EQ(run.error().code, ExitCode::kDataErr);
+    EXPECT_THAT(run.error().message, HasSubstr("--fresh"));
+  }
+  fs::remove(folder.path() / "job" / "run.json");
+  ASSERT_EQ(::mkfifo((folder.path() / "job" / "run.json").c_str(), 0600), 0);
+  EXPECT_EQ(RunFolder::open(folder.path(), "job", false, kClock).error().code, ExitCode::kNoInput);
+}
+
 TEST(RunFolder, ReportsDamageAndMissingPermissions) {
   const test::TemporaryFolder folder;
   fs::create_directories(folder.path() / "job");

@@ -235,6 +235,20 @@ TEST_F(CausalSetData, WhatIsWrongWithASampleIsNamedWithItsPlace) {
                                      HasSubstr("missing_chunks: fill")));
 }
 
+// Their bytes would overflow.
+TEST_F(CausalSetData, MatricesAboveTheMemoryAreAnError) {
+  const fs::path path = folder_.path() / "large.h5";
+  {
+    Hdf5Writer file(path);
+    constexpr hsize_t kElements = hsize_t{1} << 30;
+    H5Dclose(file.dataset("link_matrix", H5T_NATIVE_FLOAT, {2, kElements, kElements}, 0));
+    file.numbers<int64_t>("manifold_like", {0, 1}, {2});
+  }
+  const Error error = refusal(config_of({path}));
+  EXPECT_EQ(error.code, ExitCode::kOsErr);
+  EXPECT_THAT(error.message, AllOf(HasSubstr("large.h5: /link_matrix"), HasSubstr("of memory")));
+}
+
 TEST_F(CausalSetData, ACycleIsNoCausalSet) {
   std::vector<double> matrices(2 * 3 * 3, 0);
   matrices[1] = 1;      // sample 0: 0 before 1

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -120,6 +121,22 @@ std::string prepare_error(const std::string& text, const CrystalGraphOptions& op
   EXPECT_EQ(prepared.error().code, ExitCode::kDataErr);
   EXPECT_TRUE(entries(folder.path() / "c.xyz.oarlock", "graphs-").empty());
   return prepared.error().message;
+}
+
+// Functions on JSON are recursive, and a value can be as long as the file.
+TEST(StructureList, DeepAndLongValuesAreErrors) {
+  const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
+  EXPECT_THAT(list_error(R"([{"lattice": )" + deep + "}]"), HasSubstr("structure 0: nested deeper than 100 levels"));
+  EXPECT_THAT(list_error(R"([{"other": )" + deep + "}]"), HasSubstr("structure 0: nested deeper than 100 levels"));
+  const std::string error = list_error(R"([{"lattice": ")" + std::string(1'000'000, 'x') + R"("}])");
+  EXPECT_THAT(error, HasSubstr("is not 3 x 3"));
+  EXPECT_LT(error.size(), 1000U);
+}
+
+TEST(StructureList, APipeIsAnError) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(::mkfifo((folder.path() / "list.json").c_str(), 0600), 0);
+  EXPECT_THAT(opened(folder.path() / "list.json").error().message, HasSubstr("not a regular file"));
 }
 
 TEST(GraphCache, WrongLabelsAndElementsAreNamedByLine) {

@@ -2,6 +2,7 @@
 #include "trainer/formats/extxyz.h"
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -28,6 +29,28 @@ class Written {
  private:
   test::TemporaryFolder folder_;
 };
+
+TEST(Extxyz, RejectsAnythingElseThanARegularFile) {
+  const Written file("");
+  std::filesystem::remove(file.path());
+  ASSERT_EQ(::mkfifo(file.path().c_str(), 0600), 0);
+  EXPECT_THAT(ExtxyzFile::open(file.path()).error().message, HasSubstr("not a regular file"));
+}
+
+// Each would take the memory of the machine.
+TEST(Extxyz, RejectsALineOrAFrameWithoutEnd) {
+  const Written file("1\n");
+  std::filesystem::resize_file(file.path(), uint64_t{1} << 40);  // sparse
+  const auto line = ExtxyzFile::open(file.path());
+  ASSERT_FALSE(line);
+  EXPECT_EQ(line.error().code, ExitCode::kDataErr);
+  EXPECT_THAT(line.error().message, HasSubstr("some.extxyz:2: the line has more than 67108864 bytes"));
+
+  const Written text("1\nLattice=\"1 0 0 0 1 0 0 0 1\"\n" + std::string(100'000, 'X') + " 0 0 0\n");
+  const auto frame = ExtxyzFile::open(text.path()).value().read(0);
+  ASSERT_FALSE(frame);
+  EXPECT_LT(frame.error().message.size(), 1000U);
+}
 
 TEST(Extxyz, ReadsCrystalsLikeAse) {
   const auto file = ExtxyzFile::open(OARLOCK_TEST_DATA "/comformer_crystals.extxyz");

@@ -106,6 +106,32 @@ TEST(ExpressionMatrix, DenseAndSparseOfAnyNumbersAreTheSame) {
               ElementsAre(3, 0, 3));
 }
 
+// Sizes that agree with each other, but not with the file.
+TEST(ExpressionMatrix, RejectsImpossibleSizes) {
+  const test::TemporaryFolder folder;
+  const auto error_of = [&](std::vector<int64_t> shape, const std::vector<int64_t>& indptr, int64_t values) {
+    const fs::path path = folder.path() / "csr";
+    {
+      Hdf5Writer file(path);
+      file.group("X");
+      file.attribute("X", "encoding-type", "csr_matrix");
+      file.attribute("X", "shape", shape);
+      const auto count = static_cast<hsize_t>(values);
+      H5Dclose(file.dataset("X/data", H5T_NATIVE_FLOAT, {count}, std::max<hsize_t>(1, std::min<hsize_t>(count, 1000))));
+      H5Dclose(
+          file.dataset("X/indices", H5T_NATIVE_INT32, {count}, std::max<hsize_t>(1, std::min<hsize_t>(count, 1000))));
+      file.numbers<int64_t>("X/indptr", indptr, {indptr.size()});
+    }
+    const auto matrix = ExpressionMatrix::open(open(path));
+    if (!matrix) EXPECT_EQ(matrix.error().code, ExitCode::kDataErr);
+    return matrix ? "it was read" : matrix.error().message;
+  };
+  EXPECT_THAT(error_of({-1, 3}, {}, 0), HasSubstr("does not fit together"));
+  EXPECT_THAT(error_of({INT64_MAX, 3}, {0}, 0), HasSubstr("does not fit together"));
+  constexpr int64_t kMany = int64_t{1} << 40;  // of one cell, which a block contains as a whole
+  EXPECT_THAT(error_of({1, 3}, {0, kMany}, kMany), HasSubstr("cell 0 has 1099511627776 values, but there are 3 genes"));
+}
+
 // A small file that GEARS can use, with one thing wrong.
 struct TinyFile {
   test::TemporaryFolder folder;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "common/memory_limit.h"
 #include "tests/support/temporary_folder.h"
 #include "trainer/formats/hdf5/reader.h"
 #include "trainer/formats/hdf5/writer.h"
@@ -54,6 +55,69 @@ TEST_F(Hdf5Test, ReadsAndConvertsNumbersOfAnyRank) {
   ASSERT_TRUE(cube.read_rows(2, 1, std::span<double>(row)));
   EXPECT_THAT(row, ElementsAre(8, 9, 10, 11));
   EXPECT_THAT(cube.read_rows<int8_t>(3, 0).value(), ElementsAre());
+}
+
+// Each file has a few kilobytes.
+TEST_F(Hdf5Test, RejectsSizesThatTheFileCannotHave) {
+  const hsize_t many = hsize_t{1} << 40;
+  {
+    Hdf5Writer file(path_);
+    const hid_t text = H5Tcopy(H5T_C_S1);
+    H5Tset_size(text, H5T_VARIABLE);
+    const hid_t wide = H5Tcopy(H5T_C_S1);
+    H5Tset_size(wide, size_t{1} << 31);
+    const hid_t table = H5Tcreate(H5T_COMPOUND, 16);
+    H5Tinsert(table, "number", 0, H5T_NATIVE_DOUBLE);
+    H5Tinsert(table, "text", 8, text);
+    H5Dclose(file.dataset("numbers", H5T_NATIVE_DOUBLE, {many}, 100));
+    H5Dclose(file.dataset("text", text, {many}, 100));
+    H5Dclose(file.dataset("wide", wide, {4}, 1));
+    H5Dclose(file.dataset("many_wide", wide, {64}, 1));
+    H5Dclose(file.dataset("table", table, {many}, 100));
+    H5Dclose(file.dataset("matrices", H5T_NATIVE_DOUBLE, {1, hsize_t{1} << 30, hsize_t{1} << 30}, 1));
+    H5Dclose(file.dataset("overflow", H5T_NATIVE_DOUBLE, {0, hsize_t{1} << 40, hsize_t{1} << 40}, 0));
+    H5Tclose(table);
+    H5Tclose(wide);
+    H5Tclose(text);
+  }
+  const Hdf5Group root = open();
+  const auto set = [&](const char* name) { return root.dataset(name).value(); };
+  const std::string impossible = "has 1099511627776 elements, which a file of";
+  expect_error(set("numbers").read<double>(), {"/numbers", impossible});
+  expect_error(set("text").read_strings(), {"/text", impossible});
+  expect_error(set("table").read_member_numbers("number"), {"/table", impossible});
+  expect_error(set("table").read_member_strings("text"), {"/table", impossible});
+  expect_error(set("many_wide").read_strings(), {"/many_wide", "of memory"}, ExitCode::kOsErr);
+  const std::vector<int64_t> origin(3, 0);
+  expect_error(set("matrices").read_box(origin, set("matrices").shape()), {"/matrices", "of memory"}, ExitCode::kOsErr);
+  expect_error(root.dataset("overflow"), {"/overflow", "invalid dimensions 0 x 1099511627776 x 1099511627776"});
+}
+
+// Any number of strings can refer to the same bytes of the file.
+TEST_F(Hdf5Test, RejectsStringsThatNeedMoreMemoryThanThereIs) {
+  constexpr size_t kLength = size_t{1} << 20;
+  constexpr size_t kReferenceBytes = 16;  // of a string in the file
+  const size_t count = available_memory() / kLength + 100;
+  std::string shared;
+  hsize_t begin = 0;
+  {
+    Hdf5Writer file(path_);
+    std::vector<std::string> values(count);
+    values.front() = std::string(kLength, 'x');
+    file.strings("text", values);
+    const hid_t set = H5Dopen2(file.file(), "text", H5P_DEFAULT);
+    begin = H5Dget_offset(set);
+    H5Dclose(set);
+  }
+  {
+    std::fstream file(path_, std::ios::in | std::ios::out | std::ios::binary);
+    shared.resize(kReferenceBytes);
+    file.seekg(static_cast<std::streamoff>(begin));
+    file.read(shared.data(), kReferenceBytes);
+    file.seekp(static_cast<std::streamoff>(begin));
+    for (size_t i = 0; i < count; ++i) file.write(shared.data(), kReferenceBytes);
+  }
+  expect_error(open().dataset("text").value().read_strings(), {"/text", "of memory"}, ExitCode::kOsErr);
 }
 
 TEST_F(Hdf5Test, ReadsBoxAlongAnyAxis) {

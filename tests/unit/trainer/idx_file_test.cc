@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <zlib.h>
 
 #include <filesystem>
@@ -55,6 +56,28 @@ std::string small_idx() { return bytes({0, 0, 8, 2, 0, 0, 0, 2, 0, 0, 0, 3, 10, 
 std::string content_of(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// Opening a pipe waits for a writer, and reading from a device has no end.
+TEST_F(IdxFileTest, RejectsAnythingElseThanARegularFile) {
+  const std::filesystem::path path = folder_.path() / "other";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  expect_error(read_idx_file(path, 2), ExitCode::kNoInput, "other: not a regular file");
+  std::filesystem::remove(path);
+  std::filesystem::create_symlink("/dev/zero", path);
+  expect_error(read_idx_file(path, 2), ExitCode::kNoInput, "other: not a regular file");
+  std::filesystem::remove(path);
+  std::filesystem::create_symlink("other", path);
+  expect_error(read_idx_file(path, 2), ExitCode::kNoInput, "other: cannot be opened: Too many levels");
+  std::filesystem::remove(path);
+  std::filesystem::create_directory(path);
+  expect_error(read_idx_file(path, 2), ExitCode::kNoInput, "other: not a regular file");
+}
+
+// A compressed file of a few gigabytes can contain as many zeros.
+TEST_F(IdxFileTest, RejectsMoreElementsThanThereIsMemory) {
+  expect_error(read_idx_file(write_gz(bytes({0, 0, 8, 2, 0, 16, 0, 0, 0, 15, 255, 255}) + std::string(1000, 0)), 2),
+               ExitCode::kOsErr, "of memory");
 }
 
 TEST_F(IdxFileTest, ReadsPlainAndGzip) {

@@ -104,6 +104,30 @@ TEST_F(PackedRecordsTest, RejectsDamagedFiles) {
   EXPECT_THAT(error(), HasSubstr("No such file"));
 }
 
+// The sum of the sizes would overflow.
+TEST_F(PackedRecordsTest, RejectsNumbersThatOverflow) {
+  const auto overwrite = [&](size_t at, uint64_t number) {
+    std::fstream index(stem_.string() + ".index", std::ios::in | std::ios::out | std::ios::binary);
+    index.seekp(static_cast<std::streamoff>(at));
+    index.write(reinterpret_cast<const char*>(&number), sizeof number);
+  };
+  write({10, 20, 30});
+  for (const uint64_t records : {UINT64_MAX, UINT64_MAX - 15, uint64_t{17}, uint64_t{0}}) {
+    overwrite(8, records);
+    EXPECT_THAT(error(), HasSubstr("some.index: damaged")) << records;
+  }
+  write({});
+  overwrite(8, UINT64_MAX);
+  EXPECT_THAT(error(), HasSubstr("some.index: damaged"));
+  write({10, 20, 30});
+  for (const uint64_t begin : {UINT64_MAX, UINT64_MAX - 29, uint64_t{61}}) {
+    overwrite(24, begin);
+    const Result<PackedRecords> packed = PackedRecords::open(stem_);
+    ASSERT_TRUE(packed) << packed.error().message;
+    EXPECT_THROW(static_cast<void>((*packed)[2]), ErrorException) << begin;
+  }
+}
+
 TEST_F(PackedRecordsTest, ReportsFullDisk) {
   fs::create_symlink("/dev/full", stem_.string() + ".bytes");
   Result<PackedRecordsWriter> writer = PackedRecordsWriter::create(stem_);

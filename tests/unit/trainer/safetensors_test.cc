@@ -209,6 +209,18 @@ TEST(Safetensors, RejectsHostileSizesWithoutAllocation) {
   EXPECT_LT(peak_kib() - before, 64 << 10);
 }
 
+// The size of a sparse file is no size in memory.
+TEST(Safetensors, RejectsTensorsAboveTheMemory) {
+  const test::TemporaryFolder folder;
+  const auto path = folder.path() / "file";
+  write_raw(path, raw(R"({"a":{"dtype":"U8","shape":[1099511627776],"data_offsets":[0,1099511627776]}})", ""));
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) + (uint64_t{1} << 40));
+  const auto file = read_safetensors(path);
+  ASSERT_FALSE(file);
+  EXPECT_EQ(file.error().code, ExitCode::kOsErr);
+  EXPECT_THAT(file.error().message, HasSubstr("needs 1 TiB of memory"));
+}
+
 // The nesting depth is bounded only by the length of the header.
 TEST(Safetensors, RejectsDeepNestingAndTruncatesMessage) {
   const test::TemporaryFolder folder;

@@ -3,7 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <csignal>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
 #include <fstream>
+#include <string>
 
 #include "common/files.h"
 #include "tests/support/temporary_folder.h"
@@ -35,6 +40,51 @@ TEST(TerminationLog, MapsExitCodeToReason) {
   EXPECT_EQ(exit_reason(ExitCode::kConfig), "ConfigInvalid");
   EXPECT_EQ(exit_reason(ExitCode::kPeerLost), "PeerLost");
   EXPECT_EQ(exit_reason(ExitCode::kDeviceFailed), "DeviceFailed");
+}
+
+class MappedFileFault : public testing::Test {
+ protected:
+  static constexpr size_t kSize = size_t{1} << 20;
+
+  MappedFileFault() { std::ofstream(path_, std::ios::binary) << std::string(kSize, 'x'); }
+
+  // Maps the file, changes it, and reads its end.
+  template <typename Change>
+  void read_after(const Change& change) const {
+    install_terminate_handler({.path = message_.string(), .rank = 3, .line_prefix = "RANK 3"},
+                              [](const std::exception_ptr& exception) {
+                                try {
+                                  std::rethrow_exception(exception);
+                                } catch (const ErrorException& error) {
+                                  return ProcessExit{error.error().code, {3, 0, -1, "Reason", error.error().message}};
+                                }
+                              });
+    const MappedFile file = MappedFile::open(path_, MappedFile::Access::kRandom).value();
+    change();
+    std::exit(file.bytes().back() == 'x' ? 0 : 1);
+  }
+
+  test::TemporaryFolder folder_;
+  std::filesystem::path path_ = folder_.path() / "data.bin";
+  std::filesystem::path message_ = folder_.path() / "message";
+};
+
+TEST_F(MappedFileFault, TruncatedFileIsOneErrorWithItsName) {
+  EXPECT_EXIT(read_after([this] { std::filesystem::resize_file(path_, 4096); }), testing::ExitedWithCode(65),
+              "\\[RANK 3\\] ERROR .*data.bin: was truncated from 1048576 to 4096 bytes while it was read");
+  EXPECT_EQ(termination_message_from_json(*read_file(message_))->rank, 3);
+}
+
+TEST_F(MappedFileFault, ReplacedFileIsReadToItsEnd) {
+  EXPECT_EXIT(read_after([this] {
+                std::filesystem::remove(path_);
+                std::ofstream(path_) << "other";
+              }),
+              testing::ExitedWithCode(0), "");
+}
+
+TEST_F(MappedFileFault, AnyOtherBusErrorEndsTheProcessAsBefore) {
+  EXPECT_EXIT(read_after([] { std::raise(SIGBUS); }), testing::KilledBySignal(SIGBUS), "");
 }
 
 }  // namespace

@@ -100,6 +100,11 @@ TEST_F(TwoCheckpoints, UnknownFormatVersionStops) {
     write(root() / kNew / kManifestFile, json{{"format", "oarlock-checkpoint"}, {"version", version}}.dump());
     expect_stops(ExitCode::kCheckpoint, "version " + version.dump() + " is not one that this oarlock-trainer reads");
   }
+  // A later version may also be written in another way.
+  for (const json& version : {json("3"), json(-3), json(2.5), json{{"major", 3}}, json(nullptr)}) {
+    write(root() / kNew / kManifestFile, json{{"format", "oarlock-checkpoint"}, {"version", version}}.dump());
+    expect_stops(ExitCode::kCheckpoint, "is not one that this oarlock-trainer reads");
+  }
   write(root() / kNew / kManifestFile, R"({"format": "oarlock-sharded-checkpoint", "version": 2})");
   expect_stops(ExitCode::kCheckpoint, "oarlock-sharded-checkpoint");
 }
@@ -217,8 +222,12 @@ TEST_F(TwoCheckpoints, UnexpectedFileTypeStops) {
   }
   EXPECT_EQ(must(find_latest_checkpoint(root())).step, 20);
   fs::rename(root() / kNew, root() / "elsewhere");
+  for (const char* target : {"away", kNew}) {  // the other is a loop
+    fs::create_symlink(target, root() / kNew);
+    expect_stops(ExitCode::kCheckpoint, kNew);
+    fs::remove(root() / kNew);
+  }
   fs::create_symlink("away", root() / kNew);
-  expect_stops(ExitCode::kCheckpoint, kNew);
   fs::remove(root() / kNew);
   write(root() / kNew, "a file");
   expect_stops(ExitCode::kCheckpoint, kNew);

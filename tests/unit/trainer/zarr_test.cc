@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <fstream>
 
@@ -233,6 +234,31 @@ TEST_F(DamagedZarr, RejectsInvalidMetadataWithReason) {
   ASSERT_FALSE(none);
   EXPECT_EQ(none.error().code, ExitCode::kNoInput);
   EXPECT_THAT(none.error().message, HasSubstr("nothing: not a zarr array"));
+}
+
+// The metadata of a small array can state any size.
+TEST_F(DamagedZarr, RejectsSizesAboveTheMemory) {
+  const fs::path array = copy("v2_julia");
+  std::ofstream(array / ".zarray")
+      << R"({"zarr_format": 2, "shape": [1048576, 1048576], "chunks": [1, 1], "dtype": "<f8",
+    "fill_value": 0, "order": "C", "filters": null, "compressor": null})";
+  const auto read = Array::open(array, MissingChunks::kFill)->read(Shape{0, 0}, Shape{1 << 20, 1 << 20});
+  ASSERT_FALSE(read);
+  EXPECT_EQ(read.error().code, ExitCode::kOsErr);
+  EXPECT_THAT(read.error().message, HasSubstr("v2_julia needs"));
+}
+
+TEST_F(DamagedZarr, RejectsUnusualMetadataFiles) {
+  const fs::path array = copy("v2_julia");
+  const fs::path file = array / ".zarray";
+  change(file, "\"order\": \"", "\"order\": \"" + std::string(1'000'000, 'x'));
+  EXPECT_THAT(read_error(array), HasSubstr("is neither C nor F"));
+  EXPECT_LT(read_error(array).size(), 1000U);
+  fs::resize_file(file, uint64_t{1} << 40);  // sparse
+  EXPECT_THAT(read_error(array), HasSubstr(".zarray: longer than 16777216 bytes"));
+  fs::remove(file);
+  ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);
+  EXPECT_THAT(read_error(array), HasSubstr(".zarray: not a regular file"));
 }
 
 TEST(ZarrElements, StoresIntegersExactlyOrRejectsThem) {

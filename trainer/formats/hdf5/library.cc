@@ -7,6 +7,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "common/memory_limit.h"
 #include "common/status_macros.h"
 
 namespace oarlock {
@@ -31,9 +32,15 @@ Hdf5Handle as_member(Hdf5Handle type, const std::string& member) {
 }
 
 Result<std::vector<std::string>> read_variable(const Hdf5Place& place, const Hdf5Handle& type, int64_t count,
-                                               const Hdf5Read& read) {
+                                               const Hdf5Reads& reads) {
+  if (reads.text_bytes) {
+    constexpr uint64_t kCopies = 2;  // the library's and ours
+    const std::optional<uint64_t> bytes = reads.text_bytes(type.get(), available_memory() / kCopies);
+    if (!bytes) return hdf5_call_failed(place, "cannot be read");
+    RETURN_IF_ERROR(expect_memory(*bytes, kCopies, fmt::format("{}: {}", place.file, place.path)));
+  }
   std::vector<char*> pointers(static_cast<size_t>(count), nullptr);
-  if (!read(type.get(), pointers.data())) return hdf5_call_failed(place, "cannot be read");
+  if (!reads.read(type.get(), pointers.data())) return hdf5_call_failed(place, "cannot be read");
   std::vector<std::string> strings;
   strings.reserve(pointers.size());
   for (const char* pointer : pointers) strings.emplace_back(pointer == nullptr ? "" : pointer);
@@ -44,9 +51,11 @@ Result<std::vector<std::string>> read_variable(const Hdf5Place& place, const Hdf
 }
 
 Result<std::vector<std::string>> read_fixed(const Hdf5Place& place, const Hdf5Handle& type, size_t width,
-                                            bool space_padded, int64_t count, const Hdf5Read& read) {
+                                            bool space_padded, int64_t count, const Hdf5Reads& reads) {
+  RETURN_IF_ERROR(expect_memory(static_cast<uint64_t>(count), width + sizeof(std::string),
+                                fmt::format("{}: {}", place.file, place.path)));
   std::string bytes(static_cast<size_t>(count) * width, '\0');
-  if (!read(type.get(), bytes.data())) return hdf5_call_failed(place, "cannot be read");
+  if (!reads.read(type.get(), bytes.data())) return hdf5_call_failed(place, "cannot be read");
   std::vector<std::string> strings;
   strings.reserve(static_cast<size_t>(count));
   for (size_t at = 0; at < bytes.size(); at += width) {
@@ -88,15 +97,15 @@ tl::unexpected<Error> hdf5_call_failed(const Hdf5Place& place, const std::string
 }
 
 Result<std::vector<std::string>> read_hdf5_strings(const Hdf5Place& place, int64_t file_type, int64_t count,
-                                                   const std::string& member, const Hdf5Read& read) {
+                                                   const std::string& member, const Hdf5Reads& reads) {
   if (H5Tget_class(file_type) != H5T_STRING) return hdf5_fail(place, "does not contain strings");
   if (count == 0) return std::vector<std::string>();
   if (H5Tis_variable_str(file_type) > 0) {
-    return read_variable(place, as_member(string_type(H5T_VARIABLE, file_type), member), count, read);
+    return read_variable(place, as_member(string_type(H5T_VARIABLE, file_type), member), count, reads);
   }
   const size_t width = H5Tget_size(file_type);
   return read_fixed(place, as_member(string_type(width, file_type), member), width,
-                    H5Tget_strpad(file_type) == H5T_STR_SPACEPAD, count, read);
+                    H5Tget_strpad(file_type) == H5T_STR_SPACEPAD, count, reads);
 }
 
 namespace {
@@ -117,6 +126,8 @@ Result<Attribute> open_attribute(const Hdf5Handle& object, const Hdf5Place& owne
   const Hdf5Handle space(H5Aget_space(handle.get()), H5Sclose);
   const int64_t count = space.open() ? H5Sget_simple_extent_npoints(space.get()) : -1;
   if (!type.open() || count < 0) return hdf5_call_failed(place, "cannot be read");
+  RETURN_IF_ERROR(
+      expect_memory(static_cast<uint64_t>(count), sizeof(std::string), fmt::format("{}: {}", place.file, place.path)));
   return Attribute{place, std::move(handle), std::move(type), count};
 }
 
@@ -138,9 +149,9 @@ bool Hdf5Object::has_attribute(const std::string& name) const {
 Result<std::vector<std::string>> Hdf5Object::strings_attribute(const std::string& name) const {
   const Hdf5Quiet quiet;
   ASSIGN_OR_RETURN(const Attribute attribute, open_attribute(handle_, place_, name));
-  return read_hdf5_strings(attribute.place, attribute.type.get(), attribute.count, "", [&](int64_t type, void* buffer) {
-    return H5Aread(attribute.handle.get(), type, buffer) >= 0;
-  });
+  const auto read = [&](int64_t type, void* buffer) { return H5Aread(attribute.handle.get(), type, buffer) >= 0; };
+  return read_hdf5_strings(attribute.place, attribute.type.get(), attribute.count, "",
+                           {.read = read, .text_bytes = nullptr});
 }
 
 Result<std::string> Hdf5Object::string_attribute(const std::string& name) const {

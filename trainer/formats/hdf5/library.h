@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -70,14 +71,20 @@ tl::unexpected<Error> hdf5_fail(const Hdf5Place& place, const std::string& what)
 // Returns kDataErr for a failed call of the library: "FILE: PATH WHAT: REASON; REMEDY".
 tl::unexpected<Error> hdf5_call_failed(const Hdf5Place& place, const std::string& what);
 
-// Reads elements, converted to a memory type, into a buffer. Returns whether it succeeded.
-using Hdf5Read = std::function<bool(int64_t memory_type, void* buffer)>;
+// How the strings of a dataset or an attribute are read.
+struct Hdf5Reads {
+  // Reads elements, converted to a memory type, into a buffer. Returns whether it succeeded.
+  std::function<bool(int64_t memory_type, void* buffer)> read;
+  // Returns the bytes of all strings of variable length, several of which may share their bytes in the file, or a
+  // number above `enough` if they have more; nothing if they cannot be read. Empty for an attribute.
+  std::function<std::optional<uint64_t>(int64_t memory_type, uint64_t enough)> text_bytes;
+};
 
 // Reads `count` strings of type `file_type`, of fixed or variable length, from a dataset or an attribute. Trailing
 // zeros of fixed-length strings, and trailing spaces of a space-padded type, are removed. If `member` is not empty, the
 // elements are of a compound type, and `file_type` is the type of this member.
 Result<std::vector<std::string>> read_hdf5_strings(const Hdf5Place& place, int64_t file_type, int64_t count,
-                                                   const std::string& member, const Hdf5Read& read);
+                                                   const std::string& member, const Hdf5Reads& reads);
 
 // The common base of groups and datasets of an HDF5 file: location and attributes.
 class Hdf5Object {

@@ -4,11 +4,14 @@
 #include <fmt/ranges.h>
 #include <hdf5.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <functional>
 #include <numeric>
+#include <optional>
 #include <system_error>
 
+#include "common/memory_limit.h"
 #include "common/status_macros.h"
 #include "trainer/formats/hdf5/library.h"
 
@@ -30,8 +33,11 @@ bool is_linked(const Hdf5Handle& group, const std::string& path) {
 
 bool is_type(const Hdf5Handle& object, H5I_type_t type) { return object.open() && H5Iget_type(object.get()) == type; }
 
-// Limit of one read, so that a corrupt header cannot cause a huge allocation.
-constexpr int64_t kMaxElements = int64_t{1} << 33;
+// More than the factor by which deflate compresses zeros. A file that states more elements than this for its size is
+// damaged, or was never written.
+constexpr uint64_t kMaxExpansion = 4096;
+constexpr uint64_t kAnyFile = 1 << 20;             // elements that are accepted for any size
+constexpr uint64_t kNumberBytes = sizeof(double);  // of the largest number in memory
 
 Hdf5Kind kind_of(int64_t type) {
   switch (H5Tget_class(type)) {
@@ -60,10 +66,11 @@ Result<std::vector<int64_t>> shape_of(const Hdf5Handle& dataset, const Hdf5Place
   std::vector<int64_t> shape;
   hsize_t elements = 1;
   for (const hsize_t dim : dims) {
-    if (dim != 0 && elements > (hsize_t{1} << 62) / dim) {
+    const hsize_t factor = std::max<hsize_t>(dim, 1);  // [0, 2^40, 2^40] would overflow
+    if (elements > (hsize_t{1} << 62) / factor) {
       return hdf5_fail(place, fmt::format("has invalid dimensions {}", fmt::join(dims, " x ")));
     }
-    elements *= dim;
+    elements *= factor;
     shape.push_back(static_cast<int64_t>(dim));
   }
   return shape;
@@ -171,10 +178,23 @@ Result<void> Hdf5Dataset::expect_rows(int64_t first, int64_t count) const {
     return hdf5_fail(place(),
                      fmt::format("has {} row(s); rows {} to {} are out of range", rows(), first, first + count));
   }
-  if (row_size_ > 0 && count > kMaxElements / row_size_) {
-    return hdf5_fail(place(), fmt::format("has {} x {} elements, too many for one read", count, row_size_));
+  return expect_stored(count * row_size_, kNumberBytes);
+}
+
+// Checks that the file can contain so many elements, and that there is memory for them. The sizes in a file may have
+// any values.
+Result<void> Hdf5Dataset::expect_stored(int64_t elements, uint64_t element_bytes) const {
+  const Hdf5Quiet quiet;
+  const Hdf5Handle file(H5Iget_file_id(handle().get()), H5Fclose);
+  hsize_t file_bytes = 0;
+  if (!file.open() || H5Fget_filesize(file.get(), &file_bytes) < 0) return hdf5_call_failed(place(), "cannot be read");
+  const auto count = static_cast<uint64_t>(elements);
+  if (count > kAnyFile && count / kMaxExpansion > file_bytes) {
+    return hdf5_fail(place(), fmt::format("has {} elements, which a file of {} bytes cannot contain; the file is "
+                                          "truncated or damaged: fetch or write it again",
+                                          count, file_bytes));
   }
-  return {};
+  return expect_memory(count, element_bytes, fmt::format("{}: {}", place().file, place().path));
 }
 
 template <Hdf5Number T>
@@ -244,19 +264,18 @@ Result<std::vector<double>> Hdf5Dataset::read_box(std::span<const int64_t> begin
     return hdf5_fail(place(), fmt::format("has shape {}: a box at [{}] of shape [{}] is out of range",
                                           fmt::join(shape_, " x "), fmt::join(begin, ", "), fmt::join(count, ", ")));
   }
-  std::vector<double> out(
-      static_cast<size_t>(std::accumulate(count.begin(), count.end(), int64_t{1}, std::multiplies<>())));
+  const int64_t elements = std::accumulate(count.begin(), count.end(), int64_t{1}, std::multiplies<>());
+  RETURN_IF_ERROR(expect_memory(static_cast<uint64_t>(elements), sizeof(double),
+                                fmt::format("{}: {}", place().file, place().path)));
+  std::vector<double> out(static_cast<size_t>(elements));
   RETURN_IF_ERROR(read_selected(begin, count, H5T_NATIVE_DOUBLE, out.data()));
   return out;
 }
 
 Result<std::vector<std::string>> Hdf5Dataset::read_strings() const {
   const Hdf5Quiet quiet;
-  RETURN_IF_ERROR(expect_rows(0, rows()));
   const Hdf5Handle type(H5Dget_type(handle().get()), H5Tclose);
-  return read_hdf5_strings(place(), type.get(), size(), "", [&](int64_t memory_type, void* buffer) {
-    return H5Dread(handle().get(), memory_type, H5S_ALL, H5S_ALL, H5P_DEFAULT, buffer) >= 0;
-  });
+  return read_strings_as(place(), type, "");
 }
 
 std::vector<std::string> Hdf5Dataset::members() const {
@@ -289,15 +308,48 @@ Result<Hdf5Kind> Hdf5Dataset::member_kind(const std::string& member) const {
 Result<std::vector<std::string>> Hdf5Dataset::read_member_strings(const std::string& member) const {
   const Hdf5Quiet quiet;
   ASSIGN_OR_RETURN(const Hdf5Handle type, member_type(member));
-  return read_hdf5_strings(place().below(member), type.get(), size(), member, [&](int64_t memory_type, void* buffer) {
-    return H5Dread(handle().get(), memory_type, H5S_ALL, H5S_ALL, H5P_DEFAULT, buffer) >= 0;
-  });
+  return read_strings_as(place().below(member), type, member);
+}
+
+Result<std::vector<std::string>> Hdf5Dataset::read_strings_as(const Hdf5Place& strings, const Hdf5Handle& type,
+                                                              const std::string& member) const {
+  RETURN_IF_ERROR(expect_stored(size(), sizeof(std::string)));
+  const Hdf5Reads reads{
+      .read =
+          [&](int64_t memory_type, void* buffer) {
+            return H5Dread(handle().get(), memory_type, H5S_ALL, H5S_ALL, H5P_DEFAULT, buffer) >= 0;
+          },
+      .text_bytes = [&](int64_t memory_type, uint64_t enough) { return text_bytes(memory_type, enough); }};
+  return read_hdf5_strings(strings, type.get(), size(), member, reads);
+}
+
+// Returns the bytes of all strings of variable length, or a number above `enough` if they have more. The library reads
+// them for that, a block at a time.
+std::optional<uint64_t> Hdf5Dataset::text_bytes(int64_t memory_type, uint64_t enough) const {
+  constexpr int64_t kBlock = 1 << 10;  // elements
+  const int64_t block = std::max<int64_t>(1, kBlock / std::max<int64_t>(1, row_size_));
+  const Hdf5Handle space(H5Dget_space(handle().get()), H5Sclose);
+  uint64_t total = 0;
+  for (int64_t first = 0; first < rows() && total <= enough; first += block) {
+    if (!shape_.empty()) {
+      std::vector<hsize_t> begin(shape_.size(), 0);
+      std::vector<hsize_t> extent(shape_.begin(), shape_.end());
+      begin.front() = static_cast<hsize_t>(first);
+      extent.front() = static_cast<hsize_t>(std::min(block, rows() - first));
+      H5Sselect_hyperslab(space.get(), H5S_SELECT_SET, begin.data(), nullptr, extent.data(), nullptr);
+    }
+    hsize_t bytes = 0;
+    if (H5Dvlen_get_buf_size(handle().get(), memory_type, space.get(), &bytes) < 0) return std::nullopt;
+    total += bytes;
+  }
+  return total;
 }
 
 Result<std::vector<double>> Hdf5Dataset::read_member_numbers(const std::string& member) const {
   const Hdf5Quiet quiet;
   ASSIGN_OR_RETURN(const Hdf5Handle type, member_type(member));
   if (!is_number(kind_of(type.get()))) return hdf5_fail(place().below(member), "does not contain numbers");
+  RETURN_IF_ERROR(expect_stored(size(), kNumberBytes));
   const Hdf5Handle memory_type(H5Tcreate(H5T_COMPOUND, sizeof(double)), H5Tclose);
   H5Tinsert(memory_type.get(), member.c_str(), 0, H5T_NATIVE_DOUBLE);
   std::vector<double> out(static_cast<size_t>(size()));

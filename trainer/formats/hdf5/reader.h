@@ -4,6 +4,7 @@
 #include <concepts>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -23,8 +24,9 @@ concept Hdf5Number =
 enum class Hdf5Kind { kInteger, kFloat, kString, kCompound, kOther };  // booleans are integers 0 and 1
 
 // Rows are the slices along dimension 0; a scalar is one row. Reading returns kDataErr with file, path and rows if a
-// chunk is truncated or damaged, or uses a filter that the library does not have. Thread-safe; the library serializes
-// all calls with one lock.
+// chunk is truncated or damaged, or uses a filter that the library does not have, and if the file is too small to
+// contain the rows; and kOsErr if there is not enough memory for them. Thread-safe; the library serializes all calls
+// with one lock.
 class Hdf5Dataset : public Hdf5Object {
  public:
   // Called by Hdf5Group.
@@ -75,6 +77,10 @@ class Hdf5Dataset : public Hdf5Object {
   static int64_t native_type();
 
   Result<void> expect_rows(int64_t first, int64_t count) const;
+  Result<void> expect_stored(int64_t elements, uint64_t element_bytes) const;
+  Result<std::vector<std::string>> read_strings_as(const Hdf5Place& strings, const Hdf5Handle& type,
+                                                   const std::string& member) const;
+  std::optional<uint64_t> text_bytes(int64_t memory_type, uint64_t enough) const;
   Result<void> read_numbers(int64_t first, int64_t count, int64_t memory_type, void* out) const;
   Result<void> read_selected(std::span<const int64_t> begin, std::span<const int64_t> count, int64_t memory_type,
                              void* out) const;

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "common/files.h"
+#include "common/memory_limit.h"
 #include "common/status_macros.h"
 #include "common/text.h"
 
@@ -211,6 +212,7 @@ using Json = nlohmann::json;
 using Bytes = std::vector<uint8_t>;
 
 constexpr int kMaxDepth = 100;  // nesting of the metadata, including attributes of other programs
+constexpr size_t kMaxMetadataBytes = size_t{16} << 20;
 
 int64_t product(std::span<const int64_t> sizes) {
   int64_t out = 1;
@@ -273,7 +275,7 @@ void check_box(const Shape& shape, std::span<const int64_t> begin, std::span<con
 }
 
 Result<ArrayMetadata> read_metadata(const fs::path& file, Result<ArrayMetadata> (*parse)(const Json&)) {
-  ASSIGN_OR_RETURN(const std::string text, read_file(file));
+  ASSIGN_OR_RETURN(const std::string text, read_regular_file(file, kMaxMetadataBytes));
   if (json_depth(text) > kMaxDepth)
     return fail(ExitCode::kDataErr, fmt::format("{}: nested deeper than {} levels", file.string(), kMaxDepth));
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
@@ -298,6 +300,9 @@ Result<Array> Array::open(const fs::path& folder, MissingChunks missing) {
 Result<Bytes> Array::read(std::span<const int64_t> begin, std::span<const int64_t> count) const {
   check_box(shape(), begin, count);
   const size_t size = metadata_.type.size;
+  constexpr uint64_t kCopies = 2;  // read_doubles() converts the elements
+  RETURN_IF_ERROR(expect_memory(static_cast<uint64_t>(product(count)), kCopies * sizeof(double), folder_.string()));
+  RETURN_IF_ERROR(expect_memory(static_cast<uint64_t>(product(chunk())), size, "a chunk of " + folder_.string()));
   Bytes out(static_cast<size_t>(product(count)) * size);
   if (out.empty()) return out;
   Shape first(begin.size());

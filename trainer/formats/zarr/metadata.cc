@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "common/status_macros.h"
+#include "common/text.h"
 
 namespace oarlock::zarr {
 namespace {
@@ -22,6 +23,9 @@ constexpr char kCodecRemedy[] =
     "; the supported codecs are blosc, zstd, zlib, gzip and crc32c: write the array again with one of them";
 
 tl::unexpected<Error> invalid(std::string reason) { return fail(ExitCode::kDataErr, std::move(reason)); }
+
+// Returns a value for a message. Its size is that of the file, at most.
+std::string shown(const Json& value) { return shortened(value.dump()); }
 
 const Json& member(const Json& object, const char* name) {
   static const Json kNull;
@@ -40,11 +44,11 @@ Result<Shape> parse_sizes(const Json& json, const char* name, int64_t least) {
   double elements = 1;
   for (const Json& size : json) {
     if (!size.is_number_integer() || size.get<int64_t>() < least)
-      return invalid(fmt::format("{} {}: {} is not a valid size", name, json.dump(), size.dump()));
+      return invalid(fmt::format("{} {}: {} is not a valid size", name, shown(json), shown(size)));
     sizes.push_back(size.get<int64_t>());
     elements *= static_cast<double>(std::max<int64_t>(sizes.back(), 1));  // [0, 1e18, 1e18] would overflow
   }
-  if (elements > kMaxElements) return invalid(fmt::format("{} {} has too many elements", name, json.dump()));
+  if (elements > kMaxElements) return invalid(fmt::format("{} {} has too many elements", name, shown(json)));
   return sizes;
 }
 
@@ -66,9 +70,9 @@ Result<std::vector<uint8_t>> parse_fill_value(const Json& json, ElementType type
   } else if (json == "Infinity" || json == "-Infinity") {
     fits = to_element(json == "Infinity" ? kInfinity : -kInfinity, type, fill);
   } else if (!json.is_null()) {
-    return invalid(fmt::format("fill_value {} is not a number", json.dump()));
+    return invalid(fmt::format("fill_value {} is not a number", shown(json)));
   }
-  if (!fits) return invalid(fmt::format("fill_value {} does not fit into an element", json.dump()));
+  if (!fits) return invalid(fmt::format("fill_value {} does not fit into an element", shown(json)));
   return fill;
 }
 
@@ -93,19 +97,19 @@ Result<void> check_chunk_size(const ArrayMetadata& metadata) {
 Result<void> parse_encoding_v2(const Json& zarray, ArrayMetadata& out) {
   const Json& filters = member(zarray, "filters");
   if (!filters.is_null() && !filters.empty())
-    return invalid(fmt::format("filters {} are not supported: write the array without filters", filters.dump()));
+    return invalid(fmt::format("filters {} are not supported: write the array without filters", shown(filters)));
   const Json& order = member(zarray, "order");
   if (order == "F") {
     out.encoding.transpose.resize(out.shape.size());
     std::iota(out.encoding.transpose.rbegin(), out.encoding.transpose.rend(), 0);
   } else if (order != "C") {
-    return invalid(fmt::format("order {} is neither C nor F", order.dump()));
+    return invalid(fmt::format("order {} is neither C nor F", shown(order)));
   }
   const Json& compressor = member(zarray, "compressor");
   if (compressor.is_null()) return {};
   const Json& id = member(compressor, "id");
   const auto codec = byte_codec_of(id.is_string() ? id.get<std::string>() : "");
-  if (!codec) return invalid(fmt::format("unknown codec {}{}", id.dump(), kCodecRemedy));
+  if (!codec) return invalid(fmt::format("unknown codec {}{}", shown(id), kCodecRemedy));
   out.encoding.codecs.push_back(*codec);
   return {};
 }
@@ -122,7 +126,7 @@ Result<void> parse_bytes_codec(const Json& configuration, ElementType type, Enco
   if (endian == "big") {
     out.big_endian = true;
   } else if (endian != "little" && type.size > 1) {
-    return invalid(fmt::format("the codec bytes has an invalid endian {}", endian.dump()));
+    return invalid(fmt::format("the codec bytes has an invalid endian {}", shown(endian)));
   }
   return {};
 }
@@ -136,7 +140,7 @@ Result<void> parse_transpose_codec(const Json& configuration, size_t axes, Encod
     if (axis >= axes || std::find(next.begin(), next.end(), axis) != next.end()) break;
     next.push_back(axis);
   }
-  if (next.size() != axes) return invalid(fmt::format("the codec transpose has an invalid order {}", order.dump()));
+  if (next.size() != axes) return invalid(fmt::format("the codec transpose has an invalid order {}", shown(order)));
   if (!out.transpose.empty()) {
     for (size_t& axis : next) axis = out.transpose[axis];
   }
@@ -148,7 +152,7 @@ Result<void> parse_byte_codecs(const Json& list, size_t first, std::vector<ByteC
   for (size_t i = first; i < list.size(); ++i) {
     const std::string name = name_of(list[i]);
     const auto codec = byte_codec_of(name);
-    if (!codec) return invalid(fmt::format("unknown codec '{}'{}", name, kCodecRemedy));
+    if (!codec) return invalid(fmt::format("unknown codec '{}'{}", shortened(name), kCodecRemedy));
     out.push_back(*codec);
   }
   return {};
@@ -162,7 +166,7 @@ Result<void> parse_encoding_v3(const Json& list, size_t axes, ElementType type, 
     RETURN_IF_ERROR(parse_transpose_codec(member(list[next], "configuration"), axes, out));
   if (next == list.size()) return invalid("codecs: 'bytes' is missing");
   if (const std::string name = name_of(list[next]); name != "bytes")
-    return invalid(fmt::format("expected the codec 'bytes', found '{}'{}", name, kCodecRemedy));
+    return invalid(fmt::format("expected the codec 'bytes', found '{}'{}", shortened(name), kCodecRemedy));
   const Json configuration = list[next].is_object() ? member(list[next], "configuration") : Json();
   RETURN_IF_ERROR(parse_bytes_codec(configuration, type, out));
   return parse_byte_codecs(list, next + 1, out.codecs);
@@ -201,7 +205,7 @@ Result<void> parse_codecs(const Json& list, ArrayMetadata& out) {
 Result<void> parse_key_encoding(const Json& encoding, ArrayMetadata& out) {
   const std::string name = name_of(encoding);
   const bool is_default = name == "default";
-  if (!is_default && name != "v2") return invalid(fmt::format("unknown chunk_key_encoding '{}'", name));
+  if (!is_default && name != "v2") return invalid(fmt::format("unknown chunk_key_encoding '{}'", shortened(name)));
   const Json& separator = member(member(encoding, "configuration"), "separator");
   out.key_separator = is_default ? '/' : '.';
   if (separator == "/" || separator == ".") out.key_separator = separator.get<std::string>()[0];
@@ -217,7 +221,7 @@ Result<std::vector<uint8_t>> parse_fill_value_v3(const Json& json, ElementType t
   const char* end = text.data() + text.size();
   const auto [parsed, error] = std::from_chars(text.data() + 2, end, bits, 16);
   if (error != std::errc() || parsed != end || text.size() != 2 + 2 * type.size)
-    return invalid(fmt::format("fill_value {} is not a number", json.dump()));
+    return invalid(fmt::format("fill_value {} is not a number", shown(json)));
   std::vector<uint8_t> fill;
   fill.reserve(type.size);
   for (size_t i = 0; i < type.size; ++i) fill.push_back(static_cast<uint8_t>(bits >> (8 * i)));
@@ -238,7 +242,7 @@ Result<ArrayMetadata> parse_v2(const Json& zarray) {
   ASSIGN_OR_RETURN(out.chunk, parse_sizes(member(zarray, "chunks"), "chunks", 1));
   const Json& dtype = member(zarray, "dtype");
   const auto type = type_of_typestr(dtype.is_string() ? dtype.get<std::string>() : "");
-  if (!type) return invalid(fmt::format("dtype {} is not a numeric type", dtype.dump()));
+  if (!type) return invalid(fmt::format("dtype {} is not a numeric type", shown(dtype)));
   out.type = type->type;
   out.encoding.big_endian = type->big_endian;
   ASSIGN_OR_RETURN(out.fill, parse_fill_value(member(zarray, "fill_value"), out.type));
@@ -246,7 +250,7 @@ Result<ArrayMetadata> parse_v2(const Json& zarray) {
   if (separator == "/") {
     out.key_separator = '/';
   } else if (!separator.is_null() && separator != ".") {
-    return invalid(fmt::format("dimension_separator {} is neither . nor /", separator.dump()));
+    return invalid(fmt::format("dimension_separator {} is neither . nor /", shown(separator)));
   }
   RETURN_IF_ERROR(check_axes(out));
   RETURN_IF_ERROR(check_chunk_size(out));
@@ -260,11 +264,12 @@ Result<ArrayMetadata> parse_v3(const Json& zarr_json) {
   ArrayMetadata out;
   ASSIGN_OR_RETURN(out.shape, parse_sizes(member(zarr_json, "shape"), "shape", 0));
   const Json& grid = member(zarr_json, "chunk_grid");
-  if (name_of(grid) != "regular") return invalid(fmt::format("chunk_grid '{}' is not regular", name_of(grid)));
+  if (name_of(grid) != "regular")
+    return invalid(fmt::format("chunk_grid '{}' is not regular", shortened(name_of(grid))));
   ASSIGN_OR_RETURN(out.chunk, parse_sizes(member(member(grid, "configuration"), "chunk_shape"), "chunk_shape", 1));
   const Json& data_type = member(zarr_json, "data_type");
   const auto type = type_of_name(data_type.is_string() ? data_type.get<std::string>() : "");
-  if (!type) return invalid(fmt::format("data_type {} is not a numeric type", data_type.dump()));
+  if (!type) return invalid(fmt::format("data_type {} is not a numeric type", shown(data_type)));
   out.type = *type;
   ASSIGN_OR_RETURN(out.fill, parse_fill_value_v3(member(zarr_json, "fill_value"), out.type));
   RETURN_IF_ERROR(check_axes(out));

@@ -144,9 +144,10 @@ Result<void> SampleReader::open_columns(const ArrayStore& store, std::span<const
     widths_.targets += target.width;
     target_specs_.push_back(target);
   }
-  const int64_t sample_bytes = std::max<int64_t>(elements_ * elements_ * static_cast<int64_t>(sizeof(double)), 1);
+  // In floating point, because the product of the sizes in a file may overflow.
+  const double sample_bytes = std::max(1.0, std::pow(static_cast<double>(elements_), 2) * sizeof(double));
   const int64_t chunk = matrix_.array->chunk_length(matrix_.reversed ? 2 : 0);
-  block_ = std::max<int64_t>(kBlockBytes / sample_bytes, 1);
+  block_ = std::max<int64_t>(static_cast<int64_t>(kBlockBytes / sample_bytes), 1);
   if (block_ > chunk) block_ -= block_ % chunk;
   return {};
 }

@@ -10,7 +10,9 @@
 #include <utility>
 
 #include "common/error.h"
+#include "common/files.h"
 #include "common/status_macros.h"
+#include "common/text.h"
 #include "trainer/formats/crystal.h"
 #include "trainer/formats/extxyz.h"
 
@@ -19,6 +21,8 @@ namespace oarlock::comformer {
 namespace {
 
 using Json = nlohmann::json;
+
+constexpr int kMaxDepth = 100;  // of a list of structures; functions on JSON are recursive
 
 // Checks that the numbers can be a label. Fails with kDataErr, without a place, if their count is wrong or one of them
 // is not finite.
@@ -73,13 +77,16 @@ class ExtxyzCrystals final : public CrystalSource {
 // Throws while a structure is parsed; the caller adds the index of the structure.
 [[noreturn]] void reject(std::string message) { throw ErrorException({ExitCode::kDataErr, std::move(message)}); }
 
+// Returns a value for a message.
+std::string shown(const Json& value) { return shortened(value.dump()); }
+
 const Json* find(const Json& object, const char* key) {
   const auto found = object.find(key);
   return found == object.end() ? nullptr : &*found;
 }
 
 double number(const Json& value, const char* what) {
-  if (!value.is_number()) reject(fmt::format("{}: {} is not a number", what, value.dump()));
+  if (!value.is_number()) reject(fmt::format("{}: {} is not a number", what, shown(value)));
   const auto out = value.get<double>();
   if (!std::isfinite(out)) reject(fmt::format("{}: not finite", what));
   return out;
@@ -87,7 +94,7 @@ double number(const Json& value, const char* what) {
 
 Vector3 vector3(const Json& value, const char* what) {
   if (!value.is_array() || value.size() != 3)
-    reject(fmt::format("{}: {} is not a list of 3 numbers", what, value.dump()));
+    reject(fmt::format("{}: {} is not a list of 3 numbers", what, shown(value)));
   return {number(value[0], what), number(value[1], what), number(value[2], what)};
 }
 
@@ -96,14 +103,14 @@ Matrix3 lattice_of(const Json& structure) {
   if (lattice == nullptr) lattice = find(structure, "lattice");
   if (lattice != nullptr && lattice->is_object()) lattice = find(*lattice, "matrix");
   if (lattice == nullptr) reject("no lattice");
-  if (!lattice->is_array() || lattice->size() != 3) reject(fmt::format("lattice {} is not 3 x 3", lattice->dump()));
+  if (!lattice->is_array() || lattice->size() != 3) reject(fmt::format("lattice {} is not 3 x 3", shown(*lattice)));
   const Matrix3 out{vector3((*lattice)[0], "lattice"), vector3((*lattice)[1], "lattice"),
                     vector3((*lattice)[2], "lattice")};
   if (!spans_volume(out))
     reject(
         fmt::format("lattice {} spans no volume: its vectors must be finite and linearly independent; correct it, or "
                     "remove the structure from the file",
-                    lattice->dump()));
+                    shown(*lattice)));
   return out;
 }
 
@@ -113,7 +120,7 @@ uint8_t element(const Json& value) {
     if (found) return *found;
   }
   if (value.is_number_unsigned() && value >= 1 && value <= kElements) return value.get<uint8_t>();
-  reject(fmt::format("{} is not a chemical element", value.dump()));
+  reject(fmt::format("{} is not a chemical element", shown(value)));
 }
 
 Vector3 cartesian(const Vector3& fractional, const Matrix3& lattice) {
@@ -129,7 +136,7 @@ void add_sites(const Json& sites, Crystal& crystal) {
     const Json* fractional = find(site, "abc");
     if (species == nullptr || !species->is_array() || fractional == nullptr) reject("a site has no species or no abc");
     if (species->size() != 1 || (*species)[0].value("occu", 1.0) != 1)
-      reject(fmt::format("a site with {} is disordered: every site must have one element", species->dump()));
+      reject(fmt::format("a site with {} is disordered: every site must have one element", shown(*species)));
     crystal.numbers.push_back(element((*species)[0].value("element", Json())));
     crystal.positions.push_back(cartesian(vector3(*fractional, "abc"), crystal.lattice));
   }
@@ -178,7 +185,7 @@ LabeledCrystal parse_entry(const Json& entry, const CrystalSourceOptions& option
   if (label == nullptr) reject(fmt::format("no '{}' (data.target_property)", options.target_property));
   for (const Json& one : label->is_array() ? *label : Json::array({*label})) {
     if (!one.is_number())
-      reject(fmt::format("'{}' is {}: a label must be a finite number", options.target_property, one.dump()));
+      reject(fmt::format("'{}' is {}: a label must be a finite number", options.target_property, shown(one)));
     out.label.push_back(one.get<double>());
   }
   if (const Result<void> good = check_label(out.label, options); !good) reject(good.error().message);
@@ -205,10 +212,12 @@ class StructureList final : public CrystalSource {
 std::vector<LabeledCrystal> parse(std::istream& in, const CrystalSourceOptions& options) {
   std::vector<LabeledCrystal> crystals;
   const auto on_event = [&](int depth, Json::parse_event_t event, Json& value) {
+    if (depth > kMaxDepth)
+      reject(fmt::format("structure {}: nested deeper than {} levels", crystals.size(), kMaxDepth));
     if (depth == 0 && event == Json::parse_event_t::object_start) reject("a list [...] of structures is expected");
     if (depth != 1 || (event != Json::parse_event_t::object_end && event != Json::parse_event_t::value)) return true;
     try {
-      if (!value.is_object()) reject(fmt::format("{} is not an object", value.dump()));
+      if (!value.is_object()) reject(fmt::format("{} is not an object", shown(value)));
       crystals.push_back(parse_entry(value, options));
     } catch (const ErrorException& failure) {
       reject(fmt::format("structure {}: {}", crystals.size(), failure.error().message));
@@ -225,6 +234,7 @@ Result<std::unique_ptr<CrystalSource>> open_structure_list(const CrystalSourceOp
   const auto bad = [&](const std::string& message) {
     return fail(ExitCode::kDataErr, fmt::format("{}: {}", options.path.string(), message));
   };
+  RETURN_IF_ERROR(open_regular_file(options.path).map([](const FileDescriptor&) {}));  // a pipe would block
   std::ifstream in(options.path, std::ios::binary);
   if (!in) return fail_errno(errno, fmt::format("{}: cannot be opened", options.path.string()));
   try {

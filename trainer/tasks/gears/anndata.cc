@@ -54,7 +54,7 @@ Result<ExpressionMatrix> ExpressionMatrix::open_sparse(const Hdf5Group& group) {
   ASSIGN_OR_RETURN(Hdf5Dataset indices, group.dataset("indices"));
   ASSIGN_OR_RETURN(const Hdf5Dataset indptr, group.dataset("indptr"));
   ASSIGN_OR_RETURN(std::vector<int64_t> begin, indptr.read<int64_t>());
-  const bool whole = static_cast<int64_t>(begin.size()) == shape.front() + 1 && begin.front() == 0 &&
+  const bool whole = !begin.empty() && static_cast<int64_t>(begin.size()) - 1 == shape.front() && begin.front() == 0 &&
                      std::is_sorted(begin.begin(), begin.end()) && begin.back() == values.size() &&
                      values.size() == indices.size();
   if (!whole) {
@@ -62,6 +62,13 @@ Result<ExpressionMatrix> ExpressionMatrix::open_sparse(const Hdf5Group& group) {
                      fmt::format("does not fit together: {} rows, {} in indptr, {} values, {} indices; the file is "
                                  "truncated or damaged",
                                  shape.front(), static_cast<int64_t>(begin.size()) - 1, values.size(), indices.size()));
+  }
+  // A block has at least one row, so that the longest row determines the memory of a block.
+  for (size_t row = 0; row + 1 < begin.size(); ++row) {
+    if (begin[row + 1] - begin[row] > shape.back()) {
+      return hdf5_fail(group.place(), fmt::format("cell {} has {} values, but there are {} genes; the file is damaged",
+                                                  row, begin[row + 1] - begin[row], shape.back()));
+    }
   }
   ExpressionMatrix matrix(std::move(values), shape.front(), shape.back());
   matrix.indices_.push_back(std::move(indices));

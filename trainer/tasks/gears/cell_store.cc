@@ -17,6 +17,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr size_t kMaxAboutBytes = size_t{1} << 30;
+
 template <typename T>
 std::span<const T> as(const MappedFile& file) {
   return {reinterpret_cast<const T*>(file.bytes().data()), file.bytes().size() / sizeof(T)};
@@ -54,7 +56,7 @@ Result<CellStore> CellStore::open(const fs::path& folder) {
 }
 
 Result<void> CellStore::read_about(const fs::path& folder) {
-  ASSIGN_OR_RETURN(const std::string text, read_file(folder / "about.json"));
+  ASSIGN_OR_RETURN(const std::string text, read_regular_file(folder / "about.json", kMaxAboutBytes));
   const nlohmann::json about = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (about.is_discarded()) return damaged(folder, "about.json is not JSON");
   try {

@@ -24,6 +24,8 @@ namespace oarlock::gears {
 
 namespace {
 
+constexpr size_t kMaxTableBytes = size_t{1} << 30;  // the files are read as a whole
+
 std::vector<std::string> cells_of(const std::string& line) {
   std::vector<std::string> cells;
   std::istringstream in(line.ends_with('\r') ? line.substr(0, line.size() - 1) : line);
@@ -52,7 +54,7 @@ Result<std::array<size_t, 3>> columns_of(const std::filesystem::path& csv, const
 }  // namespace
 
 Result<std::vector<NamedEdge>> read_edges(const std::filesystem::path& csv) {
-  ASSIGN_OR_RETURN(const std::string text, read_file(csv));
+  ASSIGN_OR_RETURN(const std::string text, read_regular_file(csv, kMaxTableBytes));
   std::istringstream in(text);
   std::string line;
   std::getline(in, line);
@@ -200,7 +202,7 @@ double jaccard(const std::set<std::string>& a, const std::set<std::string>& b) {
 }  // namespace
 
 Result<GeneTerms> read_gene2go(const std::filesystem::path& json) {
-  ASSIGN_OR_RETURN(const std::string text, read_file(json));
+  ASSIGN_OR_RETURN(const std::string text, read_regular_file(json, kMaxTableBytes));
   const nlohmann::json read = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   const auto is_list = [](const nlohmann::json& terms) {
     return terms.is_array() &&
@@ -214,7 +216,7 @@ Result<GeneTerms> read_gene2go(const std::filesystem::path& json) {
 }
 
 Result<std::vector<std::string>> read_gene_list(const std::filesystem::path& path) {
-  ASSIGN_OR_RETURN(const std::string text, read_file(path));
+  ASSIGN_OR_RETURN(const std::string text, read_regular_file(path, kMaxTableBytes));
   std::vector<std::string> genes;
   std::istringstream in(text);
   for (std::string line; std::getline(in, line);) {

@@ -87,8 +87,10 @@ Split listed(const SplitConfig& config, const NameList& perturbations) {
           .val_subgroups = {}};
 }
 
+constexpr size_t kMaxSplitBytes = size_t{256} << 20;
+
 Result<Split> custom(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string text, read_file(path));
+  ASSIGN_OR_RETURN(const std::string text, read_regular_file(path, kMaxSplitBytes));
   const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   const auto bad = [&](const std::string& what) {
     return fail(ExitCode::kDataErr,
