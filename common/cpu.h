@@ -28,8 +28,9 @@ class CpuBudget {
 
   // A thread that was idle may use `share` of this period without a pause.
   static constexpr std::chrono::seconds kBurst{10};
-  // Limits of a pause.
-  static constexpr std::chrono::milliseconds kShortestPause{1};
+  // Limits of a pause. A thread that waits for a short time only is run for each piece of work, and then waits for its
+  // turn on a busy core: many pieces of work after one longer pause end sooner.
+  static constexpr std::chrono::milliseconds kShortestPause{10};
   static constexpr std::chrono::milliseconds kLongestPause{50};
 
   // `share` is the share of one core, such as 0.04; 0 disables the limit.

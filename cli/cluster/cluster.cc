@@ -140,9 +140,9 @@ void add_cluster_options(CLI::App& app, ClusterFlags& flags, bool all_namespaces
              throw CLI::ValidationError("--request-timeout",
                                         fmt::format("'{}' is not a duration such as 30s or 2m", printable(text)));
            constexpr std::chrono::milliseconds kUnlimited = std::chrono::hours(24 * 365);
-           flags.request_timeout = duration->count() == 0 ? kUnlimited : *duration;
+           flags.request_timeout = duration->count() == 0 ? kUnlimited : std::min(*duration, kUnlimited);
          },
-         "timeout of one request; 0: unlimited (default: 30s)")
+         "timeout of one request; a list may take ten times as long; 0: unlimited (default: 30s)")
       ->type_name("DURATION")
       ->group(kGroupName);
 }
@@ -225,22 +225,26 @@ Result<Cluster> Cluster::connect(const ClusterFlags& flags) {
   return Cluster(std::move(config), std::move(*transport), flags);
 }
 
-Cluster::Cluster(kube::ClusterConfig config, std::shared_ptr<kube::Transport> transport, const ClusterFlags& flags)
-    : config_(std::move(config)), transport_(std::move(transport)), timeout_(flags.request_timeout) {
+Cluster::Cluster(kube::ClusterConfig config, std::shared_ptr<kube::Transport> transport, const ClusterFlags& flags,
+                 std::shared_ptr<const Clock> clock)
+    : config_(std::move(config)),
+      transport_(std::move(transport)),
+      clock_(std::move(clock)),
+      timeout_(flags.request_timeout) {
   if (flags.all_namespaces) return;
   name_space_ = !flags.name_space.empty() ? flags.name_space : config_.name_space;
   if (name_space_.empty()) name_space_ = "default";
 }
 
-kube::ApiResult<std::string> Cluster::call(const kube::Request& request) const {
-  kube::TransportResult<kube::Response> response = transport_->send(request, timeout_, {});
+kube::ApiResult<std::string> Cluster::call(const kube::Request& request, std::chrono::milliseconds timeout) const {
+  kube::TransportResult<kube::Response> response = transport_->send(request, timeout, {});
   if (!response) return tl::make_unexpected(kube::to_api_error(response.error()));
   if (!response->ok()) return tl::make_unexpected(kube::to_api_error(*response));
   return std::move(response->body);
 }
 
 kube::ApiResult<Json> Cluster::try_get(const kube::Resource& resource, const kube::ObjectKey& key) const {
-  ASSIGN_OR_RETURN(const std::string text, call(kube::get_request(resource, key)));
+  ASSIGN_OR_RETURN(const std::string text, call(kube::get_request(resource, key), timeout_));
   Result<Json> json = parse_response(text);
   if (!json) return tl::make_unexpected(kube::to_api_error(0, "", json.error().message));
   return std::move(*json);
@@ -253,7 +257,7 @@ Result<Json> Cluster::get(const kube::Resource& resource, const kube::ObjectKey&
 }
 
 Result<Json> Cluster::send(const kube::Request& request, const Subject& subject) const {
-  const kube::ApiResult<std::string> text = call(request);
+  const kube::ApiResult<std::string> text = call(request, timeout_);
   if (!text) return tl::make_unexpected(to_user_error(text.error(), subject, config_));
   return parse_response(*text);
 }
@@ -265,6 +269,10 @@ tl::unexpected<Error> malformed_list(const Subject& subject, std::string_view re
               fmt::format("cannot {}: the response of the API server is malformed: {}", subject.to_string(), reason));
 }
 
+std::string_view remedy_for_large_list(const kube::Resource& resource) {
+  return resource == training_jobs() ? ", or select fewer jobs with -n or -l" : "";
+}
+
 }  // namespace
 
 Result<void> Cluster::list(const kube::Resource& resource, const kube::Selection& selection,
@@ -273,8 +281,19 @@ Result<void> Cluster::list(const kube::Resource& resource, const kube::Selection
       .verb = "list", .resource = resource, .key = {.name_space = selection.name_space, .name = ""}, .subresource = ""};
   kube::ListOptions options{.resource_version = "", .limit = kPageSize, .continue_token = ""};
   kube::ListProgress progress;
+  size_t received = 0;
+  const SteadyTime end = clock_->steady() + kListTimeouts * timeout_;
   while (true) {
-    const kube::ApiResult<std::string> text = call(kube::list_request(resource, selection, options));
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - clock_->steady());
+    if (left.count() <= 0) {
+      return fail(ExitCode::kUnavailable,
+                  fmt::format("{}: cannot {}: the list did not end within {}, after {}; raise --request-timeout{}",
+                              config_.source, subject.to_string(),
+                              duration_text(std::chrono::duration_cast<std::chrono::seconds>(kListTimeouts * timeout_)),
+                              counted(received, "object"), remedy_for_large_list(resource)));
+    }
+    const kube::ApiResult<std::string> text =
+        call(kube::list_request(resource, selection, options), std::min(timeout_, left));
     if (!text) {
       // Objects of 1 MiB exceed the limit of a response in smaller numbers.
       if (text.error().transport == kube::TransportErrorKind::kRefused && options.limit > kSmallPageSize) {
@@ -295,6 +314,7 @@ Result<void> Cluster::list(const kube::Resource& resource, const kube::Selection
     Json& items = page["items"];  // null if the list is empty
     if (!items.is_array() && !items.is_null()) return malformed_list(subject, "its items are not an array");
     const size_t objects = items.size();
+    received += objects;
     for (Json& item : items) {
       if (!item.is_object() || !member(item, "metadata").is_object())
         return malformed_list(subject, "an item is not an object with metadata");
@@ -308,7 +328,11 @@ Result<void> Cluster::list(const kube::Resource& resource, const kube::Selection
     options.continue_token = text_at(member(page, "metadata"), "continue");
     if (options.continue_token.empty()) return {};
     const std::string problem = progress.add_page(objects, static_cast<size_t>(options.limit));
-    if (!problem.empty()) return fail(ExitCode::kUnavailable, fmt::format("{}: {}", config_.server, problem));
+    if (!problem.empty()) {
+      return fail(ExitCode::kUnavailable,
+                  fmt::format("{}: cannot {}: {}; check the API server and the proxies in front of it{}",
+                              config_.server, subject.to_string(), problem, remedy_for_large_list(resource)));
+    }
   }
 }
 

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "common/clock.h"
 #include "common/contract.h"
 #include "common/error.h"
 #include "common/http/client/transport.h"
@@ -64,7 +65,8 @@ class Cluster {
   // create_transport() do.
   static Result<Cluster> connect(const ClusterFlags& flags);
   // For tests.
-  Cluster(kube::ClusterConfig config, std::shared_ptr<kube::Transport> transport, const ClusterFlags& flags);
+  Cluster(kube::ClusterConfig config, std::shared_ptr<kube::Transport> transport, const ClusterFlags& flags,
+          std::shared_ptr<const Clock> clock = std::make_shared<RealClock>());
 
   // The namespace of the command: --namespace, that of the context, or "default". Empty with --all-namespaces.
   const std::string& name_space() const { return name_space_; }
@@ -75,7 +77,8 @@ class Cluster {
   kube::ApiResult<nlohmann::json> try_get(const kube::Resource& resource, const kube::ObjectKey& key) const;
 
   // Calls `visit` for each object of the selection and requests the list in pages, so that it is never in memory as a
-  // whole. `visit` returns false to stop.
+  // whole. `visit` returns false to stop. All pages together may take kListTimeouts times the timeout of one request.
+  static constexpr int kListTimeouts = 10;
   using Visitor = std::function<bool(nlohmann::json)>;
   Result<void> list(const kube::Resource& resource, const kube::Selection& selection, const Visitor& visit) const;
 
@@ -95,10 +98,11 @@ class Cluster {
 
  private:
   Error not_found(const std::string& name) const;
-  kube::ApiResult<std::string> call(const kube::Request& request) const;
+  kube::ApiResult<std::string> call(const kube::Request& request, std::chrono::milliseconds timeout) const;
 
   kube::ClusterConfig config_;
   std::shared_ptr<kube::Transport> transport_;
+  std::shared_ptr<const Clock> clock_;
   std::chrono::milliseconds timeout_;
   std::string name_space_;
 };

@@ -2,11 +2,15 @@
 // cause of a failure.
 #include <fmt/format.h>
 
+#include <atomic>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "cli/cluster/commands.h"
 #include "cli/cluster/diagnosis.h"
 #include "cli/cluster/job_view.h"
+#include "cli/cluster/waiting_line.h"
+#include "common/counted.h"
 #include "common/json_access.h"
 #include "common/status_macros.h"
 #include "common/terminal.h"
@@ -33,9 +37,14 @@ Result<int> list_jobs(const ListFlags& flags) {
   const bool is_document = flags.format == OutputFormat::kJson || flags.format == OutputFormat::kYaml;
   std::vector<api::TrainingJob> jobs;
   nlohmann::json items = nlohmann::json::array();
+  std::atomic<size_t> received = 0;
+  std::optional<WaitingLine> line(std::in_place, [&] {
+    return fmt::format("waiting for {}: {} so far", cluster.config().server, counted(received.load(), "job"));
+  });
   RETURN_IF_ERROR(cluster.list(
       training_jobs(), {.name_space = cluster.name_space(), .label_selector = flags.selector, .field_selector = ""},
       [&](nlohmann::json object) {
+        ++received;
         if (is_document) {
           object["metadata"].erase("managedFields");
           items.push_back(std::move(object));
@@ -49,6 +58,7 @@ Result<int> list_jobs(const ListFlags& flags) {
         jobs.push_back(api::read_training_job(object));
         return true;
       }));
+  line.reset();
   if (is_document) {
     const nlohmann::json list = {{"apiVersion", "v1"}, {"kind", "List"}, {"items", std::move(items)}};
     return write_standard_output(document_text(list, flags.format)).map([] { return 0; });

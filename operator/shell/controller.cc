@@ -43,7 +43,8 @@ bool is_rejection(const kube::ApiError& error) {
   return error.kind == ErrorKind::kForbidden || error.kind == ErrorKind::kInvalid;
 }
 
-// Whether the plan only updates status.progress. Such a write can be delayed, and is not worth a line in the log.
+// Whether the plan only updates what rank 0 reports. A rank can change that with each poll, so the write can be
+// delayed, and is not worth a line in the log.
 bool is_progress_update(const Plan& plan, const api::Status& present) {
   const auto* patch = plan.actions.empty() ? nullptr : std::get_if<PatchStatus>(&plan.actions.front());
   if (patch == nullptr || patch->status == present) return false;
@@ -53,6 +54,7 @@ bool is_progress_update(const Plan& plan, const api::Status& present) {
   api::Status next = patch->status;
   next.progress = present.progress;
   next.recoveries = present.recoveries;
+  if (next.elastic && present.elastic) next.elastic->active_nodes = present.elastic->active_nodes;
   return next == present;
 }
 

@@ -16,6 +16,7 @@
 #include "common/http/client/tls_context.h"
 #include "common/json_access.h"
 #include "common/status_macros.h"
+#include "common/text.h"
 
 namespace oarlock::kube {
 namespace {
@@ -84,33 +85,34 @@ int spawn(const ExecConfig& config, int output, pid_t& pid) {
   return error;
 }
 
-// Reads until the end of the output. Returns false if it does not end in time, if it is too long, or if `cancelled`
-// becomes readable.
-bool read_all(int fd, int cancelled, std::chrono::steady_clock::time_point end, std::string& out) {
+enum class PluginRun { kEnded, kTimedOut, kTooMuchOutput, kStopped };
+
+// Reads until the end of the output, or until a read fails. Returns kStopped if `cancelled` becomes readable.
+PluginRun read_all(int fd, int cancelled, std::chrono::steady_clock::time_point end, std::string& out) {
   for (;;) {
     const auto left = std::chrono::duration_cast<Milliseconds>(end - std::chrono::steady_clock::now());
     pollfd ready[] = {{fd, POLLIN, 0}, {cancelled, POLLIN, 0}};
-    if (left.count() <= 0 || ::poll(ready, 2, static_cast<int>(left.count())) == 0) return false;
-    if (ready[1].revents != 0) return false;
+    if (left.count() <= 0 || ::poll(ready, 2, static_cast<int>(left.count())) == 0) return PluginRun::kTimedOut;
+    if (ready[1].revents != 0) return PluginRun::kStopped;
     if (ready[0].revents == 0) continue;  // EINTR
     char buffer[4096];
     const ssize_t size = ::read(fd, buffer, sizeof buffer);
-    if (size == 0) return true;
-    if (size < 0 && errno != EINTR && errno != EAGAIN) return false;
+    if (size == 0 || (size < 0 && errno != EINTR && errno != EAGAIN)) return PluginRun::kEnded;
     if (size > 0) out.append(buffer, static_cast<size_t>(size));
-    if (out.size() > kMaxOutputBytes) return false;
+    if (out.size() > kMaxOutputBytes) return PluginRun::kTooMuchOutput;
   }
 }
 
-// Waits for the end of the process, which may have closed its output before. Returns false if it does not end in time,
-// or if `cancelled` becomes readable. `status` is that of waitpid(2).
-bool wait_for_end(pid_t pid, int cancelled, std::chrono::steady_clock::time_point end, int& status) {
+// Waits for the end of the process, which may have closed its output before. Returns kStopped if `cancelled` becomes
+// readable. `status` is that of waitpid(2).
+PluginRun wait_for_end(pid_t pid, int cancelled, std::chrono::steady_clock::time_point end, int& status) {
   constexpr int kInterval = 5;  // milliseconds
   for (;;) {
     const pid_t ended = ::waitpid(pid, &status, WNOHANG);
-    if (ended == pid || (ended < 0 && errno != EINTR)) return true;
+    if (ended == pid || (ended < 0 && errno != EINTR)) return PluginRun::kEnded;
+    if (std::chrono::steady_clock::now() >= end) return PluginRun::kTimedOut;
     pollfd stopped{cancelled, POLLIN, 0};
-    if (std::chrono::steady_clock::now() >= end || ::poll(&stopped, 1, kInterval) > 0) return false;
+    if (::poll(&stopped, 1, kInterval) > 0) return PluginRun::kStopped;
   }
 }
 
@@ -159,15 +161,19 @@ Result<ExecCredential> run_plugin(const ExecConfig& config, Milliseconds limit, 
   const std::stop_callback on_stop(stop, [&stopped] { ::eventfd_write(stopped.get(), 1); });
   const auto end = std::chrono::steady_clock::now() + limit;
   int status = 0;
-  const bool is_complete =
-      read_all(reader.get(), stopped.get(), end, output) && wait_for_end(pid, stopped.get(), end, status);
-  if (!is_complete) {
+  PluginRun run = read_all(reader.get(), stopped.get(), end, output);
+  if (run == PluginRun::kEnded) run = wait_for_end(pid, stopped.get(), end, status);
+  if (run != PluginRun::kEnded) {
     ::kill(pid, SIGKILL);
     while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
     }
   }
   if (stop.stop_requested()) return failed(config, "was killed because this process stops");
-  if (!is_complete) return failed(config, fmt::format("did not end within {} s", limit.count() / 1000));
+  if (run == PluginRun::kTooMuchOutput) {
+    return failed(config, fmt::format("printed more than {}: a credential is much shorter; check the command",
+                                      size_text(static_cast<double>(kMaxOutputBytes))));
+  }
+  if (run != PluginRun::kEnded) return failed(config, fmt::format("did not end within {} s", limit.count() / 1000));
   if (WIFSIGNALED(status)) return failed(config, fmt::format("was terminated by signal {}", WTERMSIG(status)));
   if (WEXITSTATUS(status) != 0)
     return failed(config, fmt::format("failed with exit code {}: see its output above", WEXITSTATUS(status)));

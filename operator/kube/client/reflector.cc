@@ -37,14 +37,18 @@ Reflector::Reflector(ReflectorOptions options, std::shared_ptr<Transport> transp
 void Reflector::run(const std::stop_token& stop) {
   Next next = relist(stop);
   while (!stop.stop_requested()) {
-    if (next != Next::kWatch) {
-      Milliseconds pause = backoff_.next();
-      if (retry_after_) pause = std::max<Milliseconds>(pause, *retry_after_);
-      retry_after_.reset();
-      if (!sleeper_->sleep(pause, stop)) return;
-    }
+    const Milliseconds pause = pause_before(next);
+    if (pause.count() > 0 && !sleeper_->sleep(pause, stop)) return;
     next = next == Next::kListLater ? relist(stop) : watch(stop);
   }
+}
+
+Milliseconds Reflector::pause_before(Next next) {
+  if (next == Next::kWatch) return std::chrono::ceil<Milliseconds>(earliest_watch_ - clock_->steady());
+  Milliseconds pause = backoff_.next();
+  if (retry_after_) pause = std::max<Milliseconds>(pause, *retry_after_);
+  retry_after_.reset();
+  return pause;
 }
 
 Reflector::Next Reflector::failed(const ApiError& error, Next next) {
@@ -115,6 +119,12 @@ std::chrono::seconds Reflector::watch_timeout() const {
          std::chrono::seconds(static_cast<int64_t>(static_cast<double>(options_.watch_timeout.count()) * random_()));
 }
 
+SteadyTime Reflector::begin_watch() {
+  const SteadyTime now = clock_->steady();
+  earliest_watch_ = now + kMinWatchDuration;
+  return now;
+}
+
 Reflector::Next Reflector::watch_list(const std::stop_token& stop) {
   const auto timeout = watch_timeout();
   const Request request =
@@ -122,7 +132,7 @@ Reflector::Next Reflector::watch_list(const std::stop_token& stop) {
                     {.resource_version = last_version_, .timeout = timeout, .send_initial_events = true});
   target_.begin_replace();
   WatchSink sink(event_filters_, target_, observer_, last_version_, true);
-  const SteadyTime started = clock_->steady();
+  const SteadyTime started = begin_watch();
   const auto response = transport_->stream(request, sink, {options_.idle, timeout + kWatchMargin}, stop);
   if (sink.committed()) return after_watch(sink, response, clock_->steady() - started);
 
@@ -149,7 +159,7 @@ Reflector::Next Reflector::watch(const std::stop_token& stop) {
   const Request request =
       watch_request(options_.resource, options_.selection, {.resource_version = last_version_, .timeout = timeout});
   WatchSink sink(event_filters_, target_, observer_, last_version_, false);
-  const SteadyTime started = clock_->steady();
+  const SteadyTime started = begin_watch();
   const auto response = transport_->stream(request, sink, {options_.idle, timeout + kWatchMargin}, stop);
   return after_watch(sink, response, clock_->steady() - started);
 }

@@ -109,13 +109,16 @@ class Reflector {
  private:
   enum class Next { kWatch, kWatchLater, kListLater };
 
-  // Each returns the next step; kListLater and kWatchLater follow after a backoff delay.
+  // Each returns the next step; kListLater and kWatchLater follow after a backoff delay, and kWatch at least a second
+  // after the start of the previous watch, because a server may end every watch after one event.
   Next relist(const std::stop_token& stop);      // by watch_list() or list()
   Next watch_list(const std::stop_token& stop);  // continues as a watch
   Next disable_watch_list(const std::stop_token& stop);
   Next list(const std::stop_token& stop);
   Next watch(const std::stop_token& stop);
   Next after_watch(const WatchSink& sink, const TransportResult<Response>& response, std::chrono::nanoseconds took);
+  Milliseconds pause_before(Next next);
+  SteadyTime begin_watch();  // returns the present time
   std::chrono::seconds watch_timeout() const;
   // Reads one page. Returns its continue token, which is empty for the last page.
   ApiResult<std::string> list_page(const ListOptions& options, std::string& resource_version, ListProgress& progress,
@@ -134,6 +137,7 @@ class Reflector {
   const Random random_;
   Backoff backoff_;
   std::string last_version_ = "0";  // start of the next list or watch; "": the most recent state
+  SteadyTime earliest_watch_{};     // of the next watch that needs no backoff delay
   bool use_watch_list_;
   bool pages_expired_ = false;  // the snapshot expired between two pages: the next list is not paged
   std::optional<std::chrono::seconds> retry_after_;

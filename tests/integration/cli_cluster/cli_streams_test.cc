@@ -12,6 +12,8 @@
 #include "tests/support/documented_commands.h"
 #include "tests/support/empty_cluster.h"
 #include "tests/support/program.h"
+#include "tests/support/terminal_program.h"
+#include "tests/support/transport_calls.h"
 
 namespace oarlock::test {
 namespace {
@@ -306,6 +308,26 @@ TEST(CliLogs, DocumentedCommandsWork) {
     const auto program = job.start(words);
     EXPECT_EQ(program->wait(), 0) << command << ": " << program->err();
   }
+}
+
+TEST(CliList, ShowsOnATerminalWhatItWaitsFor) {
+  const TemporaryFolder folder;
+  std::atomic<bool> is_released = false;
+  const Json job = {{"metadata", {{"name", "bert"}, {"namespace", "default"}}}};
+  const HostileServer server([&](HostileServer::Connection& connection, const HostileServer::Received& request) {
+    const bool is_last = request.target.find("continue=") != std::string::npos;
+    if (is_last) becomes_true([&] { return is_released || connection.stopping(); });
+    connection.answer(200, Json{{"metadata", {{"continue", is_last ? "" : "more"}}}, {"items", Json(1, job)}}.dump());
+    return true;
+  });
+  TerminalProgram list({oarlock(), "list", "--kubeconfig", write_kubeconfig(folder.path(), server.url())},
+                       folder.path());
+  const std::string line = "waiting for " + server.url() + ": 1 job so far";
+  EXPECT_TRUE(becomes_true([&] { return list.output().find(line) != std::string::npos; })) << list.output();
+  is_released = true;
+  EXPECT_EQ(list.wait(), 0) << list.output();
+  const std::vector<std::string> lines = screen(list.output());
+  EXPECT_THAT(lines.front(), HasSubstr("NAME")) << "the line is erased";
 }
 
 TEST(CliErrors, MissingCrdIsReportedWithRemedy) {

@@ -29,9 +29,10 @@ std::string end_of_initial(int version) {
                                        version));
 }
 
+const std::string kNoise(5000, 'x');
+
 // Like a real one: half of it is managedFields and a spec that the operator does not read.
-std::string pod(int i) {
-  static const std::string kNoise(5000, 'x');
+std::string pod(int i, std::string_view noise = kNoise, int version = 1000) {
   return fmt::format(
       R"({{"metadata":{{"name":"job-{0:05}-0-{1}","namespace":"default","uid":"{2:08x}-1111-4222-8333-444455556666",)"
       R"("resourceVersion":"{3}","labels":{{"oarlock.dev/job-name":"job-{0:05}"}},"ownerReferences":[{{"controller":true,)"
@@ -39,12 +40,21 @@ std::string pod(int i) {
       R"("containers":[{{"name":"trainer","image":"example.invalid/trainer:1"}}]}},"status":{{"phase":"Running",)"
       R"("podIP":"10.1.{6}.{1}","conditions":[{{"type":"PodScheduled","status":"True"}},{{"type":"Ready","status":"True"}}],)"
       R"("containerStatuses":[{{"name":"trainer","state":{{"running":{{"startedAt":"2026-01-01T00:00:00Z"}}}}}}]}}}})",
-      i / 4, i % 4, i, 1000 + i, kNoise, i % 100, i / 4 % 250);
+      i / 4, i % 4, i, version + i, noise, i % 100, i / 4 % 250);
+}
+
+std::string service(int i, int version) {
+  return fmt::format(
+      R"({{"metadata":{{"name":"job-{0:05}","namespace":"default","uid":"{0:08x}-5555-4666-8777-888899990000",)"
+      R"("resourceVersion":"{1}","labels":{{"oarlock.dev/job-name":"job-{0:05}"}},"creationTimestamp":"2026-01-01T00:00:00Z",)"
+      R"("ownerReferences":[{{"controller":true,"kind":"TrainingJob","name":"job-{0:05}",)"
+      R"("uid":"{0:08x}-aaaa-4bbb-8ccc-ddddeeeeffff"}}]}}}})",
+      i, version + i);
 }
 
 // A job that has ended, with a spec of 10 KB.
-std::string finished_job(int i) {
-  static const std::string kTrainer(10000, 'x');
+std::string finished_job(int i, int spec_bytes = 10000, int version = 1000) {
+  const std::string trainer(static_cast<size_t>(spec_bytes), 'x');
   return fmt::format(
       R"({{"metadata":{{"name":"job-{0:05}","namespace":"default","uid":"{0:08x}-aaaa-4bbb-8ccc-ddddeeeeffff",)"
       R"("resourceVersion":"{1}","generation":1,"creationTimestamp":"2026-01-01T00:00:00Z"}},"spec":{{"nodes":4,)"
@@ -52,7 +62,7 @@ std::string finished_job(int i) {
       R"("trainer":{{"note":"{2}"}}}},"status":{{"phase":"Complete","observedGeneration":1,"attempt":0,"worldSize":4,)"
       R"("completionTime":"2026-01-01T01:00:00Z","conditions":[{{"type":"Complete","status":"True","reason":"Succeeded",)"
       R"("message":"all ranks ended with exit code 0","lastTransitionTime":"2026-01-01T01:00:00Z"}}]}}}})",
-      i, 1000 + i, kTrainer);
+      i, version + i, trainer);
 }
 
 // Serves WatchLists with the initial events; the one for pods ends with 410 the given number of times.
@@ -123,6 +133,68 @@ TEST(OperatorMemory, FinishedJobsKeepNoTemplate) {
   const double most = memory(one, "VmHWM");
   std::printf("10,000 finished jobs of 10 KB: %.1f MiB, at most %.1f MiB\n", memory(one, "VmRSS"), most);
   EXPECT_LE(most, 80);  // their specs alone are 95 MiB
+}
+
+// Serves more jobs, pods and Services than the operator keeps with its default --cache-limit. Each WatchList ends with
+// 410 once; the next one has later versions of all objects, so that the operator cannot share any.
+class FullCluster {
+ public:
+  FullCluster()
+      : server_([this](auto& connection, const auto& request) {
+          Kind* kind = nullptr;
+          for (Kind& one : kinds_) {
+            if (request.target.find(one.path) != std::string::npos) kind = &one;
+          }
+          if (kind == nullptr) {
+            connection.answer(404, "{}");
+            return true;
+          }
+          const bool is_first = kind->lists++ == 0;
+          const int version = is_first ? 1000 : 1'000'000;
+          connection.write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+          for (int i = 0; i < kind->objects && !connection.stopping(); ++i)
+            connection.write(event("ADDED", kind->object(i, version)));
+          connection.write(end_of_initial(version + kind->objects));
+          if (is_first) {
+            connection.write(event("ERROR", R"({"code":410,"reason":"Expired","message":"too old"})") + "0\r\n\r\n");
+            return true;
+          }
+          connection.wait_for_close();
+          return false;
+        }) {}
+  std::string kubeconfig(const TemporaryFolder& folder) const { return write_kubeconfig(folder.path(), server_.url()); }
+
+ private:
+  struct Kind {
+    std::string path;
+    int objects;
+    std::function<std::string(int i, int version)> object;
+    std::atomic<int> lists = 0;
+  };
+  Kind kinds_[3] = {
+      {.path = "/trainingjobs?", .objects = 60'000, .object = [](int i, int v) { return finished_job(i, 100, v); }},
+      {.path = "/pods?", .objects = 90'000, .object = [](int i, int v) { return pod(i, "", v); }},
+      {.path = "/services?", .objects = 60'000, .object = service}};
+  HostileServer server_;
+};
+
+// The operator is within the chart's memory limit of 128 MiB, however many objects there are.
+TEST(OperatorMemory, FullCacheStaysWithinTheChartsLimit) {
+  const TemporaryFolder folder;
+  const FullCluster cluster;
+  OperatorProcess one({"--kubeconfig", cluster.kubeconfig(folder)});
+  const auto times_logged = [&](const std::string& resource) {
+    return occurrences(one.log(), fmt::format(R"("resource":"{}","objects")", resource));
+  };
+  for (const char* resource : {"trainingjobs.oarlock.dev", "pods", "services"}) {
+    for (int minutes = 0; minutes < 5 && times_logged(resource) < 2; ++minutes)
+      eventually([&] { return times_logged(resource) == 2; });
+    EXPECT_EQ(times_logged(resource), 2u) << resource << ": " << one.log();
+  }
+  const std::string metrics = one.get("/metrics").body;
+  std::printf("%s\n", one.log().c_str());
+  std::printf("full stores: %.1f MiB, at most %.1f MiB\n", memory(one, "VmRSS"), memory(one, "VmHWM"));
+  EXPECT_LE(memory(one, "VmHWM"), 120);
 }
 
 // A list in one piece from a server without WatchList: its pods are read one after the other.

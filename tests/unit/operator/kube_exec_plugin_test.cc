@@ -239,6 +239,7 @@ TEST_F(ExecPluginTest, ErrorsNameTheCommand) {
   EXPECT_THAT(error_of(plugin(R"(echo '{"kind":"ExecCredential","apiVersion":"v9","status":{"token":"t"}}')")),
               HasSubstr("apiVersion 'v9'"));
   EXPECT_THAT(error_of(plugin("exec sleep 60"), 200ms), HasSubstr("did not end within"));
+  EXPECT_THAT(error_of(plugin("exec yes"), 60s), HasSubstr("printed more than 1 MiB: a credential is much shorter"));
 }
 
 TEST_F(ExecPluginTest, WaitsForTheEndOfACommandThatClosesItsOutput) {

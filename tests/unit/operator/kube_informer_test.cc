@@ -319,6 +319,21 @@ TEST_F(InformerTest, ReportsWatchThatEndsImmediately) {
   EXPECT_THAT(sleeper_->slept, SizeIs(1));
 }
 
+TEST_F(InformerTest, WatchesBeginAtMostOncePerSecond) {
+  transport_->script({.pieces = {list("10", {})}});
+  transport_->script({.pieces = {event("ADDED", object("a", "11", "red"))}, .takes = 10ms});
+  transport_->script(
+      {.pieces = {event("MODIFIED", object("a", "12", "blue"))}, .failure = Failure::kBroken, .takes = 300ms});
+  transport_->script({.pieces = {bookmark("13")}, .takes = 1s});
+  transport_->script({.pieces = {}});
+  run();
+  EXPECT_THAT(targets(), ElementsAre("?resourceVersion=0", watch_from("10"), watch_from("11"), watch_from("12"),
+                                     watch_from("13")));
+  EXPECT_EQ(color_of("a"), "blue");
+  EXPECT_THAT(problems_, IsEmpty());
+  EXPECT_THAT(sleeper_->slept, ElementsAre(990ms, 700ms));
+}
+
 TEST_F(InformerTest, SkipsInvalidLineOfAWatch) {
   for (const std::string garbage : {"{\"type\":", R"({"type":"NEW","object":{}})", R"({"type":"ADDED"})", "[]", "\xff",
                                     R"({"type":"ADDED","object":{}})", R"({"type":3,"object":[]})",

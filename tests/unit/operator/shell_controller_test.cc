@@ -394,6 +394,23 @@ TEST_F(ControllerTest, LimitsProgressWritesWithoutLosingTheLast) {
       << "it is written though nothing has happened";
 }
 
+// A rank may report another size of its group in each poll.
+TEST_F(ControllerTest, LimitsWritesOfTheNodesThatTrain) {
+  job_.status.elastic = api::GroupSize{.nodes = 2};
+  job_.status.elastic->active_nodes = 2;
+  job_.metadata.resource_version = "11";
+  api_->push("trainingjobs", "MODIFIED", api::to_json(job_));
+  ASSERT_TRUE(becomes_true([&] { return cache_.job(key_)->status.elastic.has_value(); }));
+  Plan shrunk;
+  PatchStatus patch{job_.status};
+  patch.status.elastic->active_nodes = 1;
+  shrunk.actions.emplace_back(patch);
+  shrunk.actions.emplace_back(EmitEvent{});
+  plan(shrunk);
+  for (int i = 0; i < 2 * ProgressWriteLimiter::kBurst; ++i) reconcile_now();
+  EXPECT_EQ(writes(), static_cast<size_t>(ProgressWriteLimiter::kBurst));
+}
+
 TEST_F(ControllerTest, OtherStatusChangesAreNotRateLimited) {
   for (int step = 1; step <= 2 * ProgressWriteLimiter::kBurst; ++step) {
     plan(progress(step));

@@ -34,10 +34,10 @@ class ClusterRequests : public ::testing::Test {
     config.source = "~/.kube/config, context prod";
     config.server = "https://api:6443";
     config.name_space = "team";
-    return {config, transport_, {}};
+    return {config, transport_, {}, clock_};
   }
-  std::shared_ptr<test::ScriptedTransport> transport_ =
-      std::make_shared<test::ScriptedTransport>(std::make_shared<test::FakeClock>());
+  std::shared_ptr<test::FakeClock> clock_ = std::make_shared<test::FakeClock>();
+  std::shared_ptr<test::ScriptedTransport> transport_ = std::make_shared<test::ScriptedTransport>(clock_);
 };
 
 TEST_F(ClusterRequests, SuggestsSimilarName) {
@@ -173,7 +173,23 @@ TEST_F(ClusterRequests, EndsEndlessList) {
                                      [](const Json&) { return true; });
   ASSERT_FALSE(listed);
   EXPECT_EQ(listed.error().code, ExitCode::kUnavailable);
-  EXPECT_THAT(listed.error().message, HasSubstr("https://api:6443: the list does not end: the server sent 11 pages"));
+  EXPECT_EQ(listed.error().message,
+            "https://api:6443: cannot list pods in namespace team: the list does not end: the server sent 11 pages "
+            "with 0 objects; check the API server and the proxies in front of it");
+  EXPECT_EQ(transport_->requests().size(), 11u);
+}
+
+// The timeout of one request is 30 s by default.
+TEST_F(ClusterRequests, SlowListEndsAfterTenTimeouts) {
+  const Json page = {{"metadata", {{"continue", "more"}}}, {"items", Json(20, job_named("a"))}};
+  transport_->when_empty({.status = 200, .pieces = {page.dump()}, .takes = std::chrono::seconds(29)});
+  const auto listed = cluster().list(training_jobs(), {.name_space = "", .label_selector = "", .field_selector = ""},
+                                     [](const Json&) { return true; });
+  ASSERT_FALSE(listed);
+  EXPECT_EQ(listed.error().code, ExitCode::kUnavailable);
+  EXPECT_EQ(listed.error().message,
+            "~/.kube/config, context prod: cannot list trainingjobs.oarlock.dev: the list did not end within 5m, after "
+            "220 objects; raise --request-timeout, or select fewer jobs with -n or -l");
   EXPECT_EQ(transport_->requests().size(), 11u);
 }
 
