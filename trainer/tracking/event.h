@@ -25,8 +25,9 @@ struct RunStarted {
   int attempt = 0;
   int64_t restart_step = 0;  // steps completed by the restored checkpoint; 0: a start from the beginning. Points of
                              // later steps are reported (again) by this attempt, and those up to it are not
-  std::string monitor;       // the metric by which models are compared: "eval/accuracy"
-  nlohmann::json config;     // the complete configuration with every default, as nested objects
+  std::string loss = "loss";  // the metric with the loss of the training
+  std::string monitor;        // the metric by which models are compared: "eval/accuracy"
+  nlohmann::json config;      // the complete configuration with every default, as nested objects
   // Numbers that depend on the ranks: "ddp/world_size", "ddp/effective_batch_size", "ddp/scaled_lr" ...
   std::map<std::string, double> derived;
   std::map<std::string, std::string> versions;  // "oarlock", "revision" (of git), "libtorch", "cuda", "nccl"

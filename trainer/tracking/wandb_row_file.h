@@ -42,12 +42,17 @@ class WandbRowFile {
   // The state is in the kernel's cache when it returns. After a failure, the file has the state before.
   Result<void> save(const WandbRowState& state);
 
+  // Makes the saved state survive a failure of the node.
+  Result<void> sync();
+
  private:
   Result<void> replace(const std::string& entry);
 
   const std::filesystem::path path_;
   FileDescriptor file_;
   size_t size_ = 0;  // of the complete entries
+  bool is_synced_ = true;
+  bool is_folder_synced_ = true;
 };
 
 }  // namespace oarlock

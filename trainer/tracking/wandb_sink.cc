@@ -97,6 +97,15 @@ class WandbSink final : public Sink {
     return media;
   }
 
+  // The files of images and texts, and the state, are synced when they are written.
+  Result<void> sync() override {
+    if (!file_) return {};
+    RETURN_IF_ERROR(file_->sync());
+    if (!is_folder_synced_ && !folder_.empty()) RETURN_IF_ERROR(sync_folder(folder_.parent_path()));
+    is_folder_synced_ = true;
+    return row_file_.sync();
+  }
+
  private:
   static constexpr auto kEssential = RecordFile::Importance::kEssential;
 
@@ -122,8 +131,9 @@ class WandbSink final : public Sink {
     summary_.clear();
     start_time_ = event.time;
     load_state();
-    if (settings_.run_id.empty() && is_copied(place_, run.place)) leave_run(run);
-    place_ = run.place.empty() ? place_ : run.place;
+    const RunPlace place{run.place, run.uid};
+    if (settings_.run_id.empty() && is_copied(place_, place)) leave_run(run);
+    if (!run.place.empty()) place_ = place;
     run_id_ = choose_run_id(run);
     read_earlier_attempts();
     load_row();
@@ -202,7 +212,7 @@ class WandbSink final : public Sink {
   void leave_run(const RunStarted& run) {
     const std::string id = std::exchange(run_id_, {});
     logger_.warn("W&B: the checkpoint folder is a copy, which gets a new run; the original has the other one",
-                 {{"original", shortened(place_)},
+                 {{"original", shortened(place_.folder)},
                   {"run_id", id},
                   {"remedy", "to continue the run of the original, set tracking.wandb.run_id"}});
     newest_.clear();
@@ -285,7 +295,7 @@ class WandbSink final : public Sink {
 
   void load_state() {
     run_id_.clear();
-    place_.clear();
+    place_ = {};
     first_start_ = wandb_seconds(start_time_);
     if (state_folder_.empty()) return;
     const std::optional<std::string> text = read_state_file(state_path());
@@ -296,7 +306,7 @@ class WandbSink final : public Sink {
     const std::string id = state.value("run_id", json()).is_string() ? state["run_id"].get<std::string>() : "";
     if (!is_wandb_id(id) || (!settings_.run_id.empty() && settings_.run_id != id)) return;
     run_id_ = id;
-    place_ = text_at(state, "place");
+    place_ = {text_at(state, "place"), text_at(state, "uid")};
     if (const auto start = state.find("start_time"); start != state.end() && start->is_number())
       first_start_ = std::min(first_start_, start->get<double>());
     if (const auto row = state.find("last_row"); row != state.end() && row->is_number_integer())
@@ -316,7 +326,8 @@ class WandbSink final : public Sink {
     json points = json::object();
     for (const auto& [key, known] : newest_) points[key] = {known.point.step, known.point.value_json};
     const json state = {{"run_id", run_id_},
-                        {"place", place_},
+                        {"place", place_.folder},
+                        {"uid", place_.uid},
                         {"start_time", first_start_},
                         {"last_row", last_row_step_},
                         {"points", std::move(points)}};
@@ -388,6 +399,7 @@ class WandbSink final : public Sink {
           std::max(std::chrono::system_clock::to_time_t(start_time_), newest_folder_ + 1) + attempt;
       folder_ = parent / fmt::format("{}{:%Y%m%d_%H%M%S}-{}", kWandbFolderPrefix, fmt::gmtime(seconds), run_id_);
       std::error_code error;
+      is_folder_synced_ = false;
       if (std::filesystem::create_directory(folder_, error)) break;
       if (error || attempt == 1000) {
         const std::filesystem::path folder = std::exchange(folder_, {});
@@ -570,8 +582,9 @@ class WandbSink final : public Sink {
   bool is_mode_reported_ = false;
 
   std::string run_id_;
-  std::string place_;              // RunStarted::place of the attempts of this run
+  RunPlace place_;                 // of the attempts of this run
   std::filesystem::path folder_;   // of this attempt
+  bool is_folder_synced_ = true;   // its name in its parent
   std::time_t newest_folder_ = 0;  // start of the latest earlier attempt, by the name of its folder
   WandbRun run_;
   std::map<std::string, std::string> versions_;
