@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <ctime>
 #include <deque>
 #include <map>
@@ -36,6 +37,7 @@ using nlohmann::json;
 constexpr char kWandbFolderPrefix[] = "offline-run-";
 constexpr size_t kMaxStateBytes = size_t{64} << 20;  // of each file with the state of the run
 constexpr int64_t kNoWandbStep = -1;
+constexpr char kRuntimeKey[] = "_runtime";
 // How much memory the files of images and texts take that cannot be written.
 constexpr size_t kMaxWaitingMediaBytes = size_t{4} << 20;
 
@@ -137,6 +139,8 @@ class WandbSink final : public Sink {
     run_id_ = choose_run_id(run);
     read_earlier_attempts();
     load_row();
+    runtime_ = std::max(runtime_, earlier_runtime());
+    runtime_end_ = start_time_;
     save_state();
 
     run_ = {};
@@ -217,7 +221,7 @@ class WandbSink final : public Sink {
                   {"remedy", "to continue the run of the original, set tracking.wandb.run_id"}});
     newest_.clear();
     last_row_step_ = kNoWandbStep;
-    first_start_ = wandb_seconds(start_time_);
+    runtime_ = 0;
     run_id_ = choose_run_id(run);
     if (run_id_ == id) run_id_ = random_wandb_id();  // both are of the same job
   }
@@ -296,7 +300,7 @@ class WandbSink final : public Sink {
   void load_state() {
     run_id_.clear();
     place_ = {};
-    first_start_ = wandb_seconds(start_time_);
+    runtime_ = 0;
     if (state_folder_.empty()) return;
     const std::optional<std::string> text = read_state_file(state_path());
     if (!text) return;
@@ -307,8 +311,7 @@ class WandbSink final : public Sink {
     if (!is_wandb_id(id) || (!settings_.run_id.empty() && settings_.run_id != id)) return;
     run_id_ = id;
     place_ = {text_at(state, "place"), text_at(state, "uid")};
-    if (const auto start = state.find("start_time"); start != state.end() && start->is_number())
-      first_start_ = std::min(first_start_, start->get<double>());
+    runtime_ = runtime_of(member(state, "runtime"));
     if (const auto row = state.find("last_row"); row != state.end() && row->is_number_integer())
       last_row_step_ = row->get<int64_t>();
     const auto points = state.find("points");
@@ -328,7 +331,7 @@ class WandbSink final : public Sink {
     const json state = {{"run_id", run_id_},
                         {"place", place_.folder},
                         {"uid", place_.uid},
-                        {"start_time", first_start_},
+                        {"runtime", runtime_},
                         {"last_row", last_row_step_},
                         {"points", std::move(points)}};
     const Result<void> saved = make_writable_folder(state_folder_).and_then([&]() -> Result<void> {
@@ -378,12 +381,23 @@ class WandbSink final : public Sink {
       read_wandb_contents([&file](size_t size) { return file->read(size); }, contents);
       if (contents.run_id != run_id_) continue;
       for (const auto& [key, point] : contents.newest) last_row_step_ = std::max(last_row_step_, point.step);
-      if (contents.start_seconds > 0) first_start_ = std::min(first_start_, contents.start_seconds);
       for (auto& [key, point] : contents.newest) {
         const auto [known, is_new] = newest_.try_emplace(key, KnownPoint{.point = point});
         if (!is_new && point.step >= known->second.point.step) known->second.point = std::move(point);
       }
     }
+  }
+
+  static double runtime_of(const json& value) {
+    const double seconds = value.is_number() ? value.get<double>() : 0;
+    return std::isfinite(seconds) ? std::max(0.0, seconds) : 0;
+  }
+
+  // The runtime of the last row of the earlier attempts, to which wandb adds that of a resumed run: whatever the clocks
+  // of the attempts are, it does not decrease.
+  double earlier_runtime() const {
+    const auto known = newest_.find(kRuntimeKey);
+    return known == newest_.end() ? 0 : runtime_of(parse_untrusted_json(known->second.point.value_json));
   }
 
   std::filesystem::path log_path() const { return folder_ / fmt::format("run-{}.wandb", run_id_); }
@@ -516,11 +530,12 @@ class WandbSink final : public Sink {
   // Writes the values of one step as a row of the history.
   void end_row() {
     if (row_.items.empty()) return;
-    const double time = wandb_seconds(row_.time);
+    runtime_ += std::max(0.0, wandb_seconds(row_.time) - wandb_seconds(runtime_end_));
+    runtime_end_ = row_.time;
     last_row_step_ = row_.step;
     last_row_ = {{"_step", fmt::format("{}", row_.step)},
-                 {"_timestamp", wandb_json(time)},
-                 {"_runtime", wandb_json(std::max(0.0, time - first_start_))}};
+                 {"_timestamp", wandb_json(wandb_seconds(row_.time))},
+                 {kRuntimeKey, wandb_json(runtime_)}};
     row_.items.insert(row_.items.end(), last_row_.begin(), last_row_.end());
     file_->add(records_->history(row_.step, row_.items));
     row_.items.clear();
@@ -592,7 +607,8 @@ class WandbSink final : public Sink {
   std::unique_ptr<RecordFile> file_;     // the same
   bool has_run_files_ = false;           // in the folder, or it was tried
   SystemTime start_time_;                // of this attempt
-  double first_start_ = 0;               // of the first attempt, in seconds since the epoch
+  double runtime_ = 0;                   // seconds of all attempts up to the last row; never decreases
+  SystemTime runtime_end_;               // the time of the last row, or the start of this attempt
   WandbRow row_;
   WandbRowFile row_file_;
   int64_t last_row_step_ = kNoWandbStep;  // of the history, in this and earlier attempts
