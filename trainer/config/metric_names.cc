@@ -39,7 +39,8 @@ Result<MetricNames> MetricNames::parse(std::string_view json) {
     const auto replacement = value.get<std::string>();
     if (name.empty()) return fail(ExitCode::kConfig, "a name must not be empty");
     if (const std::string problem = problem_of(replacement); !problem.empty())
-      return fail(ExitCode::kConfig, fmt::format("'{}': the name '{}' {}", shortened(name), shortened(replacement), problem));
+      return fail(ExitCode::kConfig,
+                  fmt::format("'{}': the name '{}' {}", shortened(name), shortened(replacement), problem));
     if (!used.insert(replacement).second)
       return fail(ExitCode::kConfig, fmt::format("two metrics would have the name '{}'", shortened(replacement)));
     (name.ends_with('/') ? out.beginnings_ : out.names_).emplace(name, replacement);
@@ -53,7 +54,8 @@ Result<MetricNames> MetricNames::parse(std::string_view json) {
 
 std::string MetricNames::of(const std::string& name) const {
   if (const auto whole = names_.find(name); whole != names_.end()) return whole->second;
-  for (size_t slash = name.rfind('/'); slash != std::string::npos; slash = slash == 0 ? slash - 1 : name.rfind('/', slash - 1)) {
+  for (size_t slash = name.rfind('/'); slash != std::string::npos;
+       slash = slash == 0 ? slash - 1 : name.rfind('/', slash - 1)) {
     const auto beginning = beginnings_.find(std::string_view(name).substr(0, slash + 1));
     if (beginning != beginnings_.end()) return beginning->second + name.substr(slash + 1);
   }

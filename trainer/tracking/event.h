@@ -23,8 +23,8 @@ struct RunStarted {
   std::string uid;    // metadata.uid of the TrainingJob; may be empty. The same for all attempts of a job
   std::string place;  // of the checkpoint folder, as of place_of(); empty if it is not known
   int attempt = 0;
-  int64_t restart_step = 0;  // steps completed by the restored checkpoint; 0: a start from the beginning. Points of
-                             // later steps are reported (again) by this attempt, and those up to it are not
+  int64_t restart_step = 0;   // steps completed by the restored checkpoint; 0: a start from the beginning. Points of
+                              // later steps are reported (again) by this attempt, and those up to it are not
   std::string loss = "loss";  // the metric with the loss of the training
   std::string monitor;        // the metric by which models are compared: "eval/accuracy"
   nlohmann::json config;      // the complete configuration with every default, as nested objects

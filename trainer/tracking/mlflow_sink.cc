@@ -578,12 +578,9 @@ class MlflowSink final : public Sink {
   // Tried again with the next points: without the key, another process would create another run.
   void save_state() {
     if (folder_.empty()) return;
-    const json state = {{"key", key_},
-                        {"place", place_.folder},
-                        {"uid", place_.uid},
-                        {"experiment_id", experiment_id_},
-                        {"run_id", run_id_},
-                        {"attempt_id", attempt_id_}};
+    const json state = {{"key", key_},       {"place", place_.folder},
+                        {"uid", place_.uid}, {"experiment_id", experiment_id_},
+                        {"run_id", run_id_}, {"attempt_id", attempt_id_}};
     const Result<void> saved = make_writable_folder(folder_).and_then(
         [&]() -> Result<void> { return write_file_atomically(state_path(), dump_json(state)); });
     is_state_saved_ = saved.has_value();

@@ -328,12 +328,8 @@ class WandbSink final : public Sink {
     if (state_folder_.empty()) return;
     json points = json::object();
     for (const auto& [key, known] : newest_) points[key] = {known.point.step, known.point.value_json};
-    const json state = {{"run_id", run_id_},
-                        {"place", place_.folder},
-                        {"uid", place_.uid},
-                        {"runtime", runtime_},
-                        {"last_row", last_row_step_},
-                        {"points", std::move(points)}};
+    const json state = {{"run_id", run_id_},   {"place", place_.folder},     {"uid", place_.uid},
+                        {"runtime", runtime_}, {"last_row", last_row_step_}, {"points", std::move(points)}};
     const Result<void> saved = make_writable_folder(state_folder_).and_then([&]() -> Result<void> {
       return write_file_atomically(state_path(), dump_json(state));
     });

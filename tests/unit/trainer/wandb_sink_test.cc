@@ -413,10 +413,12 @@ TEST_F(WandbSinkTest, RuntimeSurvivesJumpsOfTheClock) {
                                    at(loss_at(3), kNow + 20), at(finished_at(3), kNow + 20)}));
   EXPECT_EQ(newest("_runtime"), "35");
   run.restart_step = 3;
-  ASSERT_TRUE(write(*make_sink(), {at(event(3, run), kBehind), at(loss_at(4), kBehind + 7), at(finished_at(4), kBehind + 8)}));
+  ASSERT_TRUE(
+      write(*make_sink(), {at(event(3, run), kBehind), at(loss_at(4), kBehind + 7), at(finished_at(4), kBehind + 8)}));
   EXPECT_EQ(newest("_runtime"), "42");
   run.restart_step = 4;
-  ASSERT_TRUE(write(*make_sink(), {at(event(4, run), kNow + 50), at(loss_at(5), kNow + 58), at(finished_at(5), kNow + 58)}));
+  ASSERT_TRUE(
+      write(*make_sink(), {at(event(4, run), kNow + 50), at(loss_at(5), kNow + 58), at(finished_at(5), kNow + 58)}));
   EXPECT_EQ(newest("_runtime"), "50");
   EXPECT_EQ(newest("_step"), "5");
   EXPECT_EQ(folders().size(), 3);
