@@ -1,5 +1,7 @@
 #include "trainer/config/tracking.h"
 
+#include "trainer/config/metric_names.h"
+
 namespace oarlock {
 namespace {
 
@@ -59,6 +61,12 @@ void describe_mlflow(MlflowConfig& config, Fields& fields) {
 
 void describe(TrackingConfig& config, Fields& fields) {
   fields.field("name", config.name, "name of the run; empty: the name of the TrainingJob, otherwise the task");
+  fields.raw_object(
+      "names", config.names,
+      "names of metrics, texts, images and histograms in place of Oarlock's: '{loss: train/loss, eval/: val/}'. A key "
+      "that ends with '/' replaces the beginning of names");
+  if (const Result<MetricNames> names = MetricNames::parse(config.names); !names)
+    fields.problem("names", names.error().message);
   fields.field("histograms_every_steps", config.histograms_every_steps, at_least(0),
                "steps between two histograms of every parameter and its gradient (averaged over the ranks, before "
                "clipping); 0: none");

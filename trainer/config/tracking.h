@@ -47,6 +47,7 @@ struct MlflowConfig {
 // One section per sink of trainer/tracking.
 struct TrackingConfig {
   std::string name;                    // of the run; empty: the job's name, otherwise the task
+  std::string names;                   // of metrics, as MetricNames::parse() reads them
   int64_t histograms_every_steps = 0;  // of parameters and gradients; 0: never
   double finish_timeout_seconds = 30;  // for deliveries at the end of the run
   int64_t journal_limit_mib = 256;     // of undelivered events, for each sink with a server

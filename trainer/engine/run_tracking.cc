@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <map>
+#include <type_traits>
 #include <utility>
 
 #include "common/status_macros.h"
@@ -40,6 +42,9 @@ Image to_image(const std::string& name, const at::Tensor& pixels) {
 
 Result<std::unique_ptr<RunTracking>> RunTracking::open(RunTrackingOptions options, const Logger& logger,
                                                        const Clock& clock) {
+  ASSIGN_OR_RETURN(MetricNames names, MetricNames::parse(options.config.names));
+  options.run.monitor = names.of(options.run.monitor);
+  options.run.loss = names.of(options.run.loss);
   const std::filesystem::path folder = tracking_folder(options.checkpoint_dir);
   if (!options.checkpoint_dir.empty()) options.run.place = place_of(options.checkpoint_dir);
   const SinkContext context{.folder = folder, .logger = logger, .clock = clock, .run = options.run};
@@ -55,12 +60,14 @@ Result<std::unique_ptr<RunTracking>> RunTracking::open(RunTrackingOptions option
     sinks.push_back(std::move(sink));
   }
   if (sinks.empty()) return nullptr;
-  return std::unique_ptr<RunTracking>(new RunTracking(std::move(options), std::move(sinks), folder, logger, clock));
+  return std::unique_ptr<RunTracking>(
+      new RunTracking(std::move(options), std::move(names), std::move(sinks), folder, logger, clock));
 }
 
-RunTracking::RunTracking(RunTrackingOptions options, std::vector<std::unique_ptr<Sink>> sinks,
+RunTracking::RunTracking(RunTrackingOptions options, MetricNames names, std::vector<std::unique_ptr<Sink>> sinks,
                          const std::filesystem::path& folder, const Logger& logger, const Clock& clock)
     : options_(std::move(options)),
+      names_(std::move(names)),
       logger_(logger),
       clock_(clock),
       tracker_({.folder = folder,
@@ -70,8 +77,21 @@ RunTracking::RunTracking(RunTrackingOptions options, std::vector<std::unique_ptr
                 .batch_interval = options_.is_replaceable ? std::chrono::milliseconds(0) : kDefaultBatchInterval},
                std::move(sinks), logger) {}
 
+void RunTracking::rename(Scalars& scalars) const {
+  for (auto& [name, value] : scalars.values) name = names_.of(name);
+}
+
+void RunTracking::rename(RunFinished& finished) const {
+  std::map<std::string, double> summary;
+  for (const auto& [name, value] : finished.summary) summary.emplace(names_.of(name), value);
+  finished.summary = std::move(summary);
+}
+
 template <typename Content>
 void RunTracking::add(int64_t step, Content content) {
+  if constexpr (!std::is_same_v<Content, RunStarted>) {
+    if (!names_.is_empty()) rename(content);
+  }
   tracker_.add({.time = clock_.now(), .step = step, .content = std::move(content)});
 }
 

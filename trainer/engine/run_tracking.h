@@ -11,6 +11,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "trainer/config/metric_names.h"
 #include "trainer/config/tracking.h"
 #include "trainer/engine/task.h"
 #include "trainer/nn/module_tensors.h"
@@ -58,13 +59,21 @@ class RunTracking {
   void finish(int64_t step, RunFinished finished, bool is_hurried, const StopFlag& stop);
 
  private:
-  RunTracking(RunTrackingOptions options, std::vector<std::unique_ptr<Sink>> sinks, const std::filesystem::path& folder,
-              const Logger& logger, const Clock& clock);
+  RunTracking(RunTrackingOptions options, MetricNames names, std::vector<std::unique_ptr<Sink>> sinks,
+              const std::filesystem::path& folder, const Logger& logger, const Clock& clock);
 
   template <typename Content>
   void add(int64_t step, Content content);
 
+  void rename(Scalars& scalars) const;
+  void rename(RunFinished& finished) const;
+  template <typename Content>
+  void rename(Content& content) const {  // with one name
+    content.name = names_.of(content.name);
+  }
+
   RunTrackingOptions options_;
+  const MetricNames names_;
   Logger logger_;
   const Clock& clock_;
   bool is_started_ = false;

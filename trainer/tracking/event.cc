@@ -34,6 +34,7 @@ void each_member(auto& run, const Visit& visit)
   visit("place", run.place);
   visit("attempt", run.attempt);
   visit("restart_step", run.restart_step);
+  visit("loss", run.loss);
   visit("monitor", run.monitor);
   visit("config", run.config);
   visit("derived", run.derived);

@@ -28,8 +28,9 @@ struct RunStarted {
   // Steps completed by the restored checkpoint; 0: a start from the beginning. This attempt reports the points of later
   // steps (again), and not those up to it.
   int64_t restart_step = 0;
-  std::string monitor;    // the metric by which models are compared: "eval/accuracy"
-  nlohmann::json config;  // the complete configuration with every default, as nested objects
+  std::string loss = "loss";  // the metric with the loss of the training
+  std::string monitor;        // the metric by which models are compared: "eval/accuracy"
+  nlohmann::json config;      // the complete configuration with every default, as nested objects
   // Numbers that depend on the ranks: "ddp/world_size", "ddp/effective_batch_size", "ddp/scaled_lr" ...
   std::map<std::string, double> derived;
   std::map<std::string, std::string> versions;  // "oarlock", "revision" (of git), "libtorch", "cuda", "nccl"

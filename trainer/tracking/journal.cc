@@ -266,7 +266,23 @@ Result<void> Journal::append(const std::vector<std::string_view>& encoded, bool 
   // The space of delivered events may suffice.
   if (!written && delivered_ == end_ && end_ > base_ && clear_in_place()) written = write_end(bytes);
   if (written) end_ += bytes.size();
+  is_synced_ = is_synced_ && !written;
   return written;
+}
+
+Result<void> Journal::sync() {
+  FileDescriptor file;
+  {
+    const std::lock_guard lock(mutex_);
+    if (path_.empty() || is_synced_) return {};
+    is_synced_ = true;
+    file = FileDescriptor(::dup(file_.get()));  // the file may be replaced meanwhile, by one that is synced
+  }
+  if (file.open() && ::fdatasync(file.get()) == 0) return {};
+  const int error = errno;
+  const std::lock_guard lock(mutex_);
+  is_synced_ = false;
+  return fail_errno(error, fmt::format("{}: fdatasync", path_.string()));
 }
 
 // Writes after the last event. After a failure, releases the space of a partial write.

@@ -47,6 +47,9 @@ class Journal {
   // used again.
   Result<void> append(const std::vector<std::string_view>& encoded, bool beyond_limit = false);
 
+  // Makes the appended events survive a failure of the node. Other methods do not wait for it.
+  Result<void> sync();
+
   // Returns up to `max_events` undelivered events, and at least one if there are any, of at most about `max_bytes`
   // together. Damaged events, and those that cannot be decoded, are omitted. `ends` are positions for discard().
   struct Batch {
@@ -100,6 +103,7 @@ class Journal {
   uint64_t base_ = 0;              // position of the first byte after the head of the file
   uint64_t end_ = 0;               // position after the last event
   uint64_t delivered_ = 0;         // position of the first undelivered event
+  bool is_synced_ = true;          // since the last append
   uint64_t next_replacement_ = 0;  // the file is not replaced before this position is delivered
 };
 

@@ -112,10 +112,11 @@ class MlflowSink final : public Sink {
     start_time_ = event.time;
     is_ready_ = false;
     load_key();
-    if (settings_.run_id.empty() && is_copied(place_, run.place)) {
+    const RunPlace place{run.place, run.uid};
+    if (settings_.run_id.empty() && is_copied(place_, place)) {
       leave_run();
     } else if (!run.place.empty()) {
-      place_ = run.place;
+      place_ = place;
     }
     return ensure_runs();
   }
@@ -125,12 +126,12 @@ class MlflowSink final : public Sink {
   // call, and are delivered to the run of the original.
   void leave_run() {
     logger_.warn("MLflow: the checkpoint folder is a copy, which gets a new run; the original has the other one",
-                 {{"original", shortened(place_)},
+                 {{"original", shortened(place_.folder)},
                   {"run_id", run_id_},
                   {"remedy", "to continue the run of the original, set tracking.mlflow.run_id"}});
     forget_runs();
     key_ = is_run_key(start().uid) && start().uid != key_ ? start().uid : random_run_key();
-    place_ = start().place;
+    place_ = {start().place, start().uid};
     save_state();
   }
 
@@ -159,7 +160,7 @@ class MlflowSink final : public Sink {
   void load_key() {
     if (!key_.empty() || load_state()) return;
     key_ = is_run_key(start().uid) ? start().uid : random_run_key();
-    place_ = start().place;
+    place_ = {start().place, start().uid};
     save_state();
   }
 
@@ -563,7 +564,7 @@ class MlflowSink final : public Sink {
     const std::string key = text_at(state, "key");
     if (!is_run_key(key)) return false;
     key_ = key;
-    place_ = text_at(state, "place");
+    place_ = {text_at(state, "place"), text_at(state, "uid")};
     run_id_ = text_at(state, "run_id");
     attempt_id_ = text_at(state, "attempt_id");
     if (!is_server_id(run_id_)) run_id_.clear();  // it is found by the key
@@ -574,11 +575,9 @@ class MlflowSink final : public Sink {
   // Tried again with the next points: without the key, another process would create another run.
   void save_state() {
     if (folder_.empty()) return;
-    const json state = {{"key", key_},
-                        {"place", place_},
-                        {"experiment_id", experiment_id_},
-                        {"run_id", run_id_},
-                        {"attempt_id", attempt_id_}};
+    const json state = {{"key", key_},       {"place", place_.folder},
+                        {"uid", place_.uid}, {"experiment_id", experiment_id_},
+                        {"run_id", run_id_}, {"attempt_id", attempt_id_}};
     const Result<void> saved = make_writable_folder(folder_).and_then(
         [&]() -> Result<void> { return write_file_atomically(state_path(), dump_json(state)); });
     is_state_saved_ = saved.has_value();
@@ -597,7 +596,7 @@ class MlflowSink final : public Sink {
   SystemTime start_time_;
   bool is_ready_ = false;      // the runs exist, as far as is known
   std::string key_;            // the value of kRunTag
-  std::string place_;          // RunStarted::place of the attempts of this run
+  RunPlace place_;             // of the attempts of this run
   std::string experiment_id_;  // of the job's run
   std::string run_id_;         // of the job
   std::string attempt_id_;

@@ -47,6 +47,15 @@ Result<void> RecordFile::write_waiting() {
   }
   size_ += bytes.size();
   count_ = count;
+  is_synced_ = false;
+  return {};
+}
+
+Result<void> RecordFile::sync() {
+  if (!file_.open() || is_synced_) return {};
+  if (::fdatasync(file_.get()) != 0) return fail_errno(errno, fmt::format("{}: fdatasync", path_.string()));
+  if (!is_folder_synced_) RETURN_IF_ERROR(sync_folder(path_.parent_path()));
+  is_synced_ = is_folder_synced_ = true;
   return {};
 }
 
@@ -56,6 +65,7 @@ Result<void> RecordFile::open_next() {
   if (!file_.open()) return fail_errno(errno, fmt::format("{}: open", path_.string()));
   size_ = 0;
   count_ = 0;
+  is_folder_synced_ = false;
   return {};
 }
 

@@ -54,6 +54,10 @@ class RecordFile {
   // the first time. A new file without a record is removed.
   Result<void> flush();
 
+  // Makes the written records survive a failure of the node: fdatasync(2), and for a new file also an fsync(2) of its
+  // folder. Does nothing without new records.
+  Result<void> sync();
+
   // Whether a file is open to which flush() appends.
   bool is_open() const { return file_.open(); }
 
@@ -75,6 +79,8 @@ class RecordFile {
   FileDescriptor file_;
   size_t size_ = 0;    // of the file, which has complete records only
   int64_t count_ = 0;  // of its records
+  bool is_synced_ = true;
+  bool is_folder_synced_ = true;
   std::vector<WaitingRecord> waiting_;
   bool has_dropped_ = false;
 };

@@ -78,12 +78,15 @@ std::string place_of(const std::filesystem::path& folder) {
   return fmt::format("{} {}", status.st_ino, replace_invalid_utf8(path.string()));
 }
 
-bool is_copied(std::string_view earlier, std::string_view place) {
-  const size_t earlier_space = earlier.find(' ');
-  const size_t space = place.find(' ');
+bool is_copied(const RunPlace& earlier, const RunPlace& place) {
+  const std::string_view earlier_folder = earlier.folder;
+  const std::string_view folder = place.folder;
+  const size_t earlier_space = earlier_folder.find(' ');
+  const size_t space = folder.find(' ');
   if (earlier_space == std::string_view::npos || space == std::string_view::npos) return false;
-  return earlier.substr(0, earlier_space) != place.substr(0, space) &&
-         earlier.substr(earlier_space) != place.substr(space);
+  if (earlier_folder.substr(0, earlier_space) == folder.substr(0, space)) return false;
+  const bool is_of_another_job = !earlier.uid.empty() && !place.uid.empty() && earlier.uid != place.uid;
+  return is_of_another_job || earlier_folder.substr(earlier_space) != folder.substr(space);
 }
 
 }  // namespace oarlock

@@ -49,10 +49,19 @@ class SequentialFile {
 // does not exist.
 std::string place_of(const std::filesystem::path& folder);
 
-// Whether a folder at `place` is a copy of the folder at `earlier`: it has another inode and another path. A folder
-// that was renamed, or mounted elsewhere, has the same inode, and one that was restored has the same path. A folder
-// that was moved to another file system and another path counts as a copy: this splits its report into two runs,
-// whereas two folders that reported to one run would lose points. Returns false if one of the places is not known.
-bool is_copied(std::string_view earlier, std::string_view place);
+// Where, and by which job, a run was reported.
+struct RunPlace {
+  std::string folder;  // as of place_of(); may be empty
+  std::string uid;     // of the TrainingJob; may be empty
+
+  bool operator==(const RunPlace&) const = default;
+};
+
+// Returns whether the folder of `place` is a copy of that of `earlier`: it has another inode, and another path or
+// another job. A folder that was renamed, or mounted elsewhere, has the same inode, and one that was restored for its
+// job has the same path. In a pod, all jobs may have the same path. A folder that was moved to another file system and
+// another path counts as a copy: this splits its report into two runs, whereas two folders that reported to one run
+// would lose points. Returns false if one of the folders is not known.
+bool is_copied(const RunPlace& earlier, const RunPlace& place);
 
 }  // namespace oarlock

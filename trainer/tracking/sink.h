@@ -66,6 +66,10 @@ class Sink {
   // until the time limit at the end of the run. Fails as write() does.
   virtual Result<void> flush() { return {}; }
 
+  // Makes what a local sink has written survive a failure of the node, as a checkpoint does that is committed next. May
+  // block for as long as the disk takes. Fails as write() does.
+  virtual Result<void> sync() { return {}; }
+
   // Makes a blocked write() fail soon: the process is about to end. Undelivered events of a remote sink remain in the
   // journal for the next attempt. Called at most once.
   virtual void cancel() {}

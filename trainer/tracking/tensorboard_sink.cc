@@ -61,6 +61,7 @@ class TensorboardSink final : public Sink {
   }
 
   Result<void> flush() override { return file_->flush(); }
+  Result<void> sync() override { return file_->sync(); }
 
  private:
   static constexpr auto kEssential = RecordFile::Importance::kEssential;
@@ -85,7 +86,7 @@ class TensorboardSink final : public Sink {
     flatten(run.config, "", hparams);
     for (const auto& [name, value] : run.derived) hparams[name] = value;
     for (const auto& [name, value] : run.versions) hparams["versions/" + name] = value;
-    std::set<std::string> metrics = {"loss"};
+    std::set<std::string> metrics = {run.loss};
     if (!run.monitor.empty()) metrics.insert(run.monitor);
     if (is_new("_hparams_/session_start_info", 0)) {
       file_->add(hparams_experiment_event(time, run.name, hparams, {metrics.begin(), metrics.end()}), kEssential);

@@ -100,6 +100,7 @@ struct Tracker::State : public std::enable_shared_from_this<Tracker::State> {
     bool has_disk_failed = false;           // the same for a failure of the journal
     bool has_disk_recovered = false;        // the same for its end
     bool has_dropped = false;               // the same for events that are lost
+    bool has_sync_failed = false;           // the same for a failure to sync the journal
   };
   // A sink that writes files.
   struct Local {
@@ -107,6 +108,7 @@ struct Tracker::State : public std::enable_shared_from_this<Tracker::State> {
     ExitCode failure = ExitCode::kOk;  // of the last call, after which it keeps events
     bool has_failed = false;           // a failure was logged
     bool has_recovered = false;        // the same for the first success after it
+    bool has_sync_failed = false;      // the same for a failure of sync()
   };
 
   State(TrackerOptions tracker_options, const Logger& tracker_logger)
@@ -122,6 +124,7 @@ struct Tracker::State : public std::enable_shared_from_this<Tracker::State> {
   void release_folder();
   void write(std::span<const Event> events);
   void deliver(Remote& remote);
+  void sync();
   void write_local(Local& local, std::span<const Event> events);
   void report(Local& local, const Result<void>& written);
   bool flush_waiting(bool is_due);
@@ -147,7 +150,8 @@ struct Tracker::State : public std::enable_shared_from_this<Tracker::State> {
   uint64_t queue_bytes = 0;  // of its texts and images
   uint64_t added = 0;        // events
   uint64_t persisted = 0;    // the first ones of them
-  uint64_t requested = 0;    // as many are to be written without a delay
+  uint64_t requested = 0;    // as many are to be written without a delay, and to be synced
+  uint64_t synced = 0;       // as many survive a failure of the node
   bool has_dropped = false;
   bool has_large_image = false;  // which was logged
   bool is_superseded = false;    // a later process has claimed the folder: nothing is written any more
@@ -204,7 +208,7 @@ bool Tracker::persist(std::chrono::milliseconds limit) {
   std::unique_lock lock(state_->mutex);
   const uint64_t goal = state_->requested = state_->added;
   state_->changed.notify_all();
-  return state_->changed.wait_for(lock, limit, [&] { return state_->persisted >= goal || state_->queue_ended; });
+  return state_->changed.wait_for(lock, limit, [&] { return state_->synced >= goal || state_->queue_ended; });
 }
 
 bool Tracker::wait_for_delivery(std::chrono::milliseconds limit) {
@@ -247,20 +251,24 @@ void Tracker::State::run_queue() {
   std::unique_lock lock(mutex);
   std::vector<Event> events;
   while (true) {
-    changed.wait_for(lock, options.claim_interval, [this] { return !queue.empty() || is_stopping || is_superseded; });
+    changed.wait_for(lock, options.claim_interval,
+                     [this] { return !queue.empty() || is_stopping || is_superseded || requested > synced; });
     if (!queue.empty()) changed.wait_for(lock, options.batch_interval, [this] { return must_write(); });
     if (is_superseded || (queue.empty() && is_stopping)) break;
     events.swap(queue);
     queue_bytes = 0;
+    const bool must_sync = requested > synced;
     lock.unlock();
     const bool may_write = is_owner();
     if (may_write && !events.empty()) write(events);
     const bool is_waiting = may_write && flush_waiting(events.empty());
+    if (may_write && must_sync) sync();
     const size_t written = events.size();
     events.clear();
     lock.lock();
     persisted += written;
-    if (written > 0 || has_waiting != is_waiting) changed.notify_all();
+    if (must_sync) synced = persisted;
+    if (written > 0 || must_sync || has_waiting != is_waiting) changed.notify_all();
     has_waiting = is_waiting;
   }
   queue.clear();
@@ -269,7 +277,7 @@ void Tracker::State::run_queue() {
   report_lost_events();
   lock.lock();
   has_waiting = false;
-  persisted = added;
+  persisted = synced = added;
   queue_ended = true;
   changed.notify_all();
   lock.unlock();
@@ -289,6 +297,19 @@ void Tracker::State::write(std::span<const Event> events) {
   encoded.reserve(events.size());
   for (const Event& event : events) encoded.push_back(encode_event(event));
   for (const auto& remote : remotes) append(*remote, events, encoded);
+}
+
+// A failure costs points only if the node fails, too. The first one is logged.
+void Tracker::State::sync() {
+  const auto report_failure = [this](const Sink& sink, const Result<void>& result, bool& is_reported) {
+    if (!result && !std::exchange(is_reported, true))
+      logger.warn("tracking: points before a checkpoint may be missing if the node fails",
+                  {{"sink", std::string(sink.name())}, {"reason", result.error().message}});
+  };
+  for (const auto& local : locals) report_failure(*local->sink, local->sink->sync(), local->has_sync_failed);
+  for (const auto& remote : remotes) {
+    if (remote->journal) report_failure(*remote->sink, remote->journal->sync(), remote->has_sync_failed);
+  }
 }
 
 // ---- the folder's claim --------------------------------------------------------------------------------------------

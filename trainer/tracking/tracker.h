@@ -64,7 +64,7 @@ class Tracker {
   void add(Event event);
 
   // Waits until the events that were added before the call are in the files of the local sinks and in the journals, so
-  // that they survive the process. Returns false if that takes longer than the limit.
+  // that they survive the process and a failure of the node. Returns false if that takes longer than the limit.
   bool persist(std::chrono::milliseconds limit);
 
   // Waits until all events are delivered, for at most `limit`, and returns whether they are. Events must not be added

@@ -121,16 +121,6 @@ void read_run(pbf_reader run, WandbContents& contents) {
   while (run.next()) {
     if (run.tag() == run_field::kId) {
       contents.run_id = run.get_string();
-    } else if (run.tag() == run_field::kStartTime) {
-      pbf_reader time = run.get_message();
-      while (time.next()) {
-        if (time.tag() == 1) {
-          const auto seconds = static_cast<double>(time.get_int64());
-          if (contents.start_seconds == 0 || seconds < contents.start_seconds) contents.start_seconds = seconds;
-        } else {
-          time.skip();
-        }
-      }
     } else {
       run.skip();
     }

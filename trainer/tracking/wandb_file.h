@@ -85,7 +85,6 @@ struct WandbPoint {
 };
 struct WandbContents {
   std::string run_id;
-  double start_seconds = 0;                  // of the run record, since the epoch
   std::map<std::string, WandbPoint> newest;  // the point with the highest step of each key in the history
 };
 

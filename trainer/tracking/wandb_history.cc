@@ -86,6 +86,15 @@ Result<void> WandbRowFile::save(const WandbRowState& state) {
   if (const int error = write_all(file_.get(), entry); error != 0)
     return fail_errno(error, fmt::format("{}: cannot be written", path_.string()));
   size_ += entry.size();
+  is_synced_ = false;
+  return {};
+}
+
+Result<void> WandbRowFile::sync() {
+  if (!file_.open() || is_synced_) return {};
+  if (::fdatasync(file_.get()) != 0) return fail_errno(errno, fmt::format("{}: fdatasync", path_.string()));
+  if (!is_folder_synced_) RETURN_IF_ERROR(sync_folder(path_.parent_path()));
+  is_synced_ = is_folder_synced_ = true;
   return {};
 }
 
@@ -100,6 +109,7 @@ Result<void> WandbRowFile::replace(const std::string& entry) {
   }
   file_ = std::move(file);
   size_ = entry.size();
+  is_synced_ = is_folder_synced_ = false;
   return {};
 }
 

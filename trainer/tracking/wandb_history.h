@@ -46,12 +46,17 @@ class WandbRowFile {
   // Writes the state to the page cache. After a failure, the file contains the previous state.
   Result<void> save(const WandbRowState& state);
 
+  // Makes the saved state survive a failure of the node.
+  Result<void> sync();
+
  private:
   Result<void> replace(const std::string& entry);
 
   const std::filesystem::path path_;
   FileDescriptor file_;
   size_t size_ = 0;  // of the complete entries
+  bool is_synced_ = true;
+  bool is_folder_synced_ = true;
 };
 
 // ---- Values that are not numbers, and their files ----------------------------------------------------------------

@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <ctime>
 #include <deque>
 #include <map>
@@ -33,6 +34,7 @@ using nlohmann::json;
 constexpr char kWandbFolderPrefix[] = "offline-run-";
 constexpr size_t kMaxStateBytes = size_t{64} << 20;  // of each file with the state of the run
 constexpr int64_t kNoWandbStep = -1;
+constexpr char kRuntimeKey[] = "_runtime";
 // How much memory the files of images and texts take that cannot be written.
 constexpr size_t kMaxWaitingMediaBytes = size_t{4} << 20;
 
@@ -91,6 +93,15 @@ class WandbSink final : public Sink {
     return media;
   }
 
+  // The files of images and texts, and the state, are synced when they are written.
+  Result<void> sync() override {
+    if (!file_) return {};
+    RETURN_IF_ERROR(file_->sync());
+    if (!is_folder_synced_ && !folder_.empty()) RETURN_IF_ERROR(sync_folder(folder_.parent_path()));
+    is_folder_synced_ = true;
+    return row_file_.sync();
+  }
+
  private:
   static constexpr auto kEssential = RecordFile::Importance::kEssential;
 
@@ -116,11 +127,14 @@ class WandbSink final : public Sink {
     summary_.clear();
     start_time_ = event.time;
     load_state();
-    if (settings_.run_id.empty() && is_copied(place_, run.place)) leave_run(run);
-    place_ = run.place.empty() ? place_ : run.place;
+    const RunPlace place{run.place, run.uid};
+    if (settings_.run_id.empty() && is_copied(place_, place)) leave_run(run);
+    if (!run.place.empty()) place_ = place;
     run_id_ = choose_run_id(run);
     read_earlier_attempts();
     load_row();
+    runtime_ = std::max(runtime_, earlier_runtime());
+    runtime_end_ = start_time_;
     save_state();
 
     run_ = {};
@@ -196,12 +210,12 @@ class WandbSink final : public Sink {
   void leave_run(const RunStarted& run) {
     const std::string id = std::exchange(run_id_, {});
     logger_.warn("W&B: the checkpoint folder is a copy, which gets a new run; the original has the other one",
-                 {{"original", shortened(place_)},
+                 {{"original", shortened(place_.folder)},
                   {"run_id", id},
                   {"remedy", "to continue the run of the original, set tracking.wandb.run_id"}});
     newest_.clear();
     last_row_step_ = kNoWandbStep;
-    first_start_ = wandb_seconds(start_time_);
+    runtime_ = 0;
     run_id_ = choose_run_id(run);
     if (run_id_ == id) run_id_ = random_wandb_id();  // both are of the same job
   }
@@ -279,8 +293,8 @@ class WandbSink final : public Sink {
 
   void load_state() {
     run_id_.clear();
-    place_.clear();
-    first_start_ = wandb_seconds(start_time_);
+    place_ = {};
+    runtime_ = 0;
     if (state_folder_.empty()) return;
     const std::optional<std::string> text = read_state_file(state_path());
     if (!text) return;
@@ -290,9 +304,8 @@ class WandbSink final : public Sink {
     const std::string id = state.value("run_id", json()).is_string() ? state["run_id"].get<std::string>() : "";
     if (!is_wandb_id(id) || (!settings_.run_id.empty() && settings_.run_id != id)) return;
     run_id_ = id;
-    place_ = text_at(state, "place");
-    if (const auto start = state.find("start_time"); start != state.end() && start->is_number())
-      first_start_ = std::min(first_start_, start->get<double>());
+    place_ = {text_at(state, "place"), text_at(state, "uid")};
+    runtime_ = runtime_of(member(state, "runtime"));
     if (const auto row = state.find("last_row"); row != state.end() && row->is_number_integer())
       last_row_step_ = row->get<int64_t>();
     const auto points = state.find("points");
@@ -309,11 +322,8 @@ class WandbSink final : public Sink {
     if (state_folder_.empty()) return;
     json points = json::object();
     for (const auto& [key, known] : newest_) points[key] = {known.point.step, known.point.value_json};
-    const json state = {{"run_id", run_id_},
-                        {"place", place_},
-                        {"start_time", first_start_},
-                        {"last_row", last_row_step_},
-                        {"points", std::move(points)}};
+    const json state = {{"run_id", run_id_},   {"place", place_.folder},     {"uid", place_.uid},
+                        {"runtime", runtime_}, {"last_row", last_row_step_}, {"points", std::move(points)}};
     const Result<void> saved = make_writable_folder(state_folder_).and_then([&]() -> Result<void> {
       return write_file_atomically(state_path(), dump_json(state));
     });
@@ -361,12 +371,23 @@ class WandbSink final : public Sink {
       read_wandb_contents([&file](size_t size) { return file->read(size); }, contents);
       if (contents.run_id != run_id_) continue;
       for (const auto& [key, point] : contents.newest) last_row_step_ = std::max(last_row_step_, point.step);
-      if (contents.start_seconds > 0) first_start_ = std::min(first_start_, contents.start_seconds);
       for (auto& [key, point] : contents.newest) {
         const auto [known, is_new] = newest_.try_emplace(key, KnownPoint{.point = point});
         if (!is_new && point.step >= known->second.point.step) known->second.point = std::move(point);
       }
     }
+  }
+
+  static double runtime_of(const json& value) {
+    const double seconds = value.is_number() ? value.get<double>() : 0;
+    return std::isfinite(seconds) ? std::max(0.0, seconds) : 0;
+  }
+
+  // The runtime of the last row of the earlier attempts, to which wandb adds that of a resumed run: whatever the clocks
+  // of the attempts are, it does not decrease.
+  double earlier_runtime() const {
+    const auto known = newest_.find(kRuntimeKey);
+    return known == newest_.end() ? 0 : runtime_of(parse_untrusted_json(known->second.point.value_json));
   }
 
   std::filesystem::path log_path() const { return folder_ / fmt::format("run-{}.wandb", run_id_); }
@@ -382,6 +403,7 @@ class WandbSink final : public Sink {
           std::max(std::chrono::system_clock::to_time_t(start_time_), newest_folder_ + 1) + attempt;
       folder_ = parent / fmt::format("{}{:%Y%m%d_%H%M%S}-{}", kWandbFolderPrefix, fmt::gmtime(seconds), run_id_);
       std::error_code error;
+      is_folder_synced_ = false;
       if (std::filesystem::create_directory(folder_, error)) break;
       if (error || attempt == 1000) {
         const std::filesystem::path folder = std::exchange(folder_, {});
@@ -498,11 +520,12 @@ class WandbSink final : public Sink {
   // Writes the values of one step as a row of the history.
   void end_row() {
     if (row_.items.empty()) return;
-    const double time = wandb_seconds(row_.time);
+    runtime_ += std::max(0.0, wandb_seconds(row_.time) - wandb_seconds(runtime_end_));
+    runtime_end_ = row_.time;
     last_row_step_ = row_.step;
     last_row_ = {{"_step", fmt::format("{}", row_.step)},
-                 {"_timestamp", wandb_json(time)},
-                 {"_runtime", wandb_json(std::max(0.0, time - first_start_))}};
+                 {"_timestamp", wandb_json(wandb_seconds(row_.time))},
+                 {kRuntimeKey, wandb_json(runtime_)}};
     row_.items.insert(row_.items.end(), last_row_.begin(), last_row_.end());
     file_->add(records_->history(row_.step, row_.items));
     row_.items.clear();
@@ -564,8 +587,9 @@ class WandbSink final : public Sink {
   bool is_mode_reported_ = false;
 
   std::string run_id_;
-  std::string place_;              // RunStarted::place of the attempts of this run
+  RunPlace place_;                 // of the attempts of this run
   std::filesystem::path folder_;   // of this attempt
+  bool is_folder_synced_ = true;   // its name in its parent
   std::time_t newest_folder_ = 0;  // start of the latest earlier attempt, by the name of its folder
   WandbRun run_;
   std::map<std::string, std::string> versions_;
@@ -573,7 +597,8 @@ class WandbSink final : public Sink {
   std::unique_ptr<RecordFile> file_;     // the same
   bool has_run_files_ = false;           // in the folder, or it was tried
   SystemTime start_time_;                // of this attempt
-  double first_start_ = 0;               // of the first attempt, in seconds since the epoch
+  double runtime_ = 0;                   // seconds of all attempts up to the last row; never decreases
+  SystemTime runtime_end_;               // the time of the last row, or the start of this attempt
   WandbRow row_;
   WandbRowFile row_file_;
   int64_t last_row_step_ = kNoWandbStep;  // of the history, in this and earlier attempts

@@ -13,6 +13,7 @@ import queue
 import shutil
 import signal
 import sqlite3
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -94,8 +95,8 @@ class MlflowSinkTest(unittest.TestCase):
         self.tracking = self.folder / self.id().split(".")[-1]
         self.key = self.id().split(".")[-1].replace("_", "-")
 
-    def another_proxy(self):
-        proxy = Proxy(self.server.port)
+    def another_proxy(self, tls=None):
+        proxy = Proxy(self.server.port, tls)
         self.addCleanup(proxy.server_close)
         self.addCleanup(proxy.shutdown)
         return proxy
@@ -184,7 +185,7 @@ class MlflowSinkTest(unittest.TestCase):
         driver = self.driver({"SINK_TIMEOUT": "6", "MLFLOW_TRACKING_TOKEN": "secret"})
         last = 0
         # The creation of the runs, and then batches of points, meet each fault. 9 s is longer than the timeout.
-        for fault in (("status", 500), ("status", 429), ("status", 200), ("object", None), ("status", 302), ("close", None), ("lose", None), ("slow", 9), ("endless", None)):
+        for fault in (("status", 500), ("status", 429), ("status", 200), ("object", None), ("status", 302), ("close", None), ("lose", None), ("half", None), ("cut", None), ("slow", 9), ("endless", None)):
             events = self.losses(range(last + 1, last + 21))
             if last == 0:
                 events.insert(0, self.started())
@@ -199,7 +200,7 @@ class MlflowSinkTest(unittest.TestCase):
         last += 20
         attempt = 0
         # Each request of the start of an attempt loses its response once, or gets that of another program.
-        for fault in ("lose", "object"):
+        for fault in ("lose", "object", "half"):
             for request in range(12):
                 attempt += 1
                 self.proxy.faults.extend([(None, None)] * request + [(fault, None)])
@@ -473,6 +474,31 @@ class MlflowSinkTest(unittest.TestCase):
         self.assertEqual(driver.end(), 0)
         self.check_points(6)
         self.assertEqual(driver.log.read_text().count("stays in the experiment"), 1)
+
+    def test_verifies_the_certificate(self):
+        """Of a private authority, whose certificate is configured."""
+        folder = self.folder / self.key
+        folder.mkdir()
+        def openssl(*arguments):
+            subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True, timeout=TIMEOUT)
+        ec = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+        openssl("req", "-x509", *ec, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=a private authority")
+        openssl("req", "-x509", *ec, "-keyout", "key", "-out", "pem", "-subj", "/CN=mlflow", "-addext", "subjectAltName=IP:127.0.0.1",
+                "-addext", "basicConstraints=critical,CA:FALSE", "-CA", "ca.pem", "-CAkey", "ca.key")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(folder / "pem", folder / "key")
+        proxy = self.another_proxy(context)
+        environment = {"MLFLOW_TRACKING_URI": f"https://127.0.0.1:{proxy.server_port}", "MLFLOW_TRACKING_TOKEN": "secret"}
+        driver = self.driver(environment)
+        driver.write([self.started()])
+        driver.wait_for_failure("certificate")
+        driver.kill()
+        self.assertEqual(proxy.authorization, set())  # the token is not sent to a server that is not verified
+        driver = self.driver({**environment, "MLFLOW_TRACKING_SERVER_CERT_PATH": str(folder / "ca.pem")})
+        self.assertEqual(driver.deliver([self.started(), *self.losses(range(1, 21))]), [])
+        self.assertEqual(driver.end(), 0)
+        self.check_points(20)
+        self.assertEqual(proxy.authorization, {"Bearer secret"})
 
     def test_messages_have_no_secrets(self):
         uri = f"http://127.0.0.1:{self.proxy.server_port}/secret"

@@ -82,8 +82,10 @@ class Proxy(http.server.ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, port):
+    def __init__(self, port, tls=None):
         super().__init__(("127.0.0.1", 0), ProxyHandler)
+        if tls:  # an ssl.SSLContext
+            self.socket = tls.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
         self.port = port
         self.faults = collections.deque()
         self.fails_artifacts = False
@@ -154,6 +156,15 @@ class ProxyHandler(http.server.BaseHTTPRequestHandler):
         if fault == "lose":  # the request has succeeded, and its response is lost
             self.close_connection = True
             return None
+        if fault == "half":  # the request has succeeded, and a part of its response is lost
+            self.send_response(response.status)
+            self.send_header("Content-Length", str(len(content) + 2))
+            self.end_headers()
+            self.wfile.write(content[:len(content) // 2])
+            self.close_connection = True
+            return None
+        if fault == "cut":  # by a program in between, which does not notice it
+            content = content[:len(content) // 2]
         return self.answer(response.status, content, [("Content-Type", "application/json")])
 
     do_GET = do_POST = do_PUT = forward

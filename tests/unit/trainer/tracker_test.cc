@@ -236,6 +236,59 @@ TEST(Tracker, WritesThePointsOfAnIntervalTogether) {
   EXPECT_THAT(*sizes, ElementsAre(3, 1));
 }
 
+// A sink that writes files, and counts the points that would survive a failure of the node.
+class SyncedSink final : public Sink {
+ public:
+  struct Counts {
+    std::atomic<size_t> written = 0;
+    std::atomic<size_t> synced = 0;
+    std::atomic<bool> fails = false;
+  };
+  explicit SyncedSink(std::shared_ptr<Counts> counts) : counts_(std::move(counts)) {}
+  std::string_view name() const override { return "synced"; }
+  bool is_remote() const override { return false; }
+  Result<size_t> write(std::span<const Event> events) override {
+    counts_->written += events.size();
+    return events.size();
+  }
+  Result<void> sync() override {
+    if (counts_->fails) return fail(ExitCode::kIoErr, "input/output error");
+    counts_->synced = counts_->written.load();
+    return {};
+  }
+
+ private:
+  std::shared_ptr<Counts> counts_;
+};
+
+TEST(Tracker, PersistSyncsWhatWasWritten) {
+  testing::internal::CaptureStderr();
+  {
+    const auto counts = std::make_shared<SyncedSink::Counts>();
+    std::vector<std::unique_ptr<Sink>> sinks;
+    sinks.push_back(std::make_unique<SyncedSink>(counts));
+    Tracker tracker({.folder = "", .batch_interval = 1ms}, std::move(sinks), Logger(LogFormat::kText, LogLevel::kInfo));
+    tracker.add(scalar_at(1));
+    EXPECT_TRUE(tracker.wait_for_delivery(kPatience));  // in the file
+    EXPECT_EQ(counts->synced, 0);
+    EXPECT_TRUE(tracker.persist(kPatience));  // without another point
+    EXPECT_EQ(counts->synced, 1);
+    tracker.add(scalar_at(2));
+    tracker.add(scalar_at(3));
+    EXPECT_TRUE(tracker.persist(kPatience));
+    EXPECT_EQ(counts->synced, 3);
+    EXPECT_TRUE(tracker.persist(kPatience));
+    counts->fails = true;  // which holds up nothing
+    for (int64_t step = 4; step <= 5; ++step) {
+      tracker.add(scalar_at(step));
+      EXPECT_TRUE(tracker.persist(kPatience));
+    }
+    EXPECT_EQ(counts->written, 5);
+    tracker.finish(kPatience);
+  }
+  EXPECT_EQ(count_of(testing::internal::GetCapturedStderr(), "may be missing if the node fails"), 1);
+}
+
 // A sink that writes files, and fails as long as the disk is full.
 class FailingSink final : public Sink {
  public:

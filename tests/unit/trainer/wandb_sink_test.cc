@@ -79,7 +79,6 @@ TEST(WandbRecords, AreReadBack) {
   std::string_view left = content;
   read_wandb_contents(source_of(left), contents);
   EXPECT_EQ(contents.run_id, "id7");
-  EXPECT_EQ(contents.start_seconds, 1700000000);
   EXPECT_EQ(contents.newest, (std::map<std::string, WandbPoint>{{"epoch", {3, "1"}}, {"loss", {5, "NaN"}}}));
 }
 
@@ -390,6 +389,38 @@ TEST_F(WandbSinkTest, RowsThatWaitAreRepeatedAfterAKill) {
   ASSERT_EQ(folders().size(), 2);
   EXPECT_THAT(row_steps(log_path()), testing::ElementsAre(1));
   EXPECT_THAT(row_steps(folders().at(1) / "run-id-7.wandb"), testing::ElementsAre(2, 3, 4, 5));
+}
+
+// Jumps of the clock in an attempt and between two: the runtime does not decrease, and does not contain years.
+TEST_F(WandbSinkTest, RuntimeSurvivesJumpsOfTheClock) {
+  const auto at = [](Event out, int64_t seconds) {
+    out.time = SystemTime(std::chrono::seconds(seconds));
+    return out;
+  };
+  const auto newest = [&](const std::string& key) {
+    WandbContents contents;
+    for (const std::filesystem::path& folder : folders()) {
+      const Result<std::string> content = read_file(folder / "run-id-7.wandb");
+      std::string_view left = *content;
+      read_wandb_contents(source_of(left), contents);
+    }
+    return contents.newest.at(key).value_json;
+  };
+  RunStarted run;
+  constexpr int64_t kNow = 1700000000, kBehind = 100;
+  ASSERT_TRUE(write(*make_sink(), {at(event(0, run), kNow), at(loss_at(1), kNow + 10), at(loss_at(2), kNow - 5),
+                                   at(loss_at(3), kNow + 20), at(finished_at(3), kNow + 20)}));
+  EXPECT_EQ(newest("_runtime"), "35");
+  run.restart_step = 3;
+  ASSERT_TRUE(
+      write(*make_sink(), {at(event(3, run), kBehind), at(loss_at(4), kBehind + 7), at(finished_at(4), kBehind + 8)}));
+  EXPECT_EQ(newest("_runtime"), "42");
+  run.restart_step = 4;
+  ASSERT_TRUE(
+      write(*make_sink(), {at(event(4, run), kNow + 50), at(loss_at(5), kNow + 58), at(finished_at(5), kNow + 58)}));
+  EXPECT_EQ(newest("_runtime"), "50");
+  EXPECT_EQ(newest("_step"), "5");
+  EXPECT_EQ(folders().size(), 3);
 }
 
 TEST_F(WandbSinkTest, ReplacesBytesThatAreNotUtf8) {

@@ -1,0 +1,49 @@
+// Copies of a checkpoint folder.
+#include "trainer/tracking/run_files.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "tests/support/temporary_folder.h"
+
+namespace oarlock {
+namespace {
+
+namespace fs = std::filesystem;
+
+TEST(RunPlace, NamesTheFolder) {
+  const test::TemporaryFolder folder;
+  fs::create_directory(folder.path() / "a");
+  const std::string place = place_of(folder.path() / "a");
+  EXPECT_EQ(place.substr(place.find(' ') + 1), fs::canonical(folder.path() / "a").string());
+  fs::create_directory_symlink("a", folder.path() / "link");
+  EXPECT_EQ(place_of(folder.path() / "link"), place);
+  fs::rename(folder.path() / "a", folder.path() / "b");
+  EXPECT_EQ(place_of(folder.path() / "b").substr(0, place.find(' ')), place.substr(0, place.find(' ')));
+  EXPECT_EQ(place_of(folder.path() / "a"), "");
+}
+
+TEST(RunPlace, RecognizesCopies) {
+  const RunPlace original{.folder = "7 /data/a", .uid = "uid-1"};
+  const struct {
+    const char* what;
+    RunPlace place;
+    bool is_copy;
+  } kCases[] = {
+      {.what = "the same folder", .place = original, .is_copy = false},
+      {.what = "renamed, or mounted elsewhere", .place = {"7 /data/b", "uid-1"}, .is_copy = false},
+      {.what = "restored for its job", .place = {"8 /data/a", "uid-1"}, .is_copy = false},
+      {.what = "restored without an operator", .place = {"8 /data/a", ""}, .is_copy = false},
+      {.what = "used by the next job of the same name", .place = {"7 /data/a", "uid-2"}, .is_copy = false},
+      {.what = "a copy at another path", .place = {"8 /data/b", "uid-1"}, .is_copy = true},
+      {.what = "a copy that another job mounts at the same path", .place = {"8 /data/a", "uid-2"}, .is_copy = true},
+      {.what = "not known", .place = {"", "uid-2"}, .is_copy = false},
+  };
+  for (const auto& row : kCases) EXPECT_EQ(is_copied(original, row.place), row.is_copy) << row.what;
+  EXPECT_FALSE(is_copied({.folder = "", .uid = "uid-1"}, {.folder = "8 /data/a", .uid = "uid-2"}));
+  EXPECT_FALSE(is_copied({.folder = "7 /data/a", .uid = ""}, {.folder = "8 /data/a", .uid = "uid-2"}));
+}
+
+}  // namespace
+}  // namespace oarlock
