@@ -10,7 +10,7 @@
 #include "cli/cluster/diagnosis.h"
 #include "cli/cluster/job_view.h"
 #include "cli/cluster/waiting_line.h"
-#include "common/counted.h"
+#include "common/text.h"
 #include "common/json_access.h"
 #include "common/status_macros.h"
 #include "common/terminal.h"

@@ -12,10 +12,9 @@
 #include "tests/support/system_calls.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/tracking_events.h"
-#include "trainer/tracking/event_codec.h"
-#include "trainer/tracking/journal.h"
-#include "trainer/tracking/tensorboard_sink.h"
-#include "trainer/tracking/wandb_sink.h"
+#include "trainer/tracking/event.h"
+"trainer/tracking/journal.h"
+#include "trainer/tracking/sink.h"
 
 namespace oarlock {
 namespace {
