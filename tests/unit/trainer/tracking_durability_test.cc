@@ -13,7 +13,7 @@
 #include "tests/support/temporary_folder.h"
 #include "tests/support/tracking_events.h"
 #include "trainer/tracking/event.h"
-"trainer/tracking/journal.h"
+#include "trainer/tracking/journal.h"
 #include "trainer/tracking/sink.h"
 
 namespace oarlock {
