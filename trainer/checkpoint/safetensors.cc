@@ -33,7 +33,7 @@ using nlohmann::ordered_json;
 
 constexpr size_t kProgressBytes = size_t{16} << 20;  // between two reports of the progress of a save
 constexpr uint64_t kMaxHeader = 100'000'000;         // bytes; the reference implementation's limit
-constexpr int kMaxDepth = 100;                       // of the header
+constexpr int kMaxHeaderDepth = 100;                 // of the header
 constexpr size_t kMaxShown = 200;                    // characters of a value that a message quotes
 constexpr char kMetadataKey[] = "__metadata__";
 
@@ -223,8 +223,8 @@ Result<json> read_header(Source& source) {
   }
   std::string text(header_size, '\0');
   RETURN_IF_ERROR(source.read(text.data(), header_size));
-  if (json_depth(text) > kMaxDepth)
-    return source.invalid(fmt::format("the header is nested deeper than {} levels", kMaxDepth));
+  if (json_depth(text) > kMaxHeaderDepth)
+    return source.invalid(fmt::format("the header is nested deeper than {} levels", kMaxHeaderDepth));
   std::optional<json> header = text.starts_with('{') ? parse_strictly(text) : std::nullopt;
   if (!header || !header->is_object()) return source.invalid("the header is not a JSON object with distinct keys");
   return std::move(*header);
