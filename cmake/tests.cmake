@@ -3,11 +3,10 @@
 # proves (docs/requirements.md), so that scripts/test --row K09 finds it. With ON_SSE, a second entry NAME_on_sse runs the
 # program with the kernels of a CPU that has neither AVX2 nor AVX-512.
 #
-# oarlock_test_program(PROGRAM FILES names... DEPS ... [TORCH] [PATHS]) adds a program of several test files, each of which is
+# oarlock_test_program(PROGRAM FILES names... DEPS ... [TORCH]) adds a program of several test files, each of which is
 # registered by oarlock_test(NAME LANE lane PROGRAM program ...): the headers of LibTorch, which take seconds to read, are
 # then read once (see CMAKE_UNITY_BUILD), so that the names in their anonymous namespaces must be distinct. It is worth it
 # for files that test the same component. The target NAME builds the program. TORCH: they include heavy headers of LibTorch.
-# PATHS: they use OARLOCK_TEST_DATA, OARLOCK_BIN or OARLOCK_SOURCE, so that another clone cannot reuse their compiled files.
 #
 # The target unit_tests consists of the programs that the lane unit runs. The other lanes run installed programs too, and
 # need the target all.
@@ -26,7 +25,6 @@ function(oarlock_test name)
     add_executable(${name} ${ARG_SOURCES})
     target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gtest_main)
     oarlock_test_target(${name})
-    oarlock_test_paths(${name})
     set(command ${name} ${ARG_ARGS})
   endif()
   if(ARG_LANE STREQUAL "unit")
@@ -41,30 +39,21 @@ function(oarlock_test name)
 endfunction()
 
 function(oarlock_test_program name)
-  cmake_parse_arguments(ARG "TORCH;PATHS" "" "FILES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH" "" "FILES;DEPS" ${ARGN})
   list(TRANSFORM ARG_FILES APPEND .cc)
   add_executable(${name} ${ARG_FILES} ${PROJECT_SOURCE_DIR}/tests/support/test_program.cc)
   set_target_properties(${name} PROPERTIES UNITY_BUILD ${OARLOCK_UNITY_TEST_PROGRAMS})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS})
   oarlock_test_target(${name})
-  if(ARG_PATHS)
-    oarlock_test_paths(${name})
-  endif()
   if(ARG_TORCH)
     oarlock_torch_headers(${name})
   endif()
 endfunction()
 
 function(oarlock_test_target name)
-  target_link_libraries(${name} PRIVATE oarlock_warnings GTest::gmock)
+  target_link_libraries(${name} PRIVATE oarlock_warnings oarlock_test_paths GTest::gmock)
   oarlock_reuse_precompiled_header(${name} oarlock_test_pch)
   oarlock_cold(${name})
-endfunction()
-
-# The paths of this checkout and of its build folder, for a target that opens files of them.
-function(oarlock_test_paths name)
-  target_compile_definitions(${name} PRIVATE OARLOCK_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data" OARLOCK_BIN="${PROJECT_BINARY_DIR}/bin"
-    OARLOCK_SOURCE="${PROJECT_SOURCE_DIR}")
 endfunction()
 
 # oarlock_script_test(NAME LANE lane ROWS rows... COMMAND ...) does the same for a script.

@@ -11,13 +11,14 @@
 #include "common/http/client/credentials.h"
 #include "common/http/client/transport.h"
 #include "operator/kube/auth/kubeconfig.h"
+#include "tests/support/paths.h"
 
 namespace oarlock::test {
 namespace {
 
 using namespace std::chrono_literals;
 
-const std::string kCluster = std::string(OARLOCK_SOURCE) + "/scripts/cluster";
+const std::string kCluster = test::source_path("scripts/cluster");
 
 // The port in the line with this message; 0 if there is none.
 int logged_port(const std::string& log, const std::string& message) {
@@ -52,7 +53,7 @@ ApiServer::ApiServer(Parts parts, const std::string& arguments, Family family) :
                                  "up",
                                  parts == Parts::kApiOnly ? "--api-only" : "--control-plane-only",
                                  "--apply",
-                                 OARLOCK_SOURCE "/manifests/crd",
+                                 test::source_path("manifests/crd"),
                                  "--dir",
                                  folder()};
   // Services of both families, as large clusters have them; the cluster of the e2e tests has IPv4 alone.
@@ -113,7 +114,7 @@ std::string ApiServer::make_namespace() {
 OperatorProcess::OperatorProcess(std::vector<std::string> arguments, bool wait_until_ready, const OperatorPlace& place)
     : host_(place.listen_address.empty() ? "[::1]" : place.listen_address) {
   const char* program = std::getenv("OARLOCK_OPERATOR_PROGRAM");  // a variant of it
-  std::vector<std::string> argv{std::string(OARLOCK_BIN "/") + (program != nullptr ? program : "oarlock-operator"),
+  std::vector<std::string> argv{test::program_path(program != nullptr ? program : "oarlock-operator"),
                                 "--port", "0"};
   if (!place.listen_address.empty()) argv.insert(argv.end(), {"--listen-address", place.listen_address});
   for (std::string& argument : arguments) argv.push_back(std::move(argument));

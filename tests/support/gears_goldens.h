@@ -4,11 +4,12 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include "tests/support/paths.h"
 
 namespace oarlock::test {
 
 // Returns the path of a file: "dataset.json" is tests/data/gears_dataset.json.
-inline std::string gears_file(const std::string& name) { return std::string(OARLOCK_TEST_DATA "/gears_") + name; }
+inline std::string gears_file(const std::string& name) { return test::data_path("gears_") + name; }
 
 inline nlohmann::json gears_golden(const std::string& name) {
   std::ifstream file(gears_file(name));

@@ -1,4 +1,5 @@
 #include "tests/support/golden.h"
+#include "tests/support/paths.h"
 
 #include <gtest/gtest.h>
 
@@ -24,7 +25,7 @@ bool is_update() {
 }  // namespace
 
 void expect_golden(const std::string& name, const std::string& actual) {
-  const std::filesystem::path path = std::filesystem::path(OARLOCK_TEST_DATA) / name;
+  const std::filesystem::path path = std::filesystem::path(test::data_path(name));
   if (is_update()) {
     std::filesystem::create_directories(path.parent_path());
     std::ofstream(path, std::ios::binary) << actual;

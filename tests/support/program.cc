@@ -1,3 +1,4 @@
+#include "tests/support/paths.h"
 #include "tests/support/program.h"
 
 #include <fcntl.h>
@@ -101,7 +102,7 @@ int Program::wait() {
 std::string Program::out() const { return content(own_.path() / "out"); }
 std::string Program::err() const { return content(own_.path() / "err"); }
 
-std::string oarlock() { return OARLOCK_BIN "/oarlock"; }
+std::string oarlock() { return test::program_path("oarlock"); }
 
 bool eventually(const std::function<bool()>& condition) {
   const auto end = std::chrono::steady_clock::now() + kPatience;

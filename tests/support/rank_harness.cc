@@ -1,3 +1,4 @@
+#include "tests/support/paths.h"
 #include "tests/support/rank_harness.h"
 
 #include <ATen/Parallel.h>
@@ -135,7 +136,7 @@ int TrainerRanks::metrics_port(int rank) const {
   return line.empty() ? 0 : line["port"].get<int>();
 }
 
-std::string test_trainer() { return OARLOCK_BIN "/oarlock-test-trainer"; }
+std::string test_trainer() { return test::program_path("oarlock-test-trainer"); }
 
 std::string http_get(int port, const std::string& path) {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);

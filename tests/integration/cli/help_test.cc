@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "tests/support/golden.h"
+#include "tests/support/paths.h"
 #include "tests/support/program.h"
 
 namespace oarlock::test {
@@ -192,7 +193,7 @@ TEST(Convert, PrintsJobAndNotes) {
   EXPECT_EQ(program->wait(), 0) << program->err();
   EXPECT_THAT(program->out(), AllOf(HasSubstr("kind: TrainingJob\n"), HasSubstr("nodes: 2\n")));
   for (const std::string& line : lines(program->err())) EXPECT_THAT(line, testing::StartsWith("note: "));
-  const auto script = run({"convert", "-f", OARLOCK_SOURCE "/examples/protein_diffusion/slurm.sbatch"});
+  const auto script = run({"convert", "-f", test::source_path("examples/protein_diffusion/slurm.sbatch")});
   EXPECT_EQ(script->wait(), 0) << script->err();
   EXPECT_THAT(script->out(), HasSubstr("oarlock-trainer"));
 }

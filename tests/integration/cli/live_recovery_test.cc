@@ -12,6 +12,7 @@
 
 #include "common/port_reservation.h"
 #include "tests/support/cifar_folder.h"
+#include "tests/support/paths.h"
 #include "tests/support/program.h"
 
 namespace oarlock::test {
@@ -186,7 +187,7 @@ class Launchers {
     }
     argv.insert(argv.end(), options_.begin(), options_.end());
     for (const std::string& word :
-         {std::string("--"), std::string(OARLOCK_BIN "/oarlock-trainer"), std::string("--log-format"),
+         {std::string("--"), test::program_path("oarlock-trainer"), std::string("--log-format"),
           std::string("json"), std::string("--config"), config()})
       argv.push_back(word);
     ProgramOptions program;

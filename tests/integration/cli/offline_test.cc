@@ -9,6 +9,7 @@
 #include "operator/api/validate.h"
 #include "operator/core/desired.h"
 #include "tests/support/blocked_file.h"
+#include "tests/support/paths.h"
 #include "tests/support/program.h"
 
 namespace oarlock::test {
@@ -21,7 +22,7 @@ using testing::EndsWith;
 using testing::HasSubstr;
 using Json = nlohmann::json;
 
-const std::string kExample = OARLOCK_SOURCE "/manifests/examples/fashion-mnist.yaml";
+const std::string kExample = test::source_path("manifests/examples/fashion-mnist.yaml");
 
 constexpr char kJob[] = R"(apiVersion: oarlock.dev/v1alpha1
 kind: TrainingJob
@@ -341,7 +342,7 @@ TEST_F(OfflineTest, TheExampleIsValid) {
   const Json& container = items[1]["spec"]["containers"][0];
   EXPECT_EQ(
       container["image"],
-      "oarlock/trainer:" + content(OARLOCK_SOURCE "/VERSION").substr(0, content(OARLOCK_SOURCE "/VERSION").find('\n')));
+      "oarlock/trainer:" + content(test::source_path("VERSION")).substr(0, content(test::source_path("VERSION")).find('\n')));
 }
 
 TEST_F(OfflineTest, ValidateReportsTyposInTheTemplate) {
@@ -418,11 +419,11 @@ spec:
 }
 
 TEST_F(OfflineTest, FirstJobHasTwelveLines) {
-  const std::string file = OARLOCK_SOURCE "/manifests/examples/first-job.yaml";
+  const std::string file = test::source_path("manifests/examples/first-job.yaml");
   EXPECT_EQ(lines(content(file)).size(), 12u);
   const auto run = start({"validate", "-f", file});
   EXPECT_EQ(run->wait(), 0) << run->err();
-  EXPECT_NE(content(OARLOCK_SOURCE "/README.md").find(content(file)), std::string::npos) << "the README shows it";
+  EXPECT_NE(content(test::source_path("README.md")).find(content(file)), std::string::npos) << "the README shows it";
 }
 
 TEST_F(OfflineTest, HelpAndVersion) {

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/paths.h"
 #include "tests/support/program.h"
 #include "tests/support/terminal_program.h"
 
@@ -115,7 +116,7 @@ TEST_F(RunTrainerTest, LinesHaveOnePrefix) {
   ASSERT_EQ(run->wait(), 0) << run->err();
   EXPECT_THAT(run->err(), HasSubstr("training is complete"));
   expect_one_prefix(run->err());
-  Program launch({oarlock(), "launch", "--nproc", "2", "--", OARLOCK_BIN "/oarlock-trainer", "--config", "job.yaml",
+  Program launch({oarlock(), "launch", "--nproc", "2", "--", test::program_path("oarlock-trainer"), "--config", "job.yaml",
                   "--log-format", "text"},
                  {.environment = {}, .folder = folder_.path()});
   ASSERT_EQ(launch.wait(), 0) << launch.err();
@@ -157,7 +158,7 @@ TEST_F(RunTrainerTest, ShowsProgressOnATerminal) {
   expect_for_people(run.output(), kColumns);
   EXPECT_THAT(run.output(), HasSubstr("to train longer: oarlock run job.yaml steps=120"));
   TerminalProgram launch(
-      {oarlock(), "launch", "--nproc", "2", "--", OARLOCK_BIN "/oarlock-trainer", "--config", "job.yaml"},
+      {oarlock(), "launch", "--nproc", "2", "--", test::program_path("oarlock-trainer"), "--config", "job.yaml"},
       folder_.path(), kColumns);
   EXPECT_EQ(launch.wait(), 0) << launch.output();
   expect_for_people(launch.output(), kColumns);

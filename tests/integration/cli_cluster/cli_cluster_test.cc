@@ -9,6 +9,7 @@
 #include "common/yaml/reader.h"
 #include "tests/support/documented_commands.h"
 #include "tests/support/job_world.h"
+#include "tests/support/paths.h"
 
 namespace oarlock::test {
 namespace {
@@ -379,7 +380,7 @@ TEST_F(CliCluster, ExplainsWhatIsMissing) {
 
 TEST_F(CliCluster, DocumentedCommandsWork) {
   write("job.yaml", kJob);
-  const std::vector<std::string> commands = documented_commands(OARLOCK_SOURCE "/docs/cli.md", "cli_cluster_test");
+  const std::vector<std::string> commands = documented_commands(test::source_path("docs/cli.md"), "cli_cluster_test");
   ASSERT_GE(commands.size(), 8u);
   for (const std::string& command : commands) {
     std::vector<std::string> words = words_of(command);
@@ -394,7 +395,7 @@ TEST_F(CliCluster, DocumentedCommandsWork) {
 
 TEST_F(CliCluster, IsPluginOfKubectl) {
   Program plugin(
-      {OARLOCK_BIN "/kubectl-oarlock", "list", "--kubeconfig", server_->kubeconfig(), "-n", world_.name_space()});
+      {test::program_path("kubectl-oarlock"), "list", "--kubeconfig", server_->kubeconfig(), "-n", world_.name_space()});
   EXPECT_EQ(plugin.wait(), 0) << plugin.err();
   EXPECT_THAT(plugin.err(), HasSubstr("there are no TrainingJobs in namespace " + world_.name_space()));
 }

@@ -11,6 +11,7 @@
 #include "common/contract.h"
 #include "tests/support/documented_commands.h"
 #include "tests/support/empty_cluster.h"
+#include "tests/support/paths.h"
 #include "tests/support/program.h"
 #include "tests/support/terminal_program.h"
 #include "tests/support/transport_calls.h"
@@ -300,7 +301,7 @@ TEST(CliLogs, DocumentedCommandsWork) {
   PlayedJob job;
   job.set_pod(0, 0, kRunning);
   job.set_log("bert-0-0", text("2026-11-23T06:00:00Z a\n"));
-  const std::vector<std::string> commands = documented_commands(OARLOCK_SOURCE "/docs/cli.md", "cli_streams_test");
+  const std::vector<std::string> commands = documented_commands(test::source_path("docs/cli.md"), "cli_streams_test");
   ASSERT_EQ(commands.size(), 2u);
   for (const std::string& command : commands) {
     std::vector<std::string> words = words_of(command);

@@ -13,6 +13,7 @@
 #include "common/yaml/reader.h"
 #include "tests/support/api_server.h"
 #include "tests/support/golden.h"
+#include "tests/support/paths.h"
 
 namespace oarlock::test {
 namespace {
@@ -72,7 +73,7 @@ fs::path examples_folder() {
   Program script({"/bin/bash", "-c",
                   "source \"$1/scripts/lib/common.sh\" && source \"$1/scripts/lib/cluster/versions.sh\" && "
                   "peer_examples",
-                  "bash", OARLOCK_SOURCE},
+                  "bash", test::source_path()},
                  options);
   EXPECT_EQ(script.wait(), 0) << script.err();
   std::string path = script.out();

@@ -8,6 +8,7 @@
 #include "tests/support/empty_cluster.h"
 #include "tests/support/fault_proxy.h"
 #include "tests/support/job_world.h"
+#include "tests/support/paths.h"
 
 namespace oarlock::test {
 namespace {
@@ -40,7 +41,7 @@ class AdmissionPolicy : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     server_ = std::make_unique<ApiServer>(ApiServer::Parts::kWithControllers);
-    server_->apply(OARLOCK_SOURCE "/manifests/install.yaml");
+    server_->apply(test::source_path("manifests/install.yaml"));
     // The roles of networkPolicy.jobs.enabled, and rights that the operator does not have, as if somebody gave it too
     // many: only the policy protects the objects from its token.
     const Json rules = {{{"apiGroups", {"", "networking.k8s.io", kGroup}}, {"resources", {"*"}}, {"verbs", {"*"}}}};

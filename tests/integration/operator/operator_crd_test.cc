@@ -12,6 +12,7 @@
 #include "operator/kube/auth/kubeconfig.h"
 #include "operator/kube/client/client.h"
 #include "tests/support/api_server.h"
+#include "tests/support/paths.h"
 
 namespace oarlock::test {
 namespace {
@@ -24,7 +25,7 @@ class Crd : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     server_ = std::make_unique<ApiServer>(ApiServer::Parts::kApiOnly);
-    server_->apply(OARLOCK_SOURCE "/manifests/crd");
+    server_->apply(test::source_path("manifests/crd"));
     ASSERT_TRUE(eventually([] { return server_->call("GET", "/apis/oarlock.dev/v1alpha1/trainingjobs").ok(); }));
   }
   static void TearDownTestSuite() { server_.reset(); }

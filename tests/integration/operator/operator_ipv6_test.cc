@@ -6,6 +6,7 @@
 #include "common/http/server.h"
 #include "tests/support/ipv6_machine.h"
 #include "tests/support/job_world.h"
+#include "tests/support/paths.h"
 #include "tests/support/tinyproxy.h"
 
 namespace oarlock::test {
@@ -103,7 +104,7 @@ TEST_F(Ipv6Alone, ItsServerIsThereWithoutBeingTold) {
 }
 
 TEST_F(Ipv6Alone, AJobByTheConfigurationOfAPod) {
-  server_->apply(OARLOCK_SOURCE "/manifests/install.yaml");
+  server_->apply(test::source_path("manifests/install.yaml"));
   const Json token = world_->call(
       "POST", "/api/v1/namespaces/oarlock-system/serviceaccounts/oarlock-operator/token",
       {{"apiVersion", "authentication.k8s.io/v1"}, {"kind", "TokenRequest"}, {"spec", {{"expirationSeconds", 3600}}}});

@@ -7,6 +7,7 @@
 #include "operator/core/desired.h"
 #include "tests/support/builders.h"
 #include "tests/support/job_world.h"
+#include "tests/support/paths.h"
 
 namespace oarlock::test {
 namespace {
@@ -76,7 +77,7 @@ TEST_F(Policies, DeletesJobAfterTimeToLive) {
 }
 
 TEST_F(Policies, TheRoleOfTheManifestMayDeleteJobs) {
-  server_->apply(OARLOCK_SOURCE "/manifests/install.yaml");
+  server_->apply(test::source_path("manifests/install.yaml"));
   const Json attributes = {{"verb", "delete"}, {"group", kGroup}, {"resource", kPlural}, {"namespace", "default"}};
   const Json answer = world_->call(
       "POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews",

@@ -8,6 +8,7 @@
 #include "common/http/server.h"
 #include "tests/support/api_server.h"
 #include "tests/support/empty_cluster.h"
+#include "tests/support/paths.h"
 
 namespace oarlock::test {
 namespace {
@@ -25,7 +26,7 @@ class OperatorProgram : public ::testing::Test {
     std::string err;
   };
   static End run(std::vector<std::string> arguments, const ProgramOptions& options = {}) {
-    std::vector<std::string> argv{OARLOCK_BIN "/oarlock-operator"};
+    std::vector<std::string> argv{test::program_path("oarlock-operator")};
     for (std::string& argument : arguments) argv.push_back(std::move(argument));
     Program program(argv, options);
     const int code = program.wait();
@@ -44,7 +45,7 @@ TEST_F(OperatorProgram, PrintsHelpAndVersion) {
   const End version = run({"--version"});
   EXPECT_EQ(version.code, 0);
   std::string expected;
-  std::getline(std::ifstream(OARLOCK_SOURCE "/VERSION") >> std::ws, expected);
+  std::getline(std::ifstream(test::source_path("VERSION")) >> std::ws, expected);
   EXPECT_EQ(version.out, expected + "\n");
 }
 

@@ -13,6 +13,7 @@
 #include "tests/support/empty_cluster.h"
 #include "tests/support/fault_proxy.h"
 #include "tests/support/job_world.h"
+#include "tests/support/paths.h"
 
 namespace oarlock::test {
 namespace {
@@ -278,7 +279,7 @@ class Rbac : public ::testing::Test {
     // OpenShift's check of owners that block a deletion, too.
     server_ = std::make_unique<ApiServer>(ApiServer::Parts::kWithControllers,
                                           "--enable-admission-plugins=OwnerReferencesPermissionEnforcement");
-    server_->apply(OARLOCK_SOURCE "/manifests/install.yaml");
+    server_->apply(test::source_path("manifests/install.yaml"));
     const std::string role = std::string(kRbac) + "namespaces/oarlock-system/roles/";
     for (const char* name : {"oarlock-operator", "oarlock-operator-auth"})
       roles_[name] = server_->call("GET", kRbac + ("clusterroles/" + std::string(name))).body["rules"];

@@ -7,6 +7,7 @@
 
 #include "common/contract.h"
 #include "tests/support/job_scenario.h"
+#include "tests/support/paths.h"
 
 namespace oarlock::test {
 namespace {
@@ -486,7 +487,7 @@ TEST_F(Scenario, IgnoresOtherNamespaces) {
 }
 
 TEST_F(Scenario, RunsWithManifestPermissionsAndStopsGracefully) {
-  server_->apply(OARLOCK_SOURCE "/manifests/install.yaml");
+  server_->apply(test::source_path("manifests/install.yaml"));
   const auto token_of = [&](const std::string& account) {
     const Reply token = server_->call("POST", "/api/v1/namespaces/oarlock-system/serviceaccounts/" + account + "/token",
                                       {{"apiVersion", "authentication.k8s.io/v1"},

@@ -11,6 +11,7 @@
 
 #include "tests/support/api_server.h"
 #include "tests/support/empty_cluster.h"
+#include "tests/support/paths.h"
 
 namespace oarlock::test {
 namespace {
@@ -125,7 +126,7 @@ TEST_F(OperatorShutdown, RejectsCertificatesThatAreNoFiles) {
        {std::pair<std::string, std::string>{", certificate-authority: '" + fifo + "'", ""},
         {", certificate-authority: '/dev/zero'", ""},
         {"", "client-certificate: '" + fifo + "', client-key: '/dev/zero'"}}) {
-    Program program({OARLOCK_BIN "/oarlock-operator", "--port", "0", "--kubeconfig", kubeconfig(cluster, user)});
+    Program program({test::program_path("oarlock-operator"), "--port", "0", "--kubeconfig", kubeconfig(cluster, user)});
     EXPECT_EQ(program.wait(), 66) << program.err();
     EXPECT_THAT(program.err(), HasSubstr("not a regular file"));
     EXPECT_EQ(lines(program.err()).size(), 1u);

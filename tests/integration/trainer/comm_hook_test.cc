@@ -6,6 +6,7 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/types.h>
 
+#include "tests/support/paths.h"
 #include "tests/support/rank_harness.h"
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/distributed/distributed_data_parallel.h"
@@ -28,7 +29,7 @@ torch::nn::Sequential model_of(const TensorMap& goldens) {
 
 void expect_goldens(const std::string& name, const DdpConfig& config, double tolerance) {
   run_ranks(2, [&](const ProcessGroup& group) {
-    const TensorMap goldens = read_safetensors(OARLOCK_TEST_DATA "/powersgd_goldens.safetensors")->tensors;
+    const TensorMap goldens = read_safetensors(test::data_path("powersgd_goldens.safetensors"))->tensors;
     torch::nn::Sequential module = model_of(goldens);
     auto created = DistributedDataParallel::create(module.ptr(), group, config);
     ASSERT_TRUE(created) << created.error().message;
@@ -70,7 +71,7 @@ TEST(PowerSgd, MatchesPyTorch) {
 }
 
 TEST(PowerSgd, DiffersFromPlainAveraging) {
-  const TensorMap goldens = read_safetensors(OARLOCK_TEST_DATA "/powersgd_goldens.safetensors")->tensors;
+  const TensorMap goldens = read_safetensors(test::data_path("powersgd_goldens.safetensors"))->tensors;
   EXPECT_GT((goldens.at("rank1.4.0.weight") - goldens.at("fp16.4.0.weight")).abs().max().item<double>(), 1e-3);
 }
 
@@ -80,7 +81,7 @@ TEST(PowerSgd, DiffersFromPlainAveraging) {
 // last place of the compressed type. Every step starts from the golden's parameters, so nothing accumulates.
 void expect_compressed_goldens(const std::string& name, CommHook hook, at::ScalarType type) {
   run_ranks(2, [&](const ProcessGroup& group) {
-    const TensorMap goldens = read_safetensors(OARLOCK_TEST_DATA "/powersgd_goldens.safetensors")->tensors;
+    const TensorMap goldens = read_safetensors(test::data_path("powersgd_goldens.safetensors"))->tensors;
     torch::nn::Sequential module = model_of(goldens);
     DdpConfig config;
     config.comm_hook = hook;
@@ -121,7 +122,7 @@ TEST(CompressHook, MatchesPyTorchForFp16AndBf16) {
 TEST(PowerSgd, EqualsMeanAtFullRank) {
   for (const double cap : {25.0, 0.0005}) {
     run_ranks(2, [&](const ProcessGroup& group) {
-      const TensorMap goldens = read_safetensors(OARLOCK_TEST_DATA "/powersgd_goldens.safetensors")->tensors;
+      const TensorMap goldens = read_safetensors(test::data_path("powersgd_goldens.safetensors"))->tensors;
       torch::nn::Sequential module = model_of(goldens);
       torch::nn::Sequential joined = model_of(goldens);
       DdpConfig config = powersgd({.matrix_approximation_rank = 16, .start_iteration = 2, .min_compression_rate = 0.1});

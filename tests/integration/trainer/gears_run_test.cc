@@ -11,6 +11,7 @@
 
 #include "common/files.h"
 #include "tests/integration/trainer/run_support.h"
+#include "tests/support/paths.h"
 #include "trainer/tasks/gears/generator.h"
 
 namespace oarlock {
@@ -166,7 +167,7 @@ TEST_F(PlantedRun, WithoutPerturbationTheOutputIsTheInput) {
 }
 
 TEST_F(PlantedRun, TheExampleIsAccepted) {
-  test::Program trainer({kTrainer, "--config", OARLOCK_SOURCE "/examples/gears/simulation.yaml", "--print-config"});
+  test::Program trainer({kTrainer, "--config", test::source_path("examples/gears/simulation.yaml"), "--print-config"});
   EXPECT_EQ(trainer.wait(), 0) << trainer.err();
   EXPECT_THAT(trainer.out(), HasSubstr("task: gears"));
 }

@@ -8,6 +8,7 @@
 
 #include "tests/integration/trainer/run_support.h"
 #include "tests/support/cifar_folder.h"
+#include "tests/support/paths.h"
 
 namespace oarlock {
 namespace {
@@ -175,7 +176,7 @@ std::string text_of(const fs::path& path) {
 // The files as they are, with less data.
 TEST(ImageRun, TheExamplesRun) {
   const CifarFolder data(kPerFile);
-  const fs::path examples = OARLOCK_SOURCE "/examples/image_classification";
+  const fs::path examples = test::source_path("examples/image_classification");
   const std::vector<std::pair<std::string, std::vector<std::string>>> runs = {
       {"cifar10.yaml", {"data.path=" + data.path().string(), "batch.size=20", "model.width=8"}},
       {"fashion_mnist.yaml", {"data.train_samples=128", "data.eval_samples=50", "batch.size=16", "model.width=8"}}};

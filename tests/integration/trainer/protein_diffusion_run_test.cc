@@ -8,6 +8,7 @@
 
 #include "common/files.h"
 #include "tests/integration/trainer/run_support.h"
+#include "tests/support/paths.h"
 #include "tests/support/protein_folder.h"
 
 namespace oarlock {
@@ -123,7 +124,7 @@ TEST(ProteinDiffusionRun, IndependentResiduesAreLearnedDownToTheirEntropy) {
 
 TEST(ProteinDiffusionRun, TheExamplesConfigurationsAreAccepted) {
   int examples = 0;
-  for (const auto& file : std::filesystem::directory_iterator(OARLOCK_SOURCE "/examples/protein_diffusion")) {
+  for (const auto& file : std::filesystem::directory_iterator(test::source_path("examples/protein_diffusion"))) {
     if (file.path().extension() != ".yaml") continue;
     ++examples;
     test::Program trainer({kTrainer, "--config", file.path().string(), "--print-config"});

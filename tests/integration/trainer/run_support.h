@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/paths.h"
 #include "tests/support/rank_harness.h"
 #include "tests/support/temporary_folder.h"
 #include "trainer/checkpoint/store.h"
@@ -19,7 +20,7 @@
 namespace oarlock::test {
 
 // The trainer as users have it, with the built-in tasks; the harness' own program has a tiny one.
-inline constexpr char kTrainer[] = OARLOCK_BIN "/oarlock-trainer";
+inline const std::string kTrainer = test::program_path("oarlock-trainer");
 inline TrainerOptions trainer_options(const std::string& config, std::vector<std::string> arguments = {}) {
   return {.config = config, .arguments = std::move(arguments), .environment = {}, .folder = {}, .program = kTrainer};
 }

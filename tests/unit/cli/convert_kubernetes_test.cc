@@ -11,6 +11,7 @@
 
 #include "common/yaml/writer.h"
 #include "tests/support/golden.h"
+#include "tests/support/paths.h"
 
 namespace oarlock::convert {
 namespace {
@@ -65,7 +66,7 @@ class ConvertGolden : public testing::TestWithParam<const char*> {};
 
 TEST_P(ConvertGolden, ConvertsJobAndListsNotes) {
   const std::string name = fmt::format("convert/{}", GetParam());
-  const auto documents = yaml::load_all(fmt::format("{}/{}.yaml", OARLOCK_TEST_DATA, name));
+  const auto documents = yaml::load_all(fmt::format("{}.yaml", test::data_path(name)));
   ASSERT_TRUE(documents) << documents.error().message;
   std::vector<SourceDocument> sources;
   for (const yaml::Node& root : *documents) sources.push_back({root, std::string(GetParam()) + ".yaml"});
@@ -80,7 +81,7 @@ INSTANTIATE_TEST_SUITE_P(Inputs, ConvertGolden,
 // The guide claims that its four files describe the same job.
 TEST(ConvertKubernetes, ConvertsFilesOfGuideToTheSameJob) {
   for (const char* name : {"pytorchjob", "trainjob", "jobset"}) {
-    std::ifstream file(fmt::format("{}/examples/migration/{}.yaml", OARLOCK_SOURCE, name));
+    std::ifstream file(fmt::format("{}/{}.yaml", test::source_path("examples/migration"), name));
     std::stringstream text;
     text << file.rdbuf();
     const Converted converted = only_job(text.str());
@@ -457,7 +458,7 @@ TEST(ConvertKubernetes, AcceptsAnyTypeAnywhere) {
                                Json::array({Json::object()}),
                                {{"name", 1}}};
   for (const char* name : names) {
-    const auto documents = yaml::load_all(fmt::format("{}/convert/{}.yaml", OARLOCK_TEST_DATA, name));
+    const auto documents = yaml::load_all(fmt::format("{}/{}.yaml", test::data_path("convert"), name));
     ASSERT_TRUE(documents);
     Json whole = Json::array();
     for (const yaml::Node& root : *documents) whole.push_back(to_ordered_json(root));

@@ -1,5 +1,6 @@
 // The YAML of QuantumGrav's guide as a TrainingJob: each key's place, and what has none.
 #include "cli/convert/converters.h"
+#include "tests/support/paths.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -33,7 +34,7 @@ std::string config_problems_of(const std::string& text, const QuantumGravOptions
 }
 
 TEST(ConvertQuantumGrav, ConvertsEveryKeyOfTheGuide) {
-  const auto documents = yaml::load_all(OARLOCK_SOURCE "/examples/causal_set/train_ddp.yaml");
+  const auto documents = yaml::load_all(test::source_path("examples/causal_set/train_ddp.yaml"));
   ASSERT_TRUE(documents) << documents.error().message;
   const Result<Converted> converted = convert_quantumgrav(documents->front(), "train_ddp.yaml", kOptions);
   ASSERT_TRUE(converted) << converted.error().message;

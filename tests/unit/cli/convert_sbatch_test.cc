@@ -9,6 +9,7 @@
 #include "common/files.h"
 #include "common/yaml/writer.h"
 #include "tests/support/golden.h"
+#include "tests/support/paths.h"
 
 namespace oarlock::convert {
 namespace {
@@ -34,7 +35,7 @@ class SbatchGolden : public testing::TestWithParam<const char*> {};
 
 TEST_P(SbatchGolden, ConvertsScriptAndListsNotes) {
   const std::string name = fmt::format("convert/{}.sbatch", GetParam());
-  const Result<std::string> script = read_file(fmt::format("{}/{}", OARLOCK_TEST_DATA, name));
+  const Result<std::string> script = read_file(test::data_path(name));
   ASSERT_TRUE(script);
   test::expect_golden(name + ".golden", text_of(convert_sbatch(*script, fmt::format("{}.sbatch", GetParam()), {})));
 }

@@ -8,6 +8,7 @@
 
 #include "common/yaml/reader.h"
 #include "tests/support/golden.h"
+#include "tests/support/paths.h"
 
 namespace oarlock::test {
 namespace {
@@ -75,7 +76,7 @@ void write_fields(const yaml::Node& yaml_node, const json& node, const std::stri
 
 TEST(ApiReference, MatchesTheCrd) {
   const yaml::Node document =
-      yaml::load_all(std::string(OARLOCK_SOURCE) + "/manifests/crd/oarlock.dev_trainingjobs.yaml").value().at(0);
+      yaml::load_all(test::source_path("manifests/crd/oarlock.dev_trainingjobs.yaml")).value().at(0);
   const yaml::Node version = document.find("spec")->find("versions")->items().at(0);
   const yaml::Node schema = *version.find("schema")->find("openAPIV3Schema");
   const yaml::Node parts = *schema.find("properties");

@@ -13,6 +13,7 @@
 #include "operator/api/rules.h"
 #include "operator/api/validate.h"
 #include "tests/support/golden.h"
+#include "tests/support/paths.h"
 
 namespace oarlock::test {
 namespace {
@@ -21,7 +22,7 @@ using nlohmann::json;
 
 json crd() {
   static const json document =
-      yaml::load_all(std::string(OARLOCK_SOURCE) + "/manifests/crd/oarlock.dev_trainingjobs.yaml")
+      yaml::load_all(test::source_path("manifests/crd/oarlock.dev_trainingjobs.yaml"))
           .value()
           .at(0)
           .to_json();

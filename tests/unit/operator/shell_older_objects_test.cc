@@ -9,6 +9,7 @@
 #include "operator/core/reconcile.h"
 #include "operator/shell/projection.h"
 #include "tests/support/builders.h"
+#include "tests/support/paths.h"
 
 namespace oarlock::test {
 namespace {
@@ -17,7 +18,7 @@ using namespace control;  // NOLINT
 using ::testing::ElementsAre;
 using Json = nlohmann::json;
 
-Json older_objects() { return Json::parse(read_file(OARLOCK_TEST_DATA "/operator/older_objects.json").value_or("")); }
+Json older_objects() { return Json::parse(read_file(test::data_path("operator/older_objects.json")).value_or("")); }
 
 // What the informers show of the objects.
 Observed observe(const Json& objects) {

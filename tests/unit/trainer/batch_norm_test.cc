@@ -1,4 +1,5 @@
 // Compares results, names and errors with torch.nn.BatchNorm* (tests/data/make_batch_norm_goldens.py).
+#include "tests/support/paths.h"
 #include "trainer/nn/batch_norm.h"
 
 #include <ATen/ops/allclose.h>
@@ -13,7 +14,7 @@ namespace oarlock {
 namespace {
 
 const TensorMap& goldens() {
-  static const TensorMap tensors = read_safetensors(OARLOCK_TEST_DATA "/batch_norm_goldens.safetensors")->tensors;
+  static const TensorMap tensors = read_safetensors(test::data_path("batch_norm_goldens.safetensors"))->tensors;
   return tensors;
 }
 

@@ -1,5 +1,6 @@
 // The network of QuantumGrav against what the original computed (tests/data/causal_set_*.safetensors): names, outputs,
 // gradients, buffers; and that the numbering of nodes does not matter.
+#include "tests/support/paths.h"
 #include "trainer/tasks/causal_set/model.h"
 
 #include <ATen/core/grad_mode.h>
@@ -37,7 +38,7 @@ struct Golden {
 };
 
 Golden golden(const std::string& name) {
-  const auto file = read_safetensors(OARLOCK_TEST_DATA "/causal_set_" + name + ".safetensors");
+  const auto file = read_safetensors(test::data_path("causal_set_") + name + ".safetensors");
   EXPECT_TRUE(file) << file.error().message;
   return {file->tensors, Json::parse(file->metadata.at("config"))};
 }
@@ -184,7 +185,7 @@ BlockConfig sage_block(int64_t out) {
 }
 
 TEST(GnnModel, NamesAndShapesOfTheFullSizeAreTheOriginals) {
-  const Json expected = Json::parse(std::ifstream(OARLOCK_TEST_DATA "/causal_set_parameters.json"));
+  const Json expected = Json::parse(std::ifstream(test::data_path("causal_set_parameters.json")));
   GnnConfig config;
   for (const int64_t out : {128, 256, 128}) config.blocks.push_back(sage_block(out));
   config.heads.push_back({.layers = {.hidden = {48, 18}}, .outputs = 2});

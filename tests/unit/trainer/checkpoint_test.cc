@@ -1,4 +1,5 @@
 // Checkpoints: round trips, detection of damage, retention, and fencing of older attempts.
+#include "tests/support/paths.h"
 #include "trainer/checkpoint/checkpoint.h"
 
 #include <ATen/ops/arange.h>
@@ -78,7 +79,7 @@ TEST(Checkpoint, RoundTrips) {
 TEST(Checkpoint, ReadsFolderOfAnEarlierVersion) {
   const test::TemporaryFolder folder;
   const fs::path root = folder.path() / "root";
-  fs::copy(OARLOCK_TEST_DATA "/older_checkpoints", root, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+  fs::copy(test::data_path("older_checkpoints"), root, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
   const LatestCheckpoint latest = must(read_latest_checkpoint(root));
   EXPECT_TRUE(latest.search.skipped.empty());
   ASSERT_TRUE(latest.checkpoint);

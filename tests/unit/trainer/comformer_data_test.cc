@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/files.h"
+#include "tests/support/paths.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/unit/trainer/comformer_golden.h"
 #include "tests/unit/trainer/expect_close.h"
@@ -43,9 +44,9 @@ void write_crystals(const fs::path& path, CrystalFamily family, int64_t count, u
 }
 
 TEST(StructureList, EveryFormGivesTheCrystalsOfTheExtendedXyzFile) {
-  const auto list = opened(OARLOCK_TEST_DATA "/comformer_crystals_list.json");
+  const auto list = opened(test::data_path("comformer_crystals_list.json"));
   ASSERT_TRUE(list) << list.error().message;
-  const auto file = opened(OARLOCK_TEST_DATA "/comformer_crystals.extxyz");
+  const auto file = opened(test::data_path("comformer_crystals.extxyz"));
   ASSERT_TRUE(file) << file.error().message;
   ASSERT_EQ((*list)->size(), 8);
   ASSERT_EQ((*file)->size(), 8);
@@ -364,7 +365,7 @@ TEST(GraphConversion, TakesAConstantMemory) {
 TEST(CrystalDataset, BatchesAreTheGraphsOfTheFile) {
   const TemporaryFolder folder;
   const fs::path path = folder.path() / "crystals.extxyz";
-  fs::copy(OARLOCK_TEST_DATA "/comformer_crystals.extxyz", path);
+  fs::copy(test::data_path("comformer_crystals.extxyz"), path);
   const CrystalDataConfig config = config_of(path);
   ASSERT_TRUE(prepare_crystal_graphs(config, 1, Logger::silent()));
   const auto graphs = std::make_shared<const GraphCollation>(*open_crystal_graphs(config, 1, Logger::silent()));
@@ -388,7 +389,7 @@ TEST(CrystalDataset, BatchesAreTheGraphsOfTheFile) {
 }
 
 TEST(CrystalSplit, IsThatOfPythonsShuffle) {
-  const nlohmann::json golden = nlohmann::json::parse(std::ifstream(OARLOCK_TEST_DATA "/comformer_crystals.json"));
+  const nlohmann::json golden = nlohmann::json::parse(std::ifstream(test::data_path("comformer_crystals.json")));
   for (const nlohmann::json& expected : golden["splits"]) {
     const auto split = split_crystals(expected["total"], {.seed = expected["seed"]});
     ASSERT_TRUE(split);

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/paths.h"
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/tasks/comformer/crystal_graph.h"
 #include "trainer/tasks/comformer/model.h"
@@ -67,7 +68,7 @@ struct ComformerGolden {
 };
 
 inline ComformerGolden comformer_golden(const std::string& model) {
-  const auto file = read_safetensors(std::string(OARLOCK_TEST_DATA "/comformer_") + model + ".safetensors");
+  const auto file = read_safetensors(test::data_path("comformer_") + model + ".safetensors");
   EXPECT_TRUE(file) << file.error().message;
   return {.tensors = file->tensors,
           .config = nlohmann::json::parse(file->metadata.at("config")),

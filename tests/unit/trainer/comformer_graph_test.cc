@@ -1,4 +1,5 @@
 // Crystal graphs against the original's on real crystals, and what must hold for any crystal.
+#include "tests/support/paths.h"
 #include "trainer/tasks/comformer/crystal_graph.h"
 
 #include <ATen/core/Tensor.h>
@@ -22,7 +23,7 @@ using Edges = std::multiset<EdgeKey>;
 class Golden {
  public:
   explicit Golden(const std::string& crystal)
-      : tensors_(read_safetensors(std::string(OARLOCK_TEST_DATA "/comformer_graph_") + crystal + ".safetensors")
+      : tensors_(read_safetensors(test::data_path("comformer_graph_") + crystal + ".safetensors")
                      .value()
                      .tensors) {}
 

@@ -1,4 +1,5 @@
 // iComFormer and eComFormer against the originals: names, shapes, outputs and gradients; and their invariances.
+#include "tests/support/paths.h"
 #include "trainer/tasks/comformer/model.h"
 
 #include <ATen/core/grad_mode.h>
@@ -31,7 +32,7 @@ struct Size {
 const ComformerConfig kEquivariant{.kind = ComformerKind::kEquivariant, .conv_layers = 3};
 
 TEST(ComformerModel, NamesOrderShapesAndNumbersOfParametersAreTheOriginals) {
-  const nlohmann::json original = nlohmann::json::parse(std::ifstream(OARLOCK_TEST_DATA "/comformer_parameters.json"));
+  const nlohmann::json original = nlohmann::json::parse(std::ifstream(test::data_path("comformer_parameters.json")));
   for (const auto& [name, config, parameters] :
        {Size{"iComformer", {}, 4'966'497}, Size{"eComformer", kEquivariant, 5'583'809},
         Size{"", {.conv_layers = 3}, 4'111'201}}) {
@@ -106,7 +107,7 @@ TEST_P(Originals, EvaluationUsesTheRunningStatistics) {
 INSTANTIATE_TEST_SUITE_P(Original, Originals, testing::Values("icomformer", "ecomformer"));
 
 TEST(ComformerModel, ParametersWithoutGradientAtFullSize) {
-  const nlohmann::json original = nlohmann::json::parse(std::ifstream(OARLOCK_TEST_DATA "/comformer_parameters.json"));
+  const nlohmann::json original = nlohmann::json::parse(std::ifstream(test::data_path("comformer_parameters.json")));
   const ComformerGolden golden = comformer_golden("icomformer");
   const auto model = make_comformer({});
   model->forward(golden.batch(at::kFloat)).sum().backward();
@@ -120,7 +121,7 @@ TEST(ComformerModel, ParametersWithoutGradientAtFullSize) {
 }
 
 std::vector<Crystal> real_crystals() {
-  const auto file = ExtxyzFile::open(OARLOCK_TEST_DATA "/comformer_crystals.extxyz");
+  const auto file = ExtxyzFile::open(test::data_path("comformer_crystals.extxyz"));
   std::vector<Crystal> crystals;
   for (int64_t i = 0; i < file->size(); ++i) crystals.push_back(file->read(i)->crystal);
   return crystals;

@@ -1,4 +1,5 @@
 // Early stopping held against the original's decisions, its state through a checkpoint, and its errors.
+#include "tests/support/paths.h"
 #include "trainer/engine/early_stopping.h"
 
 #include <gmock/gmock.h>
@@ -33,7 +34,7 @@ struct Case {
 };
 
 std::vector<Case> golden_cases() {
-  const Json file = Json::parse(read_file(OARLOCK_TEST_DATA "/early_stopping_goldens.json").value());
+  const Json file = Json::parse(read_file(test::data_path("early_stopping_goldens.json")).value());
   std::vector<Case> out;
   for (const Json& golden : file["cases"]) {
     Case one;

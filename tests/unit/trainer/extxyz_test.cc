@@ -1,4 +1,5 @@
 // Extended XYZ files as ase and other programs write them, index strings, and messages that name the damaged line.
+#include "tests/support/paths.h"
 #include "trainer/formats/extxyz.h"
 
 #include <gmock/gmock.h>
@@ -19,7 +20,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-nlohmann::json golden() { return nlohmann::json::parse(std::ifstream(OARLOCK_TEST_DATA "/comformer_crystals.json")); }
+nlohmann::json golden() { return nlohmann::json::parse(std::ifstream(test::data_path("comformer_crystals.json"))); }
 
 class Written {
  public:
@@ -53,7 +54,7 @@ TEST(Extxyz, RejectsALineOrAFrameWithoutEnd) {
 }
 
 TEST(Extxyz, ReadsCrystalsLikeAse) {
-  const auto file = ExtxyzFile::open(OARLOCK_TEST_DATA "/comformer_crystals.extxyz");
+  const auto file = ExtxyzFile::open(test::data_path("comformer_crystals.extxyz"));
   ASSERT_TRUE(file) << file.error().message;
   const nlohmann::json crystals = golden()["crystals"];
   ASSERT_EQ(file->size(), static_cast<int64_t>(crystals.size()));

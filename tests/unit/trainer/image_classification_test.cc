@@ -1,5 +1,6 @@
 // The image task: models against PyTorch's, options, damaged data, metrics, and that it learns real Fashion-MNIST
 // images.
+#include "tests/support/paths.h"
 #include "trainer/tasks/registry.h"
 
 #include <ATen/Context.h>
@@ -292,7 +293,7 @@ TEST(ImageTraining, IsTheSameEveryTime) {
 TEST(ImageScript, TrainsUnderItsOwnNames) {
   const IdxFolder folder(6, 9, 9);
   const auto task =
-      prepared(folder.section(), "{name: torchscript, classes: 3, path: " OARLOCK_TEST_DATA "/script_model.pt}");
+      prepared(folder.section(), "{name: torchscript, classes: 3, path: " + test::data_path("script_model.pt") + "}");
   const auto model = task->build_model();
   EXPECT_THAT(shapes_of(*model), testing::Contains(Pair("features.0.weight", Shape{4, 1, 3, 3})));
   const std::vector<int64_t> all{0, 1, 2, 3, 4, 5};
@@ -307,7 +308,7 @@ TEST(ImageScript, TrainsUnderItsOwnNames) {
 TEST(ImageScript, AScriptForOtherDataIsFoundBeforeTraining) {
   const auto error_of = [](const IdxFolder& folder, const std::string& classes) {
     Made made = make_task(folder.section(),
-                          "{name: torchscript, classes: " + classes + ", path: " OARLOCK_TEST_DATA "/script_model.pt}");
+                          "{name: torchscript, classes: " + classes + ", path: " + test::data_path("script_model.pt") + "}");
     EXPECT_EQ(made.problems, "");
     const Result<void> result = made.task->prepare();
     return result ? Error{} : result.error();

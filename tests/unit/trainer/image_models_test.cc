@@ -1,5 +1,6 @@
 // The networks of image_classification against PyTorch's.
 #include "tests/support/image_task.h"
+#include "tests/support/paths.h"
 #include "trainer/tasks/image_classification/model.h"
 
 #include <ATen/ops/allclose.h>
@@ -60,7 +61,7 @@ TEST(ImageModels, NamesAndShapesAreThoseOfPython) {
 }
 
 TEST(ImageModels, SmallNetworksEqualPyTorch) {
-  const auto golden = read_safetensors(OARLOCK_TEST_DATA "/image_model_goldens.safetensors");
+  const auto golden = read_safetensors(test::data_path("image_model_goldens.safetensors"));
   ASSERT_TRUE(golden) << golden.error().message;
   const TensorMap& tensors = golden->tensors;
   const std::vector<std::pair<std::string, ImageModelConfig>> configs{
@@ -110,7 +111,7 @@ struct Case {
 class Residual : public testing::TestWithParam<Case> {
  protected:
   static const SafetensorsFile& golden() {
-    static const auto file = read_safetensors(OARLOCK_TEST_DATA "/resnet_goldens.safetensors");
+    static const auto file = read_safetensors(test::data_path("resnet_goldens.safetensors"));
     return file.value();
   }
   static at::Tensor expected(const std::string& what) { return golden().tensors.at(GetParam().name + "." + what); }

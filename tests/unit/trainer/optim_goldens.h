@@ -6,13 +6,14 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/paths.h"
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/nn/module_tensors.h"
 
 namespace oarlock::test {
 
 inline const TensorMap& optim_goldens() {
-  static const TensorMap kGoldens = read_safetensors(OARLOCK_TEST_DATA "/optim_goldens.safetensors").value().tensors;
+  static const TensorMap kGoldens = read_safetensors(test::data_path("optim_goldens.safetensors")).value().tensors;
   return kGoldens;
 }
 

@@ -1,5 +1,6 @@
 // Compares the safetensors reader and writer with a file of the Python package (tests/data/make_safetensors_golden.py),
 // and reads every kind of damaged file.
+#include "tests/support/paths.h"
 #include "trainer/checkpoint/safetensors.h"
 
 #include <ATen/ops/arange.h>
@@ -23,7 +24,7 @@ namespace {
 
 using testing::HasSubstr;
 
-const char* const kGolden = OARLOCK_TEST_DATA "/golden.safetensors";
+const std::string kGolden = test::data_path("golden.safetensors");
 
 std::string raw(const std::string& header, const std::string& data = "") {
   const uint64_t length = header.size();

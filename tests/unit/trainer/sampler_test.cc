@@ -1,4 +1,5 @@
 // Compares DistributedSampler with PyTorch (tests/data/make_sampler_goldens.py), and starts inside an epoch.
+#include "tests/support/paths.h"
 #include "trainer/data/data_loader.h"
 
 #include <gmock/gmock.h>
@@ -24,7 +25,7 @@ DistributedSampler sampler_of(const SamplerOptions& options) {
 }
 
 TEST(Sampler, MatchesPyTorch) {
-  const auto text = read_file(OARLOCK_TEST_DATA "/sampler_goldens.json");
+  const auto text = read_file(test::data_path("sampler_goldens.json"));
   ASSERT_TRUE(text) << text.error().message;
   const auto golden = nlohmann::json::parse(*text);
   ASSERT_GE(golden["cases"].size(), 20U);

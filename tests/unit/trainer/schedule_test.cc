@@ -1,4 +1,5 @@
 // Learning rates against torch.optim.lr_scheduler (tests/data/make_schedule_goldens.py).
+#include "tests/support/paths.h"
 #include "trainer/optim/lr_scheduler.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +16,7 @@ namespace {
 using Json = nlohmann::json;
 
 const Json& goldens() {
-  static const Json kGoldens = Json::parse(std::ifstream(OARLOCK_TEST_DATA "/schedule_goldens.json"));
+  static const Json kGoldens = Json::parse(std::ifstream(test::data_path("schedule_goldens.json")));
   return kGoldens;
 }
 

@@ -1,4 +1,5 @@
 // A TorchScript module trains as in Python, with the same parameter names.
+#include "tests/support/paths.h"
 #include "trainer/nn/script_model.h"
 
 #include <ATen/core/Tensor.h>
@@ -18,7 +19,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr char kModel[] = OARLOCK_TEST_DATA "/script_model.pt";
+const std::string kModel = test::data_path("script_model.pt");
 
 std::vector<std::string> names(const std::vector<NamedTensor>& tensors) {
   std::vector<std::string> out;
@@ -39,7 +40,7 @@ TEST(ScriptModel, KeepsNamesAndFrozenParameters) {
 }
 
 TEST(ScriptModel, MatchesThreeStepsOfPython) {
-  const auto golden = read_safetensors(OARLOCK_TEST_DATA "/script_model_goldens.safetensors");
+  const auto golden = read_safetensors(test::data_path("script_model_goldens.safetensors"));
   ASSERT_TRUE(golden) << golden.error().message;
   const TensorMap& tensors = golden->tensors;
   const auto loaded = ScriptModel::load(kModel);

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "tests/support/paths.h"
 #include "tests/unit/trainer/expect_close.h"
 #include "trainer/checkpoint/safetensors.h"
 
@@ -19,7 +20,7 @@ struct SeddGolden {
 };
 
 inline SeddGolden sedd_golden(const std::string& name) {
-  const auto file = read_safetensors(std::string(OARLOCK_TEST_DATA "/sedd_") + name + ".safetensors");
+  const auto file = read_safetensors(test::data_path("sedd_") + name + ".safetensors");
   EXPECT_TRUE(file) << file.error().message;
   return {file->tensors, nlohmann::json::parse(file->metadata.at("config"))};
 }

@@ -1,4 +1,5 @@
 // The transformer of SEDD against the original: names, shapes, initial values, forward, loss and gradients.
+#include "tests/support/paths.h"
 #include "trainer/tasks/protein_diffusion/model.h"
 
 #include <ATen/core/grad_mode.h>
@@ -23,7 +24,7 @@ using test::sedd_golden;
 using test::SeddGolden;
 using Shapes = std::vector<std::pair<std::string, std::vector<int64_t>>>;
 
-nlohmann::json original() { return nlohmann::json::parse(std::ifstream(OARLOCK_TEST_DATA "/sedd_parameters.json")); }
+nlohmann::json original() { return nlohmann::json::parse(std::ifstream(test::data_path("sedd_parameters.json"))); }
 
 template <typename Items>
 Shapes shapes_of(const Items& items) {

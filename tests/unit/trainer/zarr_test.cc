@@ -1,4 +1,5 @@
 // Arrays of zarr 2 and 3 as zarr-python wrote them (tests/data/make_zarr_arrays.py), and damaged ones.
+#include "tests/support/paths.h"
 #include "trainer/formats/zarr/array.h"
 
 #include <gmock/gmock.h>
@@ -20,7 +21,7 @@ using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-const fs::path kArrays = OARLOCK_TEST_DATA "/zarr";
+const fs::path kArrays = test::data_path("zarr");
 const Shape kShape = {3, 4, 5};
 
 double value(int64_t i, int64_t j, int64_t k) { return static_cast<double>(100 * i + 10 * j + k); }
