@@ -114,8 +114,7 @@ std::string ApiServer::make_namespace() {
 OperatorProcess::OperatorProcess(std::vector<std::string> arguments, bool wait_until_ready, const OperatorPlace& place)
     : host_(place.listen_address.empty() ? "[::1]" : place.listen_address) {
   const char* program = std::getenv("OARLOCK_OPERATOR_PROGRAM");  // a variant of it
-  std::vector<std::string> argv{test::program_path(program != nullptr ? program : "oarlock-operator"),
-                                "--port", "0"};
+  std::vector<std::string> argv{test::program_path(program != nullptr ? program : "oarlock-operator"), "--port", "0"};
   if (!place.listen_address.empty()) argv.insert(argv.end(), {"--listen-address", place.listen_address});
   for (std::string& argument : arguments) argv.push_back(std::move(argument));
   program_ = std::make_unique<Program>(std::move(argv), ProgramOptions{.environment = place.environment, .folder = ""});

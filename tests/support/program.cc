@@ -1,5 +1,5 @@
-#include "tests/support/paths.h"
 #include "tests/support/program.h"
+#include "tests/support/paths.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-#include "tests/support/paths.h"
 #include "tests/support/rank_harness.h"
+#include "tests/support/paths.h"
 
 #include <ATen/Parallel.h>
 #include <arpa/inet.h>

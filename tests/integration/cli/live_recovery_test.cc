@@ -187,8 +187,8 @@ class Launchers {
     }
     argv.insert(argv.end(), options_.begin(), options_.end());
     for (const std::string& word :
-         {std::string("--"), test::program_path("oarlock-trainer"), std::string("--log-format"),
-          std::string("json"), std::string("--config"), config()})
+         {std::string("--"), test::program_path("oarlock-trainer"), std::string("--log-format"), std::string("json"),
+          std::string("--config"), config()})
       argv.push_back(word);
     ProgramOptions program;
     program.environment = {{"OARLOCK_REGROUP_TOKEN", "a token of this test"}};

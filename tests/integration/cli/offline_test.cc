@@ -340,9 +340,9 @@ TEST_F(OfflineTest, TheExampleIsValid) {
   const Json items = Json::parse(rendered->out())["items"];
   ASSERT_EQ(items.size(), 3u);
   const Json& container = items[1]["spec"]["containers"][0];
-  EXPECT_EQ(
-      container["image"],
-      "oarlock/trainer:" + content(test::source_path("VERSION")).substr(0, content(test::source_path("VERSION")).find('\n')));
+  EXPECT_EQ(container["image"],
+            "oarlock/trainer:" +
+                content(test::source_path("VERSION")).substr(0, content(test::source_path("VERSION")).find('\n')));
 }
 
 TEST_F(OfflineTest, ValidateReportsTyposInTheTemplate) {

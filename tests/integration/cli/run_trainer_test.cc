@@ -116,8 +116,8 @@ TEST_F(RunTrainerTest, LinesHaveOnePrefix) {
   ASSERT_EQ(run->wait(), 0) << run->err();
   EXPECT_THAT(run->err(), HasSubstr("training is complete"));
   expect_one_prefix(run->err());
-  Program launch({oarlock(), "launch", "--nproc", "2", "--", test::program_path("oarlock-trainer"), "--config", "job.yaml",
-                  "--log-format", "text"},
+  Program launch({oarlock(), "launch", "--nproc", "2", "--", test::program_path("oarlock-trainer"), "--config",
+                  "job.yaml", "--log-format", "text"},
                  {.environment = {}, .folder = folder_.path()});
   ASSERT_EQ(launch.wait(), 0) << launch.err();
   EXPECT_THAT(launch.err(), HasSubstr("training is complete"));

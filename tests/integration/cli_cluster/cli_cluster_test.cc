@@ -394,8 +394,8 @@ TEST_F(CliCluster, DocumentedCommandsWork) {
 }
 
 TEST_F(CliCluster, IsPluginOfKubectl) {
-  Program plugin(
-      {test::program_path("kubectl-oarlock"), "list", "--kubeconfig", server_->kubeconfig(), "-n", world_.name_space()});
+  Program plugin({test::program_path("kubectl-oarlock"), "list", "--kubeconfig", server_->kubeconfig(), "-n",
+                  world_.name_space()});
   EXPECT_EQ(plugin.wait(), 0) << plugin.err();
   EXPECT_THAT(plugin.err(), HasSubstr("there are no TrainingJobs in namespace " + world_.name_space()));
 }

@@ -116,8 +116,8 @@ TEST_F(OperatorTls, InvalidCertificateFailsStartup) {
   const std::string kubeconfig = write_kubeconfig(folder_.path(), server.url());
   const Identity identity = authority_.issue("operator", kHere);
   const auto ends = [&](const std::string& file) {
-    Program program({test::program_path("oarlock-operator"), "--kubeconfig", kubeconfig, "--port", "0", "--listen-address",
-                     "127.0.0.1", "--tls-certificate", file});
+    Program program({test::program_path("oarlock-operator"), "--kubeconfig", kubeconfig, "--port", "0",
+                     "--listen-address", "127.0.0.1", "--tls-certificate", file});
     const int code = program.wait();
     EXPECT_EQ(lines(program.err()).size(), 1u) << program.err();
     EXPECT_THAT(program.err(), HasSubstr(file));

@@ -100,12 +100,12 @@ TEST(ConvertQuantumGrav, AcceptsModelAndDataOfTheTrainer) {
 TEST(ConvertQuantumGrav, ReportsUnsupportedKeysWithPosition) {
   EXPECT_THAT(config_problems_of("training: {seed: 1}\n"), HasSubstr("must have a section 'parallel'"));
   const std::string problems = config_problems_of(std::string(kParallel) +
-                                           "training:\n"
-                                           "  optimiser_type: x\n"
-                                           "  optimizer_type: !pyobject torch.optim.LBFGS\n"
-                                           "  optimizer_args: [0.1]\n"
-                                           "  device: tpu\n"
-                                           "early_stopping: {type: MyStopping}\n");
+                                                  "training:\n"
+                                                  "  optimiser_type: x\n"
+                                                  "  optimizer_type: !pyobject torch.optim.LBFGS\n"
+                                                  "  optimizer_args: [0.1]\n"
+                                                  "  device: tpu\n"
+                                                  "early_stopping: {type: MyStopping}\n");
   EXPECT_THAT(problems, HasSubstr("train.yaml:3:3: training.optimiser_type: "));
   EXPECT_THAT(problems, HasSubstr("did you mean 'optimizer_type'?"));
   EXPECT_THAT(problems, HasSubstr("'LBFGS' is not supported; Adam, AdamW and SGD are"));

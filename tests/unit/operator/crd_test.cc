@@ -22,10 +22,7 @@ using nlohmann::json;
 
 json crd() {
   static const json document =
-      yaml::load_all(test::source_path("manifests/crd/oarlock.dev_trainingjobs.yaml"))
-          .value()
-          .at(0)
-          .to_json();
+      yaml::load_all(test::source_path("manifests/crd/oarlock.dev_trainingjobs.yaml")).value().at(0).to_json();
   return document;
 }
 

@@ -1,6 +1,6 @@
 // Compares results, names and errors with torch.nn.BatchNorm* (tests/data/make_batch_norm_goldens.py).
-#include "tests/support/paths.h"
 #include "trainer/nn/batch_norm.h"
+#include "tests/support/paths.h"
 
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/randn.h>

@@ -1,6 +1,6 @@
 // Checkpoints: round trips, detection of damage, retention, and fencing of older attempts.
-#include "tests/support/paths.h"
 #include "trainer/checkpoint/checkpoint.h"
+#include "tests/support/paths.h"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>

@@ -23,9 +23,7 @@ using Edges = std::multiset<EdgeKey>;
 class Golden {
  public:
   explicit Golden(const std::string& crystal)
-      : tensors_(read_safetensors(test::data_path("comformer_graph_") + crystal + ".safetensors")
-                     .value()
-                     .tensors) {}
+      : tensors_(read_safetensors(test::data_path("comformer_graph_") + crystal + ".safetensors").value().tensors) {}
 
   const at::Tensor& operator[](const std::string& name) const { return tensors_.at(name); }
 

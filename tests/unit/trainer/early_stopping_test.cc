@@ -1,6 +1,6 @@
 // Early stopping held against the original's decisions, its state through a checkpoint, and its errors.
-#include "tests/support/paths.h"
 #include "trainer/engine/early_stopping.h"
+#include "tests/support/paths.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

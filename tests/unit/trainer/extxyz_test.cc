@@ -1,6 +1,6 @@
 // Extended XYZ files as ase and other programs write them, index strings, and messages that name the damaged line.
-#include "tests/support/paths.h"
 #include "trainer/formats/extxyz.h"
+#include "tests/support/paths.h"
 
 #include <gmock/gmock.h>
 #include <sys/stat.h>

@@ -307,8 +307,8 @@ TEST(ImageScript, TrainsUnderItsOwnNames) {
 
 TEST(ImageScript, AScriptForOtherDataIsFoundBeforeTraining) {
   const auto error_of = [](const IdxFolder& folder, const std::string& classes) {
-    Made made = make_task(folder.section(),
-                          "{name: torchscript, classes: " + classes + ", path: " + test::data_path("script_model.pt") + "}");
+    Made made = make_task(folder.section(), "{name: torchscript, classes: " + classes +
+                                                ", path: " + test::data_path("script_model.pt") + "}");
     EXPECT_EQ(made.problems, "");
     const Result<void> result = made.task->prepare();
     return result ? Error{} : result.error();

@@ -1,6 +1,6 @@
 // A TorchScript module trains as in Python, with the same parameter names.
-#include "tests/support/paths.h"
 #include "trainer/nn/script_model.h"
+#include "tests/support/paths.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/cross_entropy_loss.h>
