@@ -10,6 +10,7 @@
 #include "common/status_macros.h"
 #include "trainer/device/device.h"
 #include "trainer/distributed/library_errors.h"
+#include "trainer/engine/evaluator.h"
 #include "trainer/engine/profiler.h"
 #include "trainer/engine/randomness.h"
 #include "trainer/optim/amp.h"
