@@ -22,22 +22,6 @@ bool runs_during_training(const EvalPass& pass) { return is_due(pass, pass.every
 
 }  // namespace
 
-DataLoaderOptions loader_options(const TrainerConfig& config, at::Device device, int64_t batch_size, uint64_t seed) {
-  return {.batch_size = batch_size,
-          .drop_last = false,
-          .threads = static_cast<int>(config.loader.threads.value_or(1)),
-          .prefetch = config.loader.prefetch,
-          .pin_memory = config.loader.pin_memory && device.is_cuda(),
-          .seed = seed};
-}
-
-PrefetchOptions feed_options(const TrainerConfig& config, int world_size) {
-  PrefetchOptions out{.channels_last = config.cuda.channels_last};
-  if (world_size > 1)
-    out.timeout = std::chrono::milliseconds(static_cast<int64_t>(config.distributed.timeout_seconds * 1000));
-  return out;
-}
-
 Evaluator::Evaluator(const TrainParts& parts)
     : parts_(parts), early_stopping_(parts.config.early_stopping, parts.task.monitor()), passes_(parts.task.passes()) {}
 

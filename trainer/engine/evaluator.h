@@ -40,12 +40,6 @@ struct TrainParts {
   StepProfiler* profiler = nullptr;  // null if no steps are traced
 };
 
-// Options of the data loader, for training and evaluation. Requires that config.loader.threads is set.
-DataLoaderOptions loader_options(const TrainerConfig& config, at::Device device, int64_t batch_size, uint64_t seed);
-
-// Options of the copies to the device.
-PrefetchOptions feed_options(const TrainerConfig& config, int world_size);
-
 // All ranks call the methods together, from the training thread. Evaluations and passes use the averaged weights if
 // ema.evaluate is set. The ranks may agree to stop in between (TrainParts::stop): then a method returns without a
 // result and without a change of state.

@@ -10,7 +10,6 @@
 #include "common/status_macros.h"
 #include "trainer/device/device.h"
 #include "trainer/distributed/library_errors.h"
-#include "trainer/engine/evaluator.h"
 #include "trainer/engine/profiler.h"
 #include "trainer/engine/randomness.h"
 #include "trainer/optim/amp.h"
@@ -226,6 +225,22 @@ StepReading TrainStep::read() {
   const int64_t done = context_.step + 1;
   if (nonfinite.loss.first) out.first_nonfinite_loss = done - *nonfinite.loss.first;
   if (nonfinite.skipped.first) out.first_skipped = done - *nonfinite.skipped.first;
+  return out;
+}
+
+DataLoaderOptions loader_options(const TrainerConfig& config, at::Device device, int64_t batch_size, uint64_t seed) {
+  return {.batch_size = batch_size,
+          .drop_last = false,
+          .threads = static_cast<int>(config.loader.threads.value_or(1)),
+          .prefetch = config.loader.prefetch,
+          .pin_memory = config.loader.pin_memory && device.is_cuda(),
+          .seed = seed};
+}
+
+PrefetchOptions feed_options(const TrainerConfig& config, int world_size) {
+  PrefetchOptions out{.channels_last = config.cuda.channels_last};
+  if (world_size > 1)
+    out.timeout = std::chrono::milliseconds(static_cast<int64_t>(config.distributed.timeout_seconds * 1000));
   return out;
 }
 

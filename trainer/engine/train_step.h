@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "trainer/config/config.h"
+#include "trainer/data/data_loader.h"
+#include "trainer/device/device_prefetcher.h"
 #include "trainer/device/step_graph.h"
 #include "trainer/distributed/distributed_data_parallel.h"
 #include "trainer/engine/nonfinite.h"
@@ -145,5 +147,13 @@ class TrainStep {
   at::Tensor completed_loss_;  // of the last completed step
   StepContext completed_context_;
 };
+
+// ---- Options of the batches that steps and evaluations use ----------------------------------------------------------
+
+// Options of the data loader, for training and evaluation. Requires that config.loader.threads is set.
+DataLoaderOptions loader_options(const TrainerConfig& config, at::Device device, int64_t batch_size, uint64_t seed);
+
+// Options of the copies to the device.
+PrefetchOptions feed_options(const TrainerConfig& config, int world_size);
 
 }  // namespace oarlock
