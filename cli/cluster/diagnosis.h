@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "cli/cluster/cause.h"
-#include "cli/cluster/incident.h"
 #include "cli/cluster/output.h"
 #include "common/clock.h"
 #include "operator/api/types.h"

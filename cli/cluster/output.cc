@@ -6,10 +6,15 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <cmath>
+#include <condition_variable>
+#include <cstdio>
+#include <mutex>
 #include <nlohmann/json.hpp>
 
 #include "cli/launch/process.h"
+#include "common/terminal.h"
 #include "common/text.h"
 #include "common/yaml/writer.h"
 
@@ -50,6 +55,21 @@ const DurationUnit* find_unit(std::string_view suffix) {
   const auto* unit = std::find_if(std::begin(kDurationUnits), std::end(kDurationUnits),
                                   [&](const auto& one) { return one.suffix == suffix; });
   return unit == std::end(kDurationUnits) ? nullptr : unit;
+}
+
+constexpr auto kInterval = std::chrono::seconds(1);
+
+void show(const std::function<std::string()>& text, int columns, const std::stop_token& stop) {
+  std::mutex mutex;
+  std::condition_variable_any stopped;
+  std::unique_lock lock(mutex);
+  bool is_shown = false;
+  while (!stopped.wait_for(lock, stop, kInterval, [&] { return stop.stop_requested(); })) {
+    const std::string line = cut_to_width(printable(text()), static_cast<size_t>(columns - 1));
+    std::fputs(("\r" + line + "\x1b[K").c_str(), stderr);
+    is_shown = true;
+  }
+  if (is_shown) std::fputs("\r\x1b[K", stderr);
 }
 
 }  // namespace
@@ -179,6 +199,12 @@ std::string document_text(const nlohmann::json& value, OutputFormat format) {
   if (format == OutputFormat::kYaml) return yaml::to_yaml(value);
   const bool is_safe = is_printable(value.dump());
   return value.dump(2, ' ', /*ensure_ascii=*/!is_safe) + "\n";
+}
+
+WaitingLine::WaitingLine(std::function<std::string()> text) {
+  const int columns = terminal_columns(STDERR_FILENO);
+  if (columns <= 0) return;
+  thread_ = std::jthread([text = std::move(text), columns](const std::stop_token& stop) { show(text, columns, stop); });
 }
 
 }  // namespace oarlock::cli

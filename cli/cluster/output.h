@@ -1,14 +1,16 @@
 // Output of the commands that work on a cluster: formats, colors, tables, and texts for durations, times and progress.
-// Apart from detect_style() and print_document(), all functions are pure. They make texts from the
-// cluster safe for a terminal, so that callers do not have to.
+// Apart from detect_style() and WaitingLine, everything is pure. The functions make texts from the cluster safe for a
+// terminal, so that callers do not have to.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "common/clock.h"
@@ -85,5 +87,19 @@ std::optional<std::chrono::milliseconds> parse_duration(std::string_view text);
 
 // Formats a JSON tree as JSON or YAML, such that no text in it can control a terminal. REQUIRES: kJson or kYaml.
 std::string document_text(const nlohmann::json& value, OutputFormat format);
+
+// ---- Long operations -----------------------------------------------------------------------------------------------
+
+// A line on the terminal of standard error that shows that an operation still runs, and its progress. It appears one
+// second after the construction, and the destructor erases it. It does nothing if standard error is not a terminal. The
+// program should not write anything else to the terminal meanwhile.
+class WaitingLine {
+ public:
+  // `text` returns the current content of the line. It is called on another thread, once a second.
+  explicit WaitingLine(std::function<std::string()> text);
+
+ private:
+  std::jthread thread_;
+};
 
 }  // namespace oarlock::cli

@@ -9,11 +9,11 @@
 #include "cli/cluster/commands.h"
 #include "cli/cluster/diagnosis.h"
 #include "cli/cluster/job_view.h"
-#include "cli/cluster/waiting_line.h"
-#include "common/text.h"
+#include "cli/cluster/output.h"
 #include "common/json_access.h"
 #include "common/status_macros.h"
 #include "common/terminal.h"
+#include "common/text.h"
 #include "operator/api/codec.h"
 
 namespace oarlock::cli {

@@ -49,7 +49,7 @@ struct RecoveryRequests {
   std::vector<int> stop;   // send SIGTERM, and SIGKILL after the grace period
   std::vector<int> spawn;  // start the member again; add environment() to its environment
   std::optional<recovery::Order> ended = {};
-  // `ended` is no order of the coordinator: this launcher has lost the connection to it, and the other nodes may
+  // `ended` is not an order of the coordinator: this launcher has lost the connection to it, and the other nodes may
   // continue without this one.
   bool is_disconnected = false;
   std::vector<std::string> messages;  // lines for the console

@@ -15,7 +15,7 @@
 #include "trainer/config/optimization.h"
 #include "trainer/device/device.h"
 #include "trainer/device/step_graph.h"
-#include "trainer/engine/randomness.h"
+#include "trainer/engine/train_step.h"
 #include "trainer/nn/module_tensors.h"
 #include "trainer/optim/optimizer.h"
 

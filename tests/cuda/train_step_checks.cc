@@ -7,7 +7,6 @@
 #include "tests/support/trainer_program/tiny_task.h"
 #include "trainer/device/device.h"
 #include "trainer/device/device_prefetcher.h"
-#include "trainer/engine/randomness.h"
 #include "trainer/engine/train_step.h"
 
 namespace oarlock {

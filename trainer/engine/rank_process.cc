@@ -19,9 +19,9 @@
 #include "trainer/device/device.h"
 #include "trainer/distributed/library_errors.h"
 #include "trainer/distributed/socket.h"
-#include "trainer/engine/randomness.h"
 #include "trainer/engine/stop_agreement.h"
 #include "trainer/engine/task_setup.h"
+#include "trainer/engine/train_step.h"
 #include "trainer/nn/module_tensors.h"
 #include "trainer/process/termination.h"
 

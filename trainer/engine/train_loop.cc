@@ -12,7 +12,7 @@
 #include "trainer/device/device.h"
 #include "trainer/distributed/library_errors.h"
 #include "trainer/engine/nonfinite.h"
-#include "trainer/engine/randomness.h"
+#include "trainer/engine/train_step.h"
 
 namespace oarlock {
 namespace {

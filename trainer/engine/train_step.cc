@@ -1,21 +1,26 @@
 #include "trainer/engine/train_step.h"
 
+#include <ATen/Context.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 
+#include <mutex>
 #include <stdexcept>
 
 #include "common/status_macros.h"
+#include "trainer/data/random.h"
 #include "trainer/device/device.h"
 #include "trainer/distributed/library_errors.h"
 #include "trainer/engine/profiler.h"
-#include "trainer/engine/randomness.h"
 #include "trainer/optim/amp.h"
 
 namespace oarlock {
 namespace {
+
+constexpr uint64_t kStepStream = 1;
+constexpr uint64_t kEpochStream = 2;
 
 std::vector<at::Tensor> buffer_tensors(const std::vector<NamedTensor>& named) {
   std::vector<at::Tensor> out;
@@ -25,6 +30,18 @@ std::vector<at::Tensor> buffer_tensors(const std::vector<NamedTensor>& named) {
 }
 
 }  // namespace
+
+void seed_model(uint64_t seed) { at::manual_seed(seed); }
+
+void seed_step(uint64_t seed, int rank, int64_t step, c10::Device device) {
+  at::Generator generator = at::globalContext().defaultGenerator(device);
+  const std::lock_guard lock(generator.mutex());
+  generator.set_current_seed(mix_seed({kStepStream, seed, static_cast<uint64_t>(rank), static_cast<uint64_t>(step)}));
+}
+
+uint64_t epoch_seed(uint64_t seed, int64_t epoch) {
+  return mix_seed({kEpochStream, seed, static_cast<uint64_t>(epoch)});
+}
 
 Result<std::unique_ptr<TrainStep>> TrainStep::create(const TrainerConfig& config, Task& task,
                                                      DistributedDataParallel& model, const ProcessGroup& group,

@@ -1,5 +1,5 @@
-// One optimizer step: forward and backward of each micro-batch, then unscale, clip, update, and the moving average.
-// Only read() waits for the device.
+// One optimizer step: forward and backward of each micro-batch, then unscale, clip, update, and the moving average; and
+// the random streams of a run. Only read() waits for the device.
 //
 // All ranks handle non-finite values together and on the device. Gradients are averaged over the ranks before they are
 // checked, so every rank gets the same result. If found_inf is 1, the optimizer's kernels and the gradient compression
@@ -7,6 +7,9 @@
 // multiplies its gradient by NaN, which reaches the other ranks through the average, without an additional collective.
 #pragma once
 
+#include <c10/core/Device.h>
+
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -26,6 +29,21 @@
 #include "trainer/telemetry/progress.h"
 
 namespace oarlock {
+
+// ---- Random streams ------------------------------------------------------------------------------------------------
+// All random streams of a run are derived from its seed. The numbers of a step depend on (seed, rank, step) only, so a
+// resumed run draws the same numbers as one that was not interrupted, and no generator state is saved.
+
+// Seeds LibTorch's default generators before the model is built, identically on all ranks.
+void seed_model(uint64_t seed);
+
+// Seeds the device's default generator for one training step (dropout).
+void seed_step(uint64_t seed, int rank, int64_t step, c10::Device device);
+
+// Returns the seed of the data loader: augmentation depends on the epoch and the sample, not on the rank.
+uint64_t epoch_seed(uint64_t seed, int64_t epoch);
+
+// ---- Step ----------------------------------------------------------------------------------------------------------
 
 class TrainStep {
  public:

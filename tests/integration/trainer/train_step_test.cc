@@ -16,7 +16,6 @@
 #include "tests/support/tensor_copies.h"
 #include "tests/support/trainer_program/tiny_task.h"
 #include "trainer/distributed/reducer.h"
-#include "trainer/engine/randomness.h"
 
 namespace oarlock {
 namespace {

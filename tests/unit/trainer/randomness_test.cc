@@ -1,5 +1,5 @@
 // The run's random numbers: a function of seed, rank and step, and of nothing that happened before.
-#include "trainer/engine/randomness.h"
+#include "trainer/engine/train_step.h"
 
 #include <ATen/ops/equal.h>
 #include <ATen/ops/rand.h>
