@@ -27,11 +27,18 @@ bool read(yaml::MapReader& reader, std::string_view key, std::optional<SystemTim
   return true;
 }
 
+std::optional<std::string> problem_of(const Limits& limits, const std::string& value) {
+  // The system takes what precedes it as the name of a file, and as the value of a variable.
+  if (value.find('\0') != std::string::npos) return fmt::format("'{}' contains a NUL character", shortened(value));
+  return check_limits(limits, value);
+}
+std::optional<std::string> problem_of(const Limits& limits, double value) { return check_limits(limits, value); }
+
 // Reports the values outside of the limits.
 void check(yaml::MapReader&, std::string_view, const Limits&, bool) {}
 void check(yaml::MapReader&, std::string_view, const Limits&, SystemTime) {}
 void check(yaml::MapReader& reader, std::string_view key, const Limits& limits, const std::string& value) {
-  if (const auto problem = check_limits(limits, value)) reader.problem(key, *problem);
+  if (const auto problem = problem_of(limits, value)) reader.problem(key, *problem);
 }
 template <typename Number>
   requires std::is_arithmetic_v<Number>
@@ -45,7 +52,7 @@ void check(yaml::MapReader& reader, std::string_view key, const Limits& limits, 
 template <typename Value>
 void check(yaml::MapReader& reader, std::string_view key, const Limits& limits, const std::vector<Value>& values) {
   for (size_t i = 0; i < values.size(); ++i) {
-    if (const auto problem = check_limits(limits, values[i])) {
+    if (const auto problem = problem_of(limits, values[i])) {
       reader.problem(key, fmt::format("element {}: {}", i, *problem));
     }
   }

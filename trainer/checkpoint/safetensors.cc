@@ -10,17 +10,16 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 #include <span>
 #include <string_view>
 #include <tuple>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "common/json_access.h"
 #include "common/memory_limit.h"
 #include "common/status_macros.h"
-#include "common/text.h"
 #include "common/work_progress.h"
 
 namespace oarlock {
@@ -33,8 +32,9 @@ using nlohmann::ordered_json;
 
 constexpr size_t kProgressBytes = size_t{16} << 20;  // between two reports of the progress of a save
 constexpr uint64_t kMaxHeader = 100'000'000;         // bytes; the reference implementation's limit
-constexpr int kMaxHeaderDepth = 100;                 // of the header
-constexpr size_t kMaxShown = 200;                    // characters of a value that a message quotes
+constexpr size_t kMaxHeaderDepth = 100;
+constexpr size_t kMaxValues = 4'000'000;  // of the header; a tensor has about six
+constexpr size_t kMaxShown = 200;         // characters of a value that a message quotes
 constexpr char kMetadataKey[] = "__metadata__";
 
 struct Dtype {
@@ -115,22 +115,54 @@ struct Entry {
   uint64_t end = 0;
 };
 
-// Parses JSON. Returns nothing if it is invalid or an object has duplicate keys.
-std::optional<json> parse_strictly(const std::string& text) {
-  std::vector<std::set<std::string>> open_objects;
-  bool duplicate = false;
-  const auto callback = [&](int, json::parse_event_t event, json& parsed) {
-    if (event == json::parse_event_t::object_start) open_objects.emplace_back();
-    if (event == json::parse_event_t::object_end) open_objects.pop_back();
-    if (event == json::parse_event_t::key) {
-      duplicate = duplicate || !open_objects.back().insert(parsed.get<std::string>()).second;
-    }
+// Checks JSON without keeping it. nlohmann's parser takes only the last one of equal keys, and with a callback, the
+// time that it needs grows with the square of the members of an object.
+class HeaderCheck final : public json::json_sax_t {
+ public:
+  // Why the text is not accepted.
+  const std::string& reason() const { return reason_; }
+
+  bool null() override { return add_value(); }
+  bool boolean(bool) override { return add_value(); }
+  bool number_integer(number_integer_t) override { return add_value(); }
+  bool number_unsigned(number_unsigned_t) override { return add_value(); }
+  bool number_float(number_float_t, const string_t&) override { return add_value(); }
+  bool string(string_t&) override { return add_value(); }
+  bool binary(binary_t&) override { return add_value(); }
+  bool start_array(size_t) override { return open(); }
+  bool end_array() override { return close(); }
+  bool start_object(size_t) override { return open(); }
+  bool end_object() override { return close(); }
+  bool key(string_t& name) override { return keys_.back().insert(name).second || reject(kNotAnObject); }
+  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception&) override {
+    return reject(kNotAnObject);
+  }
+
+ private:
+  static constexpr char kNotAnObject[] = "the header is not a JSON object with distinct keys";
+
+  bool reject(std::string reason) {
+    reason_ = std::move(reason);
+    return false;
+  }
+  bool add_value() {
+    return ++values_ <= kMaxValues || reject(fmt::format("the header has more than {} values", kMaxValues));
+  }
+  bool open() {
+    if (keys_.size() == kMaxHeaderDepth)
+      return reject(fmt::format("the header is nested deeper than {} levels", kMaxHeaderDepth));
+    keys_.emplace_back();
+    return add_value();
+  }
+  bool close() {
+    keys_.pop_back();
     return true;
-  };
-  json parsed = json::parse(text, callback, /*allow_exceptions=*/false);
-  if (parsed.is_discarded() || duplicate) return std::nullopt;
-  return parsed;
-}
+  }
+
+  std::vector<std::unordered_set<std::string>> keys_;  // of the open objects; empty sets for arrays
+  size_t values_ = 0;
+  std::string reason_;
+};
 
 std::optional<uint64_t> unsigned_integer(const json& value) {
   if (!value.is_number_unsigned()) return std::nullopt;
@@ -223,11 +255,10 @@ Result<json> read_header(Source& source) {
   }
   std::string text(header_size, '\0');
   RETURN_IF_ERROR(source.read(text.data(), header_size));
-  if (json_depth(text) > kMaxHeaderDepth)
-    return source.invalid(fmt::format("the header is nested deeper than {} levels", kMaxHeaderDepth));
-  std::optional<json> header = text.starts_with('{') ? parse_strictly(text) : std::nullopt;
-  if (!header || !header->is_object()) return source.invalid("the header is not a JSON object with distinct keys");
-  return std::move(*header);
+  HeaderCheck check;
+  if (!text.starts_with('{')) return source.invalid("the header is not a JSON object");
+  if (!json::sax_parse(text, &check)) return source.invalid(check.reason());
+  return json::parse(text);
 }
 
 // Reads the tensor at the current position of the file.

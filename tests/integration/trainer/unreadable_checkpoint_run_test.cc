@@ -118,8 +118,8 @@ TEST_F(UnreadableRun, ValuesOfAnotherReleaseEndTheRunOnAllRanks) {
   };
   for (const auto& [pointer, value] : std::multimap<std::string, json>{{"/extra/task", 5},
                                                                        {"/extra/seed", "12"},
-                                                                       {"/sections/nonfinite", {{"skipped", "no"}}},
-                                                                       {"/sections/nonfinite", 7}}) {
+                                                                       {"/sections/evaluation", {{"step", "no"}}},
+                                                                       {"/sections/evaluation", 7}}) {
     SCOPED_TRACE(pointer + " = " + value.dump());
     with(pointer, value);
     expect_ends(2, ExitCode::kCheckpoint, "this release does not know the ");

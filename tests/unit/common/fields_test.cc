@@ -153,6 +153,14 @@ TEST(YamlFieldsReader, ReportsPlaceOfConditionalKeysAndListItems) {
             "f.yaml:6:12: items[1].weight: -1 is below 0");
 }
 
+// As a path, it would be cut there.
+TEST(YamlFieldsReader, RejectsNulCharacters) {
+  Everything value;
+  EXPECT_EQ(read("text: \"/data\\0/other\"\nwords: [x, \"y\\0\"]\n", value).problems,
+            "f.yaml:1:7: text: '/data\\x00/other' contains a NUL character\n"
+            "f.yaml:2:8: words: element 1: 'y\\x00' contains a NUL character");
+}
+
 TEST(FieldsReference, WritesTableOfEachSection) {
   Everything value;
   FieldsReference reference("");

@@ -117,9 +117,9 @@ TEST(ExpressionMatrix, RejectsImpossibleSizes) {
       file.attribute("X", "encoding-type", "csr_matrix");
       file.attribute("X", "shape", shape);
       const auto count = static_cast<hsize_t>(values);
-      H5Dclose(file.dataset("X/data", H5T_NATIVE_FLOAT, {count}, std::max<hsize_t>(1, std::min<hsize_t>(count, 1000))));
-      H5Dclose(
-          file.dataset("X/indices", H5T_NATIVE_INT32, {count}, std::max<hsize_t>(1, std::min<hsize_t>(count, 1000))));
+      const hsize_t chunk = std::min<hsize_t>(count, 1000);
+      H5Dclose(file.dataset("X/data", H5T_NATIVE_FLOAT, {count}, chunk));
+      H5Dclose(file.dataset("X/indices", H5T_NATIVE_INT32, {count}, chunk));
       file.numbers<int64_t>("X/indptr", indptr, {indptr.size()});
     }
     const auto matrix = ExpressionMatrix::open(open(path));

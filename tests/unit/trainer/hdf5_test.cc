@@ -71,10 +71,9 @@ TEST_F(Hdf5Test, RejectsSizesThatTheFileCannotHave) {
     H5Tinsert(table, "text", 8, text);
     H5Dclose(file.dataset("numbers", H5T_NATIVE_DOUBLE, {many}, 100));
     H5Dclose(file.dataset("text", text, {many}, 100));
-    H5Dclose(file.dataset("wide", wide, {4}, 1));
-    H5Dclose(file.dataset("many_wide", wide, {64}, 1));
+    H5Dclose(file.dataset("wide", wide, {hsize_t{1} << 20}, 1));
     H5Dclose(file.dataset("table", table, {many}, 100));
-    H5Dclose(file.dataset("matrices", H5T_NATIVE_DOUBLE, {1, hsize_t{1} << 30, hsize_t{1} << 30}, 1));
+    H5Dclose(file.dataset("matrices", H5T_NATIVE_DOUBLE, {1, hsize_t{1} << 30, hsize_t{1} << 30}, 0));
     H5Dclose(file.dataset("overflow", H5T_NATIVE_DOUBLE, {0, hsize_t{1} << 40, hsize_t{1} << 40}, 0));
     H5Tclose(table);
     H5Tclose(wide);
@@ -87,7 +86,7 @@ TEST_F(Hdf5Test, RejectsSizesThatTheFileCannotHave) {
   expect_error(set("text").read_strings(), {"/text", impossible});
   expect_error(set("table").read_member_numbers("number"), {"/table", impossible});
   expect_error(set("table").read_member_strings("text"), {"/table", impossible});
-  expect_error(set("many_wide").read_strings(), {"/many_wide", "of memory"}, ExitCode::kOsErr);
+  expect_error(set("wide").read_strings(), {"/wide", "of memory"}, ExitCode::kOsErr);
   const std::vector<int64_t> origin(3, 0);
   expect_error(set("matrices").read_box(origin, set("matrices").shape()), {"/matrices", "of memory"}, ExitCode::kOsErr);
   expect_error(root.dataset("overflow"), {"/overflow", "invalid dimensions 0 x 1099511627776 x 1099511627776"});
@@ -95,6 +94,7 @@ TEST_F(Hdf5Test, RejectsSizesThatTheFileCannotHave) {
 
 // Any number of strings can refer to the same bytes of the file.
 TEST_F(Hdf5Test, RejectsStringsThatNeedMoreMemoryThanThereIs) {
+  if (available_memory() > uint64_t{64} << 30) GTEST_SKIP() << "the library would read for minutes";
   constexpr size_t kLength = size_t{1} << 20;
   constexpr size_t kReferenceBytes = 16;  // of a string in the file
   const size_t count = available_memory() / kLength + 100;

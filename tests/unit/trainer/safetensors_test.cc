@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <chrono>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -208,6 +209,27 @@ TEST(Safetensors, RejectsHostileSizesWithoutAllocation) {
     EXPECT_FALSE(read_safetensors(path)) << size;
   }
   EXPECT_LT(peak_kib() - before, 64 << 10);
+}
+
+// The parser must not need the square of their number, and must not keep any number of sizes.
+TEST(Safetensors, ManyTensorsTakeLinearTime) {
+  const test::TemporaryFolder folder;
+  const auto path = folder.path() / "file";
+  std::string header = "{";
+  constexpr int kTensors = 200'000;
+  for (int i = 0; i < kTensors; ++i)
+    header += (i == 0 ? "\"t" : ",\"t") + std::to_string(i) + R"(":{"dtype":"F32","shape":[0],"data_offsets":[0,0]})";
+  write_raw(path, raw(header + "}", ""));
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(read_safetensors(path).value().tensors.size(), size_t{kTensors});
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
+
+  std::string sizes;
+  for (int i = 0; i < 5'000'000; ++i) sizes += "1,";
+  write_raw(path, raw(R"({"a":{"dtype":"F32","shape":[)" + sizes + R"(0],"data_offsets":[0,0]}})", ""));
+  const auto file = read_safetensors(path);
+  ASSERT_FALSE(file);
+  EXPECT_THAT(file.error().message, HasSubstr("the header has more than 4000000 values"));
 }
 
 // The size of a sparse file is no size in memory.
