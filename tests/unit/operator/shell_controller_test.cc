@@ -396,8 +396,9 @@ TEST_F(ControllerTest, LimitsProgressWritesWithoutLosingTheLast) {
 
 // A rank may report another size of its group in each poll.
 TEST_F(ControllerTest, LimitsWritesOfTheNodesThatTrain) {
-  job_.status.elastic = api::GroupSize{.nodes = 2};
-  job_.status.elastic->active_nodes = 2;
+  api::GroupSize& size = job_.status.elastic.emplace();
+  size.nodes = 2;
+  size.active_nodes = 2;
   job_.metadata.resource_version = "11";
   api_->push("trainingjobs", "MODIFIED", api::to_json(job_));
   ASSERT_TRUE(becomes_true([&] { return cache_.job(key_)->status.elastic.has_value(); }));
