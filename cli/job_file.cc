@@ -8,18 +8,23 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <system_error>
 #include <utility>
 
+#include "cli/pod_schema/pod_rules.h"
 #include "cli/pod_schema/pod_schema.h"
 #include "common/contract.h"
 #include "common/files.h"
+#include "common/json_access.h"
 #include "common/status_macros.h"
 #include "common/terminal.h"
 #include "common/text.h"
 #include "common/yaml/reader.h"
 #include "operator/api/validate.h"
+#include "operator/core/desired.h"
 
 namespace oarlock::cli {
 namespace {
@@ -80,6 +85,21 @@ bool is_of_another_kind(const yaml::Node& document) {
   return !our_group && suggest(kind->text(), {kKind}).empty();
 }
 
+// Describes a file without a TrainingJob by the kinds of its objects.
+std::string describe_others(const std::set<std::string>& kinds, bool is_empty) {
+  constexpr size_t kMaxShown = 3;
+  for (const char* kind : {"PyTorchJob", "TrainJob", "MPIJob", "JobSet"}) {
+    if (kinds.contains(kind)) return fmt::format(", but a {}; translate it with oarlock convert -f FILE", kind);
+  }
+  if (is_empty) return ", which is empty";
+  if (kinds.empty()) return "";
+  std::vector<std::string> shown;
+  for (const std::string& kind : kinds) {
+    if (shown.size() < kMaxShown) shown.push_back(shortened(kind, 40));
+  }
+  return fmt::format(", but {}{}", fmt::join(shown, ", "), kinds.size() > kMaxShown ? " and others" : "");
+}
+
 // Returns why a document cannot be a Kubernetes object, in which case its fields are not checked.
 std::optional<std::string> why_no_object(const yaml::Node& document) {
   if (document.kind() != yaml::Node::Kind::kMap)
@@ -117,10 +137,48 @@ yaml::Mark mark_of_name(const yaml::Node& document) {
   return name.value_or(document).mark();
 }
 
-void check_template(const yaml::Node& document, yaml::Problems& problems) {
+// Names of the volumes of a pod of the job.
+std::set<std::string> volumes_of(const api::TrainingJob& job) {
+  std::set<std::string> names;
+  const nlohmann::json pod = control::PodFactory(job, 0).pod(0);
+  for (const nlohmann::json& volume : elements(member(pod, "spec"), "volumes")) names.insert(text_at(volume, "name"));
+  return names;
+}
+
+void check_name(const yaml::Node& map, std::string_view key, bool allows_dots, std::string_view path,
+                yaml::Problems& problems) {
+  const std::optional<yaml::Node> value = map.find(key);
+  if (!value || value->kind() != yaml::Node::Kind::kScalar || !value->value().is_string()) return;
+  if (value->text().empty() || is_object_name(value->text(), allows_dots)) return;
+  problems.add(value->mark(), fmt::format("{}.{}", path, key),
+               fmt::format("'{}' cannot be a name: names have a-z, 0-9{} and '-' only", shortened(value->text()),
+                           allows_dots ? ", '.'" : ""));
+}
+
+// Checks the parts of a job that become parts of its pods by the rules of pods. `job` is null if it is not valid.
+void check_pods(const yaml::Node& document, const api::TrainingJob* job, yaml::Problems& problems) {
+  if (const auto metadata = document.find("metadata")) {
+    if (const auto labels = metadata->find("labels")) check_labels(*labels, "metadata.labels", problems);
+    check_name(*metadata, "namespace", false, "metadata", problems);
+  }
   const std::optional<yaml::Node> spec = document.find("spec");
-  const std::optional<yaml::Node> pod = spec ? spec->find("template") : std::nullopt;
-  if (pod) check_pod_template(*pod, "spec.template", problems);
+  if (!spec) return;
+  if (const auto resources = spec->find("resourcesPerNode"))
+    check_rules_of_type("ResourceRequirements", *resources, "spec.resourcesPerNode", problems);
+  if (const auto image = spec->find("image")) {
+    if (image->kind() == yaml::Node::Kind::kScalar && image->is_quoted() && image->text().empty())
+      problems.add(image->mark(), "spec.image", "is empty; leave it out for the default image");
+    check_image(*image, "spec.image", problems);
+  }
+  if (const auto checkpoints = spec->find("checkpoints")) {
+    check_name(*checkpoints, "claimName", true, "spec.checkpoints", problems);
+    if (const auto size = checkpoints->find("size")) check_size(*size, "spec.checkpoints.size", problems);
+  }
+  const std::optional<yaml::Node> pod = spec->find("template");
+  if (!pod) return;
+  check_pod_template(*pod, "spec.template", problems);
+  if (const auto pod_spec = job == nullptr ? std::nullopt : pod->find("spec"))
+    check_volume_mounts(*pod_spec, "spec.template.spec", volumes_of(*job), problems);
 }
 
 }  // namespace
@@ -132,15 +190,21 @@ Result<std::vector<api::TrainingJob>> load_jobs(const std::string& path, Templat
   std::vector<api::TrainingJob> jobs;
   yaml::Problems problems(shown);
   std::map<std::pair<std::string, std::string>, yaml::Mark> seen;  // by namespace and name
+  std::set<std::string> others;                                    // kinds of other objects
   for (const auto& [document, path_of_object] : yaml::list_objects(documents)) {
-    if (is_of_another_kind(document)) continue;
+    if (is_of_another_kind(document)) {
+      others.insert(document.find("kind")->text());
+      continue;
+    }
     problems.set_root(path_of_object);
     if (const auto why = why_no_object(document)) {
       problems.add(document.mark(), "", *why);
       continue;
     }
+    const size_t problems_before = problems.size();
     api::TrainingJob job = api::training_job_from_yaml(document, problems);
-    if (check == TemplateCheck::kPodSchema) check_template(document, problems);
+    const bool is_valid = problems.size() == problems_before;
+    if (check == TemplateCheck::kPodSchema) check_pods(document, is_valid ? &job : nullptr, problems);
     const yaml::Mark mark = mark_of_name(document);
     const auto [first, is_new] = seen.try_emplace({job.metadata.name_space, job.metadata.name}, mark);
     if (!is_new && !job.metadata.name.empty()) {
@@ -152,8 +216,8 @@ Result<std::vector<api::TrainingJob>> load_jobs(const std::string& path, Templat
   }
   if (!problems.empty()) return tl::make_unexpected(problems.to_error());
   if (jobs.empty()) {
-    return fail(ExitCode::kConfig,
-                fmt::format("{}: there is no {} ({}) in this file", printable(shown), kKind, kApiVersion));
+    return fail(ExitCode::kConfig, fmt::format("{}: there is no {} ({}) in this file{}", printable(shown), kKind,
+                                               kApiVersion, describe_others(others, documents.empty())));
   }
   return jobs;
 }

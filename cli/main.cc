@@ -8,6 +8,8 @@
 #include <optional>
 #include <sstream>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "cli/cluster/commands.h"
 #include "cli/command.h"
@@ -29,10 +31,18 @@ bool has_subcommand(const CLI::App& app, const std::string& name) {
                      [&](const CLI::App* sub) { return sub->get_name() == name; });
 }
 
+// Commands of kubectl and other programs, and the command that does the same.
+constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
+    {"apply", "submit"},    {"create", "submit"},   {"check", "validate"},  {"lint", "validate"},
+    {"template", "render"}, {"describe", "status"}, {"get", "list"},        {"ls", "list"},
+    {"ps", "list"},         {"train", "run"},       {"torchrun", "launch"}, {"stop", "suspend"},
+    {"cancel", "delete"},   {"kill", "delete"},     {"rm", "delete"},       {"start", "resume"}};
+
 Error unknown_subcommand(const std::string& typed, const CLI::App& app) {
   std::vector<std::string> known;
   for (const CLI::App* sub : app.get_subcommands(nullptr)) known.push_back(sub->get_name());
-  const std::string nearest = suggest(typed, known);
+  const auto other = std::ranges::find(kOtherNames, typed, &std::pair<std::string_view, std::string_view>::first);
+  const std::string nearest = other == std::end(kOtherNames) ? suggest(typed, known) : std::string(other->second);
   return {ExitCode::kUsage,
           fmt::format("unknown command '{}'{}; the commands are: {}", typed,
                       nearest.empty() ? "" : fmt::format(", did you mean '{}'?", nearest), fmt::join(known, ", "))};
@@ -43,6 +53,11 @@ Error unexpected_arguments(const CLI::App& app, const std::string& command) {
   std::string hint = fmt::format("see {} --help", command);
   if (command == "oarlock convert")
     hint = "write the command line after '--': oarlock convert torchrun -- torchrun train.py";
+  if (const std::vector<std::string> rest = app.remaining(true); command == "oarlock run" && !rest.empty()) {
+    const std::string option = rest.front().starts_with("--") ? rest.front().substr(2) : "";
+    if (!option.empty() && option.find('=') == std::string::npos)
+      hint = fmt::format("settings of the trainer have the form {}=VALUE; {}", shortened(option), hint);
+  }
   return {ExitCode::kUsage, fmt::format("unexpected arguments: {}; {}",
                                         shortened(fmt::format("{}", fmt::join(app.remaining(true), " "))), hint)};
 }

@@ -181,6 +181,21 @@ int edit_distance(std::string_view a_text, std::string_view b_text) {
   return d[a.size()][b.size()];
 }
 
+// Returns the only candidate that begins with `typed`, in the sense of edit_distance(): activeDeadlineSeconds for
+// activeDeadline; "" if there is none, or several.
+std::string find_completion(std::string_view typed, const std::vector<std::string>& candidates) {
+  constexpr size_t kShortestBeginning = 3;
+  const std::string beginning = normalized(typed);
+  std::string found;
+  if (beginning.size() < kShortestBeginning) return found;
+  for (const std::string& candidate : candidates) {
+    if (!normalized(candidate).starts_with(beginning)) continue;
+    if (!found.empty()) return "";
+    found = candidate;
+  }
+  return found;
+}
+
 std::string suggest(std::string_view typed, const std::vector<std::string>& candidates) {
   if (typed.size() > kLongestName) return "";
   std::string best;
@@ -192,7 +207,7 @@ std::string suggest(std::string_view typed, const std::vector<std::string>& cand
       best = candidate;
     }
   }
-  return best;
+  return best.empty() ? find_completion(typed, candidates) : best;
 }
 
 std::string counted(std::string digits, std::string_view noun, std::string_view plural) {

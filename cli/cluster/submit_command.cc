@@ -27,7 +27,7 @@ exit codes: 0; 1: with --wait, a job failed; 66: a file cannot be read; 73: a jo
 
 examples:
   oarlock submit -f trainingjob.yaml
-  oarlock submit -f trainingjob.yaml --wait --timeout 2h
+  oarlock submit trainingjob.yaml --wait --timeout 2h
   oarlock submit -f trainingjob.yaml --dry-run=server
   oarlock submit -f trainingjob.yaml --apply
   oarlock convert -f pytorchjob.yaml | oarlock submit -f -
@@ -38,6 +38,7 @@ constexpr char kFieldManager[] = "oarlock-cli";
 struct SubmitFlags {
   ClusterFlags cluster;
   std::vector<std::string> files;
+  std::vector<std::string> arguments;  // likewise files
   std::string dry_run;
   bool applies = false;
   bool any_pod_fields = false;
@@ -128,13 +129,18 @@ Error with_remedy(Error error, const Document& document) {
 Result<int> submit(const SubmitFlags& flags) {
   if (flags.waits && !flags.dry_run.empty())
     return fail(ExitCode::kUsage, "--wait has no effect with --dry-run; leave one of them out");
-  if (std::ranges::count(flags.files, "-") > 1) return fail(ExitCode::kUsage, "standard input (-) is given twice");
+  if (flags.files.empty() && flags.arguments.empty())
+    return fail(ExitCode::kUsage,
+                "missing file; give it as oarlock submit FILE, or with -f FILE (- for standard input)");
+  std::vector<std::string> files = flags.files;
+  files.insert(files.end(), flags.arguments.begin(), flags.arguments.end());
+  if (std::ranges::count(files, "-") > 1) return fail(ExitCode::kUsage, "standard input (-) is given twice");
   // This precedes the connection, so that a file is checked completely without a cluster.
   const TemplateCheck check = flags.any_pod_fields ? TemplateCheck::kNone : TemplateCheck::kPodSchema;
   std::string problems;
   ExitCode code = ExitCode::kOk;
   std::vector<InputFile> inputs;
-  for (const std::string& file : flags.files) {
+  for (const std::string& file : files) {
     ASSIGN_OR_RETURN(InputFile input, InputFile::open(file));
     const auto jobs = load_jobs(input.path(), check, input.name());
     inputs.push_back(std::move(input));
@@ -192,18 +198,18 @@ void add_submit(CLI::App& app, Chosen& chosen) {
   auto flags = std::make_shared<SubmitFlags>();
   CLI::App* submit_app =
       app.add_subcommand("submit", "Check TrainingJobs as 'oarlock validate' does, and create them in a cluster.");
-  set_usage(*submit_app, "oarlock submit -f FILE... [OPTIONS]");
+  set_usage(*submit_app, "oarlock submit FILE... [OPTIONS]");
   submit_app->footer(kSubmitFooter);
   submit_app->add_option("-f,--file", flags->files, "files with TrainingJobs, YAML or JSON; - is standard input")
-      ->type_name("FILE")
-      ->required();
+      ->type_name("FILE");
+  submit_app->add_option("arguments", flags->arguments, "more files")->type_name("FILE");
   submit_app->add_option("--dry-run", flags->dry_run, "server: let the API server check the jobs, but store nothing")
       ->type_name("WHERE")
       ->check(CLI::IsMember({"server"}));
   submit_app->add_flag("--apply", flags->applies, "change a job that exists (server-side apply), instead of failing");
   submit_app->add_flag(
       "--any-pod-fields", flags->any_pod_fields,
-      "do not check the fields of spec.template: for a cluster that is newer than Kubernetes " + pod_schema_version());
+      "do not check the fields and values of pods: for a cluster that is newer than Kubernetes " + pod_schema_version());
   submit_app->add_flag("--wait", flags->waits, "wait until the jobs are complete");
   submit_app
       ->add_option_function<std::string>(

@@ -14,7 +14,8 @@ namespace oarlock::cli {
 std::string pod_schema_version();
 
 // Adds a problem for each key of a PodTemplateSpec that this version of Kubernetes does not know, with a suggestion,
-// and for each value of a wrong type, such as a number for an environment variable. `path` is that of the node.
+// for each value of a wrong type, such as a number for an environment variable, and for violations of pod_rules.h.
+// `path` is that of the node.
 void check_pod_template(const yaml::Node& node, const std::string& path, yaml::Problems& problems);
 
 // A type of the schema and its fields, in the notation of the table: "[]Container" is a list, "{}string" a map.

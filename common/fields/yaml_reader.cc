@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/json_access.h"
+#include "common/text.h"
 
 namespace oarlock {
 namespace {
@@ -105,6 +106,8 @@ void YamlFieldsReader::number_or_name(std::string_view key, int& number, NumberF
     form = NumberForm::kAbsent;
   } else if (value->kind() == yaml::Node::Kind::kScalar && value->text() == name) {
     form = NumberForm::kName;
+  } else if (value->kind() == yaml::Node::Kind::kScalar && !value->is_quoted() && value->value().is_string()) {
+    reader_.problem(key, fmt::format("expected an integer or {}, got '{}'", name, shortened(value->text())));
   } else {
     form = NumberForm::kNumber;
     field(key, number, limits, help);

@@ -18,6 +18,7 @@ namespace {
 
 constexpr size_t kLongestPath = 200;
 constexpr size_t kLongestMessage = 1000;
+constexpr std::string_view kExpected = "expected ";  // begins messages about values of a wrong type
 
 // Whether readers recognize the value in the text: true for 7 and 1.0, false for 017, 0x1F and 1_000.
 bool is_decimal_form(std::string_view text, const nlohmann::json& value) {
@@ -91,6 +92,28 @@ void check_conversion(const Node& node, std::string& path, Problems& problems) {
 }
 
 bool is_string(const Node& node) { return node.value().is_string(); }
+
+// Returns the remedy for a string whose text is a value of the expected type; empty for others.
+std::string remedy_for_quotes(const Node& node, bool (*is_expected)(const nlohmann::json&)) {
+  if (!node.is_quoted()) return "";
+  const nlohmann::json value = with_whole_number(resolve_plain_scalar(node.text()));
+  const bool is_as_written = value.is_number() ? is_decimal_form(node.text(), value) : value.dump() == node.text();
+  return is_expected(value) && is_as_written ? "; remove the quotes" : "";
+}
+
+// Returns the remedy for a duration with a unit, such as 2h, where a number of seconds is expected; empty for others.
+std::string remedy_for_duration(const Node& node, std::string_view key) {
+  constexpr std::pair<char, int64_t> kUnits[] = {{'s', 1}, {'m', 60}, {'h', 3600}, {'d', 86'400}, {'w', 604'800}};
+  const std::string text = node.text();
+  if (!key.ends_with("Seconds") && !key.ends_with("seconds")) return "";
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end + 1 != text.data() + text.size() || number < 0 || number > 1'000'000) return "";
+  for (const auto& [unit, seconds] : kUnits) {
+    if (*end == unit) return fmt::format("; write {}, the number of seconds", number * seconds);
+  }
+  return "";
+}
 
 std::optional<bool> to_bool(const Node& node) {
   const nlohmann::json value = node.value();
@@ -184,13 +207,26 @@ std::string place_text(const std::string& file, Mark mark) {
 }
 
 void Problems::add(Mark mark, std::string_view path, std::string_view message) {
-  ++count_;
-  if (lines_.size() == kMaxShown) return;
-  std::string line = place_text(file_, mark) + ": ";
+  if (is_full()) {
+    ++count_;
+    return;
+  }
+  std::string place = place_text(file_, mark) + ": ";
   const std::string full =
       root_.empty() || path.empty() ? root_ + std::string(path) : fmt::format("{}.{}", root_, path);
-  if (!full.empty()) line += shortened(full, kLongestPath) + ": ";
-  lines_.push_back(line + shortened(message, kLongestMessage));
+  if (!full.empty()) place += shortened(full, kLongestPath) + ": ";
+  std::string line = place + shortened(message, kLongestMessage);
+  // Several checks can find that a value has a wrong type. The longer message has more detail.
+  if (message.starts_with(kExpected)) {
+    const auto same = std::ranges::find_if(
+        lines_, [&](const std::string& other) { return other.starts_with(place + std::string(kExpected)); });
+    if (same != lines_.end()) {
+      if (line.size() > same->size()) *same = std::move(line);
+      return;
+    }
+  }
+  ++count_;
+  lines_.push_back(std::move(line));
 }
 
 Error Problems::to_error() const {
@@ -264,7 +300,8 @@ bool MapReader::read(std::string_view key, bool& target) {
   if (!value) return false;
   const std::optional<bool> flag = to_bool(*value);
   if (!flag) {
-    problem(key, fmt::format("expected true or false, got {}", describe(*value)));
+    problem(key, fmt::format("expected true or false, got {}{}", describe(*value),
+                             remedy_for_quotes(*value, [](const auto& json) { return json.is_boolean(); })));
     return false;
   }
   target = *flag;
@@ -276,7 +313,9 @@ bool MapReader::read(std::string_view key, int64_t& target) {
   if (!value) return false;
   const std::optional<int64_t> number = to_integer(*value);
   if (!number) {
-    problem(key, fmt::format("expected an integer, got {}", describe(*value)));
+    problem(key, fmt::format("expected an integer, got {}{}{}", describe(*value),
+                             remedy_for_quotes(*value, [](const auto& json) { return json.is_number_integer(); }),
+                             remedy_for_duration(*value, key)));
     return false;
   }
   target = *number;
@@ -299,7 +338,8 @@ bool MapReader::read(std::string_view key, double& target) {
   if (!value) return false;
   const std::optional<double> number = to_double(*value);
   if (!number) {
-    problem(key, fmt::format("expected a number, got {}", describe(*value)));
+    problem(key, fmt::format("expected a number, got {}{}", describe(*value),
+                             remedy_for_quotes(*value, [](const auto& json) { return json.is_number(); })));
     return false;
   }
   target = *number;

@@ -253,8 +253,8 @@ class Explainer {
 
   SyntaxProblem explain() {
     if (!lines_.empty()) {
-      for (const auto find : {&Explainer::tab, &Explainer::helm, &Explainer::quotes, &Explainer::brackets,
-                              &Explainer::reserved, &Explainer::colon, &Explainer::indentation}) {
+      for (const auto find : {&Explainer::tab, &Explainer::no_break_space, &Explainer::helm, &Explainer::quotes,
+                              &Explainer::brackets, &Explainer::reserved, &Explainer::colon, &Explainer::indentation}) {
         if (std::optional<SyntaxProblem> found = (this->*find)()) return *std::move(found);
       }
     }
@@ -282,6 +282,17 @@ class Explainer {
       return at(*structure_.tab, "a tab is used as indentation, which YAML does not allow; use spaces instead");
     if (has_message("illegal tab"))
       return at(error_, "a tab is used as indentation, which YAML does not allow; use spaces instead");
+    return std::nullopt;
+  }
+
+  // Pages and word processors use no-break spaces.
+  Found no_break_space() {
+    constexpr std::string_view kNoBreakSpace = "\xC2\xA0";
+    for (const size_t number : structure_.block_lines) {
+      if (lines_[number].content().starts_with(kNoBreakSpace))
+        return at({number, lines_[number].indentation},
+                  "a no-break space is used as indentation, which YAML does not allow; use spaces instead");
+    }
     return std::nullopt;
   }
 
@@ -356,6 +367,8 @@ class Explainer {
 
   Found reserved() {
     const char c = error_character();
+    if (error_text().find("```") == lines_[error_.line].indentation)
+      return at(error_, "this line is a code fence of Markdown; remove it");
     if (has_message("unknown token") && c != '\0' && c != '\t')
       return at(error_, fmt::format("a value cannot begin with '{}'; put it in quotes", c));
     if (has_message("anchor is not defined")) {

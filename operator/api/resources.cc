@@ -123,6 +123,8 @@ bool is_quantity(const Json& value) {
   return text.size() <= rules::kMaxQuantity && std::regex_match(text, kForm);
 }
 
+double quantity_value(const Json& value) { return is_quantity(value) ? value_of(value) : 0; }
+
 bool is_extended_resource(std::string_view name) {
   return name.find('/') != std::string_view::npos && !name.starts_with("kubernetes.io/");
 }

@@ -15,6 +15,9 @@ namespace oarlock::api {
 // string such as "500m" or "10Gi".
 bool is_quantity(const nlohmann::json& value);
 
+// Returns the value of a quantity; 0 for any other value.
+double quantity_value(const nlohmann::json& value);
+
 // Calls `visit` for each value in a PodSpec that must be a quantity, with its path, which begins with `path`, and the
 // name of its resource; the name is empty for a value that is not in a map of resources, such as sizeLimit. The values
 // need not be quantities. The tree must not be nested so deeply that the recursion exhausts the stack.

@@ -1,4 +1,4 @@
-// A pod template, and typing errors in its fields, which are reported online and offline.
+// A pod template, and typing errors and other mistakes in its fields, which are reported online and offline.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -49,7 +49,17 @@ inline const std::vector<TemplateTypo>& template_typos() {
       {"/spec/containers/0/workingDir", "workDir", false},
       {"/spec/containers/0/startupProbe/failureThreshold", "failureTreshold"},
       {"/spec/containers/0/lifecycle/preStop", "prestop"},
-      {"/spec/containers/0/securityContext/seccompProfile", "seccomp", false}};
+      {"/spec/containers/0/securityContext/seccompProfile", "seccomp", false},
+      {"/spec/containers/0/securityContext/allowPrivilegeEscalation", "allowPriviledgeEscalation"},
+      {"/spec/containers/0/readinessProbe/periodSeconds", "periodSecond"},
+      {"/spec/containers/0/env/2/valueFrom/fieldRef/fieldPath", "fieldpath"},
+      {"/spec/initContainers/0/env/0/value", "vlaue"},
+      {"/spec/initContainers/0/resources/requests", "request"},
+      {"/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/0/"
+       "matchExpressions",
+       "matchExpression"},
+      {"/spec/affinity/podAntiAffinity/preferredDuringSchedulingIgnoredDuringExecution/0/podAffinityTerm/topologyKey",
+       "topologykey"}};
   return kTypos;
 }
 
@@ -62,7 +72,9 @@ inline nlohmann::json full_template() {
       "tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}],
       "securityContext": {"fsGroup": 1000},
       "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
-        {"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}]}}},
+        {"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}]}},
+        "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": {
+          "topologyKey": "zone", "labelSelector": {"matchLabels": {"team": "vision"}}}}]}},
       "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}],
       "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
                   {"name": "cache", "emptyDir": {"sizeLimit": "1Gi"}},
@@ -71,7 +83,8 @@ inline nlohmann::json full_template() {
                   {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {
                     "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}}}],
       "initContainers": [{"name": "fetch", "image": "example.invalid/fetch", "restartPolicy": "Always",
-                          "envFrom": [{"configMapRef": {"name": "settings"}}],
+                          "envFrom": [{"configMapRef": {"name": "settings"}}], "env": [{"name": "FOLDER", "value": "/data"}],
+                          "resources": {"requests": {"cpu": "1"}},
                           "volumeMounts": [{"name": "data", "mountPath": "/data"}]}],
       "containers": [{
         "name": "trainer", "image": "example.invalid/trainer", "imagePullPolicy": "Always",
@@ -79,12 +92,97 @@ inline nlohmann::json full_template() {
         "startupProbe": {"tcpSocket": {"port": 8000}, "failureThreshold": 30},
         "lifecycle": {"preStop": {"exec": {"command": ["sync"]}}},
         "env": [{"name": "NCCL_DEBUG", "value": "INFO"},
-                {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "token", "key": "token"}}}],
+                {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "token", "key": "token"}}},
+                {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
         "resources": {"limits": {"nvidia.com/gpu": 1}},
-        "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}, "seccompProfile": {"type": "RuntimeDefault"}},
+        "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}, "seccompProfile": {"type": "RuntimeDefault"},
+                            "allowPrivilegeEscalation": true},
+        "readinessProbe": {"exec": {"command": ["true"]}, "periodSeconds": 5},
         "ports": [{"containerPort": 8000}],
         "livenessProbe": {"httpGet": {"path": "/", "port": 8000}},
         "volumeMounts": [{"name": "data", "mountPath": "/data"}]}]}})");
+}
+
+// A value that the API server rejects in a pod, or that lacks.
+struct TemplateMistake {
+  const char* field;    // JSON pointer of a field in full_template(), or of a new one
+  const char* value;    // JSON; "" removes the field
+  const char* path;     // of the problem, without "spec.template."
+  const char* message;  // of the problem
+};
+
+inline const std::vector<TemplateMistake>& template_mistakes() {
+  static const std::vector<TemplateMistake> kMistakes = {
+      {"/spec/containers/0/imagePullPolicy", R"("always")", "spec.containers[0].imagePullPolicy",
+       "'always' is not one of Always, IfNotPresent, Never; did you mean 'Always'?"},
+      {"/spec/tolerations/0/effect", R"("NoSchedul")", "spec.tolerations[0].effect", "did you mean 'NoSchedule'?"},
+      {"/spec/topologySpreadConstraints/0/whenUnsatisfiable", R"("Never")",
+       "spec.topologySpreadConstraints[0].whenUnsatisfiable", "'Never' is not one of DoNotSchedule, ScheduleAnyway"},
+      {"/spec/topologySpreadConstraints/0/maxSkew", "", "spec.topologySpreadConstraints[0].maxSkew", "is required"},
+      {"/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/0/"
+       "matchExpressions/0/"
+       "operator",
+       R"("Equals")",
+       "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0]."
+       "matchExpressions[0].operator",
+       "'Equals' is not one of In, NotIn, Exists, DoesNotExist, Gt, Lt"},
+      {"/spec/affinity/podAntiAffinity/preferredDuringSchedulingIgnoredDuringExecution/0/podAffinityTerm/topologyKey",
+       "",
+       "spec.affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].podAffinityTerm.topologyKey",
+       "is required"},
+      {"/spec/affinity/podAntiAffinity/preferredDuringSchedulingIgnoredDuringExecution/0/weight", "",
+       "spec.affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].weight", "is required"},
+      {"/spec/containers/0/env/0/name", "", "spec.containers[0].env[0].name", "is required"},
+      {"/spec/containers/0/env/1/value", R"("x")", "spec.containers[0].env[1]",
+       "has value and valueFrom; keep one of them"},
+      {"/spec/containers/0/env/1/valueFrom/secretKeyRef/key", "",
+       "spec.containers[0].env[1].valueFrom.secretKeyRef.key", "is required"},
+      {"/spec/containers/0/volumeMounts/0/mountPath", "", "spec.containers[0].volumeMounts[0].mountPath",
+       "is required"},
+      {"/spec/containers/0/ports/0/containerPort", "", "spec.containers[0].ports[0].containerPort", "is required"},
+      {"/spec/containers/0/ports/0/protocol", R"("tcp")", "spec.containers[0].ports[0].protocol",
+       "did you mean 'TCP'?"},
+      {"/spec/containers/0/livenessProbe/httpGet/port", "", "spec.containers[0].livenessProbe.httpGet.port",
+       "is required"},
+      {"/spec/containers/0/livenessProbe/httpGet/scheme", R"("http")",
+       "spec.containers[0].livenessProbe.httpGet.scheme", "did you mean 'HTTP'?"},
+      {"/spec/containers/0/securityContext/seccompProfile/type", R"("Runtime/Default")",
+       "spec.containers[0].securityContext.seccompProfile.type", "did you mean 'RuntimeDefault'?"},
+      {"/spec/containers/0/resources/limits", R"({"gpu": 1})", "spec.containers[0].resources.limits.gpu",
+       "there is no such resource; did you mean 'nvidia.com/gpu'?"},
+      {"/spec/containers/0/resources/limits", R"({"mem": "1Gi"})", "spec.containers[0].resources.limits.mem",
+       "there is no such resource"},
+      {"/spec/initContainers/0/image", "", "spec.initContainers[0].image",
+       "only the container 'trainer' has a default"},
+      {"/spec/initContainers/0/name", "", "spec.initContainers[0].name", "is required"},
+      {"/spec/initContainers/1", R"({"name": "fetch", "image": "a"})", "spec.initContainers[1].name",
+       "'fetch' occurs twice; use each once"},
+      {"/spec/volumes/1/name", R"("data")", "spec.volumes[1].name", "'data' occurs twice; use each once"},
+      {"/spec/volumes/1/name", "", "spec.volumes[1].name", "is required"},
+      {"/spec/volumes/1/hostPath", R"({"path": "/a"})", "spec.volumes[1]",
+       "has the sources emptyDir and hostPath; a volume has one, so keep one of them"},
+      {"/spec/volumes/0/persistentVolumeClaim/claimName", "", "spec.volumes[0].persistentVolumeClaim.claimName",
+       "is required"},
+      {"/spec/containers/0/volumeMounts/1", R"({"name": "cache", "mountPath": "/data"})",
+       "spec.containers[0].volumeMounts[1].mountPath", "'/data' occurs twice; use each once"},
+      {"/spec/nodeSelector/disk", R"("very fast")", "spec.nodeSelector.disk",
+       "'very fast' is not the value of a label: at most 63 letters, digits, '-', '_' and '.'"},
+      {"/metadata/labels/team", R"("vision & text")", "metadata.labels.team", "is not the value of a label"},
+      {"/spec/dnsPolicy", R"("ClusterFirstWithHostNetwork")", "spec.dnsPolicy",
+       "did you mean 'ClusterFirstWithHostNet'?"}};
+  return kMistakes;
+}
+
+// Returns full_template() with the mistake.
+inline nlohmann::json with_mistake(const TemplateMistake& mistake) {
+  nlohmann::json out = full_template();
+  const nlohmann::json::json_pointer field(mistake.field);
+  if (*mistake.value == '\0') {
+    out.at(field.parent_pointer()).erase(field.back());
+  } else {
+    out[field] = nlohmann::json::parse(mistake.value);
+  }
+  return out;
 }
 
 // Returns the last key of the field, which is the correct one.

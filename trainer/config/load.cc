@@ -101,6 +101,82 @@ std::vector<std::string> with_one_length(const Node& root, const std::vector<std
   return out;
 }
 
+// ---- Keys of other programs ----------------------------------------------------------------------------------------
+
+struct ForeignKeys {
+  std::vector<std::string_view> keys;
+  const char* remedy;
+};
+
+// Keys that people write at the top level, because Python's trainers have them there.
+const std::vector<ForeignKeys>& foreign_keys() {
+  static const std::vector<ForeignKeys> kRows = {
+      {.keys = {"lr", "learning_rate", "learningRate"}, .remedy = "the learning rate is optimizer.lr"},
+      {.keys = {"weight_decay", "momentum", "betas"}, .remedy = "it belongs to optimizer"},
+      {.keys = {"batch_size", "batchSize", "train_batch_size", "per_device_train_batch_size"},
+       .remedy = "the batch size is batch.size"},
+      {.keys = {"num_workers", "workers"}, .remedy = "the number of loader threads is loader.threads"},
+      {.keys = {"num_epochs", "n_epochs", "max_epochs", "num_train_epochs"},
+       .remedy = "the length of the run is epochs"},
+      {.keys = {"max_steps", "num_steps", "n_steps"}, .remedy = "the length of the run is steps"},
+      {.keys = {"scheduler", "lr_scheduler"}, .remedy = "the learning-rate schedule is schedule: {name: cosine}"},
+      {.keys = {"warmup_steps"}, .remedy = "it belongs to schedule"},
+      {.keys = {"precision", "mixed_precision", "fp16", "bf16"},
+       .remedy = "mixed precision is amp: {enabled: true, dtype: bf16}"},
+      {.keys = {"gradient_accumulation_steps", "accumulation_steps"}, .remedy = "it is gradient.accumulation_steps"},
+      {.keys = {"max_grad_norm", "grad_clip", "clip_norm"}, .remedy = "the norm is gradient.clip_norm"},
+      {.keys = {"backend"}, .remedy = "it belongs to distributed"},
+      {.keys = {"output_dir", "save_dir", "work_dir", "checkpoint_dir"}, .remedy = "the folder is checkpoint.dir"},
+      {.keys = {"save_steps", "save_every"}, .remedy = "the interval of checkpoints is checkpoint.every_steps"},
+      {.keys = {"log_steps", "log_every", "logging_steps"}, .remedy = "the interval is log.every_steps"},
+      {.keys = {"patience"}, .remedy = "it belongs to early_stopping"},
+      {.keys = {"tensorboard", "wandb", "mlflow"}, .remedy = "it belongs to tracking"},
+      {.keys = {"data_path", "data_dir", "dataset", "datafile"}, .remedy = "the data are data: {path: ...}"},
+      {.keys = {"random_seed"}, .remedy = "it is seed"},
+      {.keys = {"gpus", "num_gpus", "world_size", "nproc_per_node"},
+       .remedy = "the job or the launcher sets the number of ranks: spec.nodes and spec.processesPerNode of a "
+                 "TrainingJob, or oarlock launch --nproc"},
+  };
+  return kRows;
+}
+
+// Reports the keys with a remedy, and accepts them, so that they are not reported again.
+void report_foreign_keys(const ConfigNode& root, Problems& problems, Fields& fields) {
+  for (const Node::Entry& entry : root.node.entries()) {
+    for (const ForeignKeys& row : foreign_keys()) {
+      if (std::ranges::find(row.keys, entry.key) == row.keys.end()) continue;
+      problems.add(entry.key_mark, root.path.empty() ? entry.key : fmt::format("{}.{}", root.path, entry.key),
+                   fmt::format("unknown key; {}", row.remedy));
+      fields.skip(entry.key);
+    }
+  }
+}
+
+// Sections for which people write the value of one of their keys: optimizer: adamw.
+constexpr std::pair<std::string_view, std::string_view> kShortForms[] = {
+    {"optimizer", "name"}, {"schedule", "name"},      {"model", "name"},          {"data", "path"},
+    {"batch", "size"},     {"amp", "enabled"},        {"ema", "enabled"},         {"checkpoint", "dir"},
+    {"loader", "threads"}, {"gradient", "clip_norm"}, {"distributed", "backend"}, {"pretrained", "path"}};
+
+// Reports sections that are a scalar with the map to write, and returns the configuration with that map, so that the
+// rest of the configuration is checked, too.
+Result<Node> expand_short_forms(const ConfigNode& root, Problems& problems) {
+  Node node = root.node;
+  const std::string task = text_of(node, "task");
+  for (const auto& [section, key] : kShortForms) {
+    const std::optional<Node> value = node.find(section);
+    if (!value || value->kind() != Node::Kind::kScalar) continue;
+    if (section == "data" && task == "causal_set") continue;                                    // it has paths
+    if (section == "model" && task != "image_classification" && task != "comformer") continue;  // it has no name
+    const std::string path = root.path.empty() ? std::string(section) : fmt::format("{}.{}", root.path, section);
+    const std::string text = shortened(value->text());
+    problems.add(value->mark(), path, fmt::format("expected a map, got '{}'; write {{{}: {}}}", text, key, text));
+    ASSIGN_OR_RETURN(node, node.with(section, yaml::empty_map()));
+    ASSIGN_OR_RETURN(node, node.with(fmt::format("{}.{}", section, key), *value));
+  }
+  return node;
+}
+
 // Reads the configuration and records it while it is read, so the printed configuration is the one in effect.
 Result<CompleteConfig> read(const ConfigNode& found, const std::string& file_name, const TaskNames& tasks,
                             const std::vector<std::string>& overrides) {
@@ -110,13 +186,15 @@ Result<CompleteConfig> read(const ConfigNode& found, const std::string& file_nam
     const yaml::MapReader reader(found.node, found.path, problems);  // reports it
     return tl::make_unexpected(problems.to_error());
   }
-  ASSIGN_OR_RETURN(const Node node, yaml::with_overrides(found.node, with_one_length(found.node, overrides)));
+  ASSIGN_OR_RETURN(const Node given, yaml::with_overrides(found.node, with_one_length(found.node, overrides)));
   CompleteConfig out;
   out.is_of_job = !found.path.empty();
   Problems problems(file_name);
+  ASSIGN_OR_RETURN(const Node node, expand_short_forms({given, found.path}, problems));
   YamlFieldsReader reader(node, found.path, problems);
   FieldsWriter root(out.printed, EmptyFields::kWrite, reader);
   describe(out.config, root, tasks);
+  report_foreign_keys({node, found.path}, problems, reader);
   reader.finish();
   if (!problems.empty()) return tl::make_unexpected(problems.to_error());
   return out;

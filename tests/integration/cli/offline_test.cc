@@ -1,4 +1,5 @@
 // oarlock validate and render, and what all commands share.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <csignal>
@@ -252,6 +253,10 @@ TEST_F(OfflineTest, ReportsSyntaxErrorsInOneLine) {
        .error = "f.yaml:3:1: duplicate key 'spec'; remove one of them; the first is in line 2"},
       {.text = "kind: TrainingJob\n<<<<<<< HEAD\nspec: {}\n=======\n>>>>>>> b\n",
        .error = "f.yaml:2:1: this line is a conflict marker of git; resolve the conflict, and remove the markers"},
+      {.text = "kind: TrainingJob\nspec:\n\xC2\xA0\xC2\xA0nodes: 2\n  image: x\n",
+       .error = "f.yaml:3:1: a no-break space is used as indentation, which YAML does not allow; use spaces instead"},
+      {.text = "```yaml\nkind: TrainingJob\n```\n",
+       .error = "f.yaml:1:1: this line is a code fence of Markdown; remove it"},
       {.text = "\xff\xfek", .error = "f.yaml:1:1: the file is encoded as UTF-16, not as UTF-8; save it as UTF-8"},
       {.text = "{\"kind\": \"TrainingJob\" \"spec\": {}}\n",
        .error = "f.yaml:1:24: ',', ':' or '}' is missing before this; the '{' in line 1 is still open"},
@@ -379,6 +384,72 @@ spec:
                                      HasSubstr("did you mean 'resources'?")));
 }
 
+// Each message is one line with the place, the value and a remedy.
+TEST_F(OfflineTest, ReportsMistakesOfNewUsersInOneLine) {
+  struct Row {
+    const char* spec;
+    const char* error;  // without "job.yaml:"
+  };
+  constexpr Row kRows[] = {
+      {.spec = "nodes: \"2\"",
+       .error = "5:10: spec.nodes: expected an integer, got the string \"2\"; remove the quotes"},
+      {.spec = "suspend: \"true\"",
+       .error = "5:12: spec.suspend: expected true or false, got the string \"true\"; remove the quotes"},
+      {.spec = "processesPerNode: gpu", .error = "5:21: spec.processesPerNode: expected an integer or auto, got 'gpu'"},
+      {.spec = "activeDeadlineSeconds: 2h",
+       .error = "5:26: spec.activeDeadlineSeconds: expected an integer, got '2h'; write 7200, the number of seconds"},
+      {.spec = "activeDeadline: 7200",
+       .error = "5:3: spec.activeDeadline: unknown key; did you mean 'activeDeadlineSeconds'?"},
+      {.spec = "elastic: {min: 1}", .error = "5:13: spec.elastic.min: unknown key; did you mean 'minNodes'?"},
+      {.spec = "checkpoints: 10Gi", .error = "5:16: spec.checkpoints: expected a map, got '10Gi'; write {size: 10Gi}"},
+      {.spec = "checkpoints: my-claim",
+       .error = "5:16: spec.checkpoints: expected a map, got 'my-claim'; write {claimName: my-claim}"},
+      {.spec = "checkpoints: {size: \"10\"}",
+       .error = "5:23: spec.checkpoints.size: 10 is less than 1 MiB; did you mean 10Gi?"},
+      {.spec = "checkpoints: {claimName: My_Claim}",
+       .error = "5:28: spec.checkpoints.claimName: 'My_Claim' cannot be a name: names have a-z, 0-9, '.' and '-' only"},
+      {.spec = "resourcesPerNode: 8",
+       .error = "5:21: spec.resourcesPerNode: expected a map, got '8'; write {limits: {nvidia.com/gpu: 8}}"},
+      {.spec = "resourcesPerNode: {limits: {nvidia.com/gpus: 8}}",
+       .error = "5:31: spec.resourcesPerNode.limits.nvidia.com/gpus: there is no such resource; did you mean "
+                "'nvidia.com/gpu'?"},
+      {.spec = "image: \"\"", .error = "5:10: spec.image: is empty; leave it out for the default image"},
+      {.spec = "image: MyOrg/Trainer:1",
+       .error = "5:10: spec.image: 'MyOrg/Trainer:1' is not the reference of an image, such as "
+                "registry.example.com/team/trainer:1.0; the repository has lowercase letters only"},
+      {.spec = "template: {spec: {containers: [{name: trainer, env: [A=b]}]}}",
+       .error = "5:56: spec.template.spec.containers[0].env[0]: expected a map, got 'A=b'; write {name: A, value: b}"},
+      {.spec = "template: {spec: {volumes: [{name: d, pvc: x}]}}",
+       .error = "5:41: spec.template.spec.volumes[0].pvc: unknown key; did you mean 'persistentVolumeClaim'?"},
+      {.spec = "template: {spec: {volumes: [{name: d, persistentVolumeClaim: x}]}}",
+       .error = "5:64: spec.template.spec.volumes[0].persistentVolumeClaim: expected a map, got 'x'; write {claimName: "
+                "x}"},
+      {.spec = "template: {spec: {containers: [{name: trainer, volumeMounts: [{name: data, mountPath: /data}]}]}}",
+       .error = "5:72: spec.template.spec.containers[0].volumeMounts[0].name: there is no volume 'data' in "
+                "spec.template.spec.volumes; add it there"},
+      {.spec = "template: [{spec: {}}]", .error = "5:13: spec.template: expected a map, got a list"},
+      {.spec = "replicas: 2", .error = "5:3: spec.replicas: unknown key; the number of pods is spec.nodes"}};
+  for (const Row& row : kRows) {
+    write("job.yaml",
+          fmt::format("apiVersion: oarlock.dev/v1alpha1\nkind: TrainingJob\nmetadata: {{name: j}}\nspec:\n  {}\n",
+                      row.spec));
+    for (const std::string command : {"validate", "submit"}) {
+      const auto run = start({command, "job.yaml"});
+      EXPECT_EQ(run->wait(), 78) << row.spec;
+      EXPECT_THAT(lines(run->err()), ElementsAre(EndsWith(fmt::format("job.yaml:{}", row.error)))) << row.spec;
+    }
+  }
+  write("job.yaml", "");
+  const auto empty = start({"validate", "job.yaml"});
+  EXPECT_EQ(empty->wait(), 78);
+  EXPECT_THAT(lines(empty->err()), ElementsAre(EndsWith("in this file, which is empty")));
+  write("job.yaml", "apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nmetadata: {name: a}\n");
+  const auto other = start({"validate", "job.yaml"});
+  EXPECT_EQ(other->wait(), 78);
+  EXPECT_THAT(lines(other->err()),
+              ElementsAre(EndsWith("but a PyTorchJob; translate it with oarlock convert -f FILE")));
+}
+
 // Messages of oarlock-trainer name the standard input, not the copy that it reads.
 TEST_F(OfflineTest, TrainerCheckNamesStandardInput) {
   trainer("echo \"$*\"");
@@ -424,6 +495,21 @@ TEST_F(OfflineTest, FirstJobHasTwelveLines) {
   const auto run = start({"validate", "-f", file});
   EXPECT_EQ(run->wait(), 0) << run->err();
   EXPECT_NE(content(test::source_path("README.md")).find(content(file)), std::string::npos) << "the README shows it";
+}
+
+TEST_F(OfflineTest, NamesTheCommandForThoseOfOtherPrograms) {
+  const std::pair<const char*, const char*> rows[] = {{"apply", "submit"}, {"get", "list"},     {"describe", "status"},
+                                                      {"train", "run"},    {"stop", "suspend"}, {"rm", "delete"}};
+  for (const auto& [typed, command] : rows) {
+    const auto run = start({typed, "-f", "job.yaml"});
+    EXPECT_EQ(run->wait(), 64);
+    EXPECT_THAT(lines(run->err()),
+                ElementsAre(HasSubstr(fmt::format("unknown command '{}', did you mean '{}'?", typed, command))));
+  }
+  write("job.yaml", kJob);
+  const auto option = start({"run", "job.yaml", "--epochs"});
+  EXPECT_EQ(option->wait(), 64);
+  EXPECT_THAT(lines(option->err()), ElementsAre(HasSubstr("settings of the trainer have the form epochs=VALUE; see ")));
 }
 
 TEST_F(OfflineTest, HelpAndVersion) {

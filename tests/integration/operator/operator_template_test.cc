@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "cli/pod_schema/pod_schema.h"
+#include "operator/core/desired.h"
 #include "tests/support/job_world.h"
 #include "tests/support/template_typos.h"
 
@@ -211,6 +212,33 @@ TEST_F(Template, InvalidValueFailsTheJob) {
   world_->wait_for_phase("j", "Failed");
   EXPECT_THAT(condition("j", "Failed")["message"].get<std::string>(),
               HasSubstr("spec.template.spec.containers[0].imagePullPolicy: Unsupported value"));
+}
+
+// The rules of `oarlock validate` for values are those of the API server.
+TEST_F(Template, ApiServerRejectsTheMistakesThatValidateReports) {
+  const auto reply_to = [&](const Json& pod_template) {
+    api::TrainingJob job;
+    job.metadata.name = "j";
+    job.metadata.name_space = world_->name_space();
+    job.metadata.uid = "00000000-0000-0000-0000-000000000000";
+    job.spec.pod_template = pod_template.dump();
+    Json pod = control::PodFactory(job, 0).pod(0);
+    pod["metadata"].erase("ownerReferences");
+    // The admission of the namespace would reject the correct pod, too.
+    const std::string pods = "/api/v1/namespaces/default/pods?dryRun=All&fieldValidation=Strict";
+    pod["metadata"]["namespace"] = "default";
+    pod["spec"].erase("serviceAccountName");
+    pod["spec"].erase("priorityClassName");
+    return server_->call("POST", pods, pod);
+  };
+  world_->wait("the service account",
+               [&] { return world_->exists("/api/v1/namespaces/default/serviceaccounts/default"); });
+  const Reply correct = reply_to(full_template());
+  ASSERT_EQ(correct.status, 201) << correct.message();
+  for (const TemplateMistake& mistake : template_mistakes()) {
+    const Reply reply = reply_to(with_mistake(mistake));
+    EXPECT_EQ(reply.status, 422) << mistake.field << " " << mistake.value << ": " << reply.message();
+  }
 }
 
 // The claim would be used again, with its size, by the corrected job of the same name.

@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "cli/pod_schema/pod_rules.h"
 #include "tests/support/template_typos.h"
 
 namespace oarlock::cli {
@@ -39,6 +41,121 @@ TEST(PodSchema, ReportsTyposWithPathAndSuggestion) {
   }
 }
 
+TEST(PodSchema, ReportsValuesThatTheApiServerRejects) {
+  for (const test::TemplateMistake& mistake : test::template_mistakes()) {
+    const std::string found = problems_of(test::with_mistake(mistake));
+    EXPECT_THAT(found, HasSubstr(fmt::format("spec.template.{}: ", mistake.path))) << mistake.field;
+    EXPECT_THAT(found, HasSubstr(mistake.message)) << mistake.field;
+    EXPECT_EQ(std::ranges::count(found, '\n'), 0) << found;
+  }
+}
+
+TEST(PodSchema, NamesThePlaceOfAKeyOfAnotherObject) {
+  const std::pair<const char*, const char*> rows[] = {
+      {R"({"containers": []})", "spec.template.containers: unknown key; it belongs to spec.template.spec"},
+      {R"({"labels": {}})", "spec.template.labels: unknown key; it belongs to spec.template.metadata"},
+      {R"({"spec": {"containers": [{"name": "trainer", "limits": {"cpu": 1}}]}})",
+       "containers[0].limits: unknown key; it belongs to spec.template.spec.containers[0].resources"},
+      {R"({"spec": {"containers": [{"name": "trainer", "nodeSelector": {"a": "b"}}]}})",
+       "containers[0].nodeSelector: unknown key; it belongs to spec.template.spec"},
+      {R"({"spec": {"containers": [{"name": "trainer", "runAsUser": 1}]}})",
+       "containers[0].runAsUser: unknown key; it belongs to spec.template.spec.containers[0].securityContext"},
+      {R"({"spec": {"volumes": [{"name": "v", "claimName": "c"}]}})",
+       "volumes[0].claimName: unknown key; it belongs to spec.template.spec.volumes[0].persistentVolumeClaim"}};
+  for (const auto& [pod_template, message] : rows)
+    EXPECT_THAT(problems_of(Json::parse(pod_template)), HasSubstr(message));
+}
+
+TEST(PodSchema, ShowsHowToWriteLists) {
+  const std::pair<const char*, const char*> rows[] = {
+      {R"({"command": "python train.py"})", "expected a list, got 'python train.py'; write [python, train.py]"},
+      {R"({"command": "sh -c 'a b'"})", "expected a list, got 'sh -c 'a b''"},
+      {R"({"env": {"EPOCHS": "3"}})", "expected a list, got a map; write its entries as - {name: EPOCHS, value: ...}"},
+      {R"({"volumeMounts": {"name": "v", "mountPath": "/a"}})", "expected a list, got a map; begin each item with '-'"},
+      {R"({"env": ["A=b"]})", "expected a map, got 'A=b'; write {name: A, value: b}"},
+      {R"({"volumeMounts": ["v:/data"]})", "expected a map, got 'v:/data'; write {name: v, mountPath: /data}"},
+      {R"({"ports": [8080]})", "expected a map, got '8080'; write {containerPort: 8080}"}};
+  for (const auto& [fields, message] : rows) {
+    Json container = Json::parse(fields);
+    container["name"] = "trainer";
+    EXPECT_THAT(problems_of({{"spec", {{"containers", {container}}}}}), HasSubstr(message));
+  }
+}
+
+TEST(PodSchema, ChecksNamesOfResources) {
+  const auto problem = [](const std::string& name) {
+    return problems_of({{"spec", {{"containers", {{{"name", "trainer"}, {"resources", {{"limits", {{name, 1}}}}}}}}}}});
+  };
+  for (const char* known : {"cpu", "memory", "ephemeral-storage", "hugepages-2Mi", "nvidia.com/gpu", "amd.com/gpu",
+                            "nvidia.com/gpu.shared", "nvidia.com/mig-1g.5gb", "nvidia.com/pgpu", "gpu.intel.com/i915",
+                            "rdma/ib", "example.com/gpu", "habana.ai/gaudi"}) {
+    EXPECT_EQ(problem(known), "") << known;
+  }
+  for (const char* typo : {"nvidia.com/gpus", "nvidia.com/GPU", "nvidia.co/gpu", "nvida.com/gpu", "nvidia.com/gup",
+                           "nvidia/gpu", "gpu", "gpus", "nvidia"}) {
+    EXPECT_THAT(problem(typo), HasSubstr("did you mean 'nvidia.com/gpu'?")) << typo;
+  }
+  EXPECT_THAT(problem("amd.com/gpus"), HasSubstr("did you mean 'amd.com/gpu'?"));
+  EXPECT_THAT(problem("cpus"), HasSubstr("did you mean 'cpu'?"));
+  EXPECT_THAT(problem("Memory"), HasSubstr("did you mean 'memory'?"));
+  EXPECT_THAT(problem("storage"), HasSubstr("the known ones are cpu, memory"));
+}
+
+TEST(PodSchema, ReportsSizesWithoutUnitAndRequestsAboveLimits) {
+  struct Row {
+    const char* resources;
+    const char* message;  // "": none
+  };
+  constexpr Row kRows[] = {
+      {.resources = R"({"limits": {"memory": 16}})",
+       .message = "resources.limits.memory: 16 is less than 1 MiB; did you mean 16Gi?"},
+      {.resources = R"({"limits": {"memory": "512m"}})",
+       .message = "512m is less than 1 MiB, because m is a thousandth; did you mean 512Gi?"},
+      {.resources = R"({"requests": {"cpu": 8}, "limits": {"cpu": "4000m"}})",
+       .message = "resources.requests.cpu: 8 is above the limit, 4000m; lower it, or raise the limit"},
+      {.resources = R"({"requests": {"memory": "2Gi", "cpu": 1}, "limits": {"memory": "2048Mi"}})", .message = ""},
+      {.resources = R"({"limits": {"cpu": 1, "memory": "1Mi"}})", .message = ""}};
+  for (const Row& row : kRows) {
+    Json container = {{"name", "trainer"}, {"resources", Json::parse(row.resources)}};
+    const std::string found = problems_of({{"spec", {{"containers", {container}}}}});
+    EXPECT_THAT(found, HasSubstr(row.message));
+    EXPECT_EQ(found.empty(), *row.message == '\0') << found;
+  }
+}
+
+TEST(PodSchema, ChecksReferencesOfImages) {
+  const auto problem = [](const std::string& image) {
+    return problems_of({{"spec", {{"containers", {{{"name", "trainer"}, {"image", image}}}}}}});
+  };
+  for (const char* right :
+       {"x", "busybox:1.36", "pytorch/pytorch:2.11.0-cuda13.0-cudnn9-runtime", "localhost:5000/a/b", "[::1]:5000/a:b",
+        "registry.example.com/team/trainer:V1", "REGISTRY/team/trainer",
+        "docker.io/oarlock/trainer@sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+        "ghcr.io/a/b_c.d--e:1@sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"}) {
+    EXPECT_EQ(problem(right), "") << right;
+  }
+  EXPECT_THAT(problem("myorg/Trainer:1"), HasSubstr("'myorg/Trainer:1' is not the reference of an image"));
+  EXPECT_THAT(problem("myorg/Trainer:1"), HasSubstr("; the repository has lowercase letters only"));
+  EXPECT_THAT(problem("https://a.example.com/b:1"), HasSubstr("; leave out https://"));
+  for (const char* wrong : {"trainer:", "trainer :1", "a/b@sha256:12", "${IMAGE}", "\u201cx\u201d", "a//b:1:2"})
+    EXPECT_THAT(problem(wrong), HasSubstr("is not the reference of an image")) << wrong;
+}
+
+TEST(PodSchema, ReportsMountsWithoutVolume) {
+  const auto documents = yaml::parse_all(
+      "containers: [{name: trainer, volumeMounts: [{name: dat, mountPath: /d}, {name: tmp, mountPath: /t}]}]\n"
+      "initContainers: [{name: a, volumeMounts: [{name: other, mountPath: /o}]}]\n",
+      "job.yaml");
+  yaml::Problems problems("job.yaml");
+  check_volume_mounts(documents.value().at(0), "spec", {"data", "tmp"}, problems);
+  EXPECT_EQ(
+      problems.to_error().message,
+      "job.yaml:2:50: spec.initContainers[0].volumeMounts[0].name: there is no volume 'other' in spec.volumes; add "
+      "it there\n"
+      "job.yaml:1:52: spec.containers[0].volumeMounts[0].name: there is no volume 'dat' in spec.volumes; did you "
+      "mean 'data'?");
+}
+
 TEST(PodSchema, ReportsWrongTypes) {
   struct Row {
     const char* pod_spec;
@@ -69,11 +186,11 @@ TEST(PodSchema, ReportsWrongTypes) {
                 AllOf(HasSubstr(std::string("spec.template.spec.") + row.path + ": "), HasSubstr(row.message)))
         << row.pod_spec;
   }
-  for (const char* right :
-       {R"({"terminationGracePeriodSeconds": 60.0})",
-        R"({"containers": [{"livenessProbe": {"httpGet": {"port": "http"}}}]})",
-        R"({"containers": [{"livenessProbe": {"httpGet": {"port": 80}}}]})",
-        R"({"containers": [{"resources": {"limits": {"cpu": 2, "memory": "1.5Gi", "a/b": "1e3"}}}]})"}) {
+  for (const char* right : {R"({"terminationGracePeriodSeconds": 60.0})",
+                            R"({"containers": [{"name": "trainer", "livenessProbe": {"httpGet": {"port": "http"}}}]})",
+                            R"({"containers": [{"name": "trainer", "livenessProbe": {"httpGet": {"port": 80}}}]})",
+                            R"({"containers": [{"name": "trainer",
+                            "resources": {"limits": {"cpu": 2, "memory": "1.5Gi", "a/b": "1e3"}}}]})"}) {
     EXPECT_EQ(problems_of({{"spec", Json::parse(right)}}), "");
   }
 }

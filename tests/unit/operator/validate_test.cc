@@ -219,6 +219,34 @@ TEST(Validate, ReportsPlaceAndRemedy) {
   EXPECT_THAT(problem("- a\n"), HasSubstr("job.yaml:1:1: expected a map"));
 }
 
+TEST(Validate, NamesTheFieldForKeysOfOtherApis) {
+  struct Row {
+    const char* key;
+    const char* remedy;
+  };
+  constexpr Row kRows[] = {
+      {.key = "replicas", .remedy = "unknown key; the number of pods is spec.nodes"},
+      {.key = "nprocPerNode", .remedy = "unknown key; the number of ranks in each pod is spec.processesPerNode"},
+      {.key = "gpus", .remedy = "unknown key; GPUs are limits of spec.resourcesPerNode"},
+      {.key = "resources", .remedy = "unknown key; resources are those of spec.resourcesPerNode"},
+      {.key = "command",
+       .remedy = "unknown key; it belongs to the container 'trainer' in spec.template.spec.containers"},
+      {.key = "nodeSelector", .remedy = "unknown key; it belongs to spec.template.spec"},
+      {.key = "backoffLimit", .remedy = "unknown key; the number of restarts is spec.failurePolicy.maxRestarts"},
+      {.key = "pytorchReplicaSpecs", .remedy = "unknown key; oarlock convert -f FILE translates PyTorchJobs"},
+      {.key = "epochs", .remedy = "unknown key; it belongs to spec.trainer"}};
+  for (const Row& row : kRows) {
+    const std::string message = problem(with_spec(fmt::format("  {}: 1\n", row.key)));
+    EXPECT_THAT(message, HasSubstr(fmt::format("job.yaml:7:3: spec.{}: {}", row.key, row.remedy)));
+    EXPECT_EQ(std::ranges::count(message, '\n'), 0) << message;
+  }
+  const std::string head = "apiVersion: oarlock.dev/v1alpha1\nkind: TrainingJob\n";
+  EXPECT_THAT(problem(head + "metadata: {name: a}\nspec: {}\nnodes: 2\n"),
+              testing::EndsWith("job.yaml:5:1: nodes: unknown key; it belongs to spec"));
+  EXPECT_THAT(problem(head + "name: a\nmetadata: {}\nspec: {}\n"),
+              HasSubstr("job.yaml:3:1: name: unknown key; it belongs to metadata"));
+}
+
 TEST(Validate, ReportsAllProblemsTogether) {
   std::string text = replaced("nodes: 2", "nodes: 0\n  rendezvous: {port: 9400}");
   const std::string message = problem(text);

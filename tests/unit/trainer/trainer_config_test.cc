@@ -149,6 +149,33 @@ struct WrongValue {
   const char* message;
 };
 
+TEST(TrainerConfig, NamesTheKeyForKeysOfOtherTrainers) {
+  struct Row {
+    const char* line;
+    const char* message;
+  };
+  constexpr Row kRows[] = {
+      {.line = "lr: 0.1", .message = "f.yaml:3:1: lr: unknown key; the learning rate is optimizer.lr"},
+      {.line = "batch_size: 8", .message = "f.yaml:3:1: batch_size: unknown key; the batch size is batch.size"},
+      {.line = "num_workers: 2",
+       .message = "f.yaml:3:1: num_workers: unknown key; the number of loader threads is loader.threads"},
+      {.line = "precision: bf16",
+       .message = "f.yaml:3:1: precision: unknown key; mixed precision is amp: {enabled: true, dtype: bf16}"},
+      {.line = "wandb: true", .message = "f.yaml:3:1: wandb: unknown key; it belongs to tracking"},
+      {.line = "optimizer: adamw",
+       .message = "f.yaml:3:12: optimizer: expected a map, got 'adamw'; write {name: adamw}"},
+      {.line = "batch: 32", .message = "f.yaml:3:8: batch: expected a map, got '32'; write {size: 32}"},
+      {.line = "amp: true", .message = "f.yaml:3:6: amp: expected a map, got 'true'; write {enabled: true}"},
+      {.line = "data: /d", .message = "f.yaml:3:7: data: expected a map, got '/d'; write {path: /d}"},
+      {.line = "checkpoint: /c", .message = "f.yaml:3:13: checkpoint: expected a map, got '/c'; write {dir: /c}"},
+      {.line = "seed: \"7\"",
+       .message = "f.yaml:3:7: seed: expected an integer, got the string \"7\"; remove the quotes"},
+      {.line = "optimizer: {lr: \"0.1\"}",
+       .message = "f.yaml:3:17: optimizer.lr: expected a number, got the string \"0.1\"; remove the quotes"}};
+  for (const Row& row : kRows)
+    EXPECT_EQ(error_of(std::string("task: images\nepochs: 1\n") + row.line + "\n"), row.message) << row.line;
+}
+
 TEST(TrainerConfig, RejectsValuesOutOfRange) {
   const WrongValue cases[] = {
       {.line = "steps: 5", .message = "steps: the length is given twice"},
