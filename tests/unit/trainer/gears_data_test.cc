@@ -123,8 +123,9 @@ TEST(ExpressionMatrix, RejectsImpossibleSizes) {
       file.numbers<int64_t>("X/indptr", indptr, {indptr.size()});
     }
     const auto matrix = ExpressionMatrix::open(open(path));
-    if (!matrix) EXPECT_EQ(matrix.error().code, ExitCode::kDataErr);
-    return matrix ? "it was read" : matrix.error().message;
+    if (matrix) return "it was read";
+    EXPECT_EQ(matrix.error().code, ExitCode::kDataErr);
+    return matrix.error().message;
   };
   EXPECT_THAT(error_of({-1, 3}, {}, 0), HasSubstr("does not fit together"));
   EXPECT_THAT(error_of({INT64_MAX, 3}, {0}, 0), HasSubstr("does not fit together"));
