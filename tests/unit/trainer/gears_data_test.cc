@@ -109,7 +109,8 @@ TEST(ExpressionMatrix, DenseAndSparseOfAnyNumbersAreTheSame) {
 // Sizes that agree with each other, but not with the file.
 TEST(ExpressionMatrix, RejectsImpossibleSizes) {
   const test::TemporaryFolder folder;
-  const auto error_of = [&](std::vector<int64_t> shape, const std::vector<int64_t>& indptr, int64_t values) {
+  const auto error_of = [&](std::vector<int64_t> shape, const std::vector<int64_t>& indptr,
+                            int64_t values) -> std::string {
     const fs::path path = folder.path() / "csr";
     {
       Hdf5Writer file(path);
