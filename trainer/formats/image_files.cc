@@ -61,11 +61,12 @@ Result<std::vector<int64_t>> read_dimensions(GzipFile& file, int dimensions, con
 // small compressed file can contain any number of elements.
 Result<std::vector<uint8_t>> read_elements(GzipFile& file, int64_t count, const std::filesystem::path& path) {
   constexpr int64_t kChunk = 1 << 20;
-  constexpr uint64_t kCopies = 2;  // while the buffer grows
-  RETURN_IF_ERROR(expect_memory(static_cast<uint64_t>(count), kCopies, path.string()));
+  constexpr uint64_t kCopies = 2;             // while the buffer grows
+  constexpr size_t kMany = size_t{64} << 20;  // bytes after which the file is large indeed, and not truncated
   std::vector<uint8_t> bytes;
   while (static_cast<int64_t>(bytes.size()) < count) {
     const size_t before = bytes.size();
+    if (before == kMany) RETURN_IF_ERROR(expect_memory(static_cast<uint64_t>(count), kCopies, path.string()));
     bytes.resize(static_cast<size_t>(std::min<int64_t>(count, static_cast<int64_t>(before) + kChunk)));
     ASSIGN_OR_RETURN(const size_t size, file.read(std::span(bytes).subspan(before)));
     if (before + size < bytes.size()) {

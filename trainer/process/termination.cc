@@ -81,11 +81,13 @@ std::string describe_exception(const std::exception_ptr& exception) {
 // because the pages of files are only read as data. Any other SIGBUS ends the process as it does without a handler.
 void on_bus_error(int signal_number, siginfo_t* info, void* /*context*/) {
   static std::atomic_flag is_ending;
-  if (const std::optional<Error> fault = mapped_file_fault(info->si_addr)) {
+  const bool is_of_kernel = info->si_code > 0;  // otherwise a process has sent the signal
+  if (const std::optional<Error> fault = is_of_kernel ? mapped_file_fault(info->si_addr) : std::nullopt) {
     while (is_ending.test_and_set()) ::pause();  // several threads may read the file
     end_process(std::make_exception_ptr(ErrorException(*fault)));
   }
-  std::signal(signal_number, SIG_DFL);  // the access is repeated
+  std::signal(signal_number, SIG_DFL);
+  std::raise(signal_number);  // is delivered when this function returns
 }
 
 }  // namespace

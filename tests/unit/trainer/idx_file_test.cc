@@ -74,10 +74,11 @@ TEST_F(IdxFileTest, RejectsAnythingElseThanARegularFile) {
   expect_error(read_idx_file(path, 2), ExitCode::kNoInput, "other: not a regular file");
 }
 
-// A compressed file of a few gigabytes can contain as many zeros.
+// A sparse file, or a small compressed one, can contain any number of zeros.
 TEST_F(IdxFileTest, RejectsMoreElementsThanThereIsMemory) {
-  expect_error(read_idx_file(write_gz(bytes({0, 0, 8, 2, 0, 16, 0, 0, 0, 15, 255, 255}) + std::string(1000, 0)), 2),
-               ExitCode::kOsErr, "of memory");
+  const std::filesystem::path path = write(bytes({0, 0, 8, 2, 0, 16, 0, 0, 0, 15, 255, 255}));
+  std::filesystem::resize_file(path, uint64_t{1} << 40);
+  expect_error(read_idx_file(path, 2), ExitCode::kOsErr, "of memory");
 }
 
 TEST_F(IdxFileTest, ReadsPlainAndGzip) {
@@ -91,7 +92,7 @@ TEST_F(IdxFileTest, ReadsPlainAndGzip) {
 
 TEST_F(IdxFileTest, ReportsMissingFile) {
   expect_error(read_idx_file(folder_.path() / "none", 2), ExitCode::kNoInput, "none: cannot be opened: No such file");
-  expect_error(read_idx_file(folder_.path(), 2), ExitCode::kNoInput, "Is a directory");
+  expect_error(read_idx_file(folder_.path(), 2), ExitCode::kNoInput, "not a regular file");
 }
 
 TEST_F(IdxFileTest, DetectsEveryTruncation) {

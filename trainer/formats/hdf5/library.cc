@@ -35,8 +35,14 @@ Result<std::vector<std::string>> read_variable(const Hdf5Place& place, const Hdf
                                                const Hdf5Reads& reads) {
   if (reads.text_bytes) {
     constexpr uint64_t kCopies = 2;  // the library's and ours
-    const std::optional<uint64_t> bytes = reads.text_bytes(type.get(), available_memory() / kCopies);
+    const std::optional<uint64_t> bytes = reads.text_bytes(type.get(), reads.file_bytes);
     if (!bytes) return hdf5_call_failed(place, "cannot be read");
+    if (*bytes > reads.file_bytes) {
+      return hdf5_fail(place,
+                       fmt::format("has strings of more than {} bytes, the size of the file; the file is damaged: "
+                                   "fetch or write it again",
+                                   reads.file_bytes));
+    }
     RETURN_IF_ERROR(expect_memory(*bytes, kCopies, fmt::format("{}: {}", place.file, place.path)));
   }
   std::vector<char*> pointers(static_cast<size_t>(count), nullptr);
@@ -151,7 +157,7 @@ Result<std::vector<std::string>> Hdf5Object::strings_attribute(const std::string
   ASSIGN_OR_RETURN(const Attribute attribute, open_attribute(handle_, place_, name));
   const auto read = [&](int64_t type, void* buffer) { return H5Aread(attribute.handle.get(), type, buffer) >= 0; };
   return read_hdf5_strings(attribute.place, attribute.type.get(), attribute.count, "",
-                           {.read = read, .text_bytes = nullptr});
+                           {.read = read, .file_bytes = 0, .text_bytes = nullptr});
 }
 
 Result<std::string> Hdf5Object::string_attribute(const std::string& name) const {

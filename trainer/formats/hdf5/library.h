@@ -75,6 +75,8 @@ tl::unexpected<Error> hdf5_call_failed(const Hdf5Place& place, const std::string
 struct Hdf5Reads {
   // Reads elements, converted to a memory type, into a buffer. Returns whether it succeeded.
   std::function<bool(int64_t memory_type, void* buffer)> read;
+  // The size of the file, in which strings of variable length are not compressed.
+  uint64_t file_bytes = 0;
   // Returns the bytes of all strings of variable length, several of which may share their bytes in the file, or a
   // number above `enough` if they have more; nothing if they cannot be read. Empty for an attribute.
   std::function<std::optional<uint64_t>(int64_t memory_type, uint64_t enough)> text_bytes;

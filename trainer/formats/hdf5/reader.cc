@@ -185,14 +185,12 @@ Result<void> Hdf5Dataset::expect_rows(int64_t first, int64_t count) const {
 // any values.
 Result<void> Hdf5Dataset::expect_stored(int64_t elements, uint64_t element_bytes) const {
   const Hdf5Quiet quiet;
-  const Hdf5Handle file(H5Iget_file_id(handle().get()), H5Fclose);
-  hsize_t file_bytes = 0;
-  if (!file.open() || H5Fget_filesize(file.get(), &file_bytes) < 0) return hdf5_call_failed(place(), "cannot be read");
+  ASSIGN_OR_RETURN(const uint64_t bytes_of_file, file_bytes());
   const auto count = static_cast<uint64_t>(elements);
-  if (count > kAnyFile && count / kMaxExpansion > file_bytes) {
+  if (count > kAnyFile && count / kMaxExpansion > bytes_of_file) {
     return hdf5_fail(place(), fmt::format("has {} elements, which a file of {} bytes cannot contain; the file is "
                                           "truncated or damaged: fetch or write it again",
-                                          count, file_bytes));
+                                          count, bytes_of_file));
   }
   return expect_memory(count, element_bytes, fmt::format("{}: {}", place().file, place().path));
 }
@@ -314,13 +312,23 @@ Result<std::vector<std::string>> Hdf5Dataset::read_member_strings(const std::str
 Result<std::vector<std::string>> Hdf5Dataset::read_strings_as(const Hdf5Place& strings, const Hdf5Handle& type,
                                                               const std::string& member) const {
   RETURN_IF_ERROR(expect_stored(size(), sizeof(std::string)));
+  ASSIGN_OR_RETURN(const uint64_t bytes_of_file, file_bytes());
   const Hdf5Reads reads{
       .read =
           [&](int64_t memory_type, void* buffer) {
             return H5Dread(handle().get(), memory_type, H5S_ALL, H5S_ALL, H5P_DEFAULT, buffer) >= 0;
           },
+      .file_bytes = bytes_of_file,
       .text_bytes = [&](int64_t memory_type, uint64_t enough) { return text_bytes(memory_type, enough); }};
   return read_hdf5_strings(strings, type.get(), size(), member, reads);
+}
+
+Result<uint64_t> Hdf5Dataset::file_bytes() const {
+  const Hdf5Quiet quiet;
+  const Hdf5Handle file(H5Iget_file_id(handle().get()), H5Fclose);
+  hsize_t bytes = 0;
+  if (!file.open() || H5Fget_filesize(file.get(), &bytes) < 0) return hdf5_call_failed(place(), "cannot be read");
+  return uint64_t{bytes};
 }
 
 // Returns the bytes of all strings of variable length, or a number above `enough` if they have more. The library reads

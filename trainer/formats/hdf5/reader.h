@@ -80,6 +80,7 @@ class Hdf5Dataset : public Hdf5Object {
   Result<void> expect_stored(int64_t elements, uint64_t element_bytes) const;
   Result<std::vector<std::string>> read_strings_as(const Hdf5Place& strings, const Hdf5Handle& type,
                                                    const std::string& member) const;
+  Result<uint64_t> file_bytes() const;
   std::optional<uint64_t> text_bytes(int64_t memory_type, uint64_t enough) const;
   Result<void> read_numbers(int64_t first, int64_t count, int64_t memory_type, void* out) const;
   Result<void> read_selected(std::span<const int64_t> begin, std::span<const int64_t> count, int64_t memory_type,
