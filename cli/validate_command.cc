@@ -114,9 +114,9 @@ void add_validate(CLI::App& app, Chosen& chosen) {
   validate_app->add_option("-f,--file", flags->files, "files with TrainingJobs, YAML or JSON; - is standard input")
       ->type_name("FILE");
   validate_app->add_option("arguments", flags->arguments, "more files")->type_name("FILE");
-  validate_app->add_flag(
-      "--any-pod-fields", flags->any_pod_fields,
-      "do not check the fields and values of pods: for a cluster that is newer than Kubernetes " + pod_schema_version());
+  validate_app->add_flag("--any-pod-fields", flags->any_pod_fields,
+                         "do not check the fields and values of pods: for a cluster that is newer than Kubernetes " +
+                             pod_schema_version());
   validate_app->callback([flags, &chosen] { chosen = [flags] { return validate(*flags); }; });
 }
 

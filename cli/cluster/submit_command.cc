@@ -207,9 +207,9 @@ void add_submit(CLI::App& app, Chosen& chosen) {
       ->type_name("WHERE")
       ->check(CLI::IsMember({"server"}));
   submit_app->add_flag("--apply", flags->applies, "change a job that exists (server-side apply), instead of failing");
-  submit_app->add_flag(
-      "--any-pod-fields", flags->any_pod_fields,
-      "do not check the fields and values of pods: for a cluster that is newer than Kubernetes " + pod_schema_version());
+  submit_app->add_flag("--any-pod-fields", flags->any_pod_fields,
+                       "do not check the fields and values of pods: for a cluster that is newer than Kubernetes " +
+                           pod_schema_version());
   submit_app->add_flag("--wait", flags->waits, "wait until the jobs are complete");
   submit_app
       ->add_option_function<std::string>(

@@ -84,7 +84,8 @@ TEST(PodSchema, ShowsHowToWriteLists) {
 
 TEST(PodSchema, ChecksNamesOfResources) {
   const auto problem = [](const std::string& name) {
-    return problems_of({{"spec", {{"containers", {{{"name", "trainer"}, {"resources", {{"limits", {{name, 1}}}}}}}}}}});
+    return problems_of(
+        {{"spec", {{"containers", {{{"name", "trainer"}, {"resources", {{"limits", {{name, "8Mi"}}}}}}}}}}});
   };
   for (const char* known : {"cpu", "memory", "ephemeral-storage", "hugepages-2Mi", "nvidia.com/gpu", "amd.com/gpu",
                             "nvidia.com/gpu.shared", "nvidia.com/mig-1g.5gb", "nvidia.com/pgpu", "gpu.intel.com/i915",
