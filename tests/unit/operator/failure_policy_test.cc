@@ -16,7 +16,7 @@ using Decision = GroupFailure::Decision;
 constexpr char kTerminationMessage[] =
     R"({"rank":1,"step":7,"checkpointStep":5,"reason":"DataMissing","message":"/data is empty"})";
 
-PodBuilder pod(int node_rank) { return {"bert", 0, node_rank}; }
+PodBuilder pod_of_rank(int node_rank) { return {"bert", 0, node_rank}; }
 
 GroupFailure judged(const std::vector<Pod>& pods, Phase phase = Phase::kRunning, int restarts = 0) {
   const Observed observed = seen(JobBuilder().max_restarts(2).phase(phase).restarts(restarts), pods);
@@ -24,10 +24,11 @@ GroupFailure judged(const std::vector<Pod>& pods, Phase phase = Phase::kRunning,
 }
 
 TEST(FailurePolicy, ReturnsNoneWithoutFailures) {
-  for (const Pod& other :
-       std::vector<Pod>{pod(1), pod(1).running(), pod(1).ended(0), pod(1).trainer_ended(0),
-                        pod(1).ended(0).deleting().stop_requested(at_second(70)), pod(1).waiting("ImagePullBackOff")}) {
-    EXPECT_EQ(judged({pod(0).running(), other}).decision, Decision::kNone);
+  for (const Pod& other : std::vector<Pod>{pod_of_rank(1), pod_of_rank(1).running(), pod_of_rank(1).ended(0),
+                                           pod_of_rank(1).trainer_ended(0),
+                                           pod_of_rank(1).ended(0).deleting().stop_requested(at_second(70)),
+                                           pod_of_rank(1).waiting("ImagePullBackOff")}) {
+    EXPECT_EQ(judged({pod_of_rank(0).running(), other}).decision, Decision::kNone);
   }
 }
 
@@ -42,55 +43,55 @@ struct Row {
 };
 
 TEST(FailurePolicy, DecidesByRootCause) {
-  Pod not_admitted = pod(1).scheduled();
+  Pod not_admitted = pod_of_rank(1).scheduled();
   not_admitted.phase = PodPhase::kFailed;
   not_admitted.reason = "UnexpectedAdmissionError";
   not_admitted.message = "no devices";
   const Row rows[] = {
       {.name = "exit 1",
-       .pods = {pod(0).running(), pod(1).ended(1)},
+       .pods = {pod_of_rank(0).running(), pod_of_rank(1).ended(1)},
        .decision = Decision::kRestart,
        .reason = "PodFailed",
        .message = "pod bert-0-1 on node-1 ended with exit code 1",
        .root_cause = "bert-0-1",
        .exit_code = 1},
       {.name = "trainer ended, sidecar runs",
-       .pods = {pod(0).running(), pod(1).trainer_ended(1)},
+       .pods = {pod_of_rank(0).running(), pod_of_rank(1).trainer_ended(1)},
        .decision = Decision::kRestart,
        .reason = "PodFailed",
        .message = "pod bert-0-1 on node-1 ended with exit code 1",
        .root_cause = "bert-0-1",
        .exit_code = 1},
       {.name = "signal",
-       .pods = {pod(0).running(), pod(1).ended(137)},
+       .pods = {pod_of_rank(0).running(), pod_of_rank(1).ended(137)},
        .decision = Decision::kRestart,
        .reason = "PodFailed",
        .message = "pod bert-0-1 on node-1 ended with exit code 137 (signal 9)",
        .root_cause = "bert-0-1",
        .exit_code = 137},
       {.name = "OOM",
-       .pods = {pod(0).running(), pod(1).ended(137, "", "OOMKilled")},
+       .pods = {pod_of_rank(0).running(), pod_of_rank(1).ended(137, "", "OOMKilled")},
        .decision = Decision::kRestart,
        .reason = "OOMKilled",
        .message = "pod bert-0-1 on node-1 ended with exit code 137 (OOMKilled)",
        .root_cause = "bert-0-1",
        .exit_code = 137},
       {.name = "termination message",
-       .pods = {pod(0).running(), pod(1).ended(1, kTerminationMessage)},
+       .pods = {pod_of_rank(0).running(), pod_of_rank(1).ended(1, kTerminationMessage)},
        .decision = Decision::kRestart,
        .reason = "DataMissing",
        .message = "pod bert-0-1 on node-1 ended with exit code 1: DataMissing: /data is empty",
        .root_cause = "bert-0-1",
        .exit_code = 1},
       {.name = "last line of the log",
-       .pods = {pod(0).running(), pod(1).ended(1, "Traceback\n  line\nRuntimeError: NCCL\n")},
+       .pods = {pod_of_rank(0).running(), pod_of_rank(1).ended(1, "Traceback\n  line\nRuntimeError: NCCL\n")},
        .decision = Decision::kRestart,
        .reason = "PodFailed",
        .message = "pod bert-0-1 on node-1 ended with exit code 1: RuntimeError: NCCL",
        .root_cause = "bert-0-1",
        .exit_code = 1},
       {.name = "permanent",
-       .pods = {pod(0).running(), pod(1).ended(78, kTerminationMessage)},
+       .pods = {pod_of_rank(0).running(), pod_of_rank(1).ended(78, kTerminationMessage)},
        .decision = Decision::kFail,
        .reason = "PermanentFailure",
        .message =
@@ -98,98 +99,99 @@ TEST(FailurePolicy, DecidesByRootCause) {
        .root_cause = "bert-0-1",
        .exit_code = 78},
       {.name = "first permanent code",
-       .pods = {pod(0).running(), pod(1).ended(64)},
+       .pods = {pod_of_rank(0).running(), pod_of_rank(1).ended(64)},
        .decision = Decision::kFail,
        .reason = "PermanentFailure",
        .message = "pod bert-0-1 on node-1 ended with exit code 64; a restart would fail again",
        .root_cause = "bert-0-1",
        .exit_code = 64},
       {.name = "below the permanent codes",
-       .pods = {pod(0).running(), pod(1).ended(63)},
+       .pods = {pod_of_rank(0).running(), pod_of_rank(1).ended(63)},
        .decision = Decision::kRestart,
        .reason = "PodFailed",
        .message = "pod bert-0-1 on node-1 ended with exit code 63",
        .root_cause = "bert-0-1",
        .exit_code = 63},
       {.name = "above the permanent codes",
-       .pods = {pod(0).running(), pod(1).ended(79)},
+       .pods = {pod_of_rank(0).running(), pod_of_rank(1).ended(79)},
        .decision = Decision::kRestart,
        .reason = "PodFailed",
        .message = "pod bert-0-1 on node-1 ended with exit code 79",
        .root_cause = "bert-0-1",
        .exit_code = 79},
       {.name = "interrupted",
-       .pods = {pod(0).running(), pod(1).ended(75)},
+       .pods = {pod_of_rank(0).running(), pod_of_rank(1).ended(75)},
        .decision = Decision::kRestart,
        .reason = "Interrupted",
        .message = "pod bert-0-1 on node-1 ended with exit code 75",
        .root_cause = "bert-0-1",
        .exit_code = 75},
       {.name = "a permanent failure takes precedence over an earlier exit",
-       .pods = {pod(0).ended(1).finished_at(at_second(40)), pod(1).ended(78).finished_at(at_second(50))},
+       .pods = {pod_of_rank(0).ended(1).finished_at(at_second(40)),
+                pod_of_rank(1).ended(78).finished_at(at_second(50))},
        .decision = Decision::kFail,
        .reason = "PermanentFailure",
        .message = "pod bert-0-1 on node-1 ended with exit code 78; a restart would fail again",
        .root_cause = "bert-0-1",
        .exit_code = 78},
       {.name = "the earliest exit is the root cause",
-       .pods = {pod(0).ended(1).finished_at(at_second(50)), pod(1).ended(2).finished_at(at_second(49))},
+       .pods = {pod_of_rank(0).ended(1).finished_at(at_second(50)), pod_of_rank(1).ended(2).finished_at(at_second(49))},
        .decision = Decision::kRestart,
        .reason = "PodFailed",
        .message = "pod bert-0-1 on node-1 ended with exit code 2",
        .root_cause = "bert-0-1",
        .exit_code = 2},
       {.name = "a collateral failure is not the root cause",
-       .pods = {pod(0).ended(76).finished_at(at_second(10)), pod(1).ended(1)},
+       .pods = {pod_of_rank(0).ended(76).finished_at(at_second(10)), pod_of_rank(1).ended(1)},
        .decision = Decision::kRestart,
        .reason = "PodFailed",
        .message = "pod bert-0-1 on node-1 ended with exit code 1",
        .root_cause = "bert-0-1",
        .exit_code = 1},
       {.name = "only collateral, all ended",
-       .pods = {pod(0).ended(76), pod(1).ended(76)},
+       .pods = {pod_of_rank(0).ended(76), pod_of_rank(1).ended(76)},
        .decision = Decision::kRestart,
        .reason = "PeerLost",
        .message = "a rank was lost and no pod reports which one: pod bert-0-0 on node-1 ended with exit code 76",
        .root_cause = "",
        .exit_code = std::nullopt},
       {.name = "evicted",
-       .pods = {pod(0).running(), pod(1).evicted("low on memory")},
+       .pods = {pod_of_rank(0).running(), pod_of_rank(1).evicted("low on memory")},
        .decision = Decision::kRestart,
        .reason = "Evicted",
        .message = "pod bert-0-1 on node-1 failed (Evicted): low on memory",
        .root_cause = "bert-0-1",
        .exit_code = std::nullopt},
       {.name = "being deleted",
-       .pods = {pod(0).running(), pod(1).running().deleting()},
+       .pods = {pod_of_rank(0).running(), pod_of_rank(1).running().deleting()},
        .decision = Decision::kRestart,
        .reason = "PodDeleted",
        .message = "pod bert-0-1 on node-1 was deleted",
        .root_cause = "bert-0-1",
        .exit_code = std::nullopt},
       {.name = "taint manager",
-       .pods = {pod(0).running(), pod(1).running().deleting().disrupted("DeletionByTaintManager")},
+       .pods = {pod_of_rank(0).running(), pod_of_rank(1).running().deleting().disrupted("DeletionByTaintManager")},
        .decision = Decision::kRestart,
        .reason = "DeletionByTaintManager",
        .message = "pod bert-0-1 on node-1 was deleted (DeletionByTaintManager)",
        .root_cause = "bert-0-1",
        .exit_code = std::nullopt},
       {.name = "a drain explains the other's exit",
-       .pods = {pod(0).ended(1).finished_at(at_second(10)), pod(1).ended(143).deleting()},
+       .pods = {pod_of_rank(0).ended(1).finished_at(at_second(10)), pod_of_rank(1).ended(143).deleting()},
        .decision = Decision::kRestart,
        .reason = "PodDeleted",
        .message = "pod bert-0-1 on node-1 was deleted",
        .root_cause = "bert-0-1",
        .exit_code = 143},
       {.name = "lost",
-       .pods = {pod(0).running()},
+       .pods = {pod_of_rank(0).running()},
        .decision = Decision::kRestart,
        .reason = "PodLost",
        .message = "pod bert-0-1 no longer exists",
        .root_cause = "bert-0-1",
        .exit_code = std::nullopt},
       {.name = "no container started",
-       .pods = {pod(0).running(), not_admitted},
+       .pods = {pod_of_rank(0).running(), not_admitted},
        .decision = Decision::kRestart,
        .reason = "UnexpectedAdmissionError",
        .message = "pod bert-0-1 on node-1 failed (UnexpectedAdmissionError): no devices",
@@ -210,14 +212,15 @@ TEST(FailurePolicy, DecidesByRootCause) {
 TEST(FailurePolicy, FailsImmediatelyOnPermanentExitCodes) {
   for (int code = 1; code < 256; ++code) {
     const bool is_permanent = code >= 64 && code <= 78 && code != 75 && code != 76;
-    const GroupFailure failure = judged({pod(0).ended(0), pod(1).ended(code)});
+    const GroupFailure failure = judged({pod_of_rank(0).ended(0), pod_of_rank(1).ended(code)});
     EXPECT_EQ(failure.decision, is_permanent ? Decision::kFail : Decision::kRestart) << code;
   }
 }
 
 TEST(FailurePolicy, EnforcesMaxRestarts) {
-  EXPECT_EQ(judged({pod(0).running(), pod(1).ended(1)}, Phase::kRunning, 1).decision, Decision::kRestart);
-  const GroupFailure failure = judged({pod(0).running(), pod(1).ended(1)}, Phase::kRunning, 2);
+  EXPECT_EQ(judged({pod_of_rank(0).running(), pod_of_rank(1).ended(1)}, Phase::kRunning, 1).decision,
+            Decision::kRestart);
+  const GroupFailure failure = judged({pod_of_rank(0).running(), pod_of_rank(1).ended(1)}, Phase::kRunning, 2);
   EXPECT_EQ(failure.decision, Decision::kFail);
   EXPECT_EQ(failure.reason, "MaxRestartsExceeded");
   EXPECT_EQ(failure.message, "pod bert-0-1 on node-1 ended with exit code 1; 2 of 2 restarts are used up");
@@ -225,26 +228,28 @@ TEST(FailurePolicy, EnforcesMaxRestarts) {
 }
 
 TEST(FailurePolicy, MissingPodIsLostOnlyWhileRunning) {
-  EXPECT_EQ(judged({pod(0).running()}, Phase::kPending).decision, Decision::kNone);
-  EXPECT_EQ(judged({pod(0).running()}, Phase::kRestarting).decision, Decision::kNone);
-  EXPECT_EQ(judged({pod(0).running()}, Phase::kRunning).decision, Decision::kRestart);
+  EXPECT_EQ(judged({pod_of_rank(0).running()}, Phase::kPending).decision, Decision::kNone);
+  EXPECT_EQ(judged({pod_of_rank(0).running()}, Phase::kRestarting).decision, Decision::kNone);
+  EXPECT_EQ(judged({pod_of_rank(0).running()}, Phase::kRunning).decision, Decision::kRestart);
 }
 
 TEST(FailurePolicy, ReplacedPodNeedsNoConfirmation) {
-  const GroupFailure failure = judged({pod(0).running(), pod(1).running().owner("other")});
+  const GroupFailure failure = judged({pod_of_rank(0).running(), pod_of_rank(1).running().owner("other")});
   EXPECT_EQ(failure.decision, Decision::kRestart);
   EXPECT_EQ(failure.confirm_absent, "");
 }
 
 TEST(FailurePolicy, CollateralFailureWaitsForRootCause) {
-  const GroupFailure soon = judged({pod(0).ended(76).finished_at(at_second(57)), pod(1).running()});
+  const GroupFailure soon = judged({pod_of_rank(0).ended(76).finished_at(at_second(57)), pod_of_rank(1).running()});
   EXPECT_EQ(soon.decision, Decision::kWait);
   EXPECT_EQ(soon.wait, std::chrono::seconds(7));
-  EXPECT_EQ(judged({pod(0).ended(76).finished_at(at_second(50)), pod(1).running()}).decision, Decision::kRestart)
+  EXPECT_EQ(judged({pod_of_rank(0).ended(76).finished_at(at_second(50)), pod_of_rank(1).running()}).decision,
+            Decision::kRestart)
       << "the grace period has passed";
-  EXPECT_EQ(judged({pod(0).ended(76).finished_at(at_second(3600)), pod(1).running()}).decision, Decision::kRestart)
+  EXPECT_EQ(judged({pod_of_rank(0).ended(76).finished_at(at_second(3600)), pod_of_rank(1).running()}).decision,
+            Decision::kRestart)
       << "the clock of the node is ahead";
-  EXPECT_EQ(judged({pod(0).ended(76), pod(1).running().deleting()}).record.pod, "bert-0-1");
+  EXPECT_EQ(judged({pod_of_rank(0).ended(76), pod_of_rank(1).running().deleting()}).record.pod, "bert-0-1");
 }
 
 // ---- failurePolicy.rules ---------------------------------------------------------------------------------------
@@ -277,12 +282,12 @@ struct RuleRow {
 };
 
 TEST(FailurePolicy, AppliesFirstMatchingRule) {
-  const Pod oom = pod(1).ended(137, "", "OOMKilled");
-  const Pod preempted = pod(1).ended(143).disrupted("PreemptionByScheduler");
+  const Pod oom = pod_of_rank(1).ended(137, "", "OOMKilled");
+  const Pod preempted = pod_of_rank(1).ended(143).disrupted("PreemptionByScheduler");
   const RuleRow rows[] = {
       {.name = "no rule: an exit counts",
        .rules = {},
-       .pod = pod(1).ended(1),
+       .pod = pod_of_rank(1).ended(1),
        .decision = Decision::kRestart,
        .is_charged = true,
        .restart_reason = "PodFailed"},
@@ -294,19 +299,19 @@ TEST(FailurePolicy, AppliesFirstMatchingRule) {
        .restart_reason = "Disrupted"},
       {.name = "no rule: a disruption before any exit",
        .rules = {},
-       .pod = pod(1).running().disrupted("DeletionByTaintManager").deleting(),
+       .pod = pod_of_rank(1).running().disrupted("DeletionByTaintManager").deleting(),
        .decision = Decision::kRestart,
        .is_charged = false,
        .restart_reason = "Disrupted"},
       {.name = "no rule: an eviction for the pod's own excess counts",
        .rules = {},
-       .pod = pod(1).evicted(),
+       .pod = pod_of_rank(1).evicted(),
        .decision = Decision::kRestart,
        .is_charged = true,
        .restart_reason = "Evicted"},
       {.name = "no rule: kubectl delete counts",
        .rules = {},
-       .pod = pod(1).running().deleting(),
+       .pod = pod_of_rank(1).running().deleting(),
        .decision = Decision::kRestart,
        .is_charged = true,
        .restart_reason = "PodDeleted"},
@@ -318,55 +323,55 @@ TEST(FailurePolicy, AppliesFirstMatchingRule) {
        .restart_reason = "OOMKilled"},
       {.name = "In",
        .rules = {in(FailureAction::kFail, {3, 42})},
-       .pod = pod(1).ended(42),
+       .pod = pod_of_rank(1).ended(42),
        .decision = Decision::kFail,
        .is_charged = true,
        .restart_reason = ""},
       {.name = "In, another code",
        .rules = {in(FailureAction::kFail, {3, 42})},
-       .pod = pod(1).ended(41),
+       .pod = pod_of_rank(1).ended(41),
        .decision = Decision::kRestart,
        .is_charged = true,
        .restart_reason = "PodFailed"},
       {.name = "NotIn",
        .rules = {not_in(FailureAction::kFail, {3})},
-       .pod = pod(1).ended(42),
+       .pod = pod_of_rank(1).ended(42),
        .decision = Decision::kFail,
        .is_charged = true,
        .restart_reason = ""},
       {.name = "NotIn, a listed code",
        .rules = {not_in(FailureAction::kFail, {3})},
-       .pod = pod(1).ended(3),
+       .pod = pod_of_rank(1).ended(3),
        .decision = Decision::kRestart,
        .is_charged = true,
        .restart_reason = "PodFailed"},
       {.name = "NotIn does not match a collateral failure",
        .rules = {not_in(FailureAction::kFail, {3})},
-       .pod = pod(1).ended(76),
+       .pod = pod_of_rank(1).ended(76),
        .decision = Decision::kRestart,
        .is_charged = true,
        .restart_reason = "PeerLost"},
       {.name = "In matches a listed collateral failure",
        .rules = {in(FailureAction::kFail, {76})},
-       .pod = pod(1).ended(76),
+       .pod = pod_of_rank(1).ended(76),
        .decision = Decision::kFail,
        .is_charged = true,
        .restart_reason = ""},
       {.name = "a permanent code that may restart",
        .rules = {in(FailureAction::kRestart, {78})},
-       .pod = pod(1).ended(78),
+       .pod = pod_of_rank(1).ended(78),
        .decision = Decision::kRestart,
        .is_charged = true,
        .restart_reason = "PodFailed"},
       {.name = "a free exit",
        .rules = {in(FailureAction::kRestartFree, {1})},
-       .pod = pod(1).ended(1),
+       .pod = pod_of_rank(1).ended(1),
        .decision = Decision::kRestart,
        .is_charged = false,
        .restart_reason = "PodFailed"},
       {.name = "NotIn needs an exit code",
        .rules = {not_in(FailureAction::kFail, {3})},
-       .pod = pod(1).evicted(),
+       .pod = pod_of_rank(1).evicted(),
        .decision = Decision::kRestart,
        .is_charged = true,
        .restart_reason = "Evicted"},
@@ -378,25 +383,25 @@ TEST(FailurePolicy, AppliesFirstMatchingRule) {
        .restart_reason = ""},
       {.name = "Evicted is free",
        .rules = {on_reason(FailureAction::kRestartFree, "Evicted")},
-       .pod = pod(1).evicted(),
+       .pod = pod_of_rank(1).evicted(),
        .decision = Decision::kRestart,
        .is_charged = false,
        .restart_reason = "Evicted"},
       {.name = "the trainer's own reason",
        .rules = {on_reason(FailureAction::kFail, "DataMissing")},
-       .pod = pod(1).ended(1, kTerminationMessage),
+       .pod = pod_of_rank(1).ended(1, kTerminationMessage),
        .decision = Decision::kFail,
        .is_charged = true,
        .restart_reason = ""},
       {.name = "PodDeleted",
        .rules = {on_reason(FailureAction::kRestartFree, "PodDeleted")},
-       .pod = pod(1).running().deleting(),
+       .pod = pod_of_rank(1).running().deleting(),
        .decision = Decision::kRestart,
        .is_charged = false,
        .restart_reason = "PodDeleted"},
       {.name = "Error does not match a collateral failure",
        .rules = {on_reason(FailureAction::kFail, "Error")},
-       .pod = pod(1).ended(76),
+       .pod = pod_of_rank(1).ended(76),
        .decision = Decision::kRestart,
        .is_charged = true,
        .restart_reason = "PeerLost"},
@@ -414,25 +419,25 @@ TEST(FailurePolicy, AppliesFirstMatchingRule) {
        .restart_reason = "Disrupted"},
       {.name = "not disrupted",
        .rules = {on_disruption(FailureAction::kFail)},
-       .pod = pod(1).ended(1),
+       .pod = pod_of_rank(1).ended(1),
        .decision = Decision::kRestart,
        .is_charged = true,
        .restart_reason = "PodFailed"},
       {.name = "ignored",
        .rules = {in(FailureAction::kIgnore, {3})},
-       .pod = pod(1).ended(3),
+       .pod = pod_of_rank(1).ended(3),
        .decision = Decision::kNone,
        .is_charged = true,
        .restart_reason = ""},
       {.name = "the first rule decides",
        .rules = {in(FailureAction::kIgnore, {3}), not_in(FailureAction::kFail, {4})},
-       .pod = pod(1).ended(3),
+       .pod = pod_of_rank(1).ended(3),
        .decision = Decision::kNone,
        .is_charged = true,
        .restart_reason = ""},
       {.name = "the first rule decides, the other way",
        .rules = {not_in(FailureAction::kFail, {4}), in(FailureAction::kIgnore, {3})},
-       .pod = pod(1).ended(3),
+       .pod = pod_of_rank(1).ended(3),
        .decision = Decision::kFail,
        .is_charged = true,
        .restart_reason = ""},
@@ -442,7 +447,7 @@ TEST(FailurePolicy, AppliesFirstMatchingRule) {
     job.phase(Phase::kRunning);
     for (const api::FailureRule& rule : row.rules) job.rule(rule);
     // The other rank has ended too, so that the decision does not wait for another root cause.
-    const Observed observed = seen(job, {pod(0).ended(0), row.pod});
+    const Observed observed = seen(job, {pod_of_rank(0).ended(0), row.pod});
     const GroupFailure failure = evaluate_failure_policy(observed, classify_objects(observed));
     EXPECT_EQ(failure.decision, row.decision) << row.name;
     EXPECT_EQ(failure.is_charged, row.is_charged) << row.name;
@@ -453,7 +458,7 @@ TEST(FailurePolicy, AppliesFirstMatchingRule) {
 TEST(FailurePolicy, MessageNamesTheRuleThatFailsTheJob) {
   const Observed observed =
       seen(JobBuilder().phase(Phase::kRunning).rule(in(FailureAction::kFail, {1})).rule(in(FailureAction::kFail, {42})),
-           {pod(0).ended(143).deleting(), pod(1).ended(42)});
+           {pod_of_rank(0).ended(143).deleting(), pod_of_rank(1).ended(42)});
   const GroupFailure failure = evaluate_failure_policy(observed, classify_objects(observed));
   EXPECT_EQ(failure.decision, Decision::kFail);
   EXPECT_EQ(failure.reason, "FailurePolicy");
@@ -465,8 +470,8 @@ TEST(FailurePolicy, MessageNamesTheRuleThatFailsTheJob) {
 TEST(FailurePolicy, FailedDeviceRestartsAndRecordsNode) {
   const char* const words =
       R"({"rank":1,"step":7,"checkpointStep":5,"reason":"DeviceFailed","message":"host bert-0-1, cuda:3: uncorrectable ECC error"})";
-  const GroupFailure failure =
-      judged({pod(0).ended(76).finished_at(at_second(40)), pod(1).ended(79, words).finished_at(at_second(50))});
+  const GroupFailure failure = judged({pod_of_rank(0).ended(76).finished_at(at_second(40)),
+                                       pod_of_rank(1).ended(79, words).finished_at(at_second(50))});
   EXPECT_EQ(failure.decision, Decision::kRestart);
   EXPECT_TRUE(failure.is_charged);
   EXPECT_EQ(failure.reason, "DeviceFailed");
@@ -476,28 +481,29 @@ TEST(FailurePolicy, FailedDeviceRestartsAndRecordsNode) {
             "pod bert-0-1 on node-1 ended with exit code 79: DeviceFailed: host bert-0-1, cuda:3: uncorrectable ECC "
             "error");
   const Observed free = seen(JobBuilder().phase(Phase::kRunning).rule(in(FailureAction::kRestartFree, {79})),
-                             {pod(0).ended(76), pod(1).ended(79, words)});
+                             {pod_of_rank(0).ended(76), pod_of_rank(1).ended(79, words)});
   EXPECT_FALSE(evaluate_failure_policy(free, classify_objects(free)).is_charged);
 }
 
 TEST(FailurePolicy, FreeRestartIgnoresMaxRestarts) {
-  const Observed observed = seen(JobBuilder().max_restarts(0).phase(Phase::kRunning),
-                                 {pod(0).running(), pod(1).running().deleting().disrupted("PreemptionByScheduler")});
+  const Observed observed =
+      seen(JobBuilder().max_restarts(0).phase(Phase::kRunning),
+           {pod_of_rank(0).running(), pod_of_rank(1).running().deleting().disrupted("PreemptionByScheduler")});
   const GroupFailure failure = evaluate_failure_policy(observed, classify_objects(observed));
   EXPECT_EQ(failure.decision, Decision::kRestart);
   EXPECT_FALSE(failure.is_charged);
 }
 
 TEST(FailurePolicy, RestartReasonsAreListed) {
-  for (const Pod& one :
-       std::vector<Pod>{pod(1).ended(1), pod(1).ended(137, "", "OOMKilled"), pod(1).evicted(),
-                        pod(1).ended(79, R"({"reason":"DeviceFailed"})"), pod(1).running().deleting(), pod(1).ended(75),
-                        pod(1).ended(76), pod(1).running().deleting().disrupted("X")}) {
+  for (const Pod& one : std::vector<Pod>{
+           pod_of_rank(1).ended(1), pod_of_rank(1).ended(137, "", "OOMKilled"), pod_of_rank(1).evicted(),
+           pod_of_rank(1).ended(79, R"({"reason":"DeviceFailed"})"), pod_of_rank(1).running().deleting(),
+           pod_of_rank(1).ended(75), pod_of_rank(1).ended(76), pod_of_rank(1).running().deleting().disrupted("X")}) {
     const auto all = restart_reasons();
-    const GroupFailure failure = judged({pod(0).ended(0), one});
+    const GroupFailure failure = judged({pod_of_rank(0).ended(0), one});
     EXPECT_NE(std::find(all.begin(), all.end(), failure.restart_reason), all.end()) << failure.restart_reason;
   }
-  EXPECT_EQ(judged({pod(0).ended(0)}).restart_reason, "PodLost");
+  EXPECT_EQ(judged({pod_of_rank(0).ended(0)}).restart_reason, "PodLost");
 }
 
 }  // namespace

@@ -24,16 +24,18 @@ using Json = nlohmann::json;
 constexpr char kStrict[] =
     R"(Pod in version "v1" cannot be handled as a Pod: strict decoding error: unknown field "{}")";
 
-// Returns the path of a template's field in the pod, where the contract's variables precede those of the template.
+// Returns the path of a field of full_template() in the pod, where the contract's variables precede those of the
+// template.
 std::string path_in_pod(const Job& job, std::string path) {
   path.erase(0, std::string("spec.template.").size());
   const std::string marker = ".env[";
   const size_t at = path.find(marker);
   if (at == std::string::npos) return path;
   const size_t digit = at + marker.size();
-  const Json env = PodFactory(job, 0).pod(0)["spec"]["containers"][0]["env"];
-  const size_t index = env.size() - 2 + static_cast<size_t>(path[digit] - '0');
-  return path.replace(digit, 1, std::to_string(index));
+  const char* const containers = path.starts_with("spec.initContainers") ? "initContainers" : "containers";
+  const auto variables = [&](const Json& pod) { return pod.at("spec").at(containers).at(0).at("env").size(); };
+  const size_t own = variables(PodFactory(job, 0).pod(0)) - variables(test::full_template());
+  return path.replace(digit, 1, std::to_string(own + static_cast<size_t>(path[digit] - '0')));
 }
 
 TEST(Rejection, TyposHaveThePathInTheJob) {

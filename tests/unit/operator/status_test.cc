@@ -15,7 +15,7 @@ using namespace control;  // NOLINT
 using api::Phase;
 
 api::Status refreshed(const Observed& observed) { return refresh_status(observed, classify_objects(observed)); }
-PodBuilder pod(int node_rank, int attempt = 0) { return {"bert", attempt, node_rank}; }
+PodBuilder pod_in_attempt(int node_rank, int attempt = 0) { return {"bert", attempt, node_rank}; }
 
 std::string text_of(const api::Status& status) {
   const api::Condition* condition = find_condition(status, status.phase);
@@ -55,15 +55,17 @@ TEST(Status, EnterPhasePreservesForeignConditions) {
 TEST(Status, CountsPodsOfCurrentAttempt) {
   const api::Status status =
       refreshed(seen(JobBuilder().nodes(6).processes_per_node(2).phase(Phase::kRunning, 1),
-                     {pod(0, 1).running(), pod(1, 1).ended(0), pod(2, 1).ended(1), pod(3, 1).scheduled(), pod(4, 1),
-                      pod(5, 1).running().deleting(), pod(0, 0).running()}));
+                     {pod_in_attempt(0, 1).running(), pod_in_attempt(1, 1).ended(0), pod_in_attempt(2, 1).ended(1),
+                      pod_in_attempt(3, 1).scheduled(), pod_in_attempt(4, 1), pod_in_attempt(5, 1).running().deleting(),
+                      pod_in_attempt(0, 0).running()}));
   EXPECT_EQ(status.nodes, (api::NodeCounts{6, 4, 1, 1, 1, "1/6"}));
   EXPECT_EQ(status.world_size, 12);
 }
 
 TEST(Status, ReadyExcludesEndedPods) {
-  const api::Status status = refreshed(
-      seen(JobBuilder().nodes(3).phase(Phase::kRunning), {pod(0).running(), pod(1).ended(0), pod(2).ended(0)}));
+  const api::Status status =
+      refreshed(seen(JobBuilder().nodes(3).phase(Phase::kRunning),
+                     {pod_in_attempt(0).running(), pod_in_attempt(1).ended(0), pod_in_attempt(2).ended(0)}));
   EXPECT_EQ(status.nodes.summary, "1/3");
   EXPECT_EQ(status.nodes.succeeded, 2);
 }
@@ -81,12 +83,14 @@ TEST(Status, NewJobIsPending) {
 
 TEST(Status, RunsOnceAllPodsStarted) {
   const Job pending = JobBuilder().phase(Phase::kPending);
-  EXPECT_EQ(refreshed(seen(pending, {pod(0).running(), pod(1).scheduled()})).phase, Phase::kPending);
-  EXPECT_EQ(refreshed(seen(pending, {pod(0).running()})).phase, Phase::kPending);
-  const api::Status running = refreshed(seen(pending, {pod(0).running(), pod(1).ended(0)}));
+  EXPECT_EQ(refreshed(seen(pending, {pod_in_attempt(0).running(), pod_in_attempt(1).scheduled()})).phase,
+            Phase::kPending);
+  EXPECT_EQ(refreshed(seen(pending, {pod_in_attempt(0).running()})).phase, Phase::kPending);
+  const api::Status running = refreshed(seen(pending, {pod_in_attempt(0).running(), pod_in_attempt(1).ended(0)}));
   EXPECT_EQ(text_of(running), "PodsRunning: all 2 pods have started");
-  EXPECT_EQ(refreshed(seen(JobBuilder().phase(Phase::kRunning), {pod(0).running()})).phase, Phase::kRunning);
-  const api::Status alone = refreshed(seen(JobBuilder().nodes(1).phase(Phase::kPending), {pod(0).running()}));
+  EXPECT_EQ(refreshed(seen(JobBuilder().phase(Phase::kRunning), {pod_in_attempt(0).running()})).phase, Phase::kRunning);
+  const api::Status alone =
+      refreshed(seen(JobBuilder().nodes(1).phase(Phase::kPending), {pod_in_attempt(0).running()}));
   EXPECT_EQ(text_of(alone), "PodsRunning: the pod has started");
 }
 
@@ -97,24 +101,27 @@ TEST(Status, ReportsWhatPodsWaitFor) {
     observed.last_error = last_error;
     return text_of(refreshed(observed));
   };
-  EXPECT_EQ(text({pod(0).running(), pod(1).unschedulable("0/2 nodes are available")}),
+  EXPECT_EQ(text({pod_in_attempt(0).running(), pod_in_attempt(1).unschedulable("0/2 nodes are available")}),
             "Unschedulable: 1 of 2 pods have started; pod bert-0-1: 0/2 nodes are available");
-  EXPECT_EQ(text({pod(0).running(), pod(1).waiting("ContainerCreating")}), "PodsStarting: 1 of 2 pods have started");
+  EXPECT_EQ(text({pod_in_attempt(0).running(), pod_in_attempt(1).waiting("ContainerCreating")}),
+            "PodsStarting: 1 of 2 pods have started");
   EXPECT_EQ(
-      text({pod(0).waiting("CreateContainerConfigError", "secret \"x\" not found"), pod(1).unschedulable("none")}),
+      text({pod_in_attempt(0).waiting("CreateContainerConfigError", "secret \"x\" not found"),
+            pod_in_attempt(1).unschedulable("none")}),
       "CreateContainerConfigError: 0 of 2 pods have started; pod bert-0-0: CreateContainerConfigError: secret \"x\" "
       "not found");
-  EXPECT_EQ(text({pod(0).running()}, "pods \"bert-0-1\" is forbidden:\nexceeded quota"),
+  EXPECT_EQ(text({pod_in_attempt(0).running()}, "pods \"bert-0-1\" is forbidden:\nexceeded quota"),
             "CreateRefused: 1 of 2 pods have started; the API server refused: pods \"bert-0-1\" is forbidden: exceeded "
             "quota");
-  EXPECT_EQ(text({pod(0).running(), pod(1)}, "late news"), "PodsStarting: 1 of 2 pods have started")
+  EXPECT_EQ(text({pod_in_attempt(0).running(), pod_in_attempt(1)}, "late news"),
+            "PodsStarting: 1 of 2 pods have started")
       << "no pods are missing";
 }
 
 TEST(Status, ImagePullReasonDoesNotFlap) {
   const Job pending = JobBuilder().nodes(1).phase(Phase::kPending);
   const auto reason = [&](const char* waiting) {
-    const std::string text = text_of(refreshed(seen(pending, {pod(0).waiting(waiting, "x")})));
+    const std::string text = text_of(refreshed(seen(pending, {pod_in_attempt(0).waiting(waiting, "x")})));
     return text.substr(0, text.find(':'));
   };
   EXPECT_EQ(reason("ErrImagePull"), reason("ImagePullBackOff"));
@@ -123,7 +130,7 @@ TEST(Status, ImagePullReasonDoesNotFlap) {
 TEST(Status, RestartingShowsCauseOfFailure) {
   api::Status before = JobBuilder().phase(Phase::kRestarting, 1).build().status;
   before.attempts = {{0, at_second(1), at_second(2), "OOMKilled", "pod bert-0-1 ended", "bert-0-1", "node-1", 1, 137}};
-  EXPECT_EQ(text_of(refreshed(seen(JobBuilder().status(before), {pod(0, 1).running()}))),
+  EXPECT_EQ(text_of(refreshed(seen(JobBuilder().status(before), {pod_in_attempt(0, 1).running()}))),
             "OOMKilled: attempt 0: pod bert-0-1 ended; 1 of 2 pods have started");
 }
 
@@ -141,7 +148,8 @@ RankStatus rank_status() {
 }
 
 TEST(Status, UsesProgressOfCurrentAttemptOnly) {
-  Observed observed = seen(JobBuilder().phase(Phase::kRunning, 1), {pod(0, 1).running(), pod(1, 1).running()});
+  Observed observed =
+      seen(JobBuilder().phase(Phase::kRunning, 1), {pod_in_attempt(0, 1).running(), pod_in_attempt(1, 1).running()});
   observed.progress = rank_status();
   const api::Progress expected = {420,           1000,         400, "42%", 0.123457, 1235, at_second(30 + 290),
                                   at_second(30), at_second(60)};
@@ -178,7 +186,7 @@ TEST(Status, ExtremeProgressDoesNotOverflow) {
                            D::infinity(),  D::quiet_NaN()};
   const char* times[] = {"", "9999-12-31T23:59:59Z", "0000-01-01T00:00:00Z", "2026-11-21T10:00:30Z", "now"};
   Observed observed = seen(JobBuilder().stall_seconds(std::numeric_limits<int>::max()).phase(Phase::kRunning, 1),
-                           {pod(0, 1).running(), pod(1, 1).running()});
+                           {pod_in_attempt(0, 1).running(), pod_in_attempt(1, 1).running()});
   for (const int64_t step : steps) {
     for (const int64_t target : steps) {
       for (const double value : values) {
@@ -216,9 +224,9 @@ TEST(Status, ExtremeTerminationMessageDoesNotOverflow) {
     status.progress->target_steps = 1000;
     const Observed observed =
         seen(JobBuilder().phase(Phase::kRunning),
-             {pod(0).ended(0, std::string(R"({"rank":0,"step":)") + step + R"(,"checkpointStep":)" + step +
-                                  R"(,"reason":"Completed","message":""})"),
-              pod(1).ended(0)});
+             {pod_in_attempt(0).ended(0, std::string(R"({"rank":0,"step":)") + step + R"(,"checkpointStep":)" + step +
+                                             R"(,"reason":"Completed","message":""})"),
+              pod_in_attempt(1).ended(0)});
     apply_termination_message(classify_objects(observed), status, at_second(61));
     EXPECT_GE(status.progress->step, 0) << step;
     EXPECT_FALSE(status.progress->completed.empty()) << step;
@@ -226,7 +234,8 @@ TEST(Status, ExtremeTerminationMessageDoesNotOverflow) {
 }
 
 TEST(Status, LastStepTimeIsTimeOfReceipt) {
-  Observed observed = seen(JobBuilder().phase(Phase::kRunning, 1), {pod(0, 1).running(), pod(1, 1).running()});
+  Observed observed =
+      seen(JobBuilder().phase(Phase::kRunning, 1), {pod_in_attempt(0, 1).running(), pod_in_attempt(1, 1).running()});
   observed.job.status.progress = api::Progress{};
   observed.job.status.progress->step = 7;
   observed.job.status.progress->last_step_time = at_second(10);
@@ -242,10 +251,10 @@ TEST(Status, LastStepTimeIsTimeOfReceipt) {
 TEST(Status, TerminationMessageSetsLastStep) {
   api::Status status;
   status.progress = api::Progress{900, 1000, 800, "90%", 0.5, 100, at_second(99), at_second(30), at_second(31)};
-  const Observed observed =
-      seen(JobBuilder().phase(Phase::kRunning),
-           {pod(0).ended(0, R"({"rank":0,"step":1000,"checkpointStep":1000,"reason":"Completed","message":""})"),
-            pod(1).ended(0)});
+  const Observed observed = seen(
+      JobBuilder().phase(Phase::kRunning),
+      {pod_in_attempt(0).ended(0, R"({"rank":0,"step":1000,"checkpointStep":1000,"reason":"Completed","message":""})"),
+       pod_in_attempt(1).ended(0)});
   apply_termination_message(classify_objects(observed), status, at_second(61));
   api::Progress last = {1000, 1000, 1000, "100%", 0.5, 100, std::nullopt, at_second(59), at_second(61)};
   EXPECT_EQ(status.progress, last);
@@ -254,7 +263,8 @@ TEST(Status, TerminationMessageSetsLastStep) {
 }
 
 TEST(Status, LastStepTimeUsesOperatorClock) {
-  Observed observed = seen(JobBuilder().phase(Phase::kRunning, 1), {pod(0, 1).running(), pod(1, 1).running()});
+  Observed observed =
+      seen(JobBuilder().phase(Phase::kRunning, 1), {pod_in_attempt(0, 1).running(), pod_in_attempt(1, 1).running()});
   const auto step_time = [&](int64_t step, int64_t now) {
     observed.progress = rank_status();
     observed.progress->step = step;
@@ -276,9 +286,9 @@ TEST(Status, LastStepTimeUsesOperatorClock) {
 TEST(Status, LastStepTimeStartsWhenAttemptRuns) {
   Job job = JobBuilder().nodes(1).phase(Phase::kRestarting, 1);
   job.status.progress = api::Progress{900, 1000, 800, "90%", 0.5, 100, std::nullopt, at_second(30), at_second(31)};
-  Observed observed = seen(job, {pod(0, 1).scheduled()});
+  Observed observed = seen(job, {pod_in_attempt(0, 1).scheduled()});
   EXPECT_EQ(refreshed(observed).progress->last_step_time, at_second(31));
-  observed.pods = {pod(0, 1).running()};
+  observed.pods = {pod_in_attempt(0, 1).running()};
   EXPECT_EQ(refreshed(observed).progress->last_step_time, at_second(60));
   EXPECT_EQ(refreshed(observed).progress->step, 900);
 }
