@@ -31,8 +31,10 @@ std::string path_in_pod(const Job& job, std::string path) {
   const size_t at = path.find(marker);
   if (at == std::string::npos) return path;
   const size_t digit = at + marker.size();
-  const Json env = PodFactory(job, 0).pod(0)["spec"]["containers"][0]["env"];
-  const size_t index = env.size() - 2 + static_cast<size_t>(path[digit] - '0');
+  const char* list = path.starts_with("spec.init") ? "initContainers" : "containers";
+  const Json env = PodFactory(job, 0).pod(0)["spec"][list][0]["env"];
+  const size_t given = test::full_template()["spec"][list][0]["env"].size();
+  const size_t index = env.size() - given + static_cast<size_t>(path[digit] - '0');
   return path.replace(digit, 1, std::to_string(index));
 }
 
