@@ -172,7 +172,8 @@ void check_pods(const yaml::Node& document, const api::TrainingJob* job, yaml::P
   }
   if (const auto checkpoints = spec->find("checkpoints")) {
     check_name(*checkpoints, "claimName", true, "spec.checkpoints", problems);
-    if (const auto size = checkpoints->find("size")) check_size(*size, "spec.checkpoints.size", problems);
+    const std::optional<yaml::Node> size = checkpoints->find("size");
+    if (size && size->value().is_string()) check_size(*size, "spec.checkpoints.size", problems);
   }
   const std::optional<yaml::Node> pod = spec->find("template");
   if (!pod) return;

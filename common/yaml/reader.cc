@@ -105,7 +105,7 @@ std::string remedy_for_quotes(const Node& node, bool (*is_expected)(const nlohma
 std::string remedy_for_duration(const Node& node, std::string_view key) {
   constexpr std::pair<char, int64_t> kUnits[] = {{'s', 1}, {'m', 60}, {'h', 3600}, {'d', 86'400}, {'w', 604'800}};
   const std::string text = node.text();
-  if (!key.ends_with("Seconds") && !key.ends_with("seconds")) return "";
+  if (key.find("Seconds") == std::string_view::npos && !key.ends_with("seconds")) return "";
   int64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || end + 1 != text.data() + text.size() || number < 0 || number > 1'000'000) return "";
