@@ -335,8 +335,7 @@ GroupEvidence find_group(const Observed& observed, const Membership& members, co
   if (left == SystemTime::min()) return {};
   // A node's clock that is ahead would make every response look older than the exit.
   const bool is_time_wrong = left > observed.now + kDisconnectedGracePeriod;
-  if (is_time_wrong || progress_pod(members) == nullptr || is_replacement_pending(members, 0))
-    return {State::kMissing};
+  if (is_time_wrong || progress_pod(members) == nullptr || is_replacement_pending(members, 0)) return {State::kMissing};
   const SystemTime since = left + kCollateralGracePeriod;
   if (since > observed.now) return {State::kUnknown, *time_until(since, observed.now)};
   if (!was_polled_since(observed, members, since)) return {State::kUnknown, kStaleCacheRequeue};

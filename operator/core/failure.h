@@ -82,8 +82,8 @@ struct GroupFailure {
 
 // Decides about the failures of the current attempt by their root cause, which is, in this order: a pod whose failure
 // fails the job; a pod that was deleted, evicted or disrupted; the earliest of the other exits; an interrupted rank
-// (75); a lost pod; a disconnected launcher; a collateral failure (76). The action of the root cause applies to the whole
-// group, but a charged restart fails the job if failurePolicy.maxRestarts are used up.
+// (75); a lost pod; a disconnected launcher; a collateral failure (76). The action of the root cause applies to the
+// whole group, but a charged restart fails the job if failurePolicy.maxRestarts are used up.
 //
 // With failurePolicy.restartScope Rank, pods that were removed, lost or killed are replaced instead, while a running
 // pod holds the state, within the same budget. The group restarts if pods ended in any other way: then their launchers

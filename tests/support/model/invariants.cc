@@ -118,7 +118,8 @@ unsigned left_out_ranks(const SimCluster& cluster) {
   int left = job.world_size();
   for (const api::Replacement& lost : job.status.replacements) {
     const auto pod = cluster.pods().find(pod_name(job, job.status.attempt, lost.node_rank));
-    if (pod != cluster.pods().end() && (pod->second.phase == PodPhase::kRunning || is_disconnected(pod->second))) continue;
+    if (pod != cluster.pods().end() && (pod->second.phase == PodPhase::kRunning || is_disconnected(pod->second)))
+      continue;
     out |= 1U << static_cast<unsigned>(lost.node_rank);
     left -= job.spec.processes_per_node;
   }

@@ -306,9 +306,8 @@ TEST(ModelCheckItself, DetectsReplacementWithoutAGroup) {
 // Waits for a launcher that does not come back.
 TEST(ModelCheckItself, DetectsGroupThatWaitsForADisconnectedLauncher) {
   const Policy patient = [](const Observed& observed, const Membership& members) -> std::optional<Plan> {
-    const bool is_left = std::ranges::any_of(members.current, [](const Pod* pod) {
-      return pod != nullptr && is_disconnected(*pod);
-    });
+    const bool is_left =
+        std::ranges::any_of(members.current, [](const Pod* pod) { return pod != nullptr && is_disconnected(*pod); });
     return is_left ? make_plan(PlanState::kWait, "a launcher has left", std::chrono::seconds(1))
                    : recover(observed, members);
   };

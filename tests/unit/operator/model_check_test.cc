@@ -54,7 +54,8 @@ std::vector<Setup> setups() {
        .is_bounded = true},
       {.name = "InPlaceDisconnected",
        .options = bounded(
-           from_running(with_disconnects(with_steps(with_exits(with(elastic(by_rank(job(2, 1))), 1, false), {})))), 400000),
+           from_running(with_disconnects(with_steps(with_exits(with(elastic(by_rank(job(2, 1))), 1, false), {})))),
+           400000),
        .is_bounded = true},
       {.name = "Rank0", .options = with(job(2, 1).success_policy(api::SuccessPolicy::kRank0), 1)},
   };

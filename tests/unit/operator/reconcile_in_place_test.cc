@@ -289,9 +289,7 @@ TEST(InPlace, AGroupOfAnotherKeyRestarts) {
 // ---- Launchers that lose the connection to node rank 0
 
 // The pod of node rank 1, whose launcher ended when the observed time was 20 s earlier.
-Pod disconnected(SystemTime at = at_second(40)) {
-  return pod(1, 1).ended(76, kDisconnectedMessage).finished_at(at);
-}
+Pod disconnected(SystemTime at = at_second(40)) { return pod(1, 1).ended(76, kDisconnectedMessage).finished_at(at); }
 
 Observed left_by_node_1(const Pod& left = disconnected()) {
   return with_report(seen(in_place(in_place_job(), {}, 2), {pod(1, 0).running(), left}), 1);
