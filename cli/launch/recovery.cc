@@ -232,8 +232,10 @@ void Recovery::publish(SteadyTime now, RecoveryRequests& requests) {
   const Order order = coordinator_->order();
   if (order.kind == OrderKind::kForm && order.generation > 0 && order.generation > announced_) {
     announced_ = order.generation;
-    requests.messages.push_back(fmt::format("{}; restart {} of {}{}", order.reason, order.generation,
-                                            options_.coordinator.max_restarts, order.respawn ? "" : ", after a delay"));
+    requests.messages.push_back(
+        order.is_growth ? order.reason
+                        : fmt::format("{}; restart {} of {}{}", order.reason, order.generation - order.uncharged,
+                                      options_.coordinator.max_restarts, order.respawn ? "" : ", after a delay"));
   }
   announce_fallback(order, requests);
   announce_size(order, requests);
@@ -452,7 +454,9 @@ void Recovery::read_coordinator(SteadyTime now, RecoveryRequests& requests) {
       give_up_at_.reset();  // the coordinator has accepted the token
       if (order->kind == OrderKind::kForm && order->generation > 0 && order->generation > announced_) {
         announced_ = order->generation;
-        requests.messages.push_back(fmt::format("{}; restart {}", order->reason, order->generation));
+        requests.messages.push_back(
+            order->is_growth ? order->reason
+                             : fmt::format("{}; restart {}", order->reason, order->generation - order->uncharged));
       }
       announce_fallback(*order, requests);
       announce_size(*order, requests);

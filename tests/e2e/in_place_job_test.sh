@@ -42,12 +42,12 @@ step "a job with a pod on each of two nodes, which saves no checkpoint before it
 # The CPU limit makes steps as slow on each machine, so that the job outlasts the test's waits. A rank whose peer is silent detects
 # it after the collective's time-out. The pods of a node that is cut off are not evicted.
 # shellcheck disable=SC2016  # $name is jq's
-job_from_example inplace 'del(.spec.trainer.epochs) | .spec.trainer.steps = 6000 | .spec.trainer.checkpoint = {every_steps: 1000000}
+job_from_example inplace 'del(.spec.trainer.epochs) | .spec.trainer.steps = 1500 | .spec.trainer.checkpoint = {every_steps: 1000000}
   | .spec.trainer.batch = {size: 64, per: "global"} | .spec.trainer.log.every_steps = 10
   | .spec.trainer.distributed = {timeout_seconds: 30}
   | .spec.failurePolicy = {restartScope: "Rank", maxRestarts: 5}
   | .spec.elastic = {minNodes: 1, maxNodes: 2, shrinkAfterSeconds: 15, growAfterSeconds: 0}
-  | .spec.template.spec.containers[0].resources.limits.cpu = "300m"
+  | .spec.template.spec.containers[0].resources.limits.cpu = "200m"
   | .spec.template.spec.tolerations = [{key: "node.kubernetes.io/unreachable", operator: "Exists", effect: "NoExecute", tolerationSeconds: 1800}]
   | .spec.template.spec.topologySpreadConstraints[0].labelSelector.matchLabels."oarlock.dev/job-name" = $name' | kubectl apply -f -
 wait_for 600 "steps are reported" progress_is_over inplace step 20
@@ -113,7 +113,7 @@ expect_field inplace .status.recoveries.charged 2
 expect_field inplace .status.worldSize 2
 expect_field inplace .status.elastic.nodes 2
 expect_field inplace .status.elastic.activeNodes 2
-expect_field inplace .status.progress.step 6000
+expect_field inplace .status.progress.step 1500
 for pod in inplace-0-0 inplace-0-1; do [[ -z $(resumed_from $pod) ]] || broken "$pod resumed from a checkpoint"; done
 [[ $(resizes fewer) == 2 && $(resizes more) == 2 ]] || broken "rank 0 has logged $(resizes fewer) and $(resizes more) changes of the size"
 lap "to the end"
@@ -121,10 +121,10 @@ lap "to the end"
 step "no step is lost or repeated, and the result is that of a trained network"
 logs=$(kubectl logs inplace-0-0)
 logged=$(grep '"msg":"step"' <<<"$logs" | jq 'select(.step % 10 == 0) | .step')
-[[ $logged == "$(seq 10 10 6000)" ]] || broken "the steps in the log of rank 0 are not 10, 20 ... 6000: $logged"
+[[ $logged == "$(seq 10 10 1500)" ]] || broken "the steps in the log of rank 0 are not 10, 20 ... 1500: $logged"
 [[ $(grep -c '"steps_lost":0' <<<"$logs") == $(grep -c '"steps_lost":' <<<"$logs") ]] || broken "steps were lost"
 accuracy=$(grep -o '"accuracy":[0-9.]*' <<<"$logs" | tail -1 | cut -d: -f2)
-awk -v a="${accuracy:-0}" 'BEGIN {exit !(a >= 0.88)}' || broken "the accuracy is '$accuracy'"
+awk -v a="${accuracy:-0}" 'BEGIN {exit !(a >= 0.85)}' || broken "the accuracy is '$accuracy'"
 grep -q '"parameters_bitwise_equal":true' <<<"$logs" || broken "the summary does not say that the ranks' parameters are equal"
 echo "accuracy $accuracy"
 grep 'training continues with' <<<"$logs"
