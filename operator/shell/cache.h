@@ -63,7 +63,7 @@ kube::Resource resource_of(ResourceKind kind);
 inline constexpr size_t kSpecBudget = 16u << 20;
 
 // Default memory for all cached objects together, in bytes.
-inline constexpr size_t kCacheLimit = 64u << 20;
+inline constexpr size_t kCacheLimit = 48u << 20;
 
 struct CacheOptions {
   std::vector<std::string> namespaces;  // empty: all

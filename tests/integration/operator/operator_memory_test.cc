@@ -178,7 +178,7 @@ class FullCluster {
   HostileServer server_;
 };
 
-// The operator is within the chart's memory limit of 128 MiB, however many objects there are.
+// The operator is within the chart's memory limit of 160 MiB, however many objects there are.
 TEST(OperatorMemory, FullCacheStaysWithinTheChartsLimit) {
   const TemporaryFolder folder;
   const FullCluster cluster;
@@ -191,10 +191,8 @@ TEST(OperatorMemory, FullCacheStaysWithinTheChartsLimit) {
       eventually([&] { return times_logged(resource) == 2; });
     EXPECT_EQ(times_logged(resource), 2u) << resource << ": " << one.log();
   }
-  const std::string metrics = one.get("/metrics").body;
-  std::printf("%s\n", one.log().c_str());
   std::printf("full stores: %.1f MiB, at most %.1f MiB\n", memory(one, "VmRSS"), memory(one, "VmHWM"));
-  EXPECT_LE(memory(one, "VmHWM"), 120);
+  EXPECT_LE(memory(one, "VmHWM"), 150);
 }
 
 // A list in one piece from a server without WatchList: its pods are read one after the other.

@@ -291,7 +291,7 @@ def add_process(board: Board) -> None:
         ),
         graph(
             "Memory",
-            "The memory is the resident memory of a replica. The default limit of the chart is 128 MiB.",
+            "The memory is the resident memory of a replica. The default limit of the chart is 160 MiB.",
             "bytes",
             query(f"max by (pod) (process_resident_memory_bytes{{{OPERATOR}}})", "{{pod}}"),
             width=8,
