@@ -46,6 +46,7 @@ spec:
   trainer: {}
   template:
     spec:
+      volumes: [{{name: checkpoints, emptyDir: {{}}}}]
       containers:
         - name: trainer
           image: any
@@ -135,8 +136,10 @@ TEST_F(RunTest, WritesFilesOfConfigMaps) {
   with_volume.replace(with_volume.find(mount), mount.size(),
                       "env: [{name: GREETING, value: /script/greeting}]\n"
                       "          volumeMounts: [{name: checkpoints, mountPath: /ckpt}, {name: s, mountPath: /script}");
+  const std::string volume = "volumes: [";
+  with_volume.insert(with_volume.find(volume) + volume.size(), "{name: s, configMap: {name: scripts}}, ");
   write(file("job.yaml"), with_volume +
-                              "      volumes: [{name: s, configMap: {name: scripts}}]\n---\napiVersion: v1\n"
+                              "---\napiVersion: v1\n"
                               "kind: ConfigMap\nmetadata: {name: scripts}\ndata: {greeting: \"hello\\n\"}\n");
   const auto run = start();
   EXPECT_EQ(run->wait(), 0) << run->err();
