@@ -36,6 +36,7 @@ spec:
 )" << more << R"(
   template:
     spec:
+      volumes: [{name: checkpoints, emptyDir: {}}]
       containers:
         - {name: trainer, image: x, volumeMounts: [{name: checkpoints, mountPath: /ckpt}]}
 )";
