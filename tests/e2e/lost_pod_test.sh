@@ -35,7 +35,7 @@ lose lost-0-0 "$first" 2
 [[ $(uid lost-0-1) == "$second" ]] || broken "the other pod was replaced, too"
 
 step "the job completes in its first attempt"
-kubectl wait trainingjob/lost --for=condition=Complete --timeout=10m
+kubectl wait trainingjob/lost --for=condition=Complete --timeout=20m
 expect_field lost .status.attempt 0
 expect_field lost .status.restarts.total 0
 expect_field lost .status.recoveries.pods 2
