@@ -61,7 +61,7 @@ void load(torch::nn::Module& model, const ComformerGolden& golden, const std::st
 
 class Originals : public testing::TestWithParam<const char*> {};
 
-// A gradient that is 0 but for rounding: these biases stand before a batch normalization.
+// A gradient that is 0 except for rounding errors, because a batch normalization follows these biases.
 bool vanishes(const std::string& parameter) { return parameter.ends_with("lin_concate.bias"); }
 
 TEST_P(Originals, OutputLossAndGradientsInDoublePrecision) {
