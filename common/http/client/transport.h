@@ -111,7 +111,8 @@ class Transport {
   // keeps no idle connections, or closes them by itself.
   virtual size_t close_idle_connections() { return 0; }
 
-  static constexpr size_t kMaxResponseBytes = 32u << 20;
+  // An object of Kubernetes takes at most 1.5 MiB in etcd, and several times that as JSON.
+  static constexpr size_t kMaxResponseBytes = 8u << 20;
 };
 
 struct TransportOptions {

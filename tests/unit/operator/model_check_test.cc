@@ -1,7 +1,9 @@
-// Explores every state that small jobs can reach, with all events in every order.
+// Explores every state that small jobs can reach, with all events in every order. Searches that cannot be complete cover
+// the nearest states, and OARLOCK_MODEL_SCALE times as many of them (default: 1).
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstdlib>
 
 #include "tests/unit/operator/model_options.h"
 
@@ -18,6 +20,13 @@ struct Setup {
 
 std::ostream& operator<<(std::ostream& out, const Setup& setup) { return out << setup.name; }
 
+size_t scale() {
+  const char* const value = std::getenv("OARLOCK_MODEL_SCALE");
+  return value == nullptr ? 1 : std::stoul(value);
+}
+
+ModelOptions nearest(ModelOptions options, size_t states) { return bounded(std::move(options), states * scale()); }
+
 std::vector<Setup> setups() {
   const JobBuilder plain = JobBuilder().backoff_seconds(0);
   const auto job = [&](int nodes, int restarts) { return JobBuilder(plain).nodes(nodes).max_restarts(restarts); };
@@ -26,14 +35,14 @@ std::vector<Setup> setups() {
   const auto elastic = [](JobBuilder of) { return elastic_of(of, 10); };
   return {
       {.name = "OnePod", .options = with_exits(with(job(1, 2), 2), {1, 78})},
-      {.name = "OnePodWithRepeatedFailures", .options = bounded(with(job(1, 2), 4), 300000), .is_bounded = true},
-      {.name = "TwoPods", .options = bounded(with_exits(with(job(2, 2), 3), {1, 76}), 500000), .is_bounded = true},
+      {.name = "OnePodWithRepeatedFailures", .options = nearest(with(job(1, 2), 4), 150000), .is_bounded = true},
+      {.name = "TwoPods", .options = nearest(with_exits(with(job(2, 2), 3), {1, 76}), 250000), .is_bounded = true},
       {.name = "TwoPodsOneFault", .options = with(job(2, 1), 1)},
       {.name = "ReplacedPod", .options = with_exits(with(by_rank(job(2, 1)), 1), {1, 137})},
       {.name = "ReplacedPods",
-       .options = bounded(with_exits(with(by_rank(job(2, 2)), 2), {76, 137}), 400000),
+       .options = nearest(with_exits(with(by_rank(job(2, 2)), 2), {76, 137}), 200000),
        .is_bounded = true},
-      {.name = "ThreePods", .options = bounded(with(job(3, 2), 3), 500000), .is_bounded = true},
+      {.name = "ThreePods", .options = nearest(with(job(3, 2), 3), 250000), .is_bounded = true},
       {.name = "NameConflict", .options = with_foreign(with(job(1, 1), 2), "bert-1-0")},
       {.name = "Deadline", .options = with(job(1, 1).deadline_seconds(20), 1)},
       {.name = "TimeToLive", .options = with(job(1, 1).ttl_seconds(10), 2)},
@@ -43,19 +52,19 @@ std::vector<Setup> setups() {
       {.name = "NetworkPolicies", .options = with_policies(with(job(1, 1), 2))},
       {.name = "NetworkPoliciesCleanAll",
        .options = with_policies(with(job(2, 0).clean_pod_policy(api::CleanPodPolicy::kAll), 1))},
-      {.name = "Elastic", .options = bounded(with(elastic(job(2, 1)), 1), 800000), .is_bounded = true},
-      {.name = "ElasticTwoFaults", .options = bounded(with(elastic(job(2, 1)), 2), 400000), .is_bounded = true},
+      {.name = "Elastic", .options = nearest(with(elastic(job(2, 1)), 1), 400000), .is_bounded = true},
+      {.name = "ElasticTwoFaults", .options = nearest(with(elastic(job(2, 1)), 2), 200000), .is_bounded = true},
       {.name = "ElasticReplacedPod",
-       .options = bounded(with_exits(with(elastic(by_rank(job(2, 1))), 1), {137}), 400000),
+       .options = nearest(with_exits(with(elastic(by_rank(job(2, 1))), 1), {137}), 200000),
        .is_bounded = true},
       {.name = "InPlace",
        .options =
-           bounded(from_running(with_steps(with_exits(with(elastic(by_rank(job(2, 1))), 1, false), {137}))), 400000),
+           nearest(from_running(with_steps(with_exits(with(elastic(by_rank(job(2, 1))), 1, false), {137}))), 200000),
        .is_bounded = true},
       {.name = "InPlaceDisconnected",
-       .options = bounded(
+       .options = nearest(
            from_running(with_disconnects(with_steps(with_exits(with(elastic(by_rank(job(2, 1))), 1, false), {})))),
-           400000),
+           200000),
        .is_bounded = true},
       {.name = "Rank0", .options = with(job(2, 1).success_policy(api::SuccessPolicy::kRank0), 1)},
   };
