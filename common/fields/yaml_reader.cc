@@ -117,7 +117,11 @@ void YamlFieldsReader::number_or_name(std::string_view key, int& number, NumberF
 void YamlFieldsReader::raw_object(std::string_view key, std::string& text, std::string_view) {
   const std::optional<yaml::Node> value = reader_.take(key);
   if (!value || value->kind() == yaml::Node::Kind::kNull) return;
-  if (value->kind() != yaml::Node::Kind::kMap) return reader_.problem(key, "expected a map");
+  if (value->kind() != yaml::Node::Kind::kMap) {
+    const bool is_list = value->kind() == yaml::Node::Kind::kSequence;
+    const std::string given = is_list ? "a list" : fmt::format("'{}'", shortened(value->text()));
+    return reader_.problem(key, fmt::format("expected a map, got {}", given));
+  }
   text = dump_json(value->to_json());
 }
 

@@ -318,7 +318,11 @@ yaml::Mark mark_at(yaml::Node node, std::string_view path) {
 }
 
 void read_metadata(Metadata& metadata, Fields& fields) {
-  fields.require("name");
+  if (fields.has("generateName") && !fields.has("name")) {
+    fields.problem("name", "is required; only 'kubectl create' makes names from generateName");
+  } else {
+    fields.require("name");
+  }
   fields.field("name", metadata.name, "");
   fields.field("namespace", metadata.name_space, "");
   fields.field("uid", metadata.uid, "");

@@ -158,6 +158,8 @@ constexpr std::pair<std::string_view, std::string_view> kShortForms[] = {
     {"batch", "size"},     {"amp", "enabled"},        {"ema", "enabled"},         {"checkpoint", "dir"},
     {"loader", "threads"}, {"gradient", "clip_norm"}, {"distributed", "backend"}, {"pretrained", "path"}};
 
+constexpr std::string_view kTrackers[] = {"tensorboard", "wandb", "mlflow"};
+
 // Reports sections that are a scalar with the map to write, and returns the configuration with that map, so that the
 // rest of the configuration is checked, too.
 Result<Node> expand_short_forms(const ConfigNode& root, Problems& problems) {
@@ -173,6 +175,13 @@ Result<Node> expand_short_forms(const ConfigNode& root, Problems& problems) {
     problems.add(value->mark(), path, fmt::format("expected a map, got '{}'; write {{{}: {}}}", text, key, text));
     ASSIGN_OR_RETURN(node, node.with(section, yaml::empty_map()));
     ASSIGN_OR_RETURN(node, node.with(fmt::format("{}.{}", section, key), *value));
+  }
+  const std::optional<Node> tracking = node.find("tracking");
+  if (tracking && tracking->kind() == Node::Kind::kScalar &&
+      std::ranges::find(kTrackers, tracking->text()) != std::end(kTrackers)) {
+    problems.add(tracking->mark(), root.path.empty() ? "tracking" : root.path + ".tracking",
+                 fmt::format("expected a map, got '{0}'; write {{{0}: {{enabled: true}}}}", tracking->text()));
+    ASSIGN_OR_RETURN(node, node.with("tracking", yaml::empty_map()));
   }
   return node;
 }

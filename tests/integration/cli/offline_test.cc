@@ -427,6 +427,7 @@ TEST_F(OfflineTest, ReportsMistakesOfNewUsersInOneLine) {
       {.spec = "template: {spec: {containers: [{name: trainer, volumeMounts: [{name: data, mountPath: /data}]}]}}",
        .error = "5:72: spec.template.spec.containers[0].volumeMounts[0].name: there is no volume 'data' in "
                 "spec.template.spec.volumes; add it there"},
+      {.spec = "trainer: \"task: images\"", .error = "5:12: spec.trainer: expected a map, got 'task: images'"},
       {.spec = "template: [{spec: {}}]", .error = "5:13: spec.template: expected a map, got a list"},
       {.spec = "replicas: 2", .error = "5:3: spec.replicas: unknown key; the number of pods is spec.nodes"}};
   for (const Row& row : kRows) {

@@ -167,6 +167,8 @@ TEST(TrainerConfig, NamesTheKeyForKeysOfOtherTrainers) {
       {.line = "batch: 32", .message = "f.yaml:3:8: batch: expected a map, got '32'; write {size: 32}"},
       {.line = "amp: true", .message = "f.yaml:3:6: amp: expected a map, got 'true'; write {enabled: true}"},
       {.line = "data: /d", .message = "f.yaml:3:7: data: expected a map, got '/d'; write {path: /d}"},
+      {.line = "tracking: wandb",
+       .message = "f.yaml:3:11: tracking: expected a map, got 'wandb'; write {wandb: {enabled: true}}"},
       {.line = "checkpoint: /c", .message = "f.yaml:3:13: checkpoint: expected a map, got '/c'; write {dir: /c}"},
       {.line = "seed: \"7\"",
        .message = "f.yaml:3:7: seed: expected an integer, got the string \"7\"; remove the quotes"},
