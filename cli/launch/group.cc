@@ -20,6 +20,7 @@
 #include "cli/launch/standby.h"
 #include "cli/launch/termination.h"
 #include "common/files.h"
+#include "common/random.h"
 #include "common/status_macros.h"
 #include "common/text.h"
 
@@ -28,6 +29,7 @@ namespace {
 
 // A variable of the members and their descendants, whose value only this launcher's have.
 constexpr char kEnvLaunch[] = "OARLOCK_LAUNCH";
+constexpr size_t kMarkerBytes = 16;  // of random numbers, in its value
 
 // A helper process that kills the process groups of the ranks, and their descendants in other sessions, if the launcher
 // itself is killed. PR_SET_PDEATHSIG kills only the ranks: a python process behind `bash -c` would continue to run and
@@ -609,8 +611,9 @@ Environment restart_environment(int64_t restarts) { return {{"TORCHELASTIC_RESTA
 Result<GroupResult> run_group(const std::vector<Member>& members, const GroupOptions& options,
                               const SignalSource& signals, const Clock& clock, Console& console) {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-  ASSIGN_OR_RETURN(const std::string random, read_file("/proc/sys/kernel/random/uuid"));
-  const std::string launch(trim(random));
+  std::array<unsigned char, kMarkerBytes> random{};
+  fill_random(random);
+  const std::string launch = to_hex(random);
   std::vector<Member> marked = members;
   for (Member& member : marked) member.command.environment[kEnvLaunch] = launch;
   ASSIGN_OR_RETURN(Guard guard, Guard::start(launch));
