@@ -45,7 +45,7 @@ std::string pod_message(const std::vector<std::string>& texts, const std::vector
   if (member < reasons.size() && !reasons[member].empty())
     made.message = fmt::format("rank {} ended with {}: {}", made.rank, describe(result.status), reasons[member]);
   if (!result.disconnected.empty()) {
-    made.reason = kDisconnected;
+    made.reason = kReasonDisconnected;
     made.message = result.disconnected;
   }
   for (const std::string& text : texts) {

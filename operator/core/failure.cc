@@ -19,18 +19,15 @@ using api::FailureAction;
 using std::chrono::seconds;
 
 constexpr std::string_view kPodFailed = "PodFailed";
-constexpr std::string_view kDeviceFailed = "DeviceFailed";  // also the reason in a termination message
 constexpr std::string_view kOomKilled = "OOMKilled";
 constexpr std::string_view kEvicted = "Evicted";
 constexpr std::string_view kDisrupted = "Disrupted";
 constexpr std::string_view kPodDeleted = "PodDeleted";
 constexpr std::string_view kPodLost = "PodLost";
-constexpr std::string_view kPeerLost = "PeerLost";
-constexpr std::string_view kInterrupted = "Interrupted";
 constexpr int kKilledExitCode = 128 + 9;  // SIGKILL, also of the kernel when memory runs out
-constexpr std::string_view kRestartReasons[] = {kPodFailed,   kDeviceFailed, kOomKilled, kEvicted,
-                                                kDisrupted,   kPodDeleted,   kPodLost,   kPeerLost,
-                                                kInterrupted, kShrunk,       kGrown,     kScaled};
+constexpr std::string_view kRestartReasons[] = {
+    kPodFailed, kReasonDeviceFailed, kOomKilled,         kEvicted, kDisrupted, kPodDeleted,
+    kPodLost,   kReasonPeerLost,     kReasonInterrupted, kShrunk,  kGrown,     kScaled};
 
 // ---- Cause of one failure ------------------------------------------------------------------------------------------
 
@@ -88,8 +85,8 @@ std::string exit_text(const Termination& end) {
 
 // The reason of a failure whose termination message contains none.
 std::string_view default_reason(FailureCause cause) {
-  if (cause == FailureCause::kInterrupted) return kInterrupted;
-  return cause == FailureCause::kCollateral ? kPeerLost : kPodFailed;
+  if (cause == FailureCause::kInterrupted) return kReasonInterrupted;
+  return cause == FailureCause::kCollateral ? kReasonPeerLost : kPodFailed;
 }
 
 void record_exit(const PodFailure& failure, api::AttemptRecord& record) {
@@ -244,14 +241,14 @@ std::string_view restart_reason(const PodFailure& failure) {
       return failure.pod->deleting ? kPodDeleted : kPodFailed;
     case FailureCause::kExit:
       if (failure.pod->trainer->reason == kOomKilled) return kOomKilled;
-      return failure.record.reason == kDeviceFailed ? kDeviceFailed : kPodFailed;
+      return failure.record.reason == kReasonDeviceFailed ? kReasonDeviceFailed : kPodFailed;
     case FailureCause::kInterrupted:
-      return kInterrupted;
+      return kReasonInterrupted;
     case FailureCause::kLost:
       return kPodLost;
     case FailureCause::kDisconnected:
     case FailureCause::kCollateral:
-      return kPeerLost;
+      return kReasonPeerLost;
   }
   return kPodFailed;
 }
@@ -437,7 +434,7 @@ GroupFailure evaluate_keys(const Job& job, const Membership& members) {
     out.reason = out.record.reason;
     out.message = out.record.message;
     out.is_charged = false;
-    out.restart_reason = kPeerLost;
+    out.restart_reason = kReasonPeerLost;
     return out;
   }
   return {};

@@ -122,7 +122,7 @@ Result<void> write_termination_message(const std::string& path, const Terminatio
 std::string exit_reason(ExitCode code) {
   switch (code) {
     case ExitCode::kOk:
-      return "Completed";
+      return kReasonCompleted;
     case ExitCode::kFailure:
       return "Failed";
     case ExitCode::kUsage:
@@ -132,7 +132,7 @@ std::string exit_reason(ExitCode code) {
     case ExitCode::kNoInput:
       return "InputMissing";
     case ExitCode::kNoHost:
-      return "HostUnknown";
+      return kReasonHostUnknown;
     case ExitCode::kUnavailable:
       return "Unavailable";
     case ExitCode::kSoftware:
@@ -148,9 +148,9 @@ std::string exit_reason(ExitCode code) {
     case ExitCode::kTempFail:
       return "TemporaryFailure";
     case ExitCode::kPeerLost:
-      return "PeerLost";
+      return kReasonPeerLost;
     case ExitCode::kDeviceFailed:
-      return "DeviceFailed";
+      return kReasonDeviceFailed;
     case ExitCode::kNoPermission:
       return "PermissionDenied";
     case ExitCode::kConfig:
