@@ -335,7 +335,7 @@ std::vector<std::string> with_text_log(std::vector<std::string> argv) {
   return argv;
 }
 
-std::string log_text(const std::optional<std::string>& path) { return path ? read_file(*path).value_or("") : ""; }
+std::string log_text(const std::optional<std::string>& path) { return path ? launch::message_in(*path) : ""; }
 
 Result<int> launch_ranks(LaunchFlags flags, const std::vector<std::string>& argv) {
   Environment environment = environment_of(environ);
@@ -368,7 +368,7 @@ Result<int> launch_ranks(LaunchFlags flags, const std::vector<std::string>& argv
   const int count = topology.nproc;
   const std::optional<std::string> pod_log = termination_log(environment);
   if (!log_text(pod_log).empty()) {  // a message of an earlier run of this container
-    RETURN_IF_ERROR(write_in_place(*pod_log, ""));
+    RETURN_IF_ERROR(write_message(*pod_log, ""));
   }
   std::optional<MessageFiles> files;
   if (count > 1) {
@@ -437,7 +437,7 @@ Result<int> launch_ranks(LaunchFlags flags, const std::vector<std::string>& argv
   const std::string present = log_text(pod_log);
   const bool is_created = !texts.empty() && texts[static_cast<size_t>(std::max(result.member, 0))].empty();
   if (pod_log && !message.empty() && message != present && (present.empty() || !is_created)) {
-    if (Result<void> written = write_in_place(*pod_log, message); !written) {
+    if (Result<void> written = write_message(*pod_log, message); !written) {
       console.print_line(written.error().message);
       console.flush(signals, clock, clock.steady() + grace);
     }

@@ -230,7 +230,7 @@ class Group {
       // Otherwise the pod ends with the message of a failure from which it has recovered, which does not matter as much
       // as the restart.
       if (std::filesystem::exists(member.pod_message, ignored))
-        static_cast<void>(write_in_place(member.pod_message, ""));
+        static_cast<void>(write_message(member.pod_message, ""));
       // The terminal still belongs to the earlier process, and spawn() gives it to a child only if it is this one's.
       if (options_.stdio == Stdio::kForeground && ::tcgetpgrp(STDIN_FILENO) == groups_[index]) take_back_terminal();
     }

@@ -37,14 +37,18 @@ class MessageFiles {
   static Result<MessageFiles> make(const Environment& environment);  // in $TMPDIR, /tmp or /dev/shm
 
   std::filesystem::path path(int member) const;
-  std::string text(int member) const;  // empty if the member wrote nothing
+  // Returns at most the first 16 MiB that the member wrote; empty if it wrote nothing, or not to a regular file.
+  std::string text(int member) const;
 
  private:
   explicit MessageFiles(ScratchFolder folder) : folder_(std::move(folder)) {}
   ScratchFolder folder_;
 };
 
+// Returns the termination message in a file; empty if the file is not a regular file.
+std::string message_in(const std::filesystem::path& path);
+
 // Overwrites a file in place, since the kubelet bind-mounts the file of a termination message.
-Result<void> write_in_place(const std::filesystem::path& path, const std::string& text);
+Result<void> write_message(const std::filesystem::path& path, const std::string& text);
 
 }  // namespace oarlock::launch
