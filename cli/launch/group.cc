@@ -17,6 +17,7 @@
 #include <sstream>
 
 #include "cli/launch/console.h"
+#include "cli/launch/log_file.h"
 #include "cli/launch/standby.h"
 #include "cli/launch/termination.h"
 #include "common/files.h"
@@ -151,7 +152,7 @@ struct Stream {
   FileDescriptor from;
   OutputQueue* to;
   LinePrefixer prefixer;
-  FileDescriptor file;  // receives a copy, if open
+  LogFile file;  // receives a copy, if open
   bool on_console = true;
 
   void close() {
@@ -253,8 +254,8 @@ class Group {
     exits_[index].reset();
     kill_at_[index].reset();
     if (options_.stdio == Stdio::kPipes) {
-      ASSIGN_OR_RETURN(FileDescriptor out, open_log(member, "stdout.log"));
-      ASSIGN_OR_RETURN(FileDescriptor err, open_log(member, "stderr.log"));
+      ASSIGN_OR_RETURN(LogFile out, open_log(member, "stdout.log"));
+      ASSIGN_OR_RETURN(LogFile err, open_log(member, "stderr.log"));
       add_stream(std::move(child.out), console_.out(), index, std::move(out), member.out);
       add_stream(std::move(child.err), console_.err(), index, std::move(err), member.err);
     }
@@ -302,16 +303,12 @@ class Group {
   }
 
   // Opens a file for the output of the next start of a member; not open if the member has no folder.
-  Result<FileDescriptor> open_log(const Member& member, const char* name) const {
-    if (member.log_folder.empty()) return FileDescriptor();
+  Result<LogFile> open_log(const Member& member, const char* name) const {
+    if (member.log_folder.empty()) return LogFile();
     std::string folder = member.name;
     std::ranges::replace(folder, ' ', '_');
     const int64_t restarts = options_.recovery == nullptr ? options_.attempt : options_.recovery->restarts();
-    const std::filesystem::path path = member.log_folder / fmt::format("attempt_{}", restarts) / folder / name;
-    RETURN_IF_ERROR(make_writable_folder(path.parent_path()));
-    FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
-    if (!file.open()) return fail_errno(errno, fmt::format("{}: cannot be created", path.string()));
-    return file;
+    return LogFile::open(member.log_folder / fmt::format("attempt_{}", restarts) / folder / name);
   }
 
   // Kills the members that have started, after another member could not be started.
@@ -374,11 +371,11 @@ class Group {
     if (!was_stopping && supervisor_.stopping()) report_failure();
   }
 
-  void add_stream(FileDescriptor from, OutputQueue& to, size_t member, FileDescriptor file, LogMode mode) {
+  void add_stream(FileDescriptor from, OutputQueue& to, size_t member, LogFile file, LogMode mode) {
     // Only the first rank of a node shows its progress.
     const auto progress_lines =
         member == 0 ? LinePrefixer::ProgressLines::kShow : LinePrefixer::ProgressLines::kLeaveOut;
-    const bool on_console = members_[member].on_console && (!file.open() || mode == LogMode::kConsoleAndFiles);
+    const bool on_console = members_[member].on_console && (!file.is_open() || mode == LogMode::kConsoleAndFiles);
     streams_.push_back({std::move(from), &to, LinePrefixer(members_[member].prefix, to.columns(), progress_lines),
                         std::move(file), on_console});
   }
@@ -455,9 +452,9 @@ class Group {
   bool read_some(Stream& stream) {
     std::array<char, 65536> buffer;
     const ssize_t got = ::read(stream.from.get(), buffer.data(), buffer.size());
-    if (got > 0 && stream.file.open()) {
-      // A full disk must not stop the training; the file then ends early.
-      if (::write(stream.file.get(), buffer.data(), static_cast<size_t>(got)) != got) stream.file.close();
+    if (got > 0 && stream.file.is_open()) {
+      if (const auto problem = stream.file.write({buffer.data(), static_cast<size_t>(got)}))
+        console_.print_line(*problem);
     }
     if (got > 0 && !stream.on_console) return true;
     if (got > 0 && !stream.to->closed()) {

@@ -482,6 +482,16 @@ TEST(Launch, MessageFilesOfAnyTypeDoNotBlock) {
   EXPECT_EQ(ranks.wait(), 4) << ranks.err();
 }
 
+TEST(Launch, LogFilesOfAnyTypeDoNotBlock) {
+  const TemporaryFolder folder;
+  const auto logs = folder.path() / "logs" / "attempt_0" / "rank_0";
+  std::filesystem::create_directories(logs);
+  ASSERT_EQ(::mkfifo((logs / "stdout.log").c_str(), 0600), 0);
+  Program program(launch({"--nproc", "2", "--log-dir", folder.path() / "logs"}, "echo out"));
+  EXPECT_NE(program.wait(), 0);
+  EXPECT_THAT(program.err(), HasSubstr("stdout.log: cannot be created"));
+}
+
 TEST(Launch, HelpHasExamples) {
   Program program({oarlock(), "launch", "--help"});
   EXPECT_EQ(program.wait(), 0);
