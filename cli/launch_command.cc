@@ -4,8 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <bit>
 #include <charconv>
 #include <chrono>
 #include <csignal>
@@ -129,11 +127,7 @@ std::chrono::milliseconds to_milliseconds(double seconds) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
 }
 
-uint64_t random_id() {
-  std::array<unsigned char, sizeof(uint64_t)> bytes{};
-  fill_random(bytes);
-  return std::bit_cast<uint64_t>(bytes) % ((uint64_t{1} << 40) - 1) + 1;
-}
+uint64_t random_id() { return random_number() % ((uint64_t{1} << 40) - 1) + 1; }
 
 // Variables of a launcher that this one runs in do not describe its ranks.
 bool is_of_launcher(const std::string& name) {

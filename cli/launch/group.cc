@@ -608,9 +608,7 @@ Environment restart_environment(int64_t restarts) { return {{"TORCHELASTIC_RESTA
 Result<GroupResult> run_group(const std::vector<Member>& members, const GroupOptions& options,
                               const SignalSource& signals, const Clock& clock, Console& console) {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-  std::array<unsigned char, kMarkerBytes> random{};
-  fill_random(random);
-  const std::string launch = to_hex(random);
+  const std::string launch = random_hex(kMarkerBytes);
   std::vector<Member> marked = members;
   for (Member& member : marked) member.command.environment[kEnvLaunch] = launch;
   ASSIGN_OR_RETURN(Guard guard, Guard::start(launch));
