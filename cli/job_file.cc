@@ -22,6 +22,7 @@
 #include "common/status_macros.h"
 #include "common/terminal.h"
 #include "common/text.h"
+#include "common/yaml/object_list.h"
 #include "common/yaml/reader.h"
 #include "operator/api/validate.h"
 #include "operator/core/desired.h"
