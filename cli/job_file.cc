@@ -39,7 +39,9 @@ Result<std::string> read_standard_input() {
   while (true) {
     const ssize_t size = ::read(STDIN_FILENO, buffer, sizeof buffer);
     if (size < 0 && errno == EINTR) continue;
-    if (size < 0) return fail_errno(errno, "standard input cannot be read");
+    if (size < 0)
+      return fail(ExitCode::kNoInput,
+                  fmt::format("standard input cannot be read: {}", std::generic_category().message(errno)));
     if (size == 0) return text;
     text.append(buffer, static_cast<size_t>(size));
     if (text.size() > yaml::limits::kFileBytes)
@@ -48,11 +50,16 @@ Result<std::string> read_standard_input() {
   }
 }
 
+// Whether the path is that of a descriptor of this process, which other programs cannot open.
+bool is_descriptor_path(const std::string& path) {
+  return path == "/dev/stdin" || path.starts_with("/dev/fd/") || path.starts_with("/proc/self/");
+}
+
 }  // namespace
 
 Result<InputFile> InputFile::open(const std::string& given) {
   std::error_code ignored;
-  const bool is_pipe = given != "-" && std::filesystem::is_fifo(given, ignored);
+  const bool is_pipe = given != "-" && (std::filesystem::is_fifo(given, ignored) || is_descriptor_path(given));
   if (given != "-" && !is_pipe) return InputFile(given, given);
   const Result<std::string> text = is_pipe ? read_file(given, yaml::limits::kFileBytes + 1) : read_standard_input();
   if (!text) return tl::make_unexpected(text.error());
