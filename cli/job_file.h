@@ -19,7 +19,7 @@ namespace oarlock::cli {
 class InputFile {
  public:
   // Fails with kUsage if `given` is "-" and standard input is a terminal, with kNoInput if it cannot be read, with
-  // kConfig if standard input is larger than the largest YAML file (yaml::limits::kFileBytes), and with kIoErr or
+  // kConfig if standard input is larger than the largest YAML file (yaml::limits::kFileBytes), and with
   // kCantCreate if it cannot be copied. Of a longer pipe, one byte more than this size is copied, so that the reader of
   // the copy reports the size.
   static Result<InputFile> open(const std::string& given);
