@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -22,6 +22,7 @@
 #include "common/status_macros.h"
 #include "common/terminal.h"
 #include "common/text.h"
+#include "common/yaml/object_list.h"
 #include "common/yaml/reader.h"
 #include "operator/api/validate.h"
 #include "operator/core/desired.h"
@@ -38,7 +39,9 @@ Result<std::string> read_standard_input() {
   while (true) {
     const ssize_t size = ::read(STDIN_FILENO, buffer, sizeof buffer);
     if (size < 0 && errno == EINTR) continue;
-    if (size < 0) return fail_errno(errno, "standard input cannot be read");
+    if (size < 0)
+      return fail(ExitCode::kNoInput,
+                  fmt::format("standard input cannot be read: {}", std::generic_category().message(errno)));
     if (size == 0) return text;
     text.append(buffer, static_cast<size_t>(size));
     if (text.size() > yaml::limits::kFileBytes)
@@ -47,27 +50,38 @@ Result<std::string> read_standard_input() {
   }
 }
 
+// Whether the path is that of a descriptor of this process, which other programs cannot open.
+bool is_descriptor_path(const std::string& path) {
+  return path == "/dev/stdin" || path.starts_with("/dev/fd/") || path.starts_with("/proc/self/");
+}
+
+std::string temporary_folder_name() {
+  const char* set = std::getenv("TMPDIR");
+  return fmt::format("TMPDIR={}", set == nullptr ? "/tmp" : shortened(set));
+}
+
 }  // namespace
 
 Result<InputFile> InputFile::open(const std::string& given) {
   std::error_code ignored;
-  const bool is_pipe = given != "-" && std::filesystem::is_fifo(given, ignored);
+  const bool is_pipe = given != "-" && (std::filesystem::is_fifo(given, ignored) || is_descriptor_path(given));
   if (given != "-" && !is_pipe) return InputFile(given, given);
   const Result<std::string> text = is_pipe ? read_file(given, yaml::limits::kFileBytes + 1) : read_standard_input();
   if (!text) return tl::make_unexpected(text.error());
+  const auto as_copy_error = [&](const Error& error) {
+    return Error{ExitCode::kCantCreate,
+                 fmt::format("a copy of {} cannot be made: {}; set TMPDIR to a writable folder with space",
+                             is_pipe ? given : "standard input", error.message)};
+  };
   std::error_code error;
   const std::filesystem::path temporary = std::filesystem::temp_directory_path(error);
-  if (error) return fail_errno(error.value(), fmt::format("a copy of {}", is_pipe ? given : "standard input"));
+  if (error) return tl::make_unexpected(as_copy_error(fail_errno(error.value(), temporary_folder_name()).value()));
   Result<ScratchFolder> folder = ScratchFolder::create(temporary, "oarlock-");
-  if (!folder)
-    return fail(folder.error().code,
-                fmt::format("a copy of {}: {}", is_pipe ? given : "standard input", folder.error().message));
+  if (!folder) return tl::make_unexpected(as_copy_error(folder.error()));
   InputFile input((folder->path() / "stdin.yaml").string(), is_pipe ? given : "stdin");
   input.copy_.emplace(*std::move(folder));
-  std::ofstream file(input.path_, std::ios::binary);
-  file << *text;
-  file.close();
-  if (!file) return fail(ExitCode::kCantCreate, fmt::format("{}: cannot be written", input.path_));
+  if (const Result<void> written = write_in_place(input.path_, *text); !written)
+    return tl::make_unexpected(as_copy_error(written.error()));
   return input;
 }
 

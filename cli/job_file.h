@@ -13,13 +13,15 @@
 
 namespace oarlock::cli {
 
-// A file that can be read several times and by other programs. Standard input and pipes, such as /dev/stdin or <(...)
-// of a shell, are copied to a temporary file, which exists as long as this object.
+// A file that can be read several times and by other programs. Standard input, pipes such as <(...) of a shell, and the
+// paths of descriptors of this process such as /dev/stdin are copied to a temporary file, which exists as long as this
+// object.
 class InputFile {
  public:
-  // Fails with kUsage if `given` is "-" and standard input is a terminal, with kConfig if standard input is larger than
-  // the largest YAML file (yaml::limits::kFileBytes), and with kIoErr or kCantCreate if it cannot be copied. Of a
-  // longer pipe, one byte more than this size is copied, so that the reader of the copy reports the size.
+  // Fails with kUsage if `given` is "-" and standard input is a terminal, with kNoInput if it cannot be read, with
+  // kConfig if standard input is larger than the largest YAML file (yaml::limits::kFileBytes), and with
+  // kCantCreate if it cannot be copied. Of a longer pipe, one byte more than this size is copied, so that the reader of
+  // the copy reports the size.
   static Result<InputFile> open(const std::string& given);
 
   const std::string& path() const { return path_; }

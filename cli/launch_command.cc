@@ -4,8 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <bit>
 #include <charconv>
 #include <chrono>
 #include <csignal>
@@ -129,11 +127,7 @@ std::chrono::milliseconds to_milliseconds(double seconds) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
 }
 
-uint64_t random_id() {
-  std::array<unsigned char, sizeof(uint64_t)> bytes{};
-  fill_random(bytes);
-  return std::bit_cast<uint64_t>(bytes) % ((uint64_t{1} << 40) - 1) + 1;
-}
+uint64_t random_id() { return random_number() % ((uint64_t{1} << 40) - 1) + 1; }
 
 // Variables of a launcher that this one runs in do not describe its ranks.
 bool is_of_launcher(const std::string& name) {
@@ -335,7 +329,7 @@ std::vector<std::string> with_text_log(std::vector<std::string> argv) {
   return argv;
 }
 
-std::string log_text(const std::optional<std::string>& path) { return path ? read_file(*path).value_or("") : ""; }
+std::string log_text(const std::optional<std::string>& path) { return path ? launch::message_in(*path) : ""; }
 
 Result<int> launch_ranks(LaunchFlags flags, const std::vector<std::string>& argv) {
   Environment environment = environment_of(environ);
@@ -368,7 +362,7 @@ Result<int> launch_ranks(LaunchFlags flags, const std::vector<std::string>& argv
   const int count = topology.nproc;
   const std::optional<std::string> pod_log = termination_log(environment);
   if (!log_text(pod_log).empty()) {  // a message of an earlier run of this container
-    RETURN_IF_ERROR(write_in_place(*pod_log, ""));
+    RETURN_IF_ERROR(write_message(*pod_log, ""));
   }
   std::optional<MessageFiles> files;
   if (count > 1) {
@@ -437,7 +431,7 @@ Result<int> launch_ranks(LaunchFlags flags, const std::vector<std::string>& argv
   const std::string present = log_text(pod_log);
   const bool is_created = !texts.empty() && texts[static_cast<size_t>(std::max(result.member, 0))].empty();
   if (pod_log && !message.empty() && message != present && (present.empty() || !is_created)) {
-    if (Result<void> written = write_in_place(*pod_log, message); !written) {
+    if (Result<void> written = write_message(*pod_log, message); !written) {
       console.print_line(written.error().message);
       console.flush(signals, clock, clock.steady() + grace);
     }

@@ -86,12 +86,22 @@ inline constexpr char kShmVolume[] = "oarlock-shm";  // Memory emptyDir on /dev/
 // ---- Termination message ---------------------------------------------------------------------------------------
 inline constexpr size_t kTerminationMessageLimit = 4096;  // bytes; the kubelet truncates longer messages
 
+// The reasons that another program than the writer of the message compares with.
+inline constexpr char kReasonCompleted[] = "Completed";      // of a rank whose training is complete
+inline constexpr char kReasonInterrupted[] = "Interrupted";  // of a rank that saved and ended after a signal
+inline constexpr char kReasonPeerLost[] = "PeerLost";        // of a rank that lost the connection to another one
+inline constexpr char kReasonDeviceFailed[] = "DeviceFailed";
+inline constexpr char kReasonHostUnknown[] = "HostUnknown";
+// Of a launcher that has left its group by itself, because it lost the connection to node rank 0. The operator replaces
+// its pod while the others continue (operator/core/membership.h).
+inline constexpr char kReasonDisconnected[] = "Disconnected";
+
 // The final report of a rank, one JSON object that the kubelet copies into the status of the container.
 struct TerminationMessage {
   int rank = 0;
   int64_t step = 0;              // completed optimizer steps
   int64_t checkpoint_step = -1;  // step of the newest complete checkpoint; -1: none
-  std::string reason;            // one CamelCase word: Completed, Interrupted, PeerLost, ConfigInvalid ...
+  std::string reason;            // one CamelCase word: kReasonCompleted, ConfigInvalid ...
   std::string message;           // one line for users; truncated if the object would exceed the limit
 
   bool operator==(const TerminationMessage&) const = default;

@@ -71,6 +71,20 @@ Result<std::string> read_regular_file(const std::filesystem::path& path, size_t 
   return content;
 }
 
+Result<std::string> read_beginning(const std::filesystem::path& path, size_t max_bytes) {
+  ASSIGN_OR_RETURN(const FileDescriptor file, open_regular_file(path));
+  return read_content(file, path, max_bytes);
+}
+
+Result<void> write_in_place(const std::filesystem::path& path, std::string_view content) {
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_NOCTTY | O_NONBLOCK | O_CLOEXEC;
+  const FileDescriptor file(::open(path.c_str(), kFlags, 0644));
+  if (!file.open()) return fail_errno(errno, fmt::format("{}: cannot be opened for writing", path.string()));
+  if (const int error = write_all(file.get(), content); error != 0)
+    return fail_errno(error, fmt::format("{}: cannot be written", path.string()));
+  return {};
+}
+
 Result<FileDescriptor> create_new_file(const std::filesystem::path& path, mode_t permissions) {
   constexpr int kFlags = O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC;
   FileDescriptor file(::open(path.c_str(), kFlags, permissions));

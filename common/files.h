@@ -60,6 +60,13 @@ Result<FileDescriptor> open_regular_file(const std::filesystem::path& path);
 // from a configuration file, and for folders that others may write to.
 Result<std::string> read_regular_file(const std::filesystem::path& path, size_t max_bytes);
 
+// Returns the first `max_bytes` of a regular file, or all of a shorter one. Fails like open_regular_file().
+Result<std::string> read_beginning(const std::filesystem::path& path, size_t max_bytes);
+
+// Replaces the content of a file, or creates it, without a rename: a container runtime may have mounted it. Does not
+// wait if the path is that of a named pipe without a reader.
+Result<void> write_in_place(const std::filesystem::path& path, std::string_view content);
+
 // Creates a file for reading and writing. Replaces a file, link or pipe of this name, which may remain from a killed
 // process or belong to another user. Fails as fail_errno(), for example if a folder has the name.
 Result<FileDescriptor> create_new_file(const std::filesystem::path& path, mode_t permissions = 0666);

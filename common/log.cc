@@ -24,10 +24,11 @@ std::string quote(const std::string& text) {
 }
 
 std::string render(const LogValue& value, LogFormat format) {
-  if (const auto* text = std::get_if<std::string>(&value)) {
-    const bool plain = format == LogFormat::kText && !text->empty() &&
-                       text->find_first_of(" \"=") == std::string::npos && is_printable(*text);
-    return plain ? *text : quote(*text);
+  if (const auto* given = std::get_if<std::string>(&value)) {
+    const std::string text = abridged(*given);
+    const bool plain = format == LogFormat::kText && !text.empty() && text.find_first_of(" \"=") == std::string::npos &&
+                       is_printable(text);
+    return plain ? text : quote(text);
   }
   if (const auto* integer = std::get_if<int64_t>(&value)) return fmt::format("{}", *integer);
   if (const auto* flag = std::get_if<bool>(&value)) return *flag ? "true" : "false";
@@ -91,7 +92,7 @@ void Logger::write(LogLevel level, std::string_view message, LogFields fields) c
   if (sink_->format == LogFormat::kJson) {
     line = fmt::format("{{\"ts\":\"{:%Y-%m-%dT%H:%M:%S}.{:03}Z\",\"level\":\"{}\",\"msg\":{}",
                        fmt::gmtime(std::chrono::system_clock::to_time_t(seconds)), (now - seconds).count(),
-                       kLevelNames[index], quote(std::string(message)));
+                       kLevelNames[index], quote(abridged(message)));
   } else {
     line = fmt::format("{}{:%H:%M:%S}.{:03} {} {}", sink_->prefix.empty() ? "" : "[" + sink_->prefix + "] ",
                        fmt::localtime(std::chrono::system_clock::to_time_t(seconds)), (now - seconds).count(),

@@ -10,13 +10,17 @@
 
 namespace oarlock {
 
+// The number of files that can be recorded at the same time. A SIGBUS of a further file cannot be explained.
+inline constexpr size_t kMaxMappedFiles = 1024;
+
 // Called by MappedFile.
 void add_mapped_file(const void* begin, size_t size, const std::filesystem::path& path);
 void remove_mapped_file(const void* begin);
 
 // Returns why the page at `address` could not be read: kDataErr if the file has become shorter, otherwise kIoErr.
-// Returns nothing if no file is mapped there. The handler of a SIGBUS may call this although it takes a lock and
-// allocates memory, because the thread that accessed the page is in none of these functions.
+// Returns nothing if no file is mapped there. The handler of a SIGBUS may call this: the search takes no lock and
+// allocates no memory, and only the error of a file that was found is formatted with memory of the heap. The thread
+// that accessed the page is in no function of the heap, because the pages of files are only read as data.
 std::optional<Error> mapped_file_fault(const void* address);
 
 }  // namespace oarlock

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -26,14 +27,25 @@ Result<void> open_standard_streams() {
   return {};
 }
 
+namespace {
+
+// Whether the descriptor is a pipe or socket whose other end is closed.
+bool has_no_reader(int fd) {
+  pollfd polled{fd, POLLOUT, 0};
+  return ::poll(&polled, 1, 0) > 0 && (polled.revents & (POLLERR | POLLHUP)) != 0;
+}
+
+}  // namespace
+
 Result<void> flush_standard_output() {
   errno = 0;
   const bool stream_is_good = !std::cout.flush().fail();
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && stream_is_good) return {};
   // The failed write may have been an earlier one, whose errno is lost.
-  return fail(ExitCode::kIoErr,
-              fmt::format("standard output cannot be written: {}",
-                          errno != 0 ? std::generic_category().message(errno) : "a write failed, as on a full device"));
+  const std::string reason = has_no_reader(STDOUT_FILENO) ? "its reader has closed it"
+                             : errno != 0                 ? std::generic_category().message(errno)
+                                                          : "a write failed, as on a full device";
+  return fail(ExitCode::kIoErr, "standard output cannot be written: " + reason);
 }
 
 Result<void> write_standard_output(std::string_view text) {

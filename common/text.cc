@@ -123,11 +123,22 @@ std::string printable(std::string_view text) {
   return out;
 }
 
+std::string abridged(std::string_view line) {
+  if (line.size() <= kLongestMessageLine) return std::string(line);
+  const auto continues_character = [&](size_t at) { return (static_cast<unsigned char>(line[at]) & 0xC0) == 0x80; };
+  constexpr size_t kEnd = kLongestMessageLine / 4;
+  size_t head = kLongestMessageLine - kEnd;
+  size_t tail = line.size() - kEnd;
+  while (head > 0 && continues_character(head)) --head;
+  while (tail < line.size() && continues_character(tail)) ++tail;
+  return fmt::format("{} ... ({} bytes are omitted) ... {}", line.substr(0, head), tail - head, line.substr(tail));
+}
+
 std::string printable_lines(std::string_view text) {
   std::string out;
   while (true) {
     const size_t end = std::min(text.find('\n'), text.size());
-    out += printable(text.substr(0, end));
+    out += printable(abridged(text.substr(0, end)));
     if (end == text.size()) return out;
     out += '\n';
     text.remove_prefix(end + 1);

@@ -34,7 +34,14 @@ bool is_printable(std::string_view text);
 // Replaces control characters and invalid bytes by escape sequences: \n, \t, \r, \x1b, \u202e.
 std::string printable(std::string_view text);
 
-// Like printable(), but keeps line feeds.
+// The longest line of a message for users, in bytes.
+inline constexpr size_t kLongestMessageLine = 2000;
+
+// Returns a line that has at most kLongestMessageLine bytes unchanged. Of a longer one, which quotes a value of any
+// length, it returns the beginning, with the place, and the end, with the remedy.
+std::string abridged(std::string_view line);
+
+// Like printable(), but keeps line feeds, and the lines are abridged().
 std::string printable_lines(std::string_view text);
 
 // Like printable(), truncated to `max_length` characters followed by "...". For values inside a message.

@@ -7,13 +7,13 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
-#include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "common/error.h"
 #include "common/log.h"
+#include "common/random.h"
 #include "common/terminal.h"
 #include "operator/core/desired.h"
 #include "operator/kube/auth/kubeconfig.h"
@@ -43,12 +43,7 @@ std::string host_name() {
 }
 
 // A random suffix keeps two processes on one host from sharing a lease.
-std::string unique_identity(const std::string& host) {
-  std::random_device random;
-  char suffix[32];
-  std::snprintf(suffix, sizeof suffix, "_%08x%08x", random(), random());
-  return host + suffix;
-}
+std::string unique_identity(const std::string& host) { return host + "_" + random_hex(sizeof(uint64_t)); }
 
 // Waits for SIGTERM or SIGINT on a dedicated thread and requests a stop. A second signal ends the process.
 class SignalWatcher {

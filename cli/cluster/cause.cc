@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/contract.h"
 #include "common/error.h"
 #include "operator/core/elastic.h"
 #include "operator/core/failure.h"
@@ -175,11 +176,11 @@ std::optional<Cause> cause_by_text(const Incident& incident) {
   const std::string& reason = incident.record.reason;
   if (mentions_device_memory(text)) return Cause::kDeviceOutOfMemory;
   if (mentions_hang(text)) return Cause::kHang;
-  if (reason == "DeviceFailed" || mentions_device(text)) return Cause::kDeviceFailed;
+  if (reason == kReasonDeviceFailed || mentions_device(text)) return Cause::kDeviceFailed;
   if (mentions_non_finite(text)) return Cause::kNonFinite;
   if (mentions(text, {"no space left", "disk full", "disk is full", "disk quota exceeded", "enospc"}))
     return Cause::kDiskFull;
-  if (reason == "HostUnknown" || mentions_unreachable_master(text)) return Cause::kMasterUnreachable;
+  if (reason == kReasonHostUnknown || mentions_unreachable_master(text)) return Cause::kMasterUnreachable;
   return std::nullopt;
 }
 
@@ -363,8 +364,8 @@ Cause cause_of_incident(const DiagnosisInput& input, const Incident& incident) {
     if (const auto cause = cause_by_text(incident)) return *cause;
   }
   if (incident.record.exit_code) return cause_by_exit_code(*incident.record.exit_code, incident);
-  if (incident.record.reason == "PeerLost") return Cause::kPeerLost;
-  if (incident.record.reason == "Interrupted") return Cause::kTerminated;
+  if (incident.record.reason == kReasonPeerLost) return Cause::kPeerLost;
+  if (incident.record.reason == kReasonInterrupted) return Cause::kTerminated;
   return incident.node != nullptr && is_node_gone(incident) ? Cause::kNodeLost : Cause::kExit;
 }
 

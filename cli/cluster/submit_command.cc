@@ -14,6 +14,7 @@
 #include "common/status_macros.h"
 #include "common/terminal.h"
 #include "common/text.h"
+#include "common/yaml/object_list.h"
 #include "common/yaml/reader.h"
 
 namespace oarlock::cli {

@@ -17,9 +17,11 @@
 #include <sstream>
 
 #include "cli/launch/console.h"
+#include "cli/launch/log_file.h"
 #include "cli/launch/standby.h"
 #include "cli/launch/termination.h"
 #include "common/files.h"
+#include "common/random.h"
 #include "common/status_macros.h"
 #include "common/text.h"
 
@@ -28,6 +30,7 @@ namespace {
 
 // A variable of the members and their descendants, whose value only this launcher's have.
 constexpr char kEnvLaunch[] = "OARLOCK_LAUNCH";
+constexpr size_t kMarkerBytes = 16;  // of random numbers, in its value
 
 // A helper process that kills the process groups of the ranks, and their descendants in other sessions, if the launcher
 // itself is killed. PR_SET_PDEATHSIG kills only the ranks: a python process behind `bash -c` would continue to run and
@@ -149,7 +152,7 @@ struct Stream {
   FileDescriptor from;
   OutputQueue* to;
   LinePrefixer prefixer;
-  FileDescriptor file;  // receives a copy, if open
+  LogFile file;  // receives a copy, if open
   bool on_console = true;
 
   void close() {
@@ -228,7 +231,7 @@ class Group {
       // Otherwise the pod ends with the message of a failure from which it has recovered, which does not matter as much
       // as the restart.
       if (std::filesystem::exists(member.pod_message, ignored))
-        static_cast<void>(write_in_place(member.pod_message, ""));
+        static_cast<void>(write_message(member.pod_message, ""));
       // The terminal still belongs to the earlier process, and spawn() gives it to a child only if it is this one's.
       if (options_.stdio == Stdio::kForeground && ::tcgetpgrp(STDIN_FILENO) == groups_[index]) take_back_terminal();
     }
@@ -251,8 +254,8 @@ class Group {
     exits_[index].reset();
     kill_at_[index].reset();
     if (options_.stdio == Stdio::kPipes) {
-      ASSIGN_OR_RETURN(FileDescriptor out, open_log(member, "stdout.log"));
-      ASSIGN_OR_RETURN(FileDescriptor err, open_log(member, "stderr.log"));
+      ASSIGN_OR_RETURN(LogFile out, open_log(member, "stdout.log"));
+      ASSIGN_OR_RETURN(LogFile err, open_log(member, "stderr.log"));
       add_stream(std::move(child.out), console_.out(), index, std::move(out), member.out);
       add_stream(std::move(child.err), console_.err(), index, std::move(err), member.err);
     }
@@ -300,16 +303,12 @@ class Group {
   }
 
   // Opens a file for the output of the next start of a member; not open if the member has no folder.
-  Result<FileDescriptor> open_log(const Member& member, const char* name) const {
-    if (member.log_folder.empty()) return FileDescriptor();
+  Result<LogFile> open_log(const Member& member, const char* name) const {
+    if (member.log_folder.empty()) return LogFile();
     std::string folder = member.name;
     std::ranges::replace(folder, ' ', '_');
     const int64_t restarts = options_.recovery == nullptr ? options_.attempt : options_.recovery->restarts();
-    const std::filesystem::path path = member.log_folder / fmt::format("attempt_{}", restarts) / folder / name;
-    RETURN_IF_ERROR(make_writable_folder(path.parent_path()));
-    FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
-    if (!file.open()) return fail_errno(errno, fmt::format("{}: cannot be created", path.string()));
-    return file;
+    return LogFile::open(member.log_folder / fmt::format("attempt_{}", restarts) / folder / name);
   }
 
   // Kills the members that have started, after another member could not be started.
@@ -372,11 +371,11 @@ class Group {
     if (!was_stopping && supervisor_.stopping()) report_failure();
   }
 
-  void add_stream(FileDescriptor from, OutputQueue& to, size_t member, FileDescriptor file, LogMode mode) {
+  void add_stream(FileDescriptor from, OutputQueue& to, size_t member, LogFile file, LogMode mode) {
     // Only the first rank of a node shows its progress.
     const auto progress_lines =
         member == 0 ? LinePrefixer::ProgressLines::kShow : LinePrefixer::ProgressLines::kLeaveOut;
-    const bool on_console = members_[member].on_console && (!file.open() || mode == LogMode::kConsoleAndFiles);
+    const bool on_console = members_[member].on_console && (!file.is_open() || mode == LogMode::kConsoleAndFiles);
     streams_.push_back({std::move(from), &to, LinePrefixer(members_[member].prefix, to.columns(), progress_lines),
                         std::move(file), on_console});
   }
@@ -453,9 +452,9 @@ class Group {
   bool read_some(Stream& stream) {
     std::array<char, 65536> buffer;
     const ssize_t got = ::read(stream.from.get(), buffer.data(), buffer.size());
-    if (got > 0 && stream.file.open()) {
-      // A full disk must not stop the training; the file then ends early.
-      if (::write(stream.file.get(), buffer.data(), static_cast<size_t>(got)) != got) stream.file.close();
+    if (got > 0 && stream.file.is_open()) {
+      if (const auto problem = stream.file.write({buffer.data(), static_cast<size_t>(got)}))
+        console_.print_line(*problem);
     }
     if (got > 0 && !stream.on_console) return true;
     if (got > 0 && !stream.to->closed()) {
@@ -609,8 +608,7 @@ Environment restart_environment(int64_t restarts) { return {{"TORCHELASTIC_RESTA
 Result<GroupResult> run_group(const std::vector<Member>& members, const GroupOptions& options,
                               const SignalSource& signals, const Clock& clock, Console& console) {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-  ASSIGN_OR_RETURN(const std::string random, read_file("/proc/sys/kernel/random/uuid"));
-  const std::string launch(trim(random));
+  const std::string launch = random_hex(kMarkerBytes);
   std::vector<Member> marked = members;
   for (Member& member : marked) member.command.environment[kEnvLaunch] = launch;
   ASSIGN_OR_RETURN(Guard guard, Guard::start(launch));

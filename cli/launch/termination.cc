@@ -1,12 +1,10 @@
 #include "cli/launch/termination.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <nlohmann/json.hpp>
 
 #include "common/contract.h"
@@ -45,7 +43,7 @@ std::string pod_message(const std::vector<std::string>& texts, const std::vector
   if (member < reasons.size() && !reasons[member].empty())
     made.message = fmt::format("rank {} ended with {}: {}", made.rank, describe(result.status), reasons[member]);
   if (!result.disconnected.empty()) {
-    made.reason = kDisconnected;
+    made.reason = kReasonDisconnected;
     made.message = result.disconnected;
   }
   for (const std::string& text : texts) {
@@ -79,16 +77,19 @@ Result<MessageFiles> MessageFiles::make(const Environment& environment) {
 
 std::filesystem::path MessageFiles::path(int member) const { return folder_.path() / fmt::format("{}.json", member); }
 
-std::string MessageFiles::text(int member) const { return read_file(path(member)).value_or(""); }
+std::string MessageFiles::text(int member) const {
+  return read_beginning(path(member), kErrorFileBytes + 1).value_or("");
+}
 
-Result<void> write_in_place(const std::filesystem::path& path, const std::string& text) {
-  const FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (!file.open())
-    return fail_errno(errno, fmt::format("{}: the termination message cannot be written", path.string()));
-  if (::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
-    return fail_errno(errno, fmt::format("{}: the termination message cannot be written", path.string()));
-  }
-  return {};
+std::string message_in(const std::filesystem::path& path) {
+  return read_beginning(path, kTerminationMessageLimit).value_or("");
+}
+
+Result<void> write_message(const std::filesystem::path& path, const std::string& text) {
+  return write_in_place(path, text).map_error([](Error error) {
+    error.message += " (the termination message)";
+    return error;
+  });
 }
 
 }  // namespace oarlock::launch

@@ -15,15 +15,11 @@
 
 namespace oarlock::launch {
 
-// The reason in the termination message of a node that has left its group by itself, because it lost the connection to
-// node rank 0. The operator replaces the pod while the others continue (operator/core/membership.h).
-inline constexpr char kDisconnected[] = "Disconnected";
-
 // Returns the termination message of the pod: the message of the decisive member, or of the first member if all
 // succeeded. If the decisive member wrote none (SIGKILL, or a program without support for these messages), the function
 // creates one from its exit status, `reasons`, and the steps that the other members reported; for a node that has left
-// its group, one with the reason kDisconnected. `texts`, `ranks` and `reasons` are indexed by member; `reasons` may be
-// empty. The result has at most 4096 bytes and may be empty.
+// its group, one with the reason kReasonDisconnected. `texts`, `ranks` and `reasons` are indexed by member; `reasons`
+// may be empty. The result has at most 4096 bytes and may be empty.
 std::string pod_message(const std::vector<std::string>& texts, const std::vector<int>& ranks, const GroupResult& result,
                         const std::vector<std::string>& reasons = {});
 
@@ -41,14 +37,18 @@ class MessageFiles {
   static Result<MessageFiles> make(const Environment& environment);  // in $TMPDIR, /tmp or /dev/shm
 
   std::filesystem::path path(int member) const;
-  std::string text(int member) const;  // empty if the member wrote nothing
+  // Returns at most the first 16 MiB that the member wrote; empty if it wrote nothing, or not to a regular file.
+  std::string text(int member) const;
 
  private:
   explicit MessageFiles(ScratchFolder folder) : folder_(std::move(folder)) {}
   ScratchFolder folder_;
 };
 
+// Returns the termination message in a file; empty if the file is not a regular file.
+std::string message_in(const std::filesystem::path& path);
+
 // Overwrites a file in place, since the kubelet bind-mounts the file of a termination message.
-Result<void> write_in_place(const std::filesystem::path& path, const std::string& text);
+Result<void> write_message(const std::filesystem::path& path, const std::string& text);
 
 }  // namespace oarlock::launch

@@ -11,6 +11,7 @@
 #include "common/contract.h"
 #include "common/files.h"
 #include "common/status_macros.h"
+#include "common/yaml/object_list.h"
 #include "common/yaml/reader.h"
 #include "operator/core/desired.h"
 

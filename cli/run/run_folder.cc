@@ -14,6 +14,7 @@
 
 #include "common/files.h"
 #include "common/json_access.h"
+#include "common/random.h"
 #include "common/status_macros.h"
 
 namespace oarlock::run {
@@ -36,12 +37,6 @@ Result<FileDescriptor> lock(const fs::path& folder, const std::string& job) {
                             job, folder.string()));
   }
   return file;
-}
-
-Result<std::string> new_uid() {
-  Result<std::string> uid = read_file("/proc/sys/kernel/random/uuid");
-  if (uid) uid->erase(std::remove(uid->begin(), uid->end(), '\n'), uid->end());
-  return uid;
 }
 
 // Whether the folder contains more than the lock. Checkpoints without run.json are those of an earlier run, too.
@@ -100,7 +95,7 @@ Result<RunFolder> RunFolder::open(const fs::path& workdir, const std::string& jo
     run.attempts_ = attempts;
     return run;
   }
-  ASSIGN_OR_RETURN(run.uid_, new_uid());
+  run.uid_ = random_uuid();
   return run;
 }
 

@@ -91,16 +91,6 @@ Result<std::vector<Node>> parse_all(const std::string& text, const std::string& 
 // Like parse_all() for the content of a file. Also fails as read_file() does.
 Result<std::vector<Node>> load_all(const std::string& path);
 
-// A Kubernetes object of a file.
-struct ListedObject {
-  Node node;
-  std::string path;  // of the object in its document, such as "items[0]"; empty: it is the document
-};
-
-// Returns the documents with each List and each TrainingJobList, such as `kubectl get -o yaml` prints, replaced by its
-// items. A list whose items are not a sequence has no objects.
-std::vector<ListedObject> list_objects(const std::vector<Node>& documents);
-
 // Returns `root` with the overrides of a command line applied. Each word has the form "path=value" with a YAML value:
 // "optimizer.lr=4e-3", "loader={threads: 2}", "data.path=". Later words take precedence. Problems with these values
 // have the position "command line". Fails with kUsage and one line for each invalid word.

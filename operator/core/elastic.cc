@@ -8,6 +8,7 @@
 #include "operator/api/rules.h"
 #include "operator/api/validate.h"
 #include "operator/core/failure.h"
+#include "operator/core/pod_failure.h"
 #include "operator/core/pod_template.h"
 #include "operator/core/pods.h"
 #include "operator/core/status.h"

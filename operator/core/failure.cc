@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <functional>
-#include <limits>
 #include <tuple>
+#include <utility>
 
+#include "common/contract.h"
 #include "common/text.h"
 #include "operator/core/desired.h"
 #include "operator/core/elastic.h"
+#include "operator/core/replacement.h"
 #include "operator/core/text.h"
 
 namespace oarlock::control {
@@ -17,204 +19,6 @@ namespace {
 
 using api::FailureAction;
 using std::chrono::seconds;
-
-constexpr std::string_view kPodFailed = "PodFailed";
-constexpr std::string_view kDeviceFailed = "DeviceFailed";  // also the reason in a termination message
-constexpr std::string_view kOomKilled = "OOMKilled";
-constexpr std::string_view kEvicted = "Evicted";
-constexpr std::string_view kDisrupted = "Disrupted";
-constexpr std::string_view kPodDeleted = "PodDeleted";
-constexpr std::string_view kPodLost = "PodLost";
-constexpr std::string_view kPeerLost = "PeerLost";
-constexpr std::string_view kInterrupted = "Interrupted";
-constexpr int kKilledExitCode = 128 + 9;  // SIGKILL, also of the kernel when memory runs out
-constexpr std::string_view kRestartReasons[] = {kPodFailed,   kDeviceFailed, kOomKilled, kEvicted,
-                                                kDisrupted,   kPodDeleted,   kPodLost,   kPeerLost,
-                                                kInterrupted, kShrunk,       kGrown,     kScaled};
-
-// ---- Cause of one failure ------------------------------------------------------------------------------------------
-
-bool is_permanent(int exit_code) {
-  return exit_code >= to_int(ExitCode::kUsage) && exit_code <= to_int(ExitCode::kConfig) &&
-         exit_code != to_int(ExitCode::kTempFail) && exit_code != to_int(ExitCode::kPeerLost);
-}
-
-// Returns nullopt if the pod has not failed.
-std::optional<FailureCause> cause_of(const Pod& pod) {
-  if (has_succeeded(pod)) return std::nullopt;
-  if (!pod.trainer) {
-    if (pod.deleting || pod.phase == PodPhase::kFailed) return FailureCause::kRemoved;
-    return std::nullopt;
-  }
-  const int exit_code = pod.trainer->exit_code;
-  if (is_permanent(exit_code)) return FailureCause::kExit;
-  // A pod with exit code 0 that was not stopped would have succeeded.
-  if (pod.deleting || !pod.disruption.empty() || pod.reason == kEvicted || exit_code == 0)
-    return FailureCause::kRemoved;
-  if (is_disconnected(pod)) return FailureCause::kDisconnected;
-  if (exit_code == to_int(ExitCode::kPeerLost)) return FailureCause::kCollateral;
-  return exit_code == to_int(ExitCode::kTempFail) ? FailureCause::kInterrupted : FailureCause::kExit;
-}
-
-// ---- Record of one failure -----------------------------------------------------------------------------------------
-
-// The reason and text of a termination message ("ConfigInvalid: no such file"), or the last line of the log as the
-// text.
-struct TerminationSummary {
-  std::string reason;
-  std::string text;
-};
-
-TerminationSummary summarize(const Termination& end) {
-  if (const std::optional<TerminationMessage> message = termination_message_from_json(end.message)) {
-    return {to_reason(message->reason),
-            sanitize_line(message->message.empty() ? message->reason
-                                                   : fmt::format("{}: {}", message->reason, message->message))};
-  }
-  return {"", sanitize_line(last_line(end.message))};
-}
-
-std::string location_of(const Pod& pod) {
-  return pod.node_name.empty() ? pod.name : fmt::format("{} on {}", pod.name, pod.node_name);
-}
-
-std::string exit_text(const Termination& end) {
-  std::string out = fmt::format("ended with exit code {}", end.exit_code);
-  const bool has_specific_reason = !end.reason.empty() && end.reason != "Error" && end.reason != "Completed";
-  if (has_specific_reason) return fmt::format("{} ({})", out, sanitize_line(end.reason, 60));
-  if (end.exit_code > 128 && end.exit_code < 128 + 65) return fmt::format("{} (signal {})", out, end.exit_code - 128);
-  return out;
-}
-
-// The reason of a failure whose termination message contains none.
-std::string_view default_reason(FailureCause cause) {
-  if (cause == FailureCause::kInterrupted) return kInterrupted;
-  return cause == FailureCause::kCollateral ? kPeerLost : kPodFailed;
-}
-
-void record_exit(const PodFailure& failure, api::AttemptRecord& record) {
-  const Termination& end = *failure.pod->trainer;
-  const TerminationSummary summary = summarize(end);
-  record.message = fmt::format("pod {} {}{}", location_of(*failure.pod), exit_text(end),
-                               summary.text.empty() ? "" : ": " + summary.text);
-  record.reason = end.reason == kOomKilled ? std::string(kOomKilled) : summary.reason;
-  if (record.reason.empty() || is_resize_reason(record.reason)) record.reason = default_reason(failure.cause);
-}
-
-void record_removal(const Pod& pod, api::AttemptRecord& record) {
-  const std::string why = !pod.disruption.empty() ? pod.disruption : pod.reason;
-  record.reason = to_reason(why);
-  if (record.reason.empty()) record.reason = pod.deleting ? kPodDeleted : kPodFailed;
-  record.message = fmt::format("pod {} {}", location_of(pod), pod.deleting ? "was deleted" : "failed");
-  if (!why.empty()) record.message += fmt::format(" ({})", sanitize_line(why, 60));
-  if (!pod.message.empty()) record.message += ": " + sanitize_line(pod.message);
-}
-
-api::AttemptRecord make_record(const Job& job, const PodFailure& failure) {
-  api::AttemptRecord record;
-  record.attempt = job.status.attempt;
-  record.node_rank = failure.node_rank;
-  record.pod = pod_name(job, job.status.attempt, failure.node_rank);
-  if (failure.pod == nullptr) {
-    record.reason = kPodLost;
-    record.message = fmt::format("pod {} no longer exists", record.pod);
-    return record;
-  }
-  record.node = failure.pod->node_name;
-  if (failure.pod->trainer) record.exit_code = failure.pod->trainer->exit_code;
-  if (failure.cause == FailureCause::kRemoved) {
-    record_removal(*failure.pod, record);
-  } else {
-    record_exit(failure, record);
-  }
-  if (failure.cause == FailureCause::kCollateral) {  // another pod is the root cause
-    record.pod.clear();
-    record.node.clear();
-    record.node_rank.reset();
-    record.exit_code.reset();
-    record.message = "a rank was lost and no pod reports which one: " + record.message;
-  }
-  return record;
-}
-
-// ---- Action for one failure: failurePolicy.rules, or the default ----------------------------------------------------
-
-// Whether the trainer ended because of another pod.
-bool has_other_cause(const PodFailure& failure) {
-  return failure.cause == FailureCause::kCollateral || failure.cause == FailureCause::kDisconnected;
-}
-
-struct RuleMatch {
-  size_t rule = 0;  // index into failurePolicy.rules
-  FailureAction action = FailureAction::kRestart;
-};
-
-// The properties of a failure that rules can match.
-struct RuleInput {
-  std::optional<int> exit_code;      // of the trainer container
-  std::vector<std::string> reasons;  // of the pod, of its container, and of the record in status.attempts
-  bool is_disrupted = false;         // condition DisruptionTarget is true
-};
-
-RuleInput rule_input(const PodFailure& failure) {
-  RuleInput input;
-  input.reasons = {failure.record.reason};
-  if (failure.pod == nullptr) return input;
-  // Rules about exit codes describe failures: NotIn never matches exit code 0.
-  if (failure.pod->trainer && failure.pod->trainer->exit_code != 0) input.exit_code = failure.pod->trainer->exit_code;
-  input.is_disrupted = !failure.pod->disruption.empty();
-  // The reason "Error" of the container of a collateral failure is the error of another rank.
-  if (has_other_cause(failure)) return input;
-  input.reasons.push_back(failure.pod->reason);
-  if (failure.pod->trainer) input.reasons.push_back(failure.pod->trainer->reason);
-  return input;
-}
-
-template <typename List, typename Value>
-bool contains(const List& list, const Value& value) {
-  return std::find(list.begin(), list.end(), value) != list.end();
-}
-
-// Exit code 76 reports only that another rank was lost, so NotIn does not match it.
-bool matches(const api::ExitCodeMatch& wanted, int exit_code) {
-  const bool is_listed = contains(wanted.values, static_cast<int64_t>(exit_code));
-  if (wanted.operation == api::ExitCodeOperator::kIn) return is_listed;
-  return !is_listed && exit_code != to_int(ExitCode::kPeerLost);
-}
-
-bool matches(const api::FailureRule& rule, const RuleInput& pod) {
-  if (rule.on_exit_codes) return pod.exit_code && matches(*rule.on_exit_codes, *pod.exit_code);
-  const bool has_reason = std::any_of(pod.reasons.begin(), pod.reasons.end(),
-                                      [&](const std::string& reason) { return contains(rule.on_pod_reasons, reason); });
-  // The API supports no condition other than DisruptionTarget=True.
-  return has_reason || (!rule.on_pod_conditions.empty() && pod.is_disrupted);
-}
-
-// Returns the first rule that matches.
-std::optional<RuleMatch> match_rule(const api::FailurePolicy& policy, const RuleInput& pod) {
-  for (size_t i = 0; i < policy.rules.size(); ++i) {
-    if (matches(policy.rules[i], pod)) return RuleMatch{i, policy.rules[i].action};
-  }
-  return std::nullopt;
-}
-
-FailureAction default_action(const PodFailure& failure) {
-  if (failure.pod == nullptr) return FailureAction::kRestart;
-  if (failure.cause == FailureCause::kExit && is_permanent(failure.pod->trainer->exit_code))
-    return FailureAction::kFail;
-  const bool is_disruption = failure.cause == FailureCause::kRemoved && !failure.pod->disruption.empty();
-  return is_disruption ? FailureAction::kRestartFree : FailureAction::kRestart;
-}
-
-// Sets the record, the action and the rule, which follow from the other members.
-void complete(const Job& job, PodFailure& failure) {
-  failure.record = make_record(job, failure);
-  failure.action = default_action(failure);
-  if (const std::optional<RuleMatch> match = match_rule(job.spec.failure_policy, rule_input(failure))) {
-    failure.action = match->action;
-    failure.rule = match->rule;
-  }
-}
 
 // ---- Root cause of several failures --------------------------------------------------------------------------------
 
@@ -236,26 +40,6 @@ seconds collateral_wait(const Membership& members, const PodFailure& first, Syst
   return std::max(std::chrono::ceil<seconds>(left), seconds(0));
 }
 
-std::string_view restart_reason(const PodFailure& failure) {
-  switch (failure.cause) {
-    case FailureCause::kRemoved:
-      if (!failure.pod->disruption.empty()) return kDisrupted;
-      if (failure.pod->reason == kEvicted) return kEvicted;
-      return failure.pod->deleting ? kPodDeleted : kPodFailed;
-    case FailureCause::kExit:
-      if (failure.pod->trainer->reason == kOomKilled) return kOomKilled;
-      return failure.record.reason == kDeviceFailed ? kDeviceFailed : kPodFailed;
-    case FailureCause::kInterrupted:
-      return kInterrupted;
-    case FailureCause::kLost:
-      return kPodLost;
-    case FailureCause::kDisconnected:
-    case FailureCause::kCollateral:
-      return kPeerLost;
-  }
-  return kPodFailed;
-}
-
 void set_permanent_failure(const PodFailure& root_cause, GroupFailure& out) {
   out.decision = GroupFailure::Decision::kFail;
   if (root_cause.rule) {
@@ -267,129 +51,7 @@ void set_permanent_failure(const PodFailure& root_cause, GroupFailure& out) {
   }
 }
 
-// ---- Replacement of single pods -------------------------------------------------------------------------------------
-
-// Returns whether the other pods continue without this one. A launcher that ends by itself has ended the group, and
-// leaves the message of a rank; one that was killed with its container leaves none.
-bool is_replaceable(const Job& job, const PodFailure& failure) {
-  if (failure.action == FailureAction::kFail) return false;
-  if (failure.cause == FailureCause::kRemoved || failure.cause == FailureCause::kLost) return true;
-  if (failure.cause == FailureCause::kDisconnected) return launcher_bounds(job).has_value();
-  if (failure.cause != FailureCause::kExit) return false;
-  return failure.pod->trainer->exit_code == kKilledExitCode &&
-         !termination_message_from_json(failure.pod->trainer->message);
-}
-
-bool is_survivor(const Membership& members, size_t node_rank) {
-  const Pod* pod = members.current[node_rank];
-  return pod != nullptr && pod->phase == PodPhase::kRunning && !pod->deleting && !has_ended(*pod) &&
-         members.replacements[node_rank] == nullptr;
-}
-
-// Whether the pods that exist were created with this key.
-bool have_key(const Membership& members, std::string_view key) {
-  return std::ranges::all_of(members.current,
-                             [&](const Pod* pod) { return pod == nullptr || pod->regroup_key == key; });
-}
-
-// Whether a pod that is created now can join the pods that exist. One with another key, or none, cannot.
-bool can_new_pod_join(const Membership& members) {
-  return members.service != nullptr && !members.service->regroup_key.empty() &&
-         have_key(members, members.service->regroup_key);
-}
-
-// Whether the replacement of a pod can join the others. A Service that was deleted and created again has another key.
-bool can_join(const Membership& members, size_t node_rank) {
-  if (!is_replacement_due(members, node_rank)) return have_key(members, members.current[node_rank]->regroup_key);
-  return can_new_pod_join(members);
-}
-
-bool can_replace(const Job& job, const Membership& members, const std::vector<PodFailure>& failures) {
-  if (!can_new_pod_join(members)) return false;
-  if (!regroups(job) || !is_running(job.status.phase)) return false;
-  if (!std::ranges::all_of(failures, [&](const PodFailure& one) { return is_replaceable(job, one); })) return false;
-  if (!members.conflicting_pods.empty()) return false;  // the names of the new pods may be taken
-  bool has_survivor = false;
-  for (size_t rank = 0; rank < members.current.size(); ++rank) {
-    if (is_rank_done(job, members, rank)) return false;  // a finished rank does not join the next group
-    has_survivor = has_survivor || is_survivor(members, rank);
-  }
-  const auto charged = std::ranges::count_if(
-      failures, [](const PodFailure& failure) { return failure.action != FailureAction::kRestartFree; });
-  return has_survivor && used_restarts(job.status) + charged <= job.spec.failure_policy.max_restarts;
-}
-
-// Whether the group still exists that disconnected launchers have left.
-struct GroupEvidence {
-  enum class State { kExists, kUnknown, kMissing };
-  State state = State::kExists;
-  seconds wait{0};  // for kUnknown: when to evaluate it again
-};
-
-GroupEvidence find_group(const Observed& observed, const Membership& members, const std::vector<PodFailure>& failures) {
-  using State = GroupEvidence::State;
-  SystemTime left = SystemTime::min();
-  for (const PodFailure& failure : failures) {
-    if (failure.cause == FailureCause::kDisconnected) left = std::max(left, failure.when);
-  }
-  if (left == SystemTime::min()) return {};
-  // A node's clock that is ahead would make every response look older than the exit.
-  const bool is_time_wrong = left > observed.now + kDisconnectedGracePeriod;
-  if (is_time_wrong || progress_pod(members) == nullptr || is_replacement_pending(members, 0)) return {State::kMissing};
-  const SystemTime since = left + kCollateralGracePeriod;
-  if (since > observed.now) return {State::kUnknown, *time_until(since, observed.now)};
-  if (!was_polled_since(observed, members, since)) return {State::kUnknown, kStaleCacheRequeue};
-  const bool responds = observed.last_poll && observed.last_poll->answered && observed.progress &&
-                        observed.progress->attempt == observed.job.status.attempt;
-  if (responds) return {State::kExists};
-  // A single response may be late.
-  const std::optional<seconds> rest = time_until(left + kDisconnectedGracePeriod, observed.now);
-  return rest ? GroupEvidence{State::kUnknown, std::min(*rest, kStaleCacheRequeue)} : GroupEvidence{State::kMissing};
-}
-
-// Returns the replacement of this node rank if its pod has not started; null otherwise.
-const api::Replacement* pending_replacement(const Job& job, const Membership& members, size_t node_rank) {
-  // The record of one that has started is about to be removed.
-  if (!is_running(job.status.phase) || !is_replacement_pending(members, node_rank)) return nullptr;
-  return members.replacements[node_rank];
-}
-
-// Returns when the last of the pods was lost that have not been replaced.
-SystemTime last_loss(const Job& job, const Membership& members) {
-  SystemTime last = SystemTime::min();
-  for (size_t rank = 0; rank < members.replacements.size(); ++rank) {
-    const api::Replacement* pending = pending_replacement(job, members, rank);
-    if (pending != nullptr) last = std::max(last, pending->time);
-  }
-  return last;
-}
-
-// Returns whether the group can continue without the pods that have no node.
-bool can_shrink(const Job& job, const Membership& members, const Pod* replacement) {
-  const int placed = count_placed(members);
-  const bool is_unplaced = replacement == nullptr || !replacement->scheduled || replacement->deleting;
-  return job.spec.elastic && !has_done_rank(job, members) && is_unplaced && placed >= job.spec.elastic->min_nodes &&
-         placed < job.group_nodes();
-}
-
-// Returns when the group restarts because the pod of this node rank has not been replaced; absent if it has been, or if
-// the group continues without it.
-std::optional<SystemTime> deadline_of(const Observed& observed, const Membership& members, size_t node_rank) {
-  const Job& job = observed.job;
-  const api::Replacement* pending = pending_replacement(job, members, node_rank);
-  if (pending == nullptr || continues_with_fewer_nodes(observed, members)) return std::nullopt;
-  const bool in_place = launcher_bounds(job).has_value();
-  const SystemTime since = in_place ? last_loss(job, members) : pending->time;
-  const SystemTime late = end_of_delay(since, seconds(job.spec.stall_policy.timeout_seconds), observed.now);
-  const std::optional<SystemTime> shrink = shrink_time(job, members, since, observed.now);
-  if (!shrink || !can_shrink(job, members, members.current[node_rank])) return late;
-  return std::min(in_place ? *shrink + kShrinkInPlaceTime : *shrink, late);
-}
-
-// Whether rank 0 may have reported after the deadline that the group continues, and the operator does not know it yet.
-bool awaits_report(const Observed& observed, const Membership& members, SystemTime deadline) {
-  return launcher_bounds(observed.job) && !was_polled_since(observed, members, deadline);
-}
+// ---- Restarts because of replacements -------------------------------------------------------------------------------
 
 bool is_name_taken(const Membership& members, const std::string& pod) {
   return std::ranges::any_of(members.conflicting_pods, [&](const Pod* other) { return other->name == pod; });
@@ -437,7 +99,7 @@ GroupFailure evaluate_keys(const Job& job, const Membership& members) {
     out.reason = out.record.reason;
     out.message = out.record.message;
     out.is_charged = false;
-    out.restart_reason = kPeerLost;
+    out.restart_reason = kReasonPeerLost;
     return out;
   }
   return {};
@@ -450,7 +112,7 @@ GroupFailure evaluate_replacements(const Observed& observed, const Membership& m
     if (pending_replacement(job, members, rank) == nullptr) continue;
     if (!can_join(members, rank))
       return restart_for(job, members, rank, "a new pod could not join the others: the job's Service was replaced");
-    const std::optional<SystemTime> deadline = deadline_of(observed, members, rank);
+    const std::optional<SystemTime> deadline = replacement_deadline(observed, members, rank);
     if (!deadline || *deadline > observed.now || awaits_report(observed, members, *deadline)) continue;
     const auto waited = std::chrono::floor<seconds>(*deadline - members.replacements[rank]->time);
     GroupFailure out =
@@ -492,49 +154,6 @@ bool was_short(const api::AttemptRecord& record) {
 }
 
 }  // namespace
-
-std::vector<PodFailure> find_pod_failures(const Job& job, const Membership& members) {
-  std::vector<PodFailure> out;
-  for (size_t rank = 0; rank < members.current.size(); ++rank) {
-    if (is_recorded_finished(members, rank) || is_replacement_due(members, rank)) continue;
-    const Pod* pod = members.current[rank];
-    PodFailure failure;
-    failure.node_rank = static_cast<int>(rank);
-    failure.pod = pod;
-    if (pod == nullptr) {
-      // Until all pods of the attempt have started, a missing pod is one that has not been created yet.
-      if (!is_running(job.status.phase)) continue;
-      failure.cause = FailureCause::kLost;
-    } else {
-      const std::optional<FailureCause> cause = cause_of(*pod);
-      if (!cause) continue;
-      failure.cause = *cause;
-      if (pod->trainer && pod->trainer->finished_at) failure.when = *pod->trainer->finished_at;
-    }
-    complete(job, failure);
-    if (failure.action != FailureAction::kIgnore) out.push_back(std::move(failure));
-  }
-  return out;
-}
-
-bool is_done(const Job& job, const Pod& pod) {
-  if (has_succeeded(pod)) return true;
-  const std::optional<FailureCause> cause = cause_of(pod);
-  const std::optional<PodIdentity> id = parse_pod_name(job, pod.name);
-  if (!cause || !id || !pod.trainer) return false;
-  PodFailure failure;
-  failure.cause = *cause;
-  failure.node_rank = id->node_rank;
-  failure.pod = &pod;
-  complete(job, failure);
-  return failure.action == FailureAction::kIgnore;
-}
-
-bool is_rank_done(const Job& job, const Membership& members, size_t node_rank) {
-  if (is_recorded_finished(members, node_rank)) return true;
-  const Pod* pod = node_rank < members.current.size() ? members.current[node_rank] : nullptr;
-  return pod != nullptr && is_done(job, *pod);
-}
 
 GroupFailure evaluate_failure_policy(const Observed& observed, const Membership& members) {
   const Job& job = observed.job;
@@ -594,25 +213,6 @@ GroupFailure evaluate_failure_policy(const Observed& observed, const Membership&
   out.restart_reason = restart_reason(root_cause);
   return out;
 }
-
-std::optional<seconds> next_replacement_check(const Observed& observed, const Membership& members) {
-  std::optional<seconds> first;
-  for (size_t rank = 0; rank < members.replacements.size(); ++rank) {
-    const std::optional<SystemTime> deadline = deadline_of(observed, members, rank);
-    if (!deadline) continue;
-    first = earliest(first, awaits_report(observed, members, *deadline) && *deadline <= observed.now
-                                ? kStaleCacheRequeue
-                                : time_until(deadline, observed.now));
-  }
-  return first;
-}
-
-int used_restarts(const api::Status& status) {
-  const int64_t replaced = status.recoveries ? status.recoveries->charged : 0;
-  return static_cast<int>(std::min<int64_t>(replaced + status.restarts.charged, std::numeric_limits<int>::max()));
-}
-
-std::span<const std::string_view> restart_reasons() { return kRestartReasons; }
 
 seconds restart_delay(const api::FailurePolicy& policy, const api::Status& status) {
   const auto& attempts = status.attempts;

@@ -1,59 +1,20 @@
-// The failure policy of a job: which pods of the current attempt failed, which failure is the root cause, and whether
-// the group restarts, after which delay, or the job fails. Pure functions of the job and its pods.
+// The failure policy of a job: which failure is the root cause, and whether the group continues with replaced pods,
+// restarts, after which delay, or the job fails. Pure functions of the job and its pods.
 #pragma once
 
 #include <chrono>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "operator/core/membership.h"
+#include "operator/core/pod_failure.h"
+#include "operator/core/replacement.h"
 
 namespace oarlock::control {
 
-// ---- Failures of single pods ---------------------------------------------------------------------------------------
-
-// The values are ordered by how likely a failure is the root cause, the most likely first.
-enum class FailureCause {
-  kRemoved,       // deleted, evicted or disrupted
-  kExit,          // the trainer failed with its own exit code
-  kInterrupted,   // exit code 75
-  kLost,          // the pod does not exist any more, and its exit code is not known
-  kDisconnected,  // exit code 76: the launcher lost the connection to node rank 0 (is_disconnected())
-  kCollateral,    // exit code 76: the trainer lost the connection to another rank
-};
-
-// The failure of one pod of the current attempt.
-struct PodFailure {
-  FailureCause cause = FailureCause::kExit;
-  SystemTime when = SystemTime::max();  // time of the exit, if there was one
-  int node_rank = 0;
-  const Pod* pod = nullptr;   // null if the pod does not exist any more
-  api::AttemptRecord record;  // without times; for kCollateral also without pod, node, node rank and exit code
-  api::FailureAction action = api::FailureAction::kRestart;
-  std::optional<size_t> rule;  // index of the failurePolicy rule that set the action; absent if it is the default
-};
-
-// Returns the failures of the current attempt in the order of their node ranks, except for those that a rule ignores.
-// The default action is kFail for exit codes 64..78 other than 75 and 76, kRestartFree for disruptions and kRestart
-// otherwise.
-std::vector<PodFailure> find_pod_failures(const Job& job, const Membership& members);
-
-// Returns whether the pod has succeeded or has terminated in a way that a rule ignores.
-bool is_done(const Job& job, const Pod& pod);
-
-// Returns whether the pod of this node rank is done, or the status records that it was.
-bool is_rank_done(const Job& job, const Membership& members, size_t node_rank);
-
 // ---- Failure of the group ------------------------------------------------------------------------------------------
-
-// How long a collateral failure (exit code 76) waits for the status of the rank that caused it.
-inline constexpr std::chrono::seconds kCollateralGracePeriod{10};
-
-// How long after the exit of a disconnected launcher rank 0 may take to respond to a poll.
-inline constexpr std::chrono::seconds kDisconnectedGracePeriod{30};
 
 struct GroupFailure {
   enum class Decision {
@@ -102,20 +63,6 @@ struct GroupFailure {
 // nodes, or waits for this one. Without a response for kDisconnectedGracePeriod, as when it is node rank 0 that has
 // no connection, the exit is a collateral failure. Each replacement counts, so that maxRestarts bounds them.
 GroupFailure evaluate_failure_policy(const Observed& observed, const Membership& members);
-
-// How long after elastic.shrinkAfterSeconds the launchers may take to continue without a lost pod, and to report it:
-// the pod's grace period, the end of ranks that hang, and the next poll.
-inline constexpr std::chrono::seconds kShrinkInPlaceTime{120};
-
-// Returns the delay after which the group may restart because a pending replacement has not started; absent without
-// one, and while the group continues without it.
-std::optional<std::chrono::seconds> next_replacement_check(const Observed& observed, const Membership& members);
-
-// Returns the restarts and replacements that count against failurePolicy.maxRestarts.
-int used_restarts(const api::Status& status);
-
-// All values of GroupFailure::restart_reason, for status.restarts.reasons and the metric's label.
-std::span<const std::string_view> restart_reasons();
 
 // ---- Restart backoff -----------------------------------------------------------------------------------------------
 // The delays follow from the status alone, so that a restarted operator neither shortens nor extends them.

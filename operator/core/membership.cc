@@ -3,17 +3,13 @@
 #include <algorithm>
 #include <charconv>
 
+#include "common/contract.h"
 #include "operator/api/rules.h"
 #include "operator/core/desired.h"
 #include "operator/core/text.h"
 
 namespace oarlock::control {
 namespace {
-
-// Reason in the termination message of a rank whose training is complete (trainer/process/termination.cc).
-constexpr std::string_view kCompleted = "Completed";
-// That of a launcher that has left its group (cli/launch/termination.h).
-constexpr std::string_view kDisconnected = "Disconnected";
 
 // Parses a non-negative decimal number without leading zeros, so that each number has only one spelling.
 std::optional<int> parse_count(std::string_view text) {
@@ -118,7 +114,7 @@ bool is_replacement_pending(const Membership& members, size_t node_rank) {
 
 bool is_disconnected(const Pod& pod) {
   return pod.trainer && pod.trainer->exit_code == to_int(ExitCode::kPeerLost) &&
-         has_reason(*pod.trainer, kDisconnected);
+         has_reason(*pod.trainer, kReasonDisconnected);
 }
 
 bool has_left_group(const Membership& members, size_t node_rank) {
@@ -160,7 +156,7 @@ bool has_succeeded(const Pod& pod) {
   if (!has_exit_code_0(pod)) return false;
   if (!is_stop_requested(pod)) return true;
   if (!pod.trainer) return false;
-  if (has_reason(*pod.trainer, kCompleted)) return true;
+  if (has_reason(*pod.trainer, kReasonCompleted)) return true;
   return pod.stop_requested_at && pod.trainer->finished_at &&
          *pod.trainer->finished_at + kClockTolerance < *pod.stop_requested_at;
 }

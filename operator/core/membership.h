@@ -53,7 +53,7 @@ bool is_replacement_due(const Membership& members, size_t node_rank);
 bool is_replacement_pending(const Membership& members, size_t node_rank);
 
 // Returns whether the pod's launcher ended because it lost the connection to node rank 0, whose group may continue
-// without it: exit code 76 and the reason kDisconnected in the termination message (cli/launch/termination.h).
+// without it: exit code 76 and kReasonDisconnected in the termination message.
 bool is_disconnected(const Pod& pod);
 
 // Returns whether this node rank cannot be in the group that the launchers form: the replacement of its pod is pending,

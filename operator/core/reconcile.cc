@@ -11,7 +11,9 @@
 #include "operator/core/elastic.h"
 #include "operator/core/failure.h"
 #include "operator/core/lifetime.h"
+#include "operator/core/pod_failure.h"
 #include "operator/core/pods.h"
+#include "operator/core/replacement.h"
 #include "operator/core/status.h"
 #include "operator/core/text.h"
 

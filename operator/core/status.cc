@@ -8,6 +8,7 @@
 
 #include "operator/core/elastic.h"
 #include "operator/core/failure.h"
+#include "operator/core/pod_failure.h"
 #include "operator/core/pod_template.h"
 #include "operator/core/text.h"
 

@@ -5,7 +5,7 @@
 
 #include "common/contract.h"
 #include "operator/api/rules.h"
-#include "operator/core/failure.h"
+#include "operator/core/pod_failure.h"
 #include "operator/core/text.h"
 
 namespace oarlock::control {

@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <random>
 #include <string_view>
 #include <utility>
 
 #include "common/contract.h"
 #include "common/json_access.h"
+#include "common/random.h"
 #include "operator/core/text.h"
 
 namespace oarlock::control {
@@ -22,11 +22,7 @@ constexpr size_t kMaxName = 253;
 constexpr size_t kMaxNote = 1024;
 constexpr size_t kMaxReason = 128;  // of reason and action
 constexpr size_t kMaxInstance = 128;
-
-std::string random_salt() {
-  std::random_device random;
-  return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
-}
+constexpr size_t kSaltBytes = 16;
 
 }  // namespace
 
@@ -61,7 +57,7 @@ std::string event_body(const Job& job, const EmitEvent& event, const EventSource
   return dump_json(body);
 }
 
-EventSeries::EventSeries(EventSource source) : source_(std::move(source)), salt_(random_salt()) {}
+EventSeries::EventSeries(EventSource source) : source_(std::move(source)), salt_(random_hex(kSaltBytes)) {}
 
 // Events with the same identity are occurrences of the same event. Unlike in client-go the message is part of the
 // identity; otherwise an event about attempt 2 would only increase the count of the one about attempt 1.

@@ -6,7 +6,7 @@
 #include <tuple>
 #include <utility>
 
-#include "operator/core/failure.h"
+#include "operator/core/pod_failure.h"
 #include "operator/core/status.h"
 #include "operator/shell/metrics.h"
 

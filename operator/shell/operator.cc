@@ -6,7 +6,6 @@
 
 #include <atomic>
 #include <memory>
-#include <random>
 #include <thread>
 #include <utility>
 
@@ -14,6 +13,7 @@
 #include "common/http/client/transport.h"
 #include "common/http/metrics.h"
 #include "common/http/server.h"
+#include "common/random.h"
 #include "common/status_macros.h"
 #include "operator/core/reconcile.h"
 #include "operator/kube/client/client.h"
@@ -134,7 +134,7 @@ Operator::Operator(const OperatorOptions& options, std::shared_ptr<kube::Transpo
       health_(options.cluster.server, clock_, log),
       unreadable_log_(clock_, log),
       cache_({.namespaces = options.namespaces,
-              .seed = std::random_device()(),
+              .seed = random_number(),
               .limit = options.cache_limit,
               .network_policies = options.job_network_policy.has_value()},
              cache_hooks(), transport_, clock_, sleeper_),
@@ -142,7 +142,7 @@ Operator::Operator(const OperatorOptions& options, std::shared_ptr<kube::Transpo
           options.progress, connect_to_pods(user_agent), [this](const kube::ObjectKey& job) { queue_.add(job); },
           clock_),
       authorization_(kube::Client(transport_, kReviewDeadline), clock_),
-      election_(options.election, transport_, metrics_, clock_, sleeper_, std::random_device()(), log),
+      election_(options.election, transport_, metrics_, clock_, sleeper_, random_number(), log),
       events_(std::make_shared<EventRecorder>(
           writer_, EventSource{.instance = options.instance}, clock_, log,
           [metrics = metrics_](const char* reason) { metrics->count_dropped_event(reason); })),

@@ -10,6 +10,7 @@
 #include "common/fields/yaml_reader.h"
 #include "common/status_macros.h"
 #include "common/text.h"
+#include "common/yaml/object_list.h"
 #include "common/yaml/reader.h"
 #include "common/yaml/writer.h"
 

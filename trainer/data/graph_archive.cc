@@ -4,6 +4,7 @@
 #include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <memory>
@@ -89,6 +90,21 @@ struct Index {
   std::vector<GraphColumn> columns;
 };
 
+// Sizes in bytes cannot overflow below these limits.
+constexpr int64_t kMaxRows = int64_t{1} << 40;
+constexpr int64_t kMaxRowElements = int64_t{1} << 22;
+
+bool is_count(int64_t count) { return count >= 0 && count <= kMaxRows; }
+
+bool is_row(std::span<const int64_t> sizes) {
+  int64_t elements = 1;
+  for (const int64_t size : sizes) {
+    if (size < 0 || size > kMaxRowElements / elements) return false;
+    elements *= std::max<int64_t>(size, 1);
+  }
+  return true;
+}
+
 std::optional<Index> parsed(const std::string& text) try {
   const Json json = Json::parse(text);
   if (json.at("format") != kFormat) return std::nullopt;
@@ -98,7 +114,9 @@ std::optional<Index> parsed(const std::string& text) try {
     const auto type = value_of(kTypes, column.at("type").get<std::string>());
     if (!of || !type) return std::nullopt;
     index.columns.push_back({.of = *of, .name = column.at("name"), .type = *type, .row = column.at("row")});
+    if (!is_row(index.columns.back().row)) return std::nullopt;
   }
+  if (!is_count(index.graphs) || !is_count(index.nodes) || !is_count(index.edges)) return std::nullopt;
   return index;
 } catch (const Json::exception&) {
   return std::nullopt;
@@ -210,6 +228,15 @@ Result<GraphArrays> open_graph_archive(const fs::path& folder) {
   arrays.node_offsets = to_vector(node_offsets);
   arrays.edge_offsets = to_vector(edge_offsets);
   return arrays;
+}
+
+Result<GraphCollation> open_graphs(const fs::path& folder) {
+  ASSIGN_OR_RETURN(GraphArrays arrays, open_graph_archive(folder));
+  return GraphCollation::create(std::move(arrays)).map_error([&](Error error) {
+    error.message =
+        fmt::format("{}: {}; remove the folder, which is then created again", folder.string(), error.message);
+    return error;
+  });
 }
 
 }  // namespace oarlock

@@ -79,4 +79,7 @@ class GraphArchiveWriter {
 // not exist, and kDataErr if they are damaged or have another format.
 Result<GraphArrays> open_graph_archive(const std::filesystem::path& folder);
 
+// Opens a folder, and checks that its graphs can be collated. Fails like open_graph_archive().
+Result<GraphCollation> open_graphs(const std::filesystem::path& folder);
+
 }  // namespace oarlock

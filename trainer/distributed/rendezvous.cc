@@ -344,21 +344,25 @@ class Rendezvous {
             fmt::format(
                 "rendezvous: {} of {} ranks arrived within {:.4g} s; missing: rank {}; check why they did not start",
                 store_->add(kArrived, 0), options_.world_size, std::chrono::duration<double>(options_.timeout).count(),
-                fmt::join(missing(), ", ")));
+                missing()));
       }
       if (report_is_due()) {
-        logger_.warn("rendezvous: waiting for ranks", {{"missing", fmt::format("{}", fmt::join(missing(), ","))},
-                                                       {"seconds_left", remaining().count() / 1000}});
+        logger_.warn("rendezvous: waiting for ranks",
+                     {{"missing", missing()}, {"seconds_left", remaining().count() / 1000}});
       }
     }
   }
 
-  std::vector<int> missing() {
-    std::vector<int> out;
-    for (int rank = 0; rank < options_.world_size; ++rank) {
-      if (!store_->check({arrival_key(rank)})) out.push_back(rank);
+  // Returns the first ranks that have not arrived, such as "1, 5, 7 and others".
+  std::string missing() {
+    constexpr size_t kMaxShown = 16;
+    std::vector<int> ranks;
+    for (int rank = 0; rank < options_.world_size && ranks.size() <= kMaxShown; ++rank) {
+      if (!store_->check({arrival_key(rank)})) ranks.push_back(rank);
     }
-    return out;
+    const bool has_more = ranks.size() > kMaxShown;
+    if (has_more) ranks.resize(kMaxShown);
+    return fmt::format("{}{}", fmt::join(ranks, ", "), has_more ? " and others" : "");
   }
 
   // Fails, and makes the other ranks fail with the same error.

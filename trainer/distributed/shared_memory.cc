@@ -14,11 +14,11 @@
 #include <atomic>
 #include <cerrno>
 #include <ctime>
-#include <random>
 #include <sstream>
 #include <string>
 #include <utility>
 
+#include "common/random.h"
 #include "trainer/distributed/library_errors.h"
 
 namespace oarlock {
@@ -37,11 +37,6 @@ struct alignas(64) Signal {  // a separate cache line
 };
 
 size_t round_up_to_page(size_t bytes) { return (bytes + kPageSize - 1) / kPageSize * kPageSize; }
-
-uint64_t make_token() {
-  std::random_device random;
-  return (uint64_t{random()} << 32) | random();
-}
 
 FileDescriptor open_pidfd(int64_t pid) {
   return FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0)));
@@ -91,7 +86,7 @@ std::span<std::byte> SharedMemory::create_mapping(size_t bytes, FileDescriptor& 
   for (auto& from_one : control->signals) {
     for (Signal& signal : from_one) ::sem_init(&signal.semaphore, /*pshared=*/1, 0);
   }
-  control->token = make_token();
+  control->token = random_number();
   location = {.pid = ::getpid(), .descriptor = descriptor.get(), .token = control->token};
   return mapping;
 }

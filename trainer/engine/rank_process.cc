@@ -11,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include "common/contract.h"
 #include "common/cpu.h"
 #include "common/json_access.h"
 #include "common/status_macros.h"
@@ -40,7 +41,6 @@ bool is_permanent(ExitCode code) {
          code != ExitCode::kTempFail && code != ExitCode::kPeerLost;
 }
 
-constexpr char kInterrupted[] = "Interrupted";
 constexpr size_t kMostMetrics = 16;  // in the last line of the log
 
 std::string precision_of(const AmpConfig& amp) {
@@ -82,16 +82,16 @@ Outcome RankProcess::outcome_of(const Result<TrainSummary>& summary) {
   if (!summary) {
     if (telemetry_ && error.code == ExitCode::kPeerLost) telemetry_->record_peer_lost();
     const std::string reason = reason_for(error);
-    return {error.code, reason, error.message, /*is_graceful=*/reason == kInterrupted, /*is_alone=*/!stops_};
+    return {error.code, reason, error.message, /*is_graceful=*/reason == kReasonInterrupted, /*is_alone=*/!stops_};
   }
   if (!summary->save_error.empty()) {
-    return {ExitCode::kTempFail, kInterrupted,
+    return {ExitCode::kTempFail, kReasonInterrupted,
             fmt::format("interrupted by a signal at step {}; a new start resumes from an older checkpoint, as it could "
                         "not be saved: {}",
                         summary->position.step, summary->save_error)};
   }
   if (summary->interrupted) {
-    return {ExitCode::kTempFail, kInterrupted,
+    return {ExitCode::kTempFail, kReasonInterrupted,
             checkpointer_
                 ? fmt::format("interrupted by a signal at step {}; saved, a new start resumes there",
                               summary->position.step)
@@ -559,7 +559,7 @@ Error RankProcess::located(Error error) const {
 std::string RankProcess::reason_for(const Error& error) const {
   if (is_fenced_off(error)) return "Replaced";
   const bool interrupted = stop_.is_raised() || (stops_ && stops_->agreed());
-  if (error.code == ExitCode::kTempFail && interrupted) return kInterrupted;
+  if (error.code == ExitCode::kTempFail && interrupted) return kReasonInterrupted;
   if (error.code == ExitCode::kTempFail && !stops_) return "RendezvousTimeout";
   if (loop_ && loop_->diverged()) return "ParametersDiverged";
   if (loop_ && !loop_->nonfinite_reason().empty()) return loop_->nonfinite_reason();

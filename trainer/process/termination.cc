@@ -1,16 +1,15 @@
 #include "trainer/process/termination.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <utility>
 
+#include "common/files.h"
 #include "common/mapped_files.h"
 #include "common/terminal.h"
 
@@ -109,20 +108,16 @@ std::optional<std::string> termination_log_path(const std::optional<std::string>
 }
 
 Result<void> write_termination_message(const std::string& path, const TerminationMessage& message) {
-  const std::string text = to_json(message);
-  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (file < 0) return fail_errno(errno, fmt::format("{}: the termination message cannot be written", path));
-  const ssize_t put = ::write(file, text.data(), text.size());  // at most 4096 bytes: one write
-  const int error = put == static_cast<ssize_t>(text.size()) ? 0 : (put < 0 ? errno : EIO);
-  ::close(file);
-  if (error != 0) return fail_errno(error, fmt::format("{}: the termination message cannot be written", path));
-  return {};
+  return write_in_place(path, to_json(message)).map_error([](Error error) {
+    error.message += " (the termination message)";
+    return error;
+  });
 }
 
 std::string exit_reason(ExitCode code) {
   switch (code) {
     case ExitCode::kOk:
-      return "Completed";
+      return kReasonCompleted;
     case ExitCode::kFailure:
       return "Failed";
     case ExitCode::kUsage:
@@ -132,7 +127,7 @@ std::string exit_reason(ExitCode code) {
     case ExitCode::kNoInput:
       return "InputMissing";
     case ExitCode::kNoHost:
-      return "HostUnknown";
+      return kReasonHostUnknown;
     case ExitCode::kUnavailable:
       return "Unavailable";
     case ExitCode::kSoftware:
@@ -148,9 +143,9 @@ std::string exit_reason(ExitCode code) {
     case ExitCode::kTempFail:
       return "TemporaryFailure";
     case ExitCode::kPeerLost:
-      return "PeerLost";
+      return kReasonPeerLost;
     case ExitCode::kDeviceFailed:
-      return "DeviceFailed";
+      return kReasonDeviceFailed;
     case ExitCode::kNoPermission:
       return "PermissionDenied";
     case ExitCode::kConfig:

@@ -8,10 +8,10 @@
 #include <cerrno>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <random>
 #include <utility>
 
 #include "common/json_access.h"
+#include "common/random.h"
 #include "common/status_macros.h"
 #include "common/text.h"
 #include "trainer/tracking/run_files.h"
@@ -40,11 +40,6 @@ std::optional<FolderOwner> read_owner(const std::filesystem::path& path) {
   return out.process.empty() ? std::nullopt : std::optional(std::move(out));
 }
 
-std::string random_process_name() {
-  std::random_device random;
-  return fmt::format("{:08x}{:08x}", random(), random());
-}
-
 // The containers of a node have the same.
 std::string boot_id() {
   const Result<std::string> text = read_file("/proc/sys/kernel/random/boot_id", 64);
@@ -54,7 +49,10 @@ std::string boot_id() {
 }  // namespace
 
 FolderClaim::FolderClaim(std::filesystem::path folder, std::string_view uid, int attempt)
-    : folder_(std::move(folder)), uid_(replace_invalid_utf8(uid)), attempt_(attempt), process_(random_process_name()) {}
+    : folder_(std::move(folder)),
+      uid_(replace_invalid_utf8(uid)),
+      attempt_(attempt),
+      process_(random_hex(sizeof(uint64_t))) {}
 
 Result<void> FolderClaim::claim() {
   RETURN_IF_ERROR(make_writable_folder(folder_));

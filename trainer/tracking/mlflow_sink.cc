@@ -7,7 +7,6 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <random>
 #include <set>
 #include <span>
 #include <string>
@@ -17,6 +16,7 @@
 #include "common/files.h"
 #include "common/http/client/address.h"
 #include "common/json_access.h"
+#include "common/random.h"
 #include "common/status_macros.h"
 #include "common/text.h"
 #include "trainer/tracking/mlflow_client.h"
@@ -54,8 +54,8 @@ std::optional<std::string> proxied_path(std::string_view uri) {
 bool is_server_id(std::string_view id) { return !id.empty() && id.size() <= kMaxServerIdBytes && is_printable(id); }
 
 std::string random_run_key() {
-  std::random_device random;
-  return fmt::format("{:08x}{:08x}{:08x}", random(), random(), random());
+  constexpr size_t kBytes = 12;
+  return random_hex(kBytes);
 }
 
 bool is_run_key(const std::string& key) {

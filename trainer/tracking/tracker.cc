@@ -12,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "common/random.h"
 #include "common/status_macros.h"
 #include "common/text.h"
 #include "trainer/tracking/event.h"
@@ -556,7 +557,7 @@ void Tracker::State::drop_waiting(Remote& remote, const std::string& reason, siz
 // ---- the threads of remote sinks -----------------------------------------------------------------------------------
 
 void Tracker::State::deliver(Remote& remote) {
-  std::minstd_rand random{std::random_device{}()};
+  std::minstd_rand random{static_cast<std::minstd_rand::result_type>(random_number())};
   std::chrono::milliseconds delay = options.first_retry;
   std::unique_lock lock(mutex);
   while (!is_stopping && !is_superseded) {

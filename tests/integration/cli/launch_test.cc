@@ -1,8 +1,10 @@
 // oarlock launch with real processes: exit codes, signals, orphans, output, environment.
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <csignal>
+#include <filesystem>
 #include <set>
 
 #include "common/contract.h"
@@ -462,6 +464,32 @@ TEST(Launch, RedirectsStreamsOfSingleRanks) {
   EXPECT_THAT(program.err(), AllOf(HasSubstr("[RANK 1] err 1"), Not(HasSubstr("err 0"))));
   EXPECT_EQ(content(program.folder() / "logs/attempt_0/rank_1/stdout.log"), "out 1\n");
   EXPECT_EQ(content(program.folder() / "logs/attempt_0/rank_0/stderr.log"), "err 0\n");
+}
+
+// Waiting for a reader or a writer, or for the end of a device, the launcher could not be stopped.
+TEST(Launch, MessageFilesOfAnyTypeDoNotBlock) {
+  const TemporaryFolder folder;
+  const std::string pipe = folder.path() / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  for (const std::string& log : {pipe, std::string("/dev/zero"), folder.path().string(), std::string("/nowhere/log")}) {
+    Program program(launch({}, "exit 3"), {.environment = {{"OARLOCK_TERMINATION_LOG", log}}, .folder = {}});
+    EXPECT_EQ(program.wait(), 3) << log;
+  }
+  Program ranks(launch({"--nproc", "2"},
+                       "rm -f $OARLOCK_TERMINATION_LOG; if [ $RANK = 0 ]; then mkfifo "
+                       "$OARLOCK_TERMINATION_LOG; else ln -s /dev/zero $OARLOCK_TERMINATION_LOG; fi; "
+                       "exit 4"));
+  EXPECT_EQ(ranks.wait(), 4) << ranks.err();
+}
+
+TEST(Launch, LogFilesOfAnyTypeDoNotBlock) {
+  const TemporaryFolder folder;
+  const auto logs = folder.path() / "logs" / "attempt_0" / "rank_0";
+  std::filesystem::create_directories(logs);
+  ASSERT_EQ(::mkfifo((logs / "stdout.log").c_str(), 0600), 0);
+  Program program(launch({"--nproc", "2", "--log-dir", folder.path() / "logs"}, "echo out"));
+  EXPECT_NE(program.wait(), 0);
+  EXPECT_THAT(program.err(), HasSubstr("stdout.log: cannot be created"));
 }
 
 TEST(Launch, HelpHasExamples) {

@@ -464,6 +464,24 @@ TEST_F(OfflineTest, TrainerCheckNamesStandardInput) {
                           "stdin: TrainingJob j is valid: 1 node x 1 rank"));
 }
 
+// The standard input of oarlock-trainer is another one.
+TEST_F(OfflineTest, ReadsDescriptorsByTheirPaths) {
+  trainer("grep -c '^kind: TrainingJob' \"$3\"");
+  write("job.yaml",
+        "apiVersion: oarlock.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: j}\nspec: {trainer: {task: x}}\n");
+  for (const char* command :
+       {"./oarlock validate -f /dev/stdin < job.yaml", "./oarlock validate -f /dev/fd/3 3< job.yaml",
+        "./oarlock validate -f /proc/self/fd/0 < job.yaml"}) {
+    Program run({"/bin/sh", "-c", command}, {.environment = {{"PATH", "/usr/bin:/bin"}}, .folder = folder_.path()});
+    EXPECT_EQ(run.wait(), 0) << command << run.err();
+    EXPECT_THAT(lines(run.out()), ElementsAre("1", EndsWith(": TrainingJob j is valid: 1 node x 1 rank"))) << command;
+  }
+  Program unreadable({"/bin/sh", "-c", "./oarlock validate -f - 0> other"},
+                     {.environment = {{"PATH", "/usr/bin:/bin"}}, .folder = folder_.path()});
+  EXPECT_EQ(unreadable.wait(), to_int(ExitCode::kNoInput));
+  EXPECT_THAT(unreadable.err(), HasSubstr("standard input cannot be read: Bad file descriptor"));
+}
+
 // The same file without a template is valid, has complete pods, and runs on this machine.
 TEST_F(OfflineTest, JobWithoutTemplate) {
   write("job.yaml", R"(apiVersion: oarlock.dev/v1alpha1

@@ -1,6 +1,9 @@
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <csignal>
+#include <filesystem>
+#include <fstream>
 
 #include "cli/launch/termination.h"
 #include "common/contract.h"
@@ -46,6 +49,28 @@ TEST(PodMessage, TruncatesAnyTextToTheLimit) {
   const GroupResult verdict{.exit_code = 1, .member = 0, .status = {1, 0}};
   EXPECT_EQ(pod_message({"plain text", kRank5}, kRanks, verdict), "plain text");
   EXPECT_EQ(pod_message({std::string(10'000, 'x'), ""}, kRanks, verdict).size(), kTerminationMessageLimit);
+}
+
+// A rank may put anything in the place of its file.
+TEST(MessageFiles, OtherThanRegularFilesAreEmpty) {
+  const MessageFiles files = *MessageFiles::make({});
+  EXPECT_EQ(files.text(0), "");
+  ASSERT_EQ(::mkfifo(files.path(1).c_str(), 0600), 0);
+  EXPECT_EQ(files.text(1), "");
+  std::filesystem::create_symlink("/dev/zero", files.path(2));
+  EXPECT_EQ(files.text(2), "");
+  EXPECT_EQ(message_in(files.path(1)), "");
+  EXPECT_EQ(message_in("/dev/zero"), "");
+  EXPECT_FALSE(write_message(files.path(1), "text"));
+}
+
+TEST(MessageFiles, OnlyTheBeginningIsRead) {
+  const MessageFiles files = *MessageFiles::make({});
+  std::ofstream(files.path(0)) << kRank4;
+  EXPECT_EQ(files.text(0), kRank4);
+  std::filesystem::resize_file(files.path(0), uint64_t{1} << 40);  // sparse
+  EXPECT_LT(files.text(0).size(), size_t{1} << 25);
+  EXPECT_EQ(message_in(files.path(0)).size(), kTerminationMessageLimit);
 }
 
 }  // namespace

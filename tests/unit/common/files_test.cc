@@ -64,6 +64,33 @@ TEST(Files, ReadsOnlyRegularFilesWithinTheLimit) {
 }
 
 // A file server and a Samba server take leases on files that others may open, too.
+TEST(Files, ReadsTheBeginningOfARegularFile) {
+  const test::TemporaryFolder folder;
+  const auto path = folder.path() / "a";
+  std::ofstream(path) << "12345";
+  EXPECT_EQ(*read_beginning(path, 3), "123");
+  EXPECT_EQ(*read_beginning(path, 9), "12345");
+  std::filesystem::resize_file(path, uint64_t{1} << 40);  // sparse
+  EXPECT_EQ(read_beginning(path, 6)->size(), 6u);
+  EXPECT_EQ(read_beginning("/dev/zero", 1).error().code, ExitCode::kNoInput);
+}
+
+TEST(Files, WritesInPlaceAndWaitsForNoPipe) {
+  const test::TemporaryFolder folder;
+  const auto path = folder.path() / "a";
+  std::ofstream(path) << "longer than the new content";
+  std::filesystem::create_hard_link(path, folder.path() / "mounted");
+  ASSERT_TRUE(write_in_place(path, "short"));
+  EXPECT_EQ(*read_file(folder.path() / "mounted"), "short");
+  ASSERT_TRUE(write_in_place(folder.path() / "new", "content"));
+  const auto pipe = folder.path() / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const Result<void> without_reader = write_in_place(pipe, "content");
+  ASSERT_FALSE(without_reader);
+  EXPECT_NE(without_reader.error().message.find(pipe.string()), std::string::npos);
+  EXPECT_EQ(write_in_place("/dev/full", "content").error().code, ExitCode::kIoErr);
+}
+
 TEST(Files, RegularFileWithALeaseIsReadAfterIt) {
   const test::TemporaryFolder folder;
   const auto path = folder.path() / "a";

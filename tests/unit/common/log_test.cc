@@ -39,6 +39,16 @@ TEST(Log, TextLinesHavePrefix) {
   EXPECT_NE(out.find(" WARN slow seconds=2 who=\"a b\"\n"), std::string::npos) << out;
 }
 
+TEST(Log, LongTextsAreAbridged) {
+  const std::string text(1'000'000, 'x');
+  for (const LogFormat format : {LogFormat::kJson, LogFormat::kText}) {
+    const std::string out = captured([&] { Logger(format, LogLevel::kInfo).warn(text + "y", {{"reason", text}}); });
+    EXPECT_EQ(std::count(out.begin(), out.end(), '\n'), 1);
+    EXPECT_LT(out.size(), 5000u);
+    EXPECT_NE(out.find("xy"), std::string::npos);
+  }
+}
+
 TEST(Log, SilentWritesNothing) {
   EXPECT_EQ(captured([] { Logger::silent().error("x"); }), "");
 }

@@ -39,6 +39,25 @@ TEST(Printable, DetectsUnprintableText) {
 
 TEST(Printable, KeepsLineFeeds) { EXPECT_EQ(printable_lines("a\x1b\nb\r\n"), "a\\x1b\nb\\r\n"); }
 
+TEST(Printable, LongLinesKeepTheirBeginningAndEnd) {
+  const std::string whole(kLongestMessageLine, 'x');
+  EXPECT_EQ(abridged(whole), whole);
+  const std::string line = "file.json: '" + std::string(10'000'000, 'x') + "' is not a number; fetch it again";
+  const std::string text = printable_lines(line + "\nsecond");
+  EXPECT_LT(text.size(), kLongestMessageLine + 100);
+  EXPECT_TRUE(text.starts_with("file.json: 'xxx")) << text;
+  EXPECT_TRUE(text.ends_with("x' is not a number; fetch it again\nsecond")) << text;
+  EXPECT_NE(text.find(" bytes are omitted) ... "), std::string::npos);
+}
+
+TEST(Printable, LongLinesAreCutBetweenCharacters) {
+  for (const char* first : {"", "x", "xx"}) {
+    std::string line = first;
+    for (int i = 0; i < 2000; ++i) line += "\u20ac";
+    EXPECT_TRUE(is_printable(abridged(line))) << first;
+  }
+}
+
 TEST(Printable, TruncatesByCharacters) {
   EXPECT_EQ(shortened("abcd", 4), "abcd");
   EXPECT_EQ(shortened("abcde", 4), "abcd...");

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
 #include <functional>
 #include <iostream>
@@ -43,6 +44,21 @@ TEST(StandardStreams, OpensClosedDescriptors) {
               for (const int fd : {0, 1, 2}) ::close(fd);
               if (!open_standard_streams()) return 1;
               return ::open("/dev/null", O_RDONLY) > 2 && ::write(1, "x", 1) == 1 ? 0 : 2;
+            }),
+            0);
+}
+
+// As in oarlock validate | head -1, which ignores SIGPIPE.
+TEST(StandardStreams, ClosedReaderIsNamed) {
+  EXPECT_EQ(exit_code_of([] {
+              int ends[2];
+              if (::pipe(ends) != 0) return 1;
+              ::dup2(ends[1], 1);
+              ::close(ends[0]);
+              std::signal(SIGPIPE, SIG_IGN);
+              const Result<void> written = write_standard_output("text");
+              if (written || written.error().code != ExitCode::kIoErr) return 2;
+              return written.error().message == "standard output cannot be written: its reader has closed it" ? 0 : 3;
             }),
             0);
 }

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
 #include <limits>
 #include <map>
@@ -142,6 +143,15 @@ TEST_F(CausalSetData, SamplesThatAreAllocatedAndNotThereAreLeftOut) {
   fs::create_directory(store / "num_samples");
   set_column(store / "num_samples", {15});
   EXPECT_EQ(open(config_of({store})).train.graphs().size(), 15);
+}
+
+TEST_F(CausalSetData, NumberOfSamplesMustBeACount) {
+  const fs::path store = generate("sets.zarr", 20);
+  fs::create_directory(store / "num_samples");
+  for (const double count : {std::nan(""), -1.0, 2.5, 21.0, 1e300}) {
+    set_column(store / "num_samples", {count});
+    EXPECT_THAT(refusal(config_of({store})).message, HasSubstr("samples, but there are 20 matrices")) << count;
+  }
 }
 
 TEST_F(CausalSetData, AConversionIsMadeOnceAndAgainWhenTheStoreChanges) {

@@ -17,6 +17,7 @@
 #include "tests/unit/trainer/comformer_golden.h"
 #include "tests/unit/trainer/expect_close.h"
 #include "trainer/data/graph_archive.h"
+#include "trainer/formats/json_list.h"
 #include "trainer/tasks/comformer/data.h"
 #include "trainer/tasks/comformer/generator.h"
 #include "trainer/tasks/comformer/graph_cache.h"
@@ -132,6 +133,44 @@ TEST(StructureList, DeepAndLongValuesAreErrors) {
   const std::string error = list_error(R"([{"lattice": ")" + std::string(1'000'000, 'x') + R"("}])");
   EXPECT_THAT(error, HasSubstr("is not 3 x 3"));
   EXPECT_LT(error.size(), 1000U);
+}
+
+TEST(StructureList, ElementsThatAreNoObjectsAreErrors) {
+  for (const char* element : {"[]", "[[1]]", "5", "null", "\"x\"", "true"})
+    EXPECT_THAT(list_error(fmt::format("[{}]", element)), HasSubstr(fmt::format("structure 0: {} is not", element)));
+  EXPECT_THAT(list_error("5"), HasSubstr("a list [...] of structures is expected"));
+  EXPECT_THAT(list_error("[] []"), HasSubstr("parse error"));
+  EXPECT_THAT(list_error("[\"" + std::string(1'000'000, 'x')),
+              testing::ResultOf([](const std::string& error) { return error.size(); }, testing::Lt(1000U)));
+}
+
+TEST(StructureList, MembersOfAnyTypeAreErrors) {
+  const auto site = [](const std::string& species) {
+    return R"([{"lattice": [[1,0,0],[0,1,0],[0,0,1]], "formation_energy_per_atom": 1, "sites": [{"abc": [0,0,0], )"
+           R"("species": )" +
+           species + "}]}]";
+  };
+  EXPECT_EQ(list_error(site(R"([{"element": "H", "occu": 1}])")), "it was read");
+  EXPECT_THAT(list_error(site(R"([{"element": "H", "occu": "x"}])")), HasSubstr("is disordered"));
+  EXPECT_THAT(list_error(site(R"([{"element": 5.5}])")), HasSubstr("5.5 is not a chemical element"));
+  EXPECT_THAT(list_error(site("[5]")), HasSubstr("null is not a chemical element"));
+  EXPECT_THAT(list_error(R"([{"lattice": [[1,0,0],[0,1,0],[0,0,1]], "species": ["H"], "coords": [[0,0,0]], )"
+                         R"("cartesian": "yes", "formation_energy_per_atom": 1}])"),
+              HasSubstr("cartesian: \"yes\" is neither true nor false"));
+}
+
+// A value of 2 bytes takes 16 bytes in memory, and an empty list of 3 bytes about 50.
+TEST(StructureList, TooManyValuesAreAnError) {
+  std::string text = R"([{"x": [)";
+  for (size_t i = 0; i < kMaxListElementValues; ++i) text += "0,";
+  EXPECT_THAT(list_error(text + "0]}]"), HasSubstr("structure 0: has more than 8000000 values"));
+}
+
+// Within the time limit of the test: in a quadratic time, this would take minutes.
+TEST(StructureList, ReadsManyMembersInLinearTime) {
+  std::string text = R"([{"lattice": 1, "x": [{})";
+  for (size_t i = 0; i < 1'000'000; ++i) text += ",{}";
+  EXPECT_THAT(list_error(text + "]}]"), HasSubstr("structure 0: lattice 1 is not 3 x 3"));
 }
 
 TEST(StructureList, APipeIsAnError) {

@@ -1,4 +1,5 @@
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include <array>
 #include <cstring>
@@ -267,6 +268,37 @@ TEST_F(Hdf5Test, RejectsTruncatedFile) {
   Hdf5Writer(path_).numbers<float>("x", std::vector<float>(10000, 1.5F), {10000});
   fs::resize_file(path_, fs::file_size(path_) - 1000);
   expect_error(Hdf5Group::open_file(path_), {path_.string(), "truncated"});
+}
+
+// A named pipe without a writer can never be opened.
+TEST_F(Hdf5Test, RejectsDataInOtherFiles) {
+  const std::string pipe = (folder_.path() / "pipe").string();
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  {
+    const Hdf5Writer file(path_);
+    Hdf5Writer::check(H5Lcreate_external(pipe.c_str(), "/x", file.file(), "link", H5P_DEFAULT, H5P_DEFAULT));
+    Hdf5Writer::check(H5Lcreate_soft("/link", file.file(), "soft", H5P_DEFAULT, H5P_DEFAULT));
+    const hsize_t size = 4;
+    const hid_t space = Hdf5Writer::check(H5Screate_simple(1, &size, nullptr));
+    const hid_t external = H5Pcreate(H5P_DATASET_CREATE);
+    Hdf5Writer::check(H5Pset_external(external, pipe.c_str(), 0, size * sizeof(double)));
+    const hid_t view = H5Pcreate(H5P_DATASET_CREATE);
+    Hdf5Writer::check(H5Pset_virtual(view, space, pipe.c_str(), "x", space));
+    for (const auto& [name, properties] : {std::pair("raw", external), std::pair("view", view)}) {
+      H5Dclose(Hdf5Writer::check(
+          H5Dcreate2(file.file(), name, H5T_NATIVE_DOUBLE, space, H5P_DEFAULT, properties, H5P_DEFAULT)));
+      H5Pclose(properties);
+    }
+    H5Sclose(space);
+  }
+  const Hdf5Group root = open();
+  for (const char* name : {"link", "soft", "link/below"})
+    expect_error(root.dataset(name), {path_.string(), name, "is in another file, '" + pipe + "'", "copy it into"});
+  expect_error(root.dataset("raw"), {"/raw has its elements in another file"});
+  expect_error(root.dataset("view"), {"/view is a virtual dataset of other files"});
+  expect_error(root.group("link"), {"is in another file"});
+  EXPECT_TRUE(root.has_dataset("link"));
+  EXPECT_FALSE(root.has_group("link"));
 }
 
 TEST_F(Hdf5Test, TruncatedChunkNamesDataset) {

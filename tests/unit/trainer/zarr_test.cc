@@ -249,6 +249,42 @@ TEST_F(DamagedZarr, RejectsSizesAboveTheMemory) {
   EXPECT_THAT(read.error().message, HasSubstr("v2_julia needs"));
 }
 
+// A file system stores 1 TiB of zeros in a few bytes, so that the size of a file is not plausible either.
+TEST_F(DamagedZarr, RejectsSparseChunks) {
+  constexpr uintmax_t kSize = uintmax_t{1} << 40;
+  const struct {
+    const char* name;
+    const char* chunk;
+    const char* message;
+  } cases[] = {
+      {.name = "v2_plain_big", .chunk = "0.1.0", .message = "bytes of elements, found 1099511627776"},
+      {.name = "v3_gzip_crc", .chunk = "c/1/0/0", .message = "bytes, found 109951162777"},
+      {.name = "v3_default", .chunk = "c/1/1/0", .message = "is damaged"},
+      {.name = "v2_blosc_f", .chunk = "0.1.0", .message = "is damaged"},
+  };
+  for (const auto& [name, chunk, message] : cases) {
+    const fs::path array = copy(name);
+    fs::resize_file(array / chunk, kSize);
+    EXPECT_THAT(read_error(array), AllOf(HasSubstr((array / chunk).string()), HasSubstr(message))) << name;
+  }
+}
+
+TEST_F(DamagedZarr, RejectsShardIndexAboveTheMemory) {
+  const fs::path array = copy("v3_sharded");
+  std::ofstream(array / "zarr.json") << R"({"zarr_format": 3, "node_type": "array", "shape": [3, 4, 5],
+    "data_type": "int32", "fill_value": 0,
+    "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [40960, 16384, 100]}},
+    "chunk_key_encoding": {"name": "default"},
+    "codecs": [{"name": "sharding_indexed", "configuration": {"chunk_shape": [1, 1, 1],
+                "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
+                "index_codecs": [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}]}}]})";
+  fs::resize_file(array / "c/0/0/0", uintmax_t{1} << 41);
+  const auto read = Array::open(array)->read(Shape{0, 0, 0}, Shape{3, 4, 5});
+  ASSERT_FALSE(read);
+  EXPECT_EQ(read.error().code, ExitCode::kOsErr);
+  EXPECT_THAT(read.error().message, AllOf(HasSubstr("c/0/0/0"), HasSubstr("the index of the shard needs")));
+}
+
 TEST_F(DamagedZarr, RejectsUnusualMetadataFiles) {
   const fs::path array = copy("v2_julia");
   const fs::path file = array / ".zarray";

@@ -161,6 +161,11 @@ Result<std::vector<std::string>> Hdf5Object::strings_attribute(const std::string
 }
 
 Result<std::string> Hdf5Object::string_attribute(const std::string& name) const {
+  const Hdf5Quiet quiet;
+  // Many values could share the bytes of one string, and need more memory than the size of the file.
+  ASSIGN_OR_RETURN(const Attribute attribute, open_attribute(handle_, place_, name));
+  if (attribute.count != 1)
+    return hdf5_fail(attribute.place, fmt::format("has {} values, expected one", attribute.count));
   return single_value(place_, name, strings_attribute(name));
 }
 

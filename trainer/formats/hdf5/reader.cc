@@ -13,22 +13,65 @@
 
 #include "common/memory_limit.h"
 #include "common/status_macros.h"
+#include "common/text.h"
 #include "trainer/formats/hdf5/library.h"
 
 namespace oarlock {
 namespace {
 
-// Returns the handle of the object at `path`. It is not open if there is none.
-Hdf5Handle try_open(const Hdf5Handle& group, const std::string& path) {
-  return Hdf5Handle(H5Oopen(group.get(), path.c_str(), H5P_DEFAULT), H5Oclose);
-}
+constexpr char kInOtherFile[] =
+    ", which is not supported, because that file may change or be missing; copy it into this file";
 
-// Returns whether every link of the path exists. The library's own check fails on a missing intermediate link.
-bool is_linked(const Hdf5Handle& group, const std::string& path) {
-  for (size_t end = path.find('/', 1);; end = path.find('/', end + 1)) {
-    if (H5Lexists(group.get(), path.substr(0, end).c_str(), H5P_DEFAULT) <= 0) return false;
-    if (end == std::string::npos) return true;
+// Access to objects by their paths that does not follow links to other files: their target may be a named pipe, which
+// would never be opened, and their changes are not detected.
+class LinkAccess {
+ public:
+  LinkAccess() : properties_(H5Pcreate(H5P_LINK_ACCESS), H5Pclose) {
+    H5Pset_elink_cb(properties_.get(), reject, &other_file_);
   }
+  LinkAccess(const LinkAccess&) = delete;
+  LinkAccess& operator=(const LinkAccess&) = delete;
+
+  // Returns the handle of the object at `path`. It is not open if there is none.
+  Hdf5Handle try_open(const Hdf5Handle& group, const std::string& path) {
+    return Hdf5Handle(H5Oopen(group.get(), path.c_str(), properties_.get()), H5Oclose);
+  }
+
+  // Returns whether every link of the path exists. The library's own check fails on a missing intermediate link.
+  bool is_linked(const Hdf5Handle& group, const std::string& path) {
+    for (size_t end = path.find('/', 1);; end = path.find('/', end + 1)) {
+      if (H5Lexists(group.get(), path.substr(0, end).c_str(), properties_.get()) <= 0) return false;
+      if (end == std::string::npos) return true;
+    }
+  }
+
+  // The file of a link that was not followed; empty if there was none.
+  const std::string& other_file() const { return other_file_; }
+
+ private:
+  static herr_t reject(const char* /*file*/, const char* /*group*/, const char* other_file, const char* /*path*/,
+                       unsigned* /*flags*/, hid_t /*access*/, void* out) {
+    *static_cast<std::string*>(out) = other_file;
+    return -1;
+  }
+
+  std::string other_file_;
+  Hdf5Handle properties_;
+};
+
+Hdf5Handle try_open(const Hdf5Handle& group, const std::string& path) { return LinkAccess().try_open(group, path); }
+
+bool is_linked(const Hdf5Handle& group, const std::string& path) { return LinkAccess().is_linked(group, path); }
+
+// Fails if the elements of a dataset are in other files.
+Result<void> expect_own_elements(const Hdf5Handle& dataset, const Hdf5Place& place) {
+  const Hdf5Handle properties(H5Dget_create_plist(dataset.get()), H5Pclose);
+  if (!properties.open()) return hdf5_call_failed(place, "has unreadable properties");
+  if (H5Pget_layout(properties.get()) == H5D_VIRTUAL)
+    return hdf5_fail(place, fmt::format("is a virtual dataset of other files{}", kInOtherFile));
+  if (H5Pget_external_count(properties.get()) != 0)
+    return hdf5_fail(place, fmt::format("has its elements in another file{}", kInOtherFile));
+  return {};
 }
 
 bool is_type(const Hdf5Handle& object, H5I_type_t type) { return object.open() && H5Iget_type(object.get()) == type; }
@@ -101,8 +144,12 @@ Result<Hdf5Group> Hdf5Group::open_file(const std::filesystem::path& path) {
 
 Result<Hdf5Handle> Hdf5Group::open(const std::string& path) const {
   const Hdf5Place there = place().below(path);
-  if (!is_linked(handle(), path)) return hdf5_fail(there, "does not exist");
-  Hdf5Handle object = try_open(handle(), path);
+  LinkAccess access;
+  const bool is_known = access.is_linked(handle(), path);
+  Hdf5Handle object = is_known ? access.try_open(handle(), path) : Hdf5Handle(-1, H5Oclose);
+  if (!access.other_file().empty())
+    return hdf5_fail(there, fmt::format("is in another file, '{}'{}", shortened(access.other_file()), kInOtherFile));
+  if (!is_known) return hdf5_fail(there, "does not exist");
   if (!object.open()) return hdf5_call_failed(there, "cannot be opened");
   return object;
 }
@@ -135,7 +182,9 @@ bool Hdf5Group::has_group(const std::string& path) const {
 
 bool Hdf5Group::has_dataset(const std::string& path) const {
   const Hdf5Quiet quiet;
-  return is_linked(handle(), path) && is_type(try_open(handle(), path), H5I_DATASET);
+  LinkAccess access;
+  const bool is_dataset = access.is_linked(handle(), path) && is_type(access.try_open(handle(), path), H5I_DATASET);
+  return is_dataset || !access.other_file().empty();
 }
 
 Result<std::vector<std::string>> Hdf5Group::names() const {
@@ -160,6 +209,7 @@ Hdf5Dataset::Hdf5Dataset(Hdf5Handle handle, Hdf5Place place, std::vector<int64_t
 
 Result<Hdf5Dataset> Hdf5Dataset::from_handle(Hdf5Handle handle, Hdf5Place place) {
   const Hdf5Quiet quiet;
+  RETURN_IF_ERROR(expect_own_elements(handle, place));  // first: the shape of a virtual dataset can be that of others
   ASSIGN_OR_RETURN(std::vector<int64_t> shape, shape_of(handle, place));
   const Hdf5Handle type(H5Dget_type(handle.get()), H5Tclose);
   if (!type.open()) return hdf5_call_failed(place, "has an unreadable type");

@@ -101,13 +101,13 @@ class Hdf5Group : public Hdf5Object {
   static Result<Hdf5Group> open_file(const std::filesystem::path& path);
 
   // Open an object. `path` is relative to the group, for example "X/data". Return kDataErr, naming the file and the
-  // path, if it does not exist or is the other kind of object.
+  // path, if it does not exist or is the other kind of object, and if it, or its elements, are in another file.
   Result<Hdf5Group> group(const std::string& path) const;
   Result<Hdf5Dataset> dataset(const std::string& path) const;
 
   bool has(const std::string& path) const;  // a group or a dataset
   bool has_group(const std::string& path) const;
-  bool has_dataset(const std::string& path) const;
+  bool has_dataset(const std::string& path) const;  // also if it is in another file, which dataset() rejects
 
   // Returns the names of the direct members of the group, sorted.
   Result<std::vector<std::string>> names() const;

@@ -66,14 +66,16 @@ using OptionalBytes = std::optional<Bytes>;
 // limited to the size that an encoder could have produced from it.
 Result<Bytes> decode_all(const std::vector<ByteCodec>& codecs, std::span<const uint8_t> bytes, size_t size) {
   const size_t limit = codecs.size() > 1 ? size + size / 8 + 4096 : size;
-  Bytes current(codecs.empty() ? bytes.begin() : bytes.end(), bytes.end());
+  Bytes current;
+  if (codecs.empty()) current.assign(bytes.begin(), bytes.begin() + std::ptrdiff_t(std::min(bytes.size(), size)));
   for (size_t i = codecs.size(); i > 0; --i) {
     const bool first = i == codecs.size();
     ASSIGN_OR_RETURN(current, decode(codecs[i - 1], first ? bytes : std::span<const uint8_t>(current), limit));
   }
-  if (current.size() != size)
+  const size_t found = codecs.empty() ? bytes.size() : current.size();
+  if (found != size)
     return fail(ExitCode::kDataErr, fmt::format("is {}: expected {} bytes of elements, found {}",
-                                                current.size() < size ? "truncated" : "damaged", size, current.size()));
+                                                found < size ? "truncated" : "damaged", size, found));
   return current;
 }
 
@@ -125,6 +127,8 @@ Result<ShardIndex> decode_shard_index(std::span<const uint8_t> shard, const Shar
   const size_t decoded_size = chunks * sizeof(ShardIndex::Entry);
   const size_t size = decoded_size + sharding.index_codecs.size() * sizeof(uint32_t);
   if (shard.size() < size) return fail(ExitCode::kDataErr, fmt::format("is truncated: {} bytes", shard.size()));
+  constexpr uint64_t kCopies = 2;
+  RETURN_IF_ERROR(expect_memory(chunks, kCopies * sizeof(ShardIndex::Entry), "the index of the shard"));
   const std::span<const uint8_t> stored = sharding.index_at_end ? shard.last(size) : shard.first(size);
   const Result<Bytes> bytes = decode_all(sharding.index_codecs, stored, decoded_size);
   if (!bytes) return fail(bytes.error().code, "has an index that " + bytes.error().message);

@@ -173,7 +173,7 @@ Result<Bytes> decode_zlib(std::span<const uint8_t> bytes, size_t limit) {
   const std::unique_ptr<z_stream, int (*)(z_stream*)> end(&stream, inflateEnd);
   Bytes out(limit);
   stream.next_in = const_cast<Bytef*>(bytes.data());  // zlib does not write to its input
-  stream.avail_in = static_cast<uInt>(bytes.size());
+  stream.avail_in = static_cast<uInt>(std::min<size_t>(bytes.size(), std::numeric_limits<uInt>::max()));
   stream.next_out = out.data();
   stream.avail_out = static_cast<uInt>(out.size());
   const int status = inflate(&stream, Z_FINISH);
@@ -185,9 +185,11 @@ Result<Bytes> decode_zlib(std::span<const uint8_t> bytes, size_t limit) {
   return out;
 }
 
-Result<Bytes> decode_crc32c(std::span<const uint8_t> bytes) {
+Result<Bytes> decode_crc32c(std::span<const uint8_t> bytes, size_t limit) {
   if (bytes.size() < sizeof(uint32_t)) return damaged(fmt::format("is truncated: {} bytes", bytes.size()));
   const std::span<const uint8_t> data = bytes.first(bytes.size() - sizeof(uint32_t));
+  if (data.size() > limit)
+    return damaged(fmt::format("is damaged: expected at most {} bytes, found {}", limit, data.size()));
   uint32_t expected = 0;
   std::memcpy(&expected, bytes.data() + data.size(), sizeof(expected));
   if (const uint32_t found = crc32c(data); found != expected)
@@ -232,7 +234,7 @@ Result<Bytes> decode(ByteCodec codec, std::span<const uint8_t> bytes, size_t lim
     case ByteCodec::kZlib:
       return decode_zlib(bytes, limit);
     case ByteCodec::kCrc32c:
-      return decode_crc32c(bytes);
+      return decode_crc32c(bytes, limit);
   }
   return fail(ExitCode::kSoftware, "unhandled zarr codec");
 }

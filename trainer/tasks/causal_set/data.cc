@@ -124,7 +124,7 @@ Result<void> convert(const Stores& stores, const CausalSetDataConfig& config, st
 }
 
 Result<CausalSetSplits> open_splits(const fs::path& folder, const CausalSetDataConfig& config) {
-  ASSIGN_OR_RETURN(GraphCollation graphs, open_graph_archive(folder).and_then(GraphCollation::create));
+  ASSIGN_OR_RETURN(GraphCollation graphs, open_graphs(folder));
   const auto shared = std::make_shared<const GraphCollation>(std::move(graphs));
   SplitIndices split = split_samples(shared->size(), config.split);
   if (split.train.empty() || split.validation.empty())

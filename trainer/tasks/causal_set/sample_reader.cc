@@ -95,7 +95,8 @@ Result<void> SampleReader::read_sample_count(const ArrayStore& store) {
   const std::vector<int64_t> begin(shape.size(), 0);
   if (std::any_of(shape.begin(), shape.end(), [](int64_t length) { return length != 1; })) return {};
   ASSIGN_OR_RETURN(const std::vector<double> value, count->read(begin, shape));
-  if (value.front() < 0 || value.front() > static_cast<double>(samples_))
+  const bool is_count = value.front() >= 0 && value.front() == std::floor(value.front());  // neither is true of NaN
+  if (!is_count || value.front() > static_cast<double>(samples_))
     return data_error(
         fmt::format("{}: {} samples, but there are {} matrices", count->place(), value.front(), samples_));
   samples_ = static_cast<int64_t>(value.front());

@@ -186,11 +186,6 @@ Result<void> make_link(const fs::path& link, const fs::path& target) {
   return sync_folder(link.parent_path());
 }
 
-Result<GraphCollation> open_archive(const fs::path& folder) {
-  return open_graph_archive(folder).and_then(
-      [](GraphArrays arrays) { return GraphCollation::create(std::move(arrays)); });
-}
-
 }  // namespace
 
 Result<void> prepare_crystal_graphs(const CrystalDataConfig& config, int64_t targets, const Logger& log) {
@@ -209,10 +204,10 @@ Result<void> prepare_crystal_graphs(const CrystalDataConfig& config, int64_t tar
 
 Result<GraphCollation> open_crystal_graphs(const CrystalDataConfig& config, int64_t targets, const Logger& log) {
   if (config.cache_graphs) {
-    return link_of(config, targets).and_then(open_archive);
+    return link_of(config, targets).and_then(open_graphs);
   }
   ASSIGN_OR_RETURN(const ScratchFolder folder, ScratchFolder::create(fs::temp_directory_path(), "oarlock-graphs-"));
-  return build(config, targets, folder.path(), log).and_then([&] { return open_archive(folder.path()); });
+  return build(config, targets, folder.path(), log).and_then([&] { return open_graphs(folder.path()); });
 }
 
 }  // namespace oarlock::comformer

@@ -15,14 +15,13 @@
 #include "common/text.h"
 #include "trainer/formats/crystal.h"
 #include "trainer/formats/extxyz.h"
+#include "trainer/formats/json_list.h"
 
 namespace oarlock::comformer {
 
 namespace {
 
 using Json = nlohmann::json;
-
-constexpr int kMaxDepth = 100;  // of a list of structures; functions on JSON are recursive
 
 // Checks that the numbers can be a label. Fails with kDataErr, without a place, if their count is wrong or one of them
 // is not finite.
@@ -135,9 +134,11 @@ void add_sites(const Json& sites, Crystal& crystal) {
     const Json* species = find(site, "species");
     const Json* fractional = find(site, "abc");
     if (species == nullptr || !species->is_array() || fractional == nullptr) reject("a site has no species or no abc");
-    if (species->size() != 1 || (*species)[0].value("occu", 1.0) != 1)
+    const Json* occupancy = species->size() == 1 ? find((*species)[0], "occu") : nullptr;
+    if (species->size() != 1 || (occupancy != nullptr && *occupancy != 1))
       reject(fmt::format("a site with {} is disordered: every site must have one element", shown(*species)));
-    crystal.numbers.push_back(element((*species)[0].value("element", Json())));
+    const Json* symbol = find((*species)[0], "element");
+    crystal.numbers.push_back(element(symbol == nullptr ? Json() : *symbol));
     crystal.positions.push_back(cartesian(vector3(*fractional, "abc"), crystal.lattice));
   }
 }
@@ -156,7 +157,10 @@ void add_atoms(const Json& structure, Crystal& crystal) {
   }
   if (coordinates == nullptr) {
     coordinates = find(structure, "coords");
-    fractional = !structure.value("cartesian", false);
+    const Json* is_cartesian = find(structure, "cartesian");
+    if (is_cartesian != nullptr && !is_cartesian->is_boolean())
+      reject(fmt::format("cartesian: {} is neither true nor false", shown(*is_cartesian)));
+    fractional = is_cartesian == nullptr || *is_cartesian == false;
   }
   if (coordinates == nullptr || !coordinates->is_array()) reject("no list of frac_coords, cart_coords or coords");
   if (coordinates->size() != species->size())
@@ -208,27 +212,6 @@ class StructureList final : public CrystalSource {
   std::vector<LabeledCrystal> crystals_;
 };
 
-// Parses the structures one after the other. The parser discards the JSON of each structure after its callback.
-std::vector<LabeledCrystal> parse(std::istream& in, const CrystalSourceOptions& options) {
-  std::vector<LabeledCrystal> crystals;
-  const auto on_event = [&](int depth, Json::parse_event_t event, Json& value) {
-    if (depth > kMaxDepth)
-      reject(fmt::format("structure {}: nested deeper than {} levels", crystals.size(), kMaxDepth));
-    if (depth == 0 && event == Json::parse_event_t::object_start) reject("a list [...] of structures is expected");
-    if (depth != 1 || (event != Json::parse_event_t::object_end && event != Json::parse_event_t::value)) return true;
-    try {
-      if (!value.is_object()) reject(fmt::format("{} is not an object", shown(value)));
-      crystals.push_back(parse_entry(value, options));
-    } catch (const ErrorException& failure) {
-      reject(fmt::format("structure {}: {}", crystals.size(), failure.error().message));
-    }
-    return false;
-  };
-  const Json rest = Json::parse(in, on_event);
-  if (!rest.is_array()) reject("a list [...] of structures is expected");
-  return crystals;
-}
-
 // All structures are kept in memory, 32 bytes per atom.
 Result<std::unique_ptr<CrystalSource>> open_structure_list(const CrystalSourceOptions& options) {
   const auto bad = [&](const std::string& message) {
@@ -237,15 +220,19 @@ Result<std::unique_ptr<CrystalSource>> open_structure_list(const CrystalSourceOp
   RETURN_IF_ERROR(open_regular_file(options.path).map([](const FileDescriptor&) {}));  // a pipe would block
   std::ifstream in(options.path, std::ios::binary);
   if (!in) return fail_errno(errno, fmt::format("{}: cannot be opened", options.path.string()));
-  try {
-    std::vector<LabeledCrystal> crystals = parse(in, options);
-    if (crystals.empty()) return bad("contains no structure");
-    return std::make_unique<StructureList>(options.path, std::move(crystals));
-  } catch (const ErrorException& failure) {
-    return bad(failure.error().message);
-  } catch (const Json::exception& error) {
-    return bad(error.what());
-  }
+  std::vector<LabeledCrystal> crystals;
+  const Result<void> read = read_json_list(in, "structure", [&](const Json& entry) -> Result<void> {
+    try {
+      if (!entry.is_object()) reject(fmt::format("{} is not an object", shown(entry)));
+      crystals.push_back(parse_entry(entry, options));
+      return {};
+    } catch (const ErrorException& failure) {
+      return tl::make_unexpected(failure.error());
+    }
+  });
+  if (!read) return bad(read.error().message);
+  if (crystals.empty()) return bad("contains no structure");
+  return std::make_unique<StructureList>(options.path, std::move(crystals));
 }
 
 }  // namespace

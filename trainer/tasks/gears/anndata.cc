@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <unordered_map>
 
 #include "common/status_macros.h"
@@ -249,6 +250,11 @@ Result<Labels> AnnDataFrame::labels_of_compound(const Hdf5Dataset& table, const 
   ASSIGN_OR_RETURN(const Hdf5Kind kind, table.member_kind(column));
   if (kind == Hdf5Kind::kString) return table.read_member_strings(column).map(numbered);
   ASSIGN_OR_RETURN(const std::vector<double> numbers, table.read_member_numbers(column));
+  for (size_t row = 0; row < numbers.size(); ++row) {
+    const bool is_code = numbers[row] >= -1 && numbers[row] <= std::numeric_limits<int32_t>::max();  // false for NaN
+    if (!is_code)
+      return hdf5_fail(table.place().below(column), fmt::format("row {} has the invalid code {}", row, numbers[row]));
+  }
   return coded(table.place().below(column), std::vector<int32_t>(numbers.begin(), numbers.end()),
                root_.dataset("uns/" + column + "_categories"));
 }

@@ -1,0 +1,278 @@
+#include "operator/core/pod_failure.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "common/contract.h"
+#include "common/text.h"
+#include "operator/core/desired.h"
+#include "operator/core/elastic.h"
+#include "operator/core/text.h"
+
+namespace oarlock::control {
+namespace {
+
+using api::FailureAction;
+
+constexpr std::string_view kPodFailed = "PodFailed";
+constexpr std::string_view kOomKilled = "OOMKilled";
+constexpr std::string_view kEvicted = "Evicted";
+constexpr std::string_view kDisrupted = "Disrupted";
+constexpr std::string_view kPodDeleted = "PodDeleted";
+constexpr std::string_view kRestartReasons[] = {
+    kPodFailed, kReasonDeviceFailed, kOomKilled,         kEvicted, kDisrupted, kPodDeleted,
+    kPodLost,   kReasonPeerLost,     kReasonInterrupted, kShrunk,  kGrown,     kScaled};
+
+// ---- Cause of one failure ------------------------------------------------------------------------------------------
+
+bool is_permanent(int exit_code) {
+  return exit_code >= to_int(ExitCode::kUsage) && exit_code <= to_int(ExitCode::kConfig) &&
+         exit_code != to_int(ExitCode::kTempFail) && exit_code != to_int(ExitCode::kPeerLost);
+}
+
+// Returns nullopt if the pod has not failed.
+std::optional<FailureCause> cause_of(const Pod& pod) {
+  if (has_succeeded(pod)) return std::nullopt;
+  if (!pod.trainer) {
+    if (pod.deleting || pod.phase == PodPhase::kFailed) return FailureCause::kRemoved;
+    return std::nullopt;
+  }
+  const int exit_code = pod.trainer->exit_code;
+  if (is_permanent(exit_code)) return FailureCause::kExit;
+  // A pod with exit code 0 that was not stopped would have succeeded.
+  if (pod.deleting || !pod.disruption.empty() || pod.reason == kEvicted || exit_code == 0)
+    return FailureCause::kRemoved;
+  if (is_disconnected(pod)) return FailureCause::kDisconnected;
+  if (exit_code == to_int(ExitCode::kPeerLost)) return FailureCause::kCollateral;
+  return exit_code == to_int(ExitCode::kTempFail) ? FailureCause::kInterrupted : FailureCause::kExit;
+}
+
+// ---- Record of one failure -----------------------------------------------------------------------------------------
+
+// The reason and text of a termination message ("ConfigInvalid: no such file"), or the last line of the log as the
+// text.
+struct TerminationSummary {
+  std::string reason;
+  std::string text;
+};
+
+TerminationSummary summarize(const Termination& end) {
+  if (const std::optional<TerminationMessage> message = termination_message_from_json(end.message)) {
+    return {to_reason(message->reason),
+            sanitize_line(message->message.empty() ? message->reason
+                                                   : fmt::format("{}: {}", message->reason, message->message))};
+  }
+  return {"", sanitize_line(last_line(end.message))};
+}
+
+std::string location_of(const Pod& pod) {
+  return pod.node_name.empty() ? pod.name : fmt::format("{} on {}", pod.name, pod.node_name);
+}
+
+std::string exit_text(const Termination& end) {
+  std::string out = fmt::format("ended with exit code {}", end.exit_code);
+  const bool has_specific_reason = !end.reason.empty() && end.reason != "Error" && end.reason != "Completed";
+  if (has_specific_reason) return fmt::format("{} ({})", out, sanitize_line(end.reason, 60));
+  if (end.exit_code > 128 && end.exit_code < 128 + 65) return fmt::format("{} (signal {})", out, end.exit_code - 128);
+  return out;
+}
+
+// The reason of a failure whose termination message contains none.
+std::string_view default_reason(FailureCause cause) {
+  if (cause == FailureCause::kInterrupted) return kReasonInterrupted;
+  return cause == FailureCause::kCollateral ? kReasonPeerLost : kPodFailed;
+}
+
+void record_exit(const PodFailure& failure, api::AttemptRecord& record) {
+  const Termination& end = *failure.pod->trainer;
+  const TerminationSummary summary = summarize(end);
+  record.message = fmt::format("pod {} {}{}", location_of(*failure.pod), exit_text(end),
+                               summary.text.empty() ? "" : ": " + summary.text);
+  record.reason = end.reason == kOomKilled ? std::string(kOomKilled) : summary.reason;
+  if (record.reason.empty() || is_resize_reason(record.reason)) record.reason = default_reason(failure.cause);
+}
+
+void record_removal(const Pod& pod, api::AttemptRecord& record) {
+  const std::string why = !pod.disruption.empty() ? pod.disruption : pod.reason;
+  record.reason = to_reason(why);
+  if (record.reason.empty()) record.reason = pod.deleting ? kPodDeleted : kPodFailed;
+  record.message = fmt::format("pod {} {}", location_of(pod), pod.deleting ? "was deleted" : "failed");
+  if (!why.empty()) record.message += fmt::format(" ({})", sanitize_line(why, 60));
+  if (!pod.message.empty()) record.message += ": " + sanitize_line(pod.message);
+}
+
+api::AttemptRecord make_record(const Job& job, const PodFailure& failure) {
+  api::AttemptRecord record;
+  record.attempt = job.status.attempt;
+  record.node_rank = failure.node_rank;
+  record.pod = pod_name(job, job.status.attempt, failure.node_rank);
+  if (failure.pod == nullptr) {
+    record.reason = kPodLost;
+    record.message = fmt::format("pod {} no longer exists", record.pod);
+    return record;
+  }
+  record.node = failure.pod->node_name;
+  if (failure.pod->trainer) record.exit_code = failure.pod->trainer->exit_code;
+  if (failure.cause == FailureCause::kRemoved) {
+    record_removal(*failure.pod, record);
+  } else {
+    record_exit(failure, record);
+  }
+  if (failure.cause == FailureCause::kCollateral) {  // another pod is the root cause
+    record.pod.clear();
+    record.node.clear();
+    record.node_rank.reset();
+    record.exit_code.reset();
+    record.message = "a rank was lost and no pod reports which one: " + record.message;
+  }
+  return record;
+}
+
+// ---- Action for one failure: failurePolicy.rules, or the default ----------------------------------------------------
+
+struct RuleMatch {
+  size_t rule = 0;  // index into failurePolicy.rules
+  FailureAction action = FailureAction::kRestart;
+};
+
+// The properties of a failure that rules can match.
+struct RuleInput {
+  std::optional<int> exit_code;      // of the trainer container
+  std::vector<std::string> reasons;  // of the pod, of its container, and of the record in status.attempts
+  bool is_disrupted = false;         // condition DisruptionTarget is true
+};
+
+RuleInput rule_input(const PodFailure& failure) {
+  RuleInput input;
+  input.reasons = {failure.record.reason};
+  if (failure.pod == nullptr) return input;
+  // Rules about exit codes describe failures: NotIn never matches exit code 0.
+  if (failure.pod->trainer && failure.pod->trainer->exit_code != 0) input.exit_code = failure.pod->trainer->exit_code;
+  input.is_disrupted = !failure.pod->disruption.empty();
+  // The reason "Error" of the container of a collateral failure is the error of another rank.
+  if (has_other_cause(failure)) return input;
+  input.reasons.push_back(failure.pod->reason);
+  if (failure.pod->trainer) input.reasons.push_back(failure.pod->trainer->reason);
+  return input;
+}
+
+template <typename List, typename Value>
+bool contains(const List& list, const Value& value) {
+  return std::find(list.begin(), list.end(), value) != list.end();
+}
+
+// Exit code 76 reports only that another rank was lost, so NotIn does not match it.
+bool matches(const api::ExitCodeMatch& wanted, int exit_code) {
+  const bool is_listed = contains(wanted.values, static_cast<int64_t>(exit_code));
+  if (wanted.operation == api::ExitCodeOperator::kIn) return is_listed;
+  return !is_listed && exit_code != to_int(ExitCode::kPeerLost);
+}
+
+bool matches(const api::FailureRule& rule, const RuleInput& pod) {
+  if (rule.on_exit_codes) return pod.exit_code && matches(*rule.on_exit_codes, *pod.exit_code);
+  const bool has_reason = std::any_of(pod.reasons.begin(), pod.reasons.end(),
+                                      [&](const std::string& reason) { return contains(rule.on_pod_reasons, reason); });
+  // The API supports no condition other than DisruptionTarget=True.
+  return has_reason || (!rule.on_pod_conditions.empty() && pod.is_disrupted);
+}
+
+// Returns the first rule that matches.
+std::optional<RuleMatch> match_rule(const api::FailurePolicy& policy, const RuleInput& pod) {
+  for (size_t i = 0; i < policy.rules.size(); ++i) {
+    if (matches(policy.rules[i], pod)) return RuleMatch{i, policy.rules[i].action};
+  }
+  return std::nullopt;
+}
+
+FailureAction default_action(const PodFailure& failure) {
+  if (failure.pod == nullptr) return FailureAction::kRestart;
+  if (failure.cause == FailureCause::kExit && is_permanent(failure.pod->trainer->exit_code))
+    return FailureAction::kFail;
+  const bool is_disruption = failure.cause == FailureCause::kRemoved && !failure.pod->disruption.empty();
+  return is_disruption ? FailureAction::kRestartFree : FailureAction::kRestart;
+}
+
+// Sets the record, the action and the rule, which follow from the other members.
+void set_record_and_action(const Job& job, PodFailure& failure) {
+  failure.record = make_record(job, failure);
+  failure.action = default_action(failure);
+  if (const std::optional<RuleMatch> match = match_rule(job.spec.failure_policy, rule_input(failure))) {
+    failure.action = match->action;
+    failure.rule = match->rule;
+  }
+}
+
+}  // namespace
+
+bool has_other_cause(const PodFailure& failure) {
+  return failure.cause == FailureCause::kCollateral || failure.cause == FailureCause::kDisconnected;
+}
+
+std::vector<PodFailure> find_pod_failures(const Job& job, const Membership& members) {
+  std::vector<PodFailure> out;
+  for (size_t rank = 0; rank < members.current.size(); ++rank) {
+    if (is_recorded_finished(members, rank) || is_replacement_due(members, rank)) continue;
+    const Pod* pod = members.current[rank];
+    PodFailure failure;
+    failure.node_rank = static_cast<int>(rank);
+    failure.pod = pod;
+    if (pod == nullptr) {
+      // Until all pods of the attempt have started, a missing pod is one that has not been created yet.
+      if (!is_running(job.status.phase)) continue;
+      failure.cause = FailureCause::kLost;
+    } else {
+      const std::optional<FailureCause> cause = cause_of(*pod);
+      if (!cause) continue;
+      failure.cause = *cause;
+      if (pod->trainer && pod->trainer->finished_at) failure.when = *pod->trainer->finished_at;
+    }
+    set_record_and_action(job, failure);
+    if (failure.action != FailureAction::kIgnore) out.push_back(std::move(failure));
+  }
+  return out;
+}
+
+bool is_done(const Job& job, const Pod& pod) {
+  if (has_succeeded(pod)) return true;
+  const std::optional<FailureCause> cause = cause_of(pod);
+  const std::optional<PodIdentity> id = parse_pod_name(job, pod.name);
+  if (!cause || !id || !pod.trainer) return false;
+  PodFailure failure;
+  failure.cause = *cause;
+  failure.node_rank = id->node_rank;
+  failure.pod = &pod;
+  set_record_and_action(job, failure);
+  return failure.action == FailureAction::kIgnore;
+}
+
+bool is_rank_done(const Job& job, const Membership& members, size_t node_rank) {
+  if (is_recorded_finished(members, node_rank)) return true;
+  const Pod* pod = node_rank < members.current.size() ? members.current[node_rank] : nullptr;
+  return pod != nullptr && is_done(job, *pod);
+}
+
+std::string_view restart_reason(const PodFailure& failure) {
+  switch (failure.cause) {
+    case FailureCause::kRemoved:
+      if (!failure.pod->disruption.empty()) return kDisrupted;
+      if (failure.pod->reason == kEvicted) return kEvicted;
+      return failure.pod->deleting ? kPodDeleted : kPodFailed;
+    case FailureCause::kExit:
+      if (failure.pod->trainer->reason == kOomKilled) return kOomKilled;
+      return failure.record.reason == kReasonDeviceFailed ? kReasonDeviceFailed : kPodFailed;
+    case FailureCause::kInterrupted:
+      return kReasonInterrupted;
+    case FailureCause::kLost:
+      return kPodLost;
+    case FailureCause::kDisconnected:
+    case FailureCause::kCollateral:
+      return kReasonPeerLost;
+  }
+  return kPodFailed;
+}
+
+std::span<const std::string_view> restart_reasons() { return kRestartReasons; }
+
+}  // namespace oarlock::control
