@@ -112,7 +112,7 @@ TEST_F(CausalSetRun, KilledAndResumedItIsBitwiseTheSame) {
   test::expect_killed_run_equals(options, options, 8, 60);
 }
 
-// Sprinklings of a diamond and Kleitman-Rothschild orders are told apart.
+// The trained model distinguishes sprinklings of a diamond from Kleitman-Rothschild orders.
 TEST_F(CausalSetRun, TheTwoClassesAreSeparated) {
   generate(400, 24, 32);
   const TemporaryFolder checkpoints;

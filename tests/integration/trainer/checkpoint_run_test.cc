@@ -96,7 +96,7 @@ TEST(CheckpointRun, TheBestEvaluationIsKeptAndFoundByName) {
   EXPECT_NEAR(found->state.extra["best"]["value"], best, 1e-5);  // the log has six digits
   EXPECT_EQ(read_checkpoint(folder.path() / "last")->state.step, 96);
 
-  // A run that goes on knows what it must beat.
+  // A resumed run compares its evaluations with the best one of the earlier processes.
   TrainerRanks more(1, in_folder("task: tiny\nepochs: 13\nbatch: {size: 16}\noptimizer: {lr: 10}\n"
                                  "checkpoint: {keep: 1, best: {metric: loss, mode: min}}\n",
                                  folder));
@@ -104,8 +104,8 @@ TEST(CheckpointRun, TheBestEvaluationIsKeptAndFoundByName) {
   EXPECT_EQ(read_checkpoint(folder.path() / "best")->state.step, step);
 }
 
-// The copy takes longer than forward and backward, which it runs beside; the next update must wait for it, and the
-// running statistics, which the next forward pass changes, must have been copied before.
+// The copy runs concurrently with forward and backward and takes longer than both. The next update must wait for it,
+// and the running statistics, which the next forward pass changes, must have been copied before.
 // The metric is the same in every evaluation, so the first one stays the best.
 TEST(CheckpointRun, ABestEvaluationInsideAnEpochIsSavedAtItsStep) {
   const TemporaryFolder folder;
@@ -216,11 +216,11 @@ std::string wide(const std::string& policy) {  // a model of more than kSmall
 
 class DiskThatFails : public testing::Test {
  protected:
-  DiskThatFails() { std::signal(SIGXFSZ, SIG_IGN); }  // the ranks inherit it: writing fails instead
+  DiskThatFails() { std::signal(SIGXFSZ, SIG_IGN); }  // inherited by the ranks, whose writes then fail instead
   ~DiskThatFails() override { std::signal(SIGXFSZ, SIG_DFL); }
 
   int64_t newest() const { return find_latest_checkpoint(folder_.path())->step; }
-  bool failure_is_told(const TrainerRanks& ranks) const {
+  bool is_failure_logged(const TrainerRanks& ranks) const {
     return !ranks.log_line(0, "a checkpoint could not be saved; the older ones are intact").empty();
   }
   void expect_intact(int64_t step) const {
@@ -233,15 +233,15 @@ class DiskThatFails : public testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(DiskThatFails, TrainingGoesOnAndSavesAgainWhenThereIsRoom) {
+TEST_F(DiskThatFails, TrainingContinuesAndSavesAgainWhenThereIsSpace) {
   TrainerRanks ranks(2, in_folder(wide("continue"), folder_));
   ASSERT_TRUE(eventually([&] { return newest() >= 10; }));
   limit_files(ranks.rank(0).pid(), kSmall);
-  ASSERT_TRUE(eventually([&] { return failure_is_told(ranks); })) << ranks.rank(0).err();
+  ASSERT_TRUE(eventually([&] { return is_failure_logged(ranks); })) << ranks.rank(0).err();
   const int64_t saved = newest();
   const auto metrics = test::http_get(ranks.metrics_port(0), kMetricsPath);
   EXPECT_THAT(metrics, HasSubstr("operation=\"save\",result=\"failure\""));
-  ASSERT_TRUE(wait_for_step(ranks, saved + 30)) << "training goes on";
+  ASSERT_TRUE(wait_for_step(ranks, saved + 30)) << "training did not continue";
   expect_intact(saved);
   limit_files(ranks.rank(0).pid(), RLIM_INFINITY);
   ASSERT_TRUE(eventually([&] { return newest() > saved; }));
@@ -282,7 +282,7 @@ TEST_F(DiskThatFails, AFolderThatCannotBeWrittenToAndComesBack) {
   ASSERT_TRUE(eventually([&] { return find_latest_checkpoint(root)->step >= 10; }));
   std::filesystem::rename(root, folder_.path() / "away");
   std::ofstream(root) << "a file";
-  ASSERT_TRUE(eventually([&] { return failure_is_told(ranks); })) << ranks.rank(0).err();
+  ASSERT_TRUE(eventually([&] { return is_failure_logged(ranks); })) << ranks.rank(0).err();
   std::filesystem::remove(root);
   std::filesystem::rename(folder_.path() / "away", root);
   const int64_t saved = find_latest_checkpoint(root)->step;

@@ -73,8 +73,8 @@ void expect_equal_gradients(const torch::nn::Module& a, const torch::nn::Module&
   }
 }
 
-// Two ranks, every DDP option, blocks that only one rank or nobody uses: the checkpointed run's gradients are the plain
-// run's. First of the tests, as its processes are forked.
+// With two ranks, every DDP option, and blocks that one rank or no rank uses, the gradients with activation
+// checkpointing equal those without. Must be the first test, because its processes are forked.
 TEST(Checkpointed, DdpGradientsAreThePlainOnes) {
   run_ranks(2, [](const ProcessGroup& group) {
     for (const bool find_unused : {false, true}) {
@@ -90,7 +90,7 @@ TEST(Checkpointed, DdpGradientsAreThePlainOnes) {
         auto saving_model = DistributedDataParallel::create(saving, group, config);
         ASSERT_TRUE(plain_model && saving_model);
         for (int step = 0; step < 3; ++step) {
-          const size_t used = find_unused ? static_cast<size_t>(2 + group.rank()) : 4;  // the last block: nobody
+          const size_t used = find_unused ? static_cast<size_t>(2 + group.rank()) : 4;  // no rank uses the last block
           at::manual_seed(static_cast<uint64_t>(50 + step + 10 * group.rank()));
           const at::Tensor x = torch::randn({6, kWidth});
           for (const bool checkpoint : {false, true}) {
@@ -125,9 +125,9 @@ TEST(Checkpointed, GradientsAreThePlainOnesToTheBit) {
     const at::Tensor x_gradient = x.grad().defined() ? x.grad().clone() : at::Tensor();
     x.mutable_grad() = at::Tensor();
     const at::Tensor loss = loss_of(*saving, x, true);
-    const at::Tensor drawn = torch::rand(4);  // the stream goes on as in the plain run ...
+    const at::Tensor drawn = torch::rand(4);  // the random stream continues as in the plain run ...
     loss.backward();
-    const at::Tensor after = torch::rand(4);  // ... and backward leaves it alone
+    const at::Tensor after = torch::rand(4);  // ... and backward does not change it
     EXPECT_TRUE(loss.equal(expected));
     expect_equal_gradients(*plain, *saving);
     EXPECT_TRUE(same(x.grad(), x_gradient));

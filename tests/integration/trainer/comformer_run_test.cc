@@ -96,8 +96,9 @@ TEST(ComformerRun, KilledAndResumedItIsBitwiseTheSame) {
   EXPECT_EQ(*read_file(folder.path("killed.csv")), *read_file(folder.path("undisturbed.csv")));
 }
 
-// The labels hold no noise: what is left is what the model does not know. The mean of the training labels errs by about
-// 3.4 in the mean; a quarter of that is asked for (with twice the data and epochs it is a fourteenth).
+// The labels contain no noise, so the whole remaining error is that of the model. Predicting the mean of the training
+// labels has a mean absolute error of about 3.4; the test requires a quarter of it (with twice the data and epochs, a
+// fourteenth is reached).
 TEST(ComformerRun, LearnsAPropertyOfCrystalsMuchBetterThanTheirMean) {
   const CrystalFolder folder(comformer::CrystalFamily::kTriclinic, 400, 3);
   TrainerRanks ranks(

@@ -92,7 +92,7 @@ TEST(ImageRun, EveryWorldSizeEvaluatesTheSame) {
   }
 }
 
-// Batch norm, the average of the weights, momentum and augmentation go on where they were.
+// Batch norm, the average of the weights, momentum and augmentation resume from their saved state.
 TEST(ImageRun, KilledAndResumedItEndsWithTheSameBits) {
   const CifarFolder data(kPerFile);
   const std::string config =

@@ -1,5 +1,5 @@
-// kill -9 at a random instant, a hundred times, half of them inside a save: the run that is started again each time
-// ends with the bits of one that nobody disturbed, and no checkpoint is ever lost or half read.
+// A run is killed with SIGKILL at a random time, a hundred times, half of them during a save, and restarted each time.
+// It ends with the same bits as an uninterrupted run, and no checkpoint is lost or read incompletely.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

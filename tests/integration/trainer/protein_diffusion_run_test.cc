@@ -95,8 +95,8 @@ TEST(ProteinDiffusionRun, KilledAndResumedItIsBitwiseTheSame) {
   EXPECT_EQ(files_of(samples_of_killed.path()), files_of(samples_of_undisturbed.path()));
 }
 
-// Independent residues can be told no better than by their frequencies: (1 - eps) H(p) nats each. The samples of the
-// model that knows it have these frequencies.
+// The lowest loss for independent residues is the entropy of their frequencies, (1 - eps) H(p) nats each. The samples
+// of a model that reaches it have these frequencies.
 TEST(ProteinDiffusionRun, IndependentResiduesAreLearnedDownToTheirEntropy) {
   const ProteinFolder folder;
   folder.write("train.fasta", 4000, 64, 64, 5);

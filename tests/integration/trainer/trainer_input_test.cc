@@ -120,7 +120,7 @@ TEST(Input, MetricsPortInUseIsReplaced) {
   const int port = ranks.metrics_port(0);
   EXPECT_NE(port, listener->port);
   EXPECT_TRUE(eventually([&] { return http_get(port, "/statusz?uid=u1").find("\"step\"") != std::string::npos; }));
-  EXPECT_EQ(http_get(port, "/statusz?uid=u2"), "") << "another job's rank is no rank of this job";
+  EXPECT_EQ(http_get(port, "/statusz?uid=u2"), "") << "a request for another job must not be answered";
   const nlohmann::json warning = ranks.log_line(0, "metrics are served on another port");
   EXPECT_EQ(warning.value("port", 0), port);
   EXPECT_THAT(warning.value("reason", ""), HasSubstr(std::to_string(listener->port)));

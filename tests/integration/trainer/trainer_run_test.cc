@@ -183,7 +183,7 @@ TEST(TrainerRun, ABatchAboveTheDataIsReportedAsWhatAStepTakes) {
             256);
 }
 
-// The same metric in every evaluation is no improvement: after the second one the rate is next to nothing.
+// An equal metric does not count as an improvement: after the second evaluation the learning rate is close to 0.
 TEST(TrainerRun, ThePlateausRateReachesTheOptimizer) {
   const TemporaryFolder folder;
   const std::string config =

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Two ranks in two network namespaces, as on two nodes: they must choose the interface that reaches the other, whatever
-# the master's own name resolves to on its host, with IPv4 and with IPv6 alone. Runs in a user namespace of its own: needs no root.
+# the master's own name resolves to on its host, with IPv4 and with IPv6 alone. Runs in a separate user namespace: needs no root.
 set -euo pipefail
 if [[ ${1:-} != inside ]]; then
   exec unshare --user --map-root-user --net --mount --pid --fork --kill-child "$0" inside

@@ -40,7 +40,7 @@ std::string config_to(int64_t steps, const std::string& more = "") {
       steps, more);
 }
 
-// A root with the checkpoints of the steps 2 and 4 of a run; runs go on to step 8.
+// A root with the checkpoints of the steps 2 and 4 of a run; later runs continue to step 8.
 class UnreadableRun : public testing::Test {
  protected:
   UnreadableRun() {

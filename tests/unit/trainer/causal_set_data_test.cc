@@ -99,7 +99,7 @@ TEST_F(CausalSetData, TheSameGraphsFromEveryKindOfStore) {
   const auto expect_same = [&](const CausalSetDataConfig& config) {
     expect_same_graphs(open(config).train.graphs(), expected.train.graphs());
   };
-  expect_same(config_of({generate("julia.zarr", 20, 1, true)}));  // its axes are told by their lengths
+  expect_same(config_of({generate("julia.zarr", 20, 1, true)}));  // its axes are identified by their lengths
   const fs::path reversed = generate("julia12.zarr", 12, 1, true);
   EXPECT_THAT(refusal(config_of({reversed})).message,
               AllOf(HasSubstr("julia12.zarr/link_matrix: shape [12, 12, 12]"), HasSubstr("set data.axes")));

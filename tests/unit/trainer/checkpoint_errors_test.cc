@@ -114,15 +114,15 @@ class CheckpointErrors : public testing::Test {
     return out;
   }
 
-  // `body` returns what was found.
+  // Runs `body` in a child process and returns its exit code and its result, or the message of its error.
   Outcome run(const std::function<Result<std::string>()>& body, const test::CallDecision& decide) const {
     Outcome out;
-    const fs::path said = other_.path() / "said";
-    fs::remove(said);
+    const fs::path message_file = other_.path() / "message";
+    fs::remove(message_file);
     out.code = test::with_system_calls(
         [&] {
           const Result<std::string> result = body();
-          std::ofstream(said) << (result ? *result : result.error().message);
+          std::ofstream(message_file) << (result ? *result : result.error().message);
           return result ? 0 : to_int(result.error().code);
         },
         [&](const SystemCall& call) {
@@ -130,7 +130,7 @@ class CheckpointErrors : public testing::Test {
           if (error != 0) ++out.failed_calls;
           return error;
         });
-    out.message = must(read_file(said));
+    out.message = must(read_file(message_file));
     return out;
   }
 

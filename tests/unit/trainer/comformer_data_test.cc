@@ -337,7 +337,7 @@ TEST(GraphConversion, TakesAConstantMemory) {
   };
   int channel[2];
   ASSERT_EQ(::pipe(channel), 0);
-  const pid_t pid = fork();  // a process of its own: the peak is its own, too
+  const pid_t pid = fork();  // the peak of the memory is measured in a separate process
   if (pid == 0) {
     int64_t grown = -1;
     if (built("small.xyz")) {  // the code's own pages are there then

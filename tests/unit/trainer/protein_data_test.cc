@@ -306,7 +306,7 @@ TEST_F(ProteinDataTest, AMillionSequencesTakeAConstantMemory) {
   write_proteins(kCount, 40);
   int channel[2];
   ASSERT_EQ(::pipe(channel), 0);
-  const pid_t pid = fork();  // a process of its own: the peak is its own, too
+  const pid_t pid = fork();  // the peak of the memory is measured in a separate process
   if (pid == 0) {
     int64_t grown = -1;
     if (use(small, 1000)) {  // the code's own pages are there then
