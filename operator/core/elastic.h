@@ -23,7 +23,7 @@ inline constexpr std::string_view kScaled = "Scaled";
 // Returns whether a reason is one of these.
 bool is_resize_reason(std::string_view reason);
 
-// A growth is a trial, because the operator does not know the free capacity of the cluster. If pods have no node after
+// A growth is a trial, because the operator cannot read the free capacity of the cluster. If pods have no node after
 // this time, or after elastic.shrinkAfterSeconds if that is shorter, the group shrinks again.
 inline constexpr std::chrono::seconds kGrowthTrial{60};
 

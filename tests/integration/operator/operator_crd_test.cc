@@ -292,7 +292,7 @@ TEST_F(Tls, UsesSystemAuthoritiesOnlyByDefault) {
 
 TEST_F(Tls, ACertificateForAnotherNameIsRefused) {
   kube::TransportOptions wrong = options();
-  wrong.tls_server_name = "somebody.else";
+  wrong.tls_server_name = "another.server";
   const auto response = get_jobs(wrong);
   ASSERT_FALSE(response);
   EXPECT_EQ(response.error().kind, kube::TransportErrorKind::kTls);

@@ -1,6 +1,6 @@
-// The operator behind a proxy that breaks things: killed after each single write of a job's whole life, answers lost,
-// watches frozen, gone, rewound, and API servers that show the past. The world must end up the same every time, and at
-// the end nothing is written any more.
+// The operator behind a proxy that injects faults: it is killed after each single write of a job, responses are lost,
+// watches freeze, end or restart from an older version, and the API server returns stale lists. The cluster must reach
+// the same state every time, and afterwards nothing is written any more.
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -62,7 +62,7 @@ std::string picture(JobWorld& world) {
   const Json status = world.status("j");
   for (const char* key : {"phase", "attempt", "worldSize", "restarts", "nodes", "finishedRanks", "observedGeneration"})
     out[key] = status.value(key, Json());
-  out["nodes"].erase("scheduled");  // the real scheduler says PodScheduled=False in between, sooner or later
+  out["nodes"].erase("scheduled");  // the real scheduler sets PodScheduled=False in between, at some time
   for (const Json& condition : status.value("conditions", Json::array()))
     out["conditions"][condition["type"].get<std::string>()] = condition["status"];
   for (const Json& record : status.value("attempts", Json::array()))
@@ -269,7 +269,8 @@ TEST_F(Fault, ToleratesStaleApiServer) {
   stage.proxy().show_the_past(then);
   stage.kill();
   stage.world().wait("the new one", [&] { return stage.kills() == 1 && stage.process().logged("\"msg\":\"ready\""); });
-  // Somebody fails in the past that it sees; here it only looks, more than once, and must not harm the present.
+  // In the stale state that the operator reads, a pod has failed. It may only read the current state, more than once,
+  // and must not change it.
   stage.world().wait("looks", [&] { return stage.process().metric("controller_runtime_reconcile_total") > 0; });
   EXPECT_EQ(picture(stage.world()), wanted);
   stage.proxy().present();

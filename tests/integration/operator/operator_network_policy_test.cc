@@ -105,7 +105,7 @@ TEST_F(NetworkPolicies, PolicyOfAnotherOwnerBlocksJob) {
   world_.wait("the condition", [&] { return world_.status("j").dump().find("NameTaken") != std::string::npos; });
   EXPECT_THAT(world_.status("j").dump(), HasSubstr("NetworkPolicy trainingjob-j"));
   EXPECT_TRUE(world_.all_pods().empty());
-  EXPECT_TRUE(policy().body["spec"]["podSelector"].empty()) << "somebody else's policy is left alone";
+  EXPECT_TRUE(policy().body["spec"]["podSelector"].empty()) << "the policy of another owner must not change";
   world_.call("DELETE", path());
   // Any change of the job is reason enough to look again.
   world_.call("PATCH", world_.jobs() + "/j", {{"spec", {{"failurePolicy", {{"maxRestarts", 7}}}}}});

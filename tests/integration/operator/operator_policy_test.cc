@@ -139,7 +139,7 @@ TEST_F(Policies, RulesDecideWhatAFailureCosts) {
   world_->wait("attempt 1", [&] { return world_->status("j").value("attempt", 0) == 1; });
   EXPECT_EQ(world_->status("j")["restarts"],
             Json::parse(R"({"total": 1, "charged": 0, "reasons": [{"reason": "Disrupted", "count": 1}]})"));
-  // Its metrics are those of its cache, which sees the status a moment later.
+  // Its metrics are computed from its cache, which receives the status a moment later.
   world_->wait("the count in the metrics",
                [&] { return operator_->metric("trainingjob_restarts_total", {R"(reason="Disrupted")"}) == 1; });
   set_group("j", 1, pod_running(), pod_ended(42));

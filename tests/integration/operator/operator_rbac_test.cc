@@ -1,5 +1,5 @@
-// The rights that manifests/install.yaml gives the operator: enough for all it does, and none that it does not need.
-// The same scenario runs with all of them, where nothing is refused, and once without each of them, where the API
+// The rights that manifests/install.yaml grants to the operator: enough for all it does, and none that it does not
+// need. The same scenario runs with all of them, where nothing is refused, and once without each of them, where the API
 // server refuses what needs it.
 #include <gmock/gmock.h>
 
@@ -33,7 +33,7 @@ struct Permission {
   std::string verb;
   std::string resource;
 
-  // As the API server says it when it refuses.
+  // The message of the API server for a rejected request.
   std::string refusal() const {
     if (resource.ends_with("/finalizers")) return "you can't set finalizers on";
     return "cannot " + verb + " resource \"" + resource + "\"";
@@ -181,7 +181,7 @@ class Rights {
     });
   }
 
-  // The job that is about to be deleted has just been changed by somebody: the operator must look at it again.
+  // A user changes the job that is about to be deleted, so that the operator must read it again.
   FaultProxy::Fate before(const HostileServer::Received& request) {
     const bool of_job = request.method == "DELETE" && request.target.find("/trainingjobs/") != std::string::npos;
     if (of_job && !changed_.exchange(true)) world_.patch_job("done", {{"metadata", {{"labels", {{"x", "y"}}}}}});
@@ -225,7 +225,7 @@ class Rights {
   void scenario() {
     // Metrics are restricted to authorized clients, which the API server reviews.
     until("an answer about metrics", [&] { return operator_->get("/metrics").status == 403; });
-    // Somebody else has taken the names: whose are they?
+    // Objects of other owners have the names, so that the operator must read their owners.
     world_.call("POST", core("services"), {{"metadata", {{"name", "taken"}}}, {"spec", {{"ports", {{{"port", 1}}}}}}});
     world_.call("POST", world_.pods(),
                 {{"metadata", {{"name", "met-0-0"}}},
@@ -241,7 +241,7 @@ class Rights {
     create("j", {{"failurePolicy", {{"maxRestarts", 3}, {"backoffSeconds", 0}}}, {"checkpoints", {{"size", "1Gi"}}}});
     end_pod("j-0-0", 1);
     until("another attempt", [&] { return server_.call("GET", world_.pods() + "/j-1-0").ok(); });
-    // Somebody edits the job's NetworkPolicy.
+    // A user edits the job's NetworkPolicy.
     world_.call("PATCH", policies() + "/trainingjob-j", {{"spec", {{"ingress", Json::array()}}}});
     until("the repair", [&] {
       return !world_.call("GET", policies() + "/trainingjob-j")["spec"].value("ingress", Json::array()).empty();

@@ -1,5 +1,5 @@
 // The operator and certificates: the API server's authority that is rotated while it runs, and HTTPS on its own port.
-// The API server is played: it must change its certificate, and say who a token is.
+// The API server is simulated: it must change its certificate and authenticate tokens.
 #include <gmock/gmock.h>
 
 #include <mutex>
@@ -99,7 +99,7 @@ TEST_F(OperatorTls, ServesMetricsToAuthorizedClientsOverTls) {
   EXPECT_EQ(process.get("/metrics").status, 401);
   process.use_token("unknown");
   EXPECT_EQ(process.get("/metrics").status, 401);
-  process.use_token("somebody");
+  process.use_token("stranger");
   EXPECT_EQ(process.get("/metrics").status, 403);
   process.use_token("reader");
   EXPECT_EQ(process.get("/metrics").status, 200);

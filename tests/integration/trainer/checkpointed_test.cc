@@ -158,7 +158,7 @@ TEST(Checkpointed, AutocastIsInBackwardAsInForward) {
   EXPECT_FALSE(same(full->parameters()[0].grad(), plain->parameters()[0].grad()));  // bf16 was used at all
 }
 
-// Counts what the CPU allocator holds while it lives, at most.
+// Records the largest number of bytes that the CPU allocator held while this object exists.
 class PeakMemory final : public c10::MemoryReportingInfoBase {
  public:
   void reportMemoryUsage(void*, int64_t change, size_t, size_t, c10::Device) override {

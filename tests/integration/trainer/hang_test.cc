@@ -1,5 +1,4 @@
-// Ranks that hang: the others name them, say what they are doing, and end with exit 76 after the timeout of a
-// collective.
+// Ranks that hang: the others name them and their activity, and exit with 76 after the timeout of a collective.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -44,7 +43,7 @@ void expect_named(TrainerRanks& ranks, int victim, std::chrono::steady_clock::ti
     EXPECT_THAT(last.message, words) << "rank " << rank;
     EXPECT_THAT(last.message, AllOf(HasSubstr("this rank is at step "), HasSubstr("collective "))) << "rank " << rank;
     const std::string err = ranks.rank(rank).err();
-    EXPECT_THAT(err, HasSubstr(last.message.substr(0, 40))) << "the log says it, too";
+    EXPECT_THAT(err, HasSubstr(last.message.substr(0, 40))) << "the log does not contain it";
     EXPECT_THAT(err, Not(HasSubstr("frame #"))) << "no backtrace of LibTorch";
   }
 }

@@ -31,7 +31,7 @@ ip link add veth1 netns node1 type veth peer name veth2 netns node2
 for node in 1 2; do
   ip -n "node$node" addr add "10.77.0.$node/24" dev "veth$node" && ip -n "node$node" link set "veth$node" up
 done
-# `ip netns exec` would hide /sys/fs/cgroup, which slurmd wants to see.
+# `ip netns exec` would hide /sys/fs/cgroup, which slurmd requires.
 on() { local node=$1; shift; nsenter --net="/run/netns/node$node" "$@"; }
 
 host=$(hostname -s)
@@ -82,7 +82,7 @@ threads: 1
 log: {every_steps: 5}
 distributed: {rendezvous_timeout_seconds: 180}
 YAML
-# expect_trained LOG WHAT: four ranks on two nodes, one of which says that the parameters are equal on all.
+# expect_trained LOG WHAT: four ranks on two nodes, one of which logs that the parameters are equal on all.
 expect_trained() {
   python3 - "$1" <<'EOF' || { cat "$1" >&2; fail "$2"; }
 import json, sys

@@ -248,8 +248,8 @@ TEST(StopBeforeTheRanksMeet, SigtermWhileTheConfigurationIsReadEndsTheRun) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Stop, testing::Values(1, 2));
 
-// A clock that moves only while somebody waits for the device, which an agreement does: the host's own work takes no
-// time, as where it only enqueues steps.
+// A clock that advances only while a thread waits for the device, as an agreement does: the host's own work takes no
+// time, as if it only enqueued steps.
 class DeviceClock final : public Clock {
  public:
   SystemTime now() const override { return {}; }

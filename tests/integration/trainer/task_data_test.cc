@@ -1,4 +1,5 @@
-// A task's data are prepared where it says; what its evaluation gives for each sample reaches a file.
+// A task's data are prepared on the ranks that it selects, and its evaluation's rows of each sample are written to a
+// file.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// What a task wants besides its evaluation: when it runs, with which weights, and that all ranks end where it fails.
+// The additional passes of a task: when they run, with which weights, and that all ranks end if one fails.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -99,7 +99,7 @@ TEST_F(TaskPasses, MayLookAtTheBestModelWhenTheRunIsOver) {
       EXPECT_THAT(start(world_size, config + with_pass).wait(), Each(0));
       const Result<Checkpoint> best = read_checkpoint(folder_.path() / ("ck" + name) / "best");
       ASSERT_TRUE(best) << best.error().message;
-      ASSERT_LT(best->state.step, 12) << "the run must get worse for this test to say something";
+      ASSERT_LT(best->state.step, 12) << "this test requires a run whose loss increases";
       ASSERT_THAT(steps(name), ElementsAre(best->state.step)) << name;
       const TensorMap& weights = best->tensors.at(averaged ? "ema" : kModelTensors);
       EXPECT_NEAR(std::stod(lines(name)[0].weight), weights.at("fc1.weight").abs().sum().item<double>(), 1e-4);

@@ -165,7 +165,7 @@ TEST(TrainerRun, ALossThatIsNotFiniteIsSkippedByPolicyAndCounted) {
   EXPECT_EQ(summary["parameters_bitwise_equal"], true);
   EXPECT_TRUE(summary["loss"].is_number());
   EXPECT_EQ(ranks.log_line(1, "skipped steps with a non-finite loss or gradient").value("steps", 0), 0)
-      << "ranks above 0 have the same to say";
+      << "ranks above 0 would repeat the same lines";
   const nlohmann::json skipped = ranks.log_line(0, "skipped steps with a non-finite loss or gradient");
   EXPECT_EQ(skipped["steps"], 1);
   EXPECT_EQ(skipped["first_step"], 13);

@@ -1,5 +1,5 @@
-// A run whose checkpoints cannot be read: it never starts again from the beginning by itself, and never writes over,
-// moves or removes one that may be whole. Real processes, a real folder.
+// A run whose checkpoints cannot be read: it never restarts from the beginning by itself, and never overwrites, moves
+// or removes a checkpoint that may be intact. With real processes and a real folder.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -146,8 +146,7 @@ TEST_F(UnreadableRun, AFolderInThePlaceOfAFileEndsTheRun) {
   expect_ends(1, ExitCode::kCheckpoint, "something else is in its place");
 }
 
-// Root reads whatever its mode says, as long as it has these two capabilities. They are dropped for a thread and its
-// children.
+// Drops the two capabilities with which root can read files regardless of their mode, for this thread and its children.
 void drop_file_capabilities() {
   if (geteuid() != 0) return;
   for (const int capability : {CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH})
@@ -242,7 +241,7 @@ TEST(BestWithoutSymbolicLinks, PassesUseTheBestWeights) {
     forbid_symbolic_links();
     found = run(without_links);
   }).join();
-  EXPECT_LT(expected["step"], 12) << "the run must get worse for this test to say something";
+  EXPECT_LT(expected["step"], 12) << "this test requires a run whose loss increases";
   EXPECT_TRUE(fs::is_symlink(with_links.path() / "ck" / "best"));
   EXPECT_FALSE(fs::is_symlink(without_links.path() / "ck" / "best"));
   EXPECT_EQ(link_target(without_links.path() / "ck", kBestLink), link_target(with_links.path() / "ck", kBestLink));

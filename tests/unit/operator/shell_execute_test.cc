@@ -278,7 +278,7 @@ TEST_F(ExecuteTest, ReplacedNetworkPolicyMustExistUnchanged) {
 
 TEST_F(ExecuteTest, NetworkPolicyOfAnotherOwnerInterruptsPlan) {
   transport_->script(failure(409, "AlreadyExists"));
-  transport_->script({.pieces = {object("30", "somebody")}});
+  transport_->script({.pieces = {object("30", "another")}});
   const auto stop = run({CreateNetworkPolicy{"trainingjob-j", "{}"}, CreatePod{"j-0-0", 0, 0}});
   ASSERT_TRUE(stop);
   EXPECT_EQ(stop->reason, Interruption::Reason::kNameConflict);

@@ -101,7 +101,7 @@ TEST(CheckpointStore, SurvivesKillDuringSave) {
   const Checkpoint big = checkpoint_of(2, kFloats);
   const pid_t child = fork();
   if (child == 0) {
-    setpriority(PRIO_PROCESS, 0, 19);  // this process sees the file in time, on a single busy core too
+    setpriority(PRIO_PROCESS, 0, 19);  // so that the parent detects the file in time, even on a single busy core
     const auto store = CheckpointStore::open({.root = folder.path()}, Logger::silent());
     _exit((*store)->save(big) ? 0 : 1);
   }

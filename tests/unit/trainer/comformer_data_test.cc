@@ -295,7 +295,7 @@ TEST(GraphCache, WithoutItTheGraphsAreTheSameAndNothingIsLeft) {
   const auto built = open_crystal_graphs(config, 1, Logger::silent());
   ASSERT_TRUE(built) << built.error().message;
   EXPECT_FALSE(fs::exists(path.string() + ".oarlock"));
-  EXPECT_TRUE(built->arrays().edge_index.equal(kept->arrays().edge_index)) << "mapped, though its files are gone";
+  EXPECT_TRUE(built->arrays().edge_index.equal(kept->arrays().edge_index)) << "the mapping outlives its files";
 }
 
 TEST(GraphConversion, FilesDoNotDependOnTheNumberOfThreads) {

@@ -228,7 +228,7 @@ TEST(GearsModel, ByDefaultTheOrderOfCellsDoesNotMatter) {
   }
 }
 
-// The first cell sees the graph in the original, too, and in evaluation no cell sees another one.
+// The original applies the graph to the first cell only. In evaluation, no cell depends on another one.
 TEST(GearsModel, TheDefaultDoesForEveryCellWhatTheOriginalDoesForTheFirst) {
   const Golden plain = golden("model_plain");
   GearsConfig config = config_of(plain);

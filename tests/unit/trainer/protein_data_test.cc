@@ -1,4 +1,4 @@
-// From FASTA to the tokens that a model sees: vocabulary, filter, held-out part, cache; and real proteins.
+// From FASTA to the input tokens of a model: vocabulary, filter, held-out part, cache; and real proteins.
 #include "trainer/tasks/protein_diffusion/data.h"
 
 #include <gmock/gmock.h>
