@@ -208,7 +208,7 @@ const std::vector<std::string> kByRank = {"--max-restarts", "10", "--restart-pol
 
 class LiveRecovery : public testing::Test {
  protected:
-  // What a run ends with if nothing happens to it.
+  // Returns the final state of a run without failures.
   std::string undisturbed(int nodes) {
     Launchers run(nodes, data_, kByRank);
     EXPECT_THAT(run.wait(), testing::Each(0)) << run.log();

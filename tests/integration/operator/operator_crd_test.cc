@@ -1,5 +1,5 @@
-// The CRD in a real kube-apiserver: what is refused at admission and with which words, what is defaulted, what kubectl
-// shows. And the transport over real TLS.
+// The CRD in a real kube-apiserver: the objects that admission rejects and its messages, defaults, and the columns of
+// kubectl; and the transport over real TLS.
 #include <gmock/gmock.h>
 
 #include <cstdlib>

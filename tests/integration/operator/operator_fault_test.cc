@@ -56,7 +56,7 @@ class Stage {
   std::unique_ptr<OperatorProcess> operator_;
 };
 
-// What must be the same in the end: everything but times, uids and versions.
+// Returns the state that every scenario must reach, as JSON text: everything but times, uids and versions.
 std::string picture(JobWorld& world) {
   Json out;
   const Json status = world.status("j");
@@ -72,7 +72,7 @@ std::string picture(JobWorld& world) {
   return out.dump();
 }
 
-// How often it has looked at a job; -1 where it has just been killed.
+// Returns the number of reconciles of the operator; -1 if it has just been killed.
 double looks_of(Stage& stage) {
   try {
     return stage.process().metric("controller_runtime_reconcile_total");

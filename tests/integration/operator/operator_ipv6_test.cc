@@ -1,5 +1,4 @@
-// The operator in a cluster of IPv6 alone: a real kube-apiserver with the real controllers, on a machine that has no
-// IPv4.
+// The operator in a cluster with IPv6 only: a real kube-apiserver with the real controllers, on a machine without IPv4.
 #include <gmock/gmock.h>
 
 #include "common/contract.h"
@@ -62,7 +61,7 @@ class Ipv6Alone : public ::testing::Test {
   std::unique_ptr<OperatorProcess> operator_;
 };
 
-// What rank 0 of a job would serve, at ::1.
+// Serves the progress of a job at ::1, as its rank 0 would.
 std::unique_ptr<HttpServer> serve_progress() {
   RankStatus status;
   status.world_size = 2;

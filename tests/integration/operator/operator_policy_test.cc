@@ -1,5 +1,5 @@
-// Policies of a job against a real kube-apiserver with the real controllers: how it ends, what then becomes of its
-// objects, and what other parts of the cluster have to say about its pods.
+// Policies of a job against a real kube-apiserver with the real controllers: its end, the cleanup of its objects, and
+// reports of the kubelet and the scheduler about its pods.
 #include <gmock/gmock.h>
 
 #include <cstdlib>

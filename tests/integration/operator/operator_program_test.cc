@@ -1,5 +1,5 @@
-// The program as a person meets it: flags, messages, exit codes, its HTTP server. The API server is played by a small
-// server, for it must be absent, empty or broken here; operator_scenario_test has the real one.
+// The program's interface: flags, messages, exit codes, and its HTTP server. The API server is simulated, because it
+// must be absent, empty or faulty here; operator_scenario_test uses a real one.
 #include <gmock/gmock.h>
 
 #include <csignal>

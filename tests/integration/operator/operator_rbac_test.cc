@@ -1,6 +1,6 @@
 // The rights that manifests/install.yaml grants to the operator: enough for all it does, and none that it does not
-// need. The same scenario runs with all of them, where nothing is refused, and once without each of them, where the API
-// server refuses what needs it.
+// need. The same scenario runs with all of them, when no request is rejected, and once without each of them, when the
+// API server rejects the requests that need it.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -57,7 +57,7 @@ Json without(Json rules, const Permission& permission) {
   return rules;
 }
 
-// What the API server refuses of what goes through, in its own words.
+// A transport that records the API server's messages about forbidden requests.
 class RefusalRecorder final : public kube::Transport {
  public:
   explicit RefusalRecorder(std::shared_ptr<kube::Transport> inner) : inner_(std::move(inner)) {}

@@ -18,7 +18,7 @@ using ::testing::ThrowsMessage;
 
 const char kHere[] = "IP:127.0.0.1";
 
-// As a kube-apiserver answers the reviews of /metrics.
+// Returns a handler that responds to the reviews of /metrics as a kube-apiserver does.
 HostileServer::Handler reviewing(const HostileServer::Handler& usual) {
   return [usual](HostileServer::Connection& connection, const HostileServer::Received& request) {
     if (request.method != "POST") return usual(connection, request);

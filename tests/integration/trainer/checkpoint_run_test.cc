@@ -1,4 +1,4 @@
-// What a run does with its checkpoints: the best one, other world and batch sizes, sections that come and go, and disks
+// Checkpoints of whole runs: the best one, changed world and batch sizes, sections that are added or removed, and disks
 // that fail.
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/equal.h>
@@ -36,7 +36,7 @@ test::TrainerOptions in_folder(const std::string& config, const TemporaryFolder&
 }
 
 // Without dropout, and without batch norm's statistics of each rank's part, a run does not depend on how the global
-// batch is cut; so a change of the world size may be seen in the last bits only. Position and optimizer must be right.
+// batch is split, so a change of the world size affects the last bits only. Position and optimizer must be restored.
 TEST(CheckpointRun, AnotherWorldSizeInsideAnEpochGoesOnWithTheSameState) {
   const auto config = [](int steps) {
     return "task: tiny\nsteps: " + std::to_string(steps) +
@@ -146,7 +146,7 @@ TEST(CheckpointRun, EvaluationsByStepsHappenOnceEach) {
     return steps;
   };
   EXPECT_THAT(evaluated_at("steps: 6\neval: {every_epochs: 0}\n"), ElementsAre(6));
-  // As after a run that ended between the step and its evaluation: that comes first.
+  // As after a run that ended between a step and its evaluation: the evaluation precedes the next step.
   EXPECT_THAT(evaluated_at("steps: 12\neval: {every_epochs: 0, every_steps: 6}\n"), ElementsAre(6, 12));
   EXPECT_THAT(evaluated_at("steps: 20\neval: {every_epochs: 0, every_steps: 6}\n"), ElementsAre(18, 20));
 }
@@ -200,8 +200,7 @@ TEST(CheckpointRun, LostStepsAreTold) {
 
 // ---- disks that fail -----------------------------------------------------------------------------------------------
 
-// A limit on the size of its files is to a process what a full disk is. It can be set and lifted while the process
-// runs.
+// A limit on the size of a process's files has the effect of a full disk, and can be set and lifted while it runs.
 void limit_files(pid_t pid, rlim_t bytes) {
   const rlimit limit{bytes, RLIM_INFINITY};
   ASSERT_EQ(prlimit(pid, RLIMIT_FSIZE, &limit, nullptr), 0);
@@ -273,7 +272,7 @@ TEST_F(DiskThatFails, TheEndOfTheRunMustBeSaved) {
   EXPECT_EQ(newest(), -1);
 }
 
-// The folder is taken away and another thing put in its place.
+// The folder is replaced by a file.
 TEST_F(DiskThatFails, AFolderThatCannotBeWrittenToAndComesBack) {
   const std::filesystem::path root = folder_.path() / "root";
   test::TrainerOptions options = in_folder(wide("continue"), folder_);

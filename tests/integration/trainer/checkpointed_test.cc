@@ -1,4 +1,4 @@
-// Activation checkpointing: the gradients of the plain run to the bit, alone and under DDP, for less memory.
+// Activation checkpointing: bitwise the same gradients as without it, in one process and under DDP, with less memory.
 #include "trainer/nn/activation_checkpoint.h"
 
 #include <ATen/autocast_mode.h>
@@ -23,7 +23,7 @@ using testing::HasSubstr;
 
 constexpr int64_t kWidth = 32;
 
-// Blocks of Linear, GELU, dropout, Linear with a residual, each kept or run again.
+// Blocks of Linear, GELU, dropout and Linear with a residual connection, with or without activation checkpointing.
 class Stack final : public torch::nn::Module {
  public:
   Stack(int64_t blocks, int64_t width) {

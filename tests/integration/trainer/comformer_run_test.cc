@@ -1,5 +1,5 @@
-// Whole runs of comformer, as real processes: what is learned, any number of ranks, kill and resume, both kinds of
-// file, parameters that get no gradient.
+// Whole runs of comformer, as real processes: accuracy, any number of ranks, kill and resume, both kinds of files, and
+// parameters that get no gradient.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Whole runs of gears, as real processes, on cells with planted effects: what is learned, any number of ranks, kill and
+// Whole runs of gears, as real processes, on cells with planted effects: accuracy, any number of ranks, kill and
 // resume, predictions from weights alone.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -45,7 +45,7 @@ class PlantedRun : public ::testing::Test {
   gears::Planted planted_;
 };
 
-// A line of numbers behind a name.
+// A line of a name and numbers.
 std::map<std::string, std::vector<double>> rows_of(const std::string& csv) {
   std::map<std::string, std::vector<double>> rows;
   std::ifstream in(csv);

@@ -30,7 +30,7 @@ bool wait_for_step(TrainerRanks& ranks, int64_t step) {
   });
 }
 
-// The ranks but `victim` end with 76 in time, each with `words` in its last word.
+// Expects that all ranks except `victim` exit with 76 in time, each with `words` in its termination message.
 void expect_named(TrainerRanks& ranks, int victim, std::chrono::steady_clock::time_point begin,
                   const testing::Matcher<std::string>& words) {
   for (int rank = 0; rank < 3; ++rank) {

@@ -144,7 +144,7 @@ TEST(ImageRun, TheGuidesNetworkLearns512ImagesByHeart) {
   EXPECT_EQ(summary["accuracy"], 1.0) << summary.dump();
 }
 
-// Mixed precision, EMA, clipping, accumulation, and an end when the loss gets no better.
+// Mixed precision, EMA, clipping, accumulation, and early stopping.
 TEST(ImageRun, TheEnginesOptionsWorkTogether) {
   const CifarFolder data(kPerFile, 4);
   const TemporaryFolder folder;

@@ -1,4 +1,4 @@
-// Whole runs of protein_diffusion, as real processes: what is learned, any number of ranks, kill and resume, samples.
+// Whole runs of protein_diffusion, as real processes: accuracy, any number of ranks, kill and resume, samples.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -67,7 +67,7 @@ TEST(ProteinDiffusionRun, TheSameLossEvaluationAndSamplesForEveryWorldSize) {
       for (const char* metric : {"loss", "token_loss", "residue_loss"}) losses.push_back(json[metric]);
     }
     ASSERT_EQ(losses.size(), 23U);
-    // The weights of two world sizes differ in their last bits, and so may, seldom, a residue.
+    // The weights of two world sizes differ in their last bits, so a residue may differ in rare cases.
     const auto files = files_of(samples.path());
     EXPECT_EQ(files.size(), 3U) << "after 8 and 16 steps and at the end";
     EXPECT_TRUE(files.contains("step-20.fasta"));

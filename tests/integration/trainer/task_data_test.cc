@@ -28,7 +28,7 @@ TEST(PrepareData, RunsOnTheRanksThatTheTaskNames) {
   }
 }
 
-TEST(PrepareData, AFailureIsEverybodysWithItsMessage) {
+TEST(PrepareData, AFailureEndsAllRanksWithItsMessage) {
   TrainerRanks ranks(3, {.config = std::string(kLong) + "model: {fault: {kind: prepare_data, rank: 0}}\n",
                          .arguments = {},
                          .environment = {},

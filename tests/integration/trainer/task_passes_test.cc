@@ -84,7 +84,7 @@ TEST_F(TaskPasses, SeeTheAveragedWeightsThatTheEvaluationSees) {
   EXPECT_NE(lines("live")[0].weight, lines("averaged")[0].weight);
 }
 
-// A learning rate that spoils a model: its best evaluation is not its last.
+// A learning rate with which the model becomes worse: its best evaluation is not its last.
 constexpr char kWorsening[] =
     "steps: 12\noptimizer: {name: sgd, lr: 30}\neval: {every_steps: 3}\ncheckpoint: {dir: ck, keep: 2}\n";
 

@@ -36,7 +36,7 @@ std::unique_ptr<Task> tiny_task(const std::string& fault, bool batch_norm, doubl
   return task;
 }
 
-// One rank's step and what it works on.
+// One rank's step, with the objects that it uses.
 struct Trainer {
   Trainer(const TrainerConfig& used, const ProcessGroup& group, const std::string& fault = "{}",
           bool batch_norm = false, double dropout = 0)
@@ -288,7 +288,7 @@ TEST(TrainStep, ASkippedStepLeavesTheRunningStatisticsAsTheyWere) {
   }
 }
 
-// What PowerSGD carries from step to step would stay NaN for ever, and get into checkpoints.
+// NaN in the state that PowerSGD keeps between steps would remain there, and be saved in checkpoints.
 TEST(TrainStep, ASkippedStepLeavesPowerSgdsMemoryAsItWas) {
   TrainerConfig by_loss = sgd();
   by_loss.nonfinite.loss = NonfiniteLoss::kSkip;
@@ -306,7 +306,7 @@ TEST(TrainStep, ASkippedStepLeavesPowerSgdsMemoryAsItWas) {
     config.ddp.comm_hook = CommHook::kPowerSgd;
     config.ddp.powersgd.start_iteration = 2;
     config.ddp.powersgd.min_compression_rate = 0.5;
-    // In the first compressed step there is no memory yet; later there is.
+    // PowerSGD has no state before its first compressed step.
     for (const int64_t bad : {2, 5}) {
       run_ranks(2, [&](const ProcessGroup& group) {
         Trainer trainer(config, group, fmt::format("{{kind: nan, rank: 1, step: {}}}", bad));
@@ -332,7 +332,7 @@ TEST(TrainStep, ASkippedStepLeavesPowerSgdsMemoryAsItWas) {
   }
 }
 
-// An infinite loss whose gradient would be finite still poisons its rank's gradient.
+// An infinite loss makes its rank's gradient non-finite, even if the gradient itself would be finite.
 TEST(TrainStep, AnInfiniteLossIsNotFinite) {
   TrainerConfig config = sgd();
   config.nonfinite.loss = NonfiniteLoss::kSkip;

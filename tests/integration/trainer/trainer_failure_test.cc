@@ -1,4 +1,4 @@
-// What happens to a job when one of its ranks fails, hangs or is lost.
+// Jobs in which a rank fails, hangs or is lost.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Whole runs of the trainer program, as real processes: how they train.
+// Training runs of the trainer program, as real processes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -56,8 +56,8 @@ TEST(TrainerRun, WithoutAnEnvironmentItIsASingleProcess) {
 }
 
 TEST(TrainerRun, TheSameLossAndEvaluationForEveryWorldSize) {
-  // Without dropout, and without batch norm's statistics of each rank's part, nothing depends on how the global batch
-  // is cut.
+  // Without dropout, and without batch norm's statistics of each rank's part, the result does not depend on how the
+  // global batch is split.
   const std::string config =
       "task: tiny\nsteps: 20\nbatch: {size: 24, per: global}\nmodel: {dropout: 0, batch_norm: false}\n"
       "data: {samples: 240}\nlog: {every_steps: 1}\neval: {batch_size: 16}\noptimizer: {lr: 0.01}\n";
@@ -88,7 +88,7 @@ std::vector<double> curve_of(TrainerRanks& ranks) {
   return out;
 }
 
-// The same 24 samples per step, cut over ranks and micro-batches. The log has six digits.
+// The same 24 samples per step, split over ranks and micro-batches. The log has six digits.
 TEST(TrainerRun, AccumulationGivesTheSameLossAndEvaluationAsMoreRanks) {
   const std::string config =
       "task: tiny\nsteps: 20\nbatch: {size: 24, per: global}\nmodel: {dropout: 0, batch_norm: false}\n"
@@ -139,7 +139,8 @@ TEST(TrainerRun, ScalingIsAppliedAndSaidOnce) {
   EXPECT_THAT(rates, testing::Pointwise(testing::DoubleNear(1e-9), expected));
 }
 
-// With a decay of 0 the average is the last weights: evaluations are the same. With a large one they are the initial.
+// With a decay of 0, the average equals the last weights, and evaluations do not change. With a large one, it equals
+// the initial weights.
 TEST(TrainerRun, EvaluationsUseTheAverageAndTrainingDoesNot) {
   const std::string config = "task: tiny\nepochs: 6\nbatch: {size: 16}\noptimizer: {lr: 0.01}\nmodel: {dropout: 0}\n";
   const auto run = [&](const std::string& ema) {
@@ -204,7 +205,7 @@ TEST(TrainerRun, ThePlateausRateReachesTheOptimizer) {
   EXPECT_LT(moved("step-00000020", "step-00000030"), 1e-6);
 }
 
-// A cycle whose momentum is always 0.5 makes the optimizer's own 0.9 as if it were 0.5.
+// A cycle whose momentum is always 0.5 replaces the optimizer's momentum of 0.9.
 TEST(TrainerRun, TheCyclesMomentumReachesTheOptimizer) {
   const auto trained = [](const std::string& momentum, const std::string& cycle) {
     const TemporaryFolder folder;
@@ -226,7 +227,7 @@ TEST(TrainerRun, TheCyclesMomentumReachesTheOptimizer) {
   EXPECT_FALSE(at::equal(trained("0.9", "cycle_momentum: false"), expected)) << "momentum must matter";
 }
 
-// What one rank trains on. One loader thread creates the batches, so that the file has them in the order of training.
+// Returns the batches of one rank. One loader thread creates them, so that the file has them in the order of training.
 std::vector<int64_t> trained_samples(const std::string& seed) {
   const TemporaryFolder folder;
   const std::string file = (folder.path() / "ids").string();

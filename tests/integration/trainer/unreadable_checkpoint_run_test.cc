@@ -199,7 +199,7 @@ TEST_F(UnreadableRun, WhenEveryCheckpointIsDamagedTheRunEndsUnlessToldOtherwise)
     EXPECT_EQ(test::content(root() / name / kStateFile), "{}") << name;
 }
 
-// As a file system without symbolic links; for this thread and its children.
+// Makes symlink(2) fail for this thread and its children, as on a file system without symbolic links.
 void forbid_symbolic_links() {
   sock_filter code[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
@@ -217,7 +217,7 @@ void forbid_symbolic_links() {
   ASSERT_EQ(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
 }
 
-// The learning rate spoils the model: a pass with the last weights would be of another step.
+// The learning rate makes the model worse, so a pass with the last weights would be one of another step.
 TEST(BestWithoutSymbolicLinks, PassesUseTheBestWeights) {
   const auto run = [](const TemporaryFolder& folder) {
     const std::string config = fmt::format(

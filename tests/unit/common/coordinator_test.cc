@@ -140,7 +140,7 @@ TEST_F(CoordinatorTest, PermanentExitCodeEndsTheJob) {
   for (const int code : {1, 2, 76, 134, 137, 139, 255}) EXPECT_TRUE(is_recoverable_in_place(code)) << code;
 }
 
-// As a rank that loses another one before it can keep its state does.
+// A rank exits with 76 if another one is lost before it can keep its state.
 TEST_F(CoordinatorTest, LossOfAnotherRankIsNotTheCause) {
   Coordinator coordinator = running_group(options());
   report(coordinator, 0, exited(1, 76));

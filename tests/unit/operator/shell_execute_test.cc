@@ -1,4 +1,4 @@
-// Actions against a scripted API server: which requests are made, where a plan stops, and what is remembered.
+// Actions against a scripted API server: the requests, the action at which a plan stops, and the recorded writes.
 #include "operator/shell/executor.h"
 
 #include <gmock/gmock.h>

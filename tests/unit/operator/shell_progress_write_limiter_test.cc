@@ -1,4 +1,4 @@
-// How often statuses are written only because of progress.
+// The rate limit of status writes whose only change is progress.
 #include "operator/shell/progress.h"
 
 #include <gmock/gmock.h>

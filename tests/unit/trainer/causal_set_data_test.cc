@@ -1,4 +1,4 @@
-// Stores to graphs: zarr and HDF5, both orders of axes, several stores; splits; what is wrong is named with its place.
+// Conversion of stores to graphs: zarr and HDF5, both orders of axes, several stores; splits; errors with their place.
 #include "trainer/tasks/causal_set/data.h"
 
 #include <ATen/ops/equal.h>

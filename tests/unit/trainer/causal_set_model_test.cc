@@ -93,7 +93,7 @@ GnnConfig config_of(const Json& golden) {
   return out;
 }
 
-// Where the rows of each group begin, which lie group by group.
+// Returns the offsets of the groups, whose rows are sorted by group.
 at::Tensor begins(const at::Tensor& group, int64_t groups) {
   const at::Tensor counts = at::bincount(group, {}, groups);
   return at::cat({at::zeros({1}, at::kLong), counts.cumsum(0)});

@@ -70,7 +70,7 @@ std::vector<Operation> operations() {
   return out;
 }
 
-// What a piece of code returned in a child process whose system calls failed.
+// The result of a piece of code in a child process whose system calls failed.
 struct Outcome {
   int code = 0;         // an ExitCode
   std::string message;  // of the error, or what was found
@@ -152,7 +152,7 @@ class CheckpointErrors : public testing::Test {
   test::TemporaryFolder other_;
 };
 
-// As the trainer resumes: opens the store, searches and reads the newest checkpoint, and reads and keeps the mark.
+// Resumes as the trainer does: opens the store, finds and reads the newest checkpoint, and reads and raises the mark.
 Result<std::string> resume(const fs::path& root) {
   const auto store = CheckpointStore::open({.root = root}, Logger::silent());
   if (!store) return tl::make_unexpected(store.error());

@@ -1,4 +1,4 @@
-// Files of crystals to mapped graphs: lists, labels, the cache, splits; and what is wrong with a file is named.
+// Conversion of crystal files to mapped graphs: lists, labels, the cache, splits, and the errors for invalid files.
 #include <ATen/ops/tensor.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -441,8 +441,8 @@ TEST(Predictions, MetricsAndFile) {
   EXPECT_EQ(*read_file(path), "id,target,prediction\n17,1,1.5\n3,2,2\n5,3,2.75\n");
 }
 
-// What the generator promises of its labels.
-TEST(CrystalGenerator, LabelsAreWhatItSays) {
+// The labels of the generator have the documented properties.
+TEST(CrystalGenerator, LabelsHaveTheDocumentedDistribution) {
   double squares = 0;
   for (int64_t i = 0; i < 4000; ++i) {
     const GeneratedCrystal cubic = generated_crystal(CrystalFamily::kCubic, i, 3);

@@ -1,4 +1,4 @@
-// Crystal graphs against the original's on real crystals, and what must hold for any crystal.
+// Crystal graphs compared with the original's on real crystals, and properties that hold for any crystal.
 #include "tests/support/paths.h"
 #include "trainer/tasks/comformer/crystal_graph.h"
 

@@ -1,4 +1,4 @@
-// Early stopping held against the original's decisions, its state through a checkpoint, and its errors.
+// Early stopping compared with the original's decisions, its state in a checkpoint, and its errors.
 #include "trainer/engine/early_stopping.h"
 #include "tests/support/paths.h"
 

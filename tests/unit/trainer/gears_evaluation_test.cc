@@ -1,4 +1,4 @@
-// What GEARS reports and predicts, held against cell-gears 0.1.2 and the libraries that it takes its numbers from.
+// Metrics and predictions of GEARS, compared with those of cell-gears 0.1.2 and of the libraries that it uses.
 #include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
 

@@ -210,7 +210,7 @@ TEST(GearsModel, WithoutPerturbationTheOutputIsTheInput) {
   EXPECT_TRUE(model.forward(x, plain["pert_idx"]).expression.equal(x));
 }
 
-// What the original gets wrong: a cell's prediction depends on where in the batch it is.
+// A defect of the original: a cell's prediction depends on its position in the batch.
 TEST(GearsModel, ByDefaultTheOrderOfCellsDoesNotMatter) {
   const Golden plain = golden("model_plain");
   for (const bool defects : {false, true}) {

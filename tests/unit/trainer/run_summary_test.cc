@@ -1,4 +1,4 @@
-// The header and the table of a run, for people.
+// The header and the table of a run on a terminal.
 #include "trainer/report/run_summary.h"
 
 #include <gmock/gmock.h>
