@@ -41,15 +41,16 @@ ADVICE = {
     "in~vain": "without success",
     "farewell": "close_notify alert",
     "reign": "leadership term",
-    "anew": "again, from the start",
+    "(?-i:[Aa]new)": "again, from the start",
     "(?<!all )at~once": "immediately, together",
     "where~there~(?:is|are)": "if it exists",
     "that~(?:is|are)~there": "existing",
     "of~(?:its|their|one's)~own": "its own, dedicated, separate",
     "beside": "next to, in addition to",
 }
-# A word is also found as a part of a snake_case or CamelCase identifier.
-PATTERNS = [(re.compile(rf"(?<![A-Za-z])(?:{words})(?![a-z])".replace("~", r"\s+"), re.I), advice)
+# A word or phrase is also found as a part of a snake_case or CamelCase identifier: "GoesOn".
+HUMP = r"(?-i:(?<=[a-z])(?=[A-Z]))"
+PATTERNS = [(re.compile(rf"(?:(?<![A-Za-z])|{HUMP})(?:{words})(?-i:(?![a-z]))".replace("~", rf"(?:\s+|{HUMP})"), re.I), advice)
             for words, advice in ADVICE.items()]
 
 TOKEN = re.compile(r"""

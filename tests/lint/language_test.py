@@ -27,6 +27,8 @@ class LanguageTest(unittest.TestCase):
     def test_flags_identifiers(self):
         self.assertEqual(found("a.cc", "int x = told_;\nHeard h;\nvoid ask_rank();\n"),
                          [(1, "told"), (2, "Heard"), (3, "ask")])
+        self.assertEqual(found("a.cc", "TEST(Run, LostStepsAreTold) {}\nTEST(Run, GoesOnAtOnce) {}\nint MASKED, kTask;\n"),
+                         [(1, "Told"), (2, "GoesOn"), (2, "AtOnce")])
 
     def test_flags_documentation(self):
         for text in ("The rank stands still.\n", "> It waits\n> in vain.\n", "| a | a folder of its own |\n", "name: beside it\n"):

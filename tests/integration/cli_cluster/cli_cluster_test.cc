@@ -356,7 +356,7 @@ TEST_F(CliCluster, UsesContextsTokensPluginsAndImpersonation) {
   EXPECT_THAT(unknown.err, HasSubstr("no context named 'tokne'; the contexts are: "));
 }
 
-TEST_F(CliCluster, ExplainsWhatIsMissing) {
+TEST_F(CliCluster, ReportsMissingJobsAndUnreachableServers) {
   world_.create_job("bert");
   const Ended typo = in_namespace({"status", "brt"});
   EXPECT_EQ(typo.code, 66);

@@ -311,7 +311,7 @@ TEST(CliLogs, DocumentedCommandsWork) {
   }
 }
 
-TEST(CliList, ShowsOnATerminalWhatItWaitsFor) {
+TEST(CliList, ShowsProgressOnATerminal) {
   const TemporaryFolder folder;
   std::atomic<bool> is_released = false;
   const Json job = {{"metadata", {{"name", "bert"}, {"namespace", "default"}}}};

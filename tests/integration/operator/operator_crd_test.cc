@@ -50,7 +50,7 @@ struct Refusal {
   std::string message;
 };
 
-TEST_F(Crd, RefusesWhatCannotWorkWithAReason) {
+TEST_F(Crd, RejectsInvalidJobsWithAReason) {
   using namespace api::rules;
   const Refusal refusals[] = {
       {"/metadata/name", "9lives", kName},
@@ -301,7 +301,7 @@ TEST_F(Tls, ACertificateForAnotherNameIsRefused) {
   EXPECT_TRUE(get_jobs(wrong));
 }
 
-TEST_F(Tls, WithoutCredentialsTheServerSaysWho) {
+TEST_F(Tls, WithoutCredentialsTheUserIsAnonymous) {
   kube::TransportOptions anonymous = options();
   anonymous.client_certificate = {};
   anonymous.client_key = {};

@@ -37,8 +37,7 @@ class Ipv6Alone : public ::testing::Test {
     const Json events = world_->call("GET", "/apis/events.k8s.io/v1/namespaces/" + world_->name_space() + "/events");
     return std::ranges::any_of(events["items"], [&](const Json& event) { return event["reason"] == reason; });
   }
-  // The way of a job from its creation to its end.
-  // Gives the spec of the job's Service, which is deleted when the job has ended.
+  // Runs a job from its creation to its end. Returns the spec of its Service, which is deleted when the job has ended.
   Json expect_a_job_completes() {
     world_->create_job("j");
     world_->wait_for_pods({"j-0-0", "j-0-1"});
@@ -95,7 +94,7 @@ TEST_F(Ipv6Alone, AJobThroughAProxyWithAPassword) {
 }
 
 // Requests to the pod's address, as a kubelet and Prometheus send them.
-TEST_F(Ipv6Alone, ItsServerIsThereWithoutBeingTold) {
+TEST_F(Ipv6Alone, ListensOnIpv6ByDefault) {
   start_operator({"--kubeconfig", server_->kubeconfig()});
   EXPECT_EQ(operator_->get("/healthz").status, 200);
   EXPECT_EQ(operator_->get("/readyz").status, 200);

@@ -37,7 +37,7 @@ class Policies : public ::testing::Test {
     world_->call("POST", world_->jobs(),
                  {{"apiVersion", kApiVersion}, {"kind", kKind}, {"metadata", {{"name", name}}}, {"spec", spec}});
   }
-  // Both pods of an attempt, once they are there.
+  // Waits until both pods of an attempt exist.
   void set_group(const std::string& name, int attempt, const Json& first, const Json& second) {
     const std::string prefix = name + "-" + std::to_string(attempt) + "-";
     world_->wait("pods of attempt " + std::to_string(attempt),
@@ -56,7 +56,7 @@ class Policies : public ::testing::Test {
     }
     return Json::object();
   }
-  // The whole way of another job: by then the operator has had time to do something wrong.
+  // Runs another job to its end, which gives the operator time to act by mistake.
   void let_time_pass() {
     create("other", {});
     set_group("other", 0, pod_running(), pod_running());
@@ -128,7 +128,7 @@ TEST_F(Policies, Rank0AloneMakesTheJobComplete) {
   world_->wait_for_pods({});
 }
 
-TEST_F(Policies, RulesDecideWhatAFailureCosts) {
+TEST_F(Policies, RulesDecideAboutRestarts) {
   const Json rules = {{{"action", "Fail"}, {"onExitCodes", {{"operator", "In"}, {"values", {42}}}}}};
   create("j", {{"failurePolicy", {{"maxRestarts", 1}, {"backoffSeconds", 0}, {"rules", rules}}}});
   Json preempted = pod_ended(143);

@@ -159,7 +159,7 @@ TEST_F(OperatorProgram, ResumesWatchesWhenApiServerReturns) {
   OperatorProcess process({"--kubeconfig", kubeconfig_for(server.url())});
   refuse = true;
   EXPECT_TRUE(eventually([&] { return process.logged("going away"); })) << process.log();
-  EXPECT_EQ(process.get("/readyz").status, 200);  // it was ready; who follows from an old cache is still the right one
+  EXPECT_EQ(process.get("/readyz").status, 200);  // it was ready, and an old cache does not change that
   refuse = false;
   EXPECT_TRUE(eventually([&] { return process.logged("the cache is up to date again"); })) << process.log();
   EXPECT_THAT(process.log(), Not(HasSubstr("\"level\":\"error\"")));

@@ -127,7 +127,7 @@ class Rights {
   }
   std::string log() const { return operator_->log(); }
 
-  // Everything that the operator has rights for. Ends early, and true, when `enough` does.
+  // Causes every request for which the operator has rights. Ends early when `enough` returns true.
   bool run(const std::function<bool()>& enough) {
     try {
       enough_ = enough;
@@ -252,7 +252,7 @@ class Rights {
       suspend("j", false);
     }
     until("a series of events", [&] { return is_series("j"); });
-    // The end, and the end of its time.
+    // The job ends and expires.
     create("done", {{"ttlSecondsAfterFinished", 0}});
     end_pod("done-0-0", 0);
     until("the end of the job", [&] { return !has_job("done"); });
@@ -301,9 +301,9 @@ TEST_F(Rbac, TheManifestsRightsAreEnough) {
   EXPECT_THAT(rights.refusals(), IsEmpty());
 }
 
-// Several at a time: each waits most of its time.
+// Several scenarios run concurrently, because each mostly waits.
 TEST_F(Rbac, EveryPermissionIsNeeded) {
-  constexpr size_t kAtOnce = 6;
+  constexpr size_t kConcurrent = 6;
   std::vector<Permission> permissions;
   for (const auto& [role, rules] : roles_) {
     for (Permission& one : permissions_of(role, rules)) permissions.push_back(std::move(one));
@@ -320,9 +320,9 @@ TEST_F(Rbac, EveryPermissionIsNeeded) {
     EXPECT_TRUE(refused()) << "nothing needs it: " << permissions[i].refusal() << "; refused were "
                            << ::testing::PrintToString(rights.refusals());
   };
-  for (size_t begin = 0; begin < permissions.size(); begin += kAtOnce) {
+  for (size_t begin = 0; begin < permissions.size(); begin += kConcurrent) {
     std::vector<std::future<void>> running;
-    for (size_t i = begin; i < std::min(begin + kAtOnce, permissions.size()); ++i)
+    for (size_t i = begin; i < std::min(begin + kConcurrent, permissions.size()); ++i)
       running.push_back(std::async(std::launch::async, check, i));
     for (std::future<void>& one : running) one.get();
   }

@@ -39,7 +39,7 @@ class OperatorTls : public ::testing::Test {
  protected:
   std::string write(const std::string& name, const std::string& text) {
     const std::string path = (folder_.path() / name).string();
-    // A new file, as a kubelet makes it: two writes within a tick of the kernel's clock give a file the same times.
+    // A new file, as a kubelet makes it: two writes within a tick of the kernel's clock would set the same times.
     std::ofstream(path + ".new") << text;
     std::filesystem::rename(path + ".new", path);
     return path;

@@ -37,7 +37,7 @@ test::TrainerOptions in_folder(const std::string& config, const TemporaryFolder&
 
 // Without dropout, and without batch norm's statistics of each rank's part, a run does not depend on how the global
 // batch is split, so a change of the world size affects the last bits only. Position and optimizer must be restored.
-TEST(CheckpointRun, AnotherWorldSizeInsideAnEpochGoesOnWithTheSameState) {
+TEST(CheckpointRun, ResumesInsideAnEpochWithAnotherWorldSize) {
   const auto config = [](int steps) {
     return "task: tiny\nsteps: " + std::to_string(steps) +
            "\nbatch: {size: 24, per: global}\nmodel: {dropout: 0, batch_norm: false}\ndata: {samples: 240}\n"
@@ -118,7 +118,7 @@ TEST(CheckpointRun, ABestEvaluationInsideAnEpochIsSavedAtItsStep) {
   EXPECT_EQ(found->state.step, 6);
 }
 
-TEST(CheckpointRun, ACopyMadeBesideTheNextStepIsOfItsOwnStep) {
+TEST(CheckpointRun, AConcurrentCopyContainsTheStateOfItsStep) {
   const auto config = [](int steps) {
     return "task: tiny\nsteps: " + std::to_string(steps) +
            "\nbatch: {size: 4}\neval: {every_epochs: 0}\nmodel: {hidden: 40000}\nema: {enabled: true}\n"
@@ -183,7 +183,7 @@ TEST(CheckpointRun, SectionsComeAndGoWithTheConfiguration) {
             "ema");
 }
 
-TEST(CheckpointRun, LostStepsAreTold) {
+TEST(CheckpointRun, LostStepsAreReported) {
   const TemporaryFolder folder;
   {
     TrainerRanks ranks(1, in_folder(std::string(kLong) + "checkpoint: {every_steps: 50}\n", folder));

@@ -241,7 +241,7 @@ std::string error_of(const std::function<void()>& body) {
   return "";
 }
 
-TEST(Checkpointed, SaysWhatItCannotDo) {
+TEST(Checkpointed, ReportsUnsupportedUses) {
   torch::nn::Linear mine(3, 3);
   torch::nn::Linear other(3, 3);
   const at::Tensor x = torch::randn({2, 3}, torch::requires_grad());

@@ -116,7 +116,7 @@ TEST(ComformerRun, LearnsAPropertyOfCrystalsMuchBetterThanTheirMean) {
   EXPECT_FALSE(ranks.log_line(0, "loaded the weights of the best checkpoint").empty());
 }
 
-TEST(ComformerRun, ParametersWithoutGradientAreNamedWhereNobodyLooksForThem) {
+TEST(ComformerRun, NamesParametersWithoutGradient) {
   const CrystalFolder folder(comformer::CrystalFamily::kTriclinic, 40, 4);
   TrainerRanks ranks(2, trainer_options(kTiny + folder.data() + "epochs: 2\n", {"ddp.find_unused_parameters=false"}));
   EXPECT_THAT(ranks.wait(), Each(testing::Ne(0)));

@@ -94,7 +94,7 @@ TEST(StuckRank, InEvaluationIsNamedWithItsPhase) {
                AllOf(HasSubstr("rank 2 has not arrived (it is at step "), HasSubstr(", eval,")));
 }
 
-TEST(FailingRank, TellsTheOthersWhy) {
+TEST(FailingRank, SendsItsReasonToTheOthers) {
   TrainerRanks ranks(3, {.config = std::string(kJob) + "model: {fault: {kind: throw, rank: 1, step: 6}}\n",
                          .arguments = {},
                          .environment = {},

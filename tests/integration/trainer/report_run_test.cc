@@ -92,7 +92,7 @@ TEST(ReportRun, AKilledRunHasNoGapsAndNothingTwice) {
 }
 
 // A report that cannot be written does not end the run.
-TEST(ReportRun, WhatCannotBeWrittenIsLogged) {
+TEST(ReportRun, AnUnwritableReportIsLogged) {
   const TemporaryFolder folder;
   std::ofstream(folder.path() / "file") << "in the way";
   TrainerRanks ranks(

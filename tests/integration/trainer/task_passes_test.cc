@@ -75,7 +75,7 @@ TEST_F(TaskPasses, EachSampleOnceOnAnyNumberOfRanks) {
   EXPECT_EQ(lines("of3")[0].accuracy, lines("of1")[0].accuracy);
 }
 
-TEST_F(TaskPasses, SeeTheAveragedWeightsThatTheEvaluationSees) {
+TEST_F(TaskPasses, UseTheAveragedWeightsOfTheEvaluation) {
   const std::string run = "steps: 6\n";
   EXPECT_THAT(start(1, run + data("live", 0)).wait(), Each(0));
   EXPECT_THAT(start(1, run + "ema: {enabled: true, decay: 0.9}\n" + data("averaged", 0)).wait(), Each(0));
@@ -115,7 +115,7 @@ TEST_F(TaskPasses, WithoutCheckpointsTheBestWeightsAreTheLast) {
   EXPECT_THAT(steps("none"), ElementsAre(4));
 }
 
-TEST_F(TaskPasses, ARunThatGoesOnDoesNotRepeatThem) {
+TEST_F(TaskPasses, AResumedRunDoesNotRepeatThem) {
   const std::string config = "checkpoint: {dir: ck, every_steps: 4}\n" + data("resumed", 4);
   EXPECT_THAT(start(2, "steps: 4\n" + config).wait(), Each(0));
   EXPECT_THAT(start(2, "steps: 9\n" + config).wait(), Each(0));

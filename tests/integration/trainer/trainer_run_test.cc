@@ -17,7 +17,7 @@ using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-TEST(TrainerRun, TrainsAndSaysSo) {
+TEST(TrainerRun, TrainsAndLogsIt) {
   const TemporaryFolder folder;
   TrainerRanks ranks(2, {.config = "task: tiny\nepochs: 12\nbatch: {size: 16}\noptimizer: {lr: 0.01}\n",
                          .arguments = {"--checkpoint-dir", folder.path().string()},
@@ -120,7 +120,7 @@ TEST(TrainerRun, EpochsEndInsideAStep) {
   }
 }
 
-TEST(TrainerRun, ScalingIsAppliedAndSaidOnce) {
+TEST(TrainerRun, ScalingIsAppliedAndLoggedOnce) {
   const std::string config =
       "task: tiny\nsteps: 8\nbatch: {size: 8}\noptimizer: {lr: 0.001}\nlog: {every_steps: 1}\n"
       "schedule: {warmup_steps: 2, warmup_start_factor: 0.5}\nscaling: {lr: linear, warmup: linear}\n";
@@ -173,7 +173,7 @@ TEST(TrainerRun, ALossThatIsNotFiniteIsSkippedByPolicyAndCounted) {
   EXPECT_EQ(ranks.log_line(0, "non-finite training loss")["first_step"], 13);
 }
 
-TEST(TrainerRun, ABatchAboveTheDataIsReportedAsWhatAStepTakes) {
+TEST(TrainerRun, ABatchAboveTheDataIsReportedWithTheSizeOfAStep) {
   TrainerRanks ranks(
       2, {.config = "task: tiny\nsteps: 2\nbatch: {size: 100000}\n", .arguments = {}, .environment = {}, .folder = {}});
   EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();

@@ -187,7 +187,7 @@ TEST_F(UnreadableRun, ADamagedCheckpointIsSkippedLoudlyAndKept) {
   EXPECT_EQ(test::content(root() / "damaged-step-00000004" / "model.safetensors"), damaged);
 }
 
-TEST_F(UnreadableRun, WhenEveryCheckpointIsDamagedTheRunEndsUnlessToldOtherwise) {
+TEST_F(UnreadableRun, EndsIfEveryCheckpointIsDamaged) {
   for (const fs::path& folder : {newest(), older()}) write(folder / kStateFile, "{}");
   expect_ends(1, ExitCode::kCheckpoint, "every checkpoint is damaged (2)");
   TrainerRanks ranks(1, options(config_to(8)));

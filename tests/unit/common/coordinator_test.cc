@@ -322,7 +322,7 @@ TEST_F(CoordinatorTest, GroupWaitsForReplacementOfStoppingLauncher) {
   EXPECT_EQ(coordinator.order().donor, 0);
 }
 
-TEST_F(CoordinatorTest, StopOfItsOwnLauncherEndsTheJob) {
+TEST_F(CoordinatorTest, StopOfTheLocalLauncherEndsTheJob) {
   Coordinator coordinator = running_group(options());
   EXPECT_TRUE(coordinator.stop());
   EXPECT_EQ(coordinator.order().kind, OrderKind::kEnd);
@@ -496,7 +496,7 @@ TEST_F(ElasticCoordinatorTest, DoesNotWaitForNewcomerThatIsLost) {
   EXPECT_THAT(coordinator.order().nodes, ElementsAre(0, 2));
 }
 
-TEST_F(ElasticCoordinatorTest, GrowthIsNoRestart) {
+TEST_F(ElasticCoordinatorTest, GrowthIsNotCountedAsRestart) {
   CoordinatorOptions options = elastic();
   options.max_restarts = 1;
   Coordinator coordinator(options, 9);

@@ -452,7 +452,7 @@ TEST_F(ExecuteTest, ChangedPodInterruptsBatchOfDeletions) {
   EXPECT_EQ(Json::parse(transport_->requests()[1].body)["preconditions"]["resourceVersion"], "9");
 }
 
-TEST(EventBody, SaysWhatHappenedToWhom) {
+TEST(EventBody, DescribesTheOccurrenceAndItsObject) {
   Job job;
   job.metadata.name = "j";
   job.metadata.name_space = "ns";

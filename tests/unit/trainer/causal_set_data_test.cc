@@ -194,7 +194,7 @@ TEST(CausalSetSplit, PartsAreDisjointAndWholeAndDependOnTheSeedAlone) {
   EXPECT_EQ(split_samples(30, {.train = 0.7, .validation = 0.1, .seed = 1}).validation.size(), 3U);
 }
 
-TEST_F(CausalSetData, AMissingArrayIsNamedBesideThoseThatThereAre) {
+TEST_F(CausalSetData, NamesTheMissingAndTheExistingArrays) {
   const fs::path store = generate("sets.zarr", 6);
   CausalSetDataConfig config = config_of({store});
   config.node_features.push_back("relation_dimension");
@@ -249,7 +249,7 @@ TEST_F(CausalSetData, MatricesAboveTheMemoryAreAnError) {
   EXPECT_THAT(error.message, AllOf(HasSubstr("large.h5: /link_matrix"), HasSubstr("of memory")));
 }
 
-TEST_F(CausalSetData, ACycleIsNoCausalSet) {
+TEST_F(CausalSetData, RejectsCycles) {
   std::vector<double> matrices(2 * 3 * 3, 0);
   matrices[1] = 1;      // sample 0: 0 before 1
   matrices[9 + 1] = 1;  // sample 1: 0 before 1

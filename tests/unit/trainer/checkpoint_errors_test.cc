@@ -187,7 +187,7 @@ TEST_F(CheckpointErrors, ResumeStopsUnlessDamageIsProven) {
 }
 
 // A save of the step of a checkpoint that another process wrote.
-TEST_F(CheckpointErrors, SaveNeverReplacesWhatItCannotRead) {
+TEST_F(CheckpointErrors, SaveNeverReplacesAnUnreadableCheckpoint) {
   const auto before = content();
   for (const Operation& operation : operations()) {
     const bool is_of_newest = operation.file.starts_with(kNewest);

@@ -255,7 +255,7 @@ TEST(GraphCache, GraphsAreBuiltOnceForAContent) {
 }
 
 // A process was killed while it wrote; another finds what it left.
-TEST(GraphCache, AHalfWrittenArchiveIsNoArchive) {
+TEST(GraphCache, IgnoresAPartlyWrittenArchive) {
   const TemporaryFolder folder;
   const fs::path path = folder.path() / "c.xyz";
   const fs::path cache = folder.path() / "c.xyz.oarlock";

@@ -186,7 +186,7 @@ TEST(CrystalGraphs, ShellsOfTheSimpleCubicLattice) {
 }
 
 // An atom order, a rotation, a translation and cell shifts of single atoms leave the graph as it is.
-TEST(CrystalGraphs, DoNotDependOnHowTheCrystalLies) {
+TEST(CrystalGraphs, DoNotDependOnTheOrientationOfTheCrystal) {
   std::mt19937 random(4);
   std::uniform_real_distribution<double> uniform(-1, 1);
   const auto lengths = [](const CrystalGraph& graph) {

@@ -152,7 +152,7 @@ Crystal moved(const Crystal& crystal, std::mt19937& random) {
   return out;
 }
 
-TEST(ComformerModel, DoesNotDependOnHowACrystalLiesAndIsWritten) {
+TEST(ComformerModel, DoesNotDependOnOrientationAndRepresentation) {
   std::mt19937 random(3);
   std::vector<CrystalGraph> as_read;
   std::vector<CrystalGraph> as_moved;

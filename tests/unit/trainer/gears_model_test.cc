@@ -229,7 +229,7 @@ TEST(GearsModel, ByDefaultTheOrderOfCellsDoesNotMatter) {
 }
 
 // The original applies the graph to the first cell only. In evaluation, no cell depends on another one.
-TEST(GearsModel, TheDefaultDoesForEveryCellWhatTheOriginalDoesForTheFirst) {
+TEST(GearsModel, TheDefaultTreatsEveryCellAsTheOriginalTreatsTheFirst) {
   const Golden plain = golden("model_plain");
   GearsConfig config = config_of(plain);
   GearsModel original(config, graphs_of(plain));

@@ -140,7 +140,7 @@ TEST_F(ProteinDataTest, UnknownResiduesAreDroppedAsTheOriginalDoesOrBecomeUnk) {
   EXPECT_THAT(train_letters(), ElementsAre("ACXDEFGHIKXLMNPQRSTVWYAC"));
 }
 
-TEST_F(ProteinDataTest, SkipsAndCountsWhatDoesNotPass) {
+TEST_F(ProteinDataTest, SkipsAndCountsRejectedRecords) {
   write(">empty\n\n>short\nAC\n>long\n" + std::string(11, 'A') +
         "\n>unknown\nACDEXX\n>none\nXXXX\n>good\nACDEFGHIKL\n");
   config_.filter = {.min_length = 3, .max_length = 10, .max_sequences = 0, .unknown_residues = {}, .max_unknown = 0.2};
@@ -234,7 +234,7 @@ TEST_F(ProteinDataTest, AFolderThatCannotBeWrittenToIsReadWhereItWasConverted) {
   EXPECT_FALSE(fs::exists(config_.path + ".oarlock"));
 }
 
-TEST_F(ProteinDataTest, WhatAKilledProcessLeftIsMadeAnew) {
+TEST_F(ProteinDataTest, ReplacesTheLeftoversOfAKilledProcess) {
   write_proteins(10);
   config_.eval_path = config_.path;
   const Result<Conversion> conversion = locate_conversion(config_.path, config_.filter, {}, "");
@@ -268,7 +268,7 @@ TEST_F(ProteinDataTest, ProcessesThatConvertAtTheSameTimeDoItOnce) {
   EXPECT_EQ(conversions().size(), 1U);
 }
 
-TEST_F(ProteinDataTest, SaysWhereTheFileIsWrong) {
+TEST_F(ProteinDataTest, ReportsThePlaceOfAnError) {
   EXPECT_THAT(failure(), testing::AllOf(HasSubstr("some.fasta: cannot be opened: No such file"),
                                         HasSubstr("(data.path)"), HasSubstr("apt-get install mmseqs2-examples")));
   write(">a\nACDEF\nAC?\n");

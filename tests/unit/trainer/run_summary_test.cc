@@ -39,7 +39,7 @@ TEST(RunHeader, ListsSizes) {
                           "  optimizer   learning rate 0.002", "  checkpoints /runs/checkpoints"));
 }
 
-TEST(RunHeader, StatesWhatDiffersFromTheUsual) {
+TEST(RunHeader, StatesUnusualSettings) {
   RunHeader header = two_ranks();
   header.world_size = 1;
   header.accumulation_steps = 2;
