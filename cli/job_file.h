@@ -20,8 +20,8 @@ class InputFile {
  public:
   // Fails with kUsage if `given` is "-" and standard input is a terminal, with kNoInput if it cannot be read, with
   // kConfig if standard input is larger than the largest YAML file (yaml::limits::kFileBytes), and with
-  // kCantCreate if it cannot be copied. Of a longer pipe, one byte more than this size is copied, so that the reader of
-  // the copy reports the size.
+  // kCantCreate if it cannot be copied. A longer pipe is copied up to one byte beyond this size, so that the reader of
+  // the copy reports that it is too large.
   static Result<InputFile> open(const std::string& given);
 
   const std::string& path() const { return path_; }

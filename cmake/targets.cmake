@@ -43,7 +43,7 @@ function(oarlock_reuse_precompiled_header target name)
   endif()
   # The header was compiled with these definitions, so a target that does not link {fmt} needs them, too.
   target_compile_definitions(${target} PRIVATE $<TARGET_PROPERTY:fmt::fmt,INTERFACE_COMPILE_DEFINITIONS>)
-  # With a precompiled header, GCC 12 no longer knows that <string> is a system header, whose warnings it suppresses.
+  # With a precompiled header, GCC 12 does not treat <string> as a system header, whose warnings it would suppress.
   target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>
     $<$<CXX_COMPILER_ID:GNU>:-Wno-stringop-overflow$<SEMICOLON>-Wno-stringop-overread$<SEMICOLON>-Wno-array-bounds$<SEMICOLON>-Wno-restrict>)
   target_precompile_headers(${target} REUSE_FROM ${name})

@@ -9,8 +9,8 @@
 
 namespace oarlock {
 
-// Set by a launcher that binds this rank to CPUs: the number of ranks that share them. Otherwise, all ranks of the node
-// do.
+// The number of ranks that share the CPUs to which a launcher has bound this rank. If the variable is not set, all
+// ranks of the node share them.
 inline constexpr char kEnvCpuSharers[] = "OARLOCK_CPU_SHARERS";
 
 // Returns the smaller of the process's CPU affinity and its container's CPU limit (cgroup v1 or v2), rounded up; at
@@ -28,8 +28,8 @@ class CpuBudget {
 
   // A thread that was idle may use `share` of this period without a pause.
   static constexpr std::chrono::seconds kBurst{10};
-  // Limits of a pause. A thread that waits for a short time only is run for each piece of work, and then waits for its
-  // turn on a busy core: many pieces of work after one longer pause end sooner.
+  // Limits of a pause. After short pauses, the thread would have to be scheduled on a busy core for each piece of work;
+  // many pieces of work after one longer pause end sooner.
   static constexpr std::chrono::milliseconds kShortestPause{10};
   static constexpr std::chrono::milliseconds kLongestPause{50};
 

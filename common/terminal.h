@@ -43,7 +43,7 @@ int terminal_columns(int fd);
 bool shows_progress_lines();
 
 // Returns the beginning of `text` that takes at most `columns` columns of a terminal, counting one for each character
-// and none for escape sequences (CSI). Sequences behind the cut are kept, so that colors end.
+// and none for escape sequences (CSI). Sequences after the cut are kept, so that colors are reset.
 std::string cut_to_width(std::string_view text, size_t columns);
 
 }  // namespace oarlock

@@ -237,10 +237,10 @@ StartProblem problem_of_pod(const DiagnosisInput& input, const PodView& pod) {
     if (const auto cause = cause_of_waiting(container.waiting_reason)) {
       const EventView* event =
           find_event(input, pod.name, {"Failed", "FailedToRetrieveImagePullSecret", "InspectFailed"});
-      const bool event_says_more = event != nullptr && event->message.size() > container.waiting_message.size();
-      return {*cause, &pod,
-              event_says_more ? event->message
-                              : fmt::format("{}: {}", container.waiting_reason, container.waiting_message)};
+      const bool event_has_more = event != nullptr && event->message.size() > container.waiting_message.size();
+      return {
+          *cause, &pod,
+          event_has_more ? event->message : fmt::format("{}: {}", container.waiting_reason, container.waiting_message)};
     }
   }
   if (const ContainerView* init = failed_init_container(pod); init != nullptr)

@@ -36,7 +36,7 @@ struct Incident {
 Incident make_incident(const DiagnosisInput& input, const api::AttemptRecord& record);
 
 // Returns the root cause of a failure of the current attempt that the operator has not recorded yet, by the operator's
-// rules; nullopt if no pod failed, or if only a pod is missing, which this user may not be allowed to see.
+// rules; nullopt if no pod failed, or if a pod is only missing, because this user may not be allowed to read it.
 std::optional<Incident> unrecorded_incident(const DiagnosisInput& input);
 
 // Returns the first init container that failed; null if there is none.
@@ -57,7 +57,7 @@ const EventView* find_event(const DiagnosisInput& input, const std::string& obje
 enum class DiagnosedCause {
   kNone,               // no failure is known
   kOutOfMemory,        // the kernel killed the container because of its memory limit or the node's memory
-  kDeviceOutOfMemory,  // the memory of a GPU
+  kDeviceOutOfMemory,  // an allocation in the memory of a GPU failed
   kDiskFull,           // a volume, or the ephemeral storage of the node
   kIoError,            // reading or writing failed for another reason
   kEvicted,            // by the kubelet, or by the eviction API (kubectl drain)
@@ -72,28 +72,28 @@ enum class DiagnosedCause {
   kUnschedulable,
   kQuota,
   kPodRefused,       // the API server refuses the pods for another reason
-  kTemplateInvalid,  // spec.template
+  kTemplateInvalid,  // spec.template is not valid
   kSpecInvalid,      // the job cannot be read or run as it is
   kNameTaken,
-  kConfigInvalid,      // of the trainer or of the command line
+  kConfigInvalid,      // the trainer's configuration or its command line is not valid
   kInputMissing,       // an input file is missing, damaged or not readable
   kMasterUnreachable,  // the ranks did not find each other
   kHang,               // a rank hangs; the group made no progress
   kNonFinite,          // the loss or a gradient is not finite
   kCheckpointUnreadable,
   kDeviceFailed,  // a GPU, its driver or its link
-  kDeadline,      // spec.activeDeadlineSeconds
+  kDeadline,      // spec.activeDeadlineSeconds has passed
   kPeerLost,      // only collateral failures are known
   kSignal,        // another signal
   kSoftware,      // a bug that the program reported itself
   kExit,          // another exit code
   kSuspended,     // not a failure: the job is suspended
-  kNotManaged,    // no operator has seen the job
+  kNotManaged,    // no operator has processed the job
 };
 std::string_view to_string(DiagnosedCause cause);
 
-// Returns the cause of a failure. A removal from outside takes precedence over the program's report, and a specific
-// exit code over the words of a message.
+// Returns the cause of a failure. An external stop of the pod takes precedence over the program's report, and a
+// specific exit code over the words of a message.
 DiagnosedCause cause_of_incident(const DiagnosisInput& input, const Incident& incident);
 
 // Why a job does not start.

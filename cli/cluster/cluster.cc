@@ -35,7 +35,7 @@ constexpr const char* kAuthorityFiles[] = {"/etc/ssl/certs/ca-certificates.crt",
                                            "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
                                            "/etc/ssl/cert.pem"};
 
-// The OpenSSL in a portable program knows the folders of the distribution that built it only.
+// The OpenSSL of a portable program searches only the folders of the distribution on which it was built.
 void find_system_authorities() {
   if (std::getenv("SSL_CERT_FILE") != nullptr || std::getenv("SSL_CERT_DIR") != nullptr) return;
   std::error_code ignored;

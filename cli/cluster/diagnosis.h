@@ -36,7 +36,8 @@ struct Diagnosis {
   std::vector<std::string> remedies;  // the most promising first
 };
 
-// Returns the node that the diagnosis needs in DiagnosisInput::nodes, and the names of pods whose events it needs.
+// Return the names of the nodes to read into DiagnosisInput::nodes, and of the pods whose events belong in
+// DiagnosisInput::events.
 std::vector<std::string> nodes_of_interest(const api::TrainingJob& job, const std::vector<PodView>& pods);
 std::vector<std::string> pods_of_interest(const api::TrainingJob& job, const std::vector<PodView>& pods);
 

@@ -1,5 +1,5 @@
-// Lines of the logs of a job's pods: prefixes, the selection of one rank, safe output, and the place to continue after
-// a connection was lost. Pure.
+// Lines of the logs of a job's pods: prefixes, the selection of one rank, safe output, and the position from which to
+// continue after a lost connection. Pure.
 #pragma once
 
 #include <optional>

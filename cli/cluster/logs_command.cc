@@ -236,7 +236,7 @@ class LogFollower {
     is_done_ = true;
   }
 
-  // Whether the log is complete: the container has ended, or the pod is gone.
+  // Whether the log is complete: the container has ended, or the pod no longer exists.
   bool is_over(const kube::ApiResult<void>& read) {
     if (!read && read.error().kind == kube::ApiErrorKind::kForbidden) {
       print_error(

@@ -50,7 +50,7 @@ void convert_run_policy(ObjectReader policy, JobDraft& draft);
 void convert_managed_by(ObjectReader& spec, const std::string& own_domain, JobDraft& draft);
 
 // Makes the job elastic with these bounds, of which the upper may be absent, unless they are equal. draft.nodes is
-// moved into the bounds, with a note at `path`. Bounds in the wrong order are a problem.
+// moved into the bounds, with a note at `path`. Adds a problem if the bounds are in the wrong order.
 void set_node_bounds(int64_t least, std::optional<int64_t> most, const std::string& path, Report& report,
                      JobDraft& draft);
 

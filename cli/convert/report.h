@@ -1,4 +1,4 @@
-// The result of a conversion, the notes and problems on the way to it, and a reader of the objects of other APIs.
+// The result of a conversion, the notes and problems that it collects, and a reader for the objects of other APIs.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct Converted {
   std::vector<std::string> notes;  // for users: "file:line:column: note: path: message"
 };
 
-// Receives what could not be carried over: the option or field, and the message.
+// Receives each option or field that has no counterpart in a TrainingJob, with a message.
 using NoteSink = std::function<void(const std::string& what, const std::string& message)>;
 
 // Converts a tree to JSON and keeps the order of the keys.

@@ -1,5 +1,5 @@
-// Rules of the API server for the values of a pod template: required fields, names of a fixed set, names of resources,
-// labels, and references inside of the pod. They are those that people violate most; the API server has more.
+// Rules of the API server for the values of a pod template: required fields, enumerations, names of resources, labels,
+// and references within the pod. These are the rules that users violate most often; the API server has more.
 #pragma once
 
 #include <set>
@@ -21,13 +21,13 @@ void check_resource_names(const yaml::Node& quantities, const std::string& path,
 // Adds a problem for a size of less than 1 MiB, which lacks its unit: memory: 16.
 void check_size(const yaml::Node& quantity, const std::string& path, yaml::Problems& problems);
 
-// Adds a problem for a text that cannot be the reference of an image.
+// Adds a problem for a text that is not a valid image reference.
 void check_image(const yaml::Node& image, const std::string& path, yaml::Problems& problems);
 
 // Returns whether a text can be the name of a namespace, or with `allows_dots` that of most other objects.
 bool is_object_name(const std::string& text, bool allows_dots);
 
-// Adds a problem for each key and value of a map that cannot be a label.
+// Adds a problem for each key or value of a map that is not valid in a label.
 void check_labels(const yaml::Node& labels, const std::string& path, yaml::Problems& problems);
 
 // Adds a problem for each volume mount of the containers of a PodSpec whose volume is not in `volumes`.

@@ -10,11 +10,11 @@
 
 namespace oarlock::cli {
 
-// Returns the Kubernetes version whose fields are known: "v1.35".
+// Returns the Kubernetes version whose fields the schema contains: "v1.35".
 std::string pod_schema_version();
 
-// Adds a problem for each key of a PodTemplateSpec that this version of Kubernetes does not know, with a suggestion,
-// for each value of a wrong type, such as a number for an environment variable, and for violations of pod_rules.h.
+// Adds a problem for each key of a PodTemplateSpec that this version of Kubernetes does not define, with a suggestion,
+// for each value of a wrong type, such as a number for an environment variable, and for each violation of pod_rules.h.
 // `path` is that of the node.
 void check_pod_template(const yaml::Node& node, const std::string& path, yaml::Problems& problems);
 

@@ -82,7 +82,8 @@ std::vector<std::vector<int>> share_cores(const std::vector<int>& cores, int nod
 
 // ---- Check of the trainer configuration --------------------------------------------------------------------------
 
-// Checks spec.trainer of a TrainingJob by running oarlock-trainer, which alone has the tasks and their options.
+// Checks spec.trainer of a TrainingJob by running oarlock-trainer, because only that program contains the tasks and
+// their options.
 class TrainerCheck {
  public:
   // `signals`, `clock` and `console` must outlive this object.

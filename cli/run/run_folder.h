@@ -1,6 +1,6 @@
 // The state of the local runs of a job between two invocations of `oarlock run`: the folder <workdir>/<job>/ with
-// checkpoints/, run.json and a lock file; and the commands that are suggested when a run ends, of which one continues
-// it and the other trains longer.
+// checkpoints/, run.json and a lock file; and the commands that `oarlock run` suggests when a run ends, to continue it
+// or to train longer.
 #pragma once
 
 #include <filesystem>
@@ -45,7 +45,7 @@ class RunFolder {
 
 // ---- Commands that continue a run --------------------------------------------------------------------------------
 
-// The options of a run that its continuation needs, too.
+// The options of a run that a command repeats to continue it.
 struct RunCommand {
   std::string file;  // "-" for standard input
   std::string name{};

@@ -48,7 +48,8 @@ class ConnectionTable {
   //   2. the network with the most connections, and in it the address with the most;
   //   3. the state that most of these connections are in: clients that hold connections of one kind, such as readers
   //      that do not read, replace each other and not a client that sends a request or waits for its response;
-  //   4. the connection that is in its state for the longest time; if it responds, without progress for that time.
+  //   4. the connection that has been in its state for the longest time or, if it responds, without progress for the
+  //      longest time.
   std::optional<Admission> admit(const std::string& address, SteadyTime now);
 
   // The connection needs a TLS session. Like admit(), with the limits on sessions, and the connections that have one.

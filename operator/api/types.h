@@ -123,7 +123,7 @@ struct Resources {
   bool operator==(const Resources&) const = default;
 };
 
-// Where the checkpoints of a job are. Exactly one of claim_name and size is set.
+// The storage of a job's checkpoints. Exactly one of claim_name and size is set.
 struct Checkpoints {
   std::string claim_name;                         // an existing PersistentVolumeClaim
   std::string size;                               // a quantity: the operator creates a claim of this size
@@ -136,7 +136,7 @@ struct Checkpoints {
 inline constexpr char kManagedBy[] = "oarlock.dev/operator";
 
 struct Spec {
-  int nodes = 1;  // pods in the group; of an elastic job the wanted number
+  int nodes = 1;  // pods in the group; the desired number if the job is elastic
   std::optional<Elastic> elastic;
   int processes_per_node = 1;  // ranks in each pod; for auto, the number that resolve_processes_per_node() computed
   NumberForm processes_from = NumberForm::kNumber;  // how processesPerNode is given; kName: auto
@@ -188,7 +188,7 @@ struct Condition {
   // The members of another controller's condition as JSON text, which are written back unchanged; the members above
   // except for `type` are then unset. Empty for the operator's own conditions.
   std::string verbatim{};
-  std::string unknown_members{};  // members that this version does not know, as JSON text
+  std::string unknown_members{};  // members that this version does not define, as JSON text
 
   bool operator==(const Condition&) const = default;
 };
@@ -267,9 +267,8 @@ struct Replacement {
   bool operator==(const Replacement&) const = default;
 };
 
-// The bounds within which the launchers of an attempt continue with fewer nodes in place (oarlock launch --min-nodes
-// and
-// --shrink-after).
+// The bounds within which the launchers of an attempt continue in place with fewer nodes
+// (oarlock launch --min-nodes and --shrink-after).
 struct LauncherBounds {
   int min_nodes = 1;
   int shrink_after_seconds = 240;
@@ -284,7 +283,7 @@ struct GroupSize {
   int nodes = 0;    // of the attempt
   // Absent if the launchers of the attempt need all nodes.
   std::optional<LauncherBounds> launchers{};
-  std::optional<int> active_nodes{};  // of `nodes`, that train, as rank 0 last reported; absent without `launchers`
+  std::optional<int> active_nodes{};  // the nodes that train, as rank 0 last reported; absent without `launchers`
   int wanted = 0;           // the last spec.nodes that was considered; another value of spec.nodes requests scaling
   std::string last_reason;  // of the last change of the size: Shrunk, Grown or Scaled
   std::optional<SystemTime> last_time;      // of the last change of the size
@@ -330,7 +329,7 @@ inline constexpr size_t kMaxAttemptRecords = 10;
 
 struct Status {
   Phase phase = Phase::kNone;
-  // status.phase if this version does not know it. `phase` is then derived from the rest of the status, and patches
+  // status.phase if this version does not define it. `phase` is then derived from the rest of the status, and patches
   // preserve the stored value until the job enters another phase.
   std::string unknown_phase{};
   std::vector<Condition> conditions;  // in the order in which they were added

@@ -443,10 +443,10 @@ void read_root(TrainingJob& job, const yaml::Node& node, yaml::Problems& problem
   for (const char* key : {"apiVersion", "kind", "metadata", "spec"}) fields.require(key);
   fields.field("apiVersion", api_version, "");
   if (api_version != kApiVersion) {
-    fields.problem("apiVersion", fmt::format("'{}' is not {}; write that", shortened(api_version), kApiVersion));
+    fields.problem("apiVersion", fmt::format("'{}' is not {}; replace it", shortened(api_version), kApiVersion));
   }
   fields.field("kind", kind, "");
-  if (kind != kKind) fields.problem("kind", fmt::format("'{}' is not {}; write that", shortened(kind), kKind));
+  if (kind != kKind) fields.problem("kind", fmt::format("'{}' is not {}; replace it", shortened(kind), kKind));
   const auto section = [&](const char* key, const Fields::Describe& read) {
     if (!fields.has(key)) return fields.skip(key);  // reported above
     fields.section(key, read, "");

@@ -23,13 +23,13 @@ inline constexpr std::string_view kScaled = "Scaled";
 // Returns whether a reason is one of these.
 bool is_resize_reason(std::string_view reason);
 
-// A growth is a trial, because the operator does not know the free capacity of the cluster. If pods have no node after
+// A growth is a trial, because the operator cannot read the free capacity of the cluster. If pods have no node after
 // this time, or after elastic.shrinkAfterSeconds if that is shorter, the group shrinks again.
 inline constexpr std::chrono::seconds kGrowthTrial{60};
 
-// The pods of each attempt have at least this time, or elastic.shrinkAfterSeconds if that is shorter, to get a node. It
-// begins again with each pod that gets one, because the nodes of a cluster that grows come one after the other, until
-// elastic.shrinkAfterSeconds after the first pod got one, and in any case with the pod that completes minNodes.
+// The time that the pods of each attempt have at least to be scheduled, or elastic.shrinkAfterSeconds if that is
+// shorter. It restarts whenever a pod is scheduled, because an autoscaler adds nodes one after another, but only until
+// elastic.shrinkAfterSeconds after the first pod was scheduled. The pod that completes minNodes always restarts it.
 inline constexpr std::chrono::seconds kPlacementTime{30};
 
 // Limit of the interval between growths, which doubles after each growth that did not last.
@@ -41,7 +41,7 @@ struct Resize {
   std::string message;
 };
 
-// Returns the size with which the group must restart now; nothing if it keeps its size. A job of which a rank is done
+// Returns the size with which the group must restart now; nothing if it keeps its size. A job with a finished rank
 // keeps its size.
 std::optional<Resize> find_resize(const Observed& observed, const Membership& members);
 
@@ -70,7 +70,7 @@ void set_group_size(const Job& job, const Resize& resize, SystemTime now, api::S
 // Keeps the size for the attempt that `next` begins after a failure, unless spec.nodes requests another one.
 void carry_group_size(const Job& job, SystemTime now, api::Status& next);
 
-// Returns how many nodes train, as rank 0 reports: from the newest report of the current attempt in which its group is
+// Returns the number of nodes that train: from rank 0's newest report of the current attempt in which its group is
 // complete, or as the status records it. Absent if neither is known.
 std::optional<int> active_nodes(const Observed& observed);
 
@@ -81,9 +81,9 @@ bool continues_with_fewer_nodes(const Observed& observed, const Membership& memb
 // Returns whether the attempt ended because the size of the group changed, and not because of a failure.
 bool ended_by_resize(const api::AttemptRecord& record);
 
-// Returns how long the pods of a group with a new size wait until those of the previous attempt have ended, which save
-// a checkpoint when they are stopped. At most elastic.shrinkAfterSeconds after the decision, because pods of a dead
-// node do not end. Absent if they need not wait.
+// Returns how long the pods of a group with a new size must still wait for the pods of the previous attempt, which save
+// a checkpoint before they end. The wait lasts at most until elastic.shrinkAfterSeconds after the decision, because the
+// pods of a failed node do not end. Absent if they need not wait.
 std::optional<std::chrono::seconds> handover_wait(const Observed& observed, const Membership& members);
 
 // Returns when a replacement of a lost pod that has no node yet is given up in favor of a smaller group; absent if the

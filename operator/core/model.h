@@ -1,5 +1,5 @@
-// Vocabulary of the decision: the observed state of one job, the actions that the operator can perform, and the plan
-// that reconcile() returns. All types are plain values.
+// The types of a decision: the observed state of one job, the actions that the operator can perform, and the plan that
+// reconcile() returns. All types are plain values.
 #pragma once
 
 #include <chrono>
@@ -161,8 +161,8 @@ struct CreateNetworkPolicy {
 };
 
 // Creates the PersistentVolumeClaim, unless it exists: the claim of an earlier job of this name is used again. If that
-// one is being deleted, the plan stops until it is gone. The claim outlives the job, so it is created only if the API
-// server accepts a pod of the attempt in a dry run; otherwise the plan stops as it would at CreatePod.
+// claim is being deleted, the plan stops. The claim outlives the job, so it is created only if the API server accepts a
+// pod of the attempt in a dry run; otherwise the plan stops as it would at CreatePod.
 struct CreateClaim {
   std::string name;
   int attempt = 0;

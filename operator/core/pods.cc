@@ -32,8 +32,8 @@ std::vector<Action> network_policy_actions(const Observed& observed, const Membe
   return {ReplaceNetworkPolicy{present->name, dump_json(desired)}};
 }
 
-// Deletes the lost pods that remain, and creates their replacements once they are gone. A new pod has the name of the
-// lost one, so the API server cannot have both.
+// Deletes the lost pods that remain, and creates their replacements once they no longer exist. A new pod has the name
+// of the lost one, so the API server cannot have both.
 std::vector<Action> replacement_actions(const Job& job, const Membership& members) {
   std::vector<Action> out;
   for (size_t i = 0; i < members.current.size(); ++i) {

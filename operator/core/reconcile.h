@@ -1,6 +1,6 @@
-// The decision of the operator. reconcile() is deterministic and total: every Observed gives a Plan, and the same
-// Observed gives the same Plan. It uses no clock, thread, random number, log or I/O. docs/operator-states.md is its
-// state table.
+// The decision of the operator. reconcile() is deterministic and total: it returns a Plan for every Observed, and equal
+// plans for equal arguments. It uses no clock, thread, random number, log or I/O. docs/operator-states.md is its state
+// table.
 #pragma once
 
 #include <optional>

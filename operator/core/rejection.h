@@ -8,8 +8,8 @@
 
 namespace oarlock::control {
 
-// Returns why the API server cannot accept the pods of a job, whatever the state of the cluster: a field that it does
-// not know, or a value that is invalid. Paths in the pod become paths in the job, such as
+// Returns why the API server cannot accept the pods of a job, whatever the state of the cluster: an unknown field or an
+// invalid value. Paths in the pod become paths in the job, such as
 // "spec.template.spec.containers[0].resouces: unknown field". Returns nothing for other rejections: a quota, an
 // admission webhook or a policy may accept the same pod later.
 //

@@ -61,7 +61,7 @@ class AuthorizationFilter {
   // tokens. So an API server that hangs blocks at most two threads of the HTTP server, for the deadline of one call.
   static constexpr double kReviewsPerSecond = 5;
   static constexpr double kReviewBurst = 10;
-  static constexpr size_t kMaxToken = 8192;  // bytes; the HTTP server accepts no longer request head
+  static constexpr size_t kMaxToken = 8192;  // bytes; the HTTP server rejects longer request heads
 
   // The client's deadline should be well below the timeout of a scrape, because one check makes up to two calls.
   AuthorizationFilter(kube::Client client, std::shared_ptr<const Clock> clock);
@@ -83,7 +83,7 @@ class AuthorizationFilter {
   };
 
   Admission admit(const std::string& key);
-  // These with the mutex held.
+  // Called with the mutex held.
   Admission admit_known(const ReviewCache::Entry& entry, SteadyTime now);
   Admission admit_unknown(SteadyTime now);
   bool take_from_bucket(SteadyTime now);

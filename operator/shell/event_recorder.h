@@ -143,7 +143,7 @@ class EventRecorder {
   WriteResult write(const EventSeries::Write& write, std::chrono::seconds& pause) const;
   bool write_queue(bool is_last);
   std::deque<Pending> take_due(bool is_last);
-  // These with the mutex held.
+  // Called with the mutex held.
   bool drop_from_busiest_namespace(const std::string& name_space);
   void retry_after(const Pending& one, int tries, std::chrono::seconds pause);
   std::chrono::nanoseconds time_to_next_round() const;

@@ -1,5 +1,5 @@
-// Performs the actions of a plan as API calls, and records the resource versions that the calls produce: consistency of
-// reads with own writes on top of an asynchronous cache.
+// Performs the actions of a plan as API calls, and records the resource versions that the calls produce, so that the
+// operator reads its own writes from an asynchronous cache.
 #pragma once
 
 #include <functional>
@@ -23,7 +23,7 @@
 namespace oarlock::control {
 
 // Records the resource versions that the operator's writes produced. A job is not reconciled before the cache contains
-// all of them (KEP-5647); otherwise a cache that lags behind would cause the same work to be done twice.
+// all of them (KEP-5647); otherwise a stale cache would cause the same work to be done twice.
 //
 // Jobs are identified by uid, so a new job of the same name starts without records. Thread-safe.
 class OwnWrites {
@@ -73,7 +73,7 @@ inline constexpr size_t kMaxParallelCalls = 16;
 
 // Calls call(0), call(1) ... call(count - 1) in batches of doubling size, as Kubernetes' Job controller creates pods
 // (slowStartBatch): one call, then twice as many as before while all of them succeed. If the server rejects the calls
-// (a quota, a webhook), few have failed instead of thousands.
+// (a quota, a webhook), only a few fail instead of thousands.
 //
 // Each call is made at most once and returns whether it succeeded. After a failure no further call starts. Returns the
 // number of calls made, which are the first ones; among the last kMaxParallelCalls some may have failed. `call` must

@@ -22,7 +22,7 @@ class LeaderElection {
                  std::shared_ptr<Metrics> metrics, std::shared_ptr<const Clock> clock,
                  std::shared_ptr<kube::Sleeper> sleeper, uint64_t seed, const Logger& log);
 
-  // The transport for all writes. It refuses requests while this process is not the leader. Thread-safe.
+  // The transport for all writes. It rejects requests while this process is not the leader. Thread-safe.
   std::shared_ptr<kube::Transport> leader_transport() const { return leader_transport_; }
 
   // Blocks until this process is the leader. Returns false if a stop was requested first.

@@ -101,7 +101,7 @@ class ProgressPoller {
   void run(const std::stop_token& stop);
   // Sends the uid along, so that a rank of another job at the same address does not respond.
   PollResult poll(const std::string& url, const std::string& uid, const std::stop_token& stop) const;
-  // These with the mutex held.
+  // Called with the mutex held.
   std::chrono::milliseconds usual_interval() const;
   void set_address(Target& target, const std::string& uid, const std::string& url);
   Candidates next_candidates(SteadyTime now);
@@ -155,7 +155,7 @@ class ProgressWriteLimiter {
   };
   using Rotation = std::list<Waiting>;
 
-  // These with the mutex held.
+  // Called with the mutex held.
   void add_credit();
   bool is_waiting(const kube::ObjectKey& job) const;
   // The number of jobs that are served before a waiting one.

@@ -38,11 +38,11 @@ struct CachedJob {
   size_t bytes = 0;                                    // of memory, approximately
 };
 
-// Bounds the texts of the report. A job whose status takes more than 128 KiB becomes unreadable: only the phase of the
-// status is kept. Then removes the large parts of the spec (template, trainer and failure rules) from jobs for which
-// nothing reads them: jobs that are finished, unreadable or managed by another controller. From other jobs they are
-// removed if the budget is exhausted; then job.report.is_trimmed is set, and the job must be read from the API server
-// before it is reconciled. Copies of a returned job are not counted.
+// Reduces a job to the form that the cache holds. Texts of the report are shortened. A job whose status takes more than
+// 128 KiB becomes unreadable: only the phase of the status is kept. The large parts of the spec (template, trainer and
+// failure rules) are removed from finished and unreadable jobs and from those of other controllers, because nothing
+// reads them. From other jobs they are removed if the budget is exhausted; then job.report.is_trimmed is set, and the
+// job must be read from the API server before it is reconciled. Copies of a returned job are not counted.
 CachedJob make_cached_job(Job job, ByteBudget& budget);
 
 // Memory that template, trainer and failure rules occupy, in bytes.
@@ -56,7 +56,7 @@ std::map<std::string, int64_t> requested_accelerators(const api::Spec& spec);
 
 // ---- Objects owned by jobs -------------------------------------------------------------------------------------
 
-// Each holds the name of the job from its label, which is the key of the cache's index.
+// Each struct holds the name of the job from the object's label, which is the key of the cache's index.
 struct CachedPod {
   Pod pod;
   std::string job;

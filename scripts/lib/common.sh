@@ -50,7 +50,7 @@ apt_install() {
   fi
 }
 
-# once STAMP COMMAND...: runs the command unless the stamp says that it was finished before. The stamp is written
+# once STAMP COMMAND...: runs the command unless the stamp of an earlier, complete run exists. The stamp is written
 # last, so an interrupted run starts over. Put everything that the result depends on into the stamp's name.
 once() {
   local stamp=$OARLOCK_CACHE/stamps/$1; shift

@@ -2,7 +2,7 @@
 # Programs of PyPI in virtual environments below $OARLOCK_CACHE, with the versions that scripts/lib/tracking names.
 
 # install_reader NAME VERSION MODULE: creates $OARLOCK_CACHE/NAME-VERSION with the packages of
-# scripts/lib/tracking/NAME.txt, unless it has them: a copy of the file is in it. A virtual environment knows its own path,
+# scripts/lib/tracking/NAME.txt, unless it has them: a copy of the file is in it. A virtual environment contains its own path,
 # so only `bin/python` of it is used, never its scripts.
 install_reader() {
   local target=$OARLOCK_CACHE/$1-$2 packages=$OARLOCK_ROOT/scripts/lib/tracking/$1.txt

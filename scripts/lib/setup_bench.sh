@@ -11,5 +11,5 @@ install_python_torch() {
   "$kPythonTorch.new/bin/python" -c 'import torch; assert torch.__version__.startswith("2.11.0")' || die "the PyTorch that was installed does not work"
   mv "$kPythonTorch.new" "$kPythonTorch"
 }
-# A virtual environment knows its own path, so only `bin/python` of it is used, never its scripts.
+# A virtual environment contains its own path, so only `bin/python` of it is used, never its scripts.
 [[ -x $kPythonTorch/bin/python ]] || with_lock python-torch install_python_torch

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Makes the bundle of scripts/bench gpu, carries it elsewhere, and looks whether it starts there with the PyTorch of
-# Python, and what it says where it cannot. Needs no GPU; the first build takes minutes.
+# Makes the bundle of scripts/bench gpu, moves it, and checks that it starts with the PyTorch of Python, and its messages if
+# it cannot start. Needs no GPU; the first build takes minutes.
 set -euo pipefail
 source "$OARLOCK_SOURCE/scripts/lib/common.sh"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failures=0
 
-# Nothing of the machine that built it.
+# Runs a command without the environment of the machine that built the bundle.
 bare() { env -i PATH=/usr/bin:/bin HOME=/nowhere "$@"; }
 
-# expect CODE WORDS COMMAND...: its exit code, and words in one line of what it says.
+# expect CODE WORDS COMMAND...: checks the exit code of a command, and that a line of its output contains the words.
 expect() {
   local wanted=$1 words=$2 code=0 output
   shift 2

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# A node dies: its link is cut, then its power. Nothing confirms the end of its pods, which stay Terminating; the next
-# attempts run on the live node, resume from the checkpoint and complete. While the node is only cut off, its
+# A node fails: its link is cut, then its power. Nothing confirms the end of its pods, which stay Terminating; the next
+# attempts run on the other node, resume from the checkpoint and complete. While the node is only cut off, its
 # trainer also continues, until it is fenced. When the node is back, its pods are removed, and nothing else changes.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 use_operator
-# The operator's own node lives.
+# The node of the operator remains available.
 operator_node=$(kubectl -n oarlock-system get pod "$(operator_pod)" -o 'jsonpath={.spec.nodeName}')
 dead=$(kubectl get nodes -o json | jq -r --arg own "$operator_node" '[.items[].metadata.name | select(. != $own)][0]')
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The README's job on two real nodes: one pod on each, Complete, its progress in kubectl, and Prometheus sees everybody.
+# The README's job on two real nodes: one pod on each, Complete, its progress in kubectl, and all ranks in Prometheus.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 source "$(dirname "${BASH_SOURCE[0]}")/prometheus.sh"
 use_operator

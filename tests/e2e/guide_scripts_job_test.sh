@@ -55,7 +55,7 @@ has_ended() {
   [[ $phase == Complete || $phase == Failed ]]
 }
 
-# What a test that was killed left would be read as the results of this one.
+# Removes the leftovers of a killed test, which would be read as the results of this one.
 for job in "${jobs[@]}"; do
   kubectl delete "tj/$job" "pvc/$job-checkpoints" --ignore-not-found --timeout=120s
 done

@@ -1,5 +1,5 @@
-# What the end-to-end tests share. They run in a dedicated cluster (OARLOCK_CLUSTER_NAME, set by ctest), which the
-# fixture cluster_up made and cluster_down ends.
+# Common functions of the end-to-end tests. They run in a dedicated cluster (OARLOCK_CLUSTER_NAME, set by ctest), which the
+# fixture cluster_up starts and cluster_down ends.
 set -euo pipefail
 
 OARLOCK_SOURCE=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -62,7 +62,7 @@ lap() {
   lap_start=$SECONDS
 }
 
-# What to read when something went wrong; printed when a test fails.
+# Prints the state of the cluster. Called when a test fails.
 describe_world() {
   local pod
   kubectl get trainingjobs,pods,services -A -o wide || true

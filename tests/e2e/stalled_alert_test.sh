@@ -22,7 +22,7 @@ job_from_example stalled '.spec.trainer.epochs = 1000 | .spec.trainer.distribute
 wait_for 600 "it steps" bash -c '[[ $(kubectl get tj stalled -o "jsonpath={.status.progress.step}") -gt 0 ]]'
 write_targets
 stalled='ALERTS{alertname="TrainingJobStalled", alertstate="firing", namespace="default", trainingjob="stalled"}'
-wait_for 180 "Prometheus sees its steps" query_is 'count(count by (rank) (trainer_steps_total{trainingjob="stalled"} > 0))' 2
+wait_for 180 "Prometheus has its steps" query_is 'count(count by (rank) (trainer_steps_total{trainingjob="stalled"} > 0))' 2
 [[ -z $(query "$stalled") ]] || broken "the alert fires while the job trains"
 
 step "one of its ranks hangs"

@@ -51,7 +51,7 @@ class StringSink final : public kube::ByteSink {
   std::string text_;
 };
 
-// What the caller gets, as one text; empty for an error.
+// Returns the caller's result as one text; empty for an error.
 std::string read_response(std::string_view bytes, size_t piece, bool with_sink) {
   BytesChannel channel(bytes, piece);
   kube::CallLimits limits(kLimits, {});

@@ -1,4 +1,4 @@
-// What the fuzzers share: an input as text, and as a file for readers that take a path.
+// Common functions of the fuzzers: an input as text, and as a file for readers that take a path.
 #pragma once
 
 #include <fmt/format.h>
@@ -25,7 +25,7 @@ inline void require(bool holds) {
   if (!holds) std::abort();
 }
 
-// Gives `bytes` to a sink (kube::ByteSink) in pieces of this size, until it refuses more.
+// Passes `bytes` to a sink (kube::ByteSink) in pieces of this size, until it returns false.
 template <typename Sink>
 void feed(Sink& sink, std::string_view bytes, size_t piece) {
   for (size_t begin = 0; begin < bytes.size(); begin += piece) {

@@ -1,4 +1,4 @@
-// Receives what a reflector's sinks deliver, projects each object as the operator's cache does, and records all calls.
+// A target that receives the objects of a reflector, projects each as the operator's cache does, and records all calls.
 #pragma once
 
 #include <string>

@@ -3,9 +3,9 @@
 
 usage: docker_build.py SOURCE_DIR
 
-What the Dockerfile copies (by its .dockerignore), installs and passes to cmake is all that the step sees: its commands
-run in a clean folder whose /source, /libtorch and /build take the place of the image's. LibTorch comes from the cache of
-scripts/setup build. CUDA's headers are stood in for by empty files, one for each wheel that the Dockerfile installs; the
+The step has only what the Dockerfile copies (by its .dockerignore), installs and passes to cmake: its commands run in a
+clean folder whose /source, /libtorch and /build replace those of the image. LibTorch is taken from the cache of
+scripts/setup build. Empty files replace CUDA's headers, one for each wheel that the Dockerfile installs; the
 versions of the wheels must be those of scripts/lib/setup_cuda.sh.
 """
 import os

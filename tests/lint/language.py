@@ -21,7 +21,13 @@ SKIPPED = ("tests/data/*", "tests/fuzz/corpus/*", "tests/lint/language*", "*.png
 ADVICE = {
     "tell(?!~apart)|tells|told": "report, log, notify, specify",
     "said": "reported, specified",
-    "says~so|say~so": "report it, log a warning",
+    "says(?:~so)?|say~so": "report, state, log a warning",
+    "knows": "has, defines, supports",
+    "wants(?!_)": "requires, requests",
+    "sees": "receives, reads, detects",
+    "lives": "is in, exists",
+    "believes|notices": "assumes, detects",
+    "somebody|everybody": "another process, a user, all ranks",
     "goes~on|go~on|went~on": "continue, resume",
     "lies": "is, is stored",
     "stands(?!~(?:for|by)\\b)": "is, remains",
@@ -35,15 +41,16 @@ ADVICE = {
     "in~vain": "without success",
     "farewell": "close_notify alert",
     "reign": "leadership term",
-    "anew": "again, from the start",
+    "(?-i:[Aa]new)": "again, from the start",
     "(?<!all )at~once": "immediately, together",
     "where~there~(?:is|are)": "if it exists",
     "that~(?:is|are)~there": "existing",
     "of~(?:its|their|one's)~own": "its own, dedicated, separate",
     "beside": "next to, in addition to",
 }
-# A word is also found as a part of a snake_case or CamelCase identifier.
-PATTERNS = [(re.compile(rf"(?<![A-Za-z])(?:{words})(?![a-z])".replace("~", r"\s+"), re.I), advice)
+# A word or phrase is also found as a part of a snake_case or CamelCase identifier: "GoesOn".
+HUMP = r"(?-i:(?<=[a-z])(?=[A-Z]))"
+PATTERNS = [(re.compile(rf"(?:(?<![A-Za-z])|{HUMP})(?:{words})(?-i:(?![a-z]))".replace("~", rf"(?:\s+|{HUMP})"), re.I), advice)
             for words, advice in ADVICE.items()]
 
 TOKEN = re.compile(r"""

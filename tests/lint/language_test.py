@@ -27,13 +27,16 @@ class LanguageTest(unittest.TestCase):
     def test_flags_identifiers(self):
         self.assertEqual(found("a.cc", "int x = told_;\nHeard h;\nvoid ask_rank();\n"),
                          [(1, "told"), (2, "Heard"), (3, "ask")])
+        self.assertEqual(found("a.cc", "TEST(Run, LostStepsAreTold) {}\nTEST(Run, GoesOnAtOnce) {}\nint MASKED, kTask;\n"),
+                         [(1, "Told"), (2, "GoesOn"), (2, "AtOnce")])
 
     def test_flags_documentation(self):
         for text in ("The rank stands still.\n", "> It waits\n> in vain.\n", "| a | a folder of its own |\n", "name: beside it\n"):
             self.assertEqual(len(found("a.md", text)), 1, text)
 
     def test_flags_each_listed_word(self):
-        for text in ("tell", "told", "said", "says so", "goes on", "lies", "stands", "heard", "asks", "is no file", "nobody", "whoever",
+        for text in ("tell", "told", "said", "says so", "says", "knows", "wants", "sees", "lives", "believes", "notices",
+                     "somebody", "everybody", "goes on", "lies", "stands", "heard", "asks", "is no file", "nobody", "whoever",
                      "mend", "but for", "in vain", "farewell", "reign", "anew", "at once", "where there is", "that is there",
                      "of its own", "beside"):
             self.assertEqual([words for _, words in found("a.md", text + "\n")], [text.removesuffix(" file")])

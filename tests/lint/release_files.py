@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Checks what a release is made from, beyond what actionlint knows.
+"""Checks the sources of a release, in addition to actionlint.
 
 usage: release_files.py SOURCE_DIR
 
-- Workflows: actions are pinned by commit with a version in a comment, the token may only read unless a job says otherwise, each
+- Workflows: actions are pinned by commit with a version in a comment, the token may only read unless a job has other permissions, each
   job has a timeout, checkouts keep no credentials, and the lanes of scripts/test are those of the jobs.
 - scripts/release: each subcommand that a workflow calls exists, and release.yaml has no other logic.
 - CHANGELOG.md is well-formed and has a section for the version.

@@ -37,7 +37,7 @@ def main():
             named[row] = set(re.findall(r"`([a-z0-9_]+)`", names))
             done += state == "done"
             if (state == "–") != (not named[row]):
-                problems.append(f"docs/requirements.md: row {row} says '{state}' and names {len(named[row])} tests")
+                problems.append(f"docs/requirements.md: row {row} has '{state}' and names {len(named[row])} tests")
         elif line.startswith("|") and not re.match(r"^\|(---| row )", line):
             problems.append(f"docs/requirements.md: this line is not a row: {line[:60]}")
     for row, names in sorted(named.items()):

@@ -1,6 +1,6 @@
 """Reads the mutants of tests/mutants/catalogue. One file per mutant: a header, then a unified diff that git applies.
 
-    Bug: one sentence that says what the diff breaks
+    Bug: one sentence about what the diff breaks
     Tests: backoff_test supervisor_test:Supervisor.ForwardsStopSignalsUnchanged
 
     diff --git a/operator/core/failure.cc b/operator/core/failure.cc

@@ -1,4 +1,4 @@
-// A file that takes long to read, as on a file server that does not answer.
+// A file whose readers block, as on a file server that does not respond.
 #pragma once
 
 #include <fcntl.h>
@@ -23,7 +23,7 @@ class BlockedFile {
     EXPECT_EQ(::fcntl(file_.get(), F_SETLEASE, F_WRLCK), 0) << std::strerror(errno);
   }
 
-  // Until a process is blocked; false after a minute.
+  // Waits until a process is blocked. Returns false after the timeout of eventually().
   bool wait_for_reader() const {
     return eventually([&] { return ::fcntl(file_.get(), F_GETLEASE) != F_WRLCK; });
   }

@@ -1,4 +1,4 @@
-// Certificates for tests: an authority, and what it signs. ECDSA P-256, made in a millisecond.
+// Certificates for tests: an authority, and the certificates that it signs. ECDSA P-256, generated in a millisecond.
 #pragma once
 
 #include <openssl/evp.h>
@@ -13,10 +13,10 @@ struct Identity {
   std::string certificate;  // PEM
   std::string key;          // PEM
 
-  std::string both() const { return certificate + key; }  // as a server's certificate file wants it
+  std::string both() const { return certificate + key; }  // the content of a server's certificate file
 };
 
-// Throws std::runtime_error where OpenSSL fails.
+// The functions throw std::runtime_error if OpenSSL fails.
 class Authority {
  public:
   explicit Authority(const std::string& name);

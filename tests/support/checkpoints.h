@@ -23,8 +23,8 @@
 
 namespace oarlock::test {
 
-// The value of a result, or the error of one. Each throws if it does not exist, which fails the test with the reason
-// and lets the next test run; an unchecked * or -> would end the whole program.
+// Return the value or the error of a result. They throw if it has none, which fails the test with the reason, and the
+// next test runs; an unchecked * or -> would end the whole program.
 template <typename T>
 T must(Result<T> result) {
   if (!result) throw std::runtime_error("unexpected error: " + result.error().message);
@@ -79,7 +79,7 @@ inline std::vector<std::string> names_in(const std::filesystem::path& folder) {
   return names;
 }
 
-// Runs the body in a child process; gives its exit code, or -signal; 254: the body threw.
+// Runs the body in a child process. Returns its exit code, or -signal; 254 if the body threw an exception.
 inline int in_child(const std::function<int()>& body) {
   std::fflush(nullptr);
   const pid_t child = fork();

@@ -14,7 +14,7 @@ namespace oarlock::test {
 
 class CifarFolder {
  public:
-  // Five training files of `per_file` records each, and a test file of as many; the labels go round.
+  // Writes five training files and a test file of `per_file` records each, in which the labels cycle.
   explicit CifarFolder(int per_file = 4, int classes = 10) {
     for (int i = 1; i <= 5; ++i) write("data_batch_" + std::to_string(i) + ".bin", per_file, classes, i);
     write("test_batch.bin", per_file, classes, 6);
@@ -23,7 +23,7 @@ class CifarFolder {
   const std::filesystem::path& path() const { return folder_.path(); }
   std::filesystem::path operator/(const std::string& name) const { return path() / name; }
 
-  // Another file of the format, with `labels` label bytes per record, of which all but the last are 255.
+  // Writes another file of the format, with `labels` label bytes per record. All of them but the last are 255.
   void write(const std::string& name, int records, int classes, unsigned seed, int labels = 1) const {
     std::mt19937 random(seed);
     std::ofstream out(path() / name, std::ios::binary);

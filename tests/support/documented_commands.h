@@ -1,4 +1,4 @@
-// The commands of a page of the documentation that a test executes, so that the page stays true.
+// The commands of a page of the documentation that a test executes, so that the page remains correct.
 #pragma once
 
 #include <fstream>

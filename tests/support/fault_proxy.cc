@@ -213,7 +213,7 @@ bool FaultProxy::watch(Connection& connection, const Received& received) {
     kube::LineSplitter lines_{8u << 20};
   } sink(*this, self, connection);
 
-  // The stream ends when the operator has gone: a thread that looks, for nothing is read from it.
+  // A thread checks whether the operator has closed the connection, because nothing is read from the stream.
   std::stop_source stop;
   std::jthread looker([&](const std::stop_token& done) {
     while (!done.stop_requested() && !connection.stopping() && !connection.closed()) std::this_thread::sleep_for(20ms);

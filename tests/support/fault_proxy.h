@@ -1,5 +1,5 @@
-// A proxy between an operator and a real kube-apiserver that does what networks, API servers and power cuts do: loses
-// answers, freezes watches, shows the past, and says when to kill the operator. Plain HTTP on the operator's side.
+// A proxy between an operator and a real kube-apiserver that injects faults: lost requests and responses, frozen
+// watches, stale lists, and hooks at which a test kills the operator. It serves plain HTTP to the operator.
 #pragma once
 
 #include <condition_variable>
@@ -17,41 +17,41 @@ namespace oarlock::test {
 
 class FaultProxy {
  public:
-  // What becomes of a write.
+  // The treatment of a write.
   enum class Fate {
     kPass,
-    kLost,        // never reaches the API server; the connection drops
-    kAnswerLost,  // is done; the connection drops instead of the answer
+    kLost,        // the request does not reach the API server; the connection is closed
+    kAnswerLost,  // the API server performs the write; the connection is closed without a response
   };
-  // Called for each write, Events left out, counted from 1. On the connection's thread.
+  // Called on the connection's thread for each write except those of Events. `number` counts them from 1.
   using Decide = std::function<Fate(int number, const HostileServer::Received& request)>;
-  // Called after a write has been done and before its answer goes out.
+  // Called after the API server has performed a write, and before the response is sent.
   using Written = std::function<void(int number)>;
 
-  // The transport must outlive it.
+  // `upstream` must outlive the proxy.
   explicit FaultProxy(kube::Transport& upstream);
 
   std::string url() const { return server_.url(); }
   void on_write(Decide decide, Written written);
 
-  int writes() const;                              // so far, Events left out
+  int writes() const;                              // number of writes, without those of Events
   std::vector<std::string> written() const;        // "POST /api/v1/..." in order
-  int questions(const std::string& target) const;  // GETs of this object so far
+  int questions(const std::string& target) const;  // number of GET requests for this object
 
-  // Watches of a resource ("pods"; "": all) give nothing until thaw(). What happened meanwhile comes then, or, with
-  // `lose`, the streams end with 410 instead, so that a state is seen and not how it came about.
+  // Watches of a resource ("pods"; "": all) deliver nothing until thaw(), which delivers the delayed events. With
+  // `lose`, the streams end with 410 instead, so that the client lists the final state and misses the events.
   void freeze(const std::string& resource);
   void thaw(bool lose);
 
-  // From now on lists show the state of this resourceVersion and watches begin there; WatchList is refused. Until
-  // present() is called watches give nothing.
+  // From now on lists return the state at this resourceVersion, watches begin there and deliver nothing, and WatchList
+  // is rejected, until present() is called.
   void show_the_past(const std::string& resource_version);
   void present();
 
-  // As an API server from before WatchList (Kubernetes 1.32 and older).
+  // Rejects WatchList, as Kubernetes 1.32 and older do.
   void refuse_watch_list();
 
-  // The open watches of the resource get this line.
+  // Adds this line to the open watches of the resource.
   void inject(const std::string& resource, const std::string& line);
   int watches(const std::string& resource) const;  // open now
 

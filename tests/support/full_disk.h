@@ -1,4 +1,4 @@
-// Stands for a full disk.
+// Simulates a full disk for this process.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -8,8 +8,8 @@
 
 namespace oarlock::test {
 
-// As long as it exists, no file of this process becomes longer than `bytes`: a write beyond that is partial, and the
-// next one fails.
+// While the object exists, no file of this process can become longer than `bytes`: a write beyond that is partial, and
+// the next one fails.
 class FullDisk {
  public:
   explicit FullDisk(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {

@@ -1,4 +1,4 @@
-// An address at which connecting takes for ever.
+// An address at which connect(2) blocks.
 #pragma once
 
 #include <arpa/inet.h>

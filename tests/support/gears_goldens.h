@@ -1,4 +1,4 @@
-// The files tests/data/gears_*.
+// Access to the golden files tests/data/gears_*.
 #pragma once
 
 #include <fstream>

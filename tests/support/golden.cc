@@ -34,7 +34,7 @@ void expect_golden(const std::string& name, const std::string& actual) {
   ASSERT_TRUE(file) << path << " is not there; run this test with --update to write it";
   const std::string expected((std::istreambuf_iterator<char>(file)), {});
   EXPECT_EQ(expected, actual) << path
-                              << " differs; if this is meant, run this test with --update and say why in the commit";
+                              << " differs; if intended, run this test with --update and give a reason in the commit";
 }
 
 }  // namespace oarlock::test

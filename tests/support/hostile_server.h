@@ -1,5 +1,5 @@
-// A loopback HTTP server, plain or TLS, that does exactly, and only, what the test says: for servers that break, stall
-// or lie.
+// A loopback HTTP server, plain or TLS, whose behavior a handler of the test determines completely, for tests of
+// clients with servers that fail, stall or send invalid data.
 #pragma once
 
 #include <openssl/ssl.h>
@@ -32,10 +32,10 @@ class HostileServer {
     std::string target;
     std::string head;  // request line and headers as sent
     std::string body;
-    std::string client;  // the common name of the client's certificate; empty: it showed none
+    std::string client;  // the common name of the client's certificate; empty: no certificate
   };
 
-  // One accepted connection, as the handler sees it. Its end is an orderly one, unless the handler says otherwise.
+  // One accepted connection, for use by the handler. It is closed in order, unless reset() or truncate() was called.
   class Connection {
    public:
     Connection(int fd, SSL_CTX* tls, const std::atomic<bool>& stopping);
@@ -43,18 +43,18 @@ class HostileServer {
     Connection(const Connection&) = delete;
     Connection& operator=(const Connection&) = delete;
 
-    bool shake_hands();  // of TLS; false: it failed
+    bool shake_hands();  // performs the TLS handshake; false: it failed
     std::string client() const;
-    // False when the peer has gone.
+    // Returns false if the peer has closed the connection.
     bool write(const std::string& text);
     void answer(int status, const std::string& body, const std::string& headers = "");
     void reset();                         // ends with RST instead of FIN
     void truncate() { polite_ = false; }  // ends without TLS's close_notify, as a cut connection does
     // Sends about this many bytes of TLS 1.3 KeyUpdate messages, which the client must answer. They are prepared first,
-    // so that they arrive faster than the client handles them. False when the peer has gone.
+    // so that they arrive faster than the client handles them. Returns false if the peer has closed the connection.
     bool flood_with_key_updates(size_t bytes);
     void wait_for_close();  // until the peer closes or the server ends
-    bool closed() const;    // the peer has gone; only plain, and where nothing more is expected of it
+    bool closed() const;    // the peer has closed; only without TLS, and if the peer sends nothing more
     // Reads the head of a request, and its body unless `head_only`.
     bool read_request(Received& out, bool head_only = false);
     // Connects to this port of the same loopback address and copies bytes in both directions until one side closes, as
@@ -67,7 +67,7 @@ class HostileServer {
    private:
     template <typename Put>
     bool write_with(const std::string& text, Put put);
-    // As send(2) and recv(2) without blocking: what was done, 0 at the end, -1 with EAGAIN.
+    // As send(2) and recv(2) without blocking: return the number of bytes, 0 at the end, or -1 with EAGAIN.
     ssize_t put(const char* data, size_t size);
     ssize_t get(char* data, size_t size);
     ssize_t result_of(int result);
@@ -87,7 +87,7 @@ class HostileServer {
     Loopback loopback = Loopback::kIpv4;
     std::optional<Identity> identity = std::nullopt;  // with one, TLS
     std::string client_authority = "";                // PEM: the server requests client certificates of this authority
-    bool head_only = false;  // the handler is called as soon as the head has come; the body stays unread
+    bool head_only = false;  // the handler is called once the head was received; the body is not read
   };
 
   explicit HostileServer(Handler handler) : HostileServer(std::move(handler), Options()) {}
@@ -96,7 +96,7 @@ class HostileServer {
   HostileServer(const HostileServer&) = delete;
   HostileServer& operator=(const HostileServer&) = delete;
 
-  // For the connections that come from now on.
+  // Sets the certificate of later connections.
   void present(const Identity& identity);
 
   int port() const { return port_; }

@@ -1,4 +1,4 @@
-// What the tests of the task image-classification share.
+// Common functions of the tests of the task image_classification.
 #pragma once
 
 #include <torch/torch.h>

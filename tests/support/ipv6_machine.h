@@ -9,7 +9,7 @@ namespace oarlock::test {
 // ::1 alone, and nothing has an IPv4 address. Throws std::runtime_error.
 void leave_ipv4();
 
-// Then: writes the files of a pod's service account where a pod has them.
+// Writes the files of a pod's service account to the paths that they have in a pod. Call it after leave_ipv4().
 void become_service_account(const std::string& authority, const std::string& token, const std::string& name_space);
 
 }  // namespace oarlock::test

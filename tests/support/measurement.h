@@ -1,4 +1,4 @@
-// Options and instruments of tests that measure: their size can be chosen, and they print the results.
+// Options and functions of tests that measure: environment variables set their size, and they print the results.
 #pragma once
 
 #include <fmt/format.h>
@@ -14,7 +14,7 @@
 
 namespace oarlock::test {
 
-// The number in an environment variable; `value` if it is not set.
+// Returns the number in an environment variable; `value` if it is not set.
 inline int option(const char* name, int value) {
   const char* text = std::getenv(name);
   return text == nullptr ? value : std::atoi(text);
@@ -24,7 +24,7 @@ inline double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// A line of /proc/PID/status, such as "VmHWM", in MiB.
+// Returns the value of a line of /proc/PID/status, such as "VmHWM", in MiB.
 inline double memory_of(pid_t pid, const std::string& name) {
   std::ifstream file(fmt::format("/proc/{}/status", pid));
   for (std::string line; std::getline(file, line);) {

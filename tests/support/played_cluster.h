@@ -1,5 +1,5 @@
-// A played API server that holds jobs, pods and Services and shows them in watches: for large jobs, which a real one
-// with etcd takes minutes for. Pods are kept without their spec; spec.trainer is shown in each, as it is by a real one.
+// A simulated API server that stores jobs, pods and Services and serves watches, for large jobs, which take minutes
+// with a real one and etcd. It stores pods without their spec, and returns spec.trainer in each, as a real one does.
 #pragma once
 
 #include <fmt/format.h>
@@ -53,7 +53,7 @@ class PlayedCluster {
     for (const auto& [name, pod] : objects_[kPods]) count += attempt_of(*pod) == attempt ? 1 : 0;
     return count;
   }
-  // As kubelets do it, for one pod, or for all pods of an attempt.
+  // Set the status of one pod, or of all pods of an attempt, as kubelets do.
   void set_pod(const std::string& name, const Json& status) {
     const std::lock_guard lock(mutex_);
     set_status(objects_[kPods].at(name), status);
@@ -106,7 +106,7 @@ class PlayedCluster {
     return fmt::format(R"({{"kind":"Status","reason":"{}","message":"played"}})", reason);
   }
 
-  // Under the lock.
+  // Called with the lock held.
   ObjectPtr put(Kind kind, const char* type, Json body, std::shared_ptr<const std::string> config) {
     Json& metadata = body["metadata"];
     metadata["namespace"] = "default";

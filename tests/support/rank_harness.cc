@@ -83,7 +83,7 @@ void run_ranks(int world_size, const std::function<void(const ProcessGroup&)>& b
 
 TrainerRanks::TrainerRanks(int world_size, const TrainerOptions& options) {
   const std::filesystem::path config = logs_.path() / "trainer.yaml";
-  // One thread: LibTorch's threads spin while they wait, and tests run side by side.
+  // One thread: LibTorch's threads spin while they wait, and tests run concurrently.
   std::ofstream(config) << options.config << "\nthreads: 1\n";
   const std::string program_path = options.program.empty() ? test_trainer() : options.program;
   std::vector<std::string> argv = {program_path, "--config", config.string()};

@@ -20,8 +20,8 @@ namespace oarlock::test {
 // `length` consecutive ports for servers of a test; throws if there are none.
 PortReservation reserve_ports(int length = 1);
 
-// Forks `world_size` processes, connects them over loopback, and calls body(group) in each. What fails with EXPECT or
-// ASSERT in one of them, or throws, fails the test. The parent must not have used LibTorch's threads before.
+// Forks `world_size` processes, connects them over loopback, and calls body(group) in each. The test fails if EXPECT or
+// ASSERT fails in one of them, or if one throws. The parent must not have used LibTorch's threads before.
 void run_ranks(int world_size, const std::function<void(const ProcessGroup& group)>& body);
 
 struct TrainerOptions {

@@ -1,4 +1,4 @@
-// A TCP client that sends exactly the bytes that a test gives it, for tests of servers.
+// A TCP client that sends exactly the bytes that a test passes to it, for tests of servers.
 #pragma once
 
 #include <arpa/inet.h>
@@ -54,7 +54,7 @@ class RawClient {
   }
   int fd() const { return fd_; }
 
-  // False: the server has closed the connection. Blocks while the server does not read.
+  // Returns false if the server has closed the connection. Blocks while the server does not read.
   bool send(std::string_view bytes) const {
     while (!bytes.empty()) {
       const ssize_t sent = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -69,7 +69,7 @@ class RawClient {
     return ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT) >= 0 || errno == EAGAIN;
   }
 
-  // Everything until the server closes the connection, or until the time is over.
+  // Returns all bytes until the server closes the connection or the timeout expires.
   std::string receive(std::chrono::milliseconds timeout = std::chrono::seconds(20)) const {
     const auto deadline = std::chrono::steady_clock::now() + timeout;
     std::string out;
@@ -101,7 +101,7 @@ class RawClient {
     if (result != 0) throw std::system_error(errno, std::generic_category(), "RawClient");
   }
 
-  // False: the time is over.
+  // Returns false after the deadline.
   bool wait(std::chrono::steady_clock::time_point deadline) const {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
     pollfd entry{.fd = fd_, .events = POLLIN, .revents = 0};

@@ -298,7 +298,7 @@ void SimCluster::add_foreign_pod(const std::string& name) {
   Pod pod;
   pod.name = name;
   pod.uid = "foreign-" + next_version();
-  pod.owner_uid = "somebody-else";
+  pod.owner_uid = "another-owner";
   pod.phase = PodPhase::kRunning;
   pod.scheduled = true;
   touch(pod);

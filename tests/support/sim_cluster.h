@@ -1,5 +1,6 @@
-// A simulated API server for one TrainingJob: objects with uids and resource versions, preconditions, AlreadyExists and
-// uncollected garbage, and the events of a cluster. It is a value: copy it to branch or to keep an earlier state.
+// A simulated API server for one TrainingJob: objects with uids and resource versions, preconditions, AlreadyExists,
+// objects that the garbage collector has not removed yet, and the events of a cluster. It is a value type: copy it to
+// branch or to keep an earlier state.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@ inline constexpr char kEditedDigest[] = "edited";
 inline constexpr char kDisconnectedMessage[] =
     R"({"rank":1,"step":5,"checkpointStep":2,"reason":"Disconnected","message":"node rank 0 has not answered"})";
 
-// The state that the informers show. Each kind of object may be from a different moment.
+// The state that the informers show. Each kind of object may have been read at a different time.
 struct View {
   control::Job job;
   std::vector<control::Pod> pods;
@@ -74,11 +75,11 @@ class SimCluster {
   bool disrupt(const std::string& pod);           // by a drain, a preemption or the taint manager
   bool remove(const std::string& pod);            // immediately: a deleting pod terminated, or its node was deleted
   void tick(int seconds) { now_ += std::chrono::seconds(seconds); }
-  // Rank 0 of the attempt completes and reports a step. Steps alternate between 0 and 1. There is no next step until
-  // the status contains the last one, because two unobserved steps would look like none.
+  // Rank 0 of the attempt completes and reports a step. Steps alternate between 0 and 1. The next step is impossible
+  // until the status contains the last one, because two unobserved steps could not be distinguished from none.
   bool step();
   // Rank 0 completes and reports a step, as above, in a group that consists of the pods that run: the launchers
-  // continue without the other pods, or take some of them in.
+  // continue without the other pods, or admit some of them.
   bool step_in_new_group();
   void set_suspend(bool value);
   void set_max_restarts(int count);

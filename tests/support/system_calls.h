@@ -1,5 +1,5 @@
-// The system calls on files that a piece of code makes, in their order; any of them can be made to fail. The code runs
-// in a child process under ptrace, so that nothing in it needs to be prepared for the test.
+// Records the system calls on files that a piece of code makes, in order, and makes any of them fail. The code runs in
+// a child process under ptrace, and needs no changes for the test.
 #pragma once
 
 #include <fcntl.h>
@@ -27,8 +27,8 @@ namespace oarlock::test {
 
 struct SystemCall {
   std::string name;    // "openat", "fsync"
-  std::string path;    // the file or folder, absolute; of a rename the old name
-  std::string target;  // of a rename the new name, of a symbolic link its content
+  std::string path;    // the file or folder, absolute; for a rename, the old name
+  std::string target;  // for a rename, the new name; for a symbolic link, its content
   bool creates = false;
   size_t bytes = 0;  // requested by a read or a write
 
@@ -38,14 +38,14 @@ struct SystemCall {
   bool is_sync() const { return name == "fsync" || name == "fdatasync"; }
 };
 
-// 0: the call is made. An errno: it is not made and fails with this.
+// Returns 0 to make the call, or the errno with which the call fails without being made.
 using CallDecision = std::function<int(const SystemCall&)>;
 
 namespace internal {
 
 inline std::string text_at(pid_t child, uint64_t address) {
   std::string text;
-  for (char byte = 0;; ++address) {  // one at a time: the next page may not be there
+  for (char byte = 0;; ++address) {  // one at a time, because the next page may not be mapped
     const iovec local{&byte, 1};
     const iovec remote{reinterpret_cast<void*>(address), 1};
     if (process_vm_readv(child, &local, 1, &remote, 1, 0) != 1 || byte == 0) return text;
@@ -66,7 +66,7 @@ inline std::string path_at(pid_t child, uint64_t folder, uint64_t address) {
   return path.empty() ? path_of(child, folder) : path_of(child, folder) + "/" + path;
 }
 
-// An empty name: it is not one of files.
+// Returns an empty name for a call that is not about files.
 inline SystemCall decoded(pid_t child, const __ptrace_syscall_info& info) {
   const auto* a = info.entry.args;
   const uint64_t here = static_cast<uint64_t>(AT_FDCWD);
@@ -149,8 +149,8 @@ inline void set_result(pid_t child, long result) {
 
 }  // namespace internal
 
-// Runs the body in a child process; gives the body's result (0 to 255), or -signal. decide(call) is called in the
-// parent while the child is about to make the call.
+// Runs the body in a child process. Returns the body's result (0 to 255), or -signal. decide(call) is called in the
+// parent before the child makes the call.
 inline int with_system_calls(const std::function<int()>& body, const CallDecision& decide) {
   std::fflush(nullptr);
   const pid_t child = fork();
@@ -192,7 +192,7 @@ inline int with_system_calls(const std::function<int()>& body, const CallDecisio
   }
 }
 
-// The calls of the body on files below `folder`. The body must give 0.
+// Returns the calls of the body on files below `folder`. The body must return 0.
 inline std::vector<SystemCall> system_calls(const std::filesystem::path& folder, const std::function<int()>& body) {
   std::vector<SystemCall> calls;
   const int code = with_system_calls(body, [&](const SystemCall& call) {
@@ -203,7 +203,7 @@ inline std::vector<SystemCall> system_calls(const std::filesystem::path& folder,
   return calls;
 }
 
-// Index of the first call from `from` on for which the condition holds; the number of calls if there is no such call.
+// Returns the index of the first call at or after `from` that satisfies the condition, or the number of calls.
 inline size_t position_of(const std::vector<SystemCall>& calls, const std::function<bool(const SystemCall&)>& condition,
                           size_t from = 0) {
   const auto found = std::find_if(calls.begin() + static_cast<std::ptrdiff_t>(from), calls.end(), condition);

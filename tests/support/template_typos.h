@@ -103,7 +103,7 @@ inline nlohmann::json full_template() {
         "volumeMounts": [{"name": "data", "mountPath": "/data"}]}]}})");
 }
 
-// A value that the API server rejects in a pod, or that lacks.
+// A value that the API server rejects in a pod, or a required one that is missing.
 struct TemplateMistake {
   const char* field;    // JSON pointer of a field in full_template(), or of a new one
   const char* value;    // JSON; "" removes the field

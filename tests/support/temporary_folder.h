@@ -1,4 +1,4 @@
-// A folder of the test's own, removed with everything in it.
+// A new temporary folder. The destructor removes it with its content.
 #pragma once
 
 #include <cstdlib>

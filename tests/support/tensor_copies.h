@@ -7,7 +7,7 @@
 
 namespace oarlock::test {
 
-// Share no memory with the originals.
+// Returns copies on the CPU that share no memory with the originals.
 inline TensorMap copies_of(const TensorMap& tensors) {
   TensorMap copies;
   for (const auto& [name, tensor] : tensors) copies.emplace(name, tensor.detach().cpu().clone());

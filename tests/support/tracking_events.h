@@ -1,4 +1,4 @@
-// Events of a run, and what tests of their destinations look at.
+// Events of a run, and helpers for tests of the sinks that receive them.
 #pragma once
 
 #include <chrono>

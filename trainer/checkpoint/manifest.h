@@ -44,14 +44,14 @@ std::string tensor_file_name(const std::string& stem);
 std::optional<std::string> tensor_file_stem(std::string_view file);
 bool is_tensor_file_stem(std::string_view name);
 
-// The kDataErr of read_manifest(): "path: what".
+// Returns the kDataErr of read_manifest(): "path: what".
 tl::unexpected<Error> damaged_checkpoint(const std::filesystem::path& path, const std::string& what);
 
-// The kCheckpoint of read_manifest() for a file that is longer than `limit` bytes: no release writes one, so that it is
-// not proven to be damaged.
+// Returns the kCheckpoint of read_manifest() for a file that is longer than `limit` bytes. No present release writes
+// such a file, but that does not prove that it is damaged.
 tl::unexpected<Error> too_large_checkpoint(const std::filesystem::path& path, size_t limit);
 
-// The kCheckpoint of read_manifest() for content that this release does not know although its checksum is right.
+// Returns the kCheckpoint of read_manifest() for content with the right checksum that this release does not support.
 tl::unexpected<Error> unknown_checkpoint(const std::filesystem::path& path, const std::string& what);
 
 // Maps the error of reading a file of a checkpoint to one of the codes of read_manifest().

@@ -27,9 +27,8 @@ struct SavedCheckpoint {
 };
 
 // Claims the root for its owner: a fence file in the root names the job and the attempt that may write (see
-// directory.h). A writer of an older attempt of the same job, and a writer of a job that another job has displaced, get
-// kTempFail from open() and from every save(). This means that their group was replaced, and is not their fault. The
-// checkpoints that they saved before remain.
+// directory.h). For a writer of an older attempt of the same job, and of a job that another job has displaced, open()
+// and every save() return kTempFail, because its group was replaced. The checkpoints that it saved before remain.
 class CheckpointStore {
  public:
   // Creates the root, claims the fence, and removes the temporary files of crashed writers. Returns kCantCreate if the

@@ -10,7 +10,7 @@
 namespace oarlock {
 
 // Replaces Oarlock's names of metrics, texts, images and histograms, so that dashboards made for another program show
-// the run. A name that is not mentioned remains.
+// the run. Other names are unchanged.
 class MetricNames {
  public:
   MetricNames() = default;

@@ -29,7 +29,7 @@ struct DeviceRequest {
 struct LocalRank {
   int rank = 0;
   int world_size = 1;
-  bool has_own_devices = false;  // each rank sees only its own devices: srun --gpus-per-task
+  bool has_own_devices = false;  // only its own devices are visible to each rank: srun --gpus-per-task
 };
 
 // CUDA support of the build and the machine.
@@ -43,7 +43,7 @@ struct DeviceChoice {
   std::string warning;      // for the log; set if the request could not be met
 };
 
-// Local rank n takes device n. If fewer devices are visible than the node has ranks, and each rank sees only its own,
+// Local rank n uses device n. If fewer devices are visible than the node has ranks, and each rank has its own ones,
 // it takes device 0. DeviceKind::kAuto selects CUDA if the build and the machine support it, otherwise the CPU. Fails
 // with kUnavailable if CUDA was requested but is not available, or if there are fewer devices than ranks; with
 // Fallback::kCpu selects the CPU with a warning instead. kConfig if gpu_ids has fewer entries than the node has ranks.
@@ -58,8 +58,8 @@ struct SelectedDevice {
 // Applies choose_device() to this machine, and makes the device current.
 Result<SelectedDevice> select_device(const DeviceRequest& request, const LocalRank& local);
 
-// The CUDA devices that this process sees. Throws c10::Error if a device or its driver has failed, but not if there is
-// no device.
+// Returns the CUDA devices that are visible to this process. Throws c10::Error if a device or its driver has failed,
+// but not if there is no device.
 CudaDevices cuda_devices();
 void make_current(int cuda_index);
 

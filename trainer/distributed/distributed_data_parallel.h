@@ -91,22 +91,22 @@ class DistributedDataParallel {
   void broadcast_buffers_after_backward() { buffers_after_backward_ = true; }
   void synchronize_buffers();
 
-  // Why a rank that replaces a lost one cannot have its state; empty if it can.
+  // Returns why the state cannot be transferred to a rank that replaces a lost one; empty if it can.
   std::string recovery_obstacle() const;
 
   // Releases everything that uses the group: the reducer with its buckets, the gradients, and the shared memory. Called
   // before the group is destroyed. `steps_completed` states whether the reducer has completed a backward pass since
   // create() or join().
   void leave(bool steps_completed);
-  // The state with which another rank can call join(), as JSON. Called after leave().
+  // Returns the state that another rank needs to call join(), as JSON. Called after leave().
   std::string state_for_joining() const;
-  // Called by all ranks of a new group, when they have the same parameters and buffers, with the same state; an empty
-  // one if the number of ranks has changed, which builds the buckets of a new run.
+  // Called by all ranks of a new group, with the same state, once their parameters and buffers are equal. The state is
+  // empty if the number of ranks has changed; the buckets are then built as in a new run.
   Result<void> join(const std::string& state);
 
-  // Why this model cannot be trained by a group with another number of ranks; empty if it can.
+  // Returns why a group with another number of ranks cannot train this model; empty if it can.
   std::string resize_obstacle(int world_size) const;
-  // From the next join() on, whether the gradients may be averaged in shared memory.
+  // Sets whether the gradients may be averaged in shared memory from the next join() on.
   void allow_shared_memory(bool allowed) { config_.shared_memory = allowed; }
 
   // ---- the checkpoint's section on gradient reduction (reducer.h) ----

@@ -1,6 +1,6 @@
-// c10d::Reducer whose state can be saved and restored, and the checkpoint's section on gradient reduction: everything
-// that determines how gradients are averaged and that is not in the configuration. A resumed run needs it to get the
-// same bits as an uninterrupted run. docs/checkpoint-format.md specifies the JSON.
+// A c10d::Reducer whose state can be saved and restored, and the checkpoint's section on gradient reduction: everything
+// that determines how gradients are averaged and that is not in the configuration. With it, a resumed run computes the
+// same bits as an uninterrupted one. docs/checkpoint-format.md specifies the JSON.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -56,7 +56,7 @@ class ResumableReducer final : public c10d::Reducer {
 
   ReducerState state() const;
 
-  // Continues from the state of another process's reducer. Must precede the first pass and follow set_static_graph();
+  // Continues from the state of another process's reducer. Call it after set_static_graph() and before the first pass;
   // `state.buckets` must be those of the constructor.
   void load_state(const ReducerState& state);
 };

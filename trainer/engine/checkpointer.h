@@ -57,9 +57,9 @@ enum class SaveUntil { kStarted, kOnDisk };
 // save() returns immediately; a thread copies the state into memory and writes it. At most one save is in flight: the
 // next one waits for it. If the ranks agree to stop (see StopAgreement) while the folder does not respond, the wait
 // ends after a limited time: save() then fails with kTempFail, and the thread is abandoned until the process ends. Rank
-// 0 detects its outcome in poll(), and the next save broadcasts it. A failed save is logged. With the policy `stop` it
-// ends the run, and no later save is attempted; with `continue` the next save tries again. If a newer attempt has taken
-// over the folder (kTempFail), the run always ends.
+// 0 detects the outcome of a save in poll(), and the next save broadcasts it. A failed save is logged. With the policy
+// `stop` it ends the run, and no later save is attempted; with `continue` the next save tries again. If a newer attempt
+// has taken over the folder (kTempFail), the run always ends.
 class Checkpointer {
  public:
   // Acquires the fence of the folder. The references must outlive the checkpointer. Fails as CheckpointStore::open()
@@ -106,7 +106,7 @@ class Checkpointer {
 
   // ---- recovery without a checkpoint (docs/recovery-engine.md) ----
 
-  // The state of this object that a rank which replaces a lost one does not have.
+  // Returns the state of this object that a rank which replaces a lost one needs.
   nlohmann::json state_for_joining() const;
   // Called by every rank but the donor with the donor's state. `is_new` is true on a rank that replaces a lost one; as
   // rank 0 it also reads the marks of the newest checkpoint on disk, and allocates the memory of a save. Returns
@@ -185,7 +185,7 @@ class Checkpointer {
   std::string folder_;
   ReductionState reduction_;  // to resume with, during restore()
 
-  std::optional<Best> candidate_;  // better than best_, not on disk yet as far as this rank knows
+  std::optional<Best> candidate_;  // better than best_; this rank has no confirmation yet that it is on disk
   int64_t requested_step_ = -1;    // of the last save()
   int64_t known_step_ = -1;        // of the newest checkpoint on disk, as known to this rank
 };

@@ -60,7 +60,7 @@ class NonfiniteSteps final : public Stateful {
   void count_on_host(bool loss, bool skipped);
 
   at::Device device_;
-  OnHost host_;  // with a CPU device, where nothing waits
+  OnHost host_;  // with a CPU device, whose scalars can be read without waiting
   // Used with a CUDA device: an int64 scalar, and tensors [2] for loss and skipped.
   at::Tensor steps_;
   at::Tensor counts_;
@@ -81,11 +81,11 @@ class BufferRollback {
   // Copies the buffers. Called before the first forward pass of a step.
   void begin();
 
-  // Called after the step. `skipped` is a float32 scalar on the buffers' device; if it is not 0, the buffers get their
-  // values of begin(). Does not wait for a CUDA device.
+  // Called after the step. `skipped` is a float32 scalar on the buffers' device; if it is not 0, the values that the
+  // buffers had in begin() are restored. Does not wait for a CUDA device.
   void end(const at::Tensor& skipped);
 
-  // Gives the buffers their values of the last begin().
+  // Restores the values that the buffers had in the last begin().
   void restore();
 
  private:

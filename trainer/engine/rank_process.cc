@@ -367,7 +367,7 @@ void RankProcess::leave_group() {
   group_ = ProcessGroup::unconnected(group_rank(), world_size(), device_);
 }
 
-// A replacement is connected already and does not know of the loss.
+// A replacement is connected already and was not informed of the loss.
 Result<void> RankProcess::join(const Loss& loss) {
   if (!joining_) {
     ASSIGN_OR_RETURN(joining_, connect_ranks());

@@ -39,7 +39,7 @@ struct Outcome {
   std::string reason;        // for the termination message
   std::string message;       // one line
   bool is_graceful = false;  // interrupted by a signal, and not because of a failure
-  bool is_alone = false;     // the ranks were not connected yet, so that no other rank reports it
+  bool is_alone = false;     // the ranks were not connected yet, so no other rank reports the failure
 };
 
 class RankProcess {
@@ -71,7 +71,7 @@ class RankProcess {
   Result<void> build();
 
   // Recovery without a checkpoint (docs/recovery-engine.md). regroup() sets assignment_; join() connects the ranks of
-  // the assignment and gives them the donor's state; recover() repeats both until the ranks are connected, after a
+  // the assignment and sends them the donor's state; recover() repeats both until the ranks are connected, after a
   // failure that can_recover() accepts.
   struct Loss {  // of a rank
     SteadyTime detected;

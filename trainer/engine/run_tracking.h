@@ -1,5 +1,5 @@
-// Reports the run to the sinks of the section "tracking" (trainer/tracking). Exists on rank 0 only, and only with a
-// sink.
+// Reports the run to the sinks of the section "tracking" (trainer/tracking). Exists only on rank 0, and only if a sink
+// is configured.
 #pragma once
 
 #include <atomic>
@@ -47,11 +47,11 @@ class RunTracking {
   void add_media(int64_t step, const std::string& pass, const PassMedia& media);
 
   bool are_histograms_due(int64_t step) const;
-  // Histograms of tensors on any device, for which the call waits. A failure is logged, once.
+  // Histograms of tensors on any device, for which the call waits. A failure is logged once.
   void add_histograms(int64_t step, const std::string& prefix, const std::vector<NamedTensor>& tensors);
 
-  // Called before a checkpoint is committed, by any thread: waits a limited time until all points so far would survive
-  // the process, since a run that resumes from the checkpoint will not repeat them.
+  // Called before a checkpoint is committed, by any thread: waits a limited time until all points so far are stored
+  // outside of the process, because a run that resumes from the checkpoint does not report them again.
   void persist();
 
   // Must be the last call. The end of a run without a start() is not reported. Waits for deliveries, for a shorter time

@@ -359,7 +359,7 @@ Result<void> TrainLoop::sync_loss() {
 }
 
 // Whether the loss is reported between the steps of log.every_steps: after the first step of this process, and after
-// the steps 1, 2, 4 ... of the run, so that a person sees it soon.
+// the steps 1, 2, 4 ... of the run, so that the first values appear soon.
 bool TrainLoop::is_first_loss() const {
   const int64_t every = parts_.config.log_every_steps;
   if (shown_step_ == position_.step || position_.step % every == 0) return false;
@@ -399,8 +399,8 @@ void TrainLoop::track_step(double loss, const StepReading& reading) {
   tracked_phases_ = phases;
 }
 
-// Called by all ranks. The loss of a step may be non-finite on several ranks, which do not know of each other, so the
-// largest count of a rank is reported.
+// Called by all ranks. The loss of a step may be non-finite on several ranks, which are not informed of each other, so
+// the largest count of a rank is reported.
 void TrainLoop::report_nonfinite_losses(double own_losses, StepReading& reading) {
   const auto own_first = static_cast<double>(reading.first_nonfinite_loss.value_or(position_.step));
   std::array<double, 2> largest = {own_losses, -own_first};

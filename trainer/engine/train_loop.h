@@ -46,11 +46,11 @@ class TrainLoop {
   Result<TrainSummary> run();
 
   // ---- recovery without a checkpoint (docs/recovery-engine.md) ----
-  // After run() or resume() has failed because a rank was lost: leave(), then a new group, in which all ranks call
-  // join() and then resume(). If join() fails because another rank was lost, leave() and a further group follow. A rank
-  // that replaces a lost one begins with join().
+  // After run() or resume() has failed because a rank was lost, the caller calls leave() and forms a new group, whose
+  // ranks all call join() and then resume(). If join() fails because another rank was lost, leave() and another group
+  // follow. A rank that replaces a lost one begins with join().
 
-  // Whether this rank's state, or that of another rank, can take the place of a checkpoint.
+  // Returns whether the state of a rank can take the place of a checkpoint.
   bool can_recover() const { return !is_final_; }
 
   // Undoes the changes of a step or an evaluation that did not complete, and releases everything that uses the group.
@@ -70,15 +70,15 @@ class TrainLoop {
   // continues as a run that is resumed with this number of ranks. Fails as create().
   Result<void> resize();
 
-  // Called by all ranks of the new group: gives them the state of the rank `donor`. The ranks that had no state are
-  // returned in ascending order.
+  // Called by all ranks of the new group: transfers the state of the rank `donor` to them. Returns the ranks that had
+  // no state, in ascending order.
   Result<std::vector<int>> join(int donor);
 
-  // Continues where the donor was, as run().
+  // Continues from the donor's state, as run() does.
   Result<TrainSummary> resume();
 
-  // Where the run began or was resumed, and where it ends. Valid once run() or join() has restored the state.
-  // `call` is called then, before the first step.
+  // Sets the function that is called once run() or join() has restored the state, before the first step. `step` is the
+  // step at which the run begins or resumes, and `target_steps` the one at which it ends.
   void on_start(std::function<void(int64_t step, int64_t target_steps)> call) { on_start_ = std::move(call); }
 
   // "NonFiniteLoss" or "NonFiniteGradient" if the section "nonfinite" has ended the run; otherwise empty.

@@ -72,12 +72,12 @@ class TrainStep {
 
   bool can_undo() const { return can_undo_; }
 
-  // Why a step cannot be undone or its state cannot be given to another rank; empty if it can.
+  // Returns why a step cannot be undone or its state cannot be sent to another rank; empty if both are possible.
   std::string recovery_obstacle() const;
 
-  // Called when a collective of a step has failed: gives the model's buffers and the loss their values of the last
-  // completed step. Parameters, optimizer, scaler and moving average have them already, because they change only after
-  // the last collective of a step. Does nothing if no step is in progress.
+  // Called when a collective of a step has failed: restores the values that the model's buffers and the loss had after
+  // the last completed step. Parameters, optimizer, scaler and moving average still have these values, because they
+  // change only after the last collective of a step. Does nothing if no step is in progress.
   void undo();
 
   // Called when the configuration's learning rates have changed, because the number of ranks has.

@@ -1,6 +1,5 @@
-// The end of a rank: SIGTERM and SIGINT as a flag that the training loop checks between steps, and blocking calls that
-// the flag interrupts; the termination message in the file that the kubelet or the launcher reads, and the terminate
-// handler.
+// Termination of a rank: the flag that SIGTERM and SIGINT raise, blocking calls that the flag interrupts, the
+// termination message in the file that the kubelet or the launcher reads, and the terminate handler.
 #pragma once
 
 #include <atomic>
@@ -34,15 +33,15 @@ class StopFlag {
   std::atomic<int> signal_{0};
 };
 
-// Installs handlers for SIGTERM and SIGINT that raise the flag, which must live until the process exits, and ignores
-// SIGPIPE. Must be called at most once per process, because a signal handler can reach its flag only through a global
-// pointer.
+// Installs handlers for SIGTERM and SIGINT that raise the flag, which must remain valid until the process exits, and
+// ignores SIGPIPE. Must be called at most once per process, because a signal handler can reach its flag only through a
+// global pointer.
 void raise_on_termination_signals(StopFlag& flag);
 
 // Runs `body` on a separate thread and returns its result, or throws its exception. Returns nullopt if `stop` is raised
 // and `body` has not returned after `grace`, or if it has not returned after `limit`. The thread is then abandoned and
-// stays blocked until the process exits, so that `body` must own everything it uses, or use objects that live as long
-// as the process. For calls that do not check the flag, such as name resolution.
+// may stay blocked until the process exits, so `body` must own everything that it uses, or use objects that exist as
+// long as the process. For calls that do not check the flag, such as name resolution.
 template <typename T>
 std::optional<T> run_interruptibly(std::function<T()> body, const StopFlag& stop, std::chrono::milliseconds grace,
                                    std::chrono::milliseconds limit) {
@@ -92,9 +91,9 @@ struct TerminateHandlerOptions {
 };
 
 // Installs a std::terminate handler for uncaught exceptions, such as those on a library's thread, and a handler for
-// SIGBUS, which an access to a mapped file causes that was truncated or cannot be read. The process exits with the code
-// that `handler` returns (without a handler: kSoftware for an exception) and writes one line and the termination
-// message instead of a core dump. Must be called at most once per process.
+// SIGBUS, which the kernel sends on an access to a mapped file that was truncated or cannot be read. Instead of dumping
+// core, the process writes one line and the termination message, and exits with the code that `handler` returns
+// (without a handler: kSoftware for an exception). Must be called at most once per process.
 void install_terminate_handler(TerminateHandlerOptions options, ExceptionHandler handler = {});
 
 // The default reason in the termination message for an exit code: "ConfigInvalid", "PeerLost", ...

@@ -1,5 +1,5 @@
-// Progress of a run: the time of each phase, the throughput, and one line on a terminal that overwrites itself. Without
-// a terminal, progress goes to the log.
+// Progress of a run: the time spent in each phase, the throughput, and a progress line that is redrawn on the terminal.
+// Without a terminal, progress is logged.
 #pragma once
 
 #include <array>
@@ -58,7 +58,7 @@ class PhaseClock {
   std::array<double, kPhaseNames.size()> seconds_{};
 };
 
-// Where the time of a process was spent.
+// The time of a process by phase.
 struct TimeTable {
   std::vector<std::pair<std::string_view, double>> rows;  // phases and their seconds, in the order of kPhaseNames
   double total = 0;                                       // the sum of the rows
@@ -119,7 +119,7 @@ std::string metrics_text(const std::map<std::string, double>& metrics, const std
 // "0:42", "1:02:03", "2d 03:04". Pure.
 std::string format_duration(double seconds);
 
-// Where progress lines are written to.
+// The destination of progress lines.
 struct ProgressOutput {
   std::function<void(std::string_view)> write;  // empty: nowhere
   // The width of the terminal. Empty, or 0: a launcher, which cuts and erases progress lines.
@@ -146,7 +146,7 @@ class ProgressLine {
   // Erases the line before other output.
   void clear();
 
-  // Writes lines that remain.
+  // Erases the progress line and writes lines that are not overwritten.
   void print(const std::vector<std::string>& lines);
 
   // Erases the line and stops drawing it.

@@ -86,8 +86,8 @@ class Telemetry {
   void record_gradient_norm(double norm) { metrics_.set_gradient_norm(norm); }  // of the last step
   void record_gradient_reduction(int64_t buckets, int64_t bytes) { metrics_.record_gradient_reduction(buckets, bytes); }
   void record_parameter_check(bool equal) { metrics_.record_parameter_check(equal); }
-  // Record steps since the last call, at least one, that were skipped because the loss or a gradient was not finite, or
-  // whose loss was not finite. `first_step` is the first of them.
+  // Record steps since the last call, at least one: those that were skipped because the loss or a gradient was not
+  // finite, and those whose loss was not finite. `first_step` is the first of them.
   void record_skipped_steps(int64_t steps, int64_t first_step);
   void record_nonfinite_losses(int64_t steps, int64_t first_step);
   void record_peer_lost();
@@ -119,7 +119,7 @@ class Telemetry {
   void set_device_memory(const DeviceMemoryReport& memory) { metrics_.set_device_memory(memory); }
 
   // ---- terminal ----
-  // Whether a person watches the run: results are then printed as text that is easy to read, otherwise logged.
+  // Returns whether results are printed as text for a person at a terminal; otherwise they are logged.
   bool is_watched() const { return progress_.is_enabled(); }
   // Prints lines above the progress line. Does nothing unless is_watched().
   void print(const std::vector<std::string>& lines) { progress_.print(lines); }

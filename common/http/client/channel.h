@@ -81,9 +81,9 @@ class CallLimits {
 // runs it in a thread that the destructor of the io_context joins; a blocked lookup would therefore delay the end of
 // the call and of the program. This class runs each lookup in a detached thread that owns everything it uses: the name,
 // the function and, through a shared pointer, the result. A caller waits for the result on a condition variable until
-// its own deadline or cancellation, and then abandons the lookup. The thread never refers to the Resolver, and the end
-// of the process ends it. Concurrent calls share a lookup. A lookup that has not ended after kSharedLookup is abandoned
-// in favor of a new one, so that a resolver that blocks holds at most one thread per kSharedLookup.
+// its own deadline or cancellation, and then abandons the lookup. The thread never refers to the Resolver, and ends
+// with the process at the latest. Concurrent calls share a lookup. A lookup that has not ended after kSharedLookup is
+// abandoned in favor of a new one, so that a resolver that blocks holds at most one thread per kSharedLookup.
 class Resolver {
  public:
   using Endpoint = boost::asio::ip::tcp::endpoint;

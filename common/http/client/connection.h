@@ -84,7 +84,7 @@ class ConnectionPool {
     Time since;
   };
   using Connections = std::deque<Idle>;
-  // Removes and returns the connections that have been idle for too long. Called with the mutex.
+  // Removes and returns the connections that have been idle for too long. REQUIRES: mutex_ is held.
   Connections remove_expired(Time now);
 
   const Milliseconds max_idle_time_;

@@ -68,7 +68,7 @@ class HttpTransport : public Transport {
   virtual TransportResult<Response> call(const Request& request, ByteSink* sink, StreamLimits limits,
                                          const std::stop_token& cancel) = 0;
 
-  // Waits for the credentials until `deadline`, and remembers the token for mask_credentials(). Fails with kCancelled
+  // Waits for the credentials until `deadline`, and stores the token for mask_credentials(). Fails with kCancelled
   // or kRefused.
   TransportResult<Credentials> obtain_credentials(std::chrono::steady_clock::time_point deadline,
                                                   const std::stop_token& cancel);

@@ -17,7 +17,7 @@ namespace oarlock::kube {
 class FieldFilter {
  public:
   static constexpr int kMaxDepth = 256;
-  static constexpr size_t kMaxValues = 50'000;  // a value takes about 100 bytes; a real object has some hundred
+  static constexpr size_t kMaxValues = 50'000;  // a value takes about 100 bytes; a real object has a few hundred values
 
   // Selects the values at paths such as "metadata.name" or "spec", with everything below them. The elements of an array
   // are filtered by the path of the array: "status.conditions.type" keeps the type of each condition. A '.' in a key is

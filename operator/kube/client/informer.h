@@ -31,7 +31,7 @@
 
 namespace oarlock::kube {
 
-// Key and resource version of an object in one allocation. None of them can contain a NUL.
+// Key and resource version of an object in one allocation. Namespace, name and version must not contain NUL characters.
 class RecordKey {
  public:
   RecordKey(const ObjectKey& key, std::string_view version) {
@@ -198,8 +198,8 @@ class Store {
       records_.swap(records);
       return;
     }
-    // In place: the nodes of `records` are the youngest of the heap, and when they are freed, their pages are free. The
-    // nodes of records_ are spread over the pages of the objects.
+    // Updates records_ in place instead of swapping: the nodes of `records` were allocated last, so freeing them
+    // releases whole pages, whereas the nodes of records_ are spread over the pages of the objects.
     for (const Change& change : changes) {
       if (change.before != nullptr) records_.erase(change.before);
       if (change.after != nullptr) records_.insert(change.after);
@@ -239,11 +239,10 @@ class Store {
 
 // The objects of one selection.
 //
-// Limit. ReflectorOptions::max_bytes bounds the memory of the objects. Where they exceed it, the informer drops objects
-// of the namespaces that take the most memory, in the order of Hooks::drop_order, until a sixteenth of the limit is
-// free, and again when later objects exceed the limit; the objects of the other namespaces are kept. The namespaces
-// that lost objects are incomplete until a list keeps all of their objects, which follows the end of each watch, after
-// five to ten minutes.
+// ReflectorOptions::max_bytes bounds the memory of the objects. When they exceed it, the informer drops objects of the
+// namespaces that take the most memory, in the order of Hooks::drop_order, until a sixteenth of the limit is free; the
+// objects of the other namespaces are kept. A namespace with dropped objects is incomplete until a list has kept all of
+// its objects. While a namespace is incomplete, a list follows the end of each watch, after five to ten minutes.
 template <typename T>
 class Informer final : private ReflectorTarget, private ReflectorObserver {
  public:

@@ -129,7 +129,7 @@ void LeaderElector::observe(Lease lease) {
 }
 
 bool LeaderElector::try_acquire_or_renew(const std::stop_token& stop) {
-  // The leader knows the state of the lease, so it need not read it first.
+  // The leader has the current state of the lease, so it need not read it first.
   if (remaining().count() > 0 && observed_ && observed_->record.holder == options_.identity) {
     if (write(observed_->record, stop)) return true;
     hooks_.on_slow_path();

@@ -72,7 +72,7 @@ def check_artifact_hub(chart, crd, rendered):
 
 def check_kubernetes_versions(root, chart, oldest, newest):
     if chart["kubeVersion"] != f">={oldest}.0-0":
-        yield f"kubeVersion is '{chart['kubeVersion']}'; scripts/lib/cluster/versions.sh says {oldest}"
+        yield f"kubeVersion is '{chart['kubeVersion']}'; scripts/lib/cluster/versions.sh has {oldest}"
     pages = [*sorted(root.glob("*.md")), root / "charts/oarlock/README.md.gotmpl", *sorted((root / "docs").rglob("*.md"))]
     found = [(page, match) for page in pages for match in SUPPORTED.finditer(page.read_text())]
     for page, match in found:
@@ -91,7 +91,7 @@ def main():
     problems = [*check_fields(chart), *check_artifact_hub(chart, crd, rendered), *check_kubernetes_versions(root, chart, oldest, newest)]
     version = (root / "VERSION").read_text().strip()
     if str(chart["appVersion"]) != version:
-        problems.append(f"appVersion is {chart['appVersion']}; the file VERSION says {version}")
+        problems.append(f"appVersion is {chart['appVersion']}; the file VERSION has {version}")
     sys.exit("\n".join(f"Chart.yaml: {problem}" for problem in problems) or 0)
 
 

@@ -1,8 +1,8 @@
 # shellcheck shell=bash disable=SC2034,SC2154  # its variables are for the other files
 # Where a cluster's things are. Needs common.sh and versions.sh.
 #
-# Addresses come from a slot, a small number that etcd holds locked (flock on an inherited descriptor) for as long as it
-# lives: two clusters never share one, and a crash frees it.
+# Addresses are derived from a slot, a small number that etcd holds locked (flock on an inherited descriptor) while it
+# runs: two clusters never share one, and a crash frees it.
 #   127.124.0.(SLOT+1)             etcd, and in --control-plane-only mode everything; ::1 with --ipv6
 #   10.123.SLOT.1                  the host: kube-apiserver and CoreDNS of a full cluster
 #   10.123.SLOT.(10+N)             node N
@@ -50,7 +50,7 @@ mode=full         # or: control-plane (no nodes), api (no nodes, and no controll
 nodes=2
 family=ipv4       # or: ipv6 (not with nodes)
 
-# The state file is written before anything is started and says what 'down' has to end.
+# The state file is written before anything is started, and lists what 'down' must end.
 save_state() {
   printf '%s\n' "slot=$slot" "mode=$mode" "nodes=$nodes" "family=$family" "cluster_name=$cluster_name" >"$cluster_dir/state"
 }

@@ -48,7 +48,7 @@ write_archive() {
   mv "$file.part" "$file"
 }
 
-# Moves the file WORK/blob to where its digest says, and prints the digest.
+# Moves the file WORK/blob to the path that its digest determines, and prints the digest.
 add_blob() {
   local digest
   digest=$(sha256sum "$1/blob" | cut -d' ' -f1)

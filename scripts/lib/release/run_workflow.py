@@ -179,7 +179,7 @@ def matrix_of(job):
     axes = strategy.get("matrix", {})
     for axis, values in axes.items():
         if axis in ("include", "exclude") or not isinstance(values, list):
-            raise RehearsalError(f"strategy.matrix.{axis}: the rehearsal knows lists of values only")
+            raise RehearsalError(f"strategy.matrix.{axis}: the rehearsal supports lists of values only")
     return [dict(zip(axes, values)) for values in itertools.product(*axes.values())]
 
 
@@ -281,7 +281,7 @@ class Rehearsal:
             shutil.copytree(source, target)
         elif action == "actions/download-artifact":
             if inputs.get("merge-multiple") != "true":
-                raise RehearsalError(f"step '{title}': the rehearsal knows merge-multiple: true only")
+                raise RehearsalError(f"step '{title}': the rehearsal supports merge-multiple: true only")
             found = sorted(path for path in (self.work / "artifacts").iterdir() if fnmatch.fnmatch(path.name, inputs["pattern"]))
             if not found:
                 raise RehearsalError(f"step '{title}': no artifact has a name such as {inputs['pattern']}")

@@ -52,7 +52,7 @@ void create_all(Server& server, const BurstPlan& plan) {
   if (failure != nullptr) std::rethrow_exception(failure);
 }
 
-// A page of one item says how many more there are, which costs the server far less than the list.
+// A page of one item states how many more there are, which costs the server far less than the list.
 int count(Server& server, const std::string& list) {
   const nlohmann::json page = server.get(list + "?limit=1");
   return static_cast<int>(page.at("items").size()) + page.at("metadata").value("remainingItemCount", 0);

@@ -1,4 +1,4 @@
-// Creates objects with several requests in flight, and waits until the pods that follow from them exist and run.
+// Creates objects with several requests in flight, and waits until the pods that controllers create for them run.
 #pragma once
 
 #include <chrono>
@@ -26,16 +26,16 @@ struct BurstPlan {
   bool wait_until_running = false;
   std::chrono::seconds timeout{120};  // of the waiting
 };
-// Throws nlohmann::json::exception where a key is missing or has another type.
+// Throws nlohmann::json::exception if a key is missing or has another type.
 BurstPlan burst_plan(const nlohmann::json& json);
 
-// Seconds since the first request; nothing where the timeout came first.
+// Times in seconds since the first request; absent if the timeout expired before.
 struct BurstResult {
   double started_at = 0;  // Unix time
   double posted = 0;
   std::optional<double> all_pods;
   std::optional<double> all_running;
-  int pods = 0;  // seen at the end
+  int pods = 0;  // number of pods at the end
 };
 nlohmann::json to_json(const BurstResult& result);
 

@@ -1,5 +1,5 @@
-// oarlock-bench-load: what scripts/bench operator sends to the API server. It uses the operator's own HTTP client, so
-// that a raw loop of creates and the operator differ in their requests, not in their client.
+// oarlock-bench-load: the load generator of scripts/bench operator. It uses the operator's own HTTP client, so that a
+// raw loop of creates and the operator differ in their requests, not in their client.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <fstream>

@@ -1,4 +1,4 @@
-// Removes everything that lists hold, with several requests in flight.
+// Deletes all objects of several lists, with several requests in flight.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace oarlock::bench {
 
-// List after list, each until it is empty; controllers may still be adding to one. Throws after `kPurgeRounds` rounds.
+// Empties one list after another. Repeats this while controllers add objects; throws after `kPurgeRounds` rounds.
 inline constexpr int kPurgeRounds = 200;
 void purge(Server& server, const std::vector<std::string>& lists, int concurrency);
 

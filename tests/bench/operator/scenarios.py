@@ -85,7 +85,7 @@ class Bench:
         return {"seconds": self.seconds_of_creation([user], end, result), "load_average": load_average}
 
     def cold_start(self, system, namespace, kwok):
-        """Seconds from the start of the process to its first write: the pods of a job have gone while it was away.
+        """Seconds from the start of the process to its first write, if the pods of a job were deleted while it was down.
 
         Returns the process, which continues to run.
         """

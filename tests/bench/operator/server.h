@@ -1,4 +1,4 @@
-// The API server as the benchmark's load sees it: a call succeeds or the program ends with the reason.
+// The API server's client of the benchmark's load generator: a call succeeds, or the program ends with the reason.
 #pragma once
 
 #include <memory>

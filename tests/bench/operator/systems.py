@@ -72,7 +72,7 @@ class System:
         return process
 
     def _wait_for_admission(self, process):
-        """Until a job passes admission: /readyz does not say that the webhooks answer (JobSet's come later)."""
+        """Waits until a job passes admission: /readyz does not cover the webhooks (JobSet's start later)."""
         target, body = self.job("default")
         body = {**body, "metadata": {"name": "admission-probe"}}
         refusal = None

@@ -41,7 +41,7 @@ def remove_certificate(folder):
         try:
             left.rmdir()
         except OSError:
-            return  # somebody else's
+            return  # in use by another process
 
 
 def certificate(folder, ca_name, dns_name):

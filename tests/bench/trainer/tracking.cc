@@ -1,4 +1,4 @@
-// oarlock-bench-tracking: processor time that experiment tracking takes per step, for a point after each step as the
+// oarlock-bench-tracking: CPU time that experiment tracking takes per step, for a point after each step as the
 // training loop reports it. Prints one line of JSON: the processor time of the training thread, which makes the points
 // and queues them, that of all other threads of the process (writing, encoding, requests; until the points are
 // delivered or the limit for this has passed), and how long the training thread was in the calls.

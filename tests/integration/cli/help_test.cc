@@ -40,7 +40,7 @@ std::string replaced(std::string text, const std::string& from, const std::strin
   return text;
 }
 
-// A change of the help is a change of the interface: it is reviewed as a difference of this file.
+// A change of the help is a change of the interface, which is reviewed as a change of the golden file.
 TEST(Help, OfAllCommandsIsTheGoldenFile) {
   const std::string version = replaced(output_of({"version"}), "oarlock ", "");
   expect_golden("cli_help.txt",
@@ -61,7 +61,7 @@ TEST(Help, UnknownCommandListsCommands) {
   EXPECT_THAT(program->err(), AllOf(HasSubstr("there is no command 'lanch'; the commands are: run, launch, ")));
 }
 
-// groff reports macros and escapes that it does not know.
+// groff reports unknown macros and escapes.
 TEST(Man, PagesHaveNoWarnings) {
   for (const std::string command : {"", "run", "launch", "validate", "render", "convert", "convert torchrun", "doctor",
                                     "completion", "man", "help", "version"}) {

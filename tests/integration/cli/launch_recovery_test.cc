@@ -142,7 +142,7 @@ TEST(LaunchRecovery, ReasonComesFromTheErrorFile) {
   EXPECT_THAT(content(program.folder() / "message.json"), HasSubstr("ended with exit code 1: ValueError: bad batch\""));
 }
 
-// The operator would read the message of a failure that was recovered from as that of the pod's end.
+// The operator would take the message of a failure that was recovered from for the message of the pod.
 TEST(LaunchRecovery, RestartOfASingleRankEmptiesItsMessage) {
   const std::string script =
       "if [ $TORCHELASTIC_RESTART_COUNT = 1 ]; then wc -c < message.json; exit 0; fi; "
@@ -204,7 +204,7 @@ TEST_F(TwoNodes, KilledRankRejoinsAcrossNodes) {
   EXPECT_EQ(second.out(), "rank 1 of 2, donor 0, step 5\n");
 }
 
-// As in pods of a job with failurePolicy.restartScope Rank.
+// The environment is that of the pods of a job with failurePolicy.restartScope Rank.
 TEST_F(TwoNodes, OperatorsVariablesSetTheRestarts) {
   const std::map<std::string, std::string> variables = {{"OARLOCK_REGROUP_TOKEN", "secret"},
                                                         {"OARLOCK_MAX_RESTARTS", "1"},
@@ -308,7 +308,7 @@ TEST_F(TwoNodes, NodeThatIsNotInTheGroupEndsWithIt) {
   EXPECT_THAT(third.err(), HasSubstr("the group has finished without this node"));
 }
 
-// As in pods of such a job with spec.elastic.
+// The environment is that of the pods of such a job with spec.elastic.
 TEST_F(TwoNodes, OperatorsVariablesSetTheSmallestGroup) {
   const std::map<std::string, std::string> variables = {{"OARLOCK_REGROUP_TOKEN", "secret"},
                                                         {"OARLOCK_MAX_RESTARTS", "1"},

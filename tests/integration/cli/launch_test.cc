@@ -141,7 +141,7 @@ TEST(Launch, SecondInterruptKillsImmediately) {
   EXPECT_EQ(program.wait(), 137);
 }
 
-// What a rank leaves behind is ended too: in its process group, and out of it.
+// The descendants of a rank are ended too, inside and outside of its process group.
 TEST(Launch, EndsGrandchildren) {
   Program program(launch({"--nproc", "2", "--grace", "0.2"},
                          "sleep 1000 & echo $! > group.$RANK; setsid sleep 1000 & echo $! > away.$RANK; (trap '' TERM; "

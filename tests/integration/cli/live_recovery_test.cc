@@ -23,7 +23,7 @@ using testing::HasSubstr;
 
 constexpr int kSteps = 300;
 
-// Batch norm, momentum, an average of the weights and augmentation: all that a replacement must receive.
+// Batch norm, momentum, an average of the weights and augmentation: all state that a replacement must receive.
 std::string config_of(const CifarFolder& data, const fs::path& checkpoints, int steps) {
   return fmt::format(
       "task: image_classification\nseed: 3\nsteps: {}\ndata: {{path: {}, augment: {{crop_padding: 4, flip: true}}}}\n"
@@ -52,7 +52,7 @@ std::optional<std::string> environment_of_process(pid_t pid, const std::string& 
 // The launchers of `nodes` nodes on this machine, with two ranks each.
 class Launchers {
  public:
-  // `checkpoints` is the folder of an earlier run; empty: an own one.
+  // `checkpoints` is the folder of an earlier run; empty: a new one.
   Launchers(int nodes, const CifarFolder& data, const std::vector<std::string>& options, int steps = kSteps,
             const fs::path& checkpoints = {})
       : nodes_(nodes),
@@ -208,7 +208,7 @@ const std::vector<std::string> kByRank = {"--max-restarts", "10", "--restart-pol
 
 class LiveRecovery : public testing::Test {
  protected:
-  // What a run ends with if nothing happens to it.
+  // Returns the final state of a run without failures.
   std::string undisturbed(int nodes) {
     Launchers run(nodes, data_, kByRank);
     EXPECT_THAT(run.wait(), testing::Each(0)) << run.log();
@@ -238,8 +238,8 @@ TEST_F(LiveRecovery, KilledRanksOfTwoNodesCostNoStepAndNoBit) {
   EXPECT_TRUE(run.bits() == undisturbed(2));
 }
 
-// Without a node, the group continues with the other one, whose ranks keep their processes and their state, and takes
-// in the node when it comes back. The run ends with the bits of one that was stopped at both steps, and resumed each
+// When a node is lost, the group continues with the other one, whose ranks keep their processes and their state, and
+// admits the node when it is back. The run ends with the bits of one that was stopped at both steps, and resumed each
 // time with the other number of nodes.
 TEST_F(LiveRecovery, ContinuesWithFewerNodesAndGrowsBack) {
   std::vector<std::string> options = kByRank;

@@ -1,4 +1,4 @@
-// oarlock validate and render, and what all commands share.
+// oarlock validate and render, and behavior that all commands have in common.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 

@@ -165,7 +165,7 @@ TEST_F(RunTrainerTest, ShowsProgressOnATerminal) {
   expect_for_people(launch.output(), kColumns);
 }
 
-TEST_F(RunTrainerTest, InterruptOnATerminalIsNoError) {
+TEST_F(RunTrainerTest, AnInterruptOnATerminalIsNotReportedAsError) {
   job(100'000);
   TerminalProgram run({oarlock(), "run", "job.yaml", "--fresh"}, folder_.path(), 100);
   ASSERT_TRUE(eventually([&] { return run.output().find("checkpoint saved") != std::string::npos; })) << run.output();

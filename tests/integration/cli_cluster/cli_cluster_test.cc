@@ -167,7 +167,7 @@ TEST_F(CliCluster, SubmitCreatesNothingFromInvalidFiles) {
   EXPECT_EQ(invalid.code, 78);
   EXPECT_THAT(invalid.err, AllOf(HasSubstr("bad.yaml:5:3"), HasSubstr("did you mean 'nodes'?")));
   EXPECT_FALSE(world_.exists(world_.jobs() + "/bert"));
-  // The API server has the last word: this program knows no admission policies and no newer rules.
+  // The API server decides: this program evaluates no admission policies and no newer rules.
   const Ended refused = in_namespace({"submit", "-f", good, "--as", "stranger"});
   EXPECT_EQ(refused.code, 77);
   EXPECT_THAT(refused.err, HasSubstr("cannot create trainingjobs.oarlock.dev 'bert'"));
@@ -356,7 +356,7 @@ TEST_F(CliCluster, UsesContextsTokensPluginsAndImpersonation) {
   EXPECT_THAT(unknown.err, HasSubstr("no context named 'tokne'; the contexts are: "));
 }
 
-TEST_F(CliCluster, ExplainsWhatIsMissing) {
+TEST_F(CliCluster, ReportsMissingJobsAndUnreachableServers) {
   world_.create_job("bert");
   const Ended typo = in_namespace({"status", "brt"});
   EXPECT_EQ(typo.code, 66);

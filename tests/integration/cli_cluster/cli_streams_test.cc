@@ -1,4 +1,4 @@
-// oarlock logs and top against a played API server: the logs and the documents come from pods, which may send anything.
+// oarlock logs and top against a simulated API server: logs and documents are from pods, which may send any bytes.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
@@ -27,7 +27,7 @@ using Json = nlohmann::json;
 constexpr char kUid[] = "job-uid";
 constexpr size_t kGiB = size_t{1} << 30;
 
-// What the played API server has. Thread-safe.
+// A simulated API server with the pods of one job. Thread-safe.
 class PlayedJob {
  public:
   PlayedJob() {
@@ -311,7 +311,7 @@ TEST(CliLogs, DocumentedCommandsWork) {
   }
 }
 
-TEST(CliList, ShowsOnATerminalWhatItWaitsFor) {
+TEST(CliList, ShowsProgressOnATerminal) {
   const TemporaryFolder folder;
   std::atomic<bool> is_released = false;
   const Json job = {{"metadata", {{"name", "bert"}, {"namespace", "default"}}}};

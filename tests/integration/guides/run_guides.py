@@ -80,7 +80,7 @@ def check_migration():
     for row, counted in (("lines", [len(text.splitlines()) for text in texts]),
                          ("different fields", [len(fields_of(yaml.safe_load(text))) for text in texts])):
         shown = [int(number) for number in re.search(rf"^\| {row} \|(.*)\|$", page, re.M)[1].split("|")]
-        assert shown == counted, f"{names} have {counted} {row}, the page says {shown}"
+        assert shown == counted, f"{names} have {counted} {row}, the page has {shown}"
     run("oarlock validate -f examples/migration/trainingjob.yaml", SOURCE, 0)
 
 

@@ -42,8 +42,8 @@ class AdmissionPolicy : public ::testing::Test {
   static void SetUpTestSuite() {
     server_ = std::make_unique<ApiServer>(ApiServer::Parts::kWithControllers);
     server_->apply(test::source_path("manifests/install.yaml"));
-    // The roles of networkPolicy.jobs.enabled, and rights that the operator does not have, as if somebody gave it too
-    // many: only the policy protects the objects from its token.
+    // The roles of networkPolicy.jobs.enabled, and rights that the operator does not have, as if an administrator had
+    // granted too many: only the policy protects the objects from its token.
     const Json rules = {{{"apiGroups", {"", "networking.k8s.io", kGroup}}, {"resources", {"*"}}, {"verbs", {"*"}}}};
     must("POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles",
          {{"metadata", {{"name", "too-much"}}}, {"rules", rules}});

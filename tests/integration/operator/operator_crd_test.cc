@@ -1,5 +1,5 @@
-// The CRD in a real kube-apiserver: what is refused at admission and with which words, what is defaulted, what kubectl
-// shows. And the transport over real TLS.
+// The CRD in a real kube-apiserver: the objects that admission rejects and its messages, defaults, and the columns of
+// kubectl; and the transport over real TLS.
 #include <gmock/gmock.h>
 
 #include <cstdlib>
@@ -50,7 +50,7 @@ struct Refusal {
   std::string message;
 };
 
-TEST_F(Crd, RefusesWhatCannotWorkWithAReason) {
+TEST_F(Crd, RejectsInvalidJobsWithAReason) {
   using namespace api::rules;
   const Refusal refusals[] = {
       {"/metadata/name", "9lives", kName},
@@ -292,7 +292,7 @@ TEST_F(Tls, UsesSystemAuthoritiesOnlyByDefault) {
 
 TEST_F(Tls, ACertificateForAnotherNameIsRefused) {
   kube::TransportOptions wrong = options();
-  wrong.tls_server_name = "somebody.else";
+  wrong.tls_server_name = "another.server";
   const auto response = get_jobs(wrong);
   ASSERT_FALSE(response);
   EXPECT_EQ(response.error().kind, kube::TransportErrorKind::kTls);
@@ -301,7 +301,7 @@ TEST_F(Tls, ACertificateForAnotherNameIsRefused) {
   EXPECT_TRUE(get_jobs(wrong));
 }
 
-TEST_F(Tls, WithoutCredentialsTheServerSaysWho) {
+TEST_F(Tls, WithoutCredentialsTheUserIsAnonymous) {
   kube::TransportOptions anonymous = options();
   anonymous.client_certificate = {};
   anonymous.client_key = {};

@@ -1,6 +1,6 @@
-// The operator behind a proxy that breaks things: killed after each single write of a job's whole life, answers lost,
-// watches frozen, gone, rewound, and API servers that show the past. The world must end up the same every time, and at
-// the end nothing is written any more.
+// The operator behind a proxy that injects faults: it is killed after each single write of a job, responses are lost,
+// watches freeze, end or restart from an older version, and the API server returns stale lists. The cluster must reach
+// the same state every time, and afterwards nothing is written any more.
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -56,13 +56,13 @@ class Stage {
   std::unique_ptr<OperatorProcess> operator_;
 };
 
-// What must be the same in the end: everything but times, uids and versions.
+// Returns the state that every scenario must reach, as JSON text: everything but times, uids and versions.
 std::string picture(JobWorld& world) {
   Json out;
   const Json status = world.status("j");
   for (const char* key : {"phase", "attempt", "worldSize", "restarts", "nodes", "finishedRanks", "observedGeneration"})
     out[key] = status.value(key, Json());
-  out["nodes"].erase("scheduled");  // the real scheduler says PodScheduled=False in between, sooner or later
+  out["nodes"].erase("scheduled");  // the real scheduler sets PodScheduled=False in between, at some time
   for (const Json& condition : status.value("conditions", Json::array()))
     out["conditions"][condition["type"].get<std::string>()] = condition["status"];
   for (const Json& record : status.value("attempts", Json::array()))
@@ -72,7 +72,7 @@ std::string picture(JobWorld& world) {
   return out.dump();
 }
 
-// How often it has looked at a job; -1 where it has just been killed.
+// Returns the number of reconciles of the operator; -1 if it has just been killed.
 double looks_of(Stage& stage) {
   try {
     return stage.process().metric("controller_runtime_reconcile_total");
@@ -81,8 +81,8 @@ double looks_of(Stage& stage) {
   }
 }
 
-// Changes of the job that mean nothing make the operator look again and again: after what was still to be done it must
-// write nothing for four looks in a row.
+// Irrelevant changes of the job cause further reconciles. Once the operator has completed its work, it must write
+// nothing in four consecutive reconciles.
 void expect_rest(Stage& stage) {
   JobWorld& world = stage.world();
   world.wait("the operator", [&] { return stage.process().logged("\"msg\":\"ready\""); });
@@ -139,9 +139,9 @@ class Fault : public ::testing::Test {
 };
 std::unique_ptr<ApiServer> Fault::server_;
 
-// The writes that no run can do without: Service and pods; Running; Restarting, the other pod's deletion, two pods;
-// Running; Suspended and two deletions; Pending and two pods; Running; Complete. How many more statuses are written is
-// a matter of timing: two changes that are seen together are one write.
+// The writes that every run has: Service and pods; Running; Restarting, the other pod's deletion, two pods; Running;
+// Suspended and two deletions; Pending and two pods; Running; Complete. The number of further status writes depends on
+// timing: two changes that are observed together cause one write.
 constexpr int kFewestWrites = 3 + 1 + 4 + 1 + 3 + 3 + 1 + 1;
 
 TEST_F(Fault, SurvivesKillsAndLostResponsesAnywhere) {
@@ -155,8 +155,8 @@ TEST_F(Fault, SurvivesKillsAndLostResponsesAnywhere) {
   }
   ASSERT_GE(writes, kFewestWrites);
 
-  // A fault for each write: every kind in turn over all of them would take minutes, so each number gets a kill, and
-  // every third one a lost answer or a lost request before it.
+  // One fault for each write, because all kinds of faults for all writes would take minutes: the operator is killed
+  // after each write, and in every third run a response or a request is lost before.
   std::mutex mutex;
   std::vector<std::string> namespaces;
   for (int n = 1; n <= writes; ++n) namespaces.push_back(server_->make_namespace());
@@ -178,7 +178,7 @@ TEST_F(Fault, SurvivesKillsAndLostResponsesAnywhere) {
         const std::string seen = play(stage);
         const std::lock_guard lock(mutex);
         if (seen != wanted) problems.push_back("killed after write " + std::to_string(n) + ": " + seen);
-        // A run may have fewer writes than the calm one; then there is no write n after which it could be killed.
+        // A run may have fewer writes than the one without faults; then it ends without a kill.
         const bool has_write = n <= kFewestWrites || stage.proxy().writes() > n;
         if (stage.kills() < 1 && has_write) problems.push_back("not killed after write " + std::to_string(n));
       } catch (const std::exception& error) {
@@ -202,7 +202,7 @@ TEST_F(Fault, FrozenWatchCausesNoDuplicates) {
   stage.world().create_job("j");
   stage.world().wait_for_pods({"j-0-0", "j-0-1"});
   const int before = stage.proxy().writes();
-  // It looks at the job and does not see the pods that it made.
+  // It reconciles the job while its cache lacks the pods that it created.
   for (int i = 0; i < 5; ++i) {
     const double looks = stage.process().metric("controller_runtime_reconcile_total");
     stage.world().patch_job("j", {{"metadata", {{"annotations", {{"n", std::to_string(i)}}}}}});
@@ -215,14 +215,14 @@ TEST_F(Fault, FrozenWatchCausesNoDuplicates) {
   expect_rest(stage);
 }
 
-TEST_F(Fault, EventsThatNobodySawMakeNoDifference) {
+TEST_F(Fault, MissedEventsMakeNoDifference) {
   Stage stage(*server_, server_->make_namespace());
   stage.revive();
   stage.world().create_job("j");
   stage.world().wait_for_pods({"j-0-0", "j-0-1"});
   stage.world().set_pods({"j-0-0", "j-0-1"}, pod_running());
   stage.world().wait_for_phase("j", "Running");
-  // A pod fails and is deleted; all that is ever seen of it is that it is not there.
+  // A pod fails and is deleted. The operator can observe only that it does not exist.
   stage.proxy().freeze("");
   stage.world().set_pod("j-0-1", pod_ended(137));
   stage.world().call("DELETE", stage.world().pods() + "/j-0-1", {{"gracePeriodSeconds", 0}});
@@ -242,7 +242,7 @@ TEST_F(Fault, AWatchThatGoesBackIsNoticed) {
   Json old = stage.world().call("GET", stage.world().pods() + "/j-0-0");
   stage.world().set_pods({"j-0-0", "j-0-1"}, pod_running());
   stage.world().wait_for_phase("j", "Running");
-  old["status"] = pod_ended(137);  // what must not be believed
+  old["status"] = pod_ended(137);  // must be ignored
   stage.proxy().inject("pods", Json{{"type", "MODIFIED"}, {"object", old}}.dump() + "\n");
   stage.world().call("PATCH", stage.world().pods() + "/j-0-0", {{"metadata", {{"annotations", {{"a", "b"}}}}}});
   stage.world().wait("the notice", [&] { return stage.process().logged("the watch went back"); });
@@ -251,7 +251,7 @@ TEST_F(Fault, AWatchThatGoesBackIsNoticed) {
   EXPECT_EQ(stage.world().status("j")["phase"], "Running");
 }
 
-// The operator restarts and reaches an API server that is behind: the job as it was before a restart of the group.
+// The operator restarts and reads from a stale API server, which returns the job before a restart of the group.
 TEST_F(Fault, ToleratesStaleApiServer) {
   Stage stage(*server_, server_->make_namespace());
   stage.revive();
@@ -269,7 +269,8 @@ TEST_F(Fault, ToleratesStaleApiServer) {
   stage.proxy().show_the_past(then);
   stage.kill();
   stage.world().wait("the new one", [&] { return stage.kills() == 1 && stage.process().logged("\"msg\":\"ready\""); });
-  // Somebody fails in the past that it sees; here it only looks, more than once, and must not harm the present.
+  // In the stale state that the operator reads, a pod has failed. It may only read the current state, more than once,
+  // and must not change it.
   stage.world().wait("looks", [&] { return stage.process().metric("controller_runtime_reconcile_total") > 0; });
   EXPECT_EQ(picture(stage.world()), wanted);
   stage.proxy().present();

@@ -1,5 +1,4 @@
-// The operator in a cluster of IPv6 alone: a real kube-apiserver with the real controllers, on a machine that has no
-// IPv4.
+// The operator in a cluster with IPv6 only: a real kube-apiserver with the real controllers, on a machine without IPv4.
 #include <gmock/gmock.h>
 
 #include "common/contract.h"
@@ -38,8 +37,7 @@ class Ipv6Alone : public ::testing::Test {
     const Json events = world_->call("GET", "/apis/events.k8s.io/v1/namespaces/" + world_->name_space() + "/events");
     return std::ranges::any_of(events["items"], [&](const Json& event) { return event["reason"] == reason; });
   }
-  // The way of a job from its creation to its end.
-  // Gives the spec of the job's Service, which is deleted when the job has ended.
+  // Runs a job from its creation to its end. Returns the spec of its Service, which is deleted when the job has ended.
   Json expect_a_job_completes() {
     world_->create_job("j");
     world_->wait_for_pods({"j-0-0", "j-0-1"});
@@ -62,7 +60,7 @@ class Ipv6Alone : public ::testing::Test {
   std::unique_ptr<OperatorProcess> operator_;
 };
 
-// What rank 0 of a job would serve, at ::1.
+// Serves the progress of a job at ::1, as its rank 0 would.
 std::unique_ptr<HttpServer> serve_progress() {
   RankStatus status;
   status.world_size = 2;
@@ -96,7 +94,7 @@ TEST_F(Ipv6Alone, AJobThroughAProxyWithAPassword) {
 }
 
 // Requests to the pod's address, as a kubelet and Prometheus send them.
-TEST_F(Ipv6Alone, ItsServerIsThereWithoutBeingTold) {
+TEST_F(Ipv6Alone, ListensOnIpv6ByDefault) {
   start_operator({"--kubeconfig", server_->kubeconfig()});
   EXPECT_EQ(operator_->get("/healthz").status, 200);
   EXPECT_EQ(operator_->get("/readyz").status, 200);

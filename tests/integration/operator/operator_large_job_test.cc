@@ -33,7 +33,7 @@ class LargeJob : public ::testing::Test {
     FAIL() << "waited for " << what << "; the job: " << world_.status("j").dump();
   }
 
-  // As kubelets do it: side by side.
+  // Sets the status of all pods concurrently, as kubelets do.
   void set_all(int attempt, const Json& status) {
     std::atomic<int> next = 0;
     std::vector<std::jthread> kubelets;
@@ -97,7 +97,7 @@ TEST_F(LargeJob, RestartsWithinItsMemoryLimit) {
   EXPECT_LE(most, limit_);
 }
 
-// What cannot work is reported on the job, and nothing of it is created.
+// The condition of a job that is too large reports it, and none of its objects is created.
 TEST_F(LargeJob, RejectsTooLargeJobWithMessage) {
   const Json pod_template = {
       {"spec", {{"containers", {{{"name", kTrainerContainer}, {"image", "example.invalid/t"}}}}}}};

@@ -1,5 +1,5 @@
-// How much memory the operator needs for many objects and for large ones. The API server is played, so that the test
-// takes seconds; against the real one the figures for 10,000 pods are the same within half a MiB.
+// The memory of the operator with many objects and with large ones. The API server is simulated, so that the test takes
+// seconds; with a real one, the figures for 10,000 pods differ by less than half a MiB.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 

@@ -1,4 +1,4 @@
-// NetworkPolicies of jobs on a real kube-apiserver. There is no network plugin: what is checked is which policies
+// NetworkPolicies of jobs on a real kube-apiserver. There is no network plugin, so the test checks only which policies
 // exist, when, and with which content.
 #include <gmock/gmock.h>
 
@@ -59,7 +59,7 @@ TEST_F(NetworkPolicies, CreatesRepairsAndDeletesPolicyWithJob) {
   EXPECT_EQ(created["spec"]["ingress"][1]["from"].size(), 2U);
   EXPECT_EQ(created["spec"]["ingress"][1]["ports"][0]["port"], 9400);
 
-  // What the API server stores equals the desired policy: it is not written again and again.
+  // The stored policy equals the desired one, so it is not written repeatedly.
   world_.call("PATCH", world_.jobs() + "/j", {{"spec", {{"failurePolicy", {{"maxRestarts", 7}}}}}});
   world_.wait("a look at the job", [&] { return world_.status("j")["observedGeneration"] == 2; });
   EXPECT_EQ(process.metric("rest_client_requests_total", {"method=\"PUT\""}), 0);
@@ -105,9 +105,9 @@ TEST_F(NetworkPolicies, PolicyOfAnotherOwnerBlocksJob) {
   world_.wait("the condition", [&] { return world_.status("j").dump().find("NameTaken") != std::string::npos; });
   EXPECT_THAT(world_.status("j").dump(), HasSubstr("NetworkPolicy trainingjob-j"));
   EXPECT_TRUE(world_.all_pods().empty());
-  EXPECT_TRUE(policy().body["spec"]["podSelector"].empty()) << "somebody else's policy is left alone";
+  EXPECT_TRUE(policy().body["spec"]["podSelector"].empty()) << "the policy of another owner must not change";
   world_.call("DELETE", path());
-  // Any change of the job is reason enough to look again.
+  // Any change of the job causes a reconcile.
   world_.call("PATCH", world_.jobs() + "/j", {{"spec", {{"failurePolicy", {{"maxRestarts", 7}}}}}});
   world_.wait_for_pods({"j-0-0", "j-0-1"});
 }

@@ -1,5 +1,5 @@
-// Policies of a job against a real kube-apiserver with the real controllers: how it ends, what then becomes of its
-// objects, and what other parts of the cluster have to say about its pods.
+// Policies of a job against a real kube-apiserver with the real controllers: its end, the cleanup of its objects, and
+// reports of the kubelet and the scheduler about its pods.
 #include <gmock/gmock.h>
 
 #include <cstdlib>
@@ -37,7 +37,7 @@ class Policies : public ::testing::Test {
     world_->call("POST", world_->jobs(),
                  {{"apiVersion", kApiVersion}, {"kind", kKind}, {"metadata", {{"name", name}}}, {"spec", spec}});
   }
-  // Both pods of an attempt, once they are there.
+  // Waits until both pods of an attempt exist.
   void set_group(const std::string& name, int attempt, const Json& first, const Json& second) {
     const std::string prefix = name + "-" + std::to_string(attempt) + "-";
     world_->wait("pods of attempt " + std::to_string(attempt),
@@ -56,7 +56,7 @@ class Policies : public ::testing::Test {
     }
     return Json::object();
   }
-  // The whole way of another job: by then the operator has had time to do something wrong.
+  // Runs another job to its end, which gives the operator time to act by mistake.
   void let_time_pass() {
     create("other", {});
     set_group("other", 0, pod_running(), pod_running());
@@ -128,7 +128,7 @@ TEST_F(Policies, Rank0AloneMakesTheJobComplete) {
   world_->wait_for_pods({});
 }
 
-TEST_F(Policies, RulesDecideWhatAFailureCosts) {
+TEST_F(Policies, RulesDecideAboutRestarts) {
   const Json rules = {{{"action", "Fail"}, {"onExitCodes", {{"operator", "In"}, {"values", {42}}}}}};
   create("j", {{"failurePolicy", {{"maxRestarts", 1}, {"backoffSeconds", 0}, {"rules", rules}}}});
   Json preempted = pod_ended(143);
@@ -139,7 +139,7 @@ TEST_F(Policies, RulesDecideWhatAFailureCosts) {
   world_->wait("attempt 1", [&] { return world_->status("j").value("attempt", 0) == 1; });
   EXPECT_EQ(world_->status("j")["restarts"],
             Json::parse(R"({"total": 1, "charged": 0, "reasons": [{"reason": "Disrupted", "count": 1}]})"));
-  // Its metrics are those of its cache, which sees the status a moment later.
+  // Its metrics are computed from its cache, which receives the status a moment later.
   world_->wait("the count in the metrics",
                [&] { return operator_->metric("trainingjob_restarts_total", {R"(reason="Disrupted")"}) == 1; });
   set_group("j", 1, pod_running(), pod_ended(42));

@@ -1,5 +1,5 @@
-// The program as a person meets it: flags, messages, exit codes, its HTTP server. The API server is played by a small
-// server, for it must be absent, empty or broken here; operator_scenario_test has the real one.
+// The program's interface: flags, messages, exit codes, and its HTTP server. The API server is simulated, because it
+// must be absent, empty or faulty here; operator_scenario_test uses a real one.
 #include <gmock/gmock.h>
 
 #include <csignal>
@@ -159,7 +159,7 @@ TEST_F(OperatorProgram, ResumesWatchesWhenApiServerReturns) {
   OperatorProcess process({"--kubeconfig", kubeconfig_for(server.url())});
   refuse = true;
   EXPECT_TRUE(eventually([&] { return process.logged("going away"); })) << process.log();
-  EXPECT_EQ(process.get("/readyz").status, 200);  // it was ready; who follows from an old cache is still the right one
+  EXPECT_EQ(process.get("/readyz").status, 200);  // it was ready, and an old cache does not change that
   refuse = false;
   EXPECT_TRUE(eventually([&] { return process.logged("the cache is up to date again"); })) << process.log();
   EXPECT_THAT(process.log(), Not(HasSubstr("\"level\":\"error\"")));

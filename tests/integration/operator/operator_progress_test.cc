@@ -84,7 +84,7 @@ TEST_F(Scenario, StalledUntilStepAdvances) {
   EXPECT_TRUE(eventually([&] { return operator_->metric("trainingjob_status_phase", {R"(phase="Stalled")"}) == 1; }));
   const std::string since = stalled_since();
 
-  // Another operator, which knows the status only, keeps the job stalled, and detects that it progresses.
+  // Another operator, which has only the status, keeps the job stalled, and detects that it progresses.
   kill_operator();
   start_operator();
   EXPECT_TRUE(eventually([&] { return operator_->logged("nothing to do in phase Stalled"); }));

@@ -1,6 +1,6 @@
-// The rights that manifests/install.yaml gives the operator: enough for all it does, and none that it does not need.
-// The same scenario runs with all of them, where nothing is refused, and once without each of them, where the API
-// server refuses what needs it.
+// The rights that manifests/install.yaml grants to the operator: enough for all it does, and none that it does not
+// need. The same scenario runs with all of them, when no request is rejected, and once without each of them, when the
+// API server rejects the requests that need it.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -33,7 +33,7 @@ struct Permission {
   std::string verb;
   std::string resource;
 
-  // As the API server says it when it refuses.
+  // The message of the API server for a rejected request.
   std::string refusal() const {
     if (resource.ends_with("/finalizers")) return "you can't set finalizers on";
     return "cannot " + verb + " resource \"" + resource + "\"";
@@ -57,7 +57,7 @@ Json without(Json rules, const Permission& permission) {
   return rules;
 }
 
-// What the API server refuses of what goes through, in its own words.
+// A transport that records the API server's messages about forbidden requests.
 class RefusalRecorder final : public kube::Transport {
  public:
   explicit RefusalRecorder(std::shared_ptr<kube::Transport> inner) : inner_(std::move(inner)) {}
@@ -127,7 +127,7 @@ class Rights {
   }
   std::string log() const { return operator_->log(); }
 
-  // Everything that the operator has rights for. Ends early, and true, when `enough` does.
+  // Causes every request for which the operator has rights. Ends early when `enough` returns true.
   bool run(const std::function<bool()>& enough) {
     try {
       enough_ = enough;
@@ -181,7 +181,7 @@ class Rights {
     });
   }
 
-  // The job that is about to be deleted has just been changed by somebody: the operator must look at it again.
+  // A user changes the job that is about to be deleted, so that the operator must read it again.
   FaultProxy::Fate before(const HostileServer::Received& request) {
     const bool of_job = request.method == "DELETE" && request.target.find("/trainingjobs/") != std::string::npos;
     if (of_job && !changed_.exchange(true)) world_.patch_job("done", {{"metadata", {{"labels", {{"x", "y"}}}}}});
@@ -225,7 +225,7 @@ class Rights {
   void scenario() {
     // Metrics are restricted to authorized clients, which the API server reviews.
     until("an answer about metrics", [&] { return operator_->get("/metrics").status == 403; });
-    // Somebody else has taken the names: whose are they?
+    // Objects of other owners have the names, so that the operator must read their owners.
     world_.call("POST", core("services"), {{"metadata", {{"name", "taken"}}}, {"spec", {{"ports", {{{"port", 1}}}}}}});
     world_.call("POST", world_.pods(),
                 {{"metadata", {{"name", "met-0-0"}}},
@@ -241,7 +241,7 @@ class Rights {
     create("j", {{"failurePolicy", {{"maxRestarts", 3}, {"backoffSeconds", 0}}}, {"checkpoints", {{"size", "1Gi"}}}});
     end_pod("j-0-0", 1);
     until("another attempt", [&] { return server_.call("GET", world_.pods() + "/j-1-0").ok(); });
-    // Somebody edits the job's NetworkPolicy.
+    // A user edits the job's NetworkPolicy.
     world_.call("PATCH", policies() + "/trainingjob-j", {{"spec", {{"ingress", Json::array()}}}});
     until("the repair", [&] {
       return !world_.call("GET", policies() + "/trainingjob-j")["spec"].value("ingress", Json::array()).empty();
@@ -252,7 +252,7 @@ class Rights {
       suspend("j", false);
     }
     until("a series of events", [&] { return is_series("j"); });
-    // The end, and the end of its time.
+    // The job ends and expires.
     create("done", {{"ttlSecondsAfterFinished", 0}});
     end_pod("done-0-0", 0);
     until("the end of the job", [&] { return !has_job("done"); });
@@ -301,9 +301,9 @@ TEST_F(Rbac, TheManifestsRightsAreEnough) {
   EXPECT_THAT(rights.refusals(), IsEmpty());
 }
 
-// Several at a time: each waits most of its time.
+// Several scenarios run concurrently, because each mostly waits.
 TEST_F(Rbac, EveryPermissionIsNeeded) {
-  constexpr size_t kAtOnce = 6;
+  constexpr size_t kConcurrent = 6;
   std::vector<Permission> permissions;
   for (const auto& [role, rules] : roles_) {
     for (Permission& one : permissions_of(role, rules)) permissions.push_back(std::move(one));
@@ -320,9 +320,9 @@ TEST_F(Rbac, EveryPermissionIsNeeded) {
     EXPECT_TRUE(refused()) << "nothing needs it: " << permissions[i].refusal() << "; refused were "
                            << ::testing::PrintToString(rights.refusals());
   };
-  for (size_t begin = 0; begin < permissions.size(); begin += kAtOnce) {
+  for (size_t begin = 0; begin < permissions.size(); begin += kConcurrent) {
     std::vector<std::future<void>> running;
-    for (size_t i = begin; i < std::min(begin + kAtOnce, permissions.size()); ++i)
+    for (size_t i = begin; i < std::min(begin + kConcurrent, permissions.size()); ++i)
       running.push_back(std::async(std::launch::async, check, i));
     for (std::future<void>& one : running) one.get();
   }

@@ -100,7 +100,7 @@ TEST_F(OperatorShutdown, EndsAHungRefresh) {
   EXPECT_TRUE(eventually([&] { return !alive(plugin); }));
 }
 
-TEST_F(OperatorShutdown, RejectsATokenFileThatIsNoFile) {
+TEST_F(OperatorShutdown, RejectsATokenFileThatIsNotRegular) {
   for (const std::string& path : {make_fifo(), std::string("/dev/zero"), folder_.path().string()}) {
     OperatorProcess process({"--kubeconfig", kubeconfig("", "tokenFile: '" + path + "'")}, false);
     EXPECT_TRUE(eventually([&] { return process.logged(path + ": not a regular file"); })) << process.log();

@@ -1,5 +1,5 @@
 // Pod templates against a real kube-apiserver: jobs without one, jobs with typing errors in one, and the fields that
-// the API server knows.
+// the API server supports.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 

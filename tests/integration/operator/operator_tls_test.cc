@@ -1,5 +1,5 @@
 // The operator and certificates: the API server's authority that is rotated while it runs, and HTTPS on its own port.
-// The API server is played: it must change its certificate, and say who a token is.
+// The API server is simulated: it must change its certificate and authenticate tokens.
 #include <gmock/gmock.h>
 
 #include <mutex>
@@ -18,7 +18,7 @@ using ::testing::ThrowsMessage;
 
 const char kHere[] = "IP:127.0.0.1";
 
-// As a kube-apiserver answers the reviews of /metrics.
+// Returns a handler that responds to the reviews of /metrics as a kube-apiserver does.
 HostileServer::Handler reviewing(const HostileServer::Handler& usual) {
   return [usual](HostileServer::Connection& connection, const HostileServer::Received& request) {
     if (request.method != "POST") return usual(connection, request);
@@ -39,7 +39,7 @@ class OperatorTls : public ::testing::Test {
  protected:
   std::string write(const std::string& name, const std::string& text) {
     const std::string path = (folder_.path() / name).string();
-    // A new file, as a kubelet makes it: two writes within a tick of the kernel's clock give a file the same times.
+    // A new file, as a kubelet makes it: two writes within a tick of the kernel's clock would set the same times.
     std::ofstream(path + ".new") << text;
     std::filesystem::rename(path + ".new", path);
     return path;
@@ -99,7 +99,7 @@ TEST_F(OperatorTls, ServesMetricsToAuthorizedClientsOverTls) {
   EXPECT_EQ(process.get("/metrics").status, 401);
   process.use_token("unknown");
   EXPECT_EQ(process.get("/metrics").status, 401);
-  process.use_token("somebody");
+  process.use_token("stranger");
   EXPECT_EQ(process.get("/metrics").status, 403);
   process.use_token("reader");
   EXPECT_EQ(process.get("/metrics").status, 200);

@@ -1,4 +1,4 @@
-// Whole runs of causal_set, as real processes: what is learned, any number of ranks, kill and resume, what is refused.
+// Whole runs of causal_set, as real processes: accuracy, any number of ranks, kill and resume, rejected input.
 #include <gmock/gmock.h>
 
 #include <csignal>
@@ -30,8 +30,8 @@ class CausalSetRun : public testing::Test {
     ASSERT_TRUE(written) << written.error().message;
   }
 
-  // Two heads: a class, and the number of elements. With SGD, as Adam makes steps of the rounding errors that are the
-  // gradients of biases in front of a batch norm.
+  // Two heads: a class, and the number of elements. With SGD, because Adam would amplify the rounding errors in the
+  // gradients of biases before a batch norm.
   std::string config(const std::string& cache) const {
     return "task: causal_set\nseed: 5\ndevice: cpu\n"
            "data: {paths: [" +
@@ -112,7 +112,7 @@ TEST_F(CausalSetRun, KilledAndResumedItIsBitwiseTheSame) {
   test::expect_killed_run_equals(options, options, 8, 60);
 }
 
-// Sprinklings of a diamond and Kleitman-Rothschild orders are told apart.
+// The trained model distinguishes sprinklings of a diamond from Kleitman-Rothschild orders.
 TEST_F(CausalSetRun, TheTwoClassesAreSeparated) {
   generate(400, 24, 32);
   const TemporaryFolder checkpoints;

@@ -1,4 +1,4 @@
-// What a run does with its checkpoints: the best one, other world and batch sizes, sections that come and go, and disks
+// Checkpoints of whole runs: the best one, changed world and batch sizes, sections that are added or removed, and disks
 // that fail.
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/equal.h>
@@ -36,8 +36,8 @@ test::TrainerOptions in_folder(const std::string& config, const TemporaryFolder&
 }
 
 // Without dropout, and without batch norm's statistics of each rank's part, a run does not depend on how the global
-// batch is cut; so a change of the world size may be seen in the last bits only. Position and optimizer must be right.
-TEST(CheckpointRun, AnotherWorldSizeInsideAnEpochGoesOnWithTheSameState) {
+// batch is split, so a change of the world size affects the last bits only. Position and optimizer must be restored.
+TEST(CheckpointRun, ResumesInsideAnEpochWithAnotherWorldSize) {
   const auto config = [](int steps) {
     return "task: tiny\nsteps: " + std::to_string(steps) +
            "\nbatch: {size: 24, per: global}\nmodel: {dropout: 0, batch_norm: false}\ndata: {samples: 240}\n"
@@ -96,7 +96,7 @@ TEST(CheckpointRun, TheBestEvaluationIsKeptAndFoundByName) {
   EXPECT_NEAR(found->state.extra["best"]["value"], best, 1e-5);  // the log has six digits
   EXPECT_EQ(read_checkpoint(folder.path() / "last")->state.step, 96);
 
-  // A run that goes on knows what it must beat.
+  // A resumed run compares its evaluations with the best one of the earlier processes.
   TrainerRanks more(1, in_folder("task: tiny\nepochs: 13\nbatch: {size: 16}\noptimizer: {lr: 10}\n"
                                  "checkpoint: {keep: 1, best: {metric: loss, mode: min}}\n",
                                  folder));
@@ -104,8 +104,8 @@ TEST(CheckpointRun, TheBestEvaluationIsKeptAndFoundByName) {
   EXPECT_EQ(read_checkpoint(folder.path() / "best")->state.step, step);
 }
 
-// The copy takes longer than forward and backward, which it runs beside; the next update must wait for it, and the
-// running statistics, which the next forward pass changes, must have been copied before.
+// The copy runs concurrently with forward and backward and takes longer than both. The next update must wait for it,
+// and the running statistics, which the next forward pass changes, must have been copied before.
 // The metric is the same in every evaluation, so the first one stays the best.
 TEST(CheckpointRun, ABestEvaluationInsideAnEpochIsSavedAtItsStep) {
   const TemporaryFolder folder;
@@ -118,7 +118,7 @@ TEST(CheckpointRun, ABestEvaluationInsideAnEpochIsSavedAtItsStep) {
   EXPECT_EQ(found->state.step, 6);
 }
 
-TEST(CheckpointRun, ACopyMadeBesideTheNextStepIsOfItsOwnStep) {
+TEST(CheckpointRun, AConcurrentCopyContainsTheStateOfItsStep) {
   const auto config = [](int steps) {
     return "task: tiny\nsteps: " + std::to_string(steps) +
            "\nbatch: {size: 4}\neval: {every_epochs: 0}\nmodel: {hidden: 40000}\nema: {enabled: true}\n"
@@ -146,7 +146,7 @@ TEST(CheckpointRun, EvaluationsByStepsHappenOnceEach) {
     return steps;
   };
   EXPECT_THAT(evaluated_at("steps: 6\neval: {every_epochs: 0}\n"), ElementsAre(6));
-  // As after a run that ended between the step and its evaluation: that comes first.
+  // As after a run that ended between a step and its evaluation: the evaluation precedes the next step.
   EXPECT_THAT(evaluated_at("steps: 12\neval: {every_epochs: 0, every_steps: 6}\n"), ElementsAre(6, 12));
   EXPECT_THAT(evaluated_at("steps: 20\neval: {every_epochs: 0, every_steps: 6}\n"), ElementsAre(18, 20));
 }
@@ -183,7 +183,7 @@ TEST(CheckpointRun, SectionsComeAndGoWithTheConfiguration) {
             "ema");
 }
 
-TEST(CheckpointRun, LostStepsAreTold) {
+TEST(CheckpointRun, LostStepsAreReported) {
   const TemporaryFolder folder;
   {
     TrainerRanks ranks(1, in_folder(std::string(kLong) + "checkpoint: {every_steps: 50}\n", folder));
@@ -200,8 +200,7 @@ TEST(CheckpointRun, LostStepsAreTold) {
 
 // ---- disks that fail -----------------------------------------------------------------------------------------------
 
-// A limit on the size of its files is to a process what a full disk is. It can be set and lifted while the process
-// runs.
+// A limit on the size of a process's files has the effect of a full disk, and can be set and lifted while it runs.
 void limit_files(pid_t pid, rlim_t bytes) {
   const rlimit limit{bytes, RLIM_INFINITY};
   ASSERT_EQ(prlimit(pid, RLIMIT_FSIZE, &limit, nullptr), 0);
@@ -216,11 +215,11 @@ std::string wide(const std::string& policy) {  // a model of more than kSmall
 
 class DiskThatFails : public testing::Test {
  protected:
-  DiskThatFails() { std::signal(SIGXFSZ, SIG_IGN); }  // the ranks inherit it: writing fails instead
+  DiskThatFails() { std::signal(SIGXFSZ, SIG_IGN); }  // inherited by the ranks, whose writes then fail instead
   ~DiskThatFails() override { std::signal(SIGXFSZ, SIG_DFL); }
 
   int64_t newest() const { return find_latest_checkpoint(folder_.path())->step; }
-  bool failure_is_told(const TrainerRanks& ranks) const {
+  bool is_failure_logged(const TrainerRanks& ranks) const {
     return !ranks.log_line(0, "a checkpoint could not be saved; the older ones are intact").empty();
   }
   void expect_intact(int64_t step) const {
@@ -233,15 +232,15 @@ class DiskThatFails : public testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(DiskThatFails, TrainingGoesOnAndSavesAgainWhenThereIsRoom) {
+TEST_F(DiskThatFails, TrainingContinuesAndSavesAgainWhenThereIsSpace) {
   TrainerRanks ranks(2, in_folder(wide("continue"), folder_));
   ASSERT_TRUE(eventually([&] { return newest() >= 10; }));
   limit_files(ranks.rank(0).pid(), kSmall);
-  ASSERT_TRUE(eventually([&] { return failure_is_told(ranks); })) << ranks.rank(0).err();
+  ASSERT_TRUE(eventually([&] { return is_failure_logged(ranks); })) << ranks.rank(0).err();
   const int64_t saved = newest();
   const auto metrics = test::http_get(ranks.metrics_port(0), kMetricsPath);
   EXPECT_THAT(metrics, HasSubstr("operation=\"save\",result=\"failure\""));
-  ASSERT_TRUE(wait_for_step(ranks, saved + 30)) << "training goes on";
+  ASSERT_TRUE(wait_for_step(ranks, saved + 30)) << "training did not continue";
   expect_intact(saved);
   limit_files(ranks.rank(0).pid(), RLIM_INFINITY);
   ASSERT_TRUE(eventually([&] { return newest() > saved; }));
@@ -273,7 +272,7 @@ TEST_F(DiskThatFails, TheEndOfTheRunMustBeSaved) {
   EXPECT_EQ(newest(), -1);
 }
 
-// The folder is taken away and another thing put in its place.
+// The folder is replaced by a file.
 TEST_F(DiskThatFails, AFolderThatCannotBeWrittenToAndComesBack) {
   const std::filesystem::path root = folder_.path() / "root";
   test::TrainerOptions options = in_folder(wide("continue"), folder_);
@@ -282,7 +281,7 @@ TEST_F(DiskThatFails, AFolderThatCannotBeWrittenToAndComesBack) {
   ASSERT_TRUE(eventually([&] { return find_latest_checkpoint(root)->step >= 10; }));
   std::filesystem::rename(root, folder_.path() / "away");
   std::ofstream(root) << "a file";
-  ASSERT_TRUE(eventually([&] { return failure_is_told(ranks); })) << ranks.rank(0).err();
+  ASSERT_TRUE(eventually([&] { return is_failure_logged(ranks); })) << ranks.rank(0).err();
   std::filesystem::remove(root);
   std::filesystem::rename(folder_.path() / "away", root);
   const int64_t saved = find_latest_checkpoint(root)->step;

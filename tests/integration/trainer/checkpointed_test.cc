@@ -1,4 +1,4 @@
-// Activation checkpointing: the gradients of the plain run to the bit, alone and under DDP, for less memory.
+// Activation checkpointing: bitwise the same gradients as without it, in one process and under DDP, with less memory.
 #include "trainer/nn/activation_checkpoint.h"
 
 #include <ATen/autocast_mode.h>
@@ -23,7 +23,7 @@ using testing::HasSubstr;
 
 constexpr int64_t kWidth = 32;
 
-// Blocks of Linear, GELU, dropout, Linear with a residual, each kept or run again.
+// Blocks of Linear, GELU, dropout and Linear with a residual connection, with or without activation checkpointing.
 class Stack final : public torch::nn::Module {
  public:
   Stack(int64_t blocks, int64_t width) {
@@ -73,8 +73,8 @@ void expect_equal_gradients(const torch::nn::Module& a, const torch::nn::Module&
   }
 }
 
-// Two ranks, every DDP option, blocks that only one rank or nobody uses: the checkpointed run's gradients are the plain
-// run's. First of the tests, as its processes are forked.
+// With two ranks, every DDP option, and blocks that one rank or no rank uses, the gradients with activation
+// checkpointing equal those without. Must be the first test, because its processes are forked.
 TEST(Checkpointed, DdpGradientsAreThePlainOnes) {
   run_ranks(2, [](const ProcessGroup& group) {
     for (const bool find_unused : {false, true}) {
@@ -90,7 +90,7 @@ TEST(Checkpointed, DdpGradientsAreThePlainOnes) {
         auto saving_model = DistributedDataParallel::create(saving, group, config);
         ASSERT_TRUE(plain_model && saving_model);
         for (int step = 0; step < 3; ++step) {
-          const size_t used = find_unused ? static_cast<size_t>(2 + group.rank()) : 4;  // the last block: nobody
+          const size_t used = find_unused ? static_cast<size_t>(2 + group.rank()) : 4;  // no rank uses the last block
           at::manual_seed(static_cast<uint64_t>(50 + step + 10 * group.rank()));
           const at::Tensor x = torch::randn({6, kWidth});
           for (const bool checkpoint : {false, true}) {
@@ -125,9 +125,9 @@ TEST(Checkpointed, GradientsAreThePlainOnesToTheBit) {
     const at::Tensor x_gradient = x.grad().defined() ? x.grad().clone() : at::Tensor();
     x.mutable_grad() = at::Tensor();
     const at::Tensor loss = loss_of(*saving, x, true);
-    const at::Tensor drawn = torch::rand(4);  // the stream goes on as in the plain run ...
+    const at::Tensor drawn = torch::rand(4);  // the random stream continues as in the plain run ...
     loss.backward();
-    const at::Tensor after = torch::rand(4);  // ... and backward leaves it alone
+    const at::Tensor after = torch::rand(4);  // ... and backward does not change it
     EXPECT_TRUE(loss.equal(expected));
     expect_equal_gradients(*plain, *saving);
     EXPECT_TRUE(same(x.grad(), x_gradient));
@@ -158,7 +158,7 @@ TEST(Checkpointed, AutocastIsInBackwardAsInForward) {
   EXPECT_FALSE(same(full->parameters()[0].grad(), plain->parameters()[0].grad()));  // bf16 was used at all
 }
 
-// Counts what the CPU allocator holds while it lives, at most.
+// Records the largest number of bytes that the CPU allocator held while this object exists.
 class PeakMemory final : public c10::MemoryReportingInfoBase {
  public:
   void reportMemoryUsage(void*, int64_t change, size_t, size_t, c10::Device) override {
@@ -241,7 +241,7 @@ std::string error_of(const std::function<void()>& body) {
   return "";
 }
 
-TEST(Checkpointed, SaysWhatItCannotDo) {
+TEST(Checkpointed, ReportsUnsupportedUses) {
   torch::nn::Linear mine(3, 3);
   torch::nn::Linear other(3, 3);
   const at::Tensor x = torch::randn({2, 3}, torch::requires_grad());

@@ -1,4 +1,4 @@
-// What becomes of a run whose save fails, by the policy checkpoint.on_error.
+// Runs whose saves fail, with each policy of checkpoint.on_error.
 #include "trainer/engine/checkpointer.h"
 
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ class CheckpointerErrors : public testing::Test {
     return checkpointer.save({.step = step}, *model_, {}, until);
   }
 
-  // Until the failure of the save that was begun is known.
+  // Waits until the failure of the started save was detected.
   bool wait_for_failure(Checkpointer& checkpointer) {
     return eventually([&] { return checkpointer.poll(kBlockedStep + 1); });
   }
@@ -55,7 +55,7 @@ class CheckpointerErrors : public testing::Test {
       std::move(*DistributedDataParallel::create(torch::nn::Linear(2, 2).ptr(), group_, {}, [] {}));
 };
 
-// The failure may become known after the ranks' last agreement to stop.
+// The failure may be detected after the ranks' last agreement to stop.
 TEST_F(CheckpointerErrors, StopEndsTheRunAtTheNextSave) {
   const auto checkpointer = open(CheckpointErrors::kStop);
   ASSERT_TRUE(save(*checkpointer, kBlockedStep, SaveUntil::kStarted));

@@ -1,5 +1,5 @@
-// Whole runs of comformer, as real processes: what is learned, any number of ranks, kill and resume, both kinds of
-// file, parameters that get no gradient.
+// Whole runs of comformer, as real processes: accuracy, any number of ranks, kill and resume, both kinds of files, and
+// parameters that get no gradient.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -96,8 +96,9 @@ TEST(ComformerRun, KilledAndResumedItIsBitwiseTheSame) {
   EXPECT_EQ(*read_file(folder.path("killed.csv")), *read_file(folder.path("undisturbed.csv")));
 }
 
-// The labels hold no noise: what is left is what the model does not know. The mean of the training labels errs by about
-// 3.4 in the mean; a quarter of that is asked for (with twice the data and epochs it is a fourteenth).
+// The labels contain no noise, so the whole remaining error is that of the model. Predicting the mean of the training
+// labels has a mean absolute error of about 3.4; the test requires a quarter of it (with twice the data and epochs, a
+// fourteenth is reached).
 TEST(ComformerRun, LearnsAPropertyOfCrystalsMuchBetterThanTheirMean) {
   const CrystalFolder folder(comformer::CrystalFamily::kTriclinic, 400, 3);
   TrainerRanks ranks(
@@ -115,7 +116,7 @@ TEST(ComformerRun, LearnsAPropertyOfCrystalsMuchBetterThanTheirMean) {
   EXPECT_FALSE(ranks.log_line(0, "loaded the weights of the best checkpoint").empty());
 }
 
-TEST(ComformerRun, ParametersWithoutGradientAreNamedWhereNobodyLooksForThem) {
+TEST(ComformerRun, NamesParametersWithoutGradient) {
   const CrystalFolder folder(comformer::CrystalFamily::kTriclinic, 40, 4);
   TrainerRanks ranks(2, trainer_options(kTiny + folder.data() + "epochs: 2\n", {"ddp.find_unused_parameters=false"}));
   EXPECT_THAT(ranks.wait(), Each(testing::Ne(0)));

@@ -1,4 +1,4 @@
-// A run of two ranks that gets no better ends early on both, saved, and does not train on when it is started again.
+// A run of two ranks without improvement stops early on both and is saved. It does not continue when it is restarted.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

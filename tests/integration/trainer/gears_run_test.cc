@@ -1,4 +1,4 @@
-// Whole runs of gears, as real processes, on cells with planted effects: what is learned, any number of ranks, kill and
+// Whole runs of gears, as real processes, on cells with planted effects: accuracy, any number of ranks, kill and
 // resume, predictions from weights alone.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -45,7 +45,7 @@ class PlantedRun : public ::testing::Test {
   gears::Planted planted_;
 };
 
-// A line of numbers behind a name.
+// A line of a name and numbers.
 std::map<std::string, std::vector<double>> rows_of(const std::string& csv) {
   std::map<std::string, std::vector<double>> rows;
   std::ifstream in(csv);
@@ -139,11 +139,11 @@ TEST_F(PlantedRun, UncertaintyPredictionsAndInteractionsFromWeightsAlone) {
     EXPECT_THAT(ranks.wait(), ElementsAre(0)) << ranks.rank(0).err();
   }
   const std::string weights = (*find_latest_checkpoint(checkpoints)->folder / "model.safetensors").string();
-  const std::string asked =
+  const std::string predict =
       "predict: {perturbations: [G01, G02+G07], file: " + file("predictions.csv") +
       ", control_cells: 50, interactions: [G03+G04], interactions_file: " + file("interactions.csv") + "}\n";
   TrainerRanks ranks(
-      1, trainer_options(model + data() + "steps: 0\nbatch: {size: 4}\npretrained: {path: " + weights + "}\n" + asked,
+      1, trainer_options(model + data() + "steps: 0\nbatch: {size: 4}\npretrained: {path: " + weights + "}\n" + predict,
                          {uncertain}));
   EXPECT_THAT(ranks.wait(), ElementsAre(0)) << ranks.rank(0).err();
   const auto predictions = rows_of(file("predictions.csv"));

@@ -1,5 +1,4 @@
-// Ranks that hang: the others name them, say what they are doing, and end with exit 76 after the timeout of a
-// collective.
+// Ranks that hang: the others name them and their activity, and exit with 76 after the timeout of a collective.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,7 +30,7 @@ bool wait_for_step(TrainerRanks& ranks, int64_t step) {
   });
 }
 
-// The ranks but `victim` end with 76 in time, each with `words` in its last word.
+// Expects that all ranks except `victim` exit with 76 in time, each with `words` in its termination message.
 void expect_named(TrainerRanks& ranks, int victim, std::chrono::steady_clock::time_point begin,
                   const testing::Matcher<std::string>& words) {
   for (int rank = 0; rank < 3; ++rank) {
@@ -44,7 +43,7 @@ void expect_named(TrainerRanks& ranks, int victim, std::chrono::steady_clock::ti
     EXPECT_THAT(last.message, words) << "rank " << rank;
     EXPECT_THAT(last.message, AllOf(HasSubstr("this rank is at step "), HasSubstr("collective "))) << "rank " << rank;
     const std::string err = ranks.rank(rank).err();
-    EXPECT_THAT(err, HasSubstr(last.message.substr(0, 40))) << "the log says it, too";
+    EXPECT_THAT(err, HasSubstr(last.message.substr(0, 40))) << "the log does not contain it";
     EXPECT_THAT(err, Not(HasSubstr("frame #"))) << "no backtrace of LibTorch";
   }
 }
@@ -95,7 +94,7 @@ TEST(StuckRank, InEvaluationIsNamedWithItsPhase) {
                AllOf(HasSubstr("rank 2 has not arrived (it is at step "), HasSubstr(", eval,")));
 }
 
-TEST(FailingRank, TellsTheOthersWhy) {
+TEST(FailingRank, SendsItsReasonToTheOthers) {
   TrainerRanks ranks(3, {.config = std::string(kJob) + "model: {fault: {kind: throw, rank: 1, step: 6}}\n",
                          .arguments = {},
                          .environment = {},

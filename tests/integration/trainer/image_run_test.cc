@@ -73,7 +73,7 @@ TEST(ImageRun, EveryWorldSizeTrainsAlike) {
   }
 }
 
-// The evaluation of the same weights, by as many ranks as one likes, is the same to the last bit.
+// The evaluation of the same weights is bitwise equal for every number of ranks.
 TEST(ImageRun, EveryWorldSizeEvaluatesTheSame) {
   const CifarFolder data(kPerFile);
   const std::string config = config_of(data, "epochs: 1\nema: {enabled: true, decay: 0.9}\n");
@@ -92,7 +92,7 @@ TEST(ImageRun, EveryWorldSizeEvaluatesTheSame) {
   }
 }
 
-// Batch norm, the average of the weights, momentum and augmentation go on where they were.
+// Batch norm, the average of the weights, momentum and augmentation resume from their saved state.
 TEST(ImageRun, KilledAndResumedItEndsWithTheSameBits) {
   const CifarFolder data(kPerFile);
   const std::string config =
@@ -124,7 +124,7 @@ TEST(ImageRun, KilledAndResumedItEndsWithTheSameBits) {
   EXPECT_EQ(test::bits_of(killed.path() / "last"), expected);
 }
 
-// 512 images whose labels say nothing of them, learned by heart: the training data is the test data, too.
+// Memorizes 512 images with random labels: the training data is also the test data.
 TEST(ImageRun, TheGuidesNetworkLearns512ImagesByHeart) {
   const TemporaryFolder folder;
   const std::string images = "/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz";
@@ -144,7 +144,7 @@ TEST(ImageRun, TheGuidesNetworkLearns512ImagesByHeart) {
   EXPECT_EQ(summary["accuracy"], 1.0) << summary.dump();
 }
 
-// Mixed precision, EMA, clipping, accumulation, and an end when the loss gets no better.
+// Mixed precision, EMA, clipping, accumulation, and early stopping.
 TEST(ImageRun, TheEnginesOptionsWorkTogether) {
   const CifarFolder data(kPerFile, 4);
   const TemporaryFolder folder;

@@ -1,5 +1,5 @@
-// kill -9 at a random instant, a hundred times, half of them inside a save: the run that is started again each time
-// ends with the bits of one that nobody disturbed, and no checkpoint is ever lost or half read.
+// A run is killed with SIGKILL at a random time, a hundred times, half of them during a save, and restarted each time.
+// It ends with the same bits as an uninterrupted run, and no checkpoint is lost or read incompletely.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -32,7 +32,7 @@ class KilledJob {
  public:
   KilledJob(int world_size, std::mt19937& random) : world_size_(world_size), random_(random) {}
 
-  // Kills one life of the job; false: it was over before.
+  // Kills one run of the job. Returns false if it ended before.
   bool live_and_die(bool inside_a_save) {
     const int64_t begun_at = newest_step();
     TrainerRanks ranks(world_size_, options());
@@ -93,13 +93,14 @@ class KilledJob {
   void wait_for_saves(TrainerRanks& ranks, int64_t from, int saves) const {
     poll(ranks, [&] { return newest_step() >= std::max<int64_t>(from, 0) + 4 * saves; });
   }
-  // What is being written now may be what a dead life left: the new one removes that first.
+  // Waits for one completed save first, because files that are being written may be leftovers of a killed run, which
+  // the new run removes before.
   void wait_for_a_save(TrainerRanks& ranks) const {
     const int64_t from = newest_step();
     poll(ranks, [&] { return newest_step() > from; });
     poll(ranks, [&] { return is_writing(); });
   }
-  // The random instant.
+  // Waits for a random time, so that the kills occur at different points.
   void wait_a_little(unsigned microseconds) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(random_() % microseconds);
     while (std::chrono::steady_clock::now() < end) {

@@ -30,7 +30,7 @@ TRAINER_STEPS = 1000
 
 
 class Driver:
-    """The sink in a process of its own."""
+    """The sink in a separate process."""
 
     def __init__(self, folder, proxy, environment=None):
         environment = {**os.environ, "MLFLOW_TRACKING_URI": f"http://127.0.0.1:{proxy.server_port}",

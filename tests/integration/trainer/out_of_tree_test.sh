@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# examples/own-task builds against an install tree that was moved, knows nothing of the checkout, and two ranks of it
-# find the slope of Kepler's third law.
+# examples/own-task builds against an install tree that was moved and that does not refer to the checkout, and two ranks of
+# it find the slope of Kepler's third law.
 set -euo pipefail
 : "${OARLOCK_BUILD:?}" "${OARLOCK_SOURCE:?}" "${OARLOCK_TORCH_DIR:?}" "${OARLOCK_BIN:?}"
 work=$(mktemp -d)

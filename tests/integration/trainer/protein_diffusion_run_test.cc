@@ -1,4 +1,4 @@
-// Whole runs of protein_diffusion, as real processes: what is learned, any number of ranks, kill and resume, samples.
+// Whole runs of protein_diffusion, as real processes: accuracy, any number of ranks, kill and resume, samples.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -67,7 +67,7 @@ TEST(ProteinDiffusionRun, TheSameLossEvaluationAndSamplesForEveryWorldSize) {
       for (const char* metric : {"loss", "token_loss", "residue_loss"}) losses.push_back(json[metric]);
     }
     ASSERT_EQ(losses.size(), 23U);
-    // The weights of two world sizes differ in their last bits, and so may, seldom, a residue.
+    // The weights of two world sizes differ in their last bits, so a residue may differ in rare cases.
     const auto files = files_of(samples.path());
     EXPECT_EQ(files.size(), 3U) << "after 8 and 16 steps and at the end";
     EXPECT_TRUE(files.contains("step-20.fasta"));
@@ -95,8 +95,8 @@ TEST(ProteinDiffusionRun, KilledAndResumedItIsBitwiseTheSame) {
   EXPECT_EQ(files_of(samples_of_killed.path()), files_of(samples_of_undisturbed.path()));
 }
 
-// Independent residues can be told no better than by their frequencies: (1 - eps) H(p) nats each. The samples of the
-// model that knows it have these frequencies.
+// The lowest loss for independent residues is the entropy of their frequencies, (1 - eps) H(p) nats each. The samples
+// of a model that reaches it have these frequencies.
 TEST(ProteinDiffusionRun, IndependentResiduesAreLearnedDownToTheirEntropy) {
   const ProteinFolder folder;
   folder.write("train.fasta", 4000, 64, 64, 5);

@@ -49,7 +49,7 @@ constexpr char kConfig[] =
 // Starts the ranks, replaces those that are killed, and answers their requests, as a launcher does.
 class Job {
  public:
-  // With `ranks_per_node`, the ranks believe to be on several nodes; 0: on one.
+  // With `ranks_per_node`, the ranks have the environment of several nodes; 0: of one node.
   Job(int world_size, const std::string& config, const std::string& overrides = "", bool with_channel = true,
       int ranks_per_node = 0, const fs::path& checkpoints = {})
       : world_size_(world_size),
@@ -102,7 +102,7 @@ class Job {
     return succeeded;
   }
 
-  // Whether a checkpoint is being written, or the second one is complete, if the writing was missed.
+  // Returns whether a checkpoint is being written, or the second one is complete already.
   bool is_saving() const {
     int saved = 0;
     std::error_code ignored;
@@ -115,7 +115,7 @@ class Job {
     return saved >= 2;
   }
 
-  // Whether all ranks but this one have left the group.
+  // Returns whether all ranks but this one have left the group.
   bool others_have_left(int rank) const {
     for (int other = 0; other < world_size_; ++other)
       if (other != rank && !pending_[static_cast<size_t>(other)]) return false;
@@ -433,7 +433,7 @@ TEST_P(HungRank, IsReplacedAfterTheTimeout) {
       running.rank(1).signal(SIGSTOP);
       stopped = true;
     }
-    // As a launcher does with a rank that has not left when the others have.
+    // A launcher does the same with a rank that has not left the group when the others have.
     if (stopped && running.others_have_left(1) && running.starts() == 2) running.rank(1).signal(SIGKILL);
   })) << job.all_logs();
   EXPECT_EQ(job.bits(), undisturbed(2));
@@ -593,7 +593,7 @@ TEST(MoreRanks, ContinueAsARunThatIsResumedWithMore) {
   }
 }
 
-// The instants fall into the forward and backward pass, the all-reduce, the optimizer, and between steps.
+// The kills occur in the forward and backward pass, the all-reduce, the optimizer, and between steps.
 TEST(Recovery, KillsAtRandomTimesChangeNoBit) {
   std::mt19937 random(20261123);
   for (const int world_size : {2, 4}) {

@@ -349,7 +349,7 @@ test::TrainerOptions rank_1_at(int port, const std::string& timeout_seconds) {
           .folder = {}};
 }
 
-// The signal ends the rank within seconds, with one line that tells what it waited for.
+// The signal ends the rank within seconds, with one line that states the condition it waited for.
 void expect_interrupted(test::TrainerRanks& ranks, const std::string& sentence) {
   constexpr double kMostSeconds = 10;  // two on an idle machine
   const auto begin = std::chrono::steady_clock::now();

@@ -1,4 +1,4 @@
-// The history of a run as files: the same whoever was killed on the way, and whatever the world size.
+// The history files of a run do not depend on killed ranks or on the world size.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -91,8 +91,8 @@ TEST(ReportRun, AKilledRunHasNoGapsAndNothingTwice) {
   expect_same(read_json(folder.path() / "report/history.json"), expected, 1e-12);
 }
 
-// A picture is no reason to end a run.
-TEST(ReportRun, WhatCannotBeWrittenIsLogged) {
+// A report that cannot be written does not end the run.
+TEST(ReportRun, AnUnwritableReportIsLogged) {
   const TemporaryFolder folder;
   std::ofstream(folder.path() / "file") << "in the way";
   TrainerRanks ranks(

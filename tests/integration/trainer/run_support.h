@@ -1,4 +1,4 @@
-// What the tests of whole runs share.
+// Common functions of the tests that run the trainer program.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -19,13 +19,13 @@
 
 namespace oarlock::test {
 
-// The trainer as users have it, with the built-in tasks; the harness' own program has a tiny one.
+// The program oarlock-trainer, with the built-in tasks. The default program of TrainerRanks has the task "tiny", too.
 inline const std::string kTrainer = test::program_path("oarlock-trainer");
 inline TrainerOptions trainer_options(const std::string& config, std::vector<std::string> arguments = {}) {
   return {.config = config, .arguments = std::move(arguments), .environment = {}, .folder = {}, .program = kTrainer};
 }
 
-// A run that nobody waits for.
+// The configuration of a run that does not end before the test stops it.
 inline constexpr char kLong[] =
     "task: tiny\nsteps: 1000000\nbatch: {size: 16}\neval: {every_epochs: 0}\nlog: {every_steps: 10}\n";
 
@@ -35,7 +35,7 @@ inline double seconds_of(const std::function<void()>& body) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// Every tensor of a checkpoint as text: equal text is equal bits.
+// Returns a text with a hash of every tensor of a checkpoint: equal texts mean bitwise equal checkpoints.
 inline std::string bits_of(const std::filesystem::path& folder) {
   const auto checkpoint = read_checkpoint(folder);
   EXPECT_TRUE(checkpoint) << checkpoint.error().message;
@@ -55,7 +55,7 @@ inline std::string bits_of(const std::filesystem::path& folder) {
   return out.str();
 }
 
-// Waits until the job has done so many steps; false: it never did.
+// Waits until the job has completed this number of steps. Returns false after a timeout.
 inline bool wait_for_step(TrainerRanks& ranks, int64_t step) {
   const int port = ranks.metrics_port(0);
   return eventually([&] {
@@ -64,7 +64,7 @@ inline bool wait_for_step(TrainerRanks& ranks, int64_t step) {
   });
 }
 
-// One run that nobody disturbs; the checkpoint it ends with.
+// Runs the trainer without interruption, and returns bits_of() its last checkpoint.
 inline std::string undisturbed(int world_size, const std::string& config, const std::filesystem::path& folder) {
   TrainerRanks ranks(
       world_size,
@@ -73,8 +73,9 @@ inline std::string undisturbed(int world_size, const std::string& config, const 
   return bits_of(*find_latest_checkpoint(folder)->folder);
 }
 
-// Two ranks train as `undisturbed` says. Two more train as `killed` says, which differs at most in where files go, are
-// killed when they have done `kill_after` of their `steps` steps, and go on. Both must end at the same bits.
+// Runs two ranks with the options `undisturbed`, and two more with the options `killed`, which may differ only in the
+// paths of files. The latter are killed after `kill_after` of their `steps` steps and resume. The last checkpoints of
+// both runs must be bitwise equal.
 inline void expect_killed_run_equals(const TrainerOptions& undisturbed, const TrainerOptions& killed,
                                      int64_t kill_after, int64_t steps) {
   const auto with_checkpoints = [](TrainerOptions options, const TemporaryFolder& folder) {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Slurm, without Kubernetes: a real controller and two real nodes, each in a network namespace of its own, run
-# examples/protein_diffusion/slurm.sbatch (the guide's script) with srun, and `oarlock launch` under srun. Root of a process
-# namespace: nothing outlives this script, and no port is shared with a run beside it.
+# Slurm, without Kubernetes: a real controller and two real nodes, each in a separate network namespace, run
+# examples/protein_diffusion/slurm.sbatch (the guide's script) with srun, and `oarlock launch` under srun. The script runs in
+# its own process and network namespaces: no process outlives it, and parallel runs share no port.
 set -euo pipefail
 : "${OARLOCK_BIN:?}" "${OARLOCK_SOURCE:?}"
 if [[ ${1:-} != inside ]]; then
@@ -19,7 +19,7 @@ until_true() {
   local deadline=$((SECONDS + $1)) what=$2
   shift 2
   until "$@"; do
-    [[ $SECONDS -lt $deadline ]] || fail "waited in vain until $what"
+    [[ $SECONDS -lt $deadline ]] || fail "timed out while waiting until $what"
     read -rt 0.1 <> <(:) || true
   done
 }
@@ -31,7 +31,7 @@ ip link add veth1 netns node1 type veth peer name veth2 netns node2
 for node in 1 2; do
   ip -n "node$node" addr add "10.77.0.$node/24" dev "veth$node" && ip -n "node$node" link set "veth$node" up
 done
-# `ip netns exec` would hide /sys/fs/cgroup, which slurmd wants to see.
+# `ip netns exec` would hide /sys/fs/cgroup, which slurmd requires.
 on() { local node=$1; shift; nsenter --net="/run/netns/node$node" "$@"; }
 
 host=$(hostname -s)
@@ -82,7 +82,7 @@ threads: 1
 log: {every_steps: 5}
 distributed: {rendezvous_timeout_seconds: 180}
 YAML
-# expect_trained LOG WHAT: four ranks on two nodes, one of which says that the parameters are equal on all.
+# expect_trained LOG WHAT: four ranks on two nodes, one of which logs that the parameters are equal on all.
 expect_trained() {
   python3 - "$1" <<'EOF' || { cat "$1" >&2; fail "$2"; }
 import json, sys
@@ -107,14 +107,14 @@ on 1 srun --nodes=2 --ntasks-per-node=1 -K bash -c 'oarlock launch --nproc 2 --n
     oarlock-trainer --config "$0" --log-format json' "$work/trainer.yaml" >"$work/launch.log" 2>&1 || fail "srun oarlock launch"
 expect_trained "$work/launch.log" "srun, one launcher for each node"
 
-# A rank that fails ends the job: nobody hangs.
+# A rank that fails ends the job; no other rank hangs.
 status=0
 on 1 srun --nodes=2 --ntasks-per-node=2 -K oarlock-trainer --config "$work/trainer.yaml" model.fault.kind=nan \
   >"$work/failed.log" 2>&1 || status=$?
 [[ $status -ne 0 ]] || fail "a rank failed, but srun exited with 0"
 printf 'ok: a failure ends the step with %s\n' "$status"
 
-# The guide's script: queued, and requeued in the middle, it goes on from its newest checkpoint.
+# The guide's script is queued, and requeued while it trains. It resumes from its newest checkpoint.
 sed -e 's/ntasks-per-node=4/ntasks-per-node=2/' -e '/gres=/d' "$OARLOCK_SOURCE/examples/protein_diffusion/slurm.sbatch" >"$work/job.sbatch"
 export CONFIG=$work/trainer.yaml SCRATCH=$work
 job=$(on 1 sbatch --parsable --output="$work/job.log" "$work/job.sbatch" steps=150 model.fault.kind=slow \
@@ -126,7 +126,7 @@ on 1 scontrol requeue "$job"
 is_over() { [[ $(on 1 scontrol -o show job "$job") == *JobState=COMPLETED* ]]; }
 until_true 400 "the requeued job is over" is_over
 [[ $(on 1 scontrol -o show job "$job") == *Restarts=1* ]] || fail "the job was not requeued"
-python3 - "$work/job.log" <<'EOF' || fail "the requeued job did not go on"
+python3 - "$work/job.log" <<'EOF' || fail "the requeued job did not resume"
 import json, sys
 lines = [json.loads(line) for line in open(sys.argv[1]) if line.startswith("{")]
 met = [line for line in lines if line.get("msg") == "all ranks are connected"]

@@ -80,7 +80,7 @@ bool wait_for_fault(TrainerRanks& ranks, const std::string& fault) {
   return eventually([&] { return ranks.rank(0).err().find("the fault '" + fault + "' begins") != std::string::npos; });
 }
 
-// The tests vary in these two; without a folder nothing is saved.
+// The tests vary these two options. Without a folder, nothing is saved.
 TrainerOptions options(std::string config, const TemporaryFolder* checkpoints = nullptr) {
   std::vector<std::string> arguments;
   if (checkpoints != nullptr) arguments = {"--checkpoint-dir", checkpoints->path().string()};
@@ -248,8 +248,8 @@ TEST(StopBeforeTheRanksMeet, SigtermWhileTheConfigurationIsReadEndsTheRun) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Stop, testing::Values(1, 2));
 
-// A clock that moves only while somebody waits for the device, which an agreement does: the host's own work takes no
-// time, as where it only enqueues steps.
+// A clock that advances only while a thread waits for the device, as an agreement does: the host's own work takes no
+// time, as if it only enqueued steps.
 class DeviceClock final : public Clock {
  public:
   SystemTime now() const override { return {}; }
@@ -265,7 +265,7 @@ class DeviceClock final : public Clock {
   mutable std::chrono::duration<double> enqueued_{};
 };
 
-// Units of work that the signal of one rank is late by.
+// Returns the delay between the signal of one rank and the stop of all, in units of work.
 int64_t delay_of_stop(const ProcessGroup& group, std::chrono::duration<double> unit) {
   StopFlag flag;
   DeviceClock clock;

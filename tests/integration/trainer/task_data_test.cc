@@ -1,4 +1,5 @@
-// A task's data are prepared where it says; what its evaluation gives for each sample reaches a file.
+// A task's data are prepared on the ranks that it selects, and its evaluation's rows of each sample are written to a
+// file.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +28,7 @@ TEST(PrepareData, RunsOnTheRanksThatTheTaskNames) {
   }
 }
 
-TEST(PrepareData, AFailureIsEverybodysWithItsMessage) {
+TEST(PrepareData, AFailureEndsAllRanksWithItsMessage) {
   TrainerRanks ranks(3, {.config = std::string(kLong) + "model: {fault: {kind: prepare_data, rank: 0}}\n",
                          .arguments = {},
                          .environment = {},

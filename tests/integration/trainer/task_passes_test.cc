@@ -1,4 +1,4 @@
-// What a task wants besides its evaluation: when it runs, with which weights, and that all ranks end where it fails.
+// The additional passes of a task: when they run, with which weights, and that all ranks end if one fails.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -75,7 +75,7 @@ TEST_F(TaskPasses, EachSampleOnceOnAnyNumberOfRanks) {
   EXPECT_EQ(lines("of3")[0].accuracy, lines("of1")[0].accuracy);
 }
 
-TEST_F(TaskPasses, SeeTheAveragedWeightsThatTheEvaluationSees) {
+TEST_F(TaskPasses, UseTheAveragedWeightsOfTheEvaluation) {
   const std::string run = "steps: 6\n";
   EXPECT_THAT(start(1, run + data("live", 0)).wait(), Each(0));
   EXPECT_THAT(start(1, run + "ema: {enabled: true, decay: 0.9}\n" + data("averaged", 0)).wait(), Each(0));
@@ -84,7 +84,7 @@ TEST_F(TaskPasses, SeeTheAveragedWeightsThatTheEvaluationSees) {
   EXPECT_NE(lines("live")[0].weight, lines("averaged")[0].weight);
 }
 
-// A learning rate that spoils a model: its best evaluation is not its last.
+// A learning rate with which the model becomes worse: its best evaluation is not its last.
 constexpr char kWorsening[] =
     "steps: 12\noptimizer: {name: sgd, lr: 30}\neval: {every_steps: 3}\ncheckpoint: {dir: ck, keep: 2}\n";
 
@@ -99,7 +99,7 @@ TEST_F(TaskPasses, MayLookAtTheBestModelWhenTheRunIsOver) {
       EXPECT_THAT(start(world_size, config + with_pass).wait(), Each(0));
       const Result<Checkpoint> best = read_checkpoint(folder_.path() / ("ck" + name) / "best");
       ASSERT_TRUE(best) << best.error().message;
-      ASSERT_LT(best->state.step, 12) << "the run must get worse for this test to say something";
+      ASSERT_LT(best->state.step, 12) << "this test requires a run whose loss increases";
       ASSERT_THAT(steps(name), ElementsAre(best->state.step)) << name;
       const TensorMap& weights = best->tensors.at(averaged ? "ema" : kModelTensors);
       EXPECT_NEAR(std::stod(lines(name)[0].weight), weights.at("fc1.weight").abs().sum().item<double>(), 1e-4);
@@ -115,7 +115,7 @@ TEST_F(TaskPasses, WithoutCheckpointsTheBestWeightsAreTheLast) {
   EXPECT_THAT(steps("none"), ElementsAre(4));
 }
 
-TEST_F(TaskPasses, ARunThatGoesOnDoesNotRepeatThem) {
+TEST_F(TaskPasses, AResumedRunDoesNotRepeatThem) {
   const std::string config = "checkpoint: {dir: ck, every_steps: 4}\n" + data("resumed", 4);
   EXPECT_THAT(start(2, "steps: 4\n" + config).wait(), Each(0));
   EXPECT_THAT(start(2, "steps: 9\n" + config).wait(), Each(0));

@@ -36,12 +36,12 @@ std::unique_ptr<Task> tiny_task(const std::string& fault, bool batch_norm, doubl
   return task;
 }
 
-// One rank's step and what it works on.
+// One rank's step, with the objects that it uses.
 struct Trainer {
   Trainer(const TrainerConfig& used, const ProcessGroup& group, const std::string& fault = "{}",
           bool batch_norm = false, double dropout = 0)
       : config(used) {
-    ::setenv("RANK", std::to_string(group.rank()).c_str(), 1);  // the fault asks for it
+    ::setenv("RANK", std::to_string(group.rank()).c_str(), 1);  // the fault is limited to one rank
     task = tiny_task(fault, batch_norm, dropout);
     seed_model(1);
     model = DistributedDataParallel::create(task->build_model(), group, config.ddp).value();
@@ -194,8 +194,8 @@ bool same(const TensorMap& a, const TensorMap& b) {
   return std::all_of(a.begin(), a.end(), [&](const auto& item) { return at::equal(item.second, b.at(item.first)); });
 }
 
-// A checkpoint's copy of the parameters may go on until then.
-TEST(TrainStep, NothingIsChangedBeforeItWasAskedFor) {
+// before_update() precedes every change of the state, because a checkpoint may still copy the parameters.
+TEST(TrainStep, ChangesNothingBeforeBeforeUpdate) {
   TrainerConfig config;
   config.ema.enabled = true;
   run_ranks(2, [&](const ProcessGroup& group) {
@@ -204,21 +204,21 @@ TEST(TrainStep, NothingIsChangedBeforeItWasAskedFor) {
       const TensorMap before = trainer.weights();
       std::vector<TensorMap> states;
       for (Stateful* part : trainer.step->stateful()) states.push_back(test::copies_of(part->tensors()));
-      int asked = 0;
+      int calls = 0;
       trainer.step->before_update([&] {
-        ++asked;
+        ++calls;
         EXPECT_TRUE(same(before, trainer.weights()));
         for (size_t i = 0; i < states.size(); ++i)
           EXPECT_TRUE(same(states[i], trainer.step->stateful()[i]->tensors())) << i;
       });
       trainer.run(index, index * 16, {8, 8});
-      EXPECT_EQ(asked, 1);
+      EXPECT_EQ(calls, 1);
       EXPECT_FALSE(same(before, trainer.weights()));
     }
   });
 }
 
-// One rank's loss is NaN in the second step: no rank takes it, and all go on together.
+// One rank's loss is NaN in the second step: all ranks skip the step, and continue together.
 TEST(TrainStep, OneRanksNaNSkipsTheStepOnAllRanks) {
   TrainerConfig by_loss = sgd();
   by_loss.nonfinite.loss = NonfiniteLoss::kSkip;
@@ -288,7 +288,7 @@ TEST(TrainStep, ASkippedStepLeavesTheRunningStatisticsAsTheyWere) {
   }
 }
 
-// What PowerSGD carries from step to step would stay NaN for ever, and get into checkpoints.
+// NaN in the state that PowerSGD keeps between steps would remain there, and be saved in checkpoints.
 TEST(TrainStep, ASkippedStepLeavesPowerSgdsMemoryAsItWas) {
   TrainerConfig by_loss = sgd();
   by_loss.nonfinite.loss = NonfiniteLoss::kSkip;
@@ -306,7 +306,7 @@ TEST(TrainStep, ASkippedStepLeavesPowerSgdsMemoryAsItWas) {
     config.ddp.comm_hook = CommHook::kPowerSgd;
     config.ddp.powersgd.start_iteration = 2;
     config.ddp.powersgd.min_compression_rate = 0.5;
-    // In the first compressed step there is no memory yet; later there is.
+    // PowerSGD has no state before its first compressed step.
     for (const int64_t bad : {2, 5}) {
       run_ranks(2, [&](const ProcessGroup& group) {
         Trainer trainer(config, group, fmt::format("{{kind: nan, rank: 1, step: {}}}", bad));
@@ -332,7 +332,7 @@ TEST(TrainStep, ASkippedStepLeavesPowerSgdsMemoryAsItWas) {
   }
 }
 
-// An infinite loss whose gradient would be finite still poisons its rank's gradient.
+// An infinite loss makes its rank's gradient non-finite, even if the gradient itself would be finite.
 TEST(TrainStep, AnInfiniteLossIsNotFinite) {
   TrainerConfig config = sgd();
   config.nonfinite.loss = NonfiniteLoss::kSkip;

@@ -1,4 +1,4 @@
-// What happens to a job when one of its ranks fails, hangs or is lost.
+// Jobs in which a rank fails, hangs or is lost.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ using testing::HasSubstr;
 // Seconds that are too few for the default timeout of a collective, 600 s, and enough for a busy machine.
 constexpr double kSoon = 100;
 
-TEST(Failure, AKilledRankIsNoticedAtOnce) {
+TEST(Failure, AKilledRankIsDetectedImmediately) {
   for (const int victim : {0, 2}) {
     TrainerRanks ranks(3, {.config = kLong, .arguments = {"--metrics-port", "auto"}, .environment = {}, .folder = {}});
     ASSERT_TRUE(wait_for_step(ranks, 5));

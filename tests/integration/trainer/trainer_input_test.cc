@@ -94,7 +94,7 @@ INSTANTIATE_TEST_SUITE_P(
                         {"127.0.0.1:1", "Connection refused"}}),
     [](const auto& test_case) { return std::string(test_case.param.name); });
 
-// Not only between steps.
+// A signal also ends --check and --print-config, and not only training.
 TEST(Input, SignalsEndTheCheckOfAConfiguration) {
   std::signal(SIGINT, SIG_DFL);  // inherited; a shell's background jobs ignore it
   const TemporaryFolder folder;
@@ -109,7 +109,7 @@ TEST(Input, SignalsEndTheCheckOfAConfiguration) {
   }
 }
 
-// As with a second job on the host's network: 9400 is every job's port.
+// The port is in use, as by a second job on the host's network, because every job's port is 9400.
 TEST(Input, MetricsPortInUseIsReplaced) {
   const auto listener = listen_on(0);
   ASSERT_TRUE(listener);
@@ -120,7 +120,7 @@ TEST(Input, MetricsPortInUseIsReplaced) {
   const int port = ranks.metrics_port(0);
   EXPECT_NE(port, listener->port);
   EXPECT_TRUE(eventually([&] { return http_get(port, "/statusz?uid=u1").find("\"step\"") != std::string::npos; }));
-  EXPECT_EQ(http_get(port, "/statusz?uid=u2"), "") << "another job's rank is no rank of this job";
+  EXPECT_EQ(http_get(port, "/statusz?uid=u2"), "") << "a request for another job must not be answered";
   const nlohmann::json warning = ranks.log_line(0, "metrics are served on another port");
   EXPECT_EQ(warning.value("port", 0), port);
   EXPECT_THAT(warning.value("reason", ""), HasSubstr(std::to_string(listener->port)));
@@ -144,7 +144,7 @@ TEST(Input, TheRendezvousPortIsInUse) {
   ::close(listener->descriptor);
 }
 
-// At the check of the configuration, and not at the first recorded step on a GPU.
+// The check of the configuration rejects these settings; otherwise, the first recorded step on a GPU would fail.
 TEST(CommandLine, GraphsAreRejectedByTasksThatCannotBeRecorded) {
   struct Row {
     std::vector<std::string> settings;

@@ -1,4 +1,4 @@
-// What a run tells about itself over HTTP.
+// The metrics and the status that a run serves over HTTP.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -87,7 +87,7 @@ TEST(RunMetrics, MetricsAndStatusWhileItRuns) {
   EXPECT_THAT(metrics, HasSubstr("run_id=\"uid-9\""));
   EXPECT_EQ(http_get(port, "/healthz"), "ok\n");
 
-  // The exposition is read by Prometheus' own parser where there is one, and by the rules of the format everywhere.
+  // Each line of the exposition is a HELP or TYPE comment, or a sample with a value.
   std::istringstream lines(metrics);
   for (std::string line; std::getline(lines, line);) {
     EXPECT_TRUE(line.starts_with("# HELP ") || line.starts_with("# TYPE ") || line.find(' ') != std::string::npos)
@@ -182,8 +182,8 @@ struct StepTime {
 
 constexpr int kSlowSteps = 20;
 
-// Of twenty steps or more, in which one rank's forward takes 100 ms longer than it must.
-StepTime time_beside_slow_rank(int slow, int hidden) {
+// Returns the times of at least twenty steps in which the forward pass of the rank `slow` is delayed by 100 ms.
+StepTime time_with_slow_rank(int slow, int hidden) {
   TrainerRanks ranks(
       2, {.config = std::string(kLong) +
                     fmt::format("model: {{hidden: {}, dropout: 0.0, fault: {{kind: slow, rank: {}}}}}\n", hidden, slow),
@@ -198,14 +198,14 @@ StepTime time_beside_slow_rank(int slow, int hidden) {
   return {seconds("forward") + seconds("backward") + seconds("optimizer"), seconds("comm")};
 }
 
-// Gradients of less and of more than a MiB take different ways to the other ranks.
+// Gradients of less and of more than a MiB are sent to the other ranks in different ways.
 TEST(RunMetrics, WaitingForASlowRankIsCommunicationOnTheOthers) {
   for (const int hidden : {16, 50000}) {
-    const StepTime beside_it = time_beside_slow_rank(1, hidden);
-    const StepTime itself = time_beside_slow_rank(0, hidden);
-    EXPECT_GT(beside_it.comm, beside_it.own) << hidden;
-    EXPECT_GT(beside_it.comm, kSlowSteps * 0.1 / 2) << hidden;
-    EXPECT_LT(itself.comm, itself.own) << hidden;
+    const StepTime of_fast_rank = time_with_slow_rank(1, hidden);
+    const StepTime of_slow_rank = time_with_slow_rank(0, hidden);
+    EXPECT_GT(of_fast_rank.comm, of_fast_rank.own) << hidden;
+    EXPECT_GT(of_fast_rank.comm, kSlowSteps * 0.1 / 2) << hidden;
+    EXPECT_LT(of_slow_rank.comm, of_slow_rank.own) << hidden;
   }
 }
 

@@ -1,4 +1,4 @@
-// Whole runs of the trainer program that are stopped and go on from their checkpoints.
+// Runs of the trainer program that are stopped and resume from their checkpoints.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Whole runs of the trainer program, as real processes: how they train.
+// Training runs of the trainer program, as real processes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-TEST(TrainerRun, TrainsAndSaysSo) {
+TEST(TrainerRun, TrainsAndLogsIt) {
   const TemporaryFolder folder;
   TrainerRanks ranks(2, {.config = "task: tiny\nepochs: 12\nbatch: {size: 16}\noptimizer: {lr: 0.01}\n",
                          .arguments = {"--checkpoint-dir", folder.path().string()},
@@ -56,8 +56,8 @@ TEST(TrainerRun, WithoutAnEnvironmentItIsASingleProcess) {
 }
 
 TEST(TrainerRun, TheSameLossAndEvaluationForEveryWorldSize) {
-  // Without dropout, and without batch norm's statistics of each rank's part, nothing depends on how the global batch
-  // is cut.
+  // Without dropout, and without batch norm's statistics of each rank's part, the result does not depend on how the
+  // global batch is split.
   const std::string config =
       "task: tiny\nsteps: 20\nbatch: {size: 24, per: global}\nmodel: {dropout: 0, batch_norm: false}\n"
       "data: {samples: 240}\nlog: {every_steps: 1}\neval: {batch_size: 16}\noptimizer: {lr: 0.01}\n";
@@ -88,7 +88,7 @@ std::vector<double> curve_of(TrainerRanks& ranks) {
   return out;
 }
 
-// The same 24 samples per step, cut over ranks and micro-batches. The log has six digits.
+// The same 24 samples per step, split over ranks and micro-batches. The log has six digits.
 TEST(TrainerRun, AccumulationGivesTheSameLossAndEvaluationAsMoreRanks) {
   const std::string config =
       "task: tiny\nsteps: 20\nbatch: {size: 24, per: global}\nmodel: {dropout: 0, batch_norm: false}\n"
@@ -120,7 +120,7 @@ TEST(TrainerRun, EpochsEndInsideAStep) {
   }
 }
 
-TEST(TrainerRun, ScalingIsAppliedAndSaidOnce) {
+TEST(TrainerRun, ScalingIsAppliedAndLoggedOnce) {
   const std::string config =
       "task: tiny\nsteps: 8\nbatch: {size: 8}\noptimizer: {lr: 0.001}\nlog: {every_steps: 1}\n"
       "schedule: {warmup_steps: 2, warmup_start_factor: 0.5}\nscaling: {lr: linear, warmup: linear}\n";
@@ -139,7 +139,8 @@ TEST(TrainerRun, ScalingIsAppliedAndSaidOnce) {
   EXPECT_THAT(rates, testing::Pointwise(testing::DoubleNear(1e-9), expected));
 }
 
-// With a decay of 0 the average is the last weights: evaluations are the same. With a large one they are the initial.
+// With a decay of 0, the average equals the last weights, and evaluations do not change. With a large one, it equals
+// the initial weights.
 TEST(TrainerRun, EvaluationsUseTheAverageAndTrainingDoesNot) {
   const std::string config = "task: tiny\nepochs: 6\nbatch: {size: 16}\noptimizer: {lr: 0.01}\nmodel: {dropout: 0}\n";
   const auto run = [&](const std::string& ema) {
@@ -165,14 +166,14 @@ TEST(TrainerRun, ALossThatIsNotFiniteIsSkippedByPolicyAndCounted) {
   EXPECT_EQ(summary["parameters_bitwise_equal"], true);
   EXPECT_TRUE(summary["loss"].is_number());
   EXPECT_EQ(ranks.log_line(1, "skipped steps with a non-finite loss or gradient").value("steps", 0), 0)
-      << "ranks above 0 have the same to say";
+      << "ranks above 0 would repeat the same lines";
   const nlohmann::json skipped = ranks.log_line(0, "skipped steps with a non-finite loss or gradient");
   EXPECT_EQ(skipped["steps"], 1);
   EXPECT_EQ(skipped["first_step"], 13);
   EXPECT_EQ(ranks.log_line(0, "non-finite training loss")["first_step"], 13);
 }
 
-TEST(TrainerRun, ABatchAboveTheDataIsReportedAsWhatAStepTakes) {
+TEST(TrainerRun, ABatchAboveTheDataIsReportedWithTheSizeOfAStep) {
   TrainerRanks ranks(
       2, {.config = "task: tiny\nsteps: 2\nbatch: {size: 100000}\n", .arguments = {}, .environment = {}, .folder = {}});
   EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
@@ -183,7 +184,7 @@ TEST(TrainerRun, ABatchAboveTheDataIsReportedAsWhatAStepTakes) {
             256);
 }
 
-// The same metric in every evaluation is no improvement: after the second one the rate is next to nothing.
+// An equal metric does not count as an improvement: after the second evaluation the learning rate is close to 0.
 TEST(TrainerRun, ThePlateausRateReachesTheOptimizer) {
   const TemporaryFolder folder;
   const std::string config =
@@ -204,7 +205,7 @@ TEST(TrainerRun, ThePlateausRateReachesTheOptimizer) {
   EXPECT_LT(moved("step-00000020", "step-00000030"), 1e-6);
 }
 
-// A cycle whose momentum is always 0.5 makes the optimizer's own 0.9 as if it were 0.5.
+// A cycle whose momentum is always 0.5 replaces the optimizer's momentum of 0.9.
 TEST(TrainerRun, TheCyclesMomentumReachesTheOptimizer) {
   const auto trained = [](const std::string& momentum, const std::string& cycle) {
     const TemporaryFolder folder;
@@ -226,7 +227,7 @@ TEST(TrainerRun, TheCyclesMomentumReachesTheOptimizer) {
   EXPECT_FALSE(at::equal(trained("0.9", "cycle_momentum: false"), expected)) << "momentum must matter";
 }
 
-// What one rank trains on. One loader thread creates the batches, so that the file has them in the order of training.
+// Returns the batches of one rank. One loader thread creates them, so that the file has them in the order of training.
 std::vector<int64_t> trained_samples(const std::string& seed) {
   const TemporaryFolder folder;
   const std::string file = (folder.path() / "ids").string();

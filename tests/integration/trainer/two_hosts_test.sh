@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Two ranks in two network namespaces, as on two nodes: they must choose the interface that reaches the other, whatever
-# the master's own name resolves to on its host, with IPv4 and with IPv6 alone. Runs in a user namespace of its own: needs no root.
+# the master's own name resolves to on its host, with IPv4 and with IPv6 alone. Runs in a separate user namespace: needs no root.
 set -euo pipefail
 if [[ ${1:-} != inside ]]; then
   exec unshare --user --map-root-user --net --mount --pid --fork --kill-child "$0" inside
@@ -45,11 +45,11 @@ expect_trained() {
 }
 
 expect_trained "the master's address is known on both" 10.77.0.1 10.77.0.1
-# Debian's /etc/hosts gives a host's own name 127.0.1.1, and a pod's own name may not be in DNS yet.
+# Debian's /etc/hosts maps a host's own name to 127.0.1.1, and a pod's own name may not be in DNS yet.
 expect_trained "on its own host the master's name means loopback" 127.0.1.1 10.77.0.1
 expect_trained "on its own host the master's name does not resolve" no..such..name 10.77.0.1
 
-# A cluster of IPv6 alone: nothing has an address of IPv4, loopback neither, and DNS knows none.
+# A cluster with IPv6 only: no interface has an IPv4 address, not even loopback, and DNS has none.
 for node in a b; do
   ip -n "$node" addr flush dev "veth-$node"
   ip -n "$node" addr del 127.0.0.1/8 dev lo

@@ -1,5 +1,5 @@
-// A run whose checkpoints cannot be read: it never starts again from the beginning by itself, and never writes over,
-// moves or removes one that may be whole. Real processes, a real folder.
+// A run whose checkpoints cannot be read: it never restarts from the beginning by itself, and never overwrites, moves
+// or removes a checkpoint that may be intact. With real processes and a real folder.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ std::string config_to(int64_t steps, const std::string& more = "") {
       steps, more);
 }
 
-// A root with the checkpoints of the steps 2 and 4 of a run; runs go on to step 8.
+// A root with the checkpoints of the steps 2 and 4 of a run; later runs continue to step 8.
 class UnreadableRun : public testing::Test {
  protected:
   UnreadableRun() {
@@ -146,8 +146,7 @@ TEST_F(UnreadableRun, AFolderInThePlaceOfAFileEndsTheRun) {
   expect_ends(1, ExitCode::kCheckpoint, "something else is in its place");
 }
 
-// Root reads whatever its mode says, as long as it has these two capabilities. They are dropped for a thread and its
-// children.
+// Drops the two capabilities with which root can read files regardless of their mode, for this thread and its children.
 void drop_file_capabilities() {
   if (geteuid() != 0) return;
   for (const int capability : {CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH})
@@ -188,7 +187,7 @@ TEST_F(UnreadableRun, ADamagedCheckpointIsSkippedLoudlyAndKept) {
   EXPECT_EQ(test::content(root() / "damaged-step-00000004" / "model.safetensors"), damaged);
 }
 
-TEST_F(UnreadableRun, WhenEveryCheckpointIsDamagedTheRunEndsUnlessToldOtherwise) {
+TEST_F(UnreadableRun, EndsIfEveryCheckpointIsDamaged) {
   for (const fs::path& folder : {newest(), older()}) write(folder / kStateFile, "{}");
   expect_ends(1, ExitCode::kCheckpoint, "every checkpoint is damaged (2)");
   TrainerRanks ranks(1, options(config_to(8)));
@@ -200,7 +199,7 @@ TEST_F(UnreadableRun, WhenEveryCheckpointIsDamagedTheRunEndsUnlessToldOtherwise)
     EXPECT_EQ(test::content(root() / name / kStateFile), "{}") << name;
 }
 
-// As a file system without symbolic links; for this thread and its children.
+// Makes symlink(2) fail for this thread and its children, as on a file system without symbolic links.
 void forbid_symbolic_links() {
   sock_filter code[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
@@ -218,7 +217,7 @@ void forbid_symbolic_links() {
   ASSERT_EQ(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
 }
 
-// The learning rate spoils the model: a pass with the last weights would be of another step.
+// The learning rate makes the model worse, so a pass with the last weights would be one of another step.
 TEST(BestWithoutSymbolicLinks, PassesUseTheBestWeights) {
   const auto run = [](const TemporaryFolder& folder) {
     const std::string config = fmt::format(
@@ -242,7 +241,7 @@ TEST(BestWithoutSymbolicLinks, PassesUseTheBestWeights) {
     forbid_symbolic_links();
     found = run(without_links);
   }).join();
-  EXPECT_LT(expected["step"], 12) << "the run must get worse for this test to say something";
+  EXPECT_LT(expected["step"], 12) << "this test requires a run whose loss increases";
   EXPECT_TRUE(fs::is_symlink(with_links.path() / "ck" / "best"));
   EXPECT_FALSE(fs::is_symlink(without_links.path() / "ck" / "best"));
   EXPECT_EQ(link_target(without_links.path() / "ck", kBestLink), link_target(with_links.path() / "ck", kBestLink));

@@ -170,7 +170,7 @@ std::string check_finished(const Job& before, const Job& after, const World& wor
 // minNodes, so that no placement is too late to count: that limit, the replacements of lost pods, and a difference
 // between the API server's clock and the operator's are not explored, and shrinkAfterSeconds, which is shorter than
 // kPlacementTime here, is the time that pods have. reconcile_elastic_test covers the rest. An operator whose cache is
-// old may not know that a pod with a node was replaced by one without.
+// old may not have observed that a pod with a node was replaced by one without.
 std::string check_settled(const SimCluster& cluster) {
   const Job& job = cluster.job();
   const std::chrono::seconds limit(job.spec.elastic->shrink_after_seconds);

@@ -25,7 +25,7 @@ using std::chrono::seconds;
 constexpr SteadyTime kNow{};
 constexpr int64_t kTorn = -2;  // the step of a state that is partly overwritten
 constexpr int kSigkill = 137;
-constexpr uint64_t kAlias = 1000;  // PlantedBug::kLeftOutReturns: with this, the coordinator does not know a launcher
+constexpr uint64_t kAlias = 1000;  // PlantedBug::kLeftOutReturns: added to the id of a launcher, which hides it
 
 enum class Activity {
   kStarts,
@@ -723,7 +723,7 @@ class Model {
     };
     if (state.respawn_at) return add("the back-off ends", *state.respawn_at);
     if (state.leave_at) add("ranks that have not left are killed", *state.leave_at);
-    // Collectives and the store time out before the group that forms does.
+    // Collectives and the store time out before the formation of the next group does.
     if (!is_fault && out.empty()) add_time_outs(world, out);
     if (!is_fault && out.empty() && state.form_at) add("the time to form the group is over", *state.form_at);
   }

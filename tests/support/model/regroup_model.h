@@ -11,18 +11,18 @@ namespace oarlock::test {
 // A bug in the protocol, for the test of the search itself.
 enum class PlantedBug {
   kNone,
-  kIncompleteGroup,    // the coordinator takes a rank that has not left its group for one that waits
+  kIncompleteGroup,    // the coordinator counts a rank that has not left its group as waiting
   kOldestDonor,        // the rank with the oldest state is the donor
   kTornStateReported,  // a rank whose state was partly overwritten reports it as a valid one
   kStaleReport,        // the coordinator accepts reports in any order
-  kNoAcknowledgement,  // the coordinator counts reports from before its order to form a group
+  kNoAcknowledgement,  // the coordinator counts reports that were sent before its order to form a group
   kReplacedMember,     // a process that replaced a member receives the position of that member
   kNoKill,             // a rank that hangs is not killed
   kStaysInGroup,       // a rank continues to train in the group that it has reported to have left
-  kLeftOutReturns,     // a launcher that was left out comes back with the state of its ranks
+  kLeftOutReturns,     // a launcher that was left out returns with the state of its ranks
   kTooFewNodes,        // the group shrinks below the smallest size
   kSparseRanks,        // the ranks of a smaller group keep their numbers
-  kForgottenGroup,     // a new coordinator forms generation 0 although no launcher knows the earlier groups
+  kForgottenGroup,     // a new coordinator forms generation 0 although no launcher has a record of earlier groups
 };
 
 struct RegroupModelOptions {

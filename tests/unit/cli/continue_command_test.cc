@@ -25,7 +25,7 @@ TEST(ContinueCommand, TrainsTwiceAsLong) {
             "oarlock run j seed=1 steps=10");
 }
 
-TEST(ContinueCommand, KnowsNoLengthOfOtherConfigurations) {
+TEST(ContinueCommand, ReturnsNothingWithoutALength) {
   for (const char* trainer : {"", "{}", "[]", R"({"steps": 0})", R"({"steps": "x"})"})
     EXPECT_FALSE(longer_command({.file = "j"}, trainer)) << trainer;
 }

@@ -37,7 +37,7 @@ Result<LaunchCommand> convert_line(const std::string& line, std::optional<int64_
   });
 }
 
-TEST(TorchrunCommand, RemovesWhatTheOperatorSets) {
+TEST(TorchrunCommand, RemovesOptionsThatTheOperatorSets) {
   Strings notes;
   const auto command = convert_line(
       "torchrun --nnodes=2 --nproc_per_node 4 --node_rank=0 --master_addr host --master-port 1234 --max-restarts 5 "

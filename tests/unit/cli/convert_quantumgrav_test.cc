@@ -1,4 +1,4 @@
-// The YAML of QuantumGrav's guide as a TrainingJob: each key's place, and what has none.
+// The YAML of QuantumGrav's guide as a TrainingJob: the counterpart of each key, and the keys without one.
 #include "cli/convert/converters.h"
 #include "tests/support/paths.h"
 

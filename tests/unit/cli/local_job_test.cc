@@ -1,4 +1,4 @@
-// The same environment as in the cluster: local processes against the operator's own pods.
+// Local processes have the same environment as the containers of the operator's pods.
 #include "cli/run/local_job.h"
 
 #include <gmock/gmock.h>
@@ -50,7 +50,7 @@ std::map<std::string, std::string> operators_environment(const api::TrainingJob&
   return out;
 }
 
-// What may differ: addresses and paths.
+// The variables that may differ: addresses and paths.
 const std::set<std::string> kLocal = {"MASTER_ADDR",           "MASTER_PORT",          "PET_MASTER_ADDR",
                                       "PET_MASTER_PORT",       "OARLOCK_METRICS_PORT", "OARLOCK_CONFIG",
                                       "OARLOCK_CHECKPOINT_DIR"};

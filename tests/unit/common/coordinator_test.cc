@@ -140,7 +140,7 @@ TEST_F(CoordinatorTest, PermanentExitCodeEndsTheJob) {
   for (const int code : {1, 2, 76, 134, 137, 139, 255}) EXPECT_TRUE(is_recoverable_in_place(code)) << code;
 }
 
-// As a rank that loses another one before it can keep its state does.
+// A rank exits with 76 if another one is lost before it can keep its state.
 TEST_F(CoordinatorTest, LossOfAnotherRankIsNotTheCause) {
   Coordinator coordinator = running_group(options());
   report(coordinator, 0, exited(1, 76));
@@ -322,7 +322,7 @@ TEST_F(CoordinatorTest, GroupWaitsForReplacementOfStoppingLauncher) {
   EXPECT_EQ(coordinator.order().donor, 0);
 }
 
-TEST_F(CoordinatorTest, StopOfItsOwnLauncherEndsTheJob) {
+TEST_F(CoordinatorTest, StopOfTheLocalLauncherEndsTheJob) {
   Coordinator coordinator = running_group(options());
   EXPECT_TRUE(coordinator.stop());
   EXPECT_EQ(coordinator.order().kind, OrderKind::kEnd);
@@ -496,7 +496,7 @@ TEST_F(ElasticCoordinatorTest, DoesNotWaitForNewcomerThatIsLost) {
   EXPECT_THAT(coordinator.order().nodes, ElementsAre(0, 2));
 }
 
-TEST_F(ElasticCoordinatorTest, GrowthIsNoRestart) {
+TEST_F(ElasticCoordinatorTest, GrowthIsNotCountedAsRestart) {
   CoordinatorOptions options = elastic();
   options.max_restarts = 1;
   Coordinator coordinator(options, 9);

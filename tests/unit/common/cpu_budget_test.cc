@@ -50,7 +50,7 @@ TEST(CpuBudget, BurstAfterIdleTimeIsLimited) {
   EXPECT_GT(budget.pause(SteadyTime{} + 1h, kBurst + 1ms), 0ns);
 }
 
-TEST(CpuBudget, ZeroIsNoLimit) {
+TEST(CpuBudget, ZeroDisablesTheLimit) {
   CpuBudget budget(0);
   EXPECT_EQ(busy_time(budget, 1ms, 1s), 1s);
 }

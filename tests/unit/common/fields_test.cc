@@ -33,7 +33,7 @@ struct Match {
   std::string unknown{};
 };
 
-// What a configuration uses.
+// A struct with each kind of field that configurations use.
 struct Everything {
   bool flag = true;
   std::string text = "a: b";
@@ -153,7 +153,7 @@ TEST(YamlFieldsReader, ReportsPlaceOfConditionalKeysAndListItems) {
             "f.yaml:6:12: items[1].weight: -1 is below 0");
 }
 
-// As a path, it would be cut there.
+// A path with a NUL character would be truncated there.
 TEST(YamlFieldsReader, RejectsNulCharacters) {
   Everything value;
   EXPECT_EQ(read("text: \"/data\\0/other\"\nwords: [x, \"y\\0\"]\n", value).problems,
@@ -177,7 +177,7 @@ TEST(FieldsReference, WritesTableOfEachSection) {
   EXPECT_EQ(value.items.size(), 2U);
 }
 
-// What an API uses in addition.
+// A struct with the kinds of fields that only API objects use.
 struct Resource {
   int replicas = 1;
   std::optional<int> port;

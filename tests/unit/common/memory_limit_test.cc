@@ -12,7 +12,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-TEST(MemoryLimit, AcceptsWhatThereIs) {
+TEST(MemoryLimit, AcceptsTheAvailableMemory) {
   EXPECT_TRUE(expect_memory(0, 8, "file"));
   EXPECT_TRUE(expect_memory(1 << 20, 8, "file"));
   EXPECT_GT(available_memory(), uint64_t{16} << 20);

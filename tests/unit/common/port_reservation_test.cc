@@ -1,4 +1,4 @@
-// A reserved port reaches the server that it is meant for, and nothing else.
+// Only the intended server can use a reserved port.
 #include "common/port_reservation.h"
 
 #include <arpa/inet.h>

@@ -19,7 +19,7 @@ TEST(Program, RepeatsItsExitCodeAndLeavesOtherProgramsAlone) {
   EXPECT_EQ(second.wait(), 9);
 }
 
-TEST(Program, WaitingForAnotherChildFailsAtOnce) {
+TEST(Program, WaitingForAnotherChildFailsImmediately) {
   EXPECT_NONFATAL_FAILURE(
       {
         pid_t none = -1;

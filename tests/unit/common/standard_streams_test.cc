@@ -1,4 +1,4 @@
-// In child processes: a test's own streams are GoogleTest's.
+// The tests run in child processes, because GoogleTest uses the streams of this one.
 #include "common/terminal.h"
 
 #include <fcntl.h>
@@ -14,7 +14,7 @@
 namespace oarlock {
 namespace {
 
-// What `body` returns in a forked process.
+// Returns the result of `body` in a forked process.
 int exit_code_of(const std::function<int()>& body) {
   std::fflush(nullptr);
   const pid_t pid = ::fork();

@@ -152,7 +152,7 @@ TEST(Standby, AVariableThatNamesNoSocketIsIgnored) {
     wait_for_start();
     EXPECT_EQ(variable(kEnvStandbyFd), "(not set)") << value;
   }
-  EXPECT_GE(::fcntl(pipe.own.get(), F_GETFD), 0) << "the descriptor of somebody else was closed";
+  EXPECT_GE(::fcntl(pipe.own.get(), F_GETFD), 0) << "the descriptor of another owner was closed";
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ std::string alias_bomb(int levels, const std::string& first) {
   return text;
 }
 
-// What a reader of {nodes: int, b: {c: int}} finds wrong with the document.
+// Returns the problems that a reader of {nodes: int, b: {c: int}} reports for the document.
 Problems problems_of(const std::string& text, const std::string& file) {
   const auto documents = parse_all(text, file);
   EXPECT_TRUE(documents) << documents.error().message;

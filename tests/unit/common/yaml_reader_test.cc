@@ -21,7 +21,7 @@ struct Settings {
   std::vector<double> betas = {0.9, 0.999};
 };
 
-// Reads Settings and gives the problems as text; "" when there are none.
+// Reads Settings and returns the problems as text; "" if there are none.
 std::string read(const std::string& text, Settings& settings) {
   const auto documents = parse_all(text, "job.yaml");
   if (!documents) return documents.error().message;

@@ -82,16 +82,16 @@ TEST(ApiReference, MatchesTheCrd) {
   const yaml::Node parts = *schema.find("properties");
   std::string out =
       "# TrainingJob, `oarlock.dev/v1alpha1`\n\n"
-      "Made from `manifests/crd` by `api_reference_test --update`; do not edit. `kubectl explain tj.spec` says the "
-      "same.\n";
+      "Generated from `manifests/crd` by `api_reference_test --update`; do not edit. `kubectl explain tj.spec` prints "
+      "the same.\n";
   for (const char* part : {"spec", "status"}) {
     const yaml::Node node = *parts.find(part);
     out += fmt::format("\n## {}\n\n| field | type | default | meaning |\n|---|---|---|---|\n", part);
     write_fields(node, node.to_json(), part, out);
   }
   out +=
-      "\n## Rules\n\nThe API server refuses what breaks one of these, with these words; `oarlock validate` says the "
-      "same offline.\n\n";
+      "\n## Rules\n\nThe API server rejects objects that violate these rules, with these messages; `oarlock validate` "
+      "reports the same offline.\n\n";
   collect_rules(schema.to_json(), "", out);
   expect_golden("../../docs/api-reference.md", out);
 }

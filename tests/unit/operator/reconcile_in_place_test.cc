@@ -160,7 +160,7 @@ TEST(InPlace, GrowsWhenRank0ReportsAllNodes) {
   EXPECT_THAT(events_of(after(observed, plan)), IsEmpty());
 }
 
-TEST(InPlace, TheFirstReportIsNoEvent) {
+TEST(InPlace, TheFirstReportCausesNoEvent) {
   const Observed observed =
       with_report(seen(in_place(in_place_job(), {}), {pod(1, 0).running(), pod(1, 1).running()}), 2);
   EXPECT_EQ(active_after(observed), 2);
@@ -187,7 +187,7 @@ TEST(InPlace, IgnoresReportsOfOtherGroups) {
   EXPECT_EQ(active_after(other), std::nullopt) << "its launchers need all nodes";
 }
 
-TEST(InPlace, AShrunkGroupIsNoReplacedRank) {
+TEST(InPlace, AShrunkGroupDoesNotCountAsReplacedRank) {
   Observed observed = with_report(missing_node(kShrinkAfter + 5), 1);
   observed.progress->recoveries = 1;
   EXPECT_EQ(status_after(observed, reconcile(observed)).recoveries->total, 1);

@@ -202,7 +202,7 @@ TEST(ReconcileLifetime, DeletesServiceOnceNoPodRuns) {
     EXPECT_EQ(only<DeleteService>(reconcile(observed)).at(0).uid, "uid-of-service");
     observed.services.at(0).deleting = true;
     EXPECT_THAT(reconcile(observed).actions, IsEmpty());
-    observed.services.at(0) = {"bert", "u", "somebody-else"};
+    observed.services.at(0) = {"bert", "u", "another-owner"};
     EXPECT_THAT(reconcile(observed).actions, IsEmpty());
   }
   Observed kept = seen(JobBuilder().clean_pod_policy(api::CleanPodPolicy::kNone).phase(Phase::kFailed));

@@ -192,7 +192,7 @@ TEST(ReconcileReplace, MessageOfARestartCountsReplacements) {
   EXPECT_THAT(only<EmitEvent>(plan).at(0).message, HasSubstr("restart 2 of 3 as attempt 1"));
 }
 
-TEST(ReconcileReplace, DeletesWhatRemainsAndCreatesThePodOnce) {
+TEST(ReconcileReplace, DeletesTheLostPodAndCreatesItOnce) {
   const Job job = replacing(replacement("uid-of-bert-0-1"));
   const Pod survivor = pod(0, 0).running();
   EXPECT_THAT(names(reconcile(seen(job, {survivor, pod(0, 1).ended(137)}))),

@@ -1,4 +1,4 @@
-// How reconcile() treats objects that this version cannot read or reads only partly.
+// reconcile() with objects that this version cannot read, or reads only partly.
 #include <gmock/gmock.h>
 
 #include "operator/core/reconcile.h"

@@ -143,7 +143,7 @@ TEST(ReviewCache, KeysSeparatePathAndToken) {
   EXPECT_EQ(review_key("/metrics", std::string(16000, 'a')).size(), 32U);
 }
 
-// Holds each request until it is let go or cancelled, and says yes to all.
+// Holds each request until it is released or cancelled, and allows all of them.
 class HeldTransport final : public kube::Transport {
  public:
   kube::TransportResult<kube::Response> send(const kube::Request& request, kube::Milliseconds,

@@ -105,7 +105,7 @@ TEST(CachedJob, TrimsSpecBeyondBudget) {
   }
   EXPECT_LE(budget.used(), 2 * each + each / 2);
   jobs.erase(jobs.begin());
-  EXPECT_TRUE(has_spec(make_cached_job(large_job(), budget).job)) << "the share of a job that is gone is free again";
+  EXPECT_TRUE(has_spec(make_cached_job(large_job(), budget).job)) << "the budget of a destroyed job was not released";
   jobs.clear();
   EXPECT_EQ(budget.used(), 0U);
 }

@@ -1,4 +1,4 @@
-// The election as the operator runs it: what its metric shows, and when nothing is written any more.
+// Leader election in the operator: its metric, and the end of all writes when the leadership is lost.
 #include "operator/shell/leader_election.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// Which Events are written when things happen again and again.
+// The Events that are written for repeated occurrences.
 #include "operator/shell/event_recorder.h"
 
 #include <gmock/gmock.h>

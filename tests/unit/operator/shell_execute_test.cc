@@ -1,4 +1,4 @@
-// Actions against a scripted API server: which requests are made, where a plan stops, and what is remembered.
+// Actions against a scripted API server: the requests, the action at which a plan stops, and the recorded writes.
 #include "operator/shell/executor.h"
 
 #include <gmock/gmock.h>
@@ -278,7 +278,7 @@ TEST_F(ExecuteTest, ReplacedNetworkPolicyMustExistUnchanged) {
 
 TEST_F(ExecuteTest, NetworkPolicyOfAnotherOwnerInterruptsPlan) {
   transport_->script(failure(409, "AlreadyExists"));
-  transport_->script({.pieces = {object("30", "somebody")}});
+  transport_->script({.pieces = {object("30", "another")}});
   const auto stop = run({CreateNetworkPolicy{"trainingjob-j", "{}"}, CreatePod{"j-0-0", 0, 0}});
   ASSERT_TRUE(stop);
   EXPECT_EQ(stop->reason, Interruption::Reason::kNameConflict);
@@ -452,7 +452,7 @@ TEST_F(ExecuteTest, ChangedPodInterruptsBatchOfDeletions) {
   EXPECT_EQ(Json::parse(transport_->requests()[1].body)["preconditions"]["resourceVersion"], "9");
 }
 
-TEST(EventBody, SaysWhatHappenedToWhom) {
+TEST(EventBody, DescribesTheOccurrenceAndItsObject) {
   Job job;
   job.metadata.name = "j";
   job.metadata.name_space = "ns";

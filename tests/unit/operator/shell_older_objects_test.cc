@@ -20,7 +20,7 @@ using Json = nlohmann::json;
 
 Json older_objects() { return Json::parse(read_file(test::data_path("operator/older_objects.json")).value_or("")); }
 
-// What the informers show of the objects.
+// Returns the objects as the informers would show them.
 Observed observe(const Json& objects) {
   Observed out;
   out.job = project_job(*job_fields().parse(objects["job"].dump()));

@@ -1,4 +1,4 @@
-// What goes into the cache comes out of it.
+// Packing and unpacking preserve every field of a cached object.
 #include <gtest/gtest.h>
 
 #include "operator/shell/projection.h"

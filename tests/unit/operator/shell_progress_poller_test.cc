@@ -155,7 +155,7 @@ TEST_F(ProgressPollerTest, PollsRepeatedlyAndReportsChangesOnly) {
   EXPECT_TRUE(eventually([&] { return news_ == 2; }));
 }
 
-TEST_F(ProgressPollerTest, NewTimestampAloneIsNoChange) {
+TEST_F(ProgressPollerTest, NewTimestampAloneDoesNotCountAsChange) {
   RankStatus status = at_step(5);
   status.updated_at = "2026-01-01T00:00:00Z";
   ranks_.set_status(url(1), status);

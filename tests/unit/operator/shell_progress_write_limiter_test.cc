@@ -1,4 +1,4 @@
-// How often statuses are written only because of progress.
+// The rate limit of status writes whose only change is progress.
 #include "operator/shell/progress.h"
 
 #include <gmock/gmock.h>
@@ -75,7 +75,7 @@ TEST_F(ProgressWriteLimiterTest, ForgetCancelsTurn) {
 }
 
 // A tenant's ranks can report progress and cause other status writes in turn, which cancels a place each time.
-TEST_F(ProgressWriteLimiterTest, ForgottenJobsDelayNobody) {
+TEST_F(ProgressWriteLimiterTest, ForgottenJobsDelayNoOtherJob) {
   run(ProgressWriteLimiter::kBurst, 100ms);
   for (int i = 0; i < 1000; ++i) {
     budget_.time_until_turn(job(i));

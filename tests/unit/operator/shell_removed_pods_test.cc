@@ -106,7 +106,7 @@ TEST_F(RemovedPodsTest, LimitsPodsOfOneJobAndOfAllJobs) {
   EXPECT_EQ(pods.size(), 1U) << "there is space again";
 }
 
-// Whether a rule ignores the failure is seen when the whole job has been read.
+// Only the complete job shows whether a rule ignores the failure.
 TEST_F(RemovedPodsTest, KeepsTerminatedPodsOfTrimmedJob) {
   Job trimmed = JobBuilder().phase(Phase::kRunning);
   trimmed.report.is_trimmed = true;

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# scripts/lib/build_progress.sh: what a user sees of a build by Ninja, and where the rest is.
+# scripts/lib/build_progress.sh: the progress of a build by Ninja on the terminal, and the log with the rest.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 source scripts/lib/build_progress.sh

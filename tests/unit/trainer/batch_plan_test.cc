@@ -1,4 +1,4 @@
-// Effective batch, learning rate and warm-up by the number of ranks: the tables of the seeds' guides.
+// Effective batch, learning rate and warm-up by the number of ranks: the tables of the guides of the original projects.
 #include "trainer/config/config.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// Causal sets as relations, and the generated ones against what is known about them.
+// Causal sets as relations, and the known properties of generated ones.
 #include "trainer/tasks/causal_set/causal_relations.h"
 
 #include <gmock/gmock.h>

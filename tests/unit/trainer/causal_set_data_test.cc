@@ -1,4 +1,4 @@
-// Stores to graphs: zarr and HDF5, both orders of axes, several stores; splits; what is wrong is named with its place.
+// Conversion of stores to graphs: zarr and HDF5, both orders of axes, several stores; splits; errors with their place.
 #include "trainer/tasks/causal_set/data.h"
 
 #include <ATen/ops/equal.h>
@@ -100,7 +100,7 @@ TEST_F(CausalSetData, TheSameGraphsFromEveryKindOfStore) {
   const auto expect_same = [&](const CausalSetDataConfig& config) {
     expect_same_graphs(open(config).train.graphs(), expected.train.graphs());
   };
-  expect_same(config_of({generate("julia.zarr", 20, 1, true)}));  // its axes are told by their lengths
+  expect_same(config_of({generate("julia.zarr", 20, 1, true)}));  // its axes are identified by their lengths
   const fs::path reversed = generate("julia12.zarr", 12, 1, true);
   EXPECT_THAT(refusal(config_of({reversed})).message,
               AllOf(HasSubstr("julia12.zarr/link_matrix: shape [12, 12, 12]"), HasSubstr("set data.axes")));
@@ -204,7 +204,7 @@ TEST(CausalSetSplit, PartsAreDisjointAndWholeAndDependOnTheSeedAlone) {
   EXPECT_EQ(split_samples(30, {.train = 0.7, .validation = 0.1, .seed = 1}).validation.size(), 3U);
 }
 
-TEST_F(CausalSetData, AMissingArrayIsNamedBesideThoseThatThereAre) {
+TEST_F(CausalSetData, NamesTheMissingAndTheExistingArrays) {
   const fs::path store = generate("sets.zarr", 6);
   CausalSetDataConfig config = config_of({store});
   config.node_features.push_back("relation_dimension");
@@ -259,7 +259,7 @@ TEST_F(CausalSetData, MatricesAboveTheMemoryAreAnError) {
   EXPECT_THAT(error.message, AllOf(HasSubstr("large.h5: /link_matrix"), HasSubstr("of memory")));
 }
 
-TEST_F(CausalSetData, ACycleIsNoCausalSet) {
+TEST_F(CausalSetData, RejectsCycles) {
   std::vector<double> matrices(2 * 3 * 3, 0);
   matrices[1] = 1;      // sample 0: 0 before 1
   matrices[9 + 1] = 1;  // sample 1: 0 before 1

@@ -93,7 +93,7 @@ GnnConfig config_of(const Json& golden) {
   return out;
 }
 
-// Where the rows of each group begin, which lie group by group.
+// Returns the offsets of the groups, whose rows are sorted by group.
 at::Tensor begins(const at::Tensor& group, int64_t groups) {
   const at::Tensor counts = at::bincount(group, {}, groups);
   return at::cat({at::zeros({1}, at::kLong), counts.cumsum(0)});
@@ -145,7 +145,7 @@ TEST_P(QuantumGrav, OutputsGradientsAndBuffersAreTheOriginals) {
       at::cross_entropy_loss(outputs[0], original["labels0"]) + at::mse_loss(outputs[1], original["target1"]);
   expect_close(loss, original["loss"], "loss");
   loss.backward();
-  // A bias in front of a batch norm has no gradient but for rounding: that is held to the scale of the others.
+  // The gradient of a bias before a batch norm is 0 except for rounding, so it is compared at the scale of the others.
   constexpr double kLeastScale = 0.2;
   for (const auto& item : model.named_parameters())
     expect_close(item.value().grad(), original["grad." + item.key()], item.key(), 1e-5, kLeastScale);

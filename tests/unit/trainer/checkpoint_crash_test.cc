@@ -84,7 +84,7 @@ TEST(CheckpointStore, SurvivesKillBeforeEachSystemCall) {
     ASSERT_TRUE(best) << "call " << calls << ": " << best.error().message;
     EXPECT_THAT(best->state.step, testing::AnyOf(1, 3));
 
-    // The next writer cleans up and goes on.
+    // The next writer cleans up and continues.
     const auto next = open_store(folder.path(), {}, /*keep=*/1);
     ASSERT_TRUE(next->save(third, 3));
     EXPECT_THAT(names_in(folder.path()), ElementsAre(".lock", "best", "fence.json", "last", "step-00000003"))
@@ -101,7 +101,7 @@ TEST(CheckpointStore, SurvivesKillDuringSave) {
   const Checkpoint big = checkpoint_of(2, kFloats);
   const pid_t child = fork();
   if (child == 0) {
-    setpriority(PRIO_PROCESS, 0, 19);  // this process sees the file in time, on a single busy core too
+    setpriority(PRIO_PROCESS, 0, 19);  // so that the parent detects the file in time, even on a single busy core
     const auto store = CheckpointStore::open({.root = folder.path()}, Logger::silent());
     _exit((*store)->save(big) ? 0 : 1);
   }
@@ -132,8 +132,8 @@ TEST(CheckpointStore, SurvivesKillAtRandomTimes) {
   for (int64_t step = 0; step < 64; ++step) checkpoints.push_back(checkpoint_of(step, 20000));
   unsigned seed = 1;
   for (int round = 0; round < 40; ++round) {
-    std::array<int, 2> said{};
-    ASSERT_EQ(pipe2(said.data(), O_CLOEXEC), 0);
+    std::array<int, 2> reports_pipe{};
+    ASSERT_EQ(pipe2(reports_pipe.data(), O_CLOEXEC), 0);
     const auto before = must(find_latest_checkpoint(folder.path()));
     const pid_t child = fork();
     if (child == 0) {
@@ -141,19 +141,20 @@ TEST(CheckpointStore, SurvivesKillAtRandomTimes) {
       // Twice the same step: the second replaces the first.
       for (int64_t i = 2 * (before.step + 1); i < 128; ++i) {
         const auto step = static_cast<uint8_t>(i / 2);
-        if (!(*store)->save(checkpoints[step]) || write(said[1], &step, 1) != 1) _exit(1);
+        if (!(*store)->save(checkpoints[step]) || write(reports_pipe[1], &step, 1) != 1) _exit(1);
       }
       _exit(0);
     }
-    close(said[1]);
-    // The instant: after some reports, and a little later.
+    close(reports_pipe[1]);
+    // The child is killed shortly after a random number of reports.
     int64_t reported = before.step;
     uint8_t step = 0;
-    for (int reports = rand_r(&seed) % 4; reports > 0 && read(said[0], &step, 1) == 1; --reports) reported = step;
+    for (int reports = rand_r(&seed) % 4; reports > 0 && read(reports_pipe[0], &step, 1) == 1; --reports)
+      reported = step;
     for (int spin = rand_r(&seed) % 20000; spin > 0; --spin) asm volatile("");
     kill(child, SIGKILL);
-    while (read(said[0], &step, 1) == 1) reported = step;
-    close(said[0]);
+    while (read(reports_pipe[0], &step, 1) == 1) reported = step;
+    close(reports_pipe[0]);
     int status = 0;
     ASSERT_EQ(waitpid(child, &status, 0), child);
     ASSERT_FALSE(WIFEXITED(status) && WEXITSTATUS(status) == 1) << "a save failed";
@@ -195,7 +196,7 @@ TEST_P(DiskFull, KeepsTheOldCheckpoint) {
   const Checkpoint big = checkpoint_of(2, 1 << 19);
   const Checkpoint next = checkpoint_of(3);
   const int code = in_child([&] {
-    // Where no mount is allowed, the file size limit stands in for the small disk.
+    // If mounting is not permitted, a limit on the file size replaces the small disk.
     if (!(GetParam() == Limit::kTmpfs && mount_small_disk(root)) && !limit_file_size()) return 100;
     const auto store = CheckpointStore::open({.root = root}, Logger::silent());
     if (!store || !(*store)->save(small)) return 1;

@@ -70,7 +70,7 @@ std::vector<Operation> operations() {
   return out;
 }
 
-// What a piece of code returned in a child process whose system calls failed.
+// The result of a piece of code in a child process whose system calls failed.
 struct Outcome {
   int code = 0;         // an ExitCode
   std::string message;  // of the error, or what was found
@@ -114,15 +114,15 @@ class CheckpointErrors : public testing::Test {
     return out;
   }
 
-  // `body` returns what was found.
+  // Runs `body` in a child process and returns its exit code and its result, or the message of its error.
   Outcome run(const std::function<Result<std::string>()>& body, const test::CallDecision& decide) const {
     Outcome out;
-    const fs::path said = other_.path() / "said";
-    fs::remove(said);
+    const fs::path message_file = other_.path() / "message";
+    fs::remove(message_file);
     out.code = test::with_system_calls(
         [&] {
           const Result<std::string> result = body();
-          std::ofstream(said) << (result ? *result : result.error().message);
+          std::ofstream(message_file) << (result ? *result : result.error().message);
           return result ? 0 : to_int(result.error().code);
         },
         [&](const SystemCall& call) {
@@ -130,7 +130,7 @@ class CheckpointErrors : public testing::Test {
           if (error != 0) ++out.failed_calls;
           return error;
         });
-    out.message = must(read_file(said));
+    out.message = must(read_file(message_file));
     return out;
   }
 
@@ -152,7 +152,7 @@ class CheckpointErrors : public testing::Test {
   test::TemporaryFolder other_;
 };
 
-// As the trainer resumes: opens the store, searches and reads the newest checkpoint, and reads and keeps the mark.
+// Resumes as the trainer does: opens the store, finds and reads the newest checkpoint, and reads and raises the mark.
 Result<std::string> resume(const fs::path& root) {
   const auto store = CheckpointStore::open({.root = root}, Logger::silent());
   if (!store) return tl::make_unexpected(store.error());
@@ -187,7 +187,7 @@ TEST_F(CheckpointErrors, ResumeStopsUnlessDamageIsProven) {
 }
 
 // A save of the step of a checkpoint that another process wrote.
-TEST_F(CheckpointErrors, SaveNeverReplacesWhatItCannotRead) {
+TEST_F(CheckpointErrors, SaveNeverReplacesAnUnreadableCheckpoint) {
   const auto before = content();
   for (const Operation& operation : operations()) {
     const bool is_of_newest = operation.file.starts_with(kNewest);

@@ -373,8 +373,8 @@ TEST(CheckpointStore, DamagedNewerStepsDoNotDisplaceValidOnes) {
 TEST(CheckpointStore, NextWriterRemovesLeftovers) {
   const test::TemporaryFolder folder;
   ASSERT_TRUE(open_store(folder.path())->save(checkpoint_of(1)));
-  // What a crash may leave: a half-written folder, a half-removed one, a fence being written; and on file systems
-  // without exchange, a replaced checkpoint whose successor has not got its name.
+  // The possible leftovers of a crash: a partly written folder, a partly removed one, a temporary fence file and, on
+  // file systems that cannot exchange names, a replaced checkpoint whose successor was not renamed yet.
   fs::create_directory(folder.path() / ".writing-step-00000002-0-77");
   std::ofstream(folder.path() / ".writing-step-00000002-0-77" / "model.safetensors") << "half";
   fs::create_directory(folder.path() / ".removed-step-00000000");

@@ -36,7 +36,7 @@ TEST(CollectiveError, ReportsUnhealthyStates) {
   EXPECT_THAT(broken->message, HasSubstr("another rank was lost"));
 }
 
-// The rank whose GPU fails sees a broken connection, too, and must not be reported as a collateral failure.
+// The rank whose GPU fails also detects a broken connection, and must not be reported as a collateral failure.
 TEST(CollectiveError, PrefersErrorOfOwnDevice) {
   const auto failed = collective_error(GroupState::kBroken, seconds(600), "uncorrectable ECC error encountered");
   ASSERT_TRUE(failed);

@@ -1,4 +1,4 @@
-// Files of crystals to mapped graphs: lists, labels, the cache, splits; and what is wrong with a file is named.
+// Conversion of crystal files to mapped graphs: lists, labels, the cache, splits, and the errors for invalid files.
 #include <ATen/ops/tensor.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -294,7 +294,7 @@ TEST(GraphCache, GraphsAreBuiltOnceForAContent) {
 }
 
 // A process was killed while it wrote; another finds what it left.
-TEST(GraphCache, AHalfWrittenArchiveIsNoArchive) {
+TEST(GraphCache, IgnoresAPartlyWrittenArchive) {
   const TemporaryFolder folder;
   const fs::path path = folder.path() / "c.xyz";
   const fs::path cache = folder.path() / "c.xyz.oarlock";
@@ -334,7 +334,7 @@ TEST(GraphCache, WithoutItTheGraphsAreTheSameAndNothingIsLeft) {
   const auto built = open_crystal_graphs(config, 1, Logger::silent());
   ASSERT_TRUE(built) << built.error().message;
   EXPECT_FALSE(fs::exists(path.string() + ".oarlock"));
-  EXPECT_TRUE(built->arrays().edge_index.equal(kept->arrays().edge_index)) << "mapped, though its files are gone";
+  EXPECT_TRUE(built->arrays().edge_index.equal(kept->arrays().edge_index)) << "the mapping outlives its files";
 }
 
 TEST(GraphConversion, FilesDoNotDependOnTheNumberOfThreads) {
@@ -376,7 +376,7 @@ TEST(GraphConversion, TakesAConstantMemory) {
   };
   int channel[2];
   ASSERT_EQ(::pipe(channel), 0);
-  const pid_t pid = fork();  // a process of its own: the peak is its own, too
+  const pid_t pid = fork();  // the peak of the memory is measured in a separate process
   if (pid == 0) {
     int64_t grown = -1;
     if (built("small.xyz")) {  // the code's own pages are there then
@@ -480,8 +480,8 @@ TEST(Predictions, MetricsAndFile) {
   EXPECT_EQ(*read_file(path), "id,target,prediction\n17,1,1.5\n3,2,2\n5,3,2.75\n");
 }
 
-// What the generator promises of its labels.
-TEST(CrystalGenerator, LabelsAreWhatItSays) {
+// The labels of the generator have the documented properties.
+TEST(CrystalGenerator, LabelsHaveTheDocumentedDistribution) {
   double squares = 0;
   for (int64_t i = 0; i < 4000; ++i) {
     const GeneratedCrystal cubic = generated_crystal(CrystalFamily::kCubic, i, 3);

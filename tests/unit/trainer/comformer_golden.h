@@ -1,4 +1,4 @@
-// What the original ComFormer computed (tests/data/comformer_*.safetensors), and crystals as batches of its models.
+// Results of the original ComFormer (tests/data/comformer_*.safetensors), and crystals as batches of its models.
 #pragma once
 
 #include <ATen/ops/arange.h>
@@ -22,7 +22,7 @@
 
 namespace oarlock::test {
 
-// How many of each number 0, 1 ... `groups` - 1 come before it: where groups begin.
+// Returns the offsets of the groups, int64 [groups + 1], from the sorted group numbers of the elements.
 inline at::Tensor begins(const at::Tensor& group_of, int64_t groups) {
   return at::cat({at::zeros({1}, at::kLong), at::bincount(group_of, {}, groups).cumsum(0)});
 }
@@ -45,7 +45,7 @@ struct ComformerGolden {
             .output_features = config["output_features"]};
   }
 
-  // Its edges by destination.
+  // Returns the input of the original as a batch, with its edges sorted by destination.
   comformer::CrystalBatch batch(at::ScalarType type) const {
     const at::Tensor order = (*this)["edge_index"][1].argsort(/*stable=*/true, 0);
     const at::Tensor edge_index = (*this)["edge_index"].index_select(1, order);
@@ -60,7 +60,8 @@ struct ComformerGolden {
                                   .crystal_of = crystal_of,
                                   .atom_begin = atom_begin};
     if (!tensors.contains("edge_nei")) return batch;
-    // The original repeats a crystal's lattice for each of its edges; here that of the first edge to its first atom.
+    // The original repeats a crystal's lattice for each of its edges. This takes that of the first edge to the first
+    // atom.
     const at::Tensor first_edge = batch.edge_begin.index_select(0, atom_begin.narrow(0, 0, 2));
     batch.lattices = (*this)["edge_nei"].index_select(0, order.index_select(0, first_edge)).to(type);
     return batch;

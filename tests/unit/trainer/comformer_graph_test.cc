@@ -1,4 +1,4 @@
-// Crystal graphs against the original's on real crystals, and what must hold for any crystal.
+// Crystal graphs compared with the original's on real crystals, and properties that hold for any crystal.
 #include "tests/support/paths.h"
 #include "trainer/tasks/comformer/crystal_graph.h"
 
@@ -186,7 +186,7 @@ TEST(CrystalGraphs, ShellsOfTheSimpleCubicLattice) {
 }
 
 // An atom order, a rotation, a translation and cell shifts of single atoms leave the graph as it is.
-TEST(CrystalGraphs, DoNotDependOnHowTheCrystalLies) {
+TEST(CrystalGraphs, DoNotDependOnTheOrientationOfTheCrystal) {
   std::mt19937 random(4);
   std::uniform_real_distribution<double> uniform(-1, 1);
   const auto lengths = [](const CrystalGraph& graph) {

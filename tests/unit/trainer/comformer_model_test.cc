@@ -152,7 +152,7 @@ Crystal moved(const Crystal& crystal, std::mt19937& random) {
   return out;
 }
 
-TEST(ComformerModel, DoesNotDependOnHowACrystalLiesAndIsWritten) {
+TEST(ComformerModel, DoesNotDependOnOrientationAndRepresentation) {
   std::mt19937 random(3);
   std::vector<CrystalGraph> as_read;
   std::vector<CrystalGraph> as_moved;
@@ -169,7 +169,7 @@ TEST(ComformerModel, DoesNotDependOnHowACrystalLiesAndIsWritten) {
     model->to(at::kDouble);
     const at::NoGradGuard no_gradients;
     const at::Tensor output = model->forward(test::batch_of(as_read, atom_features()));
-    ASSERT_GT(output.std().item<double>(), 1e-3) << "it tells crystals apart";
+    ASSERT_GT(output.std().item<double>(), 1e-3) << "the outputs of the crystals do not differ";
     expect_close(model->forward(test::batch_of(as_moved, atom_features())), output, "moved");
   }
 }

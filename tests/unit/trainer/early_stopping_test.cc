@@ -1,4 +1,4 @@
-// Early stopping held against the original's decisions, its state through a checkpoint, and its errors.
+// Early stopping compared with the original's decisions, its state in a checkpoint, and its errors.
 #include "trainer/engine/early_stopping.h"
 #include "tests/support/paths.h"
 
@@ -118,7 +118,7 @@ TEST(EarlyStopping, StopsAfterPatience) {
   EXPECT_EQ(stop_at({patience(2), {"loss", MetricMode::kMax}}, {3, 2, 3, 4}), 3);
   EXPECT_EQ(stop_at({{}, kLoss}, {1, 2, 3, 4, 5, 6, 7}), 0);  // without a patience never
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-  EXPECT_EQ(stop_at({patience(2), kLoss}, {kNan, kNan, 1}), 2);  // is no improvement
+  EXPECT_EQ(stop_at({patience(2), kLoss}, {kNan, kNan, 1}), 2);  // NaN does not improve
   EXPECT_EQ(stop_at({patience(2), kLoss}, {1, kNan, 0.5, kNan, kNan}), 5);
 }
 

@@ -97,7 +97,7 @@ TEST(EventFile, HighestStepsObeyLaterSessions) {
 }
 
 TEST(EventFile, NamesOfNewFilesFollowAllOthers) {
-  // As an earlier version wrote them with a clock before 2001, as another program may write them, and as they are.
+  // Names of an earlier version with a clock before 2001, names that another program may use, and present ones.
   for (const std::string other : {"86400", "9", "1795450851", "0000086400", "17954508510", "9223372036854775807", ""}) {
     const TemporaryFolder folder;
     const std::string name = std::string(kEventFilePrefix) + other + ".host.1.oarlock";

@@ -1,4 +1,4 @@
-// Tensors against what an original computed.
+// Comparison of tensors with the results of an original program.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,7 +10,7 @@
 
 namespace oarlock::test {
 
-// Relative to the largest element of what is expected, or to `least` where that is larger.
+// The tolerance is relative to the largest absolute value of `expected`, or to `least` if that is larger.
 inline void expect_close(const at::Tensor& actual, const at::Tensor& expected, const std::string& what,
                          double tolerance = 1e-5, double least = 0) {
   ASSERT_EQ(actual.sizes(), expected.sizes()) << what;

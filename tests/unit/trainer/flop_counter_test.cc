@@ -1,4 +1,4 @@
-// Floating-point operations by the shapes, held against the closed forms.
+// Floating-point operations derived from the shapes, compared with closed forms.
 #include "trainer/engine/profiler.h"
 
 #include <ATen/ops/bmm.h>

@@ -61,7 +61,7 @@ TEST(FolderClaim, TakesBackTheClaimOfAnEarlierAttempt) {
   EXPECT_TRUE(later.is_superseded());
 }
 
-TEST(FolderClaim, KnowsAWriterOfAnotherMachine) {
+TEST(FolderClaim, RecognizesAWriterOfAnotherMachine) {
   const TemporaryFolder folder;
   FolderClaim first(folder.path(), "uid", 1);
   ASSERT_TRUE(first.claim());

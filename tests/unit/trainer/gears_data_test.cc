@@ -1,4 +1,4 @@
-// AnnData files of each encoding, and the conversion of them that GEARS learns from.
+// AnnData files of each encoding, and their conversion to the training data of GEARS.
 #include <gmock/gmock.h>
 #include <sys/resource.h>
 

@@ -1,4 +1,4 @@
-// What GEARS reports and predicts, held against cell-gears 0.1.2 and the libraries that it takes its numbers from.
+// Metrics and predictions of GEARS, compared with those of cell-gears 0.1.2 and of the libraries that it uses.
 #include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
 
@@ -207,10 +207,10 @@ TEST_F(PlantedData, PerturbationsOutsideTheOntologyAreLeftOut) {
 
 TEST_F(PlantedData, QueriesAreCheckedAndNumbered) {
   const GearsData data = open(config());
-  GearsPredictConfig asked;
-  asked.perturbations = {"G03", "G01+G02"};
-  asked.interactions = {"G03+G04"};
-  const Queries queries = make_queries(asked, data).value();
+  GearsPredictConfig predict;
+  predict.perturbations = {"G03", "G01+G02"};
+  predict.interactions = {"G03+G04"};
+  const Queries queries = make_queries(predict, data).value();
   EXPECT_THAT(queries.names, ElementsAre("G03", "G01+G02", "G04", "G03+G04"));
   EXPECT_TRUE(queries.perturbed.equal(at::tensor({3, -1, 1, 2, 4, -1, 3, 4}, at::kLong).view({4, 2})));
   const auto message_of = [&](const std::string& name, bool interaction) {

@@ -1,4 +1,4 @@
-// The graphs of GEARS, held against those of cell-gears 0.1.2 (tests/data/gears_graphs.*).
+// The graphs of GEARS, compared with those of cell-gears 0.1.2 (tests/data/gears_graphs.*).
 #include <gmock/gmock.h>
 
 #include <fstream>

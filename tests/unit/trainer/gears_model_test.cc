@@ -210,7 +210,7 @@ TEST(GearsModel, WithoutPerturbationTheOutputIsTheInput) {
   EXPECT_TRUE(model.forward(x, plain["pert_idx"]).expression.equal(x));
 }
 
-// What the original gets wrong: a cell's prediction depends on where in the batch it is.
+// A defect of the original: a cell's prediction depends on its position in the batch.
 TEST(GearsModel, ByDefaultTheOrderOfCellsDoesNotMatter) {
   const Golden plain = golden("model_plain");
   for (const bool defects : {false, true}) {
@@ -228,8 +228,8 @@ TEST(GearsModel, ByDefaultTheOrderOfCellsDoesNotMatter) {
   }
 }
 
-// The first cell sees the graph in the original, too, and in evaluation no cell sees another one.
-TEST(GearsModel, TheDefaultDoesForEveryCellWhatTheOriginalDoesForTheFirst) {
+// The original applies the graph to the first cell only. In evaluation, no cell depends on another one.
+TEST(GearsModel, TheDefaultTreatsEveryCellAsTheOriginalTreatsTheFirst) {
   const Golden plain = golden("model_plain");
   GearsConfig config = config_of(plain);
   GearsModel original(config, graphs_of(plain));

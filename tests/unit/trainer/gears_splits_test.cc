@@ -1,4 +1,4 @@
-// Splits and the draws they are made of, held against those of cell-gears 0.1.2 (tests/data/gears_splits.json).
+// Splits and their random draws, compared with those of cell-gears 0.1.2 (tests/data/gears_splits.json).
 #include <gmock/gmock.h>
 
 #include <fstream>

@@ -88,7 +88,7 @@ TEST(GradScaler, EqualsPyTorchOverOverflows) {
     (*optimizer)->step(found_inf);
     scaler->update(found_inf);
     EXPECT_EQ(scaler->scale().item<float>(), optim_goldens().at("scaler/scales")[step].item<float>()) << step;
-    // Saved and restored in between, the sequence goes on.
+    // Saving and restoring in between does not change the sequence.
     auto restored = std::make_unique<GradScaler>(amp, at::kCPU);
     ASSERT_TRUE(copy_tensors(test::copies_of(scaler->tensors()), restored->tensors(), "grad-scaler"));
     scaler = std::move(restored);
@@ -146,7 +146,7 @@ TEST(MovingAverage, EqualsPyTorchAndSeddWarmUp) {
     for (int step = 0; step < test::kGoldenSteps; ++step) {
       train(weight, step);
       average->update();
-      // Saved and restored in between, it goes on.
+      // Saving and restoring in between does not change the average.
       auto restored = std::make_unique<MovingAverage>(config, model_of(weight), std::vector<NamedTensor>{});
       ASSERT_TRUE(copy_tensors(test::copies_of(average->tensors()), restored->tensors(), "ema"));
       ASSERT_TRUE(restored->restored(nlohmann::json::parse(average->values().dump())));

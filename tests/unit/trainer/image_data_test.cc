@@ -1,4 +1,4 @@
-// What image_classification reads: formats, damaged files, normalization, augmentation.
+// The data of image_classification: formats, damaged files, normalization, augmentation.
 #include "trainer/tasks/image_classification/data.h"
 
 #include <ATen/ops/allclose.h>

@@ -1,4 +1,4 @@
-// The names and values that MLflow accepts, and what its responses mean.
+// The names and values that MLflow accepts, and the classification of its responses.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Weights of a file into a model: what fits, what does not, and names as wrappers in Python leave them.
+// Loading weights of a file into a model: matching and other tensors, and the names that Python's wrappers write.
 #include "trainer/engine/task_setup.h"
 
 #include <ATen/ops/full.h>

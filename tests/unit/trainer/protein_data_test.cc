@@ -1,4 +1,4 @@
-// From FASTA to the tokens that a model sees: vocabulary, filter, held-out part, cache; and real proteins.
+// From FASTA to the input tokens of a model: vocabulary, filter, held-out part, cache; and real proteins.
 #include "trainer/tasks/protein_diffusion/data.h"
 
 #include <gmock/gmock.h>
@@ -140,7 +140,7 @@ TEST_F(ProteinDataTest, UnknownResiduesAreDroppedAsTheOriginalDoesOrBecomeUnk) {
   EXPECT_THAT(train_letters(), ElementsAre("ACXDEFGHIKXLMNPQRSTVWYAC"));
 }
 
-TEST_F(ProteinDataTest, SkipsAndCountsWhatDoesNotPass) {
+TEST_F(ProteinDataTest, SkipsAndCountsRejectedRecords) {
   write(">empty\n\n>short\nAC\n>long\n" + std::string(11, 'A') +
         "\n>unknown\nACDEXX\n>none\nXXXX\n>good\nACDEFGHIKL\n");
   config_.filter = {.min_length = 3, .max_length = 10, .max_sequences = 0, .unknown_residues = {}, .max_unknown = 0.2};
@@ -234,7 +234,7 @@ TEST_F(ProteinDataTest, AFolderThatCannotBeWrittenToIsReadWhereItWasConverted) {
   EXPECT_FALSE(fs::exists(config_.path + ".oarlock"));
 }
 
-TEST_F(ProteinDataTest, WhatAKilledProcessLeftIsMadeAnew) {
+TEST_F(ProteinDataTest, ReplacesTheLeftoversOfAKilledProcess) {
   write_proteins(10);
   config_.eval_path = config_.path;
   const Result<Conversion> conversion = locate_conversion(config_.path, config_.filter, {}, "");
@@ -268,7 +268,7 @@ TEST_F(ProteinDataTest, ProcessesThatConvertAtTheSameTimeDoItOnce) {
   EXPECT_EQ(conversions().size(), 1U);
 }
 
-TEST_F(ProteinDataTest, SaysWhereTheFileIsWrong) {
+TEST_F(ProteinDataTest, ReportsThePlaceOfAnError) {
   EXPECT_THAT(failure(), testing::AllOf(HasSubstr("some.fasta: cannot be opened: No such file"),
                                         HasSubstr("(data.path)"), HasSubstr("apt-get install mmseqs2-examples")));
   write(">a\nACDEF\nAC?\n");
@@ -306,7 +306,7 @@ TEST_F(ProteinDataTest, AMillionSequencesTakeAConstantMemory) {
   write_proteins(kCount, 40);
   int channel[2];
   ASSERT_EQ(::pipe(channel), 0);
-  const pid_t pid = fork();  // a process of its own: the peak is its own, too
+  const pid_t pid = fork();  // the peak of the memory is measured in a separate process
   if (pid == 0) {
     int64_t grown = -1;
     if (use(small, 1000)) {  // the code's own pages are there then

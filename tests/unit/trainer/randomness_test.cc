@@ -1,4 +1,4 @@
-// The run's random numbers: a function of seed, rank and step, and of nothing that happened before.
+// The run's random numbers depend on seed, rank and step only, and not on earlier steps.
 #include "trainer/engine/train_step.h"
 
 #include <ATen/ops/equal.h>

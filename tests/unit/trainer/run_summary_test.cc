@@ -1,4 +1,4 @@
-// The header and the table of a run, for people.
+// The header and the table of a run on a terminal.
 #include "trainer/report/run_summary.h"
 
 #include <gmock/gmock.h>
@@ -39,7 +39,7 @@ TEST(RunHeader, ListsSizes) {
                           "  optimizer   learning rate 0.002", "  checkpoints /runs/checkpoints"));
 }
 
-TEST(RunHeader, StatesWhatDiffersFromTheUsual) {
+TEST(RunHeader, StatesUnusualSettings) {
   RunHeader header = two_ranks();
   header.world_size = 1;
   header.accumulation_steps = 2;

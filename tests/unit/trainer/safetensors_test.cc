@@ -232,7 +232,7 @@ TEST(Safetensors, ManyTensorsTakeLinearTime) {
   EXPECT_THAT(file.error().message, HasSubstr("the header has more than 4000000 values"));
 }
 
-// The size of a sparse file is no size in memory.
+// A sparse file can declare tensors that are larger than the memory.
 TEST(Safetensors, RejectsTensorsAboveTheMemory) {
   const test::TemporaryFolder folder;
   const auto path = folder.path() / "file";

@@ -75,7 +75,7 @@ TEST(Sampler, StartsInsideAnEpoch) {
   }
 }
 
-// Of 103 samples, 4 ranks consume 10 each, then 3 ranks resume. Together they see every sample, and repeat only
+// Of 103 samples, 4 ranks consume 10 each, then 3 ranks resume. Together they receive every sample, and repeat only
 // padding.
 TEST(Sampler, ResumesWithAnotherWorldSize) {
   std::multiset<int64_t> seen;

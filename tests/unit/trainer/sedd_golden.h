@@ -1,4 +1,4 @@
-// What the original SEDD computed (tests/data/sedd_*.safetensors).
+// Results of the original SEDD (tests/data/sedd_*.safetensors).
 #pragma once
 
 #include <gtest/gtest.h>

@@ -95,7 +95,7 @@ TEST(SeddNoise, ValuesOfTheClosedForms) {
   expect_close(noise_rate(cosine, t), doubles({0, std::numbers::pi / 2 * 0.7999, 0}), "cosine's rate", 1e-12);
 }
 
-// The rate matrix Q whose rows are what a graph gives for each state.
+// Returns the rate matrix Q: its rows are the transposed rates that the graph returns for each state.
 at::Tensor rate_matrix(const Graph& graph) {
   return graph.transposed_rate(at::arange(graph.states(), at::kLong), at::kDouble);
 }
@@ -158,8 +158,8 @@ TEST(SeddGraph, ScoreEntropyIsZeroAtTheTrueRatiosAndPositiveElsewhere) {
   }
 }
 
-// With a score that knows only how many tokens there are, a token costs (1 - eps) ln(tokens) at every time: the mean
-// over what noise does, at time t, of rate * entropy.
+// With a score that depends only on the number of tokens, the loss of a token is (1 - eps) ln(tokens) at every time:
+// the mean of rate * entropy over the noise at time t.
 TEST(SeddGraph, AnUntrainedScoreCostsTheLogarithmOfTheTokens) {
   for (const auto& [tokens, expected] : {std::pair{36, 3.580}, {20, 2.993}, {50257, 10.814}}) {
     const auto graph = make_graph(kAbsorb, tokens);
@@ -177,8 +177,7 @@ TEST(SeddGraph, AnUntrainedScoreCostsTheLogarithmOfTheTokens) {
   }
 }
 
-// Nor can any score do better than (1 - eps) H(p) on independent residues with distribution p: the one that knows p
-// costs just that.
+// The lowest loss on independent residues with distribution p is (1 - eps) H(p), which the score for p reaches.
 TEST(SeddGraph, TheFloorOfIndependentResiduesIsTheirEntropy) {
   const at::Tensor p = doubles({0.5, 0.25, 0.15, 0.1});
   const double entropy_of_p = -(p * p.log()).sum().item<double>();

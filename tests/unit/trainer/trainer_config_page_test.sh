@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# docs/trainer-config.md is what the program says of its keys.
+# docs/trainer-config.md equals the output of oarlock-trainer --print-reference.
 set -euo pipefail
 : "${OARLOCK_BIN:?}" "${OARLOCK_SOURCE:?}"
 if ! diff -u "$OARLOCK_SOURCE/docs/trainer-config.md" <("$OARLOCK_BIN/oarlock-trainer" --print-reference); then

@@ -109,7 +109,7 @@ TEST(TrainerConfig, RequiresOnlyTaskAndLength) {
 }
 
 // A null value selects the default, and these keys have none.
-TEST(TrainerConfig, NullIsNoValueOfRequiredKeys) {
+TEST(TrainerConfig, NullIsNotAValueOfRequiredKeys) {
   EXPECT_THAT(error_of("task:\nsteps: 1\n"), HasSubstr("task: is required"));
   EXPECT_THAT(error_of("task: text\nsteps:\n"), HasSubstr("epochs: is required"));
 }

@@ -312,7 +312,7 @@ TEST_F(TwoCheckpoints, ReadsEachByteOnce) {
   const auto calls = test::system_calls(root() / kNew, [&] { return read_latest_checkpoint(root()) ? 0 : 1; });
   for (const SystemCall& call : calls) {
     if ((call.name == "openat" || call.name == "open") && fs::is_regular_file(call.path)) ++opened[call.path];
-    EXPECT_NE(call.name, "pread64") << "reads anew: " << call.path;
+    EXPECT_NE(call.name, "pread64") << "reads again: " << call.path;
   }
   EXPECT_EQ(opened.size(), 5U);
   for (const auto& [path, count] : opened) EXPECT_EQ(count, 1U) << path;

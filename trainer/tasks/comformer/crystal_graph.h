@@ -11,7 +11,7 @@
 
 namespace oarlock::comformer {
 
-// The translation of an atom from its place in the file, in multiples of the lattice vectors a, b and c.
+// The translation of an atom from its position in the file, in multiples of the lattice vectors a, b and c.
 using CellImage = std::array<int32_t, 3>;
 
 // Returns n0 a + n1 b + n2 c.
@@ -26,13 +26,14 @@ struct Neighbor {
 // Atoms at a smaller distance, in angstrom, count as the same atom.
 constexpr double kSamePlace = 0.15;
 
-// Fails with kDataErr, without a place, if neighbors_within() would take more than some seconds or 400 MB, as for a
-// cell that is much smaller than the radius, or if an atom is too far from its cell. The lattice must span a volume.
+// Fails with kDataErr, with a message that names no file, if neighbors_within() would take more than a few seconds or
+// 400 MB, as for a cell that is much smaller than the radius, or if an atom is too far from its cell. The lattice must
+// span a volume.
 Result<void> check_neighbor_search(const Crystal& crystal, double radius);
 
 // Returns, for each atom, the atoms with kSamePlace < distance <= radius, sorted by site and image. The distance is
-// computed in double precision as the square root of the squares of (image + neighbor) - atom, which is bitwise equal
-// to numpy's result. check_neighbor_search() must not fail for the arguments.
+// computed in double precision as the square root of the sum of the squares of (image + neighbor) - atom, which is
+// bitwise equal to numpy's result. check_neighbor_search() must not fail for the arguments.
 std::vector<std::vector<Neighbor>> neighbors_within(const Crystal& crystal, double radius);
 
 // Returns, for each atom, its nearest neighbors and all atoms at the distance of the last one, sorted by distance, site

@@ -56,7 +56,7 @@ class LabelScaler {
   // labels are equal.
   explicit LabelScaler(const at::Tensor& labels);
 
-  // Moves the scaler to a device, if it is on another one.
+  // Moves the scaler to a device. Does nothing if it is on this device.
   void move_to(at::Device device);
 
   // These functions take tensors on the scaler's device.

@@ -64,8 +64,7 @@ struct Labels {
 
 // A table, in each of the encodings in use:
 //   - the current one: a group with a dataset per column; a categorical is a group of codes and categories; strings
-//   that
-//     may be missing are a group of values and mask
+//     that may be missing are a group of values and mask
 //   - 0.7: such a group, in which a categorical is a dataset of codes that refers to its categories
 //   - before 0.7: one dataset of compounds, with the categories in uns/COLUMN_categories
 class AnnDataFrame {

@@ -80,7 +80,7 @@ class ProteinDiffusion final : public ModelTask<SeddModel> {
 
   // If the noise ends in the limiting distribution, as loglinear does up to eps, every loss is an upper bound of -ln p
   // in nats. (cosine leaves much of a sequence unchanged, and no loss accounts for that part.) The baseline of the loss
-  // of residues is residue_unigram_loss: the loss of a model that knows only their frequencies in the training data.
+  // of residues is residue_unigram_loss: the loss of a model that predicts their frequencies in the training data.
   Metrics metrics(const MetricSums& totals, const EvalRows& /*rows*/) const override {
     const double count = totals.at("count");
     const double token_loss = totals.at("token_loss") / (count * static_cast<double>(config_.model.length));

@@ -1,5 +1,5 @@
 """In the style of the guide "Multi-GPU Distributed Training Guide for GEARS": env:// rendezvous, DistributedSampler with drop_last,
-unwrapped checkpoints of rank 0, resume from the newest one. It knows nothing of its launcher but torchrun's variables."""
+unwrapped checkpoints of rank 0, resume from the newest one. It reads nothing of its launcher but torchrun's variables."""
 import glob
 import os
 import random

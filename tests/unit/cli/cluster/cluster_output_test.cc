@@ -83,7 +83,7 @@ TEST(Output, TextsOfClusterCannotControlTerminal) {
   EXPECT_THAT(document_text({{"m", "\x1b"}}, OutputFormat::kYaml), Not(HasSubstr("\x1b")));
 }
 
-TEST(Output, KnowsItsFormats) {
+TEST(Output, ParsesTheNamesOfFormats) {
   EXPECT_EQ(parse_output_format("wide"), OutputFormat::kWide);
   EXPECT_EQ(parse_output_format("xml"), std::nullopt);
 }
