@@ -23,6 +23,7 @@
 #include "common/files.h"
 #include "common/port_reservation.h"
 #include "common/random.h"
+#include "common/recovery/standby.h"
 #include "common/status_macros.h"
 #include "common/terminal.h"
 #include "common/text.h"
@@ -361,7 +362,7 @@ Result<int> launch_ranks(LaunchFlags flags, const std::vector<std::string>& argv
   ASSIGN_OR_RETURN(const std::unique_ptr<Recovery> recovery, make_recovery(flags, topology, environment));
   // The ranks do not need these variables, and a launcher that one of them runs must not use them.
   for (const char* name : {kEnvRegroupToken, kEnvRegroupFd, kEnvReplacement, kEnvMaxRestarts, kEnvRestartPolicy,
-                           kEnvRestartBackoff, kEnvMinNodes, kEnvShrinkAfter})
+                           kEnvRestartBackoff, kEnvMinNodes, kEnvShrinkAfter, recovery::kEnvStandbyFd})
     environment.erase(name);
   ASSIGN_OR_RETURN(const SignalSource signals, SignalSource::take());
 

@@ -93,6 +93,8 @@ class Recovery {
     int node = -1;
     uint64_t launcher = 0;
     SteadyTime deadline;  // of its authentication
+    std::string address;  // numeric, without its port
+    SteadyTime received_at;  // when its last report arrived
   };
 
   explicit Recovery(RecoveryOptions options);
@@ -104,6 +106,10 @@ class Recovery {
   void send_order();  // to the other launchers
   void read_rank(int member, SteadyTime now, RecoveryRequests& requests);
   void accept_peers(SteadyTime now);
+  void make_room_for_peer();
+  // When a launcher without reports counts as one without a connection; nothing if it does already, or sends none.
+  std::optional<SteadyTime> silent_at(const Peer& peer) const;
+  bool find_silent_peers(SteadyTime now);
   void read_peer(Peer& peer, SteadyTime now, RecoveryRequests& requests);
   void read_coordinator(SteadyTime now, RecoveryRequests& requests);
   void give_up(const std::string& reason, SteadyTime now, RecoveryRequests& requests);

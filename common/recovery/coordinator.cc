@@ -92,13 +92,14 @@ bool Coordinator::is_retired(uint64_t launcher) const {
   return std::ranges::find(state_.retired, launcher) != state_.retired.end();
 }
 
-bool Coordinator::disconnected(int node, uint64_t launcher, SteadyTime now) {
+bool Coordinator::disconnected(int node, uint64_t launcher, SteadyTime now, std::optional<SteadyTime> since) {
   if (node < 0 || node >= options_.nodes)
     return false;  // a launcher with other options; received() has ignored it, too
   NodeSlot& slot = state_.nodes[static_cast<size_t>(node)];
   if (slot.launcher != launcher) return false;
+  // The end of a connection over which nothing arrived any more does not count again.
+  if (slot.connected) slot.lost_at = since.value_or(now);
   slot.connected = false;
-  slot.lost_at = now;
   if (slot.is_stopping && slot.is_expected && !options_.replaces_nodes && state_.kind != OrderKind::kEnd) {
     end(describe_stop(node));
     return true;

@@ -1,6 +1,7 @@
 // oarlock launch --max-restarts with real processes: restarts of the group and of single ranks, on one node and on two.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
+#include <sys/resource.h>
 
 #include <csignal>
 #include <cstdlib>
@@ -161,6 +162,37 @@ TEST(LaunchRecovery, LogFolderHasOneFilePerStreamAndRestart) {
   EXPECT_EQ(content(program.folder() / "logs/attempt_1/rank_1/stderr.log"), "err\n");
   EXPECT_THAT(program.out(), HasSubstr("[RANK 1] out\n"));
   EXPECT_THAT(program.err(), Not(HasSubstr("] err")));
+}
+
+TEST(LaunchRecovery, RestartContinuesWithoutItsLogFiles) {
+  const TemporaryFolder folder;
+  fs::create_directory(folder.path() / "logs");
+  std::ofstream(folder.path() / "logs/attempt_1").flush();  // in place of the folder
+  std::vector<std::string> options = kByRank;
+  options.insert(options.end(), {"--log-dir", "logs"});
+  Program program(launch(options, rank_program("kill")), {.environment = {}, .folder = folder.path()});
+  EXPECT_EQ(program.wait(), 0) << program.err();
+  EXPECT_THAT(program.out(), HasSubstr("rank 1 of 3, donor 0, step 5"));
+  EXPECT_THAT(program.err(), AllOf(HasSubstr("attempt_1"), HasSubstr("rank 1 has no such file after this restart")));
+}
+
+// The survivors hold the state of the training, which a lack of descriptors, processes or memory must not cost.
+TEST(LaunchRecovery, RestartIsRepeatedWhileDescriptorsLack) {
+  Program program(launch(kByRank, rank_program("none")));
+  for (const char* name : {"pid.0", "pid.1", "pid.2"}) ASSERT_GT(number_in(program.folder() / name), 0);
+  rlimit before{};
+  ASSERT_EQ(::prlimit(program.pid(), RLIMIT_NOFILE, nullptr, &before), 0);
+  rlim_t lowest_free = 0;
+  while (fs::is_symlink(fmt::format("/proc/{}/fd/{}", program.pid(), lowest_free))) ++lowest_free;
+  const rlimit exhausted{lowest_free, before.rlim_max};
+  ASSERT_EQ(::prlimit(program.pid(), RLIMIT_NOFILE, &exhausted, nullptr), 0);
+  ::kill(number_in(program.folder() / "pid.1"), SIGKILL);
+  EXPECT_TRUE(eventually([&] {
+    return program.err().find("rank 1 cannot be started again: ") != std::string::npos || !alive(program.pid());
+  }));
+  ::prlimit(program.pid(), RLIMIT_NOFILE, &before, nullptr);
+  EXPECT_EQ(program.wait(), 0) << program.err();
+  EXPECT_THAT(program.out(), HasSubstr("rank 1 of 3, donor 0, step 5"));
 }
 
 TEST(LaunchRecovery, AcceptsTorchrunsRendezvousOptions) {
@@ -354,6 +386,23 @@ TEST_F(TwoNodes, LauncherWithoutLeaseNamesItsReason) {
   EXPECT_EQ(first.out(), "rank 0 of 1, donor 0, step 5\n");
 }
 
+// As a node without power, a launcher that is stopped does not close its connection.
+TEST_F(TwoNodes, SilentLauncherIsLeftOut) {
+  const std::vector<std::string> options = {"--nproc",     "1", "--max-restarts", "1", "--restart-policy", "rank",
+                                            "--min-nodes", "1", "--shrink-after", "2"};
+  const std::vector<std::string> survivor = {"python3", "-c", kSurvivor};
+  Program first = start(0, options, survivor, "secret");
+  Program second = start(1, options, survivor, "secret");
+  for (const char* name : {"pid.0", "pid.1"}) ASSERT_GT(number_in(folder_.path() / name), 0) << first.err();
+  second.signal(SIGSTOP);
+  for (const char* name : {"lost", "finish"}) std::ofstream(folder_.path() / name).flush();
+  EXPECT_EQ(first.wait(), 0) << first.err();
+  EXPECT_EQ(first.out(), "rank 0 of 1, donor 0, step 5\n");
+  second.signal(SIGCONT);
+  EXPECT_EQ(second.wait(), 76) << second.err();
+  EXPECT_THAT(second.err(), HasSubstr("has not answered for 1.8 s"));
+}
+
 TEST_F(TwoNodes, OptionsReplaceTheVariablesOfTheSmallestGroup) {
   struct Case {
     std::vector<std::string> options;
@@ -434,6 +483,14 @@ TEST_F(TwoNodes, StoppedLauncherEndsTheOtherOne) {
     EXPECT_THAT((stopped == 0 ? second : first).err(),
                 HasSubstr(fmt::format("node rank {} was requested to stop", stopped)));
   }
+}
+
+TEST_F(TwoNodes, LauncherThatCannotStartItsRanksEndsTheOtherOne) {
+  const std::vector<std::string> options = {"--nproc", "1", "--max-restarts", "3"};
+  Program first = start(0, options, {"/bin/bash", "-c", "exec sleep 1000"}, "secret");
+  Program second = start(1, options, {"./not-there"}, "secret");
+  EXPECT_EQ(second.wait(), 66) << second.err();
+  EXPECT_EQ(first.wait(), 76) << first.err();
 }
 
 TEST_F(TwoNodes, WrongTokenIsRejected) {
