@@ -17,8 +17,10 @@
 #include <sstream>
 
 #include "cli/launch/console.h"
+#include "cli/launch/restart_report.h"
 #include "cli/launch/standby.h"
 #include "cli/launch/termination.h"
+#include "common/contract.h"
 #include "common/files.h"
 #include "common/status_macros.h"
 #include "common/text.h"
@@ -250,6 +252,9 @@ class Group {
       for (const auto& [name, value] : restart_environment(options_.recovery->restarts()))
         command.environment[name] = value;
       for (const auto& [name, value] : variables) command.environment[name] = value;
+      if (const InPodRestarts& restarts = options_.recovery->in_pod_restarts(); restarts.total > 0)
+        command.environment[kEnvInPodRestarts] = to_json(restarts);
+      if (options_.report != nullptr) options_.report->ranks_start(clock_.steady());
       command.inherited = inherited.get();
     }
     hand_overs_[index].reset();
@@ -500,6 +505,8 @@ class Group {
       }
       if (const auto at = options_.recovery->deadline()) wake = std::min(wake.value_or(SteadyTime::max()), *at);
       if (standby_at_) wake = std::min(wake.value_or(SteadyTime::max()), *standby_at_);
+      if (options_.report != nullptr && options_.report->deadline())
+        wake = std::min(wake.value_or(SteadyTime::max()), *options_.report->deadline());
       for (const auto& one : hand_overs_) {
         if (one) wake = std::min(wake.value_or(SteadyTime::max()), one->deadline);
       }
@@ -545,6 +552,8 @@ class Group {
       kill_late_members();
       if (recovers()) retry_starts();
       start_standby();
+      if (options_.report != nullptr)
+        options_.report->time_passed(clock_.steady(), options_.recovery->in_pod_restarts());
     }
     if (const auto deadline = supervisor_.deadline(); deadline && *deadline <= clock_.steady()) {
       const bool was_stopping = supervisor_.stopping();

@@ -241,7 +241,20 @@ void Recovery::publish(SteadyTime now, RecoveryRequests& requests) {
   }
   announce_fallback(order, requests);
   announce_size(order, requests);
+  record_in_pod_restart(order, now);
   act(agent_.received(order), now, requests);
+}
+
+// Before the launcher of this node starts its processes.
+void Recovery::record_in_pod_restart(const Order& order, SteadyTime now) {
+  if (!restarts_all_ranks() || order.generation <= in_pod_restarts_.total) return;
+  if (order.kind == OrderKind::kForm && !restarting_since_) restarting_since_ = now;
+  if (order.kind != OrderKind::kRun) return;
+  const SteadyTime since = std::exchange(restarting_since_, std::nullopt).value_or(now);
+  in_pod_restarts_.total = order.generation;
+  in_pod_restarts_.seconds += std::chrono::duration<double>(now - since).count();
+  in_pod_restarts_.rank = coordinator_->state().cause;
+  in_pod_restarts_.reason = order.reason;
 }
 
 RecoveryRequests Recovery::exited(int member, int exit_code, SteadyTime now) {

@@ -266,6 +266,7 @@ void Coordinator::find_cause() {
     const RankReport& report = state_.ranks[static_cast<size_t>(rank)].report;
     if (!is_expected(rank) || report.exit_code == 0 || report.exit_code == to_int(ExitCode::kPeerLost)) continue;
     state_.has_cause = true;
+    state_.cause = rank;
     state_.reason = fmt::format("rank {} ended with exit code {}", rank, report.exit_code);
   }
   for (int rank = 0; rank < world_size() && state_.reason.empty(); ++rank) {
@@ -274,11 +275,13 @@ void Coordinator::find_cause() {
     std::string why = report.reason.empty() ? "its process was replaced" : report.reason;
     if (report.exit_code == to_int(ExitCode::kPeerLost)) why = "it ended, because another rank was lost";
     state_.reason = fmt::format("rank {} left the group: {}", rank, why);
+    state_.cause = rank;
   }
 }
 
 void Coordinator::begin_forming(SteadyTime now, bool is_growth) {
   state_.reason.clear();
+  state_.cause = -1;
   state_.has_cause = false;
   find_cause();
   for (int node = 0; node < options_.nodes; ++node) {

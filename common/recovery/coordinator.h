@@ -84,6 +84,7 @@ class Coordinator {
     std::optional<SteadyTime> formed_at;   // when the group began to form
     std::optional<SteadyTime> respawn_at;  // end of the back-off
     std::string reason;
+    int cause = -1;          // the rank that `reason` names
     bool has_cause = false;  // `reason` names a rank that ended, not one that lost a peer
     bool is_growth = false;  // the group that forms adds nodes, and its ranks leave between two steps
     bool success = false;

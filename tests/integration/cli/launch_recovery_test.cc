@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -61,6 +62,15 @@ while group["generation"] == 0:
 print(f"rank {group['rank']} of {group['worldSize']}, donor {group['donor']}, step {group['step']}", flush=True)
 )";
 
+// The standard output of a shell command.
+std::string output_of(const std::string& command) {
+  std::string out;
+  FILE* pipe = ::popen(command.c_str(), "r");
+  for (int byte; (byte = std::fgetc(pipe)) != EOF;) out.push_back(static_cast<char>(byte));
+  ::pclose(pipe);
+  return out;
+}
+
 std::vector<std::string> launch(std::vector<std::string> options, std::vector<std::string> command) {
   std::vector<std::string> argv = {oarlock(), "launch"};
   argv.insert(argv.end(), options.begin(), options.end());
@@ -113,6 +123,31 @@ TEST(LaunchRecovery, GroupRestartsProgramsThatCannotRegroup) {
   EXPECT_THAT(lines(program.out()), UnorderedElementsAre("0 of 3", "1 of 3"));
   EXPECT_THAT(program.err(),
               AllOf(HasSubstr("rank 0 ended with exit code 137; restart 1 of 3"), HasSubstr("restart 2 of 3")));
+}
+
+// The operator polls the port of the ranks' metrics. This program does not listen on it.
+TEST(LaunchRecovery, OperatorCanReadTheRestartsOfAGroup) {
+  const PortReservation port = PortReservation::make(1).value();
+  const std::string url = fmt::format("http://127.0.0.1:{}/statusz?uid=u", port.first());
+  const std::string script =
+      "[ $TORCHELASTIC_RESTART_COUNT = 0 ] && [ $RANK = 1 ] && exit 3; while [ ! -e done ]; do sleep 0.1; done; "
+      "echo $OARLOCK_IN_POD_RESTARTS";
+  Program program(launch({"--nproc", "2", "--max-restarts", "3", "--no-prefix"}, {"/bin/bash", "-c", script}),
+                  {.environment = {{"OARLOCK_METRICS_PORT", std::to_string(port.first())},
+                                   {"OARLOCK_UID", "u"},
+                                   {"OARLOCK_ATTEMPT", "7"}},
+                   .folder = {}});
+  std::string answer;
+  EXPECT_TRUE(eventually([&] {
+    answer = output_of("python3 -c 'import sys, urllib.request as r; print(r.urlopen(sys.argv[1]).read().decode())' '" +
+                       url + "' 2>/dev/null");
+    return !answer.empty() || !alive(program.pid());
+  }));
+  EXPECT_THAT(answer, AllOf(HasSubstr(R"("attempt":7)"), HasSubstr(R"("total":1)"), HasSubstr(R"("rank":1)"),
+                            HasSubstr("rank 1 ended with exit code 3")));
+  std::ofstream(program.folder() / "done").flush();
+  EXPECT_EQ(program.wait(), 0) << program.err();
+  EXPECT_THAT(program.out(), HasSubstr(R"("total":1)")) << "oarlock-trainer reports it itself";
 }
 
 TEST(LaunchRecovery, SpentBudgetHasTheExitCodeOfTheFailure) {
