@@ -14,6 +14,7 @@
 #include "cli/launch/cpu_binding.h"
 #include "cli/launch/group.h"
 #include "cli/launch/recovery.h"
+#include "cli/launch/restart_report.h"
 #include "cli/launch/termination.h"
 #include "cli/launch/topology.h"
 #include "common/contract.h"
@@ -21,6 +22,7 @@
 #include "common/files.h"
 #include "common/port_reservation.h"
 #include "common/random.h"
+#include "common/recovery/standby.h"
 #include "common/status_macros.h"
 #include "common/terminal.h"
 #include "common/text.h"
@@ -297,6 +299,18 @@ Result<std::unique_ptr<Recovery>> make_recovery(const LaunchFlags& flags, const 
   return Recovery::make(std::move(options));
 }
 
+// Returns the report of in-pod restarts of the launcher of node rank 0 in a pod of a job; nothing otherwise.
+std::optional<RestartReport> make_report(const Recovery* recovery, const Topology& topology,
+                                         const Environment& environment) {
+  // The ranks report values that they cannot use.
+  const std::optional<int> port = read_count(environment, kEnvMetricsPort).value_or(std::nullopt);
+  const std::optional<int> attempt = read_count(environment, kEnvAttempt).value_or(std::nullopt);
+  const auto uid = environment.find(kEnvUid);
+  const bool is_reported = recovery != nullptr && recovery->restarts_all_ranks() && topology.node_rank == 0;
+  if (!is_reported || port.value_or(0) == 0 || uid == environment.end()) return std::nullopt;
+  return RestartReport(*port, uid->second, attempt.value_or(0));
+}
+
 // Returns the command to run. `words` holds the arguments from the first one on that is not an option of launch.
 Result<std::vector<std::string>> command_of(std::vector<std::string> words, const std::optional<Words>& after_marker,
                                             const CLI::App& app) {
@@ -355,7 +369,8 @@ Result<int> launch_ranks(LaunchFlags flags, const std::vector<std::string>& argv
   ASSIGN_OR_RETURN(const std::unique_ptr<Recovery> recovery, make_recovery(flags, topology, environment));
   // The ranks do not need these variables, and a launcher that one of them runs must not use them.
   for (const char* name : {kEnvRegroupToken, kEnvRegroupFd, kEnvReplacement, kEnvMaxRestarts, kEnvRestartPolicy,
-                           kEnvRestartBackoff, kEnvMinNodes, kEnvShrinkAfter})
+                           kEnvRestartBackoff, kEnvMinNodes, kEnvShrinkAfter, kEnvInPodRestarts,
+                           recovery::kEnvStandbyFd})
     environment.erase(name);
   ASSIGN_OR_RETURN(const SignalSource signals, SignalSource::take());
 
@@ -411,12 +426,14 @@ Result<int> launch_ranks(LaunchFlags flags, const std::vector<std::string>& argv
     members.back().on_console = output.shown[static_cast<size_t>(i)];
   }
 
+  std::optional<RestartReport> report = make_report(recovery.get(), topology, environment);
   const RealClock clock;
   if (limit_threads) console.print_line("OMP_NUM_THREADS is not set: 1 for each rank, as torchrun does");
   const auto grace = std::chrono::duration_cast<Supervisor::Duration>(std::chrono::duration<double>(flags.grace));
   GroupOptions options{.grace = grace};
   options.stdio = uses_pipes ? Stdio::kPipes : Stdio::kForeground;
   options.recovery = recovery.get();
+  if (report) options.report = &*report;
   options.has_standby = !flags.no_standby;
   ASSIGN_OR_RETURN(const GroupResult result, run_group(members, options, signals, clock, console));
 

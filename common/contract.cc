@@ -12,6 +12,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr size_t kReasonLimit = 60;  // bytes
+constexpr char kInPodRestarts[] = "inPodRestarts";
 
 // Assigns the field to `target` if it is present, has the right type and is in range.
 template <typename T>
@@ -28,6 +29,28 @@ void read(const Json& json, const char* key, T& target) {
       if (it->is_number()) target = it->get<double>();
     }
   }
+}
+
+Json json_of(const InPodRestarts& restarts) {
+  return {{"total", restarts.total},
+          {"seconds", restarts.seconds},
+          {"rank", restarts.rank},
+          {"reason", restarts.reason}};
+}
+
+std::optional<InPodRestarts> in_pod_restarts_of(const Json& json) {
+  if (!json.is_object()) return std::nullopt;
+  InPodRestarts restarts;
+  read(json, "total", restarts.total);
+  read(json, "seconds", restarts.seconds);
+  read(json, "rank", restarts.rank);
+  read(json, "reason", restarts.reason);
+  return restarts.total > 0 ? std::optional(restarts) : std::nullopt;
+}
+
+std::optional<InPodRestarts> in_pod_restarts_in(const Json& status) {
+  const auto it = status.find(kInPodRestarts);
+  return it == status.end() ? std::nullopt : in_pod_restarts_of(*it);
 }
 
 }  // namespace
@@ -63,6 +86,26 @@ std::optional<TerminationMessage> termination_message_from_json(std::string_view
   return message;
 }
 
+std::string to_json(const InPodRestarts& restarts) { return dump_json(json_of(restarts)); }
+
+std::optional<InPodRestarts> in_pod_restarts_from_json(std::string_view text) {
+  return in_pod_restarts_of(parse_untrusted_json(text));
+}
+
+std::string to_json(const LauncherStatus& status) {
+  return dump_json({{"attempt", status.attempt}, {kInPodRestarts, json_of(status.in_pod_restarts)}});
+}
+
+std::optional<LauncherStatus> launcher_status_from_json(std::string_view text) {
+  const Json json = parse_untrusted_json(text);
+  if (!json.is_object()) return std::nullopt;
+  const std::optional<InPodRestarts> restarts = in_pod_restarts_in(json);
+  if (!restarts) return std::nullopt;
+  LauncherStatus status{.in_pod_restarts = *restarts};
+  read(json, "attempt", status.attempt);
+  return status;
+}
+
 std::string to_json(const RankStatus& status) {
   Json json = {{"rank", status.rank},
                {"worldSize", status.world_size},
@@ -82,6 +125,7 @@ std::string to_json(const RankStatus& status) {
     json["recoveredRanks"] = status.recovered_ranks;
     json["recoveryReason"] = status.recovery_reason;
   }
+  if (status.in_pod_restarts) json[kInPodRestarts] = json_of(*status.in_pod_restarts);
   return dump_json(json);
 }
 
@@ -104,6 +148,7 @@ std::optional<RankStatus> rank_status_from_json(std::string_view text) {
   read(json, "recoveredRanks", status.recovered_ranks);
   read(json, "recoveryReason", status.recovery_reason);
   read(json, "updatedAt", status.updated_at);
+  status.in_pod_restarts = in_pod_restarts_in(json);
   if (const auto it = json.find("loss"); it != json.end() && it->is_number()) status.loss = it->get<double>();
   return status;
 }

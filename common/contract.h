@@ -116,6 +116,36 @@ std::optional<TerminationMessage> termination_message_from_json(std::string_view
 inline constexpr char kStatusPath[] = "/statusz";
 inline constexpr char kMetricsPath[] = "/metrics";
 
+// In-pod restarts: restarts of all processes of a group by its launchers, in the same pods (`oarlock launch
+// --restart-policy group`). The launcher of node rank 0 hands them over to its ranks in this variable, as to_json()
+// returns them, and oarlock-trainer reports them as the field inPodRestarts of /statusz.
+inline constexpr char kEnvInPodRestarts[] = "OARLOCK_IN_POD_RESTARTS";
+
+struct InPodRestarts {
+  int64_t total = 0;
+  double seconds = 0;    // from the failure of a rank until all processes were started again; the sum of all
+  int rank = -1;         // that failed first, before the last one; -1: not known
+  std::string reason{};  // of the last one
+
+  bool operator==(const InPodRestarts&) const = default;
+};
+
+std::string to_json(const InPodRestarts& restarts);
+std::optional<InPodRestarts> in_pod_restarts_from_json(std::string_view text);  // nothing without a positive total
+
+// The part of a response to GET /statusz that the launcher of node rank 0 serves instead, if its program does not
+// listen on that port.
+struct LauncherStatus {
+  int attempt = 0;
+  InPodRestarts in_pod_restarts;
+
+  bool operator==(const LauncherStatus&) const = default;
+};
+
+std::string to_json(const LauncherStatus& status);
+// Also reads the response of a rank. Nothing without in-pod restarts.
+std::optional<LauncherStatus> launcher_status_from_json(std::string_view text);
+
 // The response to GET /statusz of a rank: a JSON object with these fields in camelCase.
 struct RankStatus {
   int rank = 0;
@@ -135,6 +165,7 @@ struct RankStatus {
   double recovery_seconds = 0;    // from the detection of a loss until training continued; the sum of all
   std::string recovered_ranks{};  // the ranks that were replaced in the last one, such as "2" or "0,3"
   std::string recovery_reason{};  // of the last one
+  std::optional<InPodRestarts> in_pod_restarts{};
 
   bool operator==(const RankStatus&) const = default;
 };

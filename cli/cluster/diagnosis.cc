@@ -88,6 +88,11 @@ void add_cost(const DiagnosisInput& input, const Incident& incident, Diagnosis& 
     const auto down = std::chrono::duration_cast<seconds>(*job.status.attempt_start_time - record.end_time);
     out.cost.push_back(fmt::format("{} until the pods of the next attempt were created", duration_text(down)));
   }
+  if (job.status.in_pod_restarts) {
+    out.cost.push_back(fmt::format("{} of all processes in their pods before, which took {:.3g} s",
+                                   counted(job.status.in_pod_restarts->total, "restart"),
+                                   job.status.in_pod_restarts->seconds));
+  }
   if (job.status.recoveries && job.status.recoveries->total > 0) {
     out.cost.push_back(fmt::format("{} without a restart before, which took {:.3g} s and lost no step",
                                    counted(job.status.recoveries->total, "recovery", "recoveries"),

@@ -84,6 +84,11 @@ std::string recoveries_text(const api::Recoveries& recoveries) {
   return out;
 }
 
+std::string in_pod_restarts_text(const api::InPodRestarts& restarts) {
+  return fmt::format("{} of all processes in their pods, {:.3g} s in all; the last one: {}", restarts.total,
+                     restarts.seconds, printable(restarts.last_reason));
+}
+
 std::string conditions_text(const api::Status& status, const Style& style, SystemTime now) {
   Table table({"TYPE", "STATUS", "SINCE", "REASON", "MESSAGE"});
   for (const api::Condition& condition : status.conditions) {
@@ -260,6 +265,7 @@ std::string status_text(const StatusInput& input, bool is_wide, const Style& sty
                       ? fmt::format("{}, started {} ago", status.attempt, age_text(status.attempt_start_time, now))
                       : std::to_string(status.attempt));
   add("Restarts:", restarts_text(job));
+  if (status.in_pod_restarts) add("In pods:", in_pod_restarts_text(*status.in_pod_restarts));
   if (status.recoveries) add("Recoveries:", recoveries_text(*status.recoveries));
   add("Age:", age_text(job.metadata.creation_timestamp, now));
   if (status.completion_time) add("Ended:", age_text(status.completion_time, now) + " ago");

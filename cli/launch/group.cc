@@ -18,8 +18,10 @@
 
 #include "cli/launch/console.h"
 #include "cli/launch/log_file.h"
+#include "cli/launch/restart_report.h"
 #include "cli/launch/standby.h"
 #include "cli/launch/termination.h"
+#include "common/contract.h"
 #include "common/files.h"
 #include "common/random.h"
 #include "common/status_macros.h"
@@ -144,8 +146,18 @@ void Guard::remove(pid_t group) { send(-group); }
 constexpr auto kFlushPatience = std::chrono::seconds(2);
 
 // Delay of the start of a standby process after a request to join, because its load would slow down the start of the
-// ranks.
+// ranks. Doubled, up to the second value, for each standby process that ends by itself or cannot be started, until one
+// becomes a rank.
 constexpr auto kStandbyDelay = std::chrono::seconds(2);
+constexpr auto kMaxStandbyDelay = std::chrono::minutes(5);
+
+// Time for a standby process to confirm that it has received the data of its rank, which takes milliseconds.
+constexpr auto kHandOverPatience = std::chrono::seconds(1);
+
+// Interval and duration of the attempts to start a member again, while the system lacks processes, memory or
+// descriptors.
+constexpr auto kStartRetryInterval = std::chrono::seconds(1);
+constexpr auto kStartPatience = std::chrono::minutes(1);
 
 // A pipe from a member to the console.
 struct Stream {
@@ -189,7 +201,9 @@ class Group {
         groups_(members.size(), 0),
         lingering_(members.size(), false),
         exits_(members.size()),
-        kill_at_(members.size()) {}
+        kill_at_(members.size()),
+        hand_overs_(members.size()),
+        start_retries_(members.size()) {}
 
   Result<GroupResult> run() {
     if (options_.recovery == nullptr) {
@@ -226,7 +240,8 @@ class Group {
     Command command = member.command;
     FileDescriptor inherited;
     std::error_code ignored;
-    if (groups_[index] > 0) {
+    const bool is_restart = groups_[index] > 0;
+    if (is_restart) {
       for (const std::filesystem::path& file : member.stale_files) std::filesystem::remove(file, ignored);
       // Otherwise the pod ends with the message of a failure from which it has recovered, which does not matter as much
       // as the restart.
@@ -240,40 +255,71 @@ class Group {
       for (const auto& [name, value] : restart_environment(options_.recovery->restarts()))
         command.environment[name] = value;
       for (const auto& [name, value] : variables) command.environment[name] = value;
+      if (const InPodRestarts& restarts = options_.recovery->in_pod_restarts(); restarts.total > 0)
+        command.environment[kEnvInPodRestarts] = to_json(restarts);
+      if (options_.report != nullptr) options_.report->ranks_start(clock_.steady());
       command.inherited = inherited.get();
     }
-    std::optional<Child> of_standby = use_standby(command);
+    hand_overs_[index].reset();
+    std::optional<Child> of_standby = use_standby(command, index);
     if (!of_standby) {
       ASSIGN_OR_RETURN(of_standby, spawn(command, options_.stdio, signals_));
       guard_.add(of_standby->pid);
     }
     Child& child = *of_standby;
     groups_[index] = child.pid;
+    start_retries_[index].reset();
     lingering_[index] = false;
     forgotten_.erase(index);
     exits_[index].reset();
     kill_at_[index].reset();
     if (options_.stdio == Stdio::kPipes) {
-      ASSIGN_OR_RETURN(LogFile out, open_log(member, "stdout.log"));
-      ASSIGN_OR_RETURN(LogFile err, open_log(member, "stderr.log"));
-      add_stream(std::move(child.out), console_.out(), index, std::move(out), member.out);
-      add_stream(std::move(child.err), console_.err(), index, std::move(err), member.err);
+      Result<LogFile> out = open_log(member, "stdout.log");
+      Result<LogFile> err = open_log(member, "stderr.log");
+      for (Result<LogFile>* file : {&out, &err}) {
+        if (*file) continue;
+        if (!is_restart) return tl::make_unexpected(file->error());
+        // A full disk must not stop the training, which has begun.
+        console_.print_line(
+            fmt::format("{}; {} has no such file after this restart", file->error().message, member.name));
+        *file = LogFile();
+      }
+      add_stream(std::move(child.out), console_.out(), index, *std::move(out), member.out);
+      add_stream(std::move(child.err), console_.err(), index, *std::move(err), member.err);
     }
     return {};
   }
 
   // ---- standby process ----
 
-  // Makes the standby process the process of a command. Returns nullopt if no standby process can become it.
-  std::optional<Child> use_standby(const Command& command) {
+  // Makes the standby process the process of a member. Returns nullopt if no standby process can become it.
+  std::optional<Child> use_standby(const Command& command, size_t index) {
     if (!standby_) return std::nullopt;
-    Result<Child> child = standby_->become(command);
-    if (!child) {
+    Result<Standby::HandOver> made = standby_->become(command);
+    if (!made) {
       ::kill(-standby_->pid(), SIGKILL);  // reaped later
       return std::nullopt;
     }
     standby_.reset();
-    return *std::move(child);
+    standby_delay_ = kStandbyDelay;
+    hand_overs_[index] = HandOver{std::move(made->confirmation), clock_.steady() + kHandOverPatience};
+    return std::move(made->child);
+  }
+
+  // Kills standby processes that have not become ranks in time. A new process then replaces each.
+  void end_hand_overs(const std::vector<pollfd>& ready) {
+    for (size_t i = 0; i < hand_overs_.size(); ++i) {
+      std::optional<HandOver>& one = hand_overs_[i];
+      if (!one) continue;
+      const bool is_confirmed = std::ranges::any_of(
+          ready, [&one](const pollfd& fd) { return fd.fd == one->confirmation.get() && fd.revents != 0; });
+      const bool is_late = !is_confirmed && one->deadline <= clock_.steady();
+      if (is_confirmed || is_late) one.reset();
+      if (!is_late) continue;
+      console_.print_line(
+          fmt::format("the standby process that replaces {} does not respond: sent SIGKILL", members_[i].name));
+      signal_member(static_cast<int>(i), SIGKILL);
+    }
   }
 
   // A member has requested to join. The next standby process starts a while after the last request.
@@ -282,7 +328,7 @@ class Group {
     const auto i = static_cast<size_t>(support.member);
     // The process of the member, and not one that a script has started.
     if (support.process != groups_[i] || !executes(support.process, members_[i].command)) return;
-    standby_at_ = clock_.steady() + kStandbyDelay;
+    standby_at_ = clock_.steady() + standby_delay_;
   }
 
   // Without a standby process, members start as they do without support for one.
@@ -292,14 +338,51 @@ class Group {
     std::vector<const Command*> commands;
     for (const Member& member : members_) commands.push_back(&member.command);
     Result<Standby> started = Standby::start(members_.front().command, commands, signals_);
-    if (!started) return;
+    if (!started) return postpone_standby();
     standby_.emplace(*std::move(started));
     guard_.add(standby_->pid());
   }
 
+  // The standby process has ended without becoming a rank.
   void end_standby(pid_t pid) {
     guard_.remove(pid);
     standby_.reset();
+    postpone_standby();
+  }
+
+  void postpone_standby() {
+    standby_at_ = clock_.steady() + standby_delay_;
+    standby_delay_ = std::min<Supervisor::Duration>(standby_delay_ * 2, kMaxStandbyDelay);
+  }
+
+  // ---- start of a member that cannot be started now ----
+
+  // A restart fails for reasons that pass, such as a lack of processes or memory, while the other members hold the
+  // state of the training. The first start is not repeated.
+  void start_or_retry(size_t index) {
+    const bool is_restart = groups_[index] > 0;
+    Result<void> started = start(index);
+    if (started) return;
+    if (!is_restart) {
+      start_error_ = started.error();
+      return;
+    }
+    const SteadyTime now = clock_.steady();
+    std::optional<StartRetry>& retry = start_retries_[index];
+    if (!retry) {
+      retry = StartRetry{.at = now, .until = now + kStartPatience};
+      console_.print_line(fmt::format("{} cannot be started again: {}; further attempts follow for {} s",
+                                      members_[index].name, started.error().message,
+                                      std::chrono::duration_cast<std::chrono::seconds>(kStartPatience).count()));
+    }
+    retry->at = now + kStartRetryInterval;
+    if (retry->at > retry->until) start_error_ = started.error();
+  }
+
+  void retry_starts() {
+    for (size_t i = 0; i < start_retries_.size(); ++i) {
+      if (start_retries_[i] && start_retries_[i]->at <= clock_.steady() && !start_error_) start_or_retry(i);
+    }
   }
 
   // Opens a file for the output of the next start of a member; not open if the member has no folder.
@@ -311,10 +394,15 @@ class Group {
     return LogFile::open(member.log_folder / fmt::format("attempt_{}", restarts) / folder / name);
   }
 
-  // Kills the members that have started, after another member could not be started.
+  // Kills the members that have started, after another member could not be started. The other launchers must not wait
+  // for this one.
   tl::unexpected<Error> give_up(const Error& error) {
     for (size_t i = 0; i < members_.size(); ++i) signal_member(static_cast<int>(i), SIGKILL);
     end_strays();
+    if (options_.recovery != nullptr) {
+      options_.recovery->stop(clock_.steady());
+      options_.recovery->finish(clock_, clock_.steady() + kFlushPatience);
+    }
     return tl::make_unexpected(error);
   }
 
@@ -324,18 +412,31 @@ class Group {
   void perform(const RecoveryRequests& requests) {
     for (const std::string& message : requests.messages) console_.print_line(message);
     for (const auto& support : requests.standby) schedule_standby(support);
-    for (const int member : requests.kill) signal_member(member, SIGKILL);
+    std::vector<size_t> unstarted;  // members that end before they have started
+    for (const int member : requests.kill) {
+      signal_member(member, SIGKILL);
+      if (std::exchange(start_retries_[static_cast<size_t>(member)], std::nullopt))
+        unstarted.push_back(static_cast<size_t>(member));
+    }
     for (const int member : requests.stop) {
+      if (std::exchange(start_retries_[static_cast<size_t>(member)], std::nullopt)) {
+        unstarted.push_back(static_cast<size_t>(member));
+        continue;
+      }
       signal_member(member, SIGTERM);
       kill_at_[static_cast<size_t>(member)] = clock_.steady() + options_.grace;
     }
     for (const int member : requests.spawn) {
       if (requests.ended || start_error_) break;
-      if (Result<void> started = start(static_cast<size_t>(member)); !started) start_error_ = started.error();
+      start_or_retry(static_cast<size_t>(member));
     }
     if (requests.ended) {
       if (requests.is_disconnected) disconnected_ = requests.ended->reason;
       end_recovery(*requests.ended);
+    }
+    for (const size_t member : unstarted) {
+      if (recovers())
+        perform(options_.recovery->exited(static_cast<int>(member), 128 + SIGKILL, clock_.steady()));
     }
   }
 
@@ -391,6 +492,9 @@ class Group {
     const size_t first_recovery = fds.size();
     if (recovers()) {
       for (const pollfd& fd : options_.recovery->descriptors()) fds.push_back(fd);
+      for (const auto& one : hand_overs_) {
+        if (one) fds.push_back({one->confirmation.get(), POLLIN, 0});
+      }
     }
 
     std::optional<SteadyTime> wake = supervisor_.deadline();
@@ -400,6 +504,14 @@ class Group {
       }
       if (const auto at = options_.recovery->deadline()) wake = std::min(wake.value_or(SteadyTime::max()), *at);
       if (standby_at_) wake = std::min(wake.value_or(SteadyTime::max()), *standby_at_);
+      if (options_.report != nullptr && options_.report->deadline())
+        wake = std::min(wake.value_or(SteadyTime::max()), *options_.report->deadline());
+      for (const auto& one : hand_overs_) {
+        if (one) wake = std::min(wake.value_or(SteadyTime::max()), one->deadline);
+      }
+      for (const auto& one : start_retries_) {
+        if (one) wake = std::min(wake.value_or(SteadyTime::max()), one->at);
+      }
     }
     // No signal reports the end of a leftover process whose parent is not this process, so poll for it.
     for (const bool lingering : lingering_) {
@@ -429,13 +541,18 @@ class Group {
                                         std::chrono::duration_cast<std::chrono::seconds>(options_.grace).count()));
       }
     }
+    // Before a descriptor can be closed, and its number used again.
+    const std::vector<pollfd> ready(fds.begin() + static_cast<std::ptrdiff_t>(first_recovery), fds.end());
+    if (recovers()) end_hand_overs(ready);
     reap();
     if (recovers()) {
-      perform(options_.recovery->handle({fds.begin() + static_cast<std::ptrdiff_t>(first_recovery), fds.end()},
-                                        clock_.steady()));
+      perform(options_.recovery->handle(ready, clock_.steady()));
       perform(options_.recovery->time_passed(clock_.steady()));
       kill_late_members();
+      if (recovers()) retry_starts();
       start_standby();
+      if (options_.report != nullptr)
+        options_.report->time_passed(clock_.steady(), options_.recovery->in_pod_restarts());
     }
     if (const auto deadline = supervisor_.deadline(); deadline && *deadline <= clock_.steady()) {
       const bool was_stopping = supervisor_.stopping();
@@ -578,6 +695,15 @@ class Group {
     streams_.clear();
   }
 
+  struct HandOver {  // to a standby process that has not confirmed it
+    FileDescriptor confirmation;
+    SteadyTime deadline;
+  };
+  struct StartRetry {
+    SteadyTime at;     // of the next attempt
+    SteadyTime until;  // when its failure ends the group
+  };
+
   const std::vector<Member>& members_;
   const GroupOptions& options_;
   const SignalSource& signals_;
@@ -597,6 +723,9 @@ class Group {
   std::string disconnected_;                        // why this node has left the group by itself; empty: it has not
   std::optional<Standby> standby_;
   std::optional<SteadyTime> standby_at_;  // when to start it
+  Supervisor::Duration standby_delay_ = kStandbyDelay;
+  std::vector<std::optional<HandOver>> hand_overs_;       // by member
+  std::vector<std::optional<StartRetry>> start_retries_;  // by member that waits for its start
   std::set<size_t> forgotten_;            // members without processes; the id of their group may be reused
   std::vector<Stream> streams_;
 };

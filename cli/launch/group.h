@@ -14,6 +14,8 @@
 
 namespace oarlock::launch {
 
+class RestartReport;
+
 // Where the output of members goes, as torchrun's --redirects and --tee.
 enum class LogMode {
   kConsoleAndFiles,
@@ -41,6 +43,8 @@ struct GroupOptions {
   int attempt = 0;  // in the names of log folders, without a recovery
   // If set, it decides when members start, and failed members are restarted. Not owned.
   Recovery* recovery = nullptr;
+  // If set, with a recovery: the report of in-pod restarts. Not owned.
+  RestartReport* report = nullptr;
   // Holds a standby process for the next member that is started again, if its program supports that. With
   // Stdio::kPipes and a recovery only.
   bool has_standby = false;

@@ -32,9 +32,11 @@ constexpr auto kHelloTimeout = std::chrono::seconds(5);
 constexpr auto kReconnectDelay = std::chrono::milliseconds(200);
 constexpr auto kConnectTimeout = std::chrono::seconds(2);
 constexpr int kRenewalsPerLease = 20;
+constexpr int kSilencesPerLease = 2;  // a launcher is silent after this part of its lease, as ten reports are missing
 constexpr size_t kMaxUnanswered = 64;                          // reports
 constexpr auto kAcceptDelay = std::chrono::milliseconds(200);  // after a lack of descriptors or memory
 constexpr size_t kMaxUnknownPeers = 64;                        // connections that are not authenticated
+constexpr int kMaxAccepts = 64;  // connections that are accepted before the launcher continues with its other work
 constexpr unsigned kUnacknowledgedTimeout = 60'000;  // ms, until a connection to a node without power is closed
 
 void append(std::vector<int>& to, const std::vector<int>& from) { to.insert(to.end(), from.begin(), from.end()); }
@@ -239,7 +241,20 @@ void Recovery::publish(SteadyTime now, RecoveryRequests& requests) {
   }
   announce_fallback(order, requests);
   announce_size(order, requests);
+  record_in_pod_restart(order, now);
   act(agent_.received(order), now, requests);
+}
+
+// Before the launcher of this node starts its processes.
+void Recovery::record_in_pod_restart(const Order& order, SteadyTime now) {
+  if (!restarts_all_ranks() || order.generation <= in_pod_restarts_.total) return;
+  if (order.kind == OrderKind::kForm && !restarting_since_) restarting_since_ = now;
+  if (order.kind != OrderKind::kRun) return;
+  const SteadyTime since = std::exchange(restarting_since_, std::nullopt).value_or(now);
+  in_pod_restarts_.total = order.generation;
+  in_pod_restarts_.seconds += std::chrono::duration<double>(now - since).count();
+  in_pod_restarts_.rank = coordinator_->state().cause;
+  in_pod_restarts_.reason = order.reason;
 }
 
 RecoveryRequests Recovery::exited(int member, int exit_code, SteadyTime now) {
@@ -257,6 +272,7 @@ RecoveryRequests Recovery::time_passed(SteadyTime now) {
     renew_at_.reset();
     report(now, requests);
   }
+  if (coordinator_ && find_silent_peers(now)) publish(now, requests);
   if (coordinator_ && coordinator_->time_passed(now)) publish(now, requests);
   peers_.remove_if([now](const Peer& peer) { return !peer.is_authenticated && peer.deadline <= now; });
   const bool is_closed = upstream_ && !upstream_->is_open();  // a report could not be sent
@@ -352,9 +368,49 @@ void Recovery::read_rank(int member, SteadyTime now, RecoveryRequests& requests)
   if (!channel->is_open()) channel.reset();
 }
 
+// A launcher that was requested to stop sends no further reports.
+std::optional<SteadyTime> Recovery::silent_at(const Peer& peer) const {
+  if (!options_.lease || peer.launcher == 0 || !peer.channel.is_open()) return std::nullopt;
+  const recovery::Coordinator::State& state = coordinator_->state();
+  if (peer.node < 0 || static_cast<size_t>(peer.node) >= state.nodes.size()) return std::nullopt;
+  const auto& node = state.nodes[static_cast<size_t>(peer.node)];
+  if (node.launcher != peer.launcher || !node.connected || node.is_stopping) return std::nullopt;
+  return peer.received_at + *options_.lease / kSilencesPerLease;
+}
+
+// A node without power, or without a network, does not close its connection, which TCP detects after a minute. Returns
+// whether the order of the coordinator has changed.
+bool Recovery::find_silent_peers(SteadyTime now) {
+  bool has_changed = false;
+  for (const Peer& peer : peers_) {
+    const std::optional<SteadyTime> at = silent_at(peer);
+    if (at && *at <= now)
+      has_changed = coordinator_->disconnected(peer.node, peer.launcher, now, peer.received_at) || has_changed;
+  }
+  return has_changed;
+}
+
+// Closes a connection if too many are not authenticated: the oldest one of the host that has the most. A launcher sends
+// its token immediately, so that a host that holds connections without a token does not keep it from connecting.
+void Recovery::make_room_for_peer() {
+  std::map<std::string, size_t> counts;
+  size_t unknown = 0;
+  for (const Peer& peer : peers_) {
+    if (peer.is_authenticated) continue;
+    ++unknown;
+    ++counts[peer.address];
+  }
+  if (unknown < kMaxUnknownPeers) return;
+  const auto most = std::ranges::max_element(counts, {}, [](const auto& count) { return count.second; });
+  const auto oldest = std::ranges::find_if(
+      peers_, [&most](const Peer& peer) { return !peer.is_authenticated && peer.address == most->first; });
+  peers_.erase(oldest);
+}
+
+// The listener stays readable if further connections wait.
 void Recovery::accept_peers(SteadyTime now) {
   accept_at_.reset();
-  for (;;) {
+  for (int i = 0; i < kMaxAccepts; ++i) {
     FileDescriptor socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket.open()) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
@@ -362,11 +418,13 @@ void Recovery::accept_peers(SteadyTime now) {
       if (errno != EAGAIN) accept_at_ = now + kAcceptDelay;
       return;
     }
-    const auto unknown = std::ranges::count_if(peers_, [](const Peer& peer) { return !peer.is_authenticated; });
-    if (static_cast<size_t>(unknown) >= kMaxUnknownPeers) continue;  // closes it
+    make_room_for_peer();
     set_options(socket);
-    Peer& peer = peers_.emplace_back(Peer{.channel = {std::move(socket), kMaxHelloLine}, .deadline = {}});
-    peer.deadline = now + kHelloTimeout;
+    std::string address = peer_address(socket.get());
+    peers_.push_back({.channel = {std::move(socket), kMaxHelloLine},
+                      .deadline = now + kHelloTimeout,
+                      .address = std::move(address),
+                      .received_at = now});
   }
 }
 
@@ -388,6 +446,7 @@ void Recovery::read_peer(Peer& peer, SteadyTime now, RecoveryRequests& requests)
       if (coordinator_->is_retired(report->launcher)) return peer.channel.close();
       peer.node = report->node;
       peer.launcher = report->launcher;
+      peer.received_at = now;
       if (options_.lease) peer.channel.send(lease_line(report->sequence));
       if (coordinator_->received(*report, now)) publish(now, requests);
     }
@@ -501,7 +560,7 @@ std::optional<SteadyTime> Recovery::deadline() const {
     if (leased_at_) earliest = earlier(earliest, *leased_at_ + *options_.lease);
   }
   for (const Peer& peer : peers_) {
-    if (!peer.is_authenticated) earliest = earlier(earliest, peer.deadline);
+    earliest = earlier(earliest, peer.is_authenticated ? silent_at(peer) : peer.deadline);
   }
   return earliest;
 }

@@ -16,6 +16,7 @@
 
 #include "cli/launch/host_lookup.h"
 #include "common/clock.h"
+#include "common/contract.h"
 #include "common/error.h"
 #include "common/files.h"
 #include "common/recovery/coordinator.h"
@@ -81,6 +82,9 @@ class Recovery {
   // Creates the connection of a process that is about to start, and returns its variables. `inherited` is the
   // descriptor that the process inherits; the caller closes it after the start.
   Result<std::map<std::string, std::string>> prepare(int member, FileDescriptor& inherited);
+  bool restarts_all_ranks() const { return options_.agent.policy == recovery::RestartPolicy::kGroup; }
+  // The restarts of all processes of the group, on node rank 0, with RestartPolicy::kGroup. Otherwise, none.
+  const InPodRestarts& in_pod_restarts() const { return in_pod_restarts_; }
   // The number of restarts before a process that starts now: the generation of its group.
   int64_t restarts() const;
   // All ranks have ended. Returns when the queued messages for the other nodes are sent, or at the deadline.
@@ -93,6 +97,8 @@ class Recovery {
     int node = -1;
     uint64_t launcher = 0;
     SteadyTime deadline;  // of its authentication
+    std::string address;  // numeric, without its port
+    SteadyTime received_at;  // when its last report arrived
   };
 
   explicit Recovery(RecoveryOptions options);
@@ -101,9 +107,14 @@ class Recovery {
   void publish(SteadyTime now, RecoveryRequests& requests);  // the coordinator's order has changed
   void announce_fallback(const recovery::Order& order, RecoveryRequests& requests);
   void announce_size(const recovery::Order& order, RecoveryRequests& requests);
+  void record_in_pod_restart(const recovery::Order& order, SteadyTime now);
   void send_order();  // to the other launchers
   void read_rank(int member, SteadyTime now, RecoveryRequests& requests);
   void accept_peers(SteadyTime now);
+  void make_room_for_peer();
+  // When a launcher without reports counts as one without a connection; nothing if it does already, or sends none.
+  std::optional<SteadyTime> silent_at(const Peer& peer) const;
+  bool find_silent_peers(SteadyTime now);
   void read_peer(Peer& peer, SteadyTime now, RecoveryRequests& requests);
   void read_coordinator(SteadyTime now, RecoveryRequests& requests);
   void give_up(const std::string& reason, SteadyTime now, RecoveryRequests& requests);
@@ -131,6 +142,8 @@ class Recovery {
   std::deque<std::pair<uint64_t, SteadyTime>> unanswered_;  // reports that may renew the lease, and when they were sent
   std::optional<SteadyTime> leased_at_;  // when the last report that was answered was sent; absent: none was
   std::optional<SteadyTime> renew_at_;   // when to send the next report
+  InPodRestarts in_pod_restarts_;
+  std::optional<SteadyTime> restarting_since_;
   int64_t announced_ = -1;               // generation
   int64_t announced_run_ = -1;           // generation that began from a checkpoint
   int64_t announced_size_ = -1;          // generation with fewer nodes

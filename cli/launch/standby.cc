@@ -70,7 +70,7 @@ Result<Standby> Standby::start(const Command& command, const std::vector<const C
   return Standby(child.pid, std::move(own), command);
 }
 
-Result<Child> Standby::become(const Command& command) {
+Result<Standby::HandOver> Standby::become(const Command& command) {
   if (command.argv != command_.argv || command.descriptors != command_.descriptors)
     return fail(ExitCode::kUnavailable, "the standby process has another command");
   if (!command.cpus.empty()) {
@@ -87,7 +87,7 @@ Result<Child> Standby::become(const Command& command) {
                                                        .out = out.writer.get(),
                                                        .err = err.writer.get(),
                                                        .regroup = command.inherited}));
-  return Child{pid_, std::move(out.reader), std::move(err.reader)};
+  return HandOver{{pid_, std::move(out.reader), std::move(err.reader)}, std::move(socket_)};
 }
 
 }  // namespace oarlock::launch

@@ -92,13 +92,14 @@ bool Coordinator::is_retired(uint64_t launcher) const {
   return std::ranges::find(state_.retired, launcher) != state_.retired.end();
 }
 
-bool Coordinator::disconnected(int node, uint64_t launcher, SteadyTime now) {
+bool Coordinator::disconnected(int node, uint64_t launcher, SteadyTime now, std::optional<SteadyTime> since) {
   if (node < 0 || node >= options_.nodes)
     return false;  // a launcher with other options; received() has ignored it, too
   NodeSlot& slot = state_.nodes[static_cast<size_t>(node)];
   if (slot.launcher != launcher) return false;
+  // The end of a connection over which nothing arrived any more does not count again.
+  if (slot.connected) slot.lost_at = since.value_or(now);
   slot.connected = false;
-  slot.lost_at = now;
   if (slot.is_stopping && slot.is_expected && !options_.replaces_nodes && state_.kind != OrderKind::kEnd) {
     end(describe_stop(node));
     return true;
@@ -265,6 +266,7 @@ void Coordinator::find_cause() {
     const RankReport& report = state_.ranks[static_cast<size_t>(rank)].report;
     if (!is_expected(rank) || report.exit_code == 0 || report.exit_code == to_int(ExitCode::kPeerLost)) continue;
     state_.has_cause = true;
+    state_.cause = rank;
     state_.reason = fmt::format("rank {} ended with exit code {}", rank, report.exit_code);
   }
   for (int rank = 0; rank < world_size() && state_.reason.empty(); ++rank) {
@@ -273,11 +275,13 @@ void Coordinator::find_cause() {
     std::string why = report.reason.empty() ? "its process was replaced" : report.reason;
     if (report.exit_code == to_int(ExitCode::kPeerLost)) why = "it ended, because another rank was lost";
     state_.reason = fmt::format("rank {} left the group: {}", rank, why);
+    state_.cause = rank;
   }
 }
 
 void Coordinator::begin_forming(SteadyTime now, bool is_growth) {
   state_.reason.clear();
+  state_.cause = -1;
   state_.has_cause = false;
   find_cause();
   for (int node = 0; node < options_.nodes; ++node) {

@@ -57,7 +57,7 @@ class Coordinator {
     uint64_t launcher = 0;    // the newest one; 0: none yet
     uint64_t sequence = 0;    // of its last report
     bool connected = false;
-    std::optional<SteadyTime> lost_at{};  // when it was connected last
+    std::optional<SteadyTime> lost_at{};  // since when it is not connected
     bool acknowledged = false;            // it has received the order to form the current group
     bool is_stopping = false;             // it was requested to stop
   };
@@ -84,6 +84,7 @@ class Coordinator {
     std::optional<SteadyTime> formed_at;   // when the group began to form
     std::optional<SteadyTime> respawn_at;  // end of the back-off
     std::string reason;
+    int cause = -1;          // the rank that `reason` names
     bool has_cause = false;  // `reason` names a rank that ended, not one that lost a peer
     bool is_growth = false;  // the group that forms adds nodes, and its ranks leave between two steps
     bool success = false;
@@ -97,8 +98,9 @@ class Coordinator {
   // Events. Each returns true if order() has changed and must be sent to all launchers.
   bool received(const NodeReport& report, SteadyTime now);
   bool time_passed(SteadyTime now);
-  // The connection of a launcher was closed.
-  bool disconnected(int node, uint64_t launcher, SteadyTime now);
+  // The connection of a launcher was closed, or nothing has arrived over it since `since`, although the launcher sends
+  // reports regularly (its lease). Its next report ends that state.
+  bool disconnected(int node, uint64_t launcher, SteadyTime now, std::optional<SteadyTime> since = {});
   // The launcher of this coordinator was requested to stop, and its ranks have ended.
   bool stop();
 

@@ -23,12 +23,14 @@ struct RankStart {
 };
 
 // Called by the launcher, with the other end of the connection. Does not block. Fails if the process has ended or does
-// not receive; the caller must then kill it.
+// not receive; the caller must then kill it. Afterwards, the process closes its end of the connection as soon as it has
+// received the data, so that the socket becomes readable.
 Result<void> send_start(int socket, const RankStart& start);
 
 // Called first in main(), before threads exist and before the environment is read. Returns immediately unless the
-// environment has kEnvStandbyFd. Otherwise waits for the launcher, takes over the environment and the descriptors, and
-// returns. Exits with 0 when the launcher closes the connection, and with kFailure after an invalid message.
+// environment has kEnvStandbyFd. Otherwise waits for the launcher, takes over the environment and the descriptors,
+// closes the connection and returns. Exits with 0 when the launcher closes the connection, and with kFailure after an
+// invalid message.
 //
 // The environment stays readable as the content of a descriptor, /proc/PID/fd/N -> /memfd:oarlock-environment, because
 // /proc/PID/environ remains that of the standby process.

@@ -206,6 +206,18 @@ void describe_recoveries(Recoveries& recoveries, Fields& fields) {
                "Replacements of pods that count against failurePolicy.maxRestarts, in addition to restarts.charged.");
 }
 
+void describe_in_pod_restarts(InPodRestarts& restarts, Fields& fields) {
+  fields.field("total", restarts.total, "Number of these restarts, over all attempts.");
+  fields.field("seconds", restarts.seconds,
+               "Total duration of these restarts, from the failure of a rank until all processes were started again.");
+  fields.field("attempt", restarts.attempt, "The attempt of attemptTotal and attemptSeconds.");
+  fields.field("attemptTotal", restarts.attempt_total, "Number of restarts that this attempt reported.");
+  fields.field("attemptSeconds", restarts.attempt_seconds, "Total duration of those restarts.");
+  fields.field("lastRank", restarts.last_rank, "The rank that failed first before the last restart.");
+  fields.field("lastReason", restarts.last_reason, "Why it failed.");
+  fields.field("lastTime", restarts.last_time, "When the operator first observed the last restart.");
+}
+
 void describe_replacement(Replacement& replacement, Fields& fields) {
   fields.field("nodeRank", replacement.node_rank, "Node rank of the pod.");
   fields.field("attempt", replacement.attempt,
@@ -356,6 +368,9 @@ void describe(Status& status, Fields& fields) {
   fields.section("recoveries", status.recoveries, describe_recoveries,
                  "Recoveries from the loss of ranks without a restart of the group, if failurePolicy.restartScope is "
                  "Rank. No step is lost in them.");
+  fields.section("inPodRestarts", status.in_pod_restarts, describe_in_pod_restarts,
+                 "Restarts of all processes in their pods, by oarlock launch --max-restarts. They do not count in "
+                 "restarts.");
   fields.list("replacements", status.replacements, describe_replacement, {.list_type = "map", .map_key = "nodeRank"},
               "Lost pods whose replacements have not started yet, while the other pods of the attempt continue.");
   fields.section("progress", status.progress, describe_progress,

@@ -253,6 +253,22 @@ struct Recoveries {
   bool operator==(const Recoveries&) const = default;
 };
 
+// Restarts of all processes of the group by the launchers in its pods, as the launcher of node rank 0 reports them
+// (`oarlock launch --max-restarts`). The operator does not count them in `restarts`.
+struct InPodRestarts {
+  int64_t total = 0;   // of all attempts
+  double seconds = 0;  // their total duration, from the failure of a rank until all processes were started again
+  // The part of the current attempt, as in Recoveries.
+  int attempt = 0;
+  int64_t attempt_total = 0;
+  double attempt_seconds = 0;
+  std::optional<int> last_rank;  // the rank that failed first before the last one
+  std::string last_reason;
+  std::optional<SystemTime> last_time;  // when the operator first observed the last one
+
+  bool operator==(const InPodRestarts&) const = default;
+};
+
 // A lost pod that a new one of the same name replaces, while the other pods of the attempt continue. The record exists
 // until the new pod has started.
 struct Replacement {
@@ -341,6 +357,7 @@ struct Status {
   std::optional<FinishedRanks> finished_ranks;  // absent if no rank of the attempt is done
   Restarts restarts;
   BoxedOptional<Recoveries> recoveries;   // absent before the first one
+  BoxedOptional<InPodRestarts> in_pod_restarts;  // absent before the first one
   std::vector<Replacement> replacements;  // by node rank
   BoxedOptional<Progress> progress;
   std::optional<SystemTime> start_time;          // when pods were first created

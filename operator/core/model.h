@@ -109,6 +109,7 @@ struct Observed {
   std::optional<std::string> metrics_peers;
   SystemTime now{};
   std::optional<RankStatus> progress;          // the last status that rank 0 of any attempt reported
+  std::optional<LauncherStatus> launcher;      // the last one that the launcher or rank 0 of any attempt reported
   std::optional<StatusPoll> last_poll;         // absent if the present rank 0 has not been polled yet
   std::optional<SystemTime> step_received_at;  // when the step of `progress` was first received; absent: now
   // No operator has performed an action for the job: it was created after this process became leader, and this process

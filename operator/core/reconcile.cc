@@ -169,23 +169,37 @@ std::vector<Action> in_place_events(const api::Status& before, const api::Status
                      fmt::format("{} of {} nodes train, without a restart", is, all))};
 }
 
-// The event of recoveries that rank 0 has reported since the last status.
+// The event of restarts in the pods that were reported since the last status.
+std::vector<Action> in_pod_restart_events(const api::Status& before, const api::Status& next) {
+  const api::InPodRestarts was = before.in_pod_restarts.value_or(api::InPodRestarts{});
+  if (!next.in_pod_restarts || next.in_pod_restarts->total <= was.total) return {};
+  const api::InPodRestarts& is = *next.in_pod_restarts;
+  const int64_t count = is.total - was.total;
+  return {make_event(EmitEvent::Type::kWarning, "RestartedInPods", "RestartProcesses",
+                     fmt::format("all processes were started again in their pods{}, {:.3g} s: {}",
+                                 count > 1 ? fmt::format(", {} times", count) : "", is.seconds - was.seconds,
+                                 is.last_reason))};
+}
+
+// The events of recoveries and of restarts in the pods that were reported since the last status.
 std::vector<Action> recovery_events(const api::Status& before, const api::Status& next) {
   const api::Recoveries was = before.recoveries.value_or(api::Recoveries{});
-  if (!next.recoveries || next.recoveries->total <= was.total) return {};
+  std::vector<Action> events = in_pod_restart_events(before, next);
+  if (!next.recoveries || next.recoveries->total <= was.total) return events;
   const api::Recoveries& is = *next.recoveries;
   // A group that continues with fewer nodes counts as a recovery without replaced ranks.
   const bool has_shrunk =
       next.elastic && next.elastic->active_nodes.value_or(next.elastic->nodes) < next.elastic->nodes;
-  if (has_shrunk && is.last_ranks.empty()) return {};
+  if (has_shrunk && is.last_ranks.empty()) return events;
   const int64_t count = is.total - was.total;
   const bool is_one = !is.last_ranks.empty() && is.last_ranks.find_first_not_of("0123456789") == std::string::npos;
   const std::string many = is.last_ranks.empty() ? "ranks were" : fmt::format("ranks {} were", is.last_ranks);
-  return {make_event(
+  events.emplace_back(make_event(
       EmitEvent::Type::kWarning, "Recovered", "RestartRanks",
       fmt::format("{} replaced while the others kept their state; {}0 steps lost, {:.3g} s: {}",
                   is_one ? fmt::format("rank {} was", is.last_ranks) : many,
-                  count > 1 ? fmt::format("{} recoveries, ", count) : "", is.seconds - was.seconds, is.last_reason))};
+                  count > 1 ? fmt::format("{} recoveries, ", count) : "", is.seconds - was.seconds, is.last_reason)));
+  return events;
 }
 
 // Records the replacement of lost pods, which converge() then deletes and creates. The record precedes both, so that

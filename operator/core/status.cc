@@ -187,6 +187,29 @@ void refresh_recoveries(const Observed& observed, api::Status& status) {
   status.recoveries = std::move(next);
 }
 
+// As refresh_recoveries(), for restarts of all processes. A launcher that was replaced continues the count, but not the
+// duration.
+void refresh_in_pod_restarts(const Observed& observed, api::Status& status) {
+  if (!observed.launcher || observed.launcher->attempt != status.attempt) return;
+  const InPodRestarts& report = observed.launcher->in_pod_restarts;
+  if (report.total <= 0 || report.total > kMaxRecoveries) return;
+  const double seconds =
+      std::isfinite(report.seconds) && report.seconds > 0 ? round_to_digits(report.seconds, 6) : 0;
+  api::InPodRestarts next = status.in_pod_restarts.value_or(api::InPodRestarts{});
+  const bool is_same = next.attempt == status.attempt && next.attempt_total >= 0 && next.attempt_total <= report.total;
+  const int64_t added = report.total - (is_same ? next.attempt_total : 0);
+  if (added == 0) return;
+  next.total = std::clamp<int64_t>(next.total, 0, kMaxRecoveries) + added;
+  next.seconds = round_to_digits(next.seconds + std::max(0.0, seconds - (is_same ? next.attempt_seconds : 0)), 6);
+  next.attempt = status.attempt;
+  next.attempt_total = report.total;
+  next.attempt_seconds = seconds;
+  next.last_rank = report.rank >= 0 ? std::optional(report.rank) : std::nullopt;
+  next.last_reason = sanitize_line(report.reason);
+  next.last_time = whole_seconds(observed.now);
+  status.in_pod_restarts = std::move(next);
+}
+
 // Removes the records of replacements that have started, and of earlier attempts.
 void refresh_replacements(const Membership& members, api::Status& status) {
   std::erase_if(status.replacements, [&](const api::Replacement& replacement) {
@@ -245,6 +268,7 @@ api::Status refresh_status(const Observed& observed, const Membership& members) 
   status.finished_ranks = find_finished_ranks(job, members);
   refresh_progress(observed, status);
   refresh_recoveries(observed, status);
+  refresh_in_pod_restarts(observed, status);
   refresh_replacements(members, status);
   if (status.phase != Phase::kSuspended) {
     const SystemTime created = creation_time(observed, members);

@@ -54,6 +54,7 @@ bool is_progress_update(const Plan& plan, const api::Status& present) {
   api::Status next = patch->status;
   next.progress = present.progress;
   next.recoveries = present.recoveries;
+  next.in_pod_restarts = present.in_pod_restarts;
   if (next.elastic && present.elastic) next.elastic->active_nodes = present.elastic->active_nodes;
   return next == present;
 }
@@ -325,6 +326,7 @@ Observed Controller::observe(const kube::ObjectKey& key, const Job& job, bool is
   observed.now = deps_.clock->now();
   RankProbe probe = deps_.poller->latest(key, job.metadata.uid);
   observed.progress = std::move(probe.last_status);
+  observed.launcher = std::move(probe.launcher);
   observed.last_poll = probe.last_poll;
   observed.step_received_at = probe.step_received_at;
   {

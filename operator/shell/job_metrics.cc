@@ -67,6 +67,13 @@ struct JobFamilies {
   FamilyBuilder replaced{"trainingjob_replaced_pods_total",
                          "Total number of pods of a job that were replaced without a restart of the group.",
                          MetricType::Counter};
+  FamilyBuilder in_pod_restarts{"trainingjob_in_pod_restarts_total",
+                                "Total number of restarts of all processes of a job in their pods.",
+                                MetricType::Counter};
+  FamilyBuilder in_pod_restart_seconds{"trainingjob_in_pod_restart_seconds_total",
+                                       "Total duration of the restarts of all processes of a job in their pods, in "
+                                       "seconds.",
+                                       MetricType::Counter};
   FamilyBuilder progress{"trainingjob_progress_ratio", "Ratio of completed to targeted optimizer steps of a job."};
 
   void add(const CachedJob& cached);
@@ -113,6 +120,10 @@ void JobFamilies::add_status(const api::Status& status, const Labels& labels) {
     recoveries.add(labels, static_cast<double>(status.recoveries->total));
     recovery_seconds.add(labels, status.recoveries->seconds);
     replaced.add(labels, status.recoveries->pods);
+  }
+  if (status.in_pod_restarts) {
+    in_pod_restarts.add(labels, static_cast<double>(status.in_pod_restarts->total));
+    in_pod_restart_seconds.add(labels, status.in_pod_restarts->seconds);
   }
   if (status.progress && status.progress->target_steps && *status.progress->target_steps > 0) {
     progress.add(labels,
@@ -166,7 +177,8 @@ std::vector<MetricFamily> JobMetrics::Collect() const {
   for (FamilyBuilder* family :
        {&unfinished, &longest, &families.info, &families.phase, &families.condition, &families.created, &families.start,
         &families.completion, &families.spec_replicas, &families.accelerators, &families.replicas, &families.restarts,
-        &families.recoveries, &families.recovery_seconds, &families.replaced, &families.progress, &dropped}) {
+        &families.recoveries, &families.recovery_seconds, &families.replaced, &families.in_pod_restarts,
+        &families.in_pod_restart_seconds, &families.progress, &dropped}) {
     family->move_to(out);
   }
   return out;

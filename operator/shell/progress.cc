@@ -125,6 +125,8 @@ ProgressPoller::PollResult ProgressPoller::poll(const std::string& url, const st
   PollResult out;
   out.took = clock_->steady() - started;
   if (!response || response->status != 200) return out;
+  out.launcher = launcher_status_from_json(body.text);
+  if (out.launcher) out.launcher->in_pod_restarts.reason = sanitize_line(out.launcher->in_pod_restarts.reason);
   out.status = rank_status_from_json(body.text);
   if (out.status) {
     out.status->phase = sanitize_line(out.status->phase, kMaxPhase);
@@ -173,7 +175,9 @@ bool ProgressPoller::record(const kube::ObjectKey& job, uint64_t generation, Sys
       result.status ? usual_interval() : std::min(target.wait * 2, std::max(options_.max_interval, usual_interval()));
   target.due = clock_->steady() + target.wait;
   target.probe.last_poll = {started, result.status.has_value()};
-  if (!result.status) return false;
+  const bool is_launcher_new = result.launcher && target.probe.launcher != result.launcher;
+  if (is_launcher_new) target.probe.launcher = std::move(result.launcher);
+  if (!result.status) return is_launcher_new;
   std::optional<RankStatus>& last = target.probe.last_status;
   const bool has_changed = !last || !equals_except_time(*result.status, *last);
   if (!last || last->step != result.status->step || last->attempt != result.status->attempt) {

@@ -35,6 +35,7 @@ struct ProgressOptions {
 // The results of polling a job's rank 0.
 struct RankProbe {
   std::optional<RankStatus> last_status;       // the last response, of any attempt
+  std::optional<LauncherStatus> launcher;      // the last one, of any attempt
   std::optional<StatusPoll> last_poll;         // the last completed poll of the present address
   std::optional<SystemTime> step_received_at;  // when the step (and attempt) of last_status was first received
 };
@@ -95,6 +96,7 @@ class ProgressPoller {
   };
   struct PollResult {
     std::optional<RankStatus> status;
+    std::optional<LauncherStatus> launcher;
     std::chrono::nanoseconds took{0};
   };
 

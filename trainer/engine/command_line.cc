@@ -104,6 +104,7 @@ int train(const CommandLine& command, const RankEnvironment& environment, const 
   options.version = OARLOCK_VERSION;
   options.revision = OARLOCK_REVISION;
   options.cpu_sharers = std::atoi(process_environment()(kEnvCpuSharers).value_or("0").c_str());
+  options.in_pod_restarts = in_pod_restarts_from_json(process_environment()(kEnvInPodRestarts).value_or(""));
   if (!command.checkpoint_dir.empty()) options.checkpoint_dir = command.checkpoint_dir;
   if (open_channel) options.open_channel = [open_channel, environment] { return open_channel(environment); };
   const Result<void> port = choose_metrics_port(command.metrics_port, environment, options);

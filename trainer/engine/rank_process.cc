@@ -167,6 +167,7 @@ Result<void> RankProcess::start_telemetry() {
   options.world_size = environment_.world_size;
   options.attempt = environment_.attempt;
   options.uid = environment_.uid;
+  options.in_pod_restarts = options_.in_pod_restarts;
   options.log_every_steps = config_.log_every_steps;
   options.build = {options_.version, options_.revision, TORCH_VERSION, versions.cuda, versions.nccl};
   options.run = {environment_.uid.empty() ? environment_.job : environment_.uid, config_.task,

@@ -30,6 +30,7 @@ struct RunOptions {
   // process.
   std::function<Result<std::unique_ptr<RegroupChannel>>()> open_channel{};
   int cpu_sharers = 0;  // ranks that share the CPUs of this process; 0: all of the node
+  std::optional<InPodRestarts> in_pod_restarts{};  // before this process was started
   std::string version;
   std::string revision;
 };

@@ -70,6 +70,7 @@ RankStatus initial_status(const TelemetryOptions& options) {
   status.world_size = options.world_size;
   status.attempt = options.attempt;
   status.phase = "rendezvous";
+  status.in_pod_restarts = options.in_pod_restarts;
   return status;
 }
 

@@ -55,6 +55,7 @@ struct TelemetryOptions {
   int world_size = 1;
   int attempt = 0;
   std::string uid;  // of the job; may be empty
+  std::optional<InPodRestarts> in_pod_restarts{};
   int64_t log_every_steps = 50;
   BuildInfo build;
   RunInfo run;

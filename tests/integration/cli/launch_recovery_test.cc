@@ -1,8 +1,10 @@
 // oarlock launch --max-restarts with real processes: restarts of the group and of single ranks, on one node and on two.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
+#include <sys/resource.h>
 
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -60,6 +62,15 @@ while group["generation"] == 0:
 print(f"rank {group['rank']} of {group['worldSize']}, donor {group['donor']}, step {group['step']}", flush=True)
 )";
 
+// The standard output of a shell command.
+std::string output_of(const std::string& command) {
+  std::string out;
+  FILE* pipe = ::popen(command.c_str(), "r");
+  for (int byte; (byte = std::fgetc(pipe)) != EOF;) out.push_back(static_cast<char>(byte));
+  ::pclose(pipe);
+  return out;
+}
+
 std::vector<std::string> launch(std::vector<std::string> options, std::vector<std::string> command) {
   std::vector<std::string> argv = {oarlock(), "launch"};
   argv.insert(argv.end(), options.begin(), options.end());
@@ -114,6 +125,31 @@ TEST(LaunchRecovery, GroupRestartsProgramsThatCannotRegroup) {
               AllOf(HasSubstr("rank 0 ended with exit code 137; restart 1 of 3"), HasSubstr("restart 2 of 3")));
 }
 
+// The operator polls the port of the ranks' metrics. This program does not listen on it.
+TEST(LaunchRecovery, OperatorCanReadTheRestartsOfAGroup) {
+  const PortReservation port = PortReservation::make(1).value();
+  const std::string url = fmt::format("http://127.0.0.1:{}/statusz?uid=u", port.first());
+  const std::string script =
+      "[ $TORCHELASTIC_RESTART_COUNT = 0 ] && [ $RANK = 1 ] && exit 3; while [ ! -e done ]; do sleep 0.1; done; "
+      "echo $OARLOCK_IN_POD_RESTARTS";
+  Program program(launch({"--nproc", "2", "--max-restarts", "3", "--no-prefix"}, {"/bin/bash", "-c", script}),
+                  {.environment = {{"OARLOCK_METRICS_PORT", std::to_string(port.first())},
+                                   {"OARLOCK_UID", "u"},
+                                   {"OARLOCK_ATTEMPT", "7"}},
+                   .folder = {}});
+  std::string answer;
+  EXPECT_TRUE(eventually([&] {
+    answer = output_of("python3 -c 'import sys, urllib.request as r; print(r.urlopen(sys.argv[1]).read().decode())' '" +
+                       url + "' 2>/dev/null");
+    return !answer.empty() || !alive(program.pid());
+  }));
+  EXPECT_THAT(answer, AllOf(HasSubstr(R"("attempt":7)"), HasSubstr(R"("total":1)"), HasSubstr(R"("rank":1)"),
+                            HasSubstr("rank 1 ended with exit code 3")));
+  std::ofstream(program.folder() / "done").flush();
+  EXPECT_EQ(program.wait(), 0) << program.err();
+  EXPECT_THAT(program.out(), HasSubstr(R"("total":1)")) << "oarlock-trainer reports it itself";
+}
+
 TEST(LaunchRecovery, SpentBudgetHasTheExitCodeOfTheFailure) {
   Program program(launch({"--nproc", "2", "--max-restarts", "1"},
                          {"/bin/bash", "-c", "echo $$ >> starts.$RANK; [ $RANK = 0 ] && exit 3; sleep 1000 & wait"}));
@@ -161,6 +197,37 @@ TEST(LaunchRecovery, LogFolderHasOneFilePerStreamAndRestart) {
   EXPECT_EQ(content(program.folder() / "logs/attempt_1/rank_1/stderr.log"), "err\n");
   EXPECT_THAT(program.out(), HasSubstr("[RANK 1] out\n"));
   EXPECT_THAT(program.err(), Not(HasSubstr("] err")));
+}
+
+TEST(LaunchRecovery, RestartContinuesWithoutItsLogFiles) {
+  const TemporaryFolder folder;
+  fs::create_directory(folder.path() / "logs");
+  std::ofstream(folder.path() / "logs/attempt_1").flush();  // in place of the folder
+  std::vector<std::string> options = kByRank;
+  options.insert(options.end(), {"--log-dir", "logs"});
+  Program program(launch(options, rank_program("kill")), {.environment = {}, .folder = folder.path()});
+  EXPECT_EQ(program.wait(), 0) << program.err();
+  EXPECT_THAT(program.out(), HasSubstr("rank 1 of 3, donor 0, step 5"));
+  EXPECT_THAT(program.err(), AllOf(HasSubstr("attempt_1"), HasSubstr("rank 1 has no such file after this restart")));
+}
+
+// The survivors hold the state of the training, which a lack of descriptors, processes or memory must not cost.
+TEST(LaunchRecovery, RestartIsRepeatedWhileDescriptorsLack) {
+  Program program(launch(kByRank, rank_program("none")));
+  for (const char* name : {"pid.0", "pid.1", "pid.2"}) ASSERT_GT(number_in(program.folder() / name), 0);
+  rlimit before{};
+  ASSERT_EQ(::prlimit(program.pid(), RLIMIT_NOFILE, nullptr, &before), 0);
+  rlim_t lowest_free = 0;
+  while (fs::is_symlink(fmt::format("/proc/{}/fd/{}", program.pid(), lowest_free))) ++lowest_free;
+  const rlimit exhausted{lowest_free, before.rlim_max};
+  ASSERT_EQ(::prlimit(program.pid(), RLIMIT_NOFILE, &exhausted, nullptr), 0);
+  ::kill(number_in(program.folder() / "pid.1"), SIGKILL);
+  EXPECT_TRUE(eventually([&] {
+    return program.err().find("rank 1 cannot be started again: ") != std::string::npos || !alive(program.pid());
+  }));
+  ::prlimit(program.pid(), RLIMIT_NOFILE, &before, nullptr);
+  EXPECT_EQ(program.wait(), 0) << program.err();
+  EXPECT_THAT(program.out(), HasSubstr("rank 1 of 3, donor 0, step 5"));
 }
 
 TEST(LaunchRecovery, AcceptsTorchrunsRendezvousOptions) {
@@ -354,6 +421,23 @@ TEST_F(TwoNodes, LauncherWithoutLeaseNamesItsReason) {
   EXPECT_EQ(first.out(), "rank 0 of 1, donor 0, step 5\n");
 }
 
+// As a node without power, a launcher that is stopped does not close its connection.
+TEST_F(TwoNodes, SilentLauncherIsLeftOut) {
+  const std::vector<std::string> options = {"--nproc",     "1", "--max-restarts", "1", "--restart-policy", "rank",
+                                            "--min-nodes", "1", "--shrink-after", "2"};
+  const std::vector<std::string> survivor = {"python3", "-c", kSurvivor};
+  Program first = start(0, options, survivor, "secret");
+  Program second = start(1, options, survivor, "secret");
+  for (const char* name : {"pid.0", "pid.1"}) ASSERT_GT(number_in(folder_.path() / name), 0) << first.err();
+  second.signal(SIGSTOP);
+  for (const char* name : {"lost", "finish"}) std::ofstream(folder_.path() / name).flush();
+  EXPECT_EQ(first.wait(), 0) << first.err();
+  EXPECT_EQ(first.out(), "rank 0 of 1, donor 0, step 5\n");
+  second.signal(SIGCONT);
+  EXPECT_EQ(second.wait(), 76) << second.err();
+  EXPECT_THAT(second.err(), HasSubstr("has not answered for 1.8 s"));
+}
+
 TEST_F(TwoNodes, OptionsReplaceTheVariablesOfTheSmallestGroup) {
   struct Case {
     std::vector<std::string> options;
@@ -434,6 +518,14 @@ TEST_F(TwoNodes, StoppedLauncherEndsTheOtherOne) {
     EXPECT_THAT((stopped == 0 ? second : first).err(),
                 HasSubstr(fmt::format("node rank {} was requested to stop", stopped)));
   }
+}
+
+TEST_F(TwoNodes, LauncherThatCannotStartItsRanksEndsTheOtherOne) {
+  const std::vector<std::string> options = {"--nproc", "1", "--max-restarts", "3"};
+  Program first = start(0, options, {"/bin/bash", "-c", "exec sleep 1000"}, "secret");
+  Program second = start(1, options, {"./not-there"}, "secret");
+  EXPECT_EQ(second.wait(), 66) << second.err();
+  EXPECT_EQ(first.wait(), 76) << first.err();
 }
 
 TEST_F(TwoNodes, WrongTokenIsRejected) {

@@ -295,6 +295,39 @@ TEST_F(LiveRecovery, AStandbyProcessReplacesALostRank) {
   EXPECT_TRUE(run.bits() == other.bits());
 }
 
+// The launcher cannot know that a process is stopped, or waits for a file server, before it has become the rank.
+TEST_F(LiveRecovery, AStoppedStandbyProcessIsReplaced) {
+  std::vector<std::string> options = kByRank;
+  options.insert(options.end(), {"--rejoin-timeout", "30"});
+  Launchers run(1, data_, options, 100'000);
+  const pid_t first = run.standby_process(0);
+  ASSERT_GT(first, 0) << run.log();
+  ::kill(first, SIGSTOP);
+  run.kill_at(1, 0, 1);
+  EXPECT_EQ(run.recoveries(), 1) << run.log();
+  EXPECT_FALSE(alive(first));
+  EXPECT_THAT(run.log(), HasSubstr("the standby process that replaces rank 1 does not respond: sent SIGKILL"));
+  const pid_t second = run.standby_process(0, first);
+  ASSERT_GT(second, 0) << run.log();
+  run.kill_at(1, 0, 0);
+  EXPECT_EQ(run.rank_process(0, 0), second) << run.log();
+  run.signal(0, SIGKILL);
+  EXPECT_TRUE(eventually([&] { return !alive(second); }));
+}
+
+TEST_F(LiveRecovery, AnotherStandbyProcessFollowsOneThatEnds) {
+  Launchers run(1, data_, kByRank, 100'000);
+  const pid_t first = run.standby_process(0);
+  ASSERT_GT(first, 0) << run.log();
+  ::kill(first, SIGKILL);
+  const pid_t second = run.standby_process(0, first);
+  ASSERT_GT(second, 0) << run.log();
+  run.kill_at(1, 0, 1);
+  EXPECT_EQ(run.rank_process(0, 1), second) << run.log();
+  run.signal(0, SIGKILL);
+  EXPECT_TRUE(eventually([&] { return !alive(second); }));
+}
+
 TEST_F(LiveRecovery, AStandbyProcessEndsWithItsLauncher) {
   for (const int number : {SIGKILL, SIGTERM}) {
     Launchers run(1, data_, kByRank, 100'000);

@@ -12,6 +12,7 @@ Trains a small network undisturbed, and then with N failures (default: OARLOCK_K
     launcher  SIGKILL of a launcher; a replacement starts up to a second later
     node      SIGKILL of all processes of a node; a replacement starts up to a second later
     storm     SIGKILL of three random ranks within 1.5 s
+    standby   SIGKILL or SIGSTOP of the standby process of a node, and SIGKILL of a rank of it within 50 ms
 
 The test fails if no new step follows a failure within a time limit, if a step is lost, if the weights at the end differ from those of
 the undisturbed run, or if the job falls back to a checkpoint after a failure that leaves a rank with a state. Only a storm, and the loss of
@@ -43,7 +44,7 @@ WORLD = NODES * RANKS_PER_NODE
 STEPS_PER_KILL = 30
 HANG_LIMIT = 150  # seconds until a missing step is a hang; longer than each time-out of the launchers
 END_LIMIT = 120  # seconds until the other launcher of a failed job has to end
-WEIGHTS = {"single": 40, "double": 15, "handover": 15, "stop": 8, "launcher": 10, "node": 7, "storm": 5}
+WEIGHTS = {"single": 40, "double": 15, "handover": 15, "stop": 8, "launcher": 10, "node": 7, "storm": 5, "standby": 10}
 
 CONFIG = """\
 task: image_classification
@@ -84,6 +85,18 @@ def exists(pid):
         return False
 
 
+def variables_of(pid):
+    """The environment of a process. A rank that was a standby process has it in a file in memory (docs/recovery.md)."""
+    process = pathlib.Path(f"/proc/{pid}")
+    try:
+        for descriptor in (process / "fd").iterdir():
+            if "oarlock-environment" in os.readlink(descriptor):
+                return descriptor.read_bytes().split(b"\0")
+        return (process / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
 class Launcher:
     """One node."""
 
@@ -117,12 +130,11 @@ class Launcher:
         """The process of a rank; the newest one if it was replaced."""
         found = None
         for pid in self.children():
-            try:
-                variables = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            found = pid if b"RANK=%d" % rank in variables else found
+            found = pid if b"RANK=%d" % rank in variables_of(pid) else found
         return found
+
+    def standby_process(self):
+        return next((pid for pid in self.children() if any(v.startswith(b"OARLOCK_STANDBY_FD=") for v in variables_of(pid))), None)
 
     def kill(self, with_children):
         """Without its children, the launcher's guard process kills the ranks."""
@@ -263,6 +275,7 @@ class Failure:
     victims: list = dataclasses.field(default_factory=list)
     processes: list = dataclasses.field(default_factory=list)
     signals: int = 0
+    missed: int = 0  # signals to ranks without a process
     seconds: float = 0.0  # from the last signal to the next new step
     recoveries: int = 0
     lost_steps: int = 0
@@ -279,6 +292,7 @@ def signal_rank(job, failure, rank, number):
     pid = job.rank_process(rank)
     failure.victims.append(f"rank {rank}")
     if pid is None or not send(pid, number):
+        failure.missed += 1
         return
     failure.signals += 1
     failure.processes.append(pid)
@@ -303,6 +317,13 @@ def inject(job, draw):
         failure.victims.append(f"node {node}")
         failure.signals = 1
         failure.processes = job.replace(node, kind == "node", draw.uniform(0, 1))
+    elif kind == "standby":
+        pid = job.launchers[victim // RANKS_PER_NODE].standby_process()
+        if pid is not None and send(pid, draw.choice([signal.SIGKILL, signal.SIGSTOP])):
+            failure.processes.append(pid)
+            failure.victims.append("standby")
+        job.pause(draw.uniform(0, 0.05))
+        signal_rank(job, failure, victim, signal.SIGKILL)
     else:
         signal_rank(job, failure, victim, signal.SIGKILL)
         # A replacement starts in some 0.3 s, and then takes over the state of the donor, the lowest of the other ranks.
@@ -337,6 +358,8 @@ def inject(job, draw):
 
 def judge(failure):
     """Returns what is wrong with the recovery from a failure."""
+    if failure.missed and failure.kind in ("single", "stop", "standby"):
+        return "a rank that trains has no process"
     if failure.is_fallback and failure.kind not in ("storm", "handover"):
         return "a fallback, although ranks with a state survived"
     if failure.is_fallback and not failure.reason:

@@ -25,6 +25,7 @@ using std::chrono::seconds;
 constexpr SteadyTime kNow{};
 constexpr int64_t kTorn = -2;  // the step of a state that is partly overwritten
 constexpr int kSigkill = 137;
+constexpr int kBitsOfCounter = 20;  // of a ProcessId; the others are those of its launcher
 constexpr uint64_t kAlias = 1000;  // PlantedBug::kLeftOutReturns: added to the id of a launcher, which hides it
 
 enum class Activity {
@@ -210,7 +211,7 @@ class WorldKey {
   static int64_t age(const World& world, size_t node, uint64_t launcher, uint64_t sequence) {
     const auto& agent = world.nodes[node].agent;
     if (!agent || agent->state().processes == 0) return -1;
-    const bool is_current = agent->state().slots[0].report.process >> 20 == launcher;
+    const bool is_current = agent->state().slots[0].report.process >> kBitsOfCounter == launcher;
     return is_current ? static_cast<int64_t>(agent->state().reports - sequence) : -1;
   }
   static int64_t age(const World& world, uint64_t coordinator, uint64_t sequence) {
@@ -393,8 +394,20 @@ class Model {
         next.is_connected = true;
         send_report(next);
         send_order(move.world, next);
+      } else if (is_silent(world, i) && node.reports.empty()) {
+        Move& move = out.emplace_back(Move{fmt::format("node {} renews its lease", i), world});
+        send_report(move.world.nodes[static_cast<size_t>(i)]);
       }
     }
+  }
+
+  // Whether the coordinator has received no report of this launcher for a while, although it is connected.
+  static bool is_silent(const World& world, int node) {
+    const Node& self = world.nodes[static_cast<size_t>(node)];
+    if (!world.coordinator || !self.agent || !self.is_connected || node == 0) return false;
+    const Coordinator::NodeSlot& slot = world.coordinator->state().nodes[static_cast<size_t>(node)];
+    return !slot.connected && slot.launcher != 0 &&
+           slot.launcher == self.agent->state().slots[0].report.process >> kBitsOfCounter;
   }
 
   // ---- Messages ----------------------------------------------------------------------------------------------
@@ -743,7 +756,7 @@ class Model {
     const std::optional<SteadyTime> at = world.coordinator->leave_out_at();
     for (int i = 0; at && *at <= now && i < options_.nodes; ++i) {
       const Node& node = world.nodes[static_cast<size_t>(i)];
-      const bool is_missing = node.agent && !node.is_connected;
+      const bool is_missing = node.agent && (!node.is_connected || is_silent(world, i));
       if (is_missing && options_.bug != PlantedBug::kLeftOutReturns) kill_launcher(world, i, true);
     }
     const OrderKind before = world.coordinator->state().kind;
@@ -801,6 +814,10 @@ class Model {
           if (process.is_attached && node_of(process.rank) == i && acts(process) && is_in_group(process))
             join(isolated, process);
         }
+      }
+      if (options_.min_nodes > 0 && !is_silent(world, i)) {
+        World& silent = add(fmt::format("the reports of node {} are late", i), true);
+        silent.coordinator->disconnected(i, silent.coordinator->state().nodes[static_cast<size_t>(i)].launcher, kNow);
       }
       World& broken = add(fmt::format("the connection of node {} breaks", i), true);
       Node& self = broken.nodes[static_cast<size_t>(i)];

@@ -194,6 +194,38 @@ TEST_F(Lease, EndsBeforeOldAnswersAreRead) {
   EXPECT_TRUE(launcher().handle(fds, now_).ended);
 }
 
+FileDescriptor connect_to(int port) {
+  FileDescriptor client(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const SocketAddress address = loopback(port);
+  EXPECT_EQ(::connect(client.get(), reinterpret_cast<const sockaddr*>(&address.address), address.length), 0);
+  return client;
+}
+
+TEST(RecoveryIo, ConnectionsWithoutATokenDoNotKeepALauncherOut) {
+  const PortReservation port = PortReservation::make(1).value();
+  const auto recovery = Recovery::make(options_of(0, port.first())).value();
+  recovery->start(std::chrono::steady_clock::now());
+  constexpr size_t kConnections = 64;
+  std::vector<FileDescriptor> idle;
+  for (size_t i = 0; i < kConnections; ++i) idle.push_back(connect_to(port.first()));
+  ASSERT_TRUE(eventually([&] {
+    wait_and_handle(*recovery);
+    return recovery->descriptors().size() == kConnections + 1;
+  }));
+  const FileDescriptor launcher = connect_to(port.first());
+  const std::string hello = R"({"regroup":1,"token":"secret"})"
+                            "\n";
+  ASSERT_EQ(::send(launcher.get(), hello.data(), hello.size(), MSG_NOSIGNAL), static_cast<ssize_t>(hello.size()));
+  std::string answer(1024, '\0');
+  ssize_t got = -1;
+  EXPECT_TRUE(eventually([&] {
+    wait_and_handle(*recovery);
+    got = ::recv(launcher.get(), answer.data(), answer.size(), MSG_DONTWAIT);
+    return got >= 0;
+  }));
+  EXPECT_GT(got, 0) << "the order of the coordinator, instead of the end of the connection";
+}
+
 TEST(RecoveryIo, WaitsAfterLackOfDescriptors) {
   const PortReservation port = PortReservation::make(1).value();
   const auto recovery = Recovery::make(options_of(0, port.first())).value();

@@ -66,6 +66,26 @@ TEST(RankStatus, RoundTripWithRecoveries) {
   EXPECT_EQ(rank_status_from_json(to_json(status)), status);
 }
 
+TEST(InPodRestarts, RoundTripInTheStatusOfARankAndOfALauncher) {
+  const InPodRestarts restarts{.total = 2, .seconds = 1.5, .rank = 3, .reason = "rank 3 ended with exit code 1"};
+  EXPECT_EQ(in_pod_restarts_from_json(to_json(restarts)), restarts);
+  const LauncherStatus launcher{.attempt = 4, .in_pod_restarts = restarts};
+  EXPECT_EQ(launcher_status_from_json(to_json(launcher)), launcher);
+  EXPECT_FALSE(rank_status_from_json(to_json(launcher))) << "a launcher knows no step";
+  RankStatus rank;
+  rank.attempt = 4;
+  EXPECT_FALSE(launcher_status_from_json(to_json(rank)));
+  rank.in_pod_restarts = restarts;
+  EXPECT_EQ(launcher_status_from_json(to_json(rank)), launcher);
+  EXPECT_EQ(rank_status_from_json(to_json(rank)), rank);
+}
+
+TEST(InPodRestarts, RejectsOtherText) {
+  for (const char* text : {"", "[]", "{}", "null", R"({"inPodRestarts":3})", R"({"inPodRestarts":{"total":0}})",
+                           R"({"inPodRestarts":{"total":-1}})", R"({"inPodRestarts":{"total":1e30}})"})
+    EXPECT_FALSE(launcher_status_from_json(text)) << text;
+}
+
 TEST(RankStatus, IgnoresNumbersOutOfRange) {
   const auto status = rank_status_from_json(
       R"({"rank":4294967296,"worldSize":-2147483649,"attempt":9223372036854775807,"step":18446744073709551615,

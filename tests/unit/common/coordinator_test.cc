@@ -415,6 +415,28 @@ TEST_F(ElasticCoordinatorTest, WaitsFromTheLossOfTheConnection) {
   EXPECT_EQ(coordinator.leave_out_at(), now_ + seconds(60));
 }
 
+// Without power or a network, a node does not close its connection.
+TEST_F(ElasticCoordinatorTest, SilentNodeIsMissingSinceItsLastReport) {
+  Coordinator coordinator = running_group();
+  const SteadyTime last = now_;
+  report(coordinator, 0, joined(1, 0, 5));
+  now_ += seconds(20);
+  coordinator.disconnected(1, 102, now_, last);
+  EXPECT_EQ(coordinator.leave_out_at(), last + seconds(60));
+  now_ += seconds(20);
+  coordinator.disconnected(1, 102, now_);  // its connection has ended, too
+  EXPECT_EQ(coordinator.leave_out_at(), last + seconds(60));
+}
+
+TEST_F(ElasticCoordinatorTest, SilentNodeThatReportsAgainIsExpected) {
+  Coordinator coordinator = waiting_group();
+  report(coordinator, 1, joined(2, 0, 5));
+  EXPECT_FALSE(coordinator.leave_out_at());
+  report(coordinator, 1, joined(2, 0, 5));
+  EXPECT_EQ(coordinator.order().kind, OrderKind::kRun);
+  EXPECT_THAT(coordinator.order().nodes, ElementsAre(0, 1, 2));
+}
+
 TEST_F(ElasticCoordinatorTest, WaitsForNodeThatIsConnected) {
   Coordinator coordinator = waiting_group();
   report_of_newcomer(coordinator, {});

@@ -89,6 +89,58 @@ TEST(ReconcileRecoveries, AddsTheRecoveriesOfTheNextAttempt) {
   EXPECT_EQ(next.recoveries->seconds, 2.5);
 }
 
+// ---- Restarts of all processes by the launchers ----
+
+Observed restarted(const Job& job, int64_t restarts, double in_seconds) {
+  Observed observed = seen(job, {pod(0, 0).running(), pod(0, 1).running()});
+  observed.launcher = LauncherStatus{.attempt = job.status.attempt,
+                                     .in_pod_restarts = {.total = restarts,
+                                                         .seconds = in_seconds,
+                                                         .rank = 1,
+                                                         .reason = "rank 1 ended with exit code 3"}};
+  return observed;
+}
+
+TEST(ReconcileInPodRestarts, ReportsThemOnce) {
+  Observed observed = restarted(training(), 2, 4.5);
+  const Plan plan = reconcile(observed);
+  EXPECT_THAT(names(plan), ElementsAre("PatchStatus Running 0", "EmitEvent RestartedInPods"));
+  EXPECT_EQ(only<EmitEvent>(plan).at(0).message,
+            "all processes were started again in their pods, 2 times, 4.5 s: rank 1 ended with exit code 3");
+  observed = after(observed, plan);
+  const api::InPodRestarts& stored = *observed.job.status.in_pod_restarts;
+  EXPECT_EQ(stored.total, 2);
+  EXPECT_EQ(stored.seconds, 4.5);
+  EXPECT_EQ(stored.last_rank, 1);
+  EXPECT_EQ(observed.job.status.restarts.total, 0) << "the operator has not restarted the group";
+  EXPECT_FALSE(observed.job.status.progress) << "a launcher knows no step, so that the job is never Stalled";
+  EXPECT_THAT(reconcile(observed).actions, IsEmpty());
+
+  const Observed third = restarted(observed.job, 3, 6);
+  EXPECT_EQ(status_after(third, reconcile(third)).in_pod_restarts->total, 3);
+}
+
+TEST(ReconcileInPodRestarts, AddsThoseOfTheNextAttempt) {
+  Observed observed = restarted(training(), 2, 4.5);
+  Job job = after(observed, reconcile(observed)).job;
+  observed = restarted(job, 1, 1);
+  observed.job.status.attempt = 1;
+  observed.pods = {pod(1, 0).running(), pod(1, 1).running()};
+  EXPECT_EQ(status_after(observed, reconcile(observed)).in_pod_restarts->total, 2) << "the report is of attempt 0";
+  observed.launcher->attempt = 1;
+  EXPECT_EQ(status_after(observed, reconcile(observed)).in_pod_restarts->total, 3);
+  EXPECT_EQ(status_after(observed, reconcile(observed)).in_pod_restarts->seconds, 5.5);
+}
+
+TEST(ReconcileInPodRestarts, BoundsNumbersOfPods) {
+  const Observed observed = restarted(training(), std::numeric_limits<int64_t>::max(), 1);
+  EXPECT_FALSE(status_after(observed, reconcile(observed)).in_pod_restarts);
+  Observed negative = restarted(training(), 1, -1);
+  negative.launcher->in_pod_restarts.rank = -7;
+  EXPECT_EQ(status_after(negative, reconcile(negative)).in_pod_restarts->seconds, 0);
+  EXPECT_FALSE(status_after(negative, reconcile(negative)).in_pod_restarts->last_rank);
+}
+
 TEST(ReconcileRecoveries, BoundsNumbersOfPods) {
   for (const int64_t count : {int64_t{-1}, std::numeric_limits<int64_t>::max()}) {
     const Observed observed = reporting(training(), count, 1);

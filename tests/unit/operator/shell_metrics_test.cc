@@ -106,6 +106,8 @@ TEST_F(MetricsTest, JobMetricsFollowTheCache) {
   job.status.nodes.ready = 2;
   job.status.recoveries =
       api::Recoveries{.total = 3, .seconds = 1.5, .last_ranks = "", .last_reason = "", .last_time = {}};
+  job.status.in_pod_restarts =
+      api::InPodRestarts{.total = 4, .seconds = 2.5, .last_rank = {}, .last_reason = "", .last_time = {}};
   add(job);
   const std::string labels = R"({namespace=")" + job.metadata.name_space + R"(",trainingjob="bert")";
   const std::string all = text();
@@ -114,6 +116,8 @@ TEST_F(MetricsTest, JobMetricsFollowTheCache) {
   EXPECT_THAT(all, HasSubstr("trainingjob_progress_ratio" + labels + "} 0.25"));
   EXPECT_THAT(all, HasSubstr("trainingjob_rank_recoveries_total" + labels + "} 3"));
   EXPECT_THAT(all, HasSubstr("trainingjob_rank_recovery_seconds_total" + labels + "} 1.5"));
+  EXPECT_THAT(all, HasSubstr("trainingjob_in_pod_restarts_total" + labels + "} 4"));
+  EXPECT_THAT(all, HasSubstr("trainingjob_in_pod_restart_seconds_total" + labels + "} 2.5"));
   EXPECT_THAT(all, HasSubstr("trainingjob_spec_replicas" + labels + "} 2"));
   EXPECT_THAT(all, HasSubstr("trainingjob_restarts_total{namespace=\"" + job.metadata.name_space +
                              R"(",reason="PodFailed",trainingjob="bert"} 1)"));
@@ -288,6 +292,7 @@ TEST_F(MetricsTest, ReferencePageMatchesExportedMetrics) {
   job.status.progress->step = 1;
   job.status.progress->target_steps = 2;
   job.status.recoveries = api::Recoveries{.total = 1, .last_ranks = "", .last_reason = "", .last_time = {}};
+  job.status.in_pod_restarts = api::InPodRestarts{.total = 1, .last_rank = {}, .last_reason = "", .last_time = {}};
   job.status.conditions = {condition("Running", false, 2)};
   api::Status done = job.status;
   done.phase = api::Phase::kComplete;

@@ -18,9 +18,12 @@ const ObjectKey kJob{"ns", "j"};
 // All ranks of the cluster: the response of each address, and how often it was polled.
 class Ranks {
  public:
-  void set_status(const std::string& url, std::optional<RankStatus> status) {
+  void set_status(const std::string& url, const std::optional<RankStatus>& status) {
+    set_response(url, status ? std::optional(to_json(*status)) : std::nullopt);
+  }
+  void set_response(const std::string& url, std::optional<std::string> body) {
     const std::lock_guard lock(mutex_);
-    statuses_[url] = std::move(status);
+    statuses_[url] = std::move(body);
   }
   int polls(const std::string& url) const {
     const std::lock_guard lock(mutex_);
@@ -66,7 +69,7 @@ class Ranks {
       int most = ranks_.most_;
       while (most < now && !ranks_.most_.compare_exchange_weak(most, now)) {
       }
-      const std::optional<RankStatus> status = ranks_.status(url_);  // before the delay
+      const std::optional<std::string> status = ranks_.status(url_);  // before the delay
       ranks_.count_in_flight(url_, 1);
       while (ranks_.is_held(url_) && !cancel.stop_requested()) std::this_thread::yield();
       ranks_.count_in_flight(url_, -1);
@@ -76,7 +79,7 @@ class Ranks {
       ranks_.log_.push_back(url_);
       if (!status)
         return tl::make_unexpected(kube::TransportError{kube::TransportErrorKind::kConnect, "connection refused"});
-      if (!sink.write(to_json(*status)))
+      if (!sink.write(*status))
         return tl::make_unexpected(kube::TransportError{kube::TransportErrorKind::kRefused, ""});
       return kube::Response{.status = 200, .body = "", .retry_after = {}};
     }
@@ -86,7 +89,7 @@ class Ranks {
     const std::string url_;
   };
 
-  std::optional<RankStatus> status(const std::string& url) const {
+  std::optional<std::string> status(const std::string& url) const {
     const std::lock_guard lock(mutex_);
     const auto it = statuses_.find(url);
     return it == statuses_.end() ? std::nullopt : it->second;
@@ -100,7 +103,7 @@ class Ranks {
   std::map<std::string, bool> held_;
   std::map<std::string, int> in_flight_;
   std::vector<std::string> log_;
-  std::map<std::string, std::optional<RankStatus>> statuses_;
+  std::map<std::string, std::optional<std::string>> statuses_;
   std::map<std::string, int> polls_;
   std::atomic<int> at_once_ = 0;
   std::atomic<int> most_ = 0;
@@ -192,6 +195,24 @@ TEST_F(ProgressPollerTest, KeepsLastStatusWithoutResponsesAndWhilePaused) {
   poller_->pause(kJob);
   EXPECT_EQ(poller_->active_jobs(), 0u);
   EXPECT_EQ(step(), 5);
+}
+
+// A program without /statusz, whose launcher reports its restarts.
+TEST_F(ProgressPollerTest, ReceivesInPodRestartsWithoutAStatusOfARank) {
+  const LauncherStatus restarts{
+      .attempt = 2, .in_pod_restarts = {.total = 3, .seconds = 1, .rank = 1, .reason = "a\nb"}};
+  ranks_.set_response(url(1), to_json(restarts));
+  start();
+  poller_->watch(kJob, "u", address(1), 9400);
+  ASSERT_TRUE(eventually([&] { return poller_->latest(kJob, "u").launcher.has_value(); }));
+  const RankProbe probe = poller_->latest(kJob, "u");
+  EXPECT_EQ(probe.launcher->attempt, 2);
+  EXPECT_EQ(probe.launcher->in_pod_restarts.total, 3);
+  EXPECT_EQ(probe.launcher->in_pod_restarts.reason, "a b");
+  EXPECT_FALSE(probe.last_status);
+  EXPECT_FALSE(probe.last_poll->answered);
+  ASSERT_TRUE(eventually([&] { return ranks_.polls(url(1)) > 3; }));
+  EXPECT_EQ(news_, 1);
 }
 
 TEST_F(ProgressPollerTest, ReportsTimeAndResultOfLastPoll) {

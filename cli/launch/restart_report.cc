@@ -1,0 +1,71 @@
+#include "cli/launch/restart_report.h"
+
+#include <fmt/format.h>
+
+#include <sstream>
+#include <string_view>
+#include <utility>
+
+#include "common/files.h"
+
+namespace oarlock::launch {
+namespace {
+
+constexpr char kListens[] = "0A";  // TCP_LISTEN
+
+// The second line of /proc/net/tcp: "   0: 0100007F:24B8 00000000:0000 0A ...".
+bool has_listener(const std::string& table, int port) {
+  const std::string suffix = fmt::format(":{:04X}", port);
+  std::istringstream lines(table);
+  std::string line;
+  std::getline(lines, line);  // the names of the columns
+  while (std::getline(lines, line)) {
+    std::istringstream words(line);
+    std::string number;
+    std::string local;
+    std::string remote;
+    std::string state;
+    words >> number >> local >> remote >> state;
+    if (state == kListens && local.ends_with(suffix)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool is_port_in_use(int port) {
+  for (const char* table : {"/proc/self/net/tcp", "/proc/self/net/tcp6"}) {
+    if (has_listener(read_file(table).value_or(""), port)) return true;
+  }
+  return false;
+}
+
+void RestartReport::ranks_start(SteadyTime now) {
+  server_.reset();
+  check_at_ = is_of_ranks_ ? std::nullopt : std::optional(now + kPatience);
+}
+
+void RestartReport::time_passed(SteadyTime now, const InPodRestarts& restarts) {
+  if (!check_at_ || *check_at_ > now || server_) return;
+  is_of_ranks_ = is_port_in_use(port_);
+  if (is_of_ranks_) {
+    check_at_.reset();
+    return;
+  }
+  check_at_ = now + kPatience;  // a program may listen late
+  if (restarts.total == 0) return;
+  const std::string body = to_json(LauncherStatus{attempt_, restarts}) + "\n";
+  const HttpHandler status = [body, uid = uid_](const std::string& query) {
+    if (query.starts_with("uid=") && query.substr(4) != uid)
+      return HttpResponse{404, "text/plain; charset=utf-8", "this server belongs to another job\n"};
+    return HttpResponse{200, "application/json", body};
+  };
+  HttpRoutes routes;
+  routes.emplace(kStatusPath, HttpRoute(status, HandlerKind::kImmediate));
+  if (auto server = HttpServer::start("::", port_, routes)) {
+    server_ = *std::move(server);
+    check_at_.reset();
+  }
+}
+
+}  // namespace oarlock::launch

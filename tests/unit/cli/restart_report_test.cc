@@ -1,0 +1,106 @@
+// The report of in-pod restarts on the port of the ranks, which must remain theirs.
+#include "cli/launch/restart_report.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <string>
+
+#include "common/files.h"
+#include "common/port_reservation.h"
+
+namespace oarlock::launch {
+namespace {
+
+const InPodRestarts kRestarts{.total = 2, .seconds = 3, .rank = 1, .reason = "rank 1 ended with exit code 3"};
+
+FileDescriptor socket_at(int port, int (*function)(int, const sockaddr*, socklen_t)) {
+  FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (function(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) socket.close();
+  return socket;
+}
+
+// Returns the response; "" without a server.
+std::string get(int port, const std::string& path) {
+  const FileDescriptor socket = socket_at(port, ::connect);
+  if (!socket.open()) return "";
+  const std::string request = "GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n";
+  EXPECT_GT(::send(socket.get(), request.data(), request.size(), MSG_NOSIGNAL), 0);
+  std::string out;
+  std::array<char, 4096> buffer;
+  for (ssize_t got; (got = ::recv(socket.get(), buffer.data(), buffer.size(), 0)) > 0;)
+    out.append(buffer.data(), static_cast<size_t>(got));
+  return out;
+}
+
+class RestartReportTest : public testing::Test {
+ protected:
+  FileDescriptor listen() const {
+    FileDescriptor socket = socket_at(port_.first(), ::bind);
+    EXPECT_EQ(::listen(socket.get(), 1), 0);
+    return socket;
+  }
+  std::string status() const { return get(port_.first(), "/statusz?uid=u"); }
+  void pass(SteadyTime::duration time, const InPodRestarts& restarts = kRestarts) {
+    now_ += time;
+    report_.time_passed(now_, restarts);
+  }
+
+  const PortReservation port_ = PortReservation::make(1).value();
+  SteadyTime now_{};
+  RestartReport report_{port_.first(), "u", 4};
+};
+
+TEST_F(RestartReportTest, ServesWhileTheRanksDoNot) {
+  report_.ranks_start(now_);
+  EXPECT_EQ(report_.deadline(), now_ + RestartReport::kPatience);
+  pass(RestartReport::kPatience - std::chrono::seconds(1));
+  EXPECT_EQ(status(), "") << "the ranks may still listen on their port";
+  pass(std::chrono::seconds(1));
+  const std::string response = status();
+  const size_t body = response.find("\r\n\r\n");
+  ASSERT_NE(body, std::string::npos);
+  EXPECT_EQ(launcher_status_from_json(response.substr(body + 4)), (LauncherStatus{4, kRestarts}));
+  EXPECT_NE(get(port_.first(), "/statusz?uid=other").find("404"), std::string::npos);
+  report_.ranks_start(now_);
+  EXPECT_EQ(status(), "");
+  EXPECT_TRUE(listen().open());
+}
+
+TEST_F(RestartReportTest, ServesNothingBeforeARestart) {
+  report_.ranks_start(now_);
+  pass(RestartReport::kPatience, {});
+  EXPECT_EQ(status(), "");
+  pass(RestartReport::kPatience);
+  EXPECT_NE(status(), "");
+}
+
+TEST_F(RestartReportTest, LeavesThePortToRanksThatHaveListenedOnIt) {
+  report_.ranks_start(now_);
+  {
+    const FileDescriptor of_rank = listen();
+    pass(RestartReport::kPatience, {});
+  }
+  report_.ranks_start(now_);
+  EXPECT_FALSE(report_.deadline());
+  pass(RestartReport::kPatience);
+  EXPECT_EQ(status(), "");
+}
+
+TEST_F(RestartReportTest, FindsListenersOnly) {
+  EXPECT_FALSE(is_port_in_use(port_.first()));
+  const FileDescriptor listener = listen();
+  EXPECT_TRUE(is_port_in_use(port_.first()));
+}
+
+}  // namespace
+}  // namespace oarlock::launch
