@@ -115,6 +115,7 @@ class RankProcess {
   const StopFlag& stop_;
   const Clock& clock_;
   Logger logger_;
+  SteadyTime begin_;  // of run()
 
   // In the order of creation; destroyed in reverse.
   TrainerConfig configured_;  // before apply_plan()
