@@ -65,11 +65,11 @@ RankProcess::RankProcess(RunOptions options, RankEnvironment environment, const 
       logger_(logger) {}
 
 Outcome RankProcess::run() {
-  const SteadyTime begin = clock_.steady();
+  begin_ = clock_.steady();
   const Result<TrainSummary> summary = catch_errors([&] { return train(); });
   const Outcome outcome = outcome_of(summary);
   if (loop_) report_times();
-  if (outcome.code == ExitCode::kOk) report(*summary, std::chrono::duration<double>(clock_.steady() - begin).count());
+  if (outcome.code == ExitCode::kOk) report(*summary, std::chrono::duration<double>(clock_.steady() - begin_).count());
   if (tracking_) finish_tracking(outcome, summary);
   return outcome;
 }
@@ -174,6 +174,7 @@ Result<void> RankProcess::start_telemetry() {
                  environment_.world_size > 1 ? "ddp" : "single", precision_of(config_.amp)};
   if (environment_.rank == 0) options.progress = progress_output();
   options.monitor = monitored_metric();
+  options.begin = begin_;
   telemetry_ = std::make_unique<Telemetry>(std::move(options), logger_, clock_);
   if (const auto peak = peak_flops(device_name(device_), matmul_precision(config_))) telemetry_->set_peak_flops(*peak);
   serve_metrics();

@@ -116,6 +116,7 @@ class RankProcess {
   const StopFlag& stop_;
   const Clock& clock_;
   Logger logger_;
+  SteadyTime begin_;  // of run()
 
   // In the order of creation; destroyed in reverse.
   TrainerConfig configured_;  // before apply_plan()

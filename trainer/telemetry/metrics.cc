@@ -62,7 +62,7 @@ struct TrainerMetrics::Series {
   Gauge& target_steps = gauge("trainer_target_steps", "Number of optimizer steps of the whole run, 0 if not yet known.");
   Gauge& last_step_timestamp = gauge("trainer_last_step_timestamp_seconds", "Unix time of the end of the last step in seconds, 0 before the first step.");
   Histogram& step_duration = histograms("trainer_step_duration_seconds", "Duration of a step in seconds, including the wait for data.").Add({}, kStepBuckets);
-  Family<Counter>& phases = counters("trainer_phase_seconds_total", "Time spent per phase in seconds. The phases are exclusive and add up to the uptime.");
+  Family<Counter>& phases = counters("trainer_phase_seconds_total", "Time spent per phase in seconds. The phases are exclusive and add up to the time from the start of the process to the end of the run.");
   Counter& recomputed_steps = counter("trainer_recomputed_steps_total", "Number of steps lost after the last checkpoint of an earlier attempt.");
 
   // ---- optimization ----

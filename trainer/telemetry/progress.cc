@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <utility>
 
 #include "common/terminal.h"
 
@@ -14,10 +15,17 @@ namespace oarlock {
 
 void PhaseClock::enter(Phase phase) {
   const std::lock_guard lock(mutex_);
+  if (is_stopped_) return;
   const SteadyTime now = clock_.steady();
   seconds_[static_cast<size_t>(phase_)] += std::chrono::duration<double>(now - since_).count();
   since_ = now;
   phase_ = phase;
+}
+
+void PhaseClock::stop() {
+  const std::lock_guard lock(mutex_);
+  if (std::exchange(is_stopped_, true)) return;
+  seconds_[static_cast<size_t>(phase_)] += std::chrono::duration<double>(clock_.steady() - since_).count();
 }
 
 Phase PhaseClock::phase() const {
@@ -28,7 +36,7 @@ Phase PhaseClock::phase() const {
 std::array<double, kPhaseNames.size()> PhaseClock::seconds() const {
   const std::lock_guard lock(mutex_);
   std::array<double, kPhaseNames.size()> out = seconds_;
-  out[static_cast<size_t>(phase_)] += std::chrono::duration<double>(clock_.steady() - since_).count();
+  if (!is_stopped_) out[static_cast<size_t>(phase_)] += std::chrono::duration<double>(clock_.steady() - since_).count();
   return out;
 }
 

@@ -17,7 +17,7 @@
 
 namespace oarlock {
 
-// The activity of a rank. A rank is in exactly one phase at any time, so that the phases add up to the uptime.
+// The activity of a rank. A rank is in exactly one phase at any time, so that the phases add up to the time of the run.
 enum class Phase {
   kStartup,
   kRendezvous,
@@ -39,15 +39,19 @@ inline constexpr std::array<std::string_view, 11> kPhaseNames = {"startup", "ren
 // Breakdown of a rank's time by phase. Thread-safe.
 class PhaseClock {
  public:
-  // Starts in Phase::kStartup. The clock must outlive this object.
-  explicit PhaseClock(const Clock& clock) : clock_(clock), since_(clock.steady()) {}
+  // Starts in Phase::kStartup, at `begin` or now. The clock must outlive this object.
+  explicit PhaseClock(const Clock& clock) : PhaseClock(clock, clock.steady()) {}
+  PhaseClock(const Clock& clock, SteadyTime begin) : clock_(clock), since_(begin) {}
 
   void enter(Phase phase);
+
+  // Ends the current phase. No time is counted afterwards, so that all later readers receive the same seconds.
+  void stop();
 
   // The current phase.
   Phase phase() const;
 
-  // Seconds spent per phase, including the current one; indexed as kPhaseNames.
+  // Seconds spent per phase until now or until stop(), including the current one; indexed as kPhaseNames.
   std::array<double, kPhaseNames.size()> seconds() const;
 
  private:
@@ -55,6 +59,7 @@ class PhaseClock {
   mutable std::mutex mutex_;
   Phase phase_ = Phase::kStartup;
   SteadyTime since_;
+  bool is_stopped_ = false;
   std::array<double, kPhaseNames.size()> seconds_{};
 };
 

@@ -80,7 +80,7 @@ Telemetry::Telemetry(TelemetryOptions options, const Logger& logger, const Clock
     : options_(std::move(options)),
       logger_(logger),
       clock_(clock),
-      phases_(clock),
+      phases_(clock, options_.begin.value_or(clock.steady())),
       metrics_(options_.rank, options_.world_size, options_.build, options_.run),
       status_(initial_status(options_), clock),
       progress_(options_.progress, clock),
@@ -288,6 +288,7 @@ void Telemetry::record_resize(int before, int world_size, const std::string& rea
 }
 
 void Telemetry::finish(bool success) {
+  phases_.stop();
   activity_.request_stop();
   progress_.close();
   status_.update([&](RankStatus& status) { status.phase = success ? "done" : "failed"; });

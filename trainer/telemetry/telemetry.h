@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -59,8 +60,9 @@ struct TelemetryOptions {
   int64_t log_every_steps = 50;
   BuildInfo build;
   RunInfo run;
-  ProgressOutput progress;  // empty: no progress line, and all results go to the log
-  std::string monitor;      // the metric that is shown first; may be empty
+  ProgressOutput progress;            // empty: no progress line, and all results go to the log
+  std::string monitor;                // the metric that is shown first; may be empty
+  std::optional<SteadyTime> begin{};  // of the first phase; otherwise it begins with the telemetry
 };
 
 // All methods except phase(), status() and print() must be called on the training thread.
@@ -100,6 +102,7 @@ class Telemetry {
   void record_resize(int before, int world_size, const std::string& reason, double seconds, bool log);
   // On a rank that replaces a lost one: the recoveries before it was started.
   void set_earlier_recoveries(int64_t recoveries, double seconds);
+  // Ends the last phase: the phases have the same seconds from then on, in the report and in /metrics.
   void finish(bool success);
 
   // ---- evaluation ----
@@ -132,7 +135,8 @@ class Telemetry {
   }
   RankStatus status() const { return status_.get(); }
   std::string_view phase() const { return kPhaseNames[static_cast<size_t>(phases_.phase())]; }
-  // Seconds of this process in each phase, indexed as kPhaseNames; together its time since the telemetry was created.
+  // Seconds of this process in each phase, indexed as kPhaseNames; together the time from TelemetryOptions::begin to
+  // now, or to finish().
   std::array<double, kPhaseNames.size()> phase_seconds() const { return phases_.seconds(); }
   double samples_per_second() const { return throughput_.samples_per_second(); }
 

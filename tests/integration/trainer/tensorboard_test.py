@@ -3,6 +3,8 @@
 
 usage: tensorboard_test.py   (OARLOCK_BIN: the folder of the programs)
 """
+import contextlib
+import gzip
 import json
 import os
 import pathlib
@@ -13,6 +15,7 @@ import sys
 import tempfile
 import time
 import unittest
+import urllib.parse
 import urllib.request
 import zlib
 
@@ -51,9 +54,31 @@ def scalars(accumulator, tag):
     return [(step, float(value)) for step, value in points(accumulator, tag)]
 
 
-def get(url):
+def get(url, **parameters):
+    """The JSON value at an address, which may be compressed."""
+    if parameters:
+        url += "?" + urllib.parse.urlencode(parameters)
     with urllib.request.urlopen(url, timeout=PATIENCE) as response:
-        return json.load(response)
+        content = response.read()
+        return json.loads(gzip.decompress(content) if response.headers["Content-Encoding"] == "gzip" else content)
+
+
+@contextlib.contextmanager
+def serve(folder):
+    """TensorBoard with all its plugins, for the folder; its address."""
+    command = [PYTHON, "-m", "tensorboard.main", "--logdir", folder, "--host", "127.0.0.1", "--port", "0"]
+    with tempfile.TemporaryFile("w+") as log:
+        server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log, text=True)
+        def url():
+            log.seek(0)
+            text = log.read()
+            return text[text.index("http://"):].split()[0].rstrip("/") if "http://" in text and text.endswith("\n") else ""
+        try:
+            assert wait_until(lambda: url() or server.poll() is not None) and url(), "TensorBoard did not start"
+            yield url()
+        finally:
+            server.terminate()
+            server.wait(timeout=PATIENCE)
 
 
 class KilledRun(unittest.TestCase):
@@ -141,15 +166,7 @@ class KilledRun(unittest.TestCase):
         self.assertEqual({tag: [step for step, _ in points(again, tag)] for tag in again.Tags()["tensors"]}, before)
 
     def test_tensorboard_shows_the_run(self):
-        command = [PYTHON, "-m", "tensorboard.main", "--logdir", self.killed.checkpoints, "--host", "127.0.0.1", "--port", "0"]
-        server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        try:
-            url = ""
-            for line in server.stderr:
-                if "http://" in line:
-                    url = line[line.index("http://"):].split()[0].rstrip("/")
-                    break
-            self.assertTrue(url, "TensorBoard did not start")
+        with serve(self.killed.checkpoints) as url:
             tags = {}
             def has_loaded():
                 tags.update(get(f"{url}/data/plugin/scalars/tags"))
@@ -160,9 +177,6 @@ class KilledRun(unittest.TestCase):
             self.assertTrue(wait_until(lambda: len(shown()) >= STEPS // 5))
             self.assertEqual(shown(), list(range(5, STEPS + 1, 5)))
             self.assertIn("config", get(f"{url}/data/plugin/text/tags")["tensorboard"])
-        finally:
-            server.terminate()
-            server.communicate(timeout=PATIENCE)
 
 
 class ImageRun(unittest.TestCase):
@@ -194,6 +208,7 @@ profile: {first_step: 2, steps: 2}
             (_, table), = points(accumulator, "eval/predictions")
             self.assertEqual(len(table[0].decode().splitlines()), 2 + 32)
             self.check_trace(run)
+            self.check_profiler_plugin(run)
             times, = [line["msg"] for line in log if line["msg"].startswith("time of this process")]
             self.assertIn("forward", times)
 
@@ -207,6 +222,32 @@ profile: {first_step: 2, steps: 2}
         self.assertNotIn("ProfilerStep#4", names)
         self.assertIn("aten::addmm", names)
         self.assertTrue(any("Backward" in name for name in names))
+
+    def check_profiler_plugin(self, run):
+        """The profiler plugin (torch-tb-profiler) of a TensorBoard that serves the run's folder."""
+        with serve(run.checkpoints) as url:
+            plugin = f"{url}/data/plugin/pytorch_profiler"
+            found = {}
+            def has_loaded():
+                found.update(get(f"{plugin}/runs"))
+                return found["runs"] and not found["loading"]
+            self.assertTrue(wait_until(has_loaded))
+            name = "tensorboard/plugins/profile/attempt-0-step-2"
+            self.assertEqual(found["runs"], [name])
+            self.assertTrue(get(f"{url}/data/plugins_listing")["pytorch_profiler"]["enabled"])
+            views = get(f"{plugin}/views", run=name)
+            for view in ("Overview", "Operator", "Trace"):
+                self.assertIn(view, views)
+            worker, = get(f"{plugin}/workers", run=name, view="Overview")
+            self.assertTrue(worker.endswith("-rank-0"), worker)
+            span, = get(f"{plugin}/spans", run=name, worker=worker)
+            place = {"run": name, "worker": worker, "span": span}
+            overview = get(f"{plugin}/overview", **place)
+            self.assertEqual([row[0] for row in overview["steps"]["rows"]], ["2", "3"])
+            operators = get(f"{plugin}/operation/table", group_by="Operation", **place)
+            self.assertIn("aten::addmm", json.dumps(operators))
+            shown = {event.get("name", "") for event in get(f"{plugin}/trace", **place)["traceEvents"]}
+            self.assertLessEqual({"ProfilerStep#2", "ProfilerStep#3", "aten::addmm"}, shown)
 
 
 if __name__ == "__main__":

@@ -3,12 +3,20 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <csignal>
+#include <filesystem>
+#include <optional>
 #include <sstream>
+#include <string>
+#include <string_view>
 
 #include "common/clock.h"
 #include "tests/integration/trainer/run_support.h"
+#include "tests/support/full_listener.h"
+#include "trainer/telemetry/progress.h"
 
 namespace oarlock {
 namespace {
@@ -207,6 +215,95 @@ TEST(RunMetrics, WaitingForASlowRankIsCommunicationOnTheOthers) {
     EXPECT_GT(of_fast_rank.comm, kSlowSteps * 0.1 / 2) << hidden;
     EXPECT_LT(of_slow_rank.comm, of_slow_rank.own) << hidden;
   }
+}
+
+// The content of the one file in the folder, or below, whose name has this part.
+std::string content_below(const std::filesystem::path& folder, const std::string& part) {
+  std::string out;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+    if (entry.path().filename().string().find(part) == std::string::npos) continue;
+    EXPECT_EQ(out, "") << "more than one " << part;
+    out = test::content(entry.path());
+  }
+  return out;
+}
+
+SystemTime time_of(const nlohmann::json& line) {
+  SystemTime out;
+  EXPECT_TRUE(from_rfc3339(line.value("ts", ""), out)) << line;
+  return out;
+}
+
+// A trainer whose MLflow server does not respond waits at its end, and serves /metrics meanwhile.
+TEST(RunMetrics, TimeTableEqualsMetricsAtEndOfRun) {
+  const TemporaryFolder folder;
+  const test::FullListener server;
+  const auto begin = std::chrono::steady_clock::now();
+  TrainerRanks ranks(
+      2, {.config =
+              fmt::format("task: tiny\nsteps: 60\nbatch: {{size: 16}}\nlog: {{every_steps: 10}}\n"
+                          "eval: {{every_epochs: 0, every_steps: 20}}\ncheckpoint: {{every_steps: 20}}\n"
+                          "tracking: {{finish_timeout_seconds: 600, tensorboard: {{enabled: true}}, wandb: {{enabled: "
+                          "true}}, mlflow: {{enabled: true, uri: \"{}\"}}}}\n",
+                          server.url()),
+          .arguments = {"--checkpoint-dir", folder.path().string(), "--metrics-port", "auto"},
+          .environment = {{"NO_PROXY", "127.0.0.1"}},
+          .folder = {}});
+  const int port = ranks.metrics_port(0);
+  const auto is_done = [&] {
+    const auto status = rank_status_from_json(http_get(port, kStatusPath));
+    return status && status->phase == "done";
+  };
+  ASSERT_TRUE(eventually(is_done)) << ranks.rank(0).err();
+  ASSERT_TRUE(eventually([&] { return !ranks.log_line(0, "training is complete").empty(); }));
+  const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+
+  const auto scrape = [&] {
+    std::array<double, kPhaseNames.size()> out{};
+    const std::string metrics = http_get(port, kMetricsPath);
+    std::transform(kPhaseNames.begin(), kPhaseNames.end(), out.begin(), [&](std::string_view phase) {
+      return value_of(metrics, fmt::format("trainer_phase_seconds_total{{rank=\"0\",phase=\"{}\"}}", phase));
+    });
+    return out;
+  };
+  const std::array<double, kPhaseNames.size()> seconds = scrape();
+  const TimeTable table = time_table(seconds);
+  for (const Phase phase : {Phase::kDataWait, Phase::kForward, Phase::kBackward, Phase::kComm, Phase::kOptimizer,
+                            Phase::kCheckpoint, Phase::kEval})
+    EXPECT_GT(seconds[static_cast<size_t>(phase)], 0) << kPhaseNames[static_cast<size_t>(phase)];
+
+  // The three reports of the table: the log, TensorBoard, and the summary of W&B, whose numbers are not rounded.
+  EXPECT_THAT(ranks.rank(0).err(), HasSubstr(fmt::format("\"time of this process: {}\"", to_line(table))));
+  std::string events;
+  EXPECT_TRUE(eventually([&] {
+    events = content_below(folder.path() / "tensorboard", "events.out.tfevents.");
+    return events.find("| total | ") != std::string::npos;
+  }));
+  EXPECT_THAT(events, HasSubstr(to_markdown(table)));
+  std::string summary_text;
+  EXPECT_TRUE(
+      eventually([&] { return !(summary_text = content_below(folder.path() / "wandb", "summary.json")).empty(); }));
+  const nlohmann::json summary = nlohmann::json::parse(summary_text);
+  constexpr double kCounterRounding = 1e-9;  // the counter is a sum of differences
+  for (const auto& [phase, spent] : table.rows)
+    EXPECT_NEAR(summary.value(fmt::format("time/{}_seconds", phase), -1.0), spent, kCounterRounding) << phase;
+  EXPECT_NEAR(summary.value("time/total_seconds", -1.0), table.total, kCounterRounding);
+
+  // The sum is the wall time of the run: between its first and its last line of the log before the report, and within
+  // the time of the process.
+  const nlohmann::json complete = ranks.log_line(0, "training is complete");
+  const double logged = std::chrono::duration<double>(time_of(ranks.log_line(0, "evaluation")) -
+                                                      time_of(ranks.log_line(0, "metrics are served")))
+                            .count();
+  constexpr double kLogRounding = 0.002;
+  EXPECT_GE(table.total, logged - kLogRounding);
+  EXPECT_LE(table.total, complete.value("seconds", 0.0) + kLogRounding);
+  EXPECT_LE(table.total, elapsed);
+  // The run has ended, and its times no longer change.
+  EXPECT_THAT(scrape(), testing::Pointwise(testing::DoubleNear(kCounterRounding), seconds));
+
+  ranks.rank(0).signal(SIGTERM);
+  EXPECT_THAT(ranks.wait(), Each(0));
 }
 
 }  // namespace

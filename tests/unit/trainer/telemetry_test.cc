@@ -56,6 +56,25 @@ TEST(PhaseClock, PhasesAddUpToUptime) {
   EXPECT_DOUBLE_EQ(std::accumulate(by_phase.begin(), by_phase.end(), 0.0), 15);
 }
 
+TEST(PhaseClock, CountsFromItsBeginUntilItIsStopped) {
+  FakeClock clock;
+  const SteadyTime begin = clock.steady();
+  clock.advance(seconds(3));
+  PhaseClock phases(clock, begin);
+  phases.enter(Phase::kOther);
+  clock.advance(seconds(4));
+  phases.stop();
+  clock.advance(seconds(5));
+  phases.stop();
+  phases.enter(Phase::kForward);
+  clock.advance(seconds(6));
+  const auto by_phase = phases.seconds();
+  EXPECT_DOUBLE_EQ(by_phase[static_cast<size_t>(Phase::kStartup)], 3);
+  EXPECT_DOUBLE_EQ(by_phase[static_cast<size_t>(Phase::kOther)], 4);
+  EXPECT_DOUBLE_EQ(by_phase[static_cast<size_t>(Phase::kForward)], 0);
+  EXPECT_EQ(phases.phase(), Phase::kOther);
+}
+
 TEST(Throughput, AveragesLastTenSeconds) {
   Throughput throughput;
   EXPECT_EQ(throughput.samples_per_second(), 0);
