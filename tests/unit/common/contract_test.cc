@@ -71,7 +71,7 @@ TEST(InPodRestarts, RoundTripInTheStatusOfARankAndOfALauncher) {
   EXPECT_EQ(in_pod_restarts_from_json(to_json(restarts)), restarts);
   const LauncherStatus launcher{.attempt = 4, .in_pod_restarts = restarts};
   EXPECT_EQ(launcher_status_from_json(to_json(launcher)), launcher);
-  EXPECT_FALSE(rank_status_from_json(to_json(launcher))) << "a launcher knows no step";
+  EXPECT_FALSE(rank_status_from_json(to_json(launcher))) << "a launcher reports no step";
   RankStatus rank;
   rank.attempt = 4;
   EXPECT_FALSE(launcher_status_from_json(to_json(rank)));

@@ -113,7 +113,7 @@ TEST(ReconcileInPodRestarts, ReportsThemOnce) {
   EXPECT_EQ(stored.seconds, 4.5);
   EXPECT_EQ(stored.last_rank, 1);
   EXPECT_EQ(observed.job.status.restarts.total, 0) << "the operator has not restarted the group";
-  EXPECT_FALSE(observed.job.status.progress) << "a launcher knows no step, so that the job is never Stalled";
+  EXPECT_FALSE(observed.job.status.progress) << "a launcher reports no step, so that the job is never Stalled";
   EXPECT_THAT(reconcile(observed).actions, IsEmpty());
 
   const Observed third = restarted(observed.job, 3, 6);

@@ -151,7 +151,7 @@ INSTANTIATE_TEST_SUITE_P(Original, RealCrystal,
                                          "cod9001665"),
                          [](const auto& parameter) { return std::string(parameter.param); });
 
-// Neighbours whose distance differs from the k-th in its last bits only; in mos2 two more at 6e-7 angstrom, which are
+// Neighbors whose distance differs from the k-th in its last bits only; in mos2 two more at 6e-7 angstrom, which are
 // as far by symmetry: its file has edges of 3.163 and 3.163001.
 TEST(CrystalGraphs, WhatTheOriginalLosesToRounding) {
   const std::map<std::string, int> expected{

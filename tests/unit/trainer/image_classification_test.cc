@@ -172,7 +172,7 @@ TEST(ImageData, ProblemsNameFileAndRemedy) {
   }
 }
 
-TEST(ImageData, BatchesAreNormalisedAndInOrder) {
+TEST(ImageData, BatchesAreNormalizedAndInOrder) {
   const IdxFolder folder;
   const auto task = prepared(folder.section(", mean: [0.5], std: [0.25], eval_samples: 4"));
   EXPECT_EQ(task->train_data().size(), 6);

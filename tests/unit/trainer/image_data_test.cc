@@ -142,7 +142,7 @@ TEST(ImageOptions, MustFitTheImages) {
   EXPECT_THAT(error_of(config).message, HasSubstr("data.augment.crop_padding: 32 is not below the size"));
 }
 
-TEST(Normalisation, IsOfEachChannelOfTheTrainingImages) {
+TEST(Normalization, IsOfEachChannelOfTheTrainingImages) {
   const CifarFolder folder(20);
   const ImageData data = opened(config_of(folder.path()));
   const at::Tensor images = make_batch(*data.train, all_of(*data.train))["image"].to(at::kDouble);
@@ -153,7 +153,7 @@ TEST(Normalisation, IsOfEachChannelOfTheTrainingImages) {
 }
 
 // Every view of an image, by padding, slicing and flipping a tensor, as torchvision does.
-TEST(Augmentation, ViewsAreThoseOfPaddingCroppingFlippingAndNormalising) {
+TEST(Augmentation, ViewsAreThoseOfPaddingCroppingFlippingAndNormalizing) {
   const ImageShape shape{.channels = 2, .height = 5, .width = 7};
   std::vector<uint8_t> bytes(2 * 5 * 7);
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>(i * 83 + 19);
