@@ -43,7 +43,7 @@ std::string host_name() {
 }
 
 // A random suffix keeps two processes on one host from sharing a lease.
-std::string unique_identity(const std::string& host) { return host + "_" + random_hex(sizeof(uint64_t)); }
+std::string unique_identity(const std::string& host) { return host + "_" + oarlock::random_hex(sizeof(uint64_t)); }
 
 // Waits for SIGTERM or SIGINT on a dedicated thread and requests a stop. A second signal ends the process.
 class SignalWatcher {
