@@ -368,9 +368,9 @@ Result<int> launch_ranks(LaunchFlags flags, const std::vector<std::string>& argv
   RETURN_IF_ERROR(apply_shrink_variables(environment, topology, flags));
   ASSIGN_OR_RETURN(const std::unique_ptr<Recovery> recovery, make_recovery(flags, topology, environment));
   // The ranks do not need these variables, and a launcher that one of them runs must not use them.
-  for (const char* name : {kEnvRegroupToken, kEnvRegroupFd, kEnvReplacement, kEnvMaxRestarts, kEnvRestartPolicy,
-                           kEnvRestartBackoff, kEnvMinNodes, kEnvShrinkAfter, kEnvInPodRestarts,
-                           recovery::kEnvStandbyFd})
+  for (const char* name :
+       {kEnvRegroupToken, kEnvRegroupFd, kEnvReplacement, kEnvMaxRestarts, kEnvRestartPolicy, kEnvRestartBackoff,
+        kEnvMinNodes, kEnvShrinkAfter, kEnvInPodRestarts, recovery::kEnvStandbyFd})
     environment.erase(name);
   ASSIGN_OR_RETURN(const SignalSource signals, SignalSource::take());
 

@@ -32,10 +32,8 @@ void read(const Json& json, const char* key, T& target) {
 }
 
 Json json_of(const InPodRestarts& restarts) {
-  return {{"total", restarts.total},
-          {"seconds", restarts.seconds},
-          {"rank", restarts.rank},
-          {"reason", restarts.reason}};
+  return {
+      {"total", restarts.total}, {"seconds", restarts.seconds}, {"rank", restarts.rank}, {"reason", restarts.reason}};
 }
 
 std::optional<InPodRestarts> in_pod_restarts_of(const Json& json) {

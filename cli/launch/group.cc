@@ -435,8 +435,7 @@ class Group {
       end_recovery(*requests.ended);
     }
     for (const size_t member : unstarted) {
-      if (recovers())
-        perform(options_.recovery->exited(static_cast<int>(member), 128 + SIGKILL, clock_.steady()));
+      if (recovers()) perform(options_.recovery->exited(static_cast<int>(member), 128 + SIGKILL, clock_.steady()));
     }
   }
 
@@ -726,7 +725,7 @@ class Group {
   Supervisor::Duration standby_delay_ = kStandbyDelay;
   std::vector<std::optional<HandOver>> hand_overs_;       // by member
   std::vector<std::optional<StartRetry>> start_retries_;  // by member that waits for its start
-  std::set<size_t> forgotten_;            // members without processes; the id of their group may be reused
+  std::set<size_t> forgotten_;  // members without processes; the id of their group may be reused
   std::vector<Stream> streams_;
 };
 

@@ -96,8 +96,8 @@ class Recovery {
     bool is_authenticated = false;
     int node = -1;
     uint64_t launcher = 0;
-    SteadyTime deadline;  // of its authentication
-    std::string address;  // numeric, without its port
+    SteadyTime deadline;     // of its authentication
+    std::string address;     // numeric, without its port
     SteadyTime received_at;  // when its last report arrived
   };
 
@@ -144,9 +144,9 @@ class Recovery {
   std::optional<SteadyTime> renew_at_;   // when to send the next report
   InPodRestarts in_pod_restarts_;
   std::optional<SteadyTime> restarting_since_;
-  int64_t announced_ = -1;               // generation
-  int64_t announced_run_ = -1;           // generation that began from a checkpoint
-  int64_t announced_size_ = -1;          // generation with fewer nodes
+  int64_t announced_ = -1;       // generation
+  int64_t announced_run_ = -1;   // generation that began from a checkpoint
+  int64_t announced_size_ = -1;  // generation with fewer nodes
   bool is_active_ = true;
   bool is_stopping_ = false;
 };

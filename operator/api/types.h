@@ -356,9 +356,9 @@ struct Status {
   std::optional<GroupSize> elastic;             // of elastic jobs, once the first attempt has a status
   std::optional<FinishedRanks> finished_ranks;  // absent if no rank of the attempt is done
   Restarts restarts;
-  BoxedOptional<Recoveries> recoveries;   // absent before the first one
+  BoxedOptional<Recoveries> recoveries;          // absent before the first one
   BoxedOptional<InPodRestarts> in_pod_restarts;  // absent before the first one
-  std::vector<Replacement> replacements;  // by node rank
+  std::vector<Replacement> replacements;         // by node rank
   BoxedOptional<Progress> progress;
   std::optional<SystemTime> start_time;          // when pods were first created
   std::optional<SystemTime> attempt_start_time;  // when the pods of `attempt` were first created

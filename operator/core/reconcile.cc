@@ -175,10 +175,10 @@ std::vector<Action> in_pod_restart_events(const api::Status& before, const api::
   if (!next.in_pod_restarts || next.in_pod_restarts->total <= was.total) return {};
   const api::InPodRestarts& is = *next.in_pod_restarts;
   const int64_t count = is.total - was.total;
-  return {make_event(EmitEvent::Type::kWarning, "RestartedInPods", "RestartProcesses",
-                     fmt::format("all processes were started again in their pods{}, {:.3g} s: {}",
-                                 count > 1 ? fmt::format(", {} times", count) : "", is.seconds - was.seconds,
-                                 is.last_reason))};
+  return {make_event(
+      EmitEvent::Type::kWarning, "RestartedInPods", "RestartProcesses",
+      fmt::format("all processes were started again in their pods{}, {:.3g} s: {}",
+                  count > 1 ? fmt::format(", {} times", count) : "", is.seconds - was.seconds, is.last_reason))};
 }
 
 // The events of recoveries and of restarts in the pods that were reported since the last status.

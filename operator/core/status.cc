@@ -193,8 +193,7 @@ void refresh_in_pod_restarts(const Observed& observed, api::Status& status) {
   if (!observed.launcher || observed.launcher->attempt != status.attempt) return;
   const InPodRestarts& report = observed.launcher->in_pod_restarts;
   if (report.total <= 0 || report.total > kMaxRecoveries) return;
-  const double seconds =
-      std::isfinite(report.seconds) && report.seconds > 0 ? round_to_digits(report.seconds, 6) : 0;
+  const double seconds = std::isfinite(report.seconds) && report.seconds > 0 ? round_to_digits(report.seconds, 6) : 0;
   api::InPodRestarts next = status.in_pod_restarts.value_or(api::InPodRestarts{});
   const bool is_same = next.attempt == status.attempt && next.attempt_total >= 0 && next.attempt_total <= report.total;
   const int64_t added = report.total - (is_same ? next.attempt_total : 0);

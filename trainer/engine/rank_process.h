@@ -29,7 +29,7 @@ struct RunOptions {
   // Opens the channel over which the ranks regroup after the loss of a rank. Empty: the loss of a rank ends the
   // process.
   std::function<Result<std::unique_ptr<RegroupChannel>>()> open_channel{};
-  int cpu_sharers = 0;  // ranks that share the CPUs of this process; 0: all of the node
+  int cpu_sharers = 0;                             // ranks that share the CPUs of this process; 0: all of the node
   std::optional<InPodRestarts> in_pod_restarts{};  // before this process was started
   std::string version;
   std::string revision;

@@ -26,7 +26,7 @@ constexpr SteadyTime kNow{};
 constexpr int64_t kTorn = -2;  // the step of a state that is partly overwritten
 constexpr int kSigkill = 137;
 constexpr int kBitsOfCounter = 20;  // of a ProcessId; the others are those of its launcher
-constexpr uint64_t kAlias = 1000;  // PlantedBug::kLeftOutReturns: added to the id of a launcher, which hides it
+constexpr uint64_t kAlias = 1000;   // PlantedBug::kLeftOutReturns: added to the id of a launcher, which hides it
 
 enum class Activity {
   kStarts,

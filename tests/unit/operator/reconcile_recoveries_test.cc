@@ -93,11 +93,10 @@ TEST(ReconcileRecoveries, AddsTheRecoveriesOfTheNextAttempt) {
 
 Observed restarted(const Job& job, int64_t restarts, double in_seconds) {
   Observed observed = seen(job, {pod(0, 0).running(), pod(0, 1).running()});
-  observed.launcher = LauncherStatus{.attempt = job.status.attempt,
-                                     .in_pod_restarts = {.total = restarts,
-                                                         .seconds = in_seconds,
-                                                         .rank = 1,
-                                                         .reason = "rank 1 ended with exit code 3"}};
+  observed.launcher = LauncherStatus{
+      .attempt = job.status.attempt,
+      .in_pod_restarts = {
+          .total = restarts, .seconds = in_seconds, .rank = 1, .reason = "rank 1 ended with exit code 3"}};
   return observed;
 }
 

@@ -199,8 +199,8 @@ TEST_F(ProgressPollerTest, KeepsLastStatusWithoutResponsesAndWhilePaused) {
 
 // A program without /statusz, whose launcher reports its restarts.
 TEST_F(ProgressPollerTest, ReceivesInPodRestartsWithoutAStatusOfARank) {
-  const LauncherStatus restarts{
-      .attempt = 2, .in_pod_restarts = {.total = 3, .seconds = 1, .rank = 1, .reason = "a\nb"}};
+  const LauncherStatus restarts{.attempt = 2,
+                                .in_pod_restarts = {.total = 3, .seconds = 1, .rank = 1, .reason = "a\nb"}};
   ranks_.set_response(url(1), to_json(restarts));
   start();
   poller_->watch(kJob, "u", address(1), 9400);
