@@ -171,6 +171,15 @@ int64_t next_file_number(const std::filesystem::path& folder, int64_t seconds) {
   return out;
 }
 
+std::filesystem::path newest_event_file(const std::filesystem::path& folder) {
+  std::filesystem::path out;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    if (entry.path().filename().string().starts_with(kEventFilePrefix)) out = std::max(out, entry.path());
+  }
+  return out;
+}
+
 std::string event_file_stem(int64_t number) { return fmt::format("{}{:010}", kEventFilePrefix, number); }
 
 // ---- messages ------------------------------------------------------------------------------------------------------

@@ -42,6 +42,9 @@ inline constexpr std::string_view kEventFilePrefix = "events.out.tfevents.";
 // the clocks of two machines may differ.
 int64_t next_file_number(const std::filesystem::path& folder, int64_t seconds);
 
+// Returns the event file of the folder whose name is the last one; empty if there is none.
+std::filesystem::path newest_event_file(const std::filesystem::path& folder);
+
 // Returns the beginning of the name of a file: the prefix and the number.
 std::string event_file_stem(int64_t number);
 

@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -28,16 +30,27 @@ struct FolderOwner {
   int attempt = 0;
 };
 
-// Returns nothing if the file does not exist, cannot be read or is damaged.
-std::optional<FolderOwner> read_owner(const std::filesystem::path& path) {
-  const Result<std::string> text = read_regular_file(path, kMaxOwnerBytes);
-  if (!text) return std::nullopt;
-  const nlohmann::json value = parse_untrusted_json(*text, kMaxOwnerBytes);
+std::optional<FolderOwner> parse_owner(std::string_view text) {
+  const nlohmann::json value = parse_untrusted_json(text, kMaxOwnerBytes);
   FolderOwner out{.process = text_at(value, "process"),
                   .machine = text_at(value, "machine"),
                   .uid = text_at(value, "uid"),
                   .attempt = integer_at(value, "attempt", 0)};
   return out.process.empty() ? std::nullopt : std::optional(std::move(out));
+}
+
+// Returns nothing if the file does not exist, cannot be read or is damaged.
+std::optional<FolderOwner> read_owner(const std::filesystem::path& path) {
+  const Result<std::string> text = read_regular_file(path, kMaxOwnerBytes);
+  return text ? parse_owner(*text) : std::nullopt;
+}
+
+// The first bytes of an open file; empty if it cannot be read.
+std::string content_of(const FileDescriptor& file) {
+  std::string out(kMaxOwnerBytes, '\0');
+  const ssize_t got = ::pread(file.get(), out.data(), out.size(), 0);
+  out.resize(static_cast<size_t>(std::max<ssize_t>(got, 0)));
+  return out;
 }
 
 // The containers of a node have the same.
@@ -90,6 +103,20 @@ bool FolderClaim::may_have_hidden_writer() const {
   if (hidden_writer_.empty()) return false;
   const std::optional<FolderOwner> released = read_owner(released_path());
   return !released || released->process != hidden_writer_;
+}
+
+bool FolderClaim::has_later_attempt_begun() const {
+  const std::optional<FolderOwner> begun = parse_owner(content_of(lock_file_));
+  return begun && begun->uid == uid_ && begun->attempt > attempt_;
+}
+
+void FolderClaim::begin() {
+  has_begun_ = true;
+  const nlohmann::json value = {{"process", process_}, {"uid", uid_}, {"attempt", attempt_}};
+  const std::string text = dump_json(value) + "\n";
+  // The lock file of another user is open for reading only. The end of a longer text is not JSON, and is cut next.
+  if (::pwrite(lock_file_.get(), text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()))
+    static_cast<void>(::ftruncate(lock_file_.get(), static_cast<off_t>(text.size())));
 }
 
 // A process that has not begun to write does not know whether the one before it has ended.

@@ -3,7 +3,9 @@
 //
 // A new process writes its name to <folder>/owner.json. The older process polls the file, detects that it was
 // superseded, ends its deliveries, releases its lock on <folder>/.lock (flock(2), which Linux forwards to an NFS
-// server), and records the release in <folder>/released.json. Only then does the new process begin to write.
+// server), and records the release in <folder>/released.json. Only then does the new process begin to write. The lock
+// file contains the last attempt that began: a process that was stopped before its claim may replace the claim of a
+// later attempt that has ended.
 //
 // If locks are valid on one machine only (NFS with local_lock, some CSI drivers), or are not supported, a free lock
 // does not show that a process on another machine has stopped. The new process then begins when that process has
@@ -37,8 +39,11 @@ class FolderClaim {
   // recorded its release. It may have been killed, so the caller waits for a limited time.
   bool may_have_hidden_writer() const;
 
+  // Whether a later attempt of the same job has begun to write. Called with the lock.
+  bool has_later_attempt_begun() const;
+
   // Called when this process begins to write.
-  void begin() { has_begun_ = true; }
+  void begin();
 
   // Whether another process has claimed the folder since claim(). If that is an earlier attempt of the same job, this
   // call claims the folder again instead. The owner of a folder that cannot be read is taken to be unchanged.

@@ -14,6 +14,16 @@
 namespace oarlock {
 namespace {
 
+// What to do about a response with status 401 or 403. `source` names the credentials; empty if there are none.
+std::string remedy_of_denial(int status, const std::string& source) {
+  if (status == 401 && source.empty())
+    return "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, MLFLOW_TRACKING_TOKEN, or "
+           "tracking.mlflow.token_file";
+  if (status == 401) return "the server does not accept the credentials; check " + source;
+  return "the user lacks a permission for the experiment or the run" +
+         (source.empty() ? "" : "; the user is that of " + source);
+}
+
 bool is_true(const std::optional<std::string>& value) { return value == "true" || value == "True" || value == "1"; }
 
 }  // namespace
@@ -59,12 +69,16 @@ Result<std::unique_ptr<MlflowClient>> MlflowClient::create(const MlflowConfig& c
   const std::string password = variables("MLFLOW_TRACKING_PASSWORD").value_or("");
   // A variable that was filled from a file may end with a line break.
   const std::string token(trim(variables("MLFLOW_TRACKING_TOKEN").value_or("")));
+  std::string credentials;
   if (!config.token_file.empty()) {
+    credentials = "tracking.mlflow.token_file";
     options.token = std::make_shared<kube::FileToken>(config.token_file, std::make_shared<RealClock>());
   } else if (!user.empty() && !password.empty()) {
+    credentials = "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD";
     options.token = std::make_shared<kube::ConstantToken>(kube::base64_encode(user + ":" + password));
     options.token_scheme = "Basic";
   } else if (!token.empty()) {
+    credentials = "MLFLOW_TRACKING_TOKEN";
     options.token = std::make_shared<kube::ConstantToken>(token);
   }
   ASSIGN_OR_RETURN(const kube::ServerAddress address, kube::parse_server_address(options.server));
@@ -77,18 +91,22 @@ Result<std::unique_ptr<MlflowClient>> MlflowClient::create(const MlflowConfig& c
   const std::string url = options.server;
   ASSIGN_OR_RETURN(std::unique_ptr<kube::Transport> transport, kube::create_transport(std::move(options)));
   const std::chrono::milliseconds timeout(static_cast<int64_t>(config.timeout_seconds * 1000));
-  return std::unique_ptr<MlflowClient>(new MlflowClient(std::move(transport), url, timeout, clock));
+  return std::unique_ptr<MlflowClient>(
+      new MlflowClient(std::move(transport), url, std::move(credentials), timeout, clock));
 }
 
-MlflowClient::MlflowClient(std::unique_ptr<kube::Transport> transport, std::string url,
+MlflowClient::MlflowClient(std::unique_ptr<kube::Transport> transport, std::string url, std::string credentials,
                            std::chrono::milliseconds timeout, const Clock& clock)
     : transport_(std::move(transport)),
       url_(std::move(url)),
       server_(kube::without_secrets(url_)),
+      credentials_(std::move(credentials)),
       timeout_(timeout),
       clock_(clock) {}
 
 MlflowResult<nlohmann::json> MlflowClient::call(kube::Request request, std::string_view member) {
+  if (may_send_ && !may_send_())
+    return mlflow_failure(MlflowErrorKind::kUnavailable, "MLflow: a later process of the run reports to the server");
   const kube::TransportResult<kube::Response> response = transport_->send(request, timeout_, stop_.get_token());
   if (!response) {
     has_uncertain_requests_ = true;
@@ -114,6 +132,8 @@ MlflowResult<nlohmann::json> MlflowClient::call(kube::Request request, std::stri
       fmt::format("MLflow: {}: {} {}: HTTP status {}{}{}", server_, request.method,
                   request.target.substr(0, request.target.find('?')), response->status,
                   code.empty() ? "" : ", " + shortened(code), text.empty() ? "" : ": " + shortened(text, 200));
+  if (response->status == 401 || response->status == 403)
+    message += ": " + remedy_of_denial(response->status, credentials_);
   if (response->status >= 300 && response->status < 400)
     message += ": redirections are not followed; is the address complete, or is there a login page in front of it?";
   return mlflow_failure(classify_mlflow_response(response->status, code), std::move(message));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <stop_token>
@@ -64,6 +65,9 @@ class MlflowClient {
   static Result<std::unique_ptr<MlflowClient>> create(const MlflowConfig& config, const TrackingVariables& variables,
                                                       const Clock& clock);
 
+  // Requests fail with kUnavailable, and are not sent, while `may_send` returns false.
+  void set_guard(std::function<bool()> may_send) { may_send_ = std::move(may_send); }
+
   // Returns the body of the response; null if it is empty. `member` is the required member of a body that is not an
   // empty object; "" if MLflow always sends an empty object. Any other body, such as {"error": "session expired"} from
   // a proxy with status 200, is a failure.
@@ -89,14 +93,16 @@ class MlflowClient {
   const std::string& server() const { return server_; }
 
  private:
-  MlflowClient(std::unique_ptr<kube::Transport> transport, std::string url, std::chrono::milliseconds timeout,
-               const Clock& clock);
+  MlflowClient(std::unique_ptr<kube::Transport> transport, std::string url, std::string credentials,
+               std::chrono::milliseconds timeout, const Clock& clock);
 
   const std::unique_ptr<kube::Transport> transport_;
   const std::string url_;                    // of the server
   const std::string server_;                 // the same for messages
+  const std::string credentials_;            // the variables or the key that they are from; empty: none
   const std::chrono::milliseconds timeout_;  // of one request
   const Clock& clock_;
+  std::function<bool()> may_send_;
   std::stop_source stop_;
   SteadyTime not_before_{};
   bool has_uncertain_requests_ = false;

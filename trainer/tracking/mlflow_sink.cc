@@ -85,6 +85,10 @@ class MlflowSink final : public Sink {
   bool is_remote() const override { return true; }
   bool takes(const Event& event) const override { return !std::holds_alternative<Histogram>(event.content); }
   void cancel() override { client_->cancel(); }
+  void set_guard(WriteGuard may_write) override {
+    may_write_ = may_write;
+    client_->set_guard(std::move(may_write));
+  }
 
   // Never fails with kDataErr: content that MLflow rejects is dropped here, and the rest of its event is delivered.
   Result<size_t> write(std::span<const Event> events) override {
@@ -574,7 +578,7 @@ class MlflowSink final : public Sink {
 
   // Tried again with the next points: without the key, another process would create another run.
   void save_state() {
-    if (folder_.empty()) return;
+    if (folder_.empty() || (may_write_ && !may_write_())) return;
     const json state = {{"key", key_},       {"place", place_.folder},
                         {"uid", place_.uid}, {"experiment_id", experiment_id_},
                         {"run_id", run_id_}, {"attempt_id", attempt_id_}};
@@ -591,6 +595,7 @@ class MlflowSink final : public Sink {
   const std::filesystem::path folder_;
   const Logger logger_;
   const RunStarted run_of_process_;
+  WriteGuard may_write_;
 
   std::optional<RunStarted> started_;  // of the current attempt; empty while events of an earlier one are delivered
   SystemTime start_time_;

@@ -21,12 +21,24 @@ struct RecordFormat {
   // Returns the path of a new file, in a folder that exists. Called for the first records, and again if a failure left
   // no file that can be continued.
   std::function<Result<std::filesystem::path>()> new_path;
+  // The name of a new file has this suffix until it has its first records; empty: none.
+  std::string new_suffix{};
   std::string header;  // the first bytes of each file
   // Returns the records that each file begins with.
   std::function<std::vector<std::string>()> first_records;
   // Returns the bytes of a record that begins at an offset in the file. `number` counts the records of the file from 1.
   std::function<std::string(std::string_view record, size_t offset, int64_t number)> frame;
+  // Whether this process may still write the file; empty: always. Called after the file was opened and before each
+  // write. If it returns false, all queued records are discarded.
+  std::function<bool()> may_write{};
 };
+
+// Replaces a file of at most `max_bytes` by a copy of it, so that a process that has it open no longer changes the file
+// with this name. Does nothing if the file does not exist or is longer.
+Result<void> replace_by_copy(const std::filesystem::path& path, uint64_t max_bytes);
+
+// Limit for replace_by_copy() of the files of an earlier process.
+inline constexpr uint64_t kMaxFencedBytes = uint64_t{256} << 20;
 
 // Thread-compatible.
 class RecordFile {
@@ -51,7 +63,8 @@ class RecordFile {
   // Writes the queued records with one call of write(2), so that a process that is killed leaves complete records. If
   // the write fails, for example because the disk is full, the file is truncated to its previous size, and the records
   // remain queued for the next call; records beyond kMaxWaitingBytes that are not essential are dropped, with a warning
-  // the first time. A new file without a record is removed.
+  // the first time. A new file without a record is removed. After RecordFormat::may_write returned false, it succeeds
+  // without an effect.
   Result<void> flush();
 
   // Makes the written records survive a failure of the node: fdatasync(2), and for a new file also an fsync(2) of its
@@ -75,7 +88,7 @@ class RecordFile {
   const RecordFormat format_;
   const Logger logger_;
   const std::string name_;
-  std::filesystem::path path_;  // of the last file
+  std::filesystem::path path_;  // of the last file, with the suffix of a new one
   FileDescriptor file_;
   size_t size_ = 0;    // of the file, which has complete records only
   int64_t count_ = 0;  // of its records

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -28,6 +29,9 @@ struct SinkContext {
   RunStarted run{};
 };
 
+// Whether this process may still write the files of the run, and report to its servers. Thread-safe.
+using WriteGuard = std::function<bool()>;
+
 // The tracker calls write() from one thread at a time, in the order of the events, and cancel() from any thread. A
 // factory, make_<name>_sink(const Config&, const SinkContext&), returns a Result<std::unique_ptr<Sink>>; it must
 // neither connect nor wait, because it is called before the training starts. It fails with kConfig only.
@@ -43,6 +47,15 @@ class Sink {
 
   // The key of its section in the configuration: "tensorboard". Also a part of file names.
   virtual std::string_view name() const = 0;
+
+  // Called before all methods below. A sink calls `may_write` before each change of a file and each request, and after
+  // it has created or opened a file to which it appends; if it returns false, a later process of the run has its files,
+  // and the sink discards its events. A process may be stopped for any time at any instruction.
+  virtual void set_guard(WriteGuard /*may_write*/) {}
+
+  // Called at most once, before the first event, if an earlier process of the run may still be about to write: replaces
+  // the file to which it appends by a copy, so that its writes have no effect. Fails as write() does.
+  virtual Result<void> fence_earlier_process() { return {}; }
 
   // Whether write() sends requests to a server. Events for a remote sink are first appended to a journal on the disk
   // and then delivered by a thread of the sink, so that a slow server does not delay the training. A local sink must

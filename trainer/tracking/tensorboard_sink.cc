@@ -53,6 +53,12 @@ class TensorboardSink final : public Sink {
 
   std::string_view name() const override { return kTensorboardName; }
   bool is_remote() const override { return false; }
+  void set_guard(WriteGuard may_write) override { may_write_ = std::move(may_write); }
+
+  Result<void> fence_earlier_process() override {
+    const std::filesystem::path newest = newest_event_file(folder_);
+    return newest.empty() ? Result<void>() : replace_by_copy(newest, kMaxFencedBytes);
+  }
 
   Result<size_t> write(std::span<const Event> events) override {
     for (const Event& event : events) std::visit([&](const auto& content) { add(event, content); }, event.content);
@@ -72,7 +78,8 @@ class TensorboardSink final : public Sink {
         RecordFormat{.new_path = [this] { return new_path(); },
                      .header = "",
                      .first_records = [this] { return std::vector{file_version_event(seconds_of(opened_))}; },
-                     .frame = [](std::string_view record, size_t, int64_t) { return frame_record(record); }},
+                     .frame = [](std::string_view record, size_t, int64_t) { return frame_record(record); },
+                     .may_write = [this] { return !may_write_ || may_write_(); }},
         logger_, kTensorboardName);
   }
 
@@ -150,6 +157,7 @@ class TensorboardSink final : public Sink {
 
   const std::filesystem::path folder_;
   const Logger logger_;
+  WriteGuard may_write_;
   SystemTime opened_;  // of the last file
   std::unique_ptr<RecordFile> file_;
   StepsByTag steps_;  // the highest step of each tag in the files

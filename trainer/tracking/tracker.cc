@@ -121,6 +121,8 @@ struct Tracker::State : public std::enable_shared_from_this<Tracker::State> {
   bool must_write() const;
   void claim_folder();
   bool is_owner();
+  void begin_after_fencing();
+  void report_superseded();
   void stop_as_superseded();
   void release_folder();
   void write(std::span<const Event> events);
@@ -156,9 +158,10 @@ struct Tracker::State : public std::enable_shared_from_this<Tracker::State> {
   bool has_dropped = false;
   bool has_large_image = false;  // which was logged
   bool is_superseded = false;    // a later process has claimed the folder: nothing is written any more
-  bool is_finishing = false;     // no more events are added; retries are quick
-  bool is_stopping = false;      // the threads end
-  bool has_waiting = false;      // events are kept in memory that can perhaps be written later
+  bool is_superseded_reported = false;
+  bool is_finishing = false;  // no more events are added; retries are quick
+  bool is_stopping = false;   // the threads end
+  bool has_waiting = false;   // events are kept in memory that can perhaps be written later
   bool queue_ended = false;
   bool is_released = false;  // after the last thread has ended
 };
@@ -166,6 +169,10 @@ struct Tracker::State : public std::enable_shared_from_this<Tracker::State> {
 Tracker::Tracker(const TrackerOptions& options, std::vector<std::unique_ptr<Sink>> sinks, const Logger& logger)
     : state_(std::make_shared<State>(options, logger)) {
   for (std::unique_ptr<Sink>& sink : sinks) {
+    sink->set_guard([weak = std::weak_ptr<State>(state_)] {
+      const std::shared_ptr<State> state = weak.lock();
+      return !state || state->is_owner();
+    });
     if (!sink->is_remote()) {
       state_->locals.push_back(std::make_unique<State::Local>(State::Local{.sink = std::move(sink)}));
       continue;
@@ -332,19 +339,25 @@ void Tracker::State::claim_folder() {
   while (true) {
     if (!is_owner()) return;
     bool is_free = false;
+    bool is_outdated = false;
+    bool may_have_other_writer = false;
     {
       const std::lock_guard lock(claim_mutex);
-      const bool has_read_claim = std::chrono::steady_clock::now() - begin > kClaimIntervals * options.claim_interval;
       is_free = claim.try_lock();
-      if (is_free && (has_read_claim || !claim.may_have_hidden_writer())) return claim.begin();
+      is_outdated = is_free && claim.has_later_attempt_begun();
+      may_have_other_writer = !is_free || claim.may_have_hidden_writer();
     }
+    if (is_outdated) return report_superseded();
+    if (!may_have_other_writer) break;
+    const bool has_read_claim = std::chrono::steady_clock::now() - begin > kClaimIntervals * options.claim_interval;
+    if (is_free && has_read_claim) return begin_after_fencing();
     if (!std::exchange(is_reported, true))
       logger.info("tracking: waiting for an earlier process of the run to end its report", {});
     if (std::chrono::steady_clock::now() - begin > options.claim_patience) {
       logger.warn(
           "tracking: an earlier process of the run does not release its files; reporting without waiting longer",
           {{"folder", options.folder.string()}});
-      break;
+      return begin_after_fencing();
     }
     std::unique_lock lock(mutex);
     changed.wait_for(lock, options.claim_interval / 4, [this] { return is_stopping; });
@@ -358,11 +371,22 @@ void Tracker::State::claim_folder() {
       logger.warn(
           "tracking: an earlier process of the run does not release its files; reporting at the end of this one",
           {{"folder", options.folder.string()}});
-      break;
+      return begin_after_fencing();
     }
     logger.warn("tracking: points are dropped, because an earlier process of the run does not release its files",
                 {{"folder", options.folder.string()}});
-    stop_as_superseded();
+    return stop_as_superseded();
+  }
+  const std::lock_guard lock(claim_mutex);
+  claim.begin();
+}
+
+// Begins although an earlier process may still be about to write, and makes its writes ineffective.
+void Tracker::State::begin_after_fencing() {
+  for (const auto& local : locals) {
+    if (const Result<void> fenced = local->sink->fence_earlier_process(); !fenced)
+      logger.warn("tracking: points may be repeated, if an earlier process of the run is alive",
+                  {{"sink", std::string(local->sink->name())}, {"reason", fenced.error().message}});
   }
   const std::lock_guard lock(claim_mutex);
   claim.begin();
@@ -379,10 +403,18 @@ bool Tracker::State::is_owner() {
     const std::lock_guard lock(claim_mutex);
     if (!claim.is_superseded()) return true;
   }
+  report_superseded();
+  return false;
+}
+
+void Tracker::State::report_superseded() {
+  {
+    const std::lock_guard lock(mutex);
+    if (std::exchange(is_superseded_reported, true)) return;
+  }
   logger.warn("tracking: a later process of the run has claimed the folder; this one reports nothing more",
               {{"folder", options.folder.string()}});
   stop_as_superseded();
-  return false;
 }
 
 void Tracker::State::stop_as_superseded() {
@@ -565,7 +597,7 @@ void Tracker::State::deliver(Remote& remote) {
     lock.unlock();
     const Result<bool> delivered = !remote.journal->is_empty() && is_owner() ? deliver_some(remote) : false;
     lock.lock();
-    if (is_superseded) break;
+    if (is_superseded || (is_stopping && !delivered)) break;  // finish() has cancelled the request and logged it
     report(remote, delivered);
     if (!delivered) {
       // At the end of the run there is no time for long delays.

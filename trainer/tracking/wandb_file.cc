@@ -152,31 +152,45 @@ std::string frame_wandb_record(std::string_view record, size_t offset) {
   }
 }
 
-bool read_wandb_log(const ByteSource& read, const std::function<void(std::string_view record)>& visit) {
-  if (read(kWandbHeader.size()) != kWandbHeader) return false;
-  size_t offset = kWandbHeader.size();
+WandbLogEnd read_wandb_log(const ByteSource& read, const std::function<void(std::string_view record)>& visit) {
+  WandbLogEnd out;
+  const std::string_view header = read(kWandbHeader.size());
+  out.has_header = header == kWandbHeader;
+  out.is_cut = !out.has_header && kWandbHeader.starts_with(header);
+  if (!out.has_header) return out;
+  size_t offset = out.offset = kWandbHeader.size();
   std::string record;
   bool is_inside = false;  // of a record with several fragments
   for (;;) {
     const size_t room = kWandbBlockSize - offset % kWandbBlockSize;
     if (room < kFragmentHeaderSize) offset += read(room).size();
     const std::string_view head = read(kFragmentHeaderSize);
-    if (head.size() < kFragmentHeaderSize) return true;
+    if (head.size() < kFragmentHeaderSize) {
+      out.is_cut = out.records == 0 || is_inside || offset + head.size() > out.offset;
+      return out;
+    }
     const auto checksum = read_little_endian<uint32_t>(head, 0);
     const size_t size = read_little_endian<uint16_t>(head, 4);
     const auto type = static_cast<FragmentType>(head[6]);
     offset += kFragmentHeaderSize;
-    if (size > kWandbBlockSize - offset % kWandbBlockSize && size != 0) return true;
+    if (size > kWandbBlockSize - offset % kWandbBlockSize && size != 0) return out;
     const std::string_view data = read(size);
-    if (data.size() < size || wandb_checksum(type, data) != checksum) return true;
+    if (data.size() < size) {
+      out.is_cut = true;
+      return out;
+    }
+    if (wandb_checksum(type, data) != checksum) return out;
     offset += size;
     const bool begins = type == FragmentType::kFull || type == FragmentType::kFirst;
-    if (begins == is_inside || type < FragmentType::kFull || type > FragmentType::kLast) return true;
+    if (begins == is_inside || type < FragmentType::kFull || type > FragmentType::kLast) return out;
     if (begins) record.clear();
-    if (record.size() + size > kMaxWandbRecordBytes) return true;
+    if (record.size() + size > kMaxWandbRecordBytes) return out;
     record += data;
     is_inside = type == FragmentType::kFirst || type == FragmentType::kMiddle;
-    if (!is_inside) visit(record);
+    if (is_inside) continue;
+    visit(record);
+    out.records += 1;
+    out.offset = offset;
   }
 }
 
@@ -286,9 +300,9 @@ std::string number_wandb_record(int64_t number, std::string_view record) {
   return out;
 }
 
-void read_wandb_contents(const ByteSource& read, WandbContents& contents) {
+std::optional<WandbLogEnd> read_wandb_contents(const ByteSource& read, WandbContents& contents) {
   try {
-    read_wandb_log(read, [&](std::string_view bytes) {
+    return read_wandb_log(read, [&](std::string_view bytes) {
       pbf_reader record(bytes.data(), bytes.size());
       while (record.next()) {
         if (record.tag() == record_field::kHistory) {
@@ -301,6 +315,7 @@ void read_wandb_contents(const ByteSource& read, WandbContents& contents) {
       }
     });
   } catch (const protozero::exception&) {  // not a message: the rest of the file is ignored
+    return std::nullopt;
   }
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -23,9 +24,17 @@ std::string wandb_header();
 // Returns the bytes of a record that begins at an offset of the file: padding and fragments in blocks of 32 KiB.
 std::string frame_wandb_record(std::string_view record, size_t offset);
 
+// Where the complete records of a file end.
+struct WandbLogEnd {
+  bool has_header = false;  // of such a file
+  size_t records = 0;       // complete ones
+  size_t offset = 0;        // after the last of them; 0 without a header
+  bool is_cut = false;      // the file ends inside of a record, or before the first one is complete
+};
+
 // Calls `visit` with each complete record of a file. Stops at the first damaged or incomplete record, such as the last
-// one of a process that was killed. Returns false if the file has not the header of such a file.
-bool read_wandb_log(const ByteSource& read, const std::function<void(std::string_view record)>& visit);
+// one of a process that was killed.
+WandbLogEnd read_wandb_log(const ByteSource& read, const std::function<void(std::string_view record)>& visit);
 
 // ---- the records ---------------------------------------------------------------------------------------------------
 
@@ -88,7 +97,7 @@ struct WandbContents {
   std::map<std::string, WandbPoint> newest;  // the point with the highest step of each key in the history
 };
 
-// Adds the records of a file to `contents`. A record that cannot be parsed ends the file.
-void read_wandb_contents(const ByteSource& read, WandbContents& contents);
+// Adds the records of a file to `contents`. A record that cannot be parsed ends the file, and nothing is returned.
+std::optional<WandbLogEnd> read_wandb_contents(const ByteSource& read, WandbContents& contents);
 
 }  // namespace oarlock

@@ -1,5 +1,6 @@
 #include "trainer/tracking/sink.h"
 
+#include <fcntl.h>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -35,6 +36,7 @@ constexpr char kWandbFolderPrefix[] = "offline-run-";
 constexpr size_t kMaxStateBytes = size_t{64} << 20;  // of each file with the state of the run
 constexpr int64_t kNoWandbStep = -1;
 constexpr char kRuntimeKey[] = "_runtime";
+constexpr char kNewLogSuffix[] = ".new";  // of a log without a record, for which `wandb sync` would fail
 // How much memory the files of images and texts take that cannot be written.
 constexpr size_t kMaxWaitingMediaBytes = size_t{4} << 20;
 
@@ -73,6 +75,21 @@ class WandbSink final : public Sink {
 
   std::string_view name() const override { return "wandb"; }
   bool is_remote() const override { return false; }
+  void set_guard(WriteGuard may_write) override { guard_ = std::move(may_write); }
+
+  // The folder of the runs may have those of other jobs, too.
+  Result<void> fence_earlier_process() override {
+    load_state();
+    const std::string& id = settings_.run_id.empty() ? run_id_ : settings_.run_id;
+    if (id.empty()) return {};  // the state is saved before the first log is created
+    std::filesystem::path newest;
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(settings_.dir / "wandb", error)) {
+      if (is_folder_of(entry.path(), id)) newest = std::max(newest, entry.path());
+    }
+    if (!newest.empty()) std::filesystem::remove(newest / fmt::format("run-{}.wandb{}", id, kNewLogSuffix), error);
+    return newest.empty() ? Result<void>() : replace_by_copy(newest / fmt::format("run-{}.wandb", id), kMaxFencedBytes);
+  }
 
   Result<size_t> write(std::span<const Event> events) override {
     for (const Event& event : events) std::visit([&](const auto& content) { add(event, content); }, event.content);
@@ -115,6 +132,14 @@ class WandbSink final : public Sink {
     std::string path;
     std::string content;
   };
+
+  bool may_write() const { return !guard_ || guard_(); }
+
+  // Whether this is the folder of an attempt of the run.
+  static bool is_folder_of(const std::filesystem::path& path, const std::string& id) {
+    const std::string name = path.filename().string();
+    return name.starts_with(kWandbFolderPrefix) && name.ends_with("-" + id);
+  }
 
   // ---- start and end of an attempt ---------------------------------------------------------------------------------
 
@@ -160,10 +185,12 @@ class WandbSink final : public Sink {
               RETURN_IF_ERROR(make_folder());
               return log_path();
             },
+            .new_suffix = kNewLogSuffix,
             .header = wandb_header(),
             .first_records = [this] { return first_records(); },
             .frame = [](std::string_view record, size_t offset,
-                        int64_t number) { return frame_wandb_record(number_wandb_record(number, record), offset); }},
+                        int64_t number) { return frame_wandb_record(number_wandb_record(number, record), offset); },
+            .may_write = [this] { return may_write(); }},
         logger_, std::string(name()));
     file_->add(records_->environment(run_, "oarlock-trainer", usable_cpus()), kEssential);
     WandbItems earlier;
@@ -264,6 +291,7 @@ class WandbSink final : public Sink {
   }
 
   void write_summary_file() {
+    if (folder_.empty() || !may_write()) return;
     std::string text;
     std::map<std::string, std::string> values = written_summary_;
     for (const auto& [key, known] : newest_) values.try_emplace(key, known.point.value_json);
@@ -319,7 +347,7 @@ class WandbSink final : public Sink {
   // Without it, only points of folders that were deleted would be repeated, and a run whose id is random would not
   // continue.
   void save_state() {
-    if (state_folder_.empty()) return;
+    if (state_folder_.empty() || !may_write()) return;
     json points = json::object();
     for (const auto& [key, known] : newest_) points[key] = {known.point.step, known.point.value_json};
     const json state = {{"run_id", run_id_},   {"place", place_.folder},     {"uid", place_.uid},
@@ -337,7 +365,7 @@ class WandbSink final : public Sink {
   std::filesystem::path row_path() const { return state_folder_ / "wandb-row.json"; }
 
   void save_row() {
-    if (state_folder_.empty() || !records_ || (row_.items.empty() && !is_row_saved_)) return;
+    if (state_folder_.empty() || !records_ || (row_.items.empty() && !is_row_saved_) || !may_write()) return;
     is_row_saved_ = !row_.items.empty();
     const Result<void> saved = row_file_.save({.run_id = run_id_, .last_row_step = last_row_step_, .row = row_});
     if (!saved && !std::exchange(is_row_reported_, true))
@@ -358,23 +386,48 @@ class WandbSink final : public Sink {
   }
 
   void read_earlier_attempts() {
-    const std::string suffix = "-" + run_id_;
     newest_folder_ = 0;
     std::error_code error;
     for (const auto& entry : std::filesystem::directory_iterator(settings_.dir / "wandb", error)) {
-      const std::string name = entry.path().filename().string();
-      if (!name.starts_with(kWandbFolderPrefix) || !name.ends_with(suffix)) continue;
-      newest_folder_ = std::max(newest_folder_, wandb_folder_time(name));
-      Result<SequentialFile> file = SequentialFile::open(entry.path() / fmt::format("run-{}.wandb", run_id_));
+      if (!is_folder_of(entry.path(), run_id_)) continue;
+      newest_folder_ = std::max(newest_folder_, wandb_folder_time(entry.path().filename().string()));
+      const std::filesystem::path log = entry.path() / fmt::format("run-{}.wandb", run_id_);
+      // Of a process that was killed, or is stopped, before it had written the first records.
+      if (may_write()) std::filesystem::remove(log.string() + kNewLogSuffix, error);
+      Result<SequentialFile> file = SequentialFile::open(log);
       if (!file) continue;
       WandbContents contents;
-      read_wandb_contents([&file](size_t size) { return file->read(size); }, contents);
+      const std::optional<WandbLogEnd> end =
+          read_wandb_contents([&file](size_t size) { return file->read(size); }, contents);
+      if (end && end->is_cut) repair_log(log, *end);
       if (contents.run_id != run_id_) continue;
       for (const auto& [key, point] : contents.newest) last_row_step_ = std::max(last_row_step_, point.step);
       for (auto& [key, point] : contents.newest) {
         const auto [known, is_new] = newest_.try_emplace(key, KnownPoint{.point = point});
         if (!is_new && point.step >= known->second.point.step) known->second.point = std::move(point);
       }
+    }
+  }
+
+  // Removes the incomplete record at the end of the log of a process that was killed while it wrote: `wandb sync`
+  // neither completes the upload of such a folder nor begins that of the folders after it. A log without a record is
+  // removed.
+  void repair_log(const std::filesystem::path& log, const WandbLogEnd& end) const {
+    if (!may_write()) return;
+    const auto cut = [&]() -> Result<void> {
+      ASSIGN_OR_RETURN(const FileDescriptor file, open_regular_file(log, O_WRONLY));
+      if (::ftruncate(file.get(), static_cast<off_t>(end.offset)) != 0 || ::fsync(file.get()) != 0)
+        return fail_errno(errno, fmt::format("{}: cannot be cut", log.string()));
+      return {};
+    };
+    if (end.records == 0) {
+      std::error_code error;
+      std::filesystem::remove(log, error);
+      std::filesystem::remove(log.parent_path() / "files", error);  // if it is empty
+      std::filesystem::remove(log.parent_path(), error);
+    } else if (const Result<void> done = cut(); !done) {
+      logger_.warn("W&B: the folder of an earlier attempt ends with an incomplete record, so that `wandb sync` fails",
+                   {{"reason", done.error().message}});
     }
   }
 
@@ -468,6 +521,7 @@ class WandbSink final : public Sink {
   }
 
   Result<void> write_media_file(const WaitingMedia& media) {
+    if (!may_write()) return {};
     RETURN_IF_ERROR(make_folder());
     const std::filesystem::path file = folder_ / "files" / media.path;
     RETURN_IF_ERROR(make_writable_folder(file.parent_path()));
@@ -560,6 +614,10 @@ class WandbSink final : public Sink {
       }
     }
     RETURN_IF_ERROR(flushed);
+    if (!file_->is_open()) {  // a later process of the run has the files
+      if (!folder_.empty()) remove_empty_folder();
+      return {};
+    }
     if (!is_state_saved_) {
       save_row();
       save_state();
@@ -584,6 +642,7 @@ class WandbSink final : public Sink {
   WandbSettings settings_;
   const std::filesystem::path state_folder_;
   const Logger logger_;
+  WriteGuard guard_;
   bool is_mode_reported_ = false;
 
   std::string run_id_;

@@ -102,6 +102,19 @@ class WandbSyncTest(unittest.TestCase):
         self.assertEqual(run["summary"]["eval/loss"], 0.5)
         self.assertEqual(run["exit"], [(0, False)])
 
+    def test_uploads_attempts_after_one_that_was_killed_while_it_wrote(self):
+        """A file that is empty or ends inside of a record would end the upload of all folders."""
+        self.drive([self.started(), *self.losses(range(1, 7))], kill=True)
+        for attempt, size in enumerate((0, 3, 7, 20, -5), 1):  # the first ones are killed before their first point
+            points = self.losses(range(4, 10), attempt) if size < 0 else []
+            self.drive([self.started(attempt, 3), *points], kill=True)
+            log, = self.folders()[-1].glob("run-*.wandb")
+            log.write_bytes(log.read_bytes()[:size])
+        self.drive([self.started(6, 3), *self.losses(range(4, 13), 6), {"time": 1.7e9 + 7000, "step": 12, "finished": {}}])
+        self.sync(*self.folders())
+        self.assertEqual(self.points("5f6a77")["loss"], [(s, s / 4) for s in range(1, 13)])
+        self.assertEqual(self.server.runs[("gears_ddp", "5f6a77")]["exit"][-1], (0, False))
+
     def test_attempts_continue_one_run(self):
         self.drive([self.started(), *self.losses(range(1, 31))], kill=True)
         self.drive([self.started(1, 20), *self.losses(range(21, 41), 1)], kill=True)

@@ -48,11 +48,12 @@ class Run:
         self.config = folder / "config.yaml"
         self.config.write_text(config)
 
-    def start(self, attempt):
+    def start(self, attempt, variables=None):
         environment = {**os.environ, "OARLOCK_UID": "job", "OARLOCK_ATTEMPT": str(attempt), "OARLOCK_JOB": "the-job",
                        "OMP_NUM_THREADS": "1", "NO_PROXY": "127.0.0.1"}
         for name in [n for n in environment if n.startswith(("WANDB_", "MLFLOW_"))]:
             del environment[name]
+        environment.update(variables or {})
         command = [BIN / self.program, "--config", self.config, "--checkpoint-dir", self.checkpoints, "--log-format", "json"]
         log = self.folder / f"log-{attempt}"  # not a pipe, which would fill while it is not read
         with open(log, "w", encoding="utf-8") as file:
@@ -65,9 +66,9 @@ class Run:
         process.wait(timeout=PATIENCE)
         return process.log.read_text(encoding="utf-8", errors="replace")
 
-    def train(self, attempt):
+    def train(self, attempt, variables=None):
         """Trains to the end, and returns the log."""
-        process = self.start(attempt)
+        process = self.start(attempt, variables)
         log = self.log_of(process)
         assert process.returncode == 0, log
         return log

@@ -1,6 +1,8 @@
 """A real MLflow server with a SQLite store, and a proxy in front of it that fails in the ways in which servers and
 networks fail."""
+import base64
 import collections
+import configparser
 import contextlib
 import http.client
 import http.server
@@ -39,15 +41,19 @@ class MlflowServer:
         self.port = self.reserved.number
         self.process = None
 
+    arguments = ()
+    environment = {}
+
     def start(self):
         environment = {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
         for name in [n for n in environment if n.startswith("MLFLOW_TRACKING")]:
             del environment[name]
+        environment.update(self.environment)
         with open(self.folder / "server.log", "ab") as log:
             self.process = subprocess.Popen(
                 [PYTHON, "-m", "mlflow", "server", "--workers", "1", "--host", "127.0.0.1", "--port", str(self.port),
                  "--backend-store-uri", f"sqlite:///{self.folder}/store.db",
-                 "--artifacts-destination", str(self.folder / "artifacts")],
+                 "--artifacts-destination", str(self.folder / "artifacts"), *self.arguments],
                 env=environment, cwd=self.folder, stdout=log, stderr=log, start_new_session=True)
         wait_until(self.is_ready, "the MLflow server is ready")
 
@@ -66,14 +72,38 @@ class MlflowServer:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
 
-    def call(self, method, path, body=None):
+    def call(self, method, path, body=None, headers=None):
+        headers = {"Content-Type": "application/json", **(headers or {})}
         with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)) as connection:
-            connection.request(method, path, json.dumps(body) if body else None, {"Content-Type": "application/json"})
+            connection.request(method, path, json.dumps(body) if body else None, headers)
             response = connection.getresponse()
             text = response.read()
         if response.status != 200:
             raise AssertionError(f"{path}: {response.status}: {text}")
         return json.loads(text)
+
+
+class ServerWithLogin(MlflowServer):
+    """With MLflow's own users and permissions. A user has no permission for what another one has created."""
+
+    arguments = ("--app-name", "basic-auth")
+    ADMINISTRATOR = ("administrator", "the administrator's password")
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        settings = configparser.ConfigParser()
+        settings["mlflow"] = {"default_permission": "NO_PERMISSIONS", "database_uri": f"sqlite:///{folder}/users.db",
+                              "admin_username": self.ADMINISTRATOR[0], "admin_password": self.ADMINISTRATOR[1]}
+        with open(folder / "users.ini", "w", encoding="utf-8") as file:
+            settings.write(file)
+        self.environment = {"MLFLOW_AUTH_CONFIG_PATH": str(folder / "users.ini"), "MLFLOW_FLASK_SERVER_SECRET_KEY": "a key"}
+
+    def call_as(self, login, method, path, body=None):
+        return self.call(method, path, body, {"Authorization": "Basic " + base64.b64encode(":".join(login).encode()).decode()})
+
+    def create_user(self, login):
+        self.call_as(self.ADMINISTRATOR, "POST", "/api/2.0/mlflow/users/create",
+                     {"username": login[0], "password": login[1]})
 
 
 class Proxy(http.server.ThreadingHTTPServer):

@@ -45,6 +45,33 @@ TEST(FolderClaim, EarlierAttemptThatStartsLateIsRejected) {
   EXPECT_TRUE(later.is_superseded());
 }
 
+// The earlier process has read the owner before the later one claimed the folder, and was stopped then.
+TEST(FolderClaim, KnowsALaterAttemptThatHasEnded) {
+  const TemporaryFolder folder;
+  FolderClaim later(folder.path(), "uid", 2);
+  ASSERT_TRUE(later.claim());
+  ASSERT_TRUE(later.try_lock());
+  EXPECT_FALSE(later.has_later_attempt_begun());
+  later.begin();
+  later.release();
+  fs::remove(folder.path() / "owner.json");
+  const auto is_outdated = [&](const char* uid, int attempt) {
+    FolderClaim process(folder.path(), uid, attempt);
+    EXPECT_TRUE(process.claim());
+    EXPECT_TRUE(process.try_lock());
+    const bool out = process.has_later_attempt_begun();
+    process.release();
+    fs::remove(folder.path() / "owner.json");
+    return out;
+  };
+  EXPECT_TRUE(is_outdated("uid", 1));
+  EXPECT_FALSE(is_outdated("uid", 2));
+  EXPECT_FALSE(is_outdated("uid", 3));
+  EXPECT_FALSE(is_outdated("uid of another job", 1));
+  std::ofstream(folder.path() / ".lock") << "damaged";
+  EXPECT_FALSE(is_outdated("uid", 1));
+}
+
 TEST(FolderClaim, TakesBackTheClaimOfAnEarlierAttempt) {
   const TemporaryFolder folder;
   FolderClaim earlier(folder.path(), "uid", 1);

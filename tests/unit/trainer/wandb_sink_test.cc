@@ -33,7 +33,8 @@ TrackingVariables variables(std::map<std::string, std::string> values) {
 
 std::vector<std::string> records_of(std::string_view content) {
   std::vector<std::string> out;
-  EXPECT_TRUE(read_wandb_log(source_of(content), [&](std::string_view record) { out.emplace_back(record); }));
+  EXPECT_TRUE(
+      read_wandb_log(source_of(content), [&](std::string_view record) { out.emplace_back(record); }).has_header);
   return out;
 }
 
@@ -62,7 +63,7 @@ TEST(WandbLog, StopsAtDamage) {
     EXPECT_EQ(records_of(damaged), std::vector<std::string>{"first"}) << place;
   }
   std::string_view other = "\x3aW&C\xe1\xbe";
-  EXPECT_FALSE(read_wandb_log(source_of(other), [](std::string_view) { FAIL(); }));
+  EXPECT_FALSE(read_wandb_log(source_of(other), [](std::string_view) { FAIL(); }).has_header);
 }
 
 TEST(WandbRecords, AreReadBack) {
@@ -208,12 +209,16 @@ class WandbSinkTest : public testing::Test {
     std::string_view left = *content;
     std::vector<std::string> out;
     std::string complete = wandb_header();
-    EXPECT_TRUE(read_wandb_log(source_of(left), [&](std::string_view record) {
+    const WandbLogEnd end = read_wandb_log(source_of(left), [&](std::string_view record) {
       complete += frame_wandb_record(record, complete.size());
       const std::string number = number_wandb_record(static_cast<int64_t>(out.size()) + 1, "");
       EXPECT_TRUE(record.starts_with(number));
       out.emplace_back(record.substr(number.size()));
-    }));
+    });
+    EXPECT_TRUE(end.has_header);
+    EXPECT_FALSE(end.is_cut);
+    EXPECT_EQ(end.offset, content->size());
+    EXPECT_EQ(end.records, out.size());
     EXPECT_TRUE(*content == complete) << "an incomplete record";
     return out;
   }
@@ -327,6 +332,29 @@ TEST_F(WandbSinkTest, WritesTheEndOfTheRunWhenThereIsSpace) {
   ASSERT_TRUE(sink->flush());
   EXPECT_THAT(row_steps(log_path()), testing::ElementsAre(1, 2, 3));
   EXPECT_TRUE(std::filesystem::exists(folders().at(0) / "files" / "wandb-summary.json"));
+}
+
+// A log without a complete record is removed, and an incomplete record at the end of another one is cut off.
+TEST_F(WandbSinkTest, RepairsTheLogOfAKilledAttempt) {
+  ASSERT_TRUE(write(*make_sink(), {event(0, RunStarted{}), loss_at(1), loss_at(2), loss_at(3)}));
+  const std::filesystem::path killed = folders().at(0);
+  const Result<std::string> whole = read_file(log_path());
+  ASSERT_TRUE(whole);
+  constexpr size_t kBetweenCuts = 61;
+  bool was_removed = false;
+  for (size_t size = 0; size < whole->size(); size += size < 8 ? 1 : kBetweenCuts) {
+    SCOPED_TRACE(testing::Message() << size << " of " << whole->size() << " bytes");
+    std::filesystem::remove_all(folder_.path() / "wandb");
+    std::filesystem::create_directories(killed);
+    std::ofstream(killed / "run-id-7.wandb") << whole->substr(0, size);
+    std::ofstream(killed / "run-id-7.wandb.new") << "of a process that was killed earlier";
+    ASSERT_TRUE(write(*make_sink(), {event(2, RunStarted{}), loss_at(4), finished_at(4)}));
+    EXPECT_FALSE(std::filesystem::exists(killed / "run-id-7.wandb.new"));
+    was_removed = folders().size() == 1;
+    for (const std::filesystem::path& attempt : folders())
+      EXPECT_THAT(numbered_records(attempt / "run-id-7.wandb"), testing::Not(testing::IsEmpty()));
+  }
+  EXPECT_FALSE(was_removed) << "the last cut has records";
 }
 
 // Each write of the sink adds an entry to the file of the current row.
