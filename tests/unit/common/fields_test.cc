@@ -314,7 +314,7 @@ TEST(YamlFieldsReader, ReadsOptionalSectionsTimesAndRawMaps) {
       read_yaml("end: noon\nraw: 3\nitem: {}\ncontroller: abcdefghijk\nmatches: [{words: [abcdefghi]}]\n", absent),
       "f.yaml:4:13: controller: 'abcdefghijk' has 11 characters; the maximum is 10\n"
       "f.yaml:1:6: end: expected a time as 2026-11-21T10:11:12Z\n"
-      "f.yaml:2:6: raw: expected a map\n"
+      "f.yaml:2:6: raw: expected a map, got '3'\n"
       "f.yaml:3:7: item.name: is required\n"
       "f.yaml:5:19: matches[0].words: element 0: 'abcdefghi' has 9 characters; the maximum is 8");
 }

@@ -1,5 +1,5 @@
-// Explores every state that small jobs can reach, with all events in every order. Searches that cannot be complete cover
-// the nearest states, and OARLOCK_MODEL_SCALE times as many of them (default: 1).
+// Explores every state that small jobs can reach, with all events in every order. Searches that cannot be complete
+// cover the nearest states, and OARLOCK_MODEL_SCALE times as many of them (default: 1).
 #include <gtest/gtest.h>
 
 #include <chrono>

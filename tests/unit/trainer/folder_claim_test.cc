@@ -46,7 +46,7 @@ TEST(FolderClaim, EarlierAttemptThatStartsLateIsRejected) {
 }
 
 // The earlier process has read the owner before the later one claimed the folder, and was stopped then.
-TEST(FolderClaim, KnowsALaterAttemptThatHasEnded) {
+TEST(FolderClaim, FindsALaterAttemptThatHasEnded) {
   const TemporaryFolder folder;
   FolderClaim later(folder.path(), "uid", 2);
   ASSERT_TRUE(later.claim());
