@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "common/json_access.h"
 #include "common/status_macros.h"
@@ -36,12 +37,29 @@ int64_t to_microseconds(SystemTime time) {
 
 std::string row_entry(const WandbRowState& state) {
   const nlohmann::json value = {{"run_id", state.run_id},
+                                {"folder", state.folder},
                                 {"last_row", state.last_row_step},
                                 {"step", state.row.step},
                                 {"time_us", to_microseconds(state.row.time)},
                                 {"items", state.row.items}};
   const std::string text = dump_json(value);
   return row_head(text) + text;
+}
+
+std::optional<WandbRowState> parse_row_state(std::string_view text) {
+  const nlohmann::json value = parse_untrusted_json(text, kMaxRowFileBytes);
+  if (!value.is_object()) return std::nullopt;
+  WandbRowState out{.run_id = text_at(value, "run_id"),
+                    .folder = text_at(value, "folder"),
+                    .last_row_step = integer_at<int64_t>(value, "last_row", -1),
+                    .row = {.step = integer_at<int64_t>(value, "step", -1),
+                            .time = SystemTime(std::chrono::microseconds(integer_at<int64_t>(value, "time_us", 0))),
+                            .items = {}}};
+  for (const nlohmann::json& item : elements(value, "items")) {
+    if (item.is_array() && item.size() == 2 && item[0].is_string() && item[1].is_string())
+      out.row.items.emplace_back(item[0], item[1]);
+  }
+  return out;
 }
 
 // Removes the first entry of a file and returns its text; empty if it is incomplete or damaged.
@@ -58,23 +76,17 @@ std::string_view take_entry(std::string_view& content) {
 
 }  // namespace
 
-Result<std::optional<WandbRowState>> WandbRowFile::load(const std::filesystem::path& path) {
+Result<std::optional<WandbRowState>> WandbRowFile::load(const std::filesystem::path& path,
+                                                        const std::function<bool(const WandbRowState&)>& accepts) {
   ASSIGN_OR_RETURN(const std::string content, read_regular_file(path, kMaxRowFileBytes));
   std::string_view left = content;
-  std::string_view last;
-  for (std::string_view text = take_entry(left); !text.empty(); text = take_entry(left)) last = text;
-  const nlohmann::json value = parse_untrusted_json(last, kMaxRowFileBytes);
-  if (!value.is_object()) return std::nullopt;
-  WandbRowState out{.run_id = text_at(value, "run_id"),
-                    .last_row_step = integer_at<int64_t>(value, "last_row", -1),
-                    .row = {.step = integer_at<int64_t>(value, "step", -1),
-                            .time = SystemTime(std::chrono::microseconds(integer_at<int64_t>(value, "time_us", 0))),
-                            .items = {}}};
-  for (const nlohmann::json& item : elements(value, "items")) {
-    if (item.is_array() && item.size() == 2 && item[0].is_string() && item[1].is_string())
-      out.row.items.emplace_back(item[0], item[1]);
+  std::vector<std::string_view> entries;
+  for (std::string_view text = take_entry(left); !text.empty(); text = take_entry(left)) entries.push_back(text);
+  for (; !entries.empty(); entries.pop_back()) {
+    std::optional<WandbRowState> state = parse_row_state(entries.back());
+    if (!state || accepts(*state)) return state;
   }
-  return out;
+  return std::nullopt;
 }
 
 Result<void> WandbRowFile::save(const WandbRowState& state) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -28,6 +29,7 @@ struct WandbRow {
 
 struct WandbRowState {
   std::string run_id;
+  std::string folder{};       // the name of the folder with the last rows; may be empty
   int64_t last_row_step = 0;  // of the history
   WandbRow row;
 };
@@ -40,8 +42,11 @@ class WandbRowFile {
  public:
   explicit WandbRowFile(std::filesystem::path path) : path_(std::move(path)) {}
 
-  // Returns the last state; nullopt if the file has none. Fails if the file is not a regular one or cannot be read.
-  static Result<std::optional<WandbRowState>> load(const std::filesystem::path& path);
+  // Returns the last state that is accepted; nullopt if the file has none. Fails if the file is not a regular one or
+  // cannot be read.
+  static Result<std::optional<WandbRowState>> load(
+      const std::filesystem::path& path,
+      const std::function<bool(const WandbRowState&)>& accepts = [](const WandbRowState&) { return true; });
 
   // Writes the state to the page cache. After a failure, the file contains the previous state.
   Result<void> save(const WandbRowState& state);

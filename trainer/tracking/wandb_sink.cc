@@ -367,7 +367,8 @@ class WandbSink final : public Sink {
   void save_row() {
     if (state_folder_.empty() || !records_ || (row_.items.empty() && !is_row_saved_) || !may_write()) return;
     is_row_saved_ = !row_.items.empty();
-    const Result<void> saved = row_file_.save({.run_id = run_id_, .last_row_step = last_row_step_, .row = row_});
+    const Result<void> saved =
+        row_file_.save({.run_id = run_id_, .folder = folder_.filename(), .last_row_step = last_row_step_, .row = row_});
     if (!saved && !std::exchange(is_row_reported_, true))
       logger_.warn("W&B: cannot save the points of the current step, which are lost if the process is killed",
                    {{"error", saved.error().message}});
@@ -376,7 +377,14 @@ class WandbSink final : public Sink {
   // Continues the row of the attempt before, unless the row is in the history.
   void load_row() {
     if (state_folder_.empty()) return;
-    Result<std::optional<WandbRowState>> state = WandbRowFile::load(row_path());
+    // After a failure of the node, the log may lack rows that were written after the last sync(): the row of that time
+    // is continued then, and later ones are reported again. The log of a folder that was deleted was uploaded.
+    const auto has_earlier_rows = [this](const WandbRowState& saved) {
+      std::error_code error;
+      return saved.last_row_step <= last_row_step_ || saved.folder.empty() ||
+             !std::filesystem::exists(settings_.dir / "wandb" / saved.folder, error);
+    };
+    Result<std::optional<WandbRowState>> state = WandbRowFile::load(row_path(), has_earlier_rows);
     if (!state) return warn_of_state(row_path(), state.error());
     if (!*state || (*state)->run_id != run_id_) return;
     last_row_step_ = std::max(last_row_step_, (*state)->last_row_step);

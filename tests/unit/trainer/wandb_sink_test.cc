@@ -357,6 +357,28 @@ TEST_F(WandbSinkTest, RepairsTheLogOfAKilledAttempt) {
   EXPECT_FALSE(was_removed) << "the last cut has records";
 }
 
+// The file of the current row reached the disk before the node failed, and the end of the log did not.
+TEST_F(WandbSinkTest, RepeatsRowsThatWereLostWithTheNode) {
+  uintmax_t synced = 0;
+  {
+    const std::unique_ptr<Sink> sink = make_sink();
+    ASSERT_TRUE(write(*sink, {event(0, RunStarted{}), loss_at(1), loss_at(2)}));
+    ASSERT_TRUE(sink->sync());  // of a checkpoint after step 2
+    synced = std::filesystem::file_size(log_path());
+    ASSERT_TRUE(write(*sink, {loss_at(3), loss_at(4)}));
+  }
+  std::filesystem::resize_file(log_path(), synced);
+  RunStarted again;
+  again.restart_step = 2;
+  ASSERT_TRUE(write(*make_sink(), {event(2, again), loss_at(3), loss_at(4), finished_at(4)}));
+  std::vector<int64_t> steps;
+  for (const std::filesystem::path& attempt : folders()) {
+    const std::vector<int64_t> of_attempt = row_steps(attempt / "run-id-7.wandb");
+    steps.insert(steps.end(), of_attempt.begin(), of_attempt.end());
+  }
+  EXPECT_THAT(steps, testing::ElementsAre(1, 2, 3, 4));
+}
+
 // Each write of the sink adds an entry to the file of the current row.
 TEST(WandbRowFile, TheLastCompleteEntryCounts) {
   const test::TemporaryFolder folder;
