@@ -163,27 +163,35 @@ void refresh_progress(const Observed& observed, api::Status& status) {
     status.progress->last_step_time = whole_seconds(observed.now);
 }
 
+// Adds what an attempt has reported since the last time to the total and the seconds of `counts`, which is
+// api::Recoveries or api::InPodRestarts. A number below that of the last report begins a new count. Returns false, and
+// changes nothing, if the report is out of range or has nothing new.
+template <typename Counts>
+bool add_reported(Counts& counts, int attempt, int64_t reported_total, double reported_seconds, SystemTime now) {
+  if (reported_total <= 0 || reported_total > kMaxRecoveries) return false;
+  const double seconds =
+      std::isfinite(reported_seconds) && reported_seconds > 0 ? round_to_digits(reported_seconds, 6) : 0;
+  const bool is_same = counts.attempt == attempt && counts.attempt_total >= 0 && counts.attempt_total <= reported_total;
+  const int64_t added = reported_total - (is_same ? counts.attempt_total : 0);
+  if (added == 0) return false;
+  counts.total = std::clamp<int64_t>(counts.total, 0, kMaxRecoveries) + added;
+  counts.seconds = round_to_digits(counts.seconds + std::max(0.0, seconds - (is_same ? counts.attempt_seconds : 0)), 6);
+  counts.attempt = attempt;
+  counts.attempt_total = reported_total;
+  counts.attempt_seconds = seconds;
+  counts.last_time = whole_seconds(now);
+  return true;
+}
+
 // Adds the recoveries that rank 0 of this attempt has reported since the last time. Its counts are handed over to the
 // process that replaces it. They begin again if the group started from a checkpoint; then all of them are new.
 void refresh_recoveries(const Observed& observed, api::Status& status) {
   if (!observed.progress || observed.progress->attempt != status.attempt) return;
   const RankStatus& rank = *observed.progress;
-  if (rank.recoveries <= 0 || rank.recoveries > kMaxRecoveries) return;
-  const double seconds =
-      std::isfinite(rank.recovery_seconds) && rank.recovery_seconds > 0 ? round_to_digits(rank.recovery_seconds, 6) : 0;
   api::Recoveries next = status.recoveries.value_or(api::Recoveries{});
-  const bool is_same =
-      next.attempt == status.attempt && next.attempt_total >= 0 && next.attempt_total <= rank.recoveries;
-  const int64_t added = rank.recoveries - (is_same ? next.attempt_total : 0);
-  if (added == 0) return;
-  next.total = std::clamp<int64_t>(next.total, 0, kMaxRecoveries) + added;
-  next.seconds = round_to_digits(next.seconds + std::max(0.0, seconds - (is_same ? next.attempt_seconds : 0)), 6);
-  next.attempt = status.attempt;
-  next.attempt_total = rank.recoveries;
-  next.attempt_seconds = seconds;
+  if (!add_reported(next, status.attempt, rank.recoveries, rank.recovery_seconds, observed.now)) return;
   next.last_ranks = sanitize_line(rank.recovered_ranks, 60);
   next.last_reason = sanitize_line(rank.recovery_reason);
-  next.last_time = whole_seconds(observed.now);
   status.recoveries = std::move(next);
 }
 
@@ -192,20 +200,10 @@ void refresh_recoveries(const Observed& observed, api::Status& status) {
 void refresh_in_pod_restarts(const Observed& observed, api::Status& status) {
   if (!observed.launcher || observed.launcher->attempt != status.attempt) return;
   const InPodRestarts& report = observed.launcher->in_pod_restarts;
-  if (report.total <= 0 || report.total > kMaxRecoveries) return;
-  const double seconds = std::isfinite(report.seconds) && report.seconds > 0 ? round_to_digits(report.seconds, 6) : 0;
   api::InPodRestarts next = status.in_pod_restarts.value_or(api::InPodRestarts{});
-  const bool is_same = next.attempt == status.attempt && next.attempt_total >= 0 && next.attempt_total <= report.total;
-  const int64_t added = report.total - (is_same ? next.attempt_total : 0);
-  if (added == 0) return;
-  next.total = std::clamp<int64_t>(next.total, 0, kMaxRecoveries) + added;
-  next.seconds = round_to_digits(next.seconds + std::max(0.0, seconds - (is_same ? next.attempt_seconds : 0)), 6);
-  next.attempt = status.attempt;
-  next.attempt_total = report.total;
-  next.attempt_seconds = seconds;
+  if (!add_reported(next, status.attempt, report.total, report.seconds, observed.now)) return;
   next.last_rank = report.rank >= 0 ? std::optional(report.rank) : std::nullopt;
   next.last_reason = sanitize_line(report.reason);
-  next.last_time = whole_seconds(observed.now);
   status.in_pod_restarts = std::move(next);
 }
 
