@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -55,9 +55,13 @@ bool is_descriptor_path(const std::string& path) {
   return path == "/dev/stdin" || path.starts_with("/dev/fd/") || path.starts_with("/proc/self/");
 }
 
-std::string temporary_folder_name() {
-  const char* set = std::getenv("TMPDIR");
-  return fmt::format("TMPDIR={}", set == nullptr ? "/tmp" : shortened(set));
+// A copy in memory, so that nothing is left behind if a signal ends this process.
+Result<FileDescriptor> copy_of(const std::string& text) {
+  FileDescriptor file(::memfd_create("oarlock-input", MFD_CLOEXEC));
+  if (!file.open()) return fail_errno(errno, "a file in memory cannot be created");
+  if (const int error = write_all(file.get(), text); error != 0)
+    return fail_errno(error, "a file in memory cannot be written");
+  return file;
 }
 
 }  // namespace
@@ -68,20 +72,14 @@ Result<InputFile> InputFile::open(const std::string& given) {
   if (given != "-" && !is_pipe) return InputFile(given, given);
   const Result<std::string> text = is_pipe ? read_file(given, yaml::limits::kFileBytes + 1) : read_standard_input();
   if (!text) return tl::make_unexpected(text.error());
-  const auto as_copy_error = [&](const Error& error) {
-    return Error{ExitCode::kCantCreate,
-                 fmt::format("a copy of {} cannot be made: {}; set TMPDIR to a writable folder with space",
-                             is_pipe ? given : "standard input", error.message)};
-  };
-  std::error_code error;
-  const std::filesystem::path temporary = std::filesystem::temp_directory_path(error);
-  if (error) return tl::make_unexpected(as_copy_error(fail_errno(error.value(), temporary_folder_name()).value()));
-  Result<ScratchFolder> folder = ScratchFolder::create(temporary, "oarlock-");
-  if (!folder) return tl::make_unexpected(as_copy_error(folder.error()));
-  InputFile input((folder->path() / "stdin.yaml").string(), is_pipe ? given : "stdin");
-  input.copy_.emplace(*std::move(folder));
-  if (const Result<void> written = write_in_place(input.path_, *text); !written)
-    return tl::make_unexpected(as_copy_error(written.error()));
+  Result<FileDescriptor> copy = copy_of(*text);
+  if (!copy) {
+    return fail(ExitCode::kOsErr, fmt::format("{} cannot be copied: {}; give a file instead",
+                                              is_pipe ? given : "standard input", copy.error().message));
+  }
+  // Other processes of this user can open this path, too.
+  InputFile input(fmt::format("/proc/{}/fd/{}", ::getpid(), copy->get()), is_pipe ? given : "stdin");
+  input.copy_ = *std::move(copy);
   return input;
 }
 

@@ -1,7 +1,6 @@
 // Files of users on the command line: a path, or "-" for standard input; and the TrainingJobs in them.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,13 +13,12 @@
 namespace oarlock::cli {
 
 // A file that can be read several times and by other programs. Standard input, pipes such as <(...) of a shell, and the
-// paths of descriptors of this process such as /dev/stdin are copied to a temporary file, which exists as long as this
-// object.
+// paths of descriptors of this process such as /dev/stdin are copied to memory; the copy exists as long as this object.
 class InputFile {
  public:
   // Fails with kUsage if `given` is "-" and standard input is a terminal, with kNoInput if it cannot be read, with
   // kConfig if standard input is larger than the largest YAML file (yaml::limits::kFileBytes), and with
-  // kCantCreate if it cannot be copied. A longer pipe is copied up to one byte beyond this size, so that the reader of
+  // kOsErr if it cannot be copied. A longer pipe is copied up to one byte beyond this size, so that the reader of
   // the copy reports that it is too large.
   static Result<InputFile> open(const std::string& given);
 
@@ -33,7 +31,7 @@ class InputFile {
 
   std::string path_;
   std::string name_;
-  std::optional<ScratchFolder> copy_;  // of standard input or a pipe
+  FileDescriptor copy_;  // of standard input or a pipe
 };
 
 // ---- TrainingJobs ------------------------------------------------------------------------------------------------

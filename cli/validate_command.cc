@@ -48,21 +48,6 @@ struct LoadedFile {
   Result<std::vector<api::TrainingJob>> jobs;
 };
 
-void note(const std::string& file, const std::string& text) {
-  print_error(fmt::format("{}: note: {}\n", printable(file), text));
-}
-
-// Runs oarlock-trainer to check one job. The exit code is 0 if the job does not use oarlock-trainer.
-Result<launch::GroupResult> check_trainer(run::TrainerCheck& trainer, const std::string& path, const std::string& name,
-                                          const api::TrainingJob& job, bool is_only_job) {
-  if (!run::TrainerCheck::applies_to(job)) return launch::GroupResult{};
-  if (!trainer.program()) {
-    note(name, "spec.trainer is not checked: " + trainer.program().error().message);
-    return launch::GroupResult{};
-  }
-  return trainer.run(path, name, job, is_only_job, {}, launch::Stdio::kOutput);
-}
-
 Result<int> validate(const ValidateFlags& flags) {
   // This precedes SignalSource::take(), so that signals end the program while it reads.
   const TemplateCheck check = flags.any_pod_fields ? TemplateCheck::kNone : TemplateCheck::kPodSchema;
@@ -91,7 +76,8 @@ Result<int> validate(const ValidateFlags& flags) {
       continue;
     }
     for (const api::TrainingJob& job : *jobs) {
-      ASSIGN_OR_RETURN(const launch::GroupResult checked, check_trainer(trainer, path, name, job, jobs->size() == 1));
+      ASSIGN_OR_RETURN(const launch::GroupResult checked,
+                       trainer.run_if_found(path, name, job, jobs->size() == 1, launch::Stdio::kOutput));
       exit_code = std::max(exit_code, checked.exit_code);
       if (checked.interrupted_by != 0) return exit_code;
       if (checked.exit_code != 0) continue;
@@ -161,7 +147,7 @@ Result<int> render(const RenderFlags& flags) {
   for (api::TrainingJob& job : jobs) {
     if (job.metadata.uid.empty()) job.metadata.uid = "00000000-0000-0000-0000-000000000000";
     items.push_back(control::desired_service(job));
-    if (control::wants_claim(job)) items.push_back(control::desired_claim(job));
+    if (control::needs_new_claim(job)) items.push_back(control::desired_claim(job));
     const control::PodFactory factory(job, flags.attempt, flags.defaults, control::placeholder_secret());
     for (int node = 0; node < job.spec.nodes; ++node) items.push_back(factory.pod(node));
     for (const std::string& name : factory.overridden_variables()) {

@@ -114,8 +114,8 @@ std::vector<std::string> remedies_for(DiagnosedCause cause, const api::Metadata&
       return {"raise limits.memory of spec.resourcesPerNode (or of the container 'trainer')",
               "use less host memory per rank: a smaller batch.size, fewer loader.threads, fewer processesPerNode"};
     case Cause::kDeviceOutOfMemory:
-      return {"lower batch.size, and keep the effective batch with accumulation",
-              "use bf16 (precision) or activation checkpointing, or GPUs with more memory"};
+      return {"lower batch.size, and raise gradient.accumulation_steps to keep the effective batch",
+              "use mixed precision (amp.enabled=true) or activation checkpointing, or GPUs with more memory"};
     case Cause::kDiskFull:
       return {"free space on the volume that the message names, or enlarge it",
               "for checkpoints: raise spec.checkpoints.size, or keep fewer with checkpoint.keep",
@@ -177,14 +177,15 @@ std::vector<std::string> remedies_for(DiagnosedCause cause, const api::Metadata&
       return {
           "check that the pod of rank 0 started, and that no NetworkPolicy or service mesh blocks the ports of the "
           "ranks",
-          "raise distributed.rendezvous_seconds if pods start far apart, for example while images are pulled"};
+          "raise distributed.rendezvous_timeout_seconds if pods start far apart, for example while images are pulled"};
     case Cause::kHang:
       return {"read the last lines of all ranks: the one that is behind shows its current activity",
               "check the network (NCCL_DEBUG=INFO) and the data of the rank that is behind",
               "raise distributed.timeout_seconds only if a step or an evaluation really takes that long"};
     case Cause::kNonFinite:
       return {"lower the learning rate or warm up longer, and clip gradients",
-              "nonfinite: skip omits single steps; look for invalid samples in the batches that the log names"};
+              "nonfinite.loss=skip and nonfinite.gradient=skip omit single steps; look for invalid samples in the "
+              "batches that the log names"};
     case Cause::kCheckpointUnreadable:
       return {"read docs/checkpoint-format.md#when-a-checkpoint-cannot-be-read before anything is deleted"};
     case Cause::kDeviceFailed:

@@ -228,8 +228,8 @@ std::string checkpoint_text(const api::TrainingJob& job) {
   if (control::keeps_checkpoints(job)) {
     place = job.spec.checkpoints && !job.spec.checkpoints->claim_name.empty()
                 ? "claim " + job.spec.checkpoints->claim_name
-            : control::wants_claim(job) ? fmt::format("claim {}", control::claim_name(job))
-                                        : "a volume of the template";
+            : control::needs_new_claim(job) ? fmt::format("claim {}", control::claim_name(job))
+                                            : "a volume of the template";
   } else {
     place = "an emptyDir, which is lost with its pod";
   }

@@ -9,6 +9,8 @@
 #include "cli/cluster/wait_for_phase.h"
 #include "cli/job_file.h"
 #include "cli/pod_schema/pod_schema.h"
+#include "cli/run/local_job.h"
+#include "common/clock.h"
 #include "common/files.h"
 #include "common/json_access.h"
 #include "common/status_macros.h"
@@ -127,6 +129,31 @@ Error with_remedy(Error error, const Document& document) {
   return error;
 }
 
+// What load_jobs() returns for each input.
+using JobsByFile = std::vector<std::vector<api::TrainingJob>>;
+
+// Checks spec.trainer of all jobs if oarlock-trainer is on this machine. Returns its exit code, the first that is not
+// 0; it has reported the problems on standard error.
+Result<int> check_trainers(const std::vector<InputFile>& inputs, const JobsByFile& jobs) {
+  ASSIGN_OR_RETURN(const launch::SignalSource signals, launch::SignalSource::take());
+  const RealClock clock;
+  launch::Console console("oarlock submit");
+  run::TrainerCheck trainer(signals, clock, console);
+  int exit_code = 0;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    for (const api::TrainingJob& job : jobs[i]) {
+      ASSIGN_OR_RETURN(
+          const launch::GroupResult checked,
+          trainer.run_if_found(inputs[i].path(), inputs[i].name(), job, jobs[i].size() == 1, launch::Stdio::kErrors));
+      if (exit_code == 0) exit_code = checked.exit_code;
+      // Also if the check itself succeeded: nothing is created after a signal.
+      if (checked.interrupted_by != 0) return exit_code == 0 ? 128 + checked.interrupted_by : exit_code;
+    }
+  }
+  signals.restore();  // signals end the program again, for example while it waits for the job
+  return exit_code;
+}
+
 Result<int> submit(const SubmitFlags& flags) {
   if (flags.waits && !flags.dry_run.empty())
     return fail(ExitCode::kUsage, "--wait has no effect with --dry-run; leave one of them out");
@@ -141,15 +168,21 @@ Result<int> submit(const SubmitFlags& flags) {
   std::string problems;
   ExitCode code = ExitCode::kOk;
   std::vector<InputFile> inputs;
+  JobsByFile loaded;
   for (const std::string& file : files) {
     ASSIGN_OR_RETURN(InputFile input, InputFile::open(file));
-    const auto jobs = load_jobs(input.path(), check, input.name());
+    auto jobs = load_jobs(input.path(), check, input.name());
     inputs.push_back(std::move(input));
-    if (jobs) continue;
+    if (jobs) {
+      loaded.push_back(std::move(*jobs));
+      continue;
+    }
     problems += (problems.empty() ? "" : "\n") + jobs.error().message;
     if (code == ExitCode::kOk) code = jobs.error().code;
   }
   if (code != ExitCode::kOk) return fail(code, problems);
+  ASSIGN_OR_RETURN(const int checked, check_trainers(inputs, loaded));
+  if (checked != 0) return checked;
   ASSIGN_OR_RETURN(const Cluster cluster, Cluster::connect(flags.cluster));
   std::vector<Document> documents;
   for (const InputFile& input : inputs)

@@ -1,6 +1,5 @@
 #include "cli/launch/group.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/prctl.h>
@@ -11,12 +10,12 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
-#include <cstdlib>
-#include <memory>
 #include <set>
 #include <sstream>
+#include <utility>
 
 #include "cli/launch/console.h"
+#include "cli/launch/guard.h"
 #include "cli/launch/log_file.h"
 #include "cli/launch/restart_report.h"
 #include "cli/launch/standby.h"
@@ -30,129 +29,10 @@
 namespace oarlock::launch {
 namespace {
 
-// A variable of the members and their descendants, whose value only this launcher's have.
-constexpr char kEnvLaunch[] = "OARLOCK_LAUNCH";
-constexpr size_t kMarkerBytes = 16;  // of random numbers, in its value
-
-// A helper process that kills the process groups of the ranks, and their descendants in other sessions, if the launcher
-// itself is killed. PR_SET_PDEATHSIG kills only the ranks: a python process behind `bash -c` would continue to run and
-// keep its GPU.
-class Guard {
- public:
-  // Starts the helper process, except if this process is PID 1: the kernel then kills the whole container with it.
-  // `launch` is the value of kEnvLaunch.
-  static Result<Guard> start(const std::string& launch);
-  ~Guard();  // kills the groups that were not removed
-  Guard(Guard&&) noexcept = default;
-  Guard& operator=(Guard&&) noexcept = delete;
-
-  void add(pid_t group);
-  void remove(pid_t group);
-  pid_t pid() const { return pid_; }  // -1 if not started
-
- private:
-  Guard() = default;
-  void send(pid_t message);
-
-  FileDescriptor pipe_;
-  pid_t pid_ = -1;
-};
-
-// Sends SIGKILL to all processes that have this variable in their initial environment, and returns whether there were
-// any. Descendants that have left their process group (setsid) cannot be found in another way when their parents have
-// ended.
-bool kill_processes_with(const std::string& variable) {
-  namespace fs = std::filesystem;
-  bool any = false;
-  std::error_code error;
-  for (fs::directory_iterator entries("/proc", error); !error && entries != fs::directory_iterator();
-       entries.increment(error)) {
-    const pid_t pid = std::atoi(entries->path().filename().c_str());
-    if (pid <= 1 || pid == ::getpid()) continue;
-    const Result<std::string> environment = read_file(entries->path() / "environ");  // empty for a zombie
-    if (!environment) continue;
-    const size_t at = environment->find(variable + '\0');
-    if (at == std::string::npos || (at > 0 && (*environment)[at - 1] != '\0')) continue;
-    any = ::kill(pid, SIGKILL) == 0 || any;
-  }
-  return any;
-}
-
-// The main loop of the helper. Positive messages add a group, negative ones remove it. The end of the pipe means that
-// the launcher has ended.
-void watch(int pipe, const std::string& launch) {
-  std::set<pid_t> groups;
-  pid_t message = 0;
-  for (;;) {
-    const ssize_t got = ::read(pipe, &message, sizeof message);
-    if (got < 0 && errno == EINTR) continue;
-    if (got != sizeof message) break;
-    if (message > 0) {
-      groups.insert(message);
-    } else {
-      groups.erase(-message);
-    }
-  }
-  if (groups.empty()) return;
-  for (const pid_t group : groups) ::kill(-group, SIGKILL);
-  constexpr int kRounds = 200;  // of 10 ms, as processes that are being started are found in the next one
-  for (int round = 0; round < kRounds && kill_processes_with(launch); ++round) ::poll(nullptr, 0, 10);
-}
-
-Result<Guard> Guard::start(const std::string& launch) {
-  Guard guard;
-  if (::getpid() == 1) return guard;
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) return fail_errno(errno, "a pipe cannot be created");
-  FileDescriptor reader(ends[0]);
-  guard.pipe_ = FileDescriptor(ends[1]);
-  guard.pid_ = ::fork();
-  if (guard.pid_ < 0) return fail_errno(errno, "a process cannot be created");
-  if (guard.pid_ == 0) {
-    // Detach from the signals of the terminal, and close all descriptors whose readers wait for the end of this
-    // program.
-    sigset_t all;
-    ::sigfillset(&all);
-    ::sigprocmask(SIG_SETMASK, &all, nullptr);
-    ::setpgid(0, 0);
-    ::prctl(PR_SET_NAME, "oarlock-guard");
-    const int pipe = ::dup3(reader.get(), 3, O_CLOEXEC) == 3 ? 3 : reader.get();
-    for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::close(fd);
-    if (pipe == 3) {
-      ::close_range(4, ~0U, 0);
-    } else {
-      guard.pipe_.close();
-    }
-    watch(pipe, fmt::format("{}={}", kEnvLaunch, launch));
-    ::_exit(0);
-  }
-  return guard;
-}
-
-Guard::~Guard() {
-  if (!pipe_.open()) return;
-  pipe_.close();
-  ::waitpid(pid_, nullptr, 0);
-}
-
-void Guard::send(pid_t message) {
-  if (pipe_.open()) static_cast<void>(::write(pipe_.get(), &message, sizeof message) == sizeof message);
-}
-
-void Guard::add(pid_t group) { send(group); }
-void Guard::remove(pid_t group) { send(-group); }
+constexpr size_t kMarkerBytes = 16;  // of random numbers, in the value of kEnvLaunch
 
 // Time limit for sending the last messages to the other nodes.
 constexpr auto kFlushPatience = std::chrono::seconds(2);
-
-// Delay of the start of a standby process after a request to join, because its load would slow down the start of the
-// ranks. Doubled, up to the second value, for each standby process that ends by itself or cannot be started, until one
-// becomes a rank.
-constexpr auto kStandbyDelay = std::chrono::seconds(2);
-constexpr auto kMaxStandbyDelay = std::chrono::minutes(5);
-
-// Time for a standby process to confirm that it has received the data of its rank, which takes milliseconds.
-constexpr auto kHandOverPatience = std::chrono::seconds(1);
 
 // Interval and duration of the attempts to start a member again, while the system lacks processes, memory or
 // descriptors.
@@ -186,6 +66,12 @@ std::set<pid_t> children() {
   return pids;
 }
 
+std::vector<const Command*> commands_of(const std::vector<Member>& members) {
+  std::vector<const Command*> commands;
+  for (const Member& member : members) commands.push_back(&member.command);
+  return commands;
+}
+
 class Group {
  public:
   Group(const std::vector<Member>& members, const GroupOptions& options, const SignalSource& signals,
@@ -198,12 +84,8 @@ class Group {
         guard_(std::move(guard)),
         earlier_children_(children()),
         supervisor_(static_cast<int>(members.size()), options.grace),
-        groups_(members.size(), 0),
-        lingering_(members.size(), false),
-        exits_(members.size()),
-        kill_at_(members.size()),
-        hand_overs_(members.size()),
-        start_retries_(members.size()) {}
+        processes_(members.size()),
+        standby_(commands_of(members), clock, signals) {}
 
   Result<GroupResult> run() {
     if (options_.recovery == nullptr) {
@@ -240,7 +122,7 @@ class Group {
     Command command = member.command;
     FileDescriptor inherited;
     std::error_code ignored;
-    const bool is_restart = groups_[index] > 0;
+    const bool is_restart = processes_[index].group > 0;
     if (is_restart) {
       for (const std::filesystem::path& file : member.stale_files) std::filesystem::remove(file, ignored);
       // Otherwise the pod ends with the message of a failure from which it has recovered, which does not matter as much
@@ -248,7 +130,8 @@ class Group {
       if (std::filesystem::exists(member.pod_message, ignored))
         static_cast<void>(write_message(member.pod_message, ""));
       // The terminal still belongs to the earlier process, and spawn() gives it to a child only if it is this one's.
-      if (options_.stdio == Stdio::kForeground && ::tcgetpgrp(STDIN_FILENO) == groups_[index]) take_back_terminal();
+      if (options_.stdio == Stdio::kForeground && ::tcgetpgrp(STDIN_FILENO) == processes_[index].group)
+        take_back_terminal();
     }
     if (options_.recovery != nullptr) {
       ASSIGN_OR_RETURN(const Environment variables, options_.recovery->prepare(static_cast<int>(index), inherited));
@@ -260,19 +143,13 @@ class Group {
       if (options_.report != nullptr) options_.report->ranks_start(clock_.steady());
       command.inherited = inherited.get();
     }
-    hand_overs_[index].reset();
-    std::optional<Child> of_standby = use_standby(command, index);
-    if (!of_standby) {
-      ASSIGN_OR_RETURN(of_standby, spawn(command, options_.stdio, signals_));
-      guard_.add(of_standby->pid);
+    std::optional<Child> process = standby_.become(command, index);
+    if (!process) {
+      ASSIGN_OR_RETURN(process, spawn(command, options_.stdio, signals_));
+      guard_.add(process->pid);
     }
-    Child& child = *of_standby;
-    groups_[index] = child.pid;
-    start_retries_[index].reset();
-    lingering_[index] = false;
-    forgotten_.erase(index);
-    exits_[index].reset();
-    kill_at_[index].reset();
+    Child& child = *process;
+    processes_[index] = {.group = child.pid};
     if (options_.stdio == Stdio::kPipes) {
       Result<LogFile> out = open_log(member, "stdout.log");
       Result<LogFile> err = open_log(member, "stderr.log");
@@ -292,67 +169,23 @@ class Group {
 
   // ---- standby process ----
 
-  // Makes the standby process the process of a member. Returns nullopt if no standby process can become it.
-  std::optional<Child> use_standby(const Command& command, size_t index) {
-    if (!standby_) return std::nullopt;
-    Result<Standby::HandOver> made = standby_->become(command);
-    if (!made) {
-      ::kill(-standby_->pid(), SIGKILL);  // reaped later
-      return std::nullopt;
-    }
-    standby_.reset();
-    standby_delay_ = kStandbyDelay;
-    hand_overs_[index] = HandOver{std::move(made->confirmation), clock_.steady() + kHandOverPatience};
-    return std::move(made->child);
-  }
-
-  // Kills standby processes that have not become ranks in time. A new process then replaces each.
-  void end_hand_overs(const std::vector<pollfd>& ready) {
-    for (size_t i = 0; i < hand_overs_.size(); ++i) {
-      std::optional<HandOver>& one = hand_overs_[i];
-      if (!one) continue;
-      const bool is_confirmed = std::ranges::any_of(
-          ready, [&one](const pollfd& fd) { return fd.fd == one->confirmation.get() && fd.revents != 0; });
-      const bool is_late = !is_confirmed && one->deadline <= clock_.steady();
-      if (is_confirmed || is_late) one.reset();
-      if (!is_late) continue;
-      console_.print_line(
-          fmt::format("the standby process that replaces {} does not respond: sent SIGKILL", members_[i].name));
-      signal_member(static_cast<int>(i), SIGKILL);
-    }
-  }
-
-  // A member has requested to join. The next standby process starts a while after the last request.
   void schedule_standby(const RecoveryRequests::StandbySupport& support) {
-    if (!options_.has_standby || options_.stdio != Stdio::kPipes || standby_) return;
+    if (!options_.has_standby || options_.stdio != Stdio::kPipes) return;
     const auto i = static_cast<size_t>(support.member);
     // The process of the member, and not one that a script has started.
-    if (support.process != groups_[i] || !executes(support.process, members_[i].command)) return;
-    standby_at_ = clock_.steady() + standby_delay_;
+    if (support.process == processes_[i].group && executes(support.process, members_[i].command)) standby_.schedule();
   }
 
-  // Without a standby process, members start as they do without support for one.
   void start_standby() {
-    if (!standby_at_ || *standby_at_ > clock_.steady()) return;
-    standby_at_.reset();
-    std::vector<const Command*> commands;
-    for (const Member& member : members_) commands.push_back(&member.command);
-    Result<Standby> started = Standby::start(members_.front().command, commands, signals_);
-    if (!started) return postpone_standby();
-    standby_.emplace(*std::move(started));
-    guard_.add(standby_->pid());
+    if (const std::optional<pid_t> group = standby_.start_if_due()) guard_.add(*group);
   }
 
-  // The standby process has ended without becoming a rank.
-  void end_standby(pid_t pid) {
-    guard_.remove(pid);
-    standby_.reset();
-    postpone_standby();
-  }
-
-  void postpone_standby() {
-    standby_at_ = clock_.steady() + standby_delay_;
-    standby_delay_ = std::min<Supervisor::Duration>(standby_delay_ * 2, kMaxStandbyDelay);
+  void kill_unconfirmed(const std::vector<pollfd>& ready) {
+    for (const size_t member : standby_.end_hand_overs(ready)) {
+      console_.print_line(
+          fmt::format("the standby process that replaces {} does not respond: sent SIGKILL", members_[member].name));
+      signal_member(static_cast<int>(member), SIGKILL);
+    }
   }
 
   // ---- start of a member that cannot be started now ----
@@ -360,7 +193,7 @@ class Group {
   // A restart fails for reasons that pass, such as a lack of processes or memory, while the other members hold the
   // state of the training. The first start is not repeated.
   void start_or_retry(size_t index) {
-    const bool is_restart = groups_[index] > 0;
+    const bool is_restart = processes_[index].group > 0;
     Result<void> started = start(index);
     if (started) return;
     if (!is_restart) {
@@ -368,7 +201,7 @@ class Group {
       return;
     }
     const SteadyTime now = clock_.steady();
-    std::optional<StartRetry>& retry = start_retries_[index];
+    std::optional<StartRetry>& retry = processes_[index].start_retry;
     if (!retry) {
       retry = StartRetry{.at = now, .until = now + kStartPatience};
       console_.print_line(fmt::format("{} cannot be started again: {}; further attempts follow for {} s",
@@ -380,8 +213,9 @@ class Group {
   }
 
   void retry_starts() {
-    for (size_t i = 0; i < start_retries_.size(); ++i) {
-      if (start_retries_[i] && start_retries_[i]->at <= clock_.steady() && !start_error_) start_or_retry(i);
+    for (size_t i = 0; i < processes_.size(); ++i) {
+      const std::optional<StartRetry>& retry = processes_[i].start_retry;
+      if (retry && retry->at <= clock_.steady() && !start_error_) start_or_retry(i);
     }
   }
 
@@ -415,16 +249,16 @@ class Group {
     std::vector<size_t> unstarted;  // members that end before they have started
     for (const int member : requests.kill) {
       signal_member(member, SIGKILL);
-      if (std::exchange(start_retries_[static_cast<size_t>(member)], std::nullopt))
+      if (std::exchange(processes_[static_cast<size_t>(member)].start_retry, std::nullopt))
         unstarted.push_back(static_cast<size_t>(member));
     }
     for (const int member : requests.stop) {
-      if (std::exchange(start_retries_[static_cast<size_t>(member)], std::nullopt)) {
+      if (std::exchange(processes_[static_cast<size_t>(member)].start_retry, std::nullopt)) {
         unstarted.push_back(static_cast<size_t>(member));
         continue;
       }
       signal_member(member, SIGTERM);
-      kill_at_[static_cast<size_t>(member)] = clock_.steady() + options_.grace;
+      processes_[static_cast<size_t>(member)].kill_at = clock_.steady() + options_.grace;
     }
     for (const int member : requests.spawn) {
       if (requests.ended || start_error_) break;
@@ -440,19 +274,20 @@ class Group {
   }
 
   void signal_member(int member, int signal) const {
-    const pid_t group = groups_[static_cast<size_t>(member)];
-    if (group > 0 && !forgotten_.contains(static_cast<size_t>(member))) ::kill(-group, signal);
+    const Processes& processes = processes_[static_cast<size_t>(member)];
+    if (processes.group > 0 && !processes.is_gone) ::kill(-processes.group, signal);
   }
 
   // From here on, the group ends as one without recovery.
   void end_recovery(const recovery::Order& order) {
     has_ended_ = true;
     if (!order.success) console_.print_line(fmt::format("no further restart: {}", order.reason));
-    const bool has_failure = std::ranges::any_of(exits_, [](const auto& exit) { return exit && !exit->ok(); });
+    const bool has_failure =
+        std::ranges::any_of(processes_, [](const Processes& one) { return one.exit && !one.exit->ok(); });
     failed_elsewhere_ = !order.success && !has_failure;
     // The ranks of a node that is not in the group wait to join it.
     for (size_t i = 0; i < members_.size(); ++i)
-      finished_elsewhere_ = finished_elsewhere_ || (order.success && groups_[i] > 0 && !exits_[i]);
+      finished_elsewhere_ = finished_elsewhere_ || (order.success && processes_[i].group > 0 && !processes_[i].exit);
     if (finished_elsewhere_) console_.print_line("the group has finished without this node");
     hand_over_exits({});
     if (failed_elsewhere_ || finished_elsewhere_) supervisor_.expect_failure(clock_.steady());
@@ -463,8 +298,8 @@ class Group {
   void hand_over_exits(ExitStatus missing) {
     std::vector<MemberExit> exits;
     for (size_t i = 0; i < members_.size(); ++i) {
-      if (groups_[i] > 0 && !exits_[i]) continue;  // it still runs
-      exits.push_back({static_cast<int>(i), exits_[i].value_or(missing), lingering_[i]});
+      if (processes_[i].group > 0 && !processes_[i].exit) continue;  // it still runs
+      exits.push_back({static_cast<int>(i), processes_[i].exit.value_or(missing), processes_[i].is_lingering});
     }
     const bool was_stopping = supervisor_.stopping();
     send(supervisor_.exited(exits, clock_.steady()));
@@ -491,30 +326,23 @@ class Group {
     const size_t first_recovery = fds.size();
     if (recovers()) {
       for (const pollfd& fd : options_.recovery->descriptors()) fds.push_back(fd);
-      for (const auto& one : hand_overs_) {
-        if (one) fds.push_back({one->confirmation.get(), POLLIN, 0});
-      }
+      standby_.add_descriptors(fds);
     }
 
     std::optional<SteadyTime> wake = supervisor_.deadline();
     if (recovers()) {
-      for (const auto& at : kill_at_) {
-        if (at) wake = std::min(wake.value_or(SteadyTime::max()), *at);
+      for (const Processes& one : processes_) {
+        if (one.kill_at) wake = std::min(wake.value_or(SteadyTime::max()), *one.kill_at);
+        if (one.start_retry) wake = std::min(wake.value_or(SteadyTime::max()), one.start_retry->at);
       }
       if (const auto at = options_.recovery->deadline()) wake = std::min(wake.value_or(SteadyTime::max()), *at);
-      if (standby_at_) wake = std::min(wake.value_or(SteadyTime::max()), *standby_at_);
+      if (const auto at = standby_.deadline()) wake = std::min(wake.value_or(SteadyTime::max()), *at);
       if (options_.report != nullptr && options_.report->deadline())
         wake = std::min(wake.value_or(SteadyTime::max()), *options_.report->deadline());
-      for (const auto& one : hand_overs_) {
-        if (one) wake = std::min(wake.value_or(SteadyTime::max()), one->deadline);
-      }
-      for (const auto& one : start_retries_) {
-        if (one) wake = std::min(wake.value_or(SteadyTime::max()), one->at);
-      }
     }
     // No signal reports the end of a leftover process whose parent is not this process, so poll for it.
-    for (const bool lingering : lingering_) {
-      if (lingering)
+    for (const Processes& one : processes_) {
+      if (one.is_lingering)
         wake = std::min(wake.value_or(SteadyTime::max()), clock_.steady() + std::chrono::milliseconds(100));
     }
     if (::poll(fds.data(), fds.size(), poll_timeout(wake, clock_.steady())) < 0) return;
@@ -542,7 +370,7 @@ class Group {
     }
     // Before a descriptor can be closed, and its number used again.
     const std::vector<pollfd> ready(fds.begin() + static_cast<std::ptrdiff_t>(first_recovery), fds.end());
-    if (recovers()) end_hand_overs(ready);
+    if (recovers()) kill_unconfirmed(ready);
     reap();
     if (recovers()) {
       perform(options_.recovery->handle(ready, clock_.steady()));
@@ -590,8 +418,8 @@ class Group {
   // Members that the recovery has stopped, and that did not end within the grace period.
   void kill_late_members() {
     for (size_t i = 0; i < members_.size(); ++i) {
-      if (!kill_at_[i] || *kill_at_[i] > clock_.steady()) continue;
-      kill_at_[i].reset();
+      if (!processes_[i].kill_at || *processes_[i].kill_at > clock_.steady()) continue;
+      processes_[i].kill_at.reset();
       signal_member(static_cast<int>(i), SIGKILL);
     }
   }
@@ -599,10 +427,10 @@ class Group {
   // A member has ended, and the recovery decides how to continue. Its descendants receive SIGKILL: a new process must
   // not share the device or the ports with them.
   void recover_member(size_t index, const ExitStatus& status) {
-    exits_[index] = status;
-    kill_at_[index].reset();
-    if (lingering_[index]) {
-      ::kill(-groups_[index], SIGKILL);
+    processes_[index].exit = status;
+    processes_[index].kill_at.reset();
+    if (processes_[index].is_lingering) {
+      ::kill(-processes_[index].group, SIGKILL);
       return;  // until its process group is empty
     }
     perform(options_.recovery->exited(static_cast<int>(index), status.exit_code(), clock_.steady()));
@@ -612,17 +440,17 @@ class Group {
     std::vector<MemberExit> exits;
     int wait_status = 0;
     for (pid_t pid; (pid = ::waitpid(-1, &wait_status, WNOHANG)) > 0;) {
-      if (standby_ && standby_->pid() == pid) end_standby(pid);
-      for (size_t i = 0; i < groups_.size(); ++i) {
-        if (groups_[i] == pid && !gone(i))
+      if (standby_.remove(pid)) guard_.remove(pid);
+      for (size_t i = 0; i < processes_.size(); ++i) {
+        if (processes_[i].group == pid && !gone(i))
           exits.push_back({static_cast<int>(i), ExitStatus::from_wait(wait_status), false});
       }
     }
     // This follows the loop, because zombies belong to their process group until they are reaped.
     for (MemberExit& exit : exits) {
       const auto i = static_cast<size_t>(exit.member);
-      exit.leftovers = group_exists(groups_[i]);
-      lingering_[i] = exit.leftovers;
+      exit.leftovers = group_exists(processes_[i].group);
+      processes_[i].is_lingering = exit.leftovers;
       if (!exit.leftovers) forget(i);
     }
     if (recovers()) {
@@ -639,23 +467,23 @@ class Group {
       send(supervisor_.exited(exits, clock_.steady()));
       if (!was_stopping && supervisor_.stopping()) report_failure();
     }
-    for (size_t i = 0; i < groups_.size(); ++i) {
-      if (!lingering_[i] || group_exists(groups_[i])) continue;
-      lingering_[i] = false;
+    for (size_t i = 0; i < processes_.size(); ++i) {
+      if (!processes_[i].is_lingering || group_exists(processes_[i].group)) continue;
+      processes_[i].is_lingering = false;
       forget(i);
-      if (recovers() && exits_[i]) {
-        perform(options_.recovery->exited(static_cast<int>(i), exits_[i]->exit_code(), clock_.steady()));
+      if (recovers() && processes_[i].exit) {
+        perform(options_.recovery->exited(static_cast<int>(i), processes_[i].exit->exit_code(), clock_.steady()));
       } else {
         supervisor_.group_emptied(static_cast<int>(i));
       }
     }
   }
 
-  bool gone(size_t member) const { return forgotten_.contains(member) || lingering_[member]; }
+  bool gone(size_t member) const { return processes_[member].is_gone || processes_[member].is_lingering; }
 
   void forget(size_t member) {
-    guard_.remove(groups_[member]);
-    forgotten_.insert(member);
+    guard_.remove(processes_[member].group);
+    processes_[member].is_gone = true;
   }
 
   void report_failure() {
@@ -694,13 +522,17 @@ class Group {
     streams_.clear();
   }
 
-  struct HandOver {  // to a standby process that has not confirmed it
-    FileDescriptor confirmation;
-    SteadyTime deadline;
-  };
   struct StartRetry {
     SteadyTime at;     // of the next attempt
     SteadyTime until;  // when its failure ends the group
+  };
+  struct Processes {                         // of a member, since its last start
+    pid_t group = 0;                         // 0: not started
+    bool is_lingering = false;               // the leader has ended, others of the group have not
+    bool is_gone = false;                    // the id of the group may be reused
+    std::optional<ExitStatus> exit = {};     // of the leader, with recovery only
+    std::optional<SteadyTime> kill_at = {};  // when the recovery's stop becomes SIGKILL
+    std::optional<StartRetry> start_retry = {};
   };
 
   const std::vector<Member>& members_;
@@ -711,21 +543,13 @@ class Group {
   Guard guard_;
   const std::set<pid_t> earlier_children_;  // of a shell that exec'ed this program with background jobs
   Supervisor supervisor_;
-  std::vector<pid_t> groups_;  // by member; 0: not started
-  std::vector<bool> lingering_;
-  std::vector<std::optional<ExitStatus>> exits_;    // by member: of its last process, with recovery only
-  std::vector<std::optional<SteadyTime>> kill_at_;  // by member: when the recovery's stop becomes SIGKILL
-  std::optional<Error> start_error_;                // of a member that could not be started again
-  bool has_ended_ = false;                          // the recovery
-  bool failed_elsewhere_ = false;                   // it ended because of another node
-  bool finished_elsewhere_ = false;                 // the other nodes have finished without this one
-  std::string disconnected_;                        // why this node has left the group by itself; empty: it has not
-  std::optional<Standby> standby_;
-  std::optional<SteadyTime> standby_at_;  // when to start it
-  Supervisor::Duration standby_delay_ = kStandbyDelay;
-  std::vector<std::optional<HandOver>> hand_overs_;       // by member
-  std::vector<std::optional<StartRetry>> start_retries_;  // by member that waits for its start
-  std::set<size_t> forgotten_;  // members without processes; the id of their group may be reused
+  std::vector<Processes> processes_;  // by member
+  std::optional<Error> start_error_;  // of a member that could not be started again
+  bool has_ended_ = false;            // the recovery
+  bool failed_elsewhere_ = false;     // it ended because of another node
+  bool finished_elsewhere_ = false;   // the other nodes have finished without this one
+  std::string disconnected_;          // why this node has left the group by itself; empty: it has not
+  StandbySlot standby_;
   std::vector<Stream> streams_;
 };
 

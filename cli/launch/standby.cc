@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -88,6 +89,76 @@ Result<Standby::HandOver> Standby::become(const Command& command) {
                                                        .err = err.writer.get(),
                                                        .regroup = command.inherited}));
   return HandOver{{pid_, std::move(out.reader), std::move(err.reader)}, std::move(socket_)};
+}
+
+void StandbySlot::schedule() {
+  if (!standby_) start_at_ = clock_.steady() + delay_;
+}
+
+std::optional<pid_t> StandbySlot::start_if_due() {
+  if (!start_at_ || *start_at_ > clock_.steady()) return std::nullopt;
+  start_at_.reset();
+  Result<Standby> started = Standby::start(*commands_.front(), commands_, signals_);
+  if (!started) {  // members start as they do without support for standby processes
+    postpone();
+    return std::nullopt;
+  }
+  standby_.emplace(*std::move(started));
+  return standby_->pid();
+}
+
+std::optional<Child> StandbySlot::become(const Command& command, size_t member) {
+  hand_overs_[member].reset();
+  if (!standby_) return std::nullopt;
+  Result<Standby::HandOver> made = standby_->become(command);
+  if (!made) {
+    ::kill(-standby_->pid(), SIGKILL);  // remove() follows
+    return std::nullopt;
+  }
+  standby_.reset();
+  delay_ = kStandbyDelay;
+  hand_overs_[member] = Pending{std::move(made->confirmation), clock_.steady() + kHandOverPatience};
+  return std::move(made->child);
+}
+
+bool StandbySlot::remove(pid_t pid) {
+  if (!standby_ || standby_->pid() != pid) return false;
+  standby_.reset();
+  postpone();
+  return true;
+}
+
+void StandbySlot::postpone() {
+  start_at_ = clock_.steady() + delay_;
+  delay_ = std::min<Duration>(delay_ * 2, kMaxStandbyDelay);
+}
+
+void StandbySlot::add_descriptors(std::vector<pollfd>& out) const {
+  for (const std::optional<Pending>& one : hand_overs_) {
+    if (one) out.push_back({one->confirmation.get(), POLLIN, 0});
+  }
+}
+
+std::vector<size_t> StandbySlot::end_hand_overs(const std::vector<pollfd>& ready) {
+  std::vector<size_t> late;
+  for (size_t i = 0; i < hand_overs_.size(); ++i) {
+    std::optional<Pending>& one = hand_overs_[i];
+    if (!one) continue;
+    const bool is_confirmed = std::ranges::any_of(
+        ready, [&one](const pollfd& fd) { return fd.fd == one->confirmation.get() && fd.revents != 0; });
+    const bool is_late = !is_confirmed && one->deadline <= clock_.steady();
+    if (is_confirmed || is_late) one.reset();
+    if (is_late) late.push_back(i);
+  }
+  return late;
+}
+
+std::optional<SteadyTime> StandbySlot::deadline() const {
+  std::optional<SteadyTime> out = start_at_;
+  for (const std::optional<Pending>& one : hand_overs_) {
+    if (one) out = std::min(out.value_or(SteadyTime::max()), one->deadline);
+  }
+  return out;
 }
 
 }  // namespace oarlock::launch

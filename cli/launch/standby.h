@@ -2,13 +2,29 @@
 // the replacement of a lost rank does not wait until its libraries are loaded.
 #pragma once
 
+#include <poll.h>
 #include <sys/types.h>
 
+#include <chrono>
+#include <optional>
+#include <utility>
+#include <vector>
+
 #include "cli/launch/process.h"
+#include "common/clock.h"
 #include "common/error.h"
 #include "common/files.h"
 
 namespace oarlock::launch {
+
+// Delay of the start of a standby process after a request to join, because its load would slow down the start of the
+// ranks. Doubled, up to the second value, for each standby process that ends by itself or cannot be started, until one
+// becomes a rank.
+inline constexpr auto kStandbyDelay = std::chrono::seconds(2);
+inline constexpr auto kMaxStandbyDelay = std::chrono::minutes(5);
+
+// Time for a standby process to confirm that it has received the data of its rank, which takes milliseconds.
+inline constexpr auto kHandOverPatience = std::chrono::seconds(1);
 
 // Whether `pid` executes the program that `argv[0]` names, so that a second process of the same command is the same
 // program, and no script with further effects. Returns false if that cannot be determined.
@@ -44,6 +60,57 @@ class Standby {
   pid_t pid_;
   FileDescriptor socket_;
   Command command_;
+};
+
+// The standby process of a launcher, if it has one: when the next one starts, and whether processes that have become
+// ranks have confirmed it. Members are numbers from 0. Not thread-safe.
+class StandbySlot {
+ public:
+  // `commands` are those of all members; not empty. They, `clock` and `signals` must outlive it.
+  StandbySlot(std::vector<const Command*> commands, const Clock& clock, const SignalSource& signals)
+      : commands_(std::move(commands)), clock_(clock), signals_(signals), hand_overs_(commands_.size()) {}
+
+  // A member has requested to join. The next standby process starts a while after the last request, unless there is
+  // one.
+  void schedule();
+
+  // Starts a standby process if it is time to. Returns its process group, which the caller kills in the end; nullopt if
+  // none was started.
+  std::optional<pid_t> start_if_due();
+
+  // Makes the standby process the process of a member. Returns nullopt if no standby process can become it.
+  std::optional<Child> become(const Command& command, size_t member);
+
+  // A child of this process has ended. Returns whether it was the standby process.
+  bool remove(pid_t pid);
+
+  // Adds the descriptors to wait for.
+  void add_descriptors(std::vector<pollfd>& out) const;
+
+  // Ends the hand-overs that are confirmed in `ready`, the result of poll(), and those that are late. Returns the
+  // members of the latter, which the caller kills; a new process then replaces each.
+  std::vector<size_t> end_hand_overs(const std::vector<pollfd>& ready);
+
+  // When to call start_if_due() and end_hand_overs() without an event; nullopt: never.
+  std::optional<SteadyTime> deadline() const;
+
+ private:
+  using Duration = std::chrono::steady_clock::duration;
+
+  struct Pending {  // a hand-over that the process has not confirmed
+    FileDescriptor confirmation;
+    SteadyTime deadline;
+  };
+
+  void postpone();
+
+  std::vector<const Command*> commands_;
+  const Clock& clock_;
+  const SignalSource& signals_;
+  std::optional<Standby> standby_;
+  std::optional<SteadyTime> start_at_;
+  Duration delay_ = kStandbyDelay;
+  std::vector<std::optional<Pending>> hand_overs_;  // by member
 };
 
 }  // namespace oarlock::launch

@@ -12,6 +12,7 @@
 
 #include "cli/launch/group.h"
 #include "common/contract.h"
+#include "common/terminal.h"
 #include "operator/core/desired.h"
 #include "operator/core/environment.h"
 
@@ -284,6 +285,18 @@ Result<launch::GroupResult> TrainerCheck::run(const std::string& file, const std
     command.argv.insert(command.argv.end(), {"--job", job.metadata.name_space + "/" + job.metadata.name});
   command.argv.insert(command.argv.end(), settings.begin(), settings.end());
   return launch::run_group({{std::move(command), "oarlock-trainer", ""}}, {kGrace, stdio}, signals_, clock_, console_);
+}
+
+Result<launch::GroupResult> TrainerCheck::run_if_found(const std::string& file, const std::string& name,
+                                                       const api::TrainingJob& job, bool is_only_job,
+                                                       launch::Stdio stdio) {
+  if (!applies_to(job)) return launch::GroupResult{};
+  if (!program_) {
+    print_error(fmt::format("{}: note: spec.trainer is not checked: {}\n", printable(name),
+                            printable(program_.error().message)));
+    return launch::GroupResult{};
+  }
+  return run(file, name, job, is_only_job, {}, stdio);
 }
 
 }  // namespace oarlock::run

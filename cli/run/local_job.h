@@ -102,6 +102,11 @@ class TrainerCheck {
   Result<launch::GroupResult> run(const std::string& file, const std::string& name, const api::TrainingJob& job,
                                   bool is_only_job, const std::vector<std::string>& settings, launch::Stdio stdio);
 
+  // As run(), for commands that need no oarlock-trainer: returns exit code 0 if the job does not use it, and also
+  // prints a note on standard error if it was not found.
+  Result<launch::GroupResult> run_if_found(const std::string& file, const std::string& name,
+                                           const api::TrainingJob& job, bool is_only_job, launch::Stdio stdio);
+
  private:
   const launch::SignalSource& signals_;
   const Clock& clock_;

@@ -36,7 +36,9 @@ namespace net = boost::asio;
 using boost::system::error_code;
 using net::ip::tcp;
 
-constexpr int kBacklog = 512;
+// Connections that wait to be accepted. Beyond it, the kernel drops a client's SYN, which is sent again only after a
+// second; a thousand clients may connect at the same moment.
+constexpr int kBacklog = 2048;
 // Kernel buffers per connection. By default, the kernel would buffer several MiB for a peer that does not read.
 constexpr int kSendBuffer = 64 << 10;
 constexpr int kReceiveBuffer = 16 << 10;

@@ -47,11 +47,8 @@ Result<FileDescriptor> environment_file(const std::map<std::string, std::string>
   if (!file.open()) return fail_errno(errno, "a file in memory cannot be created");
   std::string text;
   for (const auto& [name, value] : environment) text.append(name).append("=").append(value).push_back('\0');
-  for (std::string_view left = text; !left.empty();) {
-    const ssize_t written = ::write(file.get(), left.data(), left.size());
-    if (written < 0 && errno != EINTR) return fail_errno(errno, "a file in memory cannot be written");
-    if (written > 0) left.remove_prefix(static_cast<size_t>(written));
-  }
+  if (const int error = write_all(file.get(), text); error != 0)
+    return fail_errno(error, "a file in memory cannot be written");
   return file;
 }
 

@@ -57,16 +57,16 @@ static_assert(kMaxProcessesPerNode == 128, "kTooManyGpus names the limit");
 inline constexpr int kNameRoom = 57;
 
 inline constexpr char kName[] =
-    "the name becomes the name of a Service and of pods: it must start with a letter and hold only a-z, 0-9 and '-'";
+    "the name becomes the name of a Service and of pods: it must start with a letter and contain only a-z, 0-9 and '-'";
 inline constexpr char kNameLength[] =
-    "the name is too long: pods are named <name>-<attempt>-<node rank> and a hostname has at most 63 characters; "
-    "use at most 57 characters less the digits of the last node rank";
+    "the name is too long: pods are named <name>-<attempt>-<node rank> and a hostname has at most 63 characters; use "
+    "at most 57 characters minus the number of digits of the last node rank";
 inline constexpr char kImmutable[] =
     "nodes, processesPerNode, image, resourcesPerNode, checkpoints, template, trainer and rendezvous shape the ranks "
     "and cannot change while the job runs or after it ended, except for nodes of a job with elastic, which cannot be "
     "added or removed; set suspend: true and wait for phase Suspended, or create a new job";
 inline constexpr char kElasticBounds[] =
-    "nodes is the wanted number of nodes: it must be at least elastic.minNodes and at most elastic.maxNodes";
+    "nodes is the desired number of nodes: it must be at least elastic.minNodes and at most elastic.maxNodes";
 inline constexpr char kPortIsMetrics[] =
     "rendezvous.port is one of the metrics ports (9400 and, with more processes per node, those after it); choose "
     "another, such as 29500";
@@ -82,7 +82,8 @@ inline constexpr char kTrainer[] =
 inline constexpr char kTwoImages[] =
     "the container 'trainer' of the template has an image as well; leave one of the two out";
 inline constexpr char kClaimOrSize[] =
-    "checkpoints has exactly one of claimName, an existing PersistentVolumeClaim, and size, from which one is created";
+    "checkpoints must have exactly one of claimName, the name of an existing PersistentVolumeClaim, and size, with "
+    "which the operator creates one";
 inline constexpr char kClassNeedsSize[] =
     "storageClassName is for a claim that the operator creates: set size, or leave it out";
 inline constexpr char kTwoCheckpointVolumes[] =
@@ -94,18 +95,18 @@ inline constexpr char kRestartPolicy[] =
     "restartPolicy must be Never, or left out: a rank that restarts alone cannot rejoin, so the operator restarts the "
     "whole group";
 inline constexpr char kOneRequirement[] =
-    "a rule has exactly one of onExitCodes, onPodReasons and onPodConditions; write a rule for each";
+    "a rule must have exactly one of onExitCodes, onPodReasons and onPodConditions; write a rule for each";
 inline constexpr char kIgnoreNeedsExit[] =
-    "Ignore counts the rank as done, so it needs onExitCodes: a pod that was removed has not completed its work; use "
-    "RestartFree to restart without counting";
+    "Ignore counts the rank as done, so it requires onExitCodes: a pod that was removed has not completed its work; "
+    "use RestartFree to restart without counting";
 inline constexpr char kManagedByForm[] =
-    "managedBy is a domain and a path, such as kueue.x-k8s.io/multikueue; leave it out for this operator";
+    "managedBy must be a domain and a path, such as kueue.x-k8s.io/multikueue; leave it out for this operator";
 inline constexpr char kManagedByFixed[] =
     "managedBy cannot change: two controllers would manage one job; create a new job";
 inline constexpr char kHostname[] =
     "hostname and subdomain are set by the operator, so that the ranks find each other; leave them out";
 inline constexpr char kVolumeName[] =
-    "the volume names oarlock-config and oarlock-shm belong to the operator; choose another";
+    "the volume names oarlock-config and oarlock-shm are reserved for the operator; choose another";
 inline constexpr char kConfigMount[] =
     "the operator mounts spec.trainer at /etc/oarlock in container 'trainer'; mount yours elsewhere, or leave "
     "spec.trainer out";

@@ -204,7 +204,7 @@ bool keeps_checkpoints(const Job& job) {
   return volume->size() > 1 && !volume->contains("emptyDir");
 }
 
-bool wants_claim(const Job& job) { return job.spec.checkpoints && job.spec.checkpoints->claim_name.empty(); }
+bool needs_new_claim(const Job& job) { return job.spec.checkpoints && job.spec.checkpoints->claim_name.empty(); }
 
 std::string claim_name(const Job& job) { return fmt::format("{}-checkpoints", job.metadata.name); }
 

@@ -40,7 +40,7 @@ bool keeps_checkpoints(const Job& job);
 // ---- PersistentVolumeClaim for spec.checkpoints.size ---------------------------------------------------------------
 
 // Returns whether the operator creates a claim for the job.
-bool wants_claim(const Job& job);
+bool needs_new_claim(const Job& job);
 
 std::string claim_name(const Job& job);  // <job>-checkpoints
 

@@ -109,7 +109,8 @@ Creations create_missing_objects(const Observed& observed, const Membership& mem
   if (out.requeue_after) return out;
   const int attempt = job.status.attempt;
   // There is no informer of claims: the request is repeated for each attempt, which costs little.
-  if (wants_claim(job)) out.actions.emplace_back(CreateClaim{claim_name(job), attempt, dump_json(desired_claim(job))});
+  if (needs_new_claim(job))
+    out.actions.emplace_back(CreateClaim{claim_name(job), attempt, dump_json(desired_claim(job))});
   const std::optional<api::LauncherBounds> launchers = launcher_bounds(job);
   for (size_t i = 0; i < members.current.size(); ++i) {
     if (members.current[i] != nullptr || is_recorded_finished(members, i)) continue;

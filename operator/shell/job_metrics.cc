@@ -48,9 +48,9 @@ struct JobFamilies {
   FamilyBuilder condition{"trainingjob_status_condition", "Whether a condition of a job is true."};
   FamilyBuilder created{"trainingjob_created_timestamp_seconds", "Unix time of a job's creation in seconds."};
   FamilyBuilder start{"trainingjob_start_timestamp_seconds",
-                      "Unix time of the creation of a job's first pods in seconds."};
+                      "Unix time in seconds at which a job's first pods were created."};
   FamilyBuilder completion{"trainingjob_completion_timestamp_seconds",
-                           "Unix time at which a job became Complete or Failed in seconds."};
+                           "Unix time in seconds at which a job became Complete or Failed."};
   FamilyBuilder spec_replicas{"trainingjob_spec_replicas", "Number of pods that a job requests."};
   FamilyBuilder accelerators{"trainingjob_requested_accelerators",
                              "Number of extended resources that the pods of an unfinished job request."};

@@ -93,15 +93,16 @@ Metrics::ClientMetrics::ClientMetrics(prometheus::Registry& registry)
 Metrics::CacheMetrics::CacheMetrics(prometheus::Registry& registry)
     : failures(gauge(registry, "oarlock_cache_consecutive_failures",
                      "Number of consecutive failed lists and watches of a resource.")),
-      last_success(gauge(registry, "oarlock_cache_last_success_timestamp_seconds",
-                         "Unix time of the last list, or first event of the last watch, of a resource in seconds.")),
+      last_success(
+          gauge(registry, "oarlock_cache_last_success_timestamp_seconds",
+                "Unix time in seconds of the last list, or the first event of the last watch, of a resource.")),
       unreadable(counter(registry, "oarlock_cache_unreadable_objects_total",
                          "Total number of objects from the API server that could not be read and were ignored.")),
       trimmed_reads(counter(registry, "oarlock_cache_trimmed_job_reads_total",
                             "Total number of live reads of jobs whose spec exceeds the budget of the cache.")
                         .Add({})),
       incomplete(gauge(registry, "oarlock_cache_incomplete_namespaces",
-                       "Number of namespaces of which objects are ignored because the cache is full, by resource.")) {
+                       "Number of namespaces with objects that are ignored because the cache is full, by resource.")) {
   for (const char* resource : {"trainingjobs.oarlock.dev", "pods", "services"}) {
     failures.Add({{"resource", resource}});
     incomplete.Add({{"resource", resource}});

@@ -22,7 +22,7 @@ make_gpu_bundle() {
     die -c 73 "$folder exists and is not a bundle: name another folder, or remove it"
   scripts/setup build cuda
   cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DOARLOCK_CUDA=ON -DOARLOCK_BUNDLE=ON -DOARLOCK_OPERATOR=OFF \
-    -DOARLOCK_CLI=OFF >"$OARLOCK_CACHE/cmake-gpu-bundle.log" 2>&1 || { tail -n 30 "$OARLOCK_CACHE/cmake-gpu-bundle.log" >&2; die "cmake failed"; }
+    >"$OARLOCK_CACHE/cmake-gpu-bundle.log" 2>&1 || { tail -n 30 "$OARLOCK_CACHE/cmake-gpu-bundle.log" >&2; die "cmake failed"; }
   cmake --build "$build" --target gpu-bundle-programs >&2 || die "the build of the bundle failed"
   rm -rf "$folder"
   cmake --install "$build" --component gpu-bundle --prefix "$folder" --strip >/dev/null || die "the bundle could not be put together"

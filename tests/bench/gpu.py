@@ -91,22 +91,23 @@ def seconds_per_step(log):
 
 
 def step_figures(args, folder):
-    figures = []
-    for model, batch, last in CASES:
-        for graphs in (False, True):
-            figure = Figure(f"step, {model}, {'graph' if graphs else 'eager'}", "ms", 1.0)
-            config = folder / "step.yaml"
+    """Interleaved by pair: our runs, each a process, and then PyTorch's, all in one process, which starts slowly."""
+    cases = {f"{model}:{batch}:{graphs:d}:{last:d}": (model, batch, graphs, last)
+             for model, batch, last in CASES for graphs in (False, True)}
+    figures = {case: Figure(f"step, {model}, {'graph' if graphs else 'eager'}", "ms", 1.0)
+               for case, (model, _, graphs, _) in cases.items()}
+    config = folder / "step.yaml"
+    for _ in range(args.pairs):
+        ours = {}
+        for case, (model, batch, graphs, last) in cases.items():
             config.write_text(STEP.format(steps=STEPS, batch=batch, log=LOG, graphs=str(graphs).lower(),
                                           last=str(last).lower(), samples=SAMPLES, model=model))
-            for _ in range(args.pairs):
-                ours = seconds_per_step(run([args.bin / "oarlock-bench-trainer", "--config", config, "--log-format",
-                                             "json"]).stderr)
-                command = [args.python, HERE / "gpu_step.py", "--model", model, "--batch", batch, "--steps", STEPS // 2,
-                           "--samples", SAMPLES]
-                command += ["--graphs"] * graphs + ["--channels-last"] * last
-                figure.add(ours * 1e3, json.loads(run(command).stdout)["seconds"] * 1e3)
-            figures.append(figure)
-    return figures
+            log = run([args.bin / "oarlock-bench-trainer", "--config", config, "--log-format", "json"]).stderr
+            ours[case] = seconds_per_step(log)
+        rival = run([args.python, HERE / "gpu_step.py", *cases, "--steps", STEPS // 2, "--samples", SAMPLES]).stdout
+        for line in map(json.loads, rival.splitlines()):
+            figures[line["case"]].add(ours[line["case"]] * 1e3, line["seconds"] * 1e3)
+    return list(figures.values())
 
 
 def main():

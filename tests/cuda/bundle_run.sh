@@ -81,9 +81,11 @@ code=0
 "$here/bin/oarlock-gpu-tests" --gtest_filter=-* >/dev/null || code=$? # no test: only whether there is a GPU
 [[ $code -eq 0 ]] || exit "$code"
 if [[ $mode != bench ]]; then
-  "$here/bin/oarlock-gpu-tests" || exit 1
-  "$python" "$here/python/gpu.py" --bin "$here/bin" --resume || exit 1
+  "$here/bin/oarlock-gpu-tests" || code=1
+  "$python" "$here/python/gpu.py" --bin "$here/bin" --resume || code=1
+  "$python" "$here/python/program_checks.py" --bin "$here/bin" || code=1
 fi
 if [[ $mode != tests ]]; then
-  "$python" "$here/python/gpu.py" --bin "$here/bin" --python "$python" ${json:+--json "$json"} || exit 1
+  "$python" "$here/python/gpu.py" --bin "$here/bin" --python "$python" ${json:+--json "$json"} || code=1
 fi
+exit "$code"

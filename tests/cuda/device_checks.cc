@@ -185,6 +185,7 @@ TEST(DevicePrefetcher, LimitsStepsInFlight) {
 }
 
 TEST(DevicePrefetcher, ReportsStepWithoutEndAsPeerLost) {
+  c10::cuda::device_synchronize();  // the first step would wait for the work of earlier tests
   const auto prefetcher =
       make_device_prefetcher(endless(), kGpu, {.depth = 1, .timeout = std::chrono::milliseconds(20)});
   ASSERT_TRUE(prefetcher->next());

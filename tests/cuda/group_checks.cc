@@ -51,6 +51,7 @@ TEST(Nccl, CreatesSecondGroupAfterFirst) {
 // Keeps the device busy for longer than the timeout of a collective, as if another rank did not arrive.
 [[noreturn]] void exceed_collective_timeout() {
   silence_libtorch_log();
+  disable_nccl_watchdog_exit();
   install_terminate_handler({}, [](const std::exception_ptr& exception) {
     const Error error = to_error(exception);
     return ProcessExit{error.code, {0, 0, -1, exit_reason(error.code), error.message}};
@@ -66,8 +67,7 @@ TEST(Nccl, CreatesSecondGroupAfterFirst) {
   std::_Exit(2);
 }
 
-// Runs in a new process, since CUDA does not survive a fork. It ends long before the minute that NCCL's watchdog allows
-// for its dump.
+// Runs in a new process, since CUDA does not survive a fork.
 TEST(NcclDeathTest, TimedOutCollectiveExitsWithCode76) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto begin = std::chrono::steady_clock::now();

@@ -62,7 +62,7 @@ HostileServer::Connection::Connection(int fd, SSL_CTX* tls, const std::atomic<bo
     : fd_(fd), ssl_(session_of(tls, fd)), stopping_(stopping) {}
 
 HostileServer::Connection::~Connection() {
-  if (ssl_ != nullptr && polite_) SSL_shutdown(ssl_.get());
+  if (ssl_ != nullptr && sends_close_notify_) SSL_shutdown(ssl_.get());
   ERR_clear_error();
   ::close(fd_);
 }
@@ -85,7 +85,7 @@ ssize_t HostileServer::Connection::get(char* data, size_t size) {
   return result_of(SSL_read(ssl_.get(), data, static_cast<int>(size)));
 }
 
-bool HostileServer::Connection::shake_hands() {
+bool HostileServer::Connection::handshake() {
   if (ssl_ == nullptr) return true;
   while (!stopping_) {
     if (result_of(SSL_do_handshake(ssl_.get())) > 0) return true;
@@ -146,7 +146,7 @@ void HostileServer::Connection::answer(int status, const std::string& body, cons
 }
 
 void HostileServer::Connection::reset() {
-  polite_ = false;
+  sends_close_notify_ = false;
   const linger hard{1, 0};
   ::setsockopt(fd_, SOL_SOCKET, SO_LINGER, &hard, sizeof hard);
 }
@@ -303,7 +303,7 @@ void HostileServer::serve(int fd, int number) {
     tls = tls_;
   }
   Connection connection(fd, tls.get(), stopping_);
-  if (!connection.shake_hands()) return;
+  if (!connection.handshake()) return;
   Received request;
   while (connection.read_request(request, options_.head_only)) {
     request.connection = number;

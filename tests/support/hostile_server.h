@@ -43,13 +43,14 @@ class HostileServer {
     Connection(const Connection&) = delete;
     Connection& operator=(const Connection&) = delete;
 
-    bool shake_hands();  // performs the TLS handshake; false: it failed
+    bool handshake();  // performs the TLS handshake; false: it failed
     std::string client() const;
     // Returns false if the peer has closed the connection.
     bool write(const std::string& text);
     void answer(int status, const std::string& body, const std::string& headers = "");
-    void reset();                         // ends with RST instead of FIN
-    void truncate() { polite_ = false; }  // ends without TLS's close_notify, as a cut connection does
+    void reset();  // ends with RST instead of FIN
+    // Ends without close_notify of TLS, as a cut connection does.
+    void truncate() { sends_close_notify_ = false; }
     // Sends about this many bytes of TLS 1.3 KeyUpdate messages, which the client must answer. They are prepared first,
     // so that they arrive faster than the client handles them. Returns false if the peer has closed the connection.
     bool flood_with_key_updates(size_t bytes);
@@ -77,7 +78,7 @@ class HostileServer {
     const int fd_;
     const std::unique_ptr<SSL, SslFree> ssl_;  // null: plain
     const std::atomic<bool>& stopping_;
-    bool polite_ = true;
+    bool sends_close_notify_ = true;
   };
 
   // Called for each request; returns whether to continue with the next request of this connection; false closes it.

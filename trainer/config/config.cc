@@ -14,15 +14,16 @@ void describe(PretrainedConfig& config, Fields& fields) {
                "safetensors file, written by this program or by Python; empty: the model's own initialization. A "
                "checkpoint of the run has precedence");
   fields.field("strict", config.strict,
-               "names and shapes must match the model's exactly; otherwise the matching tensors are loaded, and the "
+               "true: names and shapes must match the model's exactly; false: the matching tensors are loaded, and the "
                "others are logged");
 }
 
 void describe(BatchConfig& config, Fields& fields) {
-  fields.field("size", config.size, at_least(1), "samples");
-  fields.choice<BatchPer>("per", config.per, {{"device", BatchPer::kDevice}, {"global", BatchPer::kGlobal}},
-                          "what size counts: the samples of one rank's forward pass, or those of the whole step of all "
-                          "ranks, which must be divisible by ranks times gradient.accumulation_steps");
+  fields.field("size", config.size, at_least(1), "number of samples, of each rank or of all ranks together (see per)");
+  fields.choice<BatchPer>(
+      "per", config.per, {{"device", BatchPer::kDevice}, {"global", BatchPer::kGlobal}},
+      "device: size is the number of samples in a forward pass of one rank; global: size is the number of samples in "
+      "an optimizer step of all ranks together, and must be divisible by ranks times gradient.accumulation_steps");
   fields.field("drop_last", config.drop_last, "drop the last step of an epoch if it is incomplete");
 }
 
@@ -32,13 +33,14 @@ void describe(LoaderConfig& config, Fields& fields) {
                "CPUs divided by its ranks, at most 8");
   fields.field("prefetch", config.prefetch, at_least(1), "prefetched batches per thread");
   fields.field("pin_memory", config.pin_memory,
-               "batches in page-locked memory if the device is CUDA, so that copies are asynchronous");
+               "on CUDA devices: create batches in page-locked memory, so that copies to the device are asynchronous");
 }
 
 void describe_length(TrainerConfig& config, Fields& fields) {
   fields.field("epochs", config.epochs, at_least(1), "length of the run in passes over the data");
-  fields.field("steps", config.steps, at_least(0),
-               "length of the run in optimizer steps; replaces epochs. 0: only evaluates, as with `pretrained`");
+  fields.field(
+      "steps", config.steps, at_least(0),
+      "length of the run in optimizer steps; replaces epochs. 0: evaluation only, for example of `pretrained` weights");
   if (config.epochs && config.steps) fields.problem("steps", "the length is given twice; remove epochs or steps");
   if (!fields.has("epochs") && !fields.has("steps")) {
     fields.problem("epochs", "is required (or steps): how long to train");
@@ -69,7 +71,7 @@ void describe_devices(TrainerConfig& config, Fields& fields) {
     fields.problem("gpu_ids", "a device is given twice; each rank needs its own");
   }
   fields.field("threads", config.threads, at_least(0),
-               "intra-op threads of LibTorch; 0: the CPUs divided by the ranks of the node");
+               "intra-op threads of LibTorch in each rank; 0: the node's CPUs divided by its ranks");
 }
 
 // ---- combinations of sections that are not valid -------------------------------------------------------------------
@@ -153,7 +155,7 @@ void describe(TrainerConfig& config, Fields& fields, const TaskNames& tasks) {
   section("report", config.report, "the history of the run as files");
   section("tracking", config.tracking, "what the run reports to experiment trackers");
   section("profile", config.profile, "a trace of some training steps");
-  section("ddp", config.ddp, "distributed data parallel");
+  section("ddp", config.ddp, "DistributedDataParallel: averaging of gradients over the ranks");
   section("cuda", config.cuda, "how the device is used");
   check_graphs(config, fields);
   section("distributed", config.distributed, "rendezvous and communication of the ranks");

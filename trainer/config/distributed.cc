@@ -32,39 +32,43 @@ void describe(DistributedConfig& config, Fields& fields) {
                              {{"auto", BackendKind::kAuto}, {"gloo", BackendKind::kGloo}, {"nccl", BackendKind::kNccl}},
                              "auto: nccl on CUDA devices, gloo on the CPU");
   fields.field("rendezvous_timeout_seconds", config.rendezvous_timeout_seconds, above(0),
-               "timeout for all ranks to join the rendezvous");
-  fields.field("timeout_seconds", config.timeout_seconds, above(0), "timeout of one collective");
+               "timeout in seconds for all ranks to join the rendezvous");
+  fields.field("timeout_seconds", config.timeout_seconds, above(0), "timeout of one collective in seconds");
   fields.choice<Fallback>("fallback", config.fallback, {{"none", Fallback::kNone}, {"cpu", Fallback::kCpu}},
                           "if the configured device or backend is not available: fail, or use the CPU");
   fields.field("check_parameters_every", config.check_parameters_every, at_least(0),
-               "steps between two comparisons of all ranks' parameters; 0: at the end only");
+               "steps between two comparisons of all ranks' parameters; 0: only at the end");
 }
 
 void describe(DdpConfig& config, Fields& fields) {
-  fields.field("bucket_cap_mb", config.bucket_cap_mb, above(0), "MiB of gradients that are reduced together");
+  fields.field("bucket_cap_mb", config.bucket_cap_mb, above(0),
+               "size in MiB of a bucket of gradients, which are reduced together");
   fields.field("gradient_as_bucket_view", config.gradient_as_bucket_view,
-               "gradients are views of the buckets: less memory and one copy less");
+               "gradients are views of the buckets, which saves memory and a copy");
   fields.field("find_unused_parameters", config.find_unused_parameters,
                "find the parameters that a step does not use; costs a traversal of the graph");
   fields.field("static_graph", config.static_graph, "every step uses the same parameters in the same way");
   fields.field("broadcast_buffers", config.broadcast_buffers, "broadcast rank 0's buffers before every forward pass");
-  fields.field("sync_batch_norm", config.sync_batch_norm, "batch statistics over the batches of all ranks together");
-  fields.field("shared_memory", config.shared_memory,
-               "up to 16 CPU ranks of one machine or pod without comm_hook average through shared memory, after the "
-               "backward pass. false: through the backend and overlapped with the backward pass, as between machines");
+  fields.field("sync_batch_norm", config.sync_batch_norm,
+               "compute the statistics of batch norm over the batches of all ranks");
+  fields.field(
+      "shared_memory", config.shared_memory,
+      "if comm_hook is none, up to 16 CPU ranks of one machine or pod average gradients in shared memory, after the "
+      "backward pass. false: through the backend, overlapped with the backward pass, as between machines");
   fields.choice<CommHook>("comm_hook", config.comm_hook,
                           {{"none", CommHook::kNone},
                            {"fp16", CommHook::kFp16},
                            {"bf16", CommHook::kBf16},
                            {"powersgd", CommHook::kPowerSgd}},
-                          "how gradients are compressed for the network");
+                          "compression of the gradients that are sent to other ranks");
   fields.section(
-      "powersgd", [&](Fields& inner) { describe_powersgd(config.powersgd, inner); }, "for comm_hook: powersgd");
+      "powersgd", [&](Fields& inner) { describe_powersgd(config.powersgd, inner); }, "settings of comm_hook: powersgd");
 }
 
 void describe(CudaConfig& config, Fields& fields) {
   fields.field("graphs", config.graphs, "record a training step as a CUDA graph and replay it; shapes must not change");
-  fields.field("channels_last", config.channels_last, "images and their weights in channels-last layout");
+  fields.field("channels_last", config.channels_last,
+               "store images and the weights of convolutions in the channels-last memory format");
   fields.field("tf32", config.tf32, "float32 matrix products and convolutions in TF32: faster, 10 bits of mantissa");
   fields.field("memory_fraction", config.memory_fraction, above_to(0, 1),
                "fraction of the device memory that a rank may allocate before it is out of memory");

@@ -10,19 +10,22 @@ Names<MetricMode> mode_names() { return {{"min", MetricMode::kMin}, {"max", Metr
 // `name_key`: "metric" for the single metric of the section itself, "name" in the list of several.
 void describe_metric(WatchedMetric& metric, Fields& fields, std::string_view name_key) {
   fields.field(name_key, metric.name,
-               "one of the metrics of the evaluation; default: the metric by which the task compares models, with its "
-               "mode");
+               "one of the metrics of the evaluation; default: the metric by which the task compares models, with the "
+               "mode of that metric");
   fields.choice<MetricMode>("mode", metric.mode, mode_names(), kModeHelp);
   fields.only_if("mode", !metric.name.empty(), "belongs to a named metric; the task's own metric has its own mode");
-  fields.field("min_delta", metric.min_delta, at_least(0), "changes up to this are not an improvement");
-  fields.field("grace_period", metric.grace_period, at_least(0), "evaluations before patience decreases");
+  fields.field("min_delta", metric.min_delta, at_least(0), "largest change that does not count as an improvement");
+  fields.field("grace_period", metric.grace_period, at_least(0),
+               "number of evaluations at the start that do not count against patience");
   fields.field("init_best_score", metric.init_best_score, any_number_or_infinity(),
-               "the first value must be better than this; default: any value is better");
+               "value that the first improvement must surpass; default: the first evaluation is an improvement");
 }
 
 void describe_best(BestConfig& config, Fields& fields) {
   fields.field("save", config.save, "save after each evaluation that is the best so far, and keep that checkpoint");
-  fields.field("metric", config.metric, "the metric of the evaluation that selects it; empty: the task's own choice");
+  fields.field(
+      "metric", config.metric,
+      "metric of the evaluation that selects the best checkpoint; empty: the metric by which the task compares models");
   fields.choice<MetricMode>("mode", config.mode, mode_names(), kModeHelp);
   fields.only_if("mode", !config.metric.empty(), "belongs to best.metric; the task's own choice has its own mode");
 }
@@ -31,10 +34,9 @@ void describe_best(BestConfig& config, Fields& fields) {
 
 void describe(EvalConfig& config, Fields& fields) {
   fields.field("every_epochs", config.every_epochs, at_least(0),
-               "epochs between two evaluations; 0: not by epochs. The end of the run is always evaluated");
-  fields.field("every_steps", config.every_steps, at_least(0),
-               "optimizer steps between two evaluations; 0: not by steps");
-  fields.field("batch_size", config.batch_size, at_least(0), "samples per step on one rank; 0: batch.size");
+               "epochs between two evaluations; 0: disabled. The model is always evaluated at the end of the run");
+  fields.field("every_steps", config.every_steps, at_least(0), "optimizer steps between two evaluations; 0: disabled");
+  fields.field("batch_size", config.batch_size, at_least(0), "samples per evaluation step of one rank; 0: batch.size");
   fields.field("rows_file", config.rows_file,
                "CSV file to which rank 0 writes the per-sample results of the newest evaluation: the column id and the "
                "columns of the task. Empty: none");
@@ -55,21 +57,23 @@ void describe(EarlyStoppingConfig& config, Fields& fields) {
     fields.only_if(key, !is_list, "belongs to a single metric; each item of the list 'metrics' has its own");
   }
   config.metrics = is_list ? several : std::vector<WatchedMetric>{single};
-  fields.choice<Aggregate>("aggregate", config.aggregate, {{"all", Aggregate::kAll}, {"any", Aggregate::kAny}},
-                           "with several metrics: whether all of them or any must improve for the model to improve");
+  fields.choice<Aggregate>(
+      "aggregate", config.aggregate, {{"all", Aggregate::kAll}, {"any", Aggregate::kAny}},
+      "with several metrics: whether all of them or at least one must improve for the model to count as improved");
 }
 
 void describe(CheckpointConfig& config, Fields& fields) {
   fields.field("dir", config.dir,
                "folder of the checkpoints; empty: $OARLOCK_CHECKPOINT_DIR, or no checkpoints if that is not set");
-  fields.field("every_steps", config.every_steps, at_least(0), "optimizer steps between two saves; 0: not by steps");
+  fields.field("every_steps", config.every_steps, at_least(0), "optimizer steps between two saves; 0: disabled");
   fields.field("every_epochs", config.every_epochs, at_least(0),
-               "epochs between two saves; 0: not by epochs. The end of the run is always saved");
-  fields.field("keep", config.keep, at_least(0), "newest checkpoints that are kept in addition to the best; 0: all");
-  fields.choice<CheckpointErrors>("on_error", config.on_error,
-                                  {{"continue", CheckpointErrors::kContinue}, {"stop", CheckpointErrors::kStop}},
-                                  "when a save fails, as on a full disk: continue training and try again at the next "
-                                  "save, or end the run. The save at the end of the run must succeed in any case");
+               "epochs between two saves; 0: disabled. A checkpoint is always saved at the end of the run");
+  fields.field("keep", config.keep, at_least(0),
+               "number of newest checkpoints that are kept in addition to the best; 0: all");
+  fields.choice<CheckpointErrors>(
+      "on_error", config.on_error, {{"continue", CheckpointErrors::kContinue}, {"stop", CheckpointErrors::kStop}},
+      "when a save fails, for example because the disk is full: continue training and try again at the next save, or "
+      "end the run. If the save at the end of the run fails, the run fails with either value");
   fields.choice<AllDamaged>("on_all_damaged", config.on_all_damaged,
                             {{"stop", AllDamaged::kStop}, {"restart", AllDamaged::kRestart}},
                             "when checkpoints exist and all of them are damaged: end the run and change nothing, or "
@@ -82,8 +86,8 @@ void describe(ReportConfig& config, Fields& fields) {
   fields.field("history", config.history,
                "JSON file that rank 0 replaces after every evaluation, with one list per column: epoch, step, "
                "train_loss (the mean since the previous evaluation), learning_rate, seconds, and val_NAME for each "
-               "metric; relative to checkpoint.dir if that is set. Continues after a resume. Empty: none");
-  fields.field("curves", config.curves, "the same as a plot (SVG) over the epochs. Empty: none");
+               "metric; relative to checkpoint.dir if that is set. A resumed run continues the lists. Empty: none");
+  fields.field("curves", config.curves, "SVG file that plots the columns of the history over the epochs. Empty: none");
 }
 
 }  // namespace oarlock

@@ -44,13 +44,14 @@ void describe_plateau(PlateauConfig& config, Fields& fields) {
                             "whether lower or higher values of the metric are better");
   fields.field("factor", config.factor, from_below(0, 1), "factor on the learning rate at each reduction");
   fields.field("patience", config.patience, at_least(0), "evaluations without improvement before a reduction");
-  fields.field("threshold", config.threshold, at_least(0), "smaller changes do not count as improvement");
+  fields.field("threshold", config.threshold, at_least(0),
+               "changes that are smaller than this do not count as an improvement");
   fields.choice<ThresholdMode>("threshold_mode", config.threshold_mode,
                                {{"rel", ThresholdMode::kRelative}, {"abs", ThresholdMode::kAbsolute}},
                                "whether the threshold is a fraction of the best value or an absolute change");
-  fields.field("cooldown", config.cooldown, at_least(0), "evaluations after a reduction that are ignored");
+  fields.field("cooldown", config.cooldown, at_least(0), "number of evaluations after a reduction that are ignored");
   fields.field("min_lr", config.min_lr, at_least(0), "lower bound of the learning rate");
-  fields.field("eps", config.eps, at_least(0), "smaller changes of the learning rate are skipped");
+  fields.field("eps", config.eps, at_least(0), "changes of the learning rate that are smaller than this are skipped");
 }
 
 void only_for(Fields& fields, Kind kind, std::string_view key, std::initializer_list<Kind> kinds,
@@ -93,8 +94,8 @@ void describe(OptimizerConfig& config, Fields& fields) {
   fields.field("lr", config.lr, above(0), "peak learning rate of the schedule, before scaling");
   if (!config.weight_decay) config.weight_decay = default_weight_decay(config.kind);
   fields.field("weight_decay", config.weight_decay, at_least(0),
-               "decoupled for adamw, L2 for adam and sgd (whose default is 0)");
-  fields.field("momentum", config.momentum, from_below(0, 1), "sgd");
+               "adamw: decoupled weight decay; adam, sgd: L2 penalty, with default 0");
+  fields.field("momentum", config.momentum, from_below(0, 1), "sgd: momentum factor");
   fields.field("dampening", config.dampening, from_below(0, 1), "sgd: dampening of the momentum");
   fields.field("nesterov", config.nesterov, "sgd: Nesterov momentum");
   fields.field("betas", config.betas, from_below(0, 1), "adam, adamw: decay rates of the two moments");
@@ -163,13 +164,14 @@ void describe(ScalingConfig& config, Fields& fields) {
   const Names<ScalingRule> rules = {
       {"none", ScalingRule::kNone}, {"linear", ScalingRule::kLinear}, {"sqrt", ScalingRule::kSqrt}};
   fields.choice<ScalingRule>("lr", config.lr, rules, "how learning rates scale with the samples per step");
-  fields.choice<ScalingRule>("warmup", config.warmup, rules, "how schedule.warmup_steps scales with them");
+  fields.choice<ScalingRule>("warmup", config.warmup, rules,
+                             "how schedule.warmup_steps scales with the samples per step");
   fields.field("reference_batch", config.reference_batch, at_least(1),
-               "samples per step, over ranks and accumulation, for which lr and warm-up were chosen; default: those of "
-               "reference_world ranks");
+               "samples per optimizer step, of all ranks and accumulated passes, for which lr and warm-up were chosen; "
+               "default: those of reference_world ranks");
   fields.field("reference_world", config.reference_world, at_least(1),
-               "ranks for which lr and warm-up were chosen, with batch.per: device");
-  fields.field("cap", config.cap, at_least(1), "upper bound of both factors");
+               "with batch.per: device: number of ranks for which lr and warm-up were chosen");
+  fields.field("cap", config.cap, at_least(1), "upper bound of the factors on learning rates and warm-up");
   if (config.reference_batch && config.reference_world != 1) {
     fields.problem("reference_world", "the reference is given twice; remove it or reference_batch");
   }
@@ -178,7 +180,7 @@ void describe(ScalingConfig& config, Fields& fields) {
 void describe(GradientConfig& config, Fields& fields) {
   fields.field("accumulation_steps", config.accumulation_steps, at_least(1),
                "forward and backward passes per optimizer step");
-  fields.field("clip_norm", config.clip_norm, above(0), "maximum norm of all gradients together");
+  fields.field("clip_norm", config.clip_norm, above(0), "maximum norm of all gradients, taken as one vector");
   fields.choice<NormType>("norm_type", config.norm_type, {{"2", NormType::kL2}, {"inf", NormType::kInfinity}},
                           "the norm of clip_norm: Euclidean, or the largest absolute value");
   fields.field("clip_value", config.clip_value, above(0), "maximum absolute value of each gradient element");
@@ -188,16 +190,17 @@ void describe(GradientConfig& config, Fields& fields) {
 }
 
 void describe(AmpConfig& config, Fields& fields) {
-  fields.field("enabled", config.enabled, "matrix products and convolutions in lower precision (autocast)");
+  fields.field("enabled", config.enabled, "compute matrix products and convolutions in lower precision (autocast)");
   fields.choice<AmpType>("dtype", config.dtype, {{"bf16", AmpType::kBf16}, {"fp16", AmpType::kFp16}},
                          "the lower precision; fp16 scales the loss so that small gradients do not underflow");
   fields.field("init_scale", config.init_scale, above(0), "fp16: the initial loss scale");
   fields.field("growth_factor", config.growth_factor, Limits{.low = 1, .low_is_open = true},
-               "fp16: factor on the scale after growth_interval steps without an overflow");
+               "fp16: factor on the loss scale after growth_interval steps without an overflow");
   fields.field("backoff_factor", config.backoff_factor,
                Limits{.low = 0, .high = 1, .low_is_open = true, .high_is_open = true},
-               "fp16: factor on the scale after an overflow, whose step is skipped");
-  fields.field("growth_interval", config.growth_interval, from_to(1, 2147483647), "fp16: steps without an overflow");
+               "fp16: factor on the loss scale after an overflow; the step with the overflow is skipped");
+  fields.field("growth_interval", config.growth_interval, from_to(1, 2147483647),
+               "fp16: consecutive steps without an overflow after which the loss scale grows");
   for (const char* key : {"init_scale", "growth_factor", "backoff_factor", "growth_interval"}) {
     fields.only_if(key, config.dtype == AmpType::kFp16, "belongs to amp.dtype: fp16; bf16 needs no scaling");
   }
@@ -209,7 +212,7 @@ void describe(EmaConfig& config, Fields& fields) {
                "weight of the previous average in each step");
   fields.field("warmup", config.warmup, "a smaller decay at the start: min(decay, (1 + n) / (10 + n)) at update n");
   fields.field("buffers", config.buffers,
-               "average buffers too (running statistics); otherwise the model's buffers are used");
+               "average the buffers (running statistics), too; false: use the model's buffers");
   fields.field("evaluate", config.evaluate, "evaluate the averaged weights instead of the trained ones");
 }
 

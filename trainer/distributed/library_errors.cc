@@ -200,8 +200,8 @@ Error peer_lost_error(const std::string& detail) {
 }
 
 void silence_libtorch_log() {
-  constexpr int kErrors = 2;
-  if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = kErrors;
+  constexpr int kFatal = 3;
+  if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = kFatal;
 }
 
 Error to_error(const std::string& text, FaultOrigin origin) {

@@ -148,6 +148,8 @@ void ProcessGroup::barrier() const {
   if (group_) wait(group_->barrier());
 }
 
+std::string ProcessGroup::backend_name() const { return group_ ? group_->getDefaultBackend()->getBackendName() : ""; }
+
 int64_t ProcessGroup::sequence_number() const {
   const int64_t in_backend = group_ ? static_cast<int64_t>(group_->getSequenceNumberForGroup()) : 0;
   return in_backend + *collectives_outside_backend_;

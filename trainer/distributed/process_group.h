@@ -92,6 +92,7 @@ class ProcessGroup {
 
   // Null in a group of one rank.
   const c10::intrusive_ptr<c10d::ProcessGroup>& c10d() const { return group_; }
+  std::string backend_name() const;  // "nccl" or "gloo"; "" in a group of one rank
   at::Device device() const { return device_; }
 
  private:
@@ -122,6 +123,12 @@ ProcessGroup make_gloo_group(const c10::intrusive_ptr<c10d::Store>& store, const
 // release the last copy of the group together. Errors are classified as by to_error() (library_errors.h): kPeerLost if
 // a rank exits meanwhile, kUnavailable if two ranks share a GPU or the build has no NCCL.
 Result<ProcessGroup> make_nccl_group(const c10::intrusive_ptr<c10d::Store>& store, const ProcessGroupOptions& options);
+
+// Call this before make_nccl_group(), and before other threads start, as it sets environment variables unless the user
+// has. After the failure of a collective, LibTorch's watchdog would sleep for a minute and then end the process,
+// although the ranks have left the group by then. nccl_group_state() reports the failure without it. (Watchdog::runLoop
+// in torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp)
+void disable_nccl_watchdog_exit();
 
 // Whether this build includes NCCL (OARLOCK_CUDA).
 bool is_nccl_in_build();

@@ -3,8 +3,11 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
+#include <array>
 #include <atomic>
+#include <cstdlib>
 #include <memory>
+#include <utility>
 
 #include "trainer/distributed/library_errors.h"
 #include "trainer/distributed/process_group.h"
@@ -33,6 +36,15 @@ class NcclProcessGroup final : public c10d::ProcessGroup {
 }  // namespace
 
 bool is_nccl_in_build() { return true; }
+
+void disable_nccl_watchdog_exit() {
+  constexpr std::array<std::pair<const char*, const char*>, 3> kVariables = {{
+      {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "0"},      // does not end the process
+      {"TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "0"},  // does not sleep, as the group's destructor waits for this thread
+      {"TORCH_NCCL_DUMP_ON_TIMEOUT", "0"},           // nor does the thread that watches that one end the process
+  }};
+  for (const auto& [name, value] : kVariables) ::setenv(name, value, /*overwrite=*/0);
+}
 
 Result<ProcessGroup> make_nccl_group(const c10::intrusive_ptr<c10d::Store>& store, const ProcessGroupOptions& options) {
   if (!options.device.is_cuda()) {

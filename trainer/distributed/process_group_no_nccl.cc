@@ -5,6 +5,8 @@ namespace oarlock {
 
 bool is_nccl_in_build() { return false; }
 
+void disable_nccl_watchdog_exit() {}
+
 Result<ProcessGroup> make_nccl_group(const c10::intrusive_ptr<c10d::Store>&, const ProcessGroupOptions&) {
   return fail(ExitCode::kUnavailable,
               "distributed.backend: nccl is not in this build; use gloo, or a build with -DOARLOCK_CUDA=ON");

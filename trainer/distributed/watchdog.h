@@ -2,9 +2,8 @@
 // and the conditions that it checks: failed NCCL collectives, and a connection attempt that does not end.
 //
 // With NCCL the host enqueues collectives and then waits for the device, without a limit if another rank does not
-// arrive. NCCL's own watchdog detects this after the group's timeout and sets the group's error state immediately, but
-// throws only a minute later: Watchdog::runLoop in torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp leaves that time
-// for a dump. The error state is therefore polled here. With Gloo the waiting call itself throws.
+// arrive. LibTorch's own watchdog detects this after the group's timeout and sets the group's error state, which is
+// polled here; it does not end the process (disable_nccl_watchdog_exit()). With Gloo the waiting call itself throws.
 #pragma once
 
 #include <chrono>

@@ -16,6 +16,7 @@
 #include "common/text.h"
 #include "trainer/config/load.h"
 #include "trainer/distributed/library_errors.h"
+#include "trainer/distributed/process_group.h"
 #include "trainer/engine/rank_process.h"
 #include "trainer/engine/task_setup.h"
 #include "trainer/process/termination.h"
@@ -96,6 +97,7 @@ int train(const CommandLine& command, const RankEnvironment& environment, const 
   static const RealClock clock;
   raise_on_termination_signals(stop);
   silence_libtorch_log();
+  disable_nccl_watchdog_exit();
   const std::optional<std::string> termination_log = termination_log_path(environment.termination_log);
   const Logger logger = make_logger(command.log_format, environment.rank);
 

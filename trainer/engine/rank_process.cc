@@ -207,6 +207,7 @@ Result<void> RankProcess::connect() {
     if (channel_) RETURN_IF_ERROR(regroup({}, "started"));
   }
   ASSIGN_OR_RETURN(DistributedContext connection, channel_ ? connect_through_channel() : connect_ranks());
+  const std::string backend = connection.group.backend_name();
   if (is_replacement()) {  // the other ranks wait until its model is built
     joining_ = std::move(connection);
     group_ = ProcessGroup::unconnected(group_rank(), world_size(), device_);
@@ -218,7 +219,8 @@ Result<void> RankProcess::connect() {
   if (world_size() == 1) return {};
   const double seconds = std::chrono::duration<double>(clock_.steady() - begin).count();
   telemetry_->record_rendezvous(seconds);
-  telemetry_->logger().info("all ranks are connected", {{"world_size", world_size()}, {"seconds", seconds}});
+  telemetry_->logger().info("all ranks are connected",
+                            {{"world_size", world_size()}, {"backend", backend}, {"seconds", seconds}});
   return {};
 }
 

@@ -80,7 +80,7 @@ struct TrainerMetrics::Series {
   // ---- data ----
   Counter& samples = counter("trainer_samples_total", "Number of samples that this rank has trained on.");
   Family<Counter>& tokens = counters("trainer_tokens_total", "Number of tokens that this rank has trained on.");
-  Counter& data_bytes = counter("trainer_data_read_bytes_total", "Size of the batches that this rank has trained on in bytes.");
+  Counter& data_bytes = counter("trainer_data_read_bytes_total", "Size in bytes of the batches that this rank has trained on.");
   Counter& data_errors = counter("trainer_data_errors_total", "Number of batches that could not be loaded.");
   Gauge& data_queue = gauge("trainer_data_queue_batches", "Number of prefetched batches after the last step.");
   Gauge& data_queue_capacity = gauge("trainer_data_queue_capacity_batches", "Maximum number of prefetched batches, 0 without prefetching.");
@@ -97,17 +97,17 @@ struct TrainerMetrics::Series {
 
   // ---- communication ----
   Histogram& rendezvous_duration = histograms("trainer_rendezvous_duration_seconds", "Duration of the rendezvous of all ranks in seconds.").Add({}, kLongBuckets);
-  Histogram& recovery_duration = histograms("trainer_recovery_duration_seconds", "Duration of a recovery from the loss of a rank without a checkpoint in seconds, from its detection until training continued.").Add({}, kLongBuckets);
+  Histogram& recovery_duration = histograms("trainer_recovery_duration_seconds", "Duration in seconds of a recovery from the loss of a rank without a checkpoint, from the detection of the loss until training continued.").Add({}, kLongBuckets);
   Counter& all_reduce_operations = counter("trainer_collective_operations_total", "Number of gradient buckets averaged over the ranks.", kAllReduce);
-  Counter& all_reduce_bytes = counter("trainer_collective_bytes_total", "Size of this rank's gradients in collectives in bytes.", kAllReduce);
+  Counter& all_reduce_bytes = counter("trainer_collective_bytes_total", "Size in bytes of this rank's gradients that were averaged in collectives.", kAllReduce);
   Counter& all_reduce_seconds = counter("trainer_collective_seconds_total", "Time blocked on collectives in seconds, excluding overlap with the backward pass.", kAllReduce);
   Counter& communication_errors = counter("trainer_comm_errors_total", "Number of failed collectives.", {{"kind", "peer_lost"}});
 
   // ---- checkpoints ----
   Family<Gauge>& last_checkpoint_step = gauges("trainer_last_checkpoint_step", "Step of the newest complete checkpoint.");
-  Family<Gauge>& last_checkpoint_timestamp = gauges("trainer_last_checkpoint_timestamp_seconds", "Unix time of completion of the newest checkpoint in seconds.");
+  Family<Gauge>& last_checkpoint_timestamp = gauges("trainer_last_checkpoint_timestamp_seconds", "Unix time in seconds at which the newest checkpoint was completed.");
   Family<Counter>& checkpoint_operations = counters("trainer_checkpoint_operations_total", "Number of checkpoints saved and restored.");
-  Family<Counter>& checkpoint_bytes = counters("trainer_checkpoint_bytes_total", "Size of checkpoints written and read in bytes.");
+  Family<Counter>& checkpoint_bytes = counters("trainer_checkpoint_bytes_total", "Size in bytes of the checkpoints written and read.");
   Family<Histogram>& checkpoint_duration = histograms("trainer_checkpoint_duration_seconds", "Duration of saving or restoring a checkpoint in seconds.");
   // clang-format on
 

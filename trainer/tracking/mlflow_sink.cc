@@ -578,7 +578,7 @@ class MlflowSink final : public Sink {
 
   // Tried again with the next points: without the key, another process would create another run.
   void save_state() {
-    if (folder_.empty() || (may_write_ && !may_write_())) return;
+    if (folder_.empty() || !may_write_()) return;
     const json state = {{"key", key_},       {"place", place_.folder},
                         {"uid", place_.uid}, {"experiment_id", experiment_id_},
                         {"run_id", run_id_}, {"attempt_id", attempt_id_}};
@@ -595,7 +595,7 @@ class MlflowSink final : public Sink {
   const std::filesystem::path folder_;
   const Logger logger_;
   const RunStarted run_of_process_;
-  WriteGuard may_write_;
+  WriteGuard may_write_ = may_always_write;
 
   std::optional<RunStarted> started_;  // of the current attempt; empty while events of an earlier one are delivered
   SystemTime start_time_;

@@ -29,8 +29,11 @@ struct SinkContext {
   RunStarted run{};
 };
 
-// Whether this process may still write the files of the run, and report to its servers. Thread-safe.
+// Whether this process may still write the files of the run, and report to its servers. Not empty; thread-safe.
 using WriteGuard = std::function<bool()>;
+
+// Of a run that no other process continues.
+inline bool may_always_write() { return true; }
 
 // The tracker calls write() from one thread at a time, in the order of the events, and cancel() from any thread. A
 // factory, make_<name>_sink(const Config&, const SinkContext&), returns a Result<std::unique_ptr<Sink>>; it must

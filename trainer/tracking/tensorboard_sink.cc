@@ -79,7 +79,7 @@ class TensorboardSink final : public Sink {
                      .header = "",
                      .first_records = [this] { return std::vector{file_version_event(seconds_of(opened_))}; },
                      .frame = [](std::string_view record, size_t, int64_t) { return frame_record(record); },
-                     .may_write = [this] { return !may_write_ || may_write_(); }},
+                     .may_write = [this] { return may_write_(); }},
         logger_, kTensorboardName);
   }
 
@@ -157,7 +157,7 @@ class TensorboardSink final : public Sink {
 
   const std::filesystem::path folder_;
   const Logger logger_;
-  WriteGuard may_write_;
+  WriteGuard may_write_ = may_always_write;
   SystemTime opened_;  // of the last file
   std::unique_ptr<RecordFile> file_;
   StepsByTag steps_;  // the highest step of each tag in the files

@@ -133,7 +133,7 @@ class WandbSink final : public Sink {
     std::string content;
   };
 
-  bool may_write() const { return !guard_ || guard_(); }
+  bool may_write() const { return guard_(); }
 
   // Whether this is the folder of an attempt of the run.
   static bool is_folder_of(const std::filesystem::path& path, const std::string& id) {
@@ -650,7 +650,7 @@ class WandbSink final : public Sink {
   WandbSettings settings_;
   const std::filesystem::path state_folder_;
   const Logger logger_;
-  WriteGuard guard_;
+  WriteGuard guard_ = may_always_write;
   bool is_mode_reported_ = false;
 
   std::string run_id_;

@@ -88,10 +88,11 @@ TEST(Launch, ReportsOutputLostOnFullDevice) {
   EXPECT_THAT(out.err(), HasSubstr("standard output cannot be written: No space left on device"));
   Program err({"/bin/sh", "-c", "exec " + oarlock() + " launch --nproc 2 -- /bin/sh -c 'echo x >&2' 2>/dev/full"});
   EXPECT_EQ(err.wait(), 74);
-  // Rank 0 alone writes: a rank that writes after the failure is ended by SIGPIPE.
-  const std::string script = "[ $RANK = 1 ] || echo x; exit 65";
+  // Rank 0 alone writes, and before a rank ends: one that writes after the failure is ended by SIGPIPE, and one that is
+  // stopped before it has written has nothing to lose.
+  const std::string script = kWaitFor + "[ $RANK = 1 ] || { echo x; touch written; }; wait_for written; exit 65";
   Program failed(
-      {"/bin/sh", "-c", "exec " + oarlock() + " launch --nproc 2 -- /bin/sh -c '" + script + "' >/dev/full"});
+      {"/bin/sh", "-c", "exec " + oarlock() + " launch --nproc 2 -- /bin/bash -c '" + script + "' >/dev/full"});
   EXPECT_EQ(failed.wait(), 65);
   EXPECT_THAT(failed.err(), HasSubstr("No space left on device"));
 }

@@ -460,8 +460,31 @@ TEST_F(OfflineTest, TrainerCheckNamesStandardInput) {
               {.environment = {{"PATH", "/usr/bin:/bin"}}, .folder = folder_.path()});
   EXPECT_EQ(run.wait(), 0) << run.err();
   EXPECT_THAT(lines(run.out()),
-              ElementsAre(AllOf(HasSubstr("--check --config "), EndsWith("/stdin.yaml --config-name stdin")),
+              ElementsAre(AllOf(HasSubstr("--check --config /proc/"), EndsWith(" --config-name stdin")),
                           "stdin: TrainingJob j is valid: 1 node x 1 rank"));
+}
+
+// A mistake in spec.trainer ends `submit` before it connects to a cluster.
+TEST_F(OfflineTest, SubmitChecksTheTrainersConfiguration) {
+  write("job.yaml",
+        "apiVersion: oarlock.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: j}\nspec: {trainer: {task: x}}\n");
+  const auto submit = [&] {
+    auto run = start({"submit", "--kubeconfig", "missing", "job.yaml"});
+    const int code = run->wait();
+    return std::pair(code, run->err());
+  };
+  const auto unchecked = submit();
+  EXPECT_EQ(unchecked.first, to_int(ExitCode::kNoInput));
+  EXPECT_THAT(unchecked.second,
+              AllOf(HasSubstr("job.yaml: note: spec.trainer is not checked: "), HasSubstr("missing")));
+  trainer("echo \"$3:4: spec.trainer.task: unknown task 'x'\" >&2; exit 78");
+  const auto invalid = submit();
+  EXPECT_EQ(invalid.first, to_int(ExitCode::kConfig));
+  EXPECT_THAT(lines(invalid.second), ElementsAre(EndsWith("job.yaml:4: spec.trainer.task: unknown task 'x'")));
+  trainer("exit 0");
+  const auto valid = submit();
+  EXPECT_EQ(valid.first, to_int(ExitCode::kNoInput));
+  EXPECT_THAT(valid.second, AllOf(HasSubstr("missing"), Not(HasSubstr("spec.trainer"))));
 }
 
 // The standard input of oarlock-trainer is another one.

@@ -46,7 +46,9 @@ std::string default_of(const json& field, bool is_required) {
 
 void write_rules(const json& node, const std::string& path, std::string& out) {
   for (const json& rule : node.value("x-kubernetes-validations", json::array())) {
-    out += fmt::format("- `{}{}`: {}\n", path, rule.value("fieldPath", ""), rule["message"].get<std::string>());
+    std::string at = path + rule.value("fieldPath", "");
+    if (at.starts_with('.')) at.erase(0, 1);
+    out += fmt::format("- `{}`: {}\n", at.empty() ? "TrainingJob" : at, rule["message"].get<std::string>());
   }
 }
 

@@ -15,9 +15,9 @@ namespace oarlock {
 namespace {
 
 using test::expect_near;
-using test::give_gradients;
 using test::golden_parameters;
 using test::optim_goldens;
+using test::set_gradients;
 
 GradientLists gradients_of(const std::vector<NamedTensor>& parameters) {
   GradientLists lists(1);
@@ -39,7 +39,7 @@ TEST(GradientClip, EqualsPyTorch) {
                                                                                         {"clip_norm_inf", infinity},
                                                                                         {"clip_value", value}}) {
     const auto parameters = golden_parameters();
-    give_gradients(parameters, 0);
+    set_gradients(parameters, 0);
     const at::Tensor norm = clip_gradients(config, gradients_of(parameters));
     EXPECT_EQ(norm.defined(), config.clip_norm.has_value());
     if (norm.defined()) expect_near(norm, name + "/norm", 1e-6);
@@ -75,7 +75,7 @@ TEST(GradScaler, EqualsPyTorchOverOverflows) {
   ASSERT_TRUE(optimizer);
   auto scaler = std::make_unique<GradScaler>(amp, at::kCPU);
   for (int step = 0; step < test::kGoldenSteps; ++step) {
-    give_gradients(parameters, step);
+    set_gradients(parameters, step);
     const GradientLists& gradients = (*optimizer)->gather_gradients();
     for (const at::Tensor& gradient : gradients[0]) gradient.mul_(scaler->scale());
     if (step == 3 || step == 4 || step == 9) {

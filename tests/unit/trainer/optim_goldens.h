@@ -28,7 +28,7 @@ inline std::vector<NamedTensor> golden_parameters() {
 }
 
 // The gradients of a step: "scale" has one at even steps only.
-inline void give_gradients(const std::vector<NamedTensor>& parameters, int step) {
+inline void set_gradients(const std::vector<NamedTensor>& parameters, int step) {
   for (const NamedTensor& parameter : parameters) {
     const bool used = parameter.name != "scale" || step % 2 == 0;
     const std::string key = "gradient/" + std::to_string(step) + "/" + parameter.name;

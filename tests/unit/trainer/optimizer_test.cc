@@ -12,8 +12,8 @@ namespace oarlock {
 namespace {
 
 using test::expect_near;
-using test::give_gradients;
 using test::golden_parameters;
+using test::set_gradients;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::UnorderedElementsAre;
@@ -26,7 +26,7 @@ std::unique_ptr<Optimizer> make(const OptimizerConfig& config, const std::vector
 
 void step(Optimizer& optimizer, const std::vector<NamedTensor>& parameters, int index,
           const at::Tensor& found_inf = {}) {
-  give_gradients(parameters, index);
+  set_gradients(parameters, index);
   optimizer.gather_gradients();
   optimizer.step(found_inf);
 }

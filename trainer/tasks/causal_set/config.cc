@@ -21,7 +21,8 @@ const Names<Reduction> kReductions = {{"mean", Reduction::kMean}, {"max", Reduct
 
 void describe(SplitConfig& config, Fields& fields) {
   fields.field("train", config.train, above_to(0, 1), "share of the samples for training");
-  fields.field("validation", config.validation, above_to(0, 1), "share for validation; the rest is the test set");
+  fields.field("validation", config.validation, above_to(0, 1),
+               "share of the samples for validation; the rest is the test set");
   fields.field("seed", config.seed, at_least(0), "seed of the permutation of the samples; the same on all ranks");
   if (config.train + config.validation > 1 + 1e-9)
     fields.problem("validation", "train and validation are more than all samples");
@@ -43,21 +44,24 @@ void describe(ConvolutionConfig& config, Fields& fields) {
   fields.field("add_self_loops", config.add_self_loops, "gcn, gat: add an edge from each node to itself");
   fields.only_if("add_self_loops", gcn || gat, "belongs to the convolutions gcn and gat");
   fields.field("normalize", config.normalize,
-               "gcn: by the degrees of both nodes (default true); sage: output rows to length 1 (default false)");
+               "gcn: normalize by the degrees of both nodes (default true); sage: normalize output rows to length 1 "
+               "(default false)");
   fields.only_if("normalize", gcn || sage, "belongs to the convolutions gcn and sage");
   if (gcn && !config.normalize && !fields.has("add_self_loops")) config.add_self_loops = false;
   if (gcn && !config.normalize && config.add_self_loops)
     fields.problem("add_self_loops", "needs normalize: true in a gcn, as in torch_geometric");
-  fields.choice<Reduction>("aggregate", config.aggregate, kReductions,
-                           "sage, graphconv: reduction over the neighbors of a node; sage: mean, graphconv: sum");
+  fields.choice<Reduction>(
+      "aggregate", config.aggregate, kReductions,
+      "sage, graphconv: reduction over the neighbors of a node; default: mean for sage, sum for graphconv");
   fields.only_if("aggregate", sage || kind == Kind::kGraphConv, "belongs to the convolutions sage and graphconv");
-  fields.field("root_weight", config.root_weight, "sage: add a linear layer of the node itself");
+  fields.field("root_weight", config.root_weight, "sage: add a linear layer of the node's own features");
   fields.field("project", config.project, "sage: apply a linear layer and a ReLU before the aggregation");
   for (const char* key : {"root_weight", "project"}) fields.only_if(key, sage, "belongs to the convolution sage");
   fields.field("heads", config.heads, from_to(1, 1024), "gat: attention heads");
   fields.field("concat", config.concat, "gat: concatenate the heads to the width `out`; false: average them");
   fields.field("negative_slope", config.negative_slope, at_least(0), "gat: slope of the leaky ReLU of the attention");
-  fields.field("attention_dropout", config.attention_dropout, from_below(0, 1), "gat: dropout of attention weights");
+  fields.field("attention_dropout", config.attention_dropout, from_below(0, 1),
+               "gat: dropout probability of the attention weights");
   for (const char* key : {"heads", "concat", "negative_slope", "attention_dropout"})
     fields.only_if(key, gat, "belongs to the convolution gat");
 }
@@ -70,7 +74,7 @@ void describe(BlockConfig& config, Fields& fields) {
                             "normalization after the convolution");
   fields.choice<Activation>("activation", config.activation, kActivations, "activation after the normalization");
   fields.field("skip", config.skip, "add the block's input, through a linear layer without bias if the widths differ");
-  fields.field("dropout", config.dropout, from_below(0, 1), "at the end of the block");
+  fields.field("dropout", config.dropout, from_below(0, 1), "dropout probability at the end of the block");
   const ConvolutionConfig& convolution = config.convolution;
   if (convolution.kind == ConvolutionKind::kGat && convolution.concat && config.out % convolution.heads != 0)
     fields.problem("out",
@@ -115,17 +119,18 @@ void describe(GraphTaskConfig& config, Fields& fields) {
                            {"l1", LossKind::kL1},
                            {"smooth_l1", LossKind::kSmoothL1},
                            {"bce_with_logits", LossKind::kBce}},
-                          "PyTorch's function of that name; cross_entropy: the outputs are classes");
-  fields.field("outputs", config.head.outputs, from_to(1, kMaxWidth), "number of classes, or numbers of the target");
+                          "PyTorch's loss function of that name; cross_entropy: the outputs are classes");
+  fields.field("outputs", config.head.outputs, from_to(1, kMaxWidth),
+               "cross_entropy: number of classes; other losses: number of values per target");
   fields.field("classes", config.classes, any_number(),
-               "cross_entropy: the target's value of each class; empty: 0 .. outputs - 1");
+               "cross_entropy: value of the target for each class; empty: 0 .. outputs - 1");
   fields.only_if("classes", config.loss == LossKind::kCrossEntropy, "belongs to the loss cross_entropy");
   fields.field("hidden", config.head.layers.hidden, from_to(1, kMaxWidth),
-               "widths of the layers between pooled graph and outputs");
+               "widths of the layers between the pooled features and the outputs");
   fields.choice<Activation>("activation", config.head.layers.activation, kActivations,
                             "activation between these layers");
-  fields.field("weight", config.weight, at_least(0), "weight of this loss in the sum of all");
-  fields.field("active", config.head.active, "false: keep the weights, but neither evaluate nor train the head");
+  fields.field("weight", config.weight, at_least(0), "weight of this loss in the sum of all losses");
+  fields.field("active", config.head.active, "false: keep the weights of the head, but neither train nor evaluate it");
   if (config.name.empty()) fields.problem("name", "is required");
   if (!config.classes.empty() && static_cast<int64_t>(config.classes.size()) != config.head.outputs)
     fields.problem("classes", fmt::format("{} classes, but {} outputs", config.classes.size(), config.head.outputs));
@@ -135,7 +140,7 @@ void describe_tasks(std::vector<GraphTaskConfig>& tasks, Fields& fields) {
   std::vector<GraphTaskConfig> given;
   fields.list<GraphTaskConfig>(
       "tasks", given, [](GraphTaskConfig& task, Fields& inner) { describe(task, inner); },
-      "learning targets, each with its own head; empty: manifold_like in two classes, hidden [48, 18]");
+      "learning targets, each with its own head; empty: manifold_like with two classes and hidden [48, 18]");
   if (!given.empty()) tasks = std::move(given);
   std::set<std::string> names;
   bool active = false;
@@ -187,14 +192,13 @@ std::vector<TargetSpec> CausalSetModelConfig::targets() const {
 void describe(CausalSetDataConfig& config, Fields& fields) {
   fields.require("paths");
   fields.field("paths", config.paths, "zarr stores (folders) and HDF5 files, which are concatenated");
-  fields.choice<EdgeKind>(
-      "edges", config.edges, {{"links", EdgeKind::kLinks}, {"relations", EdgeKind::kRelations}},
-      "links: of link_matrix, or computed from adjacency_matrix if it does not exist; relations: of adjacency_matrix");
-  fields.field(
-      "node_features", config.node_features,
-      "arrays [samples, elements]; in_degree, out_degree, max_pathlen_future and max_pathlen_past are computed "
-      "if a store does not contain them");
-  fields.field("graph_features", config.graph_features, "arrays [samples] or [samples, features]");
+  fields.choice<EdgeKind>("edges", config.edges, {{"links", EdgeKind::kLinks}, {"relations", EdgeKind::kRelations}},
+                          "links: read from link_matrix, or computed from adjacency_matrix if link_matrix does not "
+                          "exist; relations: read from adjacency_matrix");
+  fields.field("node_features", config.node_features,
+               "names of arrays [samples, elements]; in_degree, out_degree, max_pathlen_future and max_pathlen_past "
+               "are computed if a store does not contain them");
+  fields.field("graph_features", config.graph_features, "names of arrays [samples] or [samples, features]");
   fields.choice<AxisOrder>(
       "axes", config.axes,
       {{"auto", AxisOrder::kAuto}, {"sample_first", AxisOrder::kSampleFirst}, {"reversed", AxisOrder::kReversed}},
@@ -202,9 +206,10 @@ void describe(CausalSetDataConfig& config, Fields& fields) {
   fields.choice<zarr::MissingChunks>(
       "missing_chunks", config.missing_chunks,
       {{"error", zarr::MissingChunks::kError}, {"fill", zarr::MissingChunks::kFill}},
-      "meaning of a zarr chunk without a file; fill: the fill value, if the writer leaves out empty chunks");
+      "reaction to a zarr chunk without a file; fill: use the fill value, for writers that omit empty chunks");
   fields.field("cache", config.cache, "folder of the converted graphs; empty: next to the first store");
-  fields.section("split", [&](Fields& inner) { describe(config.split, inner); }, "training, validation and test");
+  fields.section(
+      "split", [&](Fields& inner) { describe(config.split, inner); }, "split into training, validation and test set");
   if (config.node_features.empty()) fields.problem("node_features", "at least one is needed");
 }
 

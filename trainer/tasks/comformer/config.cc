@@ -11,7 +11,7 @@ void describe(CrystalDataConfig& config, Fields& fields) {
   constexpr double kMaxCutoff = 100;
   fields.field("path", config.path, "labeled crystals: extended XYZ, or a JSON list of structures (.json)");
   fields.field("target_property", config.target_property, "key of the label");
-  fields.field("index", config.index, "structures of the file: start:stop:step or one number, as in Python and ase");
+  fields.field("index", config.index, "structures to read: a slice start:stop:step or one index, as in Python and ASE");
   fields.field("cutoff", config.graph.nearest.cutoff, from_to(0.1, kMaxCutoff),
                "initial radius of the neighbor search in angstrom; it grows until each atom has max_neighbors");
   fields.field("max_neighbors", config.graph.nearest.count, from_to(1, kMaxNeighbors),
@@ -30,10 +30,12 @@ void describe(CrystalDataConfig& config, Fields& fields) {
   fields.field("cache", config.cache, "folder of the graphs, 28 bytes per edge; empty: next to the file");
   fields.field("train_ratio", config.split.train_ratio, from_to(0, 1), "share of the structures for training");
   fields.field("val_ratio", config.split.val_ratio, from_to(0, 1),
-               "share for validation, which selects the best model");
-  fields.field("test_ratio", config.split.test_ratio, from_to(0, 1), "share for the test at the end");
-  fields.field("split_seed", config.split.seed, at_least(0), "seed of the split, by Python's random.shuffle");
-  fields.field("keep_data_order", config.split.keep_order, "do not shuffle: the first structures train, the last test");
+               "share of the structures for validation, which selects the best model");
+  fields.field("test_ratio", config.split.test_ratio, from_to(0, 1), "share of the structures for the test at the end");
+  fields.field("split_seed", config.split.seed, at_least(0),
+               "seed of the split, which is that of Python's random.shuffle with the same seed");
+  fields.field("keep_data_order", config.split.keep_order,
+               "do not shuffle: the first structures are for training, the last for the test");
   fields.require("path");
   if (const Result<IndexSlice> index = IndexSlice::parse(config.index); !index)
     fields.problem("index", index.error().message);
@@ -45,20 +47,22 @@ void describe(CrystalDataConfig& config, Fields& fields) {
 
 void describe(ComformerConfig& config, Fields& fields) {
   constexpr int64_t kMaxWidth = 65536;
-  fields.choice<ComformerKind>("name", config.kind,
-                               {{"iComformer", ComformerKind::kInvariant}, {"eComformer", ComformerKind::kEquivariant}},
-                               "lengths and angles with the lattice, or equivariant tensors");
+  fields.choice<ComformerKind>(
+      "name", config.kind, {{"iComformer", ComformerKind::kInvariant}, {"eComformer", ComformerKind::kEquivariant}},
+      "iComformer: uses lengths of edges and their angles with the lattice; eComformer: uses equivariant tensors");
   const bool invariant = config.kind == ComformerKind::kInvariant;
   if (!invariant && !fields.has("conv_layers")) config.conv_layers = 3;
   fields.field("conv_layers", config.conv_layers, from_to(1, 100),
-               "node-wise layers: the original has 4 in iComformer (the paper's small one 3), 3 in eComformer");
-  fields.field("edge_features", config.edge_features, from_to(2, kMaxWidth), "Gaussians that represent a length");
+               "number of node-wise layers; default, as in the original: 4 for iComformer (3 in the paper's small "
+               "variant), 3 for eComformer");
+  fields.field("edge_features", config.edge_features, from_to(2, kMaxWidth),
+               "number of Gaussian basis functions that encode a length");
   fields.field("triplet_input_features", config.triplet_input_features, from_to(2, kMaxWidth),
-               "Gaussians that represent an angle");
+               "iComformer: number of Gaussian basis functions that encode an angle");
   fields.field("node_features", config.node_features, from_to(1, kMaxWidth), "width of the layers");
   fields.field("fc_features", config.fc_features, from_to(1, kMaxWidth), "width of the layer before the output");
   fields.field("output_features", config.output_features, from_to(1, kMaxWidth),
-               "numbers per crystal, as in its target_property");
+               "number of outputs per crystal, as in its target_property");
   fields.only_if("triplet_input_features", invariant, "belongs to name: iComformer");
 }
 

@@ -20,7 +20,8 @@ void describe_small_network(ImageModelConfig& config, Fields& fields) {
   const bool cnn = config.kind == ImageModelKind::kCnn;
   if (!fields.has("hidden")) config.hidden = cnn ? std::vector<int64_t>{128} : std::vector<int64_t>{256, 128};
   fields.field("hidden", config.hidden, from_to(1, kMaxWidth),
-               "widths between input (cnn: features) and logits; cnn: [128], mlp: [256, 128]");
+               "widths of the hidden layers between input (cnn: features) and logits; default: [128] for cnn, [256, "
+               "128] for mlp");
   fields.field("channels", config.channels, from_to(1, kMaxWidth), "cnn: output channels of conv1 and conv2");
   fields.field("activation_checkpointing", config.activation_checkpointing,
                "cnn: recompute each convolution in the backward pass instead of keeping its output: less memory, more "
@@ -52,14 +53,14 @@ void describe(ImageDataConfig& config, Fields& fields) {
                               {"cifar10", ImageFormat::kCifar10},
                               {"cifar100", ImageFormat::kCifar100}},
                              "file format. auto: detected from the file names; idx: MNIST, Fashion-MNIST; cifar10, "
-                             "cifar100: their binary versions");
+                             "cifar100: the binary versions of these data sets");
   fields.field("path", config.path, "folder of the files");
   fields.field("train_samples", config.train_samples, at_least(0),
                "number of training samples, from the first one; 0: all");
   fields.field("eval_samples", config.eval_samples, at_least(0), "number of test samples, from the first one; 0: all");
   fields.field("mean", config.mean, any_number(),
-               "per channel, of pixels scaled to 0..1; default: computed from the training images");
-  fields.field("std", config.std, above(0), "standard deviations, as mean");
+               "mean of each channel, for pixels scaled to 0..1; default: computed from the training images");
+  fields.field("std", config.std, above(0), "standard deviation of each channel, as for mean");
   fields.section(
       "augment", [&config](Fields& augment) { describe_augmentation(config.augment, augment); },
       "random augmentation of training images, different in every epoch and independent of the world size");
@@ -79,7 +80,7 @@ void describe(ImageModelConfig& config, Fields& fields) {
                                  {"resnet50", ImageModelKind::kResnet50},
                                  {"torchscript", ImageModelKind::kTorchScript}},
                                 "the network; resnet_like: 7 convolutions with batch norm and no residual additions");
-  fields.field("classes", config.classes, from_to(2, kMaxClasses), "labels are 0 .. classes - 1");
+  fields.field("classes", config.classes, from_to(2, kMaxClasses), "number of classes; labels are 0 .. classes - 1");
   describe_small_network(config, fields);
   describe_resnet(config, fields);
   const bool script = config.kind == ImageModelKind::kTorchScript;

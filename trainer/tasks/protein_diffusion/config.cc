@@ -12,18 +12,19 @@ constexpr int64_t kMaxWidth = 65536;
 constexpr int64_t kMaxLength = 1'000'000;
 
 void describe(LossConfig& config, Fields& fields) {
-  fields.choice<LossReduction>("reduction", config.reduction,
-                               {{"mean", LossReduction::kMean}, {"sum", LossReduction::kSum}},
-                               "over the tokens of a sequence: mean as protein_lig_sedd, sum as the original SEDD");
+  fields.choice<LossReduction>(
+      "reduction", config.reduction, {{"mean", LossReduction::kMean}, {"sum", LossReduction::kSum}},
+      "reduction over the tokens of a sequence: mean as in protein_lig_sedd, sum as in the original SEDD");
 }
 
 void describe(SamplingConfig& config, Fields& fields) {
   describe(config.sampler, fields);
-  fields.field("samples", config.samples, at_least(0), "sequences to sample during training; 0: none");
+  fields.field("samples", config.samples, at_least(0), "number of sequences in each sampling; 0: none");
   fields.field("every_steps", config.every_steps, at_least(0),
                "training steps between two samplings; 0: only at the end");
   fields.field("batch_size", config.batch_size, at_least(1), "sequences per batch and rank");
-  fields.field("folder", config.folder, "folder of the files step-N.fasta");
+  fields.field("folder", config.folder,
+               "folder in which the files step-N.fasta are written; required if samples is above 0");
   if (config.samples > 0 && config.folder.empty()) fields.require("folder");
 }
 
@@ -49,19 +50,21 @@ void describe(ProteinDataConfig& config, Fields& fields) {
   fields.field("eval_path", config.eval_path, "FASTA file for evaluation; empty: a part of path is held out");
   fields.field("cache", config.cache,
                "folder of the converted files, one byte per residue; empty: next to each FASTA file");
-  fields.field("min_length", config.filter.min_length, at_least(1), "residues; shorter records are skipped");
+  fields.field("min_length", config.filter.min_length, at_least(1),
+               "minimum number of residues; shorter records are skipped");
   fields.field("max_length", config.filter.max_length, from_to(1, PackedRecords::kMaxLength),
-               "residues; longer records are skipped");
+               "maximum number of residues; longer records are skipped");
   fields.field("max_sequences", config.filter.max_sequences, at_least(0),
                "number of records of path, from the first one that passes the filter; 0: all");
-  fields.choice<UnknownResidues>("unknown_residues", config.filter.unknown_residues,
-                                 {{"drop", UnknownResidues::kDrop}, {"unk", UnknownResidues::kToken}},
-                                 "X, B, Z, U, O, J, * and -: left out, or the token <unk>");
+  fields.choice<UnknownResidues>(
+      "unknown_residues", config.filter.unknown_residues,
+      {{"drop", UnknownResidues::kDrop}, {"unk", UnknownResidues::kToken}},
+      "treatment of X, B, Z, U, O, J, * and -. drop: omitted; unk: replaced by the token <unk>");
   fields.field("max_unknown", config.filter.max_unknown, from_to(0, 1),
-               "largest share of unknown residues; records with more are skipped");
+               "maximum share of unknown residues; records with more are skipped");
   fields.field("eval_fraction", config.held_out.fraction, from_below(0, 1),
                "share of the sequences of path that is held out for evaluation");
-  fields.field("split_seed", config.held_out.seed, at_least(0), "selects the held-out sequences");
+  fields.field("split_seed", config.held_out.seed, at_least(0), "seed of the selection of the held-out sequences");
   fields.field("eval_sequences", config.eval_sequences, at_least(0),
                "number of sequences to evaluate, from the first one; 0: all");
   if (config.path.empty()) fields.problem("path", "must not be empty");
@@ -75,7 +78,7 @@ void describe(ProteinDataConfig& config, Fields& fields) {
 
 void describe(GraphConfig& config, Fields& fields) {
   fields.choice<GraphKind>("type", config.kind, {{"absorb", GraphKind::kAbsorb}, {"uniform", GraphKind::kUniform}},
-                           "noise masks a token, or replaces it by any other");
+                           "absorb: noise replaces a token by the mask; uniform: by any other token");
 }
 
 void describe(NoiseConfig& config, Fields& fields) {
@@ -88,7 +91,8 @@ void describe(NoiseConfig& config, Fields& fields) {
   fields.field("eps", config.eps, {.low = 0, .high = 1, .low_is_open = true, .high_is_open = true},
                "loglinear: probability that a token is unchanged at time 1");
   fields.field("sigma_min", config.sigma_min, above(0), "geometric, cosine: noise at time 0");
-  fields.field("sigma_max", config.sigma_max, above(0), "geometric, cosine: noise at time 1; 20, cosine: 0.8");
+  fields.field("sigma_max", config.sigma_max, above(0),
+               "geometric, cosine: noise at time 1; default: 20 for geometric, 0.8 for cosine");
   fields.only_if("eps", log_linear, "belongs to the noise loglinear");
   fields.only_if("sigma_min", !log_linear, "belongs to the noises geometric and cosine");
   fields.only_if("sigma_max", !log_linear, "belongs to the noises geometric and cosine");
@@ -100,15 +104,17 @@ void describe(SeddConfig& config, const GraphConfig& graph, int64_t min_tokens, 
   fields.field("tokens", config.tokens, from_to(static_cast<double>(min_tokens), kMaxWidth),
                "size of the vocabulary, without the mask of the absorbing graph");
   fields.field("length", config.length, from_to(1, kMaxLength),
-               "tokens of a sequence: longer ones are truncated, shorter ones padded");
+               "length of a sequence in tokens: longer ones are truncated, shorter ones padded");
   fields.field("hidden_size", config.hidden_size, from_to(2, kMaxWidth), "width of the transformer");
   fields.field("cond_dim", config.cond_dim, from_to(1, kMaxWidth), "width of the embedding of the noise");
-  fields.field("n_blocks", config.n_blocks, from_to(1, 1000), "transformer blocks");
-  fields.field("n_heads", config.n_heads, from_to(1, kMaxWidth), "attention heads of a block");
-  fields.field("dropout", config.dropout, from_below(0, 1), "after attention and MLP of each block");
+  fields.field("n_blocks", config.n_blocks, from_to(1, 1000), "number of transformer blocks");
+  fields.field("n_heads", config.n_heads, from_to(1, kMaxWidth), "number of attention heads in each block");
+  fields.field("dropout", config.dropout, from_below(0, 1),
+               "dropout probability after attention and MLP of each block");
   if (!absorbs && !fields.has("scale_by_sigma")) config.scale_by_sigma = false;
-  fields.field("scale_by_sigma", config.scale_by_sigma,
-               "start from the ratios of tokens that are all equally likely; absorbing graph only");
+  fields.field(
+      "scale_by_sigma", config.scale_by_sigma,
+      "absorb: scale the output by the noise, so that training starts from the ratios of equally likely tokens");
   fields.field("activation_checkpointing", config.activation_checkpointing,
                "recompute each block in the backward pass instead of keeping its activations: less memory, more time");
   fields.only_if("scale_by_sigma", absorbs, "needs graph.type: absorb");
@@ -120,7 +126,7 @@ void describe(SeddConfig& config, const GraphConfig& graph, int64_t min_tokens, 
 
 void describe(CurriculumConfig& config, Fields& fields) {
   fields.field("enabled", config.enabled, "start training with little noise");
-  fields.field("preschool_time", config.preschool_time, at_least(1), "steps until the noise is complete");
+  fields.field("preschool_time", config.preschool_time, at_least(1), "training steps until the full noise is used");
   fields.choice<CurriculumRamp>("difficulty_ramp", config.ramp,
                                 {{"linear", CurriculumRamp::kLinear},
                                  {"exponential", CurriculumRamp::kExponential},
@@ -128,15 +134,16 @@ void describe(CurriculumConfig& config, Fields& fields) {
                                 "how noise grows over these steps");
   fields.field("probabilistic", config.probabilistic,
                "draw times with little noise more often, instead of reducing the noise of every time");
-  fields.field("bias_strength", config.bias_strength, above(0), "probabilistic: times start as u^(1 + strength)");
+  fields.field("bias_strength", config.bias_strength, above(0),
+               "probabilistic: times are drawn as u^(1 + strength) at the beginning");
   fields.only_if("bias_strength", config.probabilistic, "needs curriculum.probabilistic: true");
 }
 
 void describe(SamplerConfig& config, Fields& fields) {
   fields.choice<Predictor>("predictor", config.predictor,
                            {{"euler", Predictor::kEuler}, {"analytic", Predictor::kAnalytic}},
-                           "numerical method of a reverse step");
-  fields.field("steps", config.steps, at_least(1), "steps from noise to a sequence");
+                           "numerical method of a step of the reverse process");
+  fields.field("steps", config.steps, at_least(1), "number of steps from noise to a sequence");
   fields.field("noise_removal", config.noise_removal, "add a final step that removes the remaining noise");
 }
 
