@@ -31,6 +31,14 @@ bool has_subcommand(const CLI::App& app, const std::string& name) {
                      [&](const CLI::App* sub) { return sub->get_name() == name; });
 }
 
+// Lists the subcommands that have no group yet under this heading of the help.
+void set_group(CLI::App& app, const std::string& heading) {
+  const std::string no_group = CLI::App().get_group();
+  for (CLI::App* sub : app.get_subcommands(nullptr)) {
+    if (sub->get_group() == no_group) sub->group(heading);
+  }
+}
+
 // Commands of kubectl and other programs, and the command that does the same.
 constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
     {"apply", "submit"},    {"create", "submit"},   {"check", "validate"},  {"lint", "validate"},
@@ -84,8 +92,11 @@ int run_main(Words words) {
   add_render(app, chosen);
   add_convert(app, after_marker, chosen);
   add_doctor(app, chosen);
-  add_help(app, chosen);
+  set_group(app, "Jobs and ranks on this machine");
   add_cluster_commands(app, chosen);
+  set_group(app, "Jobs in a cluster");
+  add_help(app, chosen);
+  set_group(app, "Help");
 
   std::string command = "oarlock";
   if (!words.empty() && !words.front().starts_with('-') && !has_subcommand(app, words.front())) {

@@ -52,6 +52,14 @@ void set_place(const Incident& incident, const api::Spec& spec, Diagnosis& out) 
   if (trainer->end->finished_at) out.time = trainer->end->finished_at;
 }
 
+// Whether the progress is that of the attempt that failed, and not of one that followed.
+bool is_progress_of(const api::AttemptRecord& failed, const api::Status& status) {
+  if (!status.progress) return false;
+  if (status.phase == Phase::kFailed) return true;
+  return status.phase == Phase::kRestarting && status.progress->updated_at &&
+         *status.progress->updated_at <= failed.end_time;
+}
+
 void add_steps_lost(const DiagnosisInput& input, const Incident& incident, Diagnosis& out) {
   int64_t step = -1;
   int64_t checkpoint = -1;
@@ -61,8 +69,7 @@ void add_steps_lost(const DiagnosisInput& input, const Incident& incident, Diagn
     checkpoint = trainer->end->message->checkpoint_step;
   }
   const api::Status& status = input.job.status;
-  // The progress is that of the failure only if no attempt has followed.
-  if (step <= 0 && status.progress && status.phase == Phase::kFailed) {
+  if (step <= 0 && is_progress_of(incident.record, status)) {  // it left no message, as after SIGKILL
     step = status.progress->step;
     checkpoint = status.progress->checkpoint_step.value_or(-1);
   }

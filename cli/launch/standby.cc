@@ -104,6 +104,7 @@ std::optional<pid_t> StandbySlot::start_if_due() {
     return std::nullopt;
   }
   standby_.emplace(*std::move(started));
+  started_at_ = clock_.steady();
   return standby_->pid();
 }
 
@@ -117,7 +118,8 @@ std::optional<Child> StandbySlot::become(const Command& command, size_t member) 
   }
   standby_.reset();
   delay_ = kStandbyDelay;
-  hand_overs_[member] = Pending{std::move(made->confirmation), clock_.steady() + kHandOverPatience};
+  const SteadyTime deadline = std::max(clock_.steady() + kHandOverPatience, started_at_ + kLoadPatience);
+  hand_overs_[member] = Pending{std::move(made->confirmation), deadline};
   return std::move(made->child);
 }
 

@@ -23,8 +23,11 @@ namespace oarlock::launch {
 inline constexpr auto kStandbyDelay = std::chrono::seconds(2);
 inline constexpr auto kMaxStandbyDelay = std::chrono::minutes(5);
 
-// Time for a standby process to confirm that it has received the data of its rank, which takes milliseconds.
+// Time for a standby process to confirm that it has received the data of its rank, which takes milliseconds once its
+// libraries are loaded. A process that started less than kLoadPatience ago may still load them, as one that replaced it
+// would have to; its time ends no earlier than then.
 inline constexpr auto kHandOverPatience = std::chrono::seconds(1);
+inline constexpr auto kLoadPatience = std::chrono::seconds(10);
 
 // Whether `pid` executes the program that `argv[0]` names, so that a second process of the same command is the same
 // program, and no script with further effects. Returns false if that cannot be determined.
@@ -108,6 +111,7 @@ class StandbySlot {
   const Clock& clock_;
   const SignalSource& signals_;
   std::optional<Standby> standby_;
+  SteadyTime started_at_;  // of the last standby process
   std::optional<SteadyTime> start_at_;
   Duration delay_ = kStandbyDelay;
   std::vector<std::optional<Pending>> hand_overs_;  // by member

@@ -15,7 +15,8 @@ kWheels=(
 )
 
 unpack_wheels() {
-  local target=$1 work entry name version hash
+  local target=$1 work entry name version hash quiet=--quiet
+  [[ ! -t 1 ]] || quiet=--progress-bar=on
   work=$(mktemp -d "$OARLOCK_CACHE/wheels.XXXXXX")
   # shellcheck disable=SC2064
   trap "rm -rf '$work'" EXIT
@@ -24,7 +25,7 @@ unpack_wheels() {
     read -r name version hash <<<"$entry"
     say "downloading $name $version"
     printf '%s==%s --hash=sha256:%s\n' "$name" "$version" "$hash" >"$work/requirement.txt"
-    python3 -m pip download --quiet --no-deps --require-hashes --only-binary=:all: --python-version 311 \
+    python3 -m pip download "$quiet" --no-deps --require-hashes --only-binary=:all: --python-version 311 \
       --platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 --platform manylinux_2_25_x86_64 --platform manylinux_2_18_x86_64 --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 \
       -d "$work" -r "$work/requirement.txt" || die -c 69 "pip could not download $name $version"
     python3 -m zipfile -e "$work"/"${name//-/_}"-*.whl "$work/site"

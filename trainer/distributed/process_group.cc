@@ -139,9 +139,10 @@ Result<void> ProcessGroup::agree(const Result<void>& result) const {
   const std::vector<int64_t> codes = all_gather(result ? 0 : to_int(result.error().code));
   const auto first = std::find_if(codes.begin(), codes.end(), [](int64_t code) { return code != 0; });
   if (first == codes.end()) return {};
+  const int failed = static_cast<int>(first - codes.begin());
+  const std::string message = broadcast(result ? "" : result.error().message, failed);
   if (!result) return result;
-  return fail(static_cast<ExitCode>(*first), "stopped together with rank " + std::to_string(first - codes.begin()) +
-                                                 ", whose own message names the cause");
+  return fail(static_cast<ExitCode>(*first), fmt::format("rank {}: {}", failed, message));
 }
 
 void ProcessGroup::barrier() const {

@@ -80,7 +80,7 @@ class ProcessGroup {
   void scatter_from_rank_0(at::Tensor out, std::vector<at::Tensor> tensors) const;
 
   // Succeeds if `result` is a success on every rank. Otherwise a failing rank returns its own error, and the others
-  // return the exit code of the first failing rank, so that all ranks stop together.
+  // return that of the failing rank with the lowest number, "rank 1: ...", so that all ranks stop together.
   Result<void> agree(const Result<void>& result) const;
 
   void barrier() const;

@@ -49,11 +49,17 @@ struct CommandLine {
   bool print_reference = false;
 };
 
-int complain(ExitCode code, const std::string& message) {
-  print_error(fmt::format("oarlock-trainer: error: {}\n", message));
-  return to_int(code);
+int complain(const Error& error) {
+  print_error(fmt::format("oarlock-trainer: error: {}\n", error.message));
+  return to_int(error.code);
 }
-int complain(const Error& error) { return complain(error.code, error.message); }
+
+// Reports the failure of a process that has not become a rank, also to the kubelet. Returns the exit code.
+int fail_before_training(const Error& error) {
+  if (const auto path = termination_log_path(process_environment()(kEnvTerminationLog)))
+    (void)write_termination_message(*path, {0, 0, -1, exit_reason(error.code), error.message});
+  return complain(error);
+}
 
 // Empty if the launcher writes a prefix before each line.
 std::string line_prefix(int rank) {
@@ -182,7 +188,7 @@ int run(int argc, char** argv, const TaskTable& tasks, const RegroupChannelFacto
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-    return complain(ExitCode::kUsage, std::string(error.what()) + "; see oarlock-trainer --help");
+    return fail_before_training({ExitCode::kUsage, std::string(error.what()) + "; see oarlock-trainer --help"});
   }
   const EnvironmentLookup lookup = process_environment();
   const Result<RankEnvironment> environment = read_environment(lookup);
@@ -190,17 +196,11 @@ int run(int argc, char** argv, const TaskTable& tasks, const RegroupChannelFacto
   const bool only_prints = command.check || command.print_config || command.print_reference;
   if (command.config.path.empty() && command.config.overrides.empty() && (environment || only_prints) &&
       !command.print_reference) {
-    return complain(ExitCode::kUsage,
-                    "no configuration: give --config FILE or set OARLOCK_CONFIG; see oarlock-trainer --help");
+    return fail_before_training(
+        {ExitCode::kUsage, "no configuration: give --config FILE or set OARLOCK_CONFIG; see oarlock-trainer --help"});
   }
   if (only_prints) return print(command, tasks);
-  if (!environment) {
-    if (const auto path = termination_log_path(lookup(kEnvTerminationLog))) {
-      (void)write_termination_message(*path,
-                                      {0, 0, -1, exit_reason(environment.error().code), environment.error().message});
-    }
-    return complain(environment.error());
-  }
+  if (!environment) return fail_before_training(environment.error());
   return train(command, *environment, tasks, open_channel);
 }
 
@@ -218,7 +218,7 @@ int trainer_main(int argc, char** argv, const TaskTable& tasks, const RegroupCha
   try {
     return exit_code_after_flush("oarlock-trainer", run(argc, argv, tasks, open_channel));
   } catch (const std::exception& error) {  // a bug: no code should throw here
-    return complain(ExitCode::kSoftware, error.what());
+    return complain({ExitCode::kSoftware, error.what()});
   }
 }
 

@@ -107,12 +107,12 @@ std::string progress_line(const ProgressView& view) {
   } else {
     add(fmt::format("step {}", view.step));
   }
-  if (view.loss) add(fmt::format("loss {:.4f}", *view.loss));
-  add(fmt::format("lr {:.3g}", view.learning_rate));
-  add(fmt::format("{:.0f} samples/s", view.samples_per_second));
   if (view.target_steps > 0 && view.seconds_per_step > 0) {
     add("ETA " + format_duration(static_cast<double>(view.target_steps - view.step) * view.seconds_per_step));
   }
+  if (view.loss) add(fmt::format("loss {:.4f}", *view.loss));
+  add(fmt::format("{:.0f} samples/s", view.samples_per_second));
+  add(fmt::format("lr {:.3g}", view.learning_rate));
   return line;
 }
 

@@ -103,7 +103,8 @@ struct ProgressView {
 // Returns the number of the current epoch, counted from 1. Pure.
 int64_t shown_epoch(const ProgressView& view);
 
-// "epoch 1/3  step 120/1407 (8 %)  loss 0.5123  lr 0.001  23012 samples/s  ETA 0:42". Pure.
+// "epoch 1/3  step 120/1407 (8 %)  ETA 0:42  loss 0.5123  23012 samples/s  lr 0.001". A terminal of 80 columns, with
+// the prefix of a launcher, cuts the end. Pure.
 std::string progress_line(const ProgressView& view);
 
 // Long work that is not a training step.

@@ -467,6 +467,8 @@ TEST(ProcessGroup, RunsCollectives) {
       const Result<void> agreed = group.agree(last_fails);
       ASSERT_FALSE(agreed);
       EXPECT_EQ(agreed.error().code, ExitCode::kNoInput);
+      const bool is_own = group.rank() == world_size - 1;
+      EXPECT_EQ(agreed.error().message, is_own ? "gone" : "rank " + std::to_string(world_size - 1) + ": gone");
     });
   }
 }

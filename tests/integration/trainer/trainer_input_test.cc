@@ -56,6 +56,7 @@ INSTANTIATE_TEST_SUITE_P(
                         {},
                         ExitCode::kConfig,
                         {"trainer.yaml:3:1", "epohcs", "epochs"}},
+                    Bad{"unknown_option", kLong, {"--epochs", "3"}, {}, ExitCode::kUsage, {"--epochs", "--help"}},
                     Bad{"no_master_addr",
                         kLong,
                         {},

@@ -42,10 +42,12 @@ double value_of(const std::string& exposition, const std::string& series) {
 
 TEST(RunMetrics, MetricsAndStatusWhileItRuns) {
   const TemporaryFolder folder;
-  TrainerRanks ranks(2, {.config = std::string(kLong) + "checkpoint: {every_steps: 20}\n",
-                         .arguments = {"--checkpoint-dir", folder.path().string(), "--metrics-port", "auto"},
-                         .environment = {{"OARLOCK_ATTEMPT", "2"}, {"OARLOCK_UID", "uid-9"}},
-                         .folder = {}});
+  const InPodRestarts restarts{.total = 2, .seconds = 1.5, .rank = 1, .reason = "rank 1 ended with exit code 3"};
+  TrainerRanks ranks(
+      2, {.config = std::string(kLong) + "checkpoint: {every_steps: 20}\n",
+          .arguments = {"--checkpoint-dir", folder.path().string(), "--metrics-port", "auto"},
+          .environment = {{"OARLOCK_ATTEMPT", "2"}, {"OARLOCK_UID", "uid-9"}, {kEnvInPodRestarts, to_json(restarts)}},
+          .folder = {}});
   const int port = ranks.metrics_port(0);
   std::optional<RankStatus> status;
   // A checkpoint is written while the next steps are done.
@@ -56,6 +58,7 @@ TEST(RunMetrics, MetricsAndStatusWhileItRuns) {
   EXPECT_EQ(status->rank, 0);
   EXPECT_EQ(status->world_size, 2);
   EXPECT_EQ(status->attempt, 2);
+  EXPECT_EQ(status->in_pod_restarts, restarts);
   EXPECT_THAT(status->phase, testing::AnyOf("train", "checkpoint"));
   EXPECT_EQ(status->target_steps, 1000000);
   EXPECT_LE(status->checkpoint_step, status->step);

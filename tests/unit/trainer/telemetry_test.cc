@@ -95,10 +95,10 @@ TEST(ProgressLine, ShowsPositionAndSpeed) {
   view.learning_rate = 0.001;
   view.samples_per_second = 23012.4;
   view.seconds_per_step = 0.0326;
-  EXPECT_EQ(progress_line(view), "epoch 1/3  step 120/1407 (8 %)  loss 0.5123  lr 0.001  23012 samples/s  ETA 0:42");
+  EXPECT_EQ(progress_line(view), "epoch 1/3  step 120/1407 (8 %)  ETA 0:42  loss 0.5123  23012 samples/s  lr 0.001");
   view = {};
   view.step = 7;
-  EXPECT_EQ(progress_line(view), "step 7  lr 0  0 samples/s");
+  EXPECT_EQ(progress_line(view), "step 7  0 samples/s  lr 0");
 }
 
 TEST(ProgressLine, ShowsLongWork) {

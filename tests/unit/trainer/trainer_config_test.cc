@@ -15,6 +15,7 @@ using testing::HasSubstr;
 
 // A task whose data section has `path` and whose model section has `hidden`.
 struct FakeTasks {
+  std::string file = "f.yaml";
   std::string task;
   std::string path;
   int hidden = 0;
@@ -25,7 +26,7 @@ struct FakeTasks {
                                root.section("data", [&](Fields& data) { data.field("path", path, ""); }, "");
                                root.section("model", [&](Fields& model) { model.field("hidden", hidden, {}, ""); }, "");
                              }};
-    return parse_config(text, "f.yaml", names);
+    return parse_config(text, file, names);
   }
 };
 
@@ -233,6 +234,15 @@ TEST(TrainerConfig, ReadsTrainerSectionOfTrainingJob) {
   ASSERT_TRUE(config) << config.error().message;
   EXPECT_EQ(config->epochs, 2);
   EXPECT_EQ(config->optimizer.lr, 0.5);
+}
+
+// In a pod, the user's file is the TrainingJob.
+TEST(TrainerConfig, NamesTheKeysOfTheJobInAPod) {
+  FakeTasks tasks;
+  tasks.file = "/etc/oarlock/trainer.json";
+  const auto config = tasks.parse(R"({"task": "images", "epochs": 1, "optimizer": {"lrr": 1}})");
+  ASSERT_FALSE(config);
+  EXPECT_THAT(config.error().message, HasSubstr(": spec.trainer.optimizer.lrr: unknown key"));
 }
 
 TEST(TrainerConfig, RejectsFilesWithoutExactlyOneConfiguration) {

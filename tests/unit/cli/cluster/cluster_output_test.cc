@@ -157,6 +157,26 @@ TEST(JobView, ShowsStatusOfRunningJob) {
                           HasSubstr("Next: oarlock why -n team bert\n")));
 }
 
+TEST(JobView, ShowsRestartsThatKeptThePods) {
+  api::TrainingJob job = running_job();
+  EXPECT_THAT(status_text({.job = job, .pods = {}, .events = {}, .notes = {}}, false, {}, kNow),
+              AllOf(Not(HasSubstr("In pods:")), Not(HasSubstr("Recoveries:"))));
+  job.status.in_pod_restarts = api::InPodRestarts{
+      .total = 2, .seconds = 3.25, .last_rank = 5, .last_reason = "rank 5\x1b[2J ended", .last_time = {}};
+  job.status.recoveries = api::Recoveries{.total = 3,
+                                          .seconds = 1.5,
+                                          .last_ranks = "0,3",
+                                          .last_reason = "the pod was deleted",
+                                          .last_time = {},
+                                          .pods = 2,
+                                          .charged = 1};
+  const std::string text = status_text({.job = job, .pods = {}, .events = {}, .notes = {}}, false, {}, kNow);
+  EXPECT_THAT(text, HasSubstr("In pods:     2 of all processes in their pods, 3.25 s in all; the last one: rank 5"));
+  EXPECT_THAT(text, Not(HasSubstr("\x1b")));
+  EXPECT_THAT(text, HasSubstr("Recoveries:  3 without a restart and without a lost step, 1.5 s in all; the last one of "
+                              "ranks 0,3: the pod was deleted; 2 replaced pods, of which 1 count as restarts\n"));
+}
+
 TEST(JobView, ShowsJobWithoutStatus) {
   const api::TrainingJob job =
       api::read_training_job({{"metadata", {{"name", "new"}, {"namespace", "team"}}}, {"spec", {{"image", "i"}}}});

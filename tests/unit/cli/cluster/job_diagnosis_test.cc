@@ -414,6 +414,19 @@ TEST(Diagnosis, CountsStepsLostSinceCheckpoint) {
   EXPECT_EQ(found.rank, 1);
 }
 
+// A rank that SIGKILL ended leaves no message; the last progress that the operator received is that of its attempt
+// until the next one reports.
+TEST(Diagnosis, CountsStepsLostWithoutAMessageOfTheRank) {
+  Json status = status_in("Restarting", "PodFailed", "pod bert-0-1 on gpu-7 ended with exit code 137");
+  status["attempt"] = 1;
+  status["attempts"] = Json::array({record("PodFailed", "ended with exit code 137", 137)});
+  status["progress"] = {{"step", 910}, {"checkpointStep", 900}, {"updatedAt", "2026-11-23T06:20:09Z"}};
+  const std::string lost = "10 steps: it was at step 910, and the newest checkpoint has step 900";
+  EXPECT_THAT(diagnose_objects({.job = job_object(status)}).cost, Contains(lost));
+  status["progress"]["updatedAt"] = "2026-11-23T06:20:40Z";
+  EXPECT_THAT(diagnose_objects({.job = job_object(status)}).cost, Not(Contains(lost))) << "of the next attempt";
+}
+
 TEST(Diagnosis, ReportsFailureThatOperatorHasNotRecorded) {
   Json status = status_in("Running", "PodsRunning", "all pods have started");
   const Diagnosis found =
@@ -435,6 +448,15 @@ TEST(Diagnosis, ExplainsLastFailureOfJobThatRunsAgain) {
   EXPECT_THAT(found.headline, HasSubstr("bert runs again; its last failure: rank 1 ran out of memory"));
   EXPECT_THAT(found.cost, Contains("5s until the pods of the next attempt were created"));
   EXPECT_THAT(found.cost, Contains(HasSubstr("1 of 3 that failurePolicy.maxRestarts allows are used")));
+}
+
+TEST(Diagnosis, CostIncludesRestartsThatKeptThePods) {
+  Json status = failed_with(record("IoError", "ended with exit code 74", 74));
+  status["inPodRestarts"] = {{"total", 2}, {"seconds", 3.25}};
+  status["recoveries"] = {{"total", 1}, {"seconds", 0.5}};
+  const Diagnosis found = diagnose_objects({.job = job_object(status)});
+  EXPECT_THAT(found.cost, Contains("2 restarts of all processes in their pods before, which took 3.25 s"));
+  EXPECT_THAT(found.cost, Contains("1 recovery without a restart before, which took 0.5 s and lost no step"));
 }
 
 TEST(Diagnosis, FindsNoFailureInHealthyJobs) {
