@@ -78,8 +78,8 @@ Result<int> validate(const ValidateFlags& flags) {
     for (const api::TrainingJob& job : *jobs) {
       ASSIGN_OR_RETURN(const launch::GroupResult checked,
                        trainer.run_if_found(path, name, job, jobs->size() == 1, launch::Stdio::kOutput));
+      if (checked.interrupted_by != 0) return 128 + checked.interrupted_by;
       exit_code = std::max(exit_code, checked.exit_code);
-      if (checked.interrupted_by != 0) return exit_code;
       if (checked.exit_code != 0) continue;
       // Flush before the next child writes to the same file.
       RETURN_IF_ERROR(write_standard_output(fmt::format("{}: TrainingJob {} is valid: {} x {}\n", printable(name),

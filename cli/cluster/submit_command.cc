@@ -45,6 +45,7 @@ struct SubmitFlags {
   std::string dry_run;
   bool applies = false;
   bool any_pod_fields = false;
+  bool any_trainer_keys = false;
   bool waits = false;
   std::optional<std::chrono::milliseconds> timeout;
   OutputFormat format = OutputFormat::kTable;
@@ -54,7 +55,7 @@ struct SubmitFlags {
 struct Document {
   std::string file;
   std::string name;
-  std::string name_space;
+  std::string name_space;  // "": that of the connection
   nlohmann::json object;
 };
 
@@ -62,9 +63,9 @@ bool is_training_job(const nlohmann::json& object) {
   return text_at(object, "kind") == kKind && text_at(object, "apiVersion") == kApiVersion;
 }
 
+// Adds the TrainingJobs of a file, in the namespace of their metadata or of the flag, if any.
 // REQUIRES: load_jobs() accepts the file.
-Result<void> add_documents(const InputFile& input, const Cluster& cluster, const std::string& namespace_flag,
-                           std::vector<Document>& out) {
+Result<void> add_documents(const InputFile& input, const std::string& namespace_flag, std::vector<Document>& out) {
   const std::string& file = input.name();
   ASSIGN_OR_RETURN(const std::string text, read_file(input.path(), yaml::limits::kFileBytes + 1));
   ASSIGN_OR_RETURN(const std::vector<yaml::Node> nodes, yaml::parse_all(text, file));
@@ -82,8 +83,7 @@ Result<void> add_documents(const InputFile& input, const Cluster& cluster, const
                   fmt::format("{}:{}: metadata.namespace is {}, and --namespace is {}; leave one of them out",
                               printable(file), node.mark().line, shortened(name_space), shortened(namespace_flag)));
     }
-    if (name_space.empty()) name_space = cluster.name_space();
-    object["metadata"]["namespace"] = name_space;
+    if (name_space.empty()) name_space = namespace_flag;
     object = without_server_fields(std::move(object));
     out.push_back({file, name, name_space, std::move(object)});
   }
@@ -129,29 +129,50 @@ Error with_remedy(Error error, const Document& document) {
   return error;
 }
 
-// What load_jobs() returns for each input.
-using JobsByFile = std::vector<std::vector<api::TrainingJob>>;
+// A file that load_jobs() accepts.
+struct LoadedFile {
+  InputFile input;
+  std::vector<api::TrainingJob> jobs;
+};
 
-// Checks spec.trainer of all jobs if oarlock-trainer is on this machine. Returns its exit code, the first that is not
-// 0; it has reported the problems on standard error.
-Result<int> check_trainers(const std::vector<InputFile>& inputs, const JobsByFile& jobs) {
+struct TrainerResult {
+  int exit_code = 0;       // the first one of oarlock-trainer that is not 0
+  int interrupted_by = 0;  // a signal; 0 if there was none
+};
+
+// Checks spec.trainer of all jobs if oarlock-trainer is on this machine. It reports problems on standard error. Jobs
+// that it cannot judge are not checked: those of other images, and those that end it without a result.
+Result<TrainerResult> check_trainers(const std::vector<LoadedFile>& files) {
+  constexpr int kNoResult = 126;  // as a shell reports programs that cannot be executed, and those that a signal ended
   ASSIGN_OR_RETURN(const launch::SignalSource signals, launch::SignalSource::take());
   const RealClock clock;
   launch::Console console("oarlock submit");
   run::TrainerCheck trainer(signals, clock, console);
-  int exit_code = 0;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    for (const api::TrainingJob& job : jobs[i]) {
-      ASSIGN_OR_RETURN(
-          const launch::GroupResult checked,
-          trainer.run_if_found(inputs[i].path(), inputs[i].name(), job, jobs[i].size() == 1, launch::Stdio::kErrors));
-      if (exit_code == 0) exit_code = checked.exit_code;
-      // Also if the check itself succeeded: nothing is created after a signal.
-      if (checked.interrupted_by != 0) return exit_code == 0 ? 128 + checked.interrupted_by : exit_code;
+  TrainerResult out;
+  for (const auto& [input, jobs] : files) {
+    const auto note = [&name = input.name()](const api::TrainingJob& job, const std::string& reason) {
+      print_error(fmt::format("{}: note: spec.trainer of {} is not checked: {}\n", printable(name),
+                              shortened(job.metadata.name), reason));
+    };
+    for (const api::TrainingJob& job : jobs) {
+      if (!run::TrainerCheck::applies_to(job)) continue;
+      if (const std::string image = run::TrainerCheck::foreign_image(job); !image.empty()) {
+        note(job, fmt::format("the image {} is not oarlock/trainer", shortened(image)));
+        continue;
+      }
+      ASSIGN_OR_RETURN(const launch::GroupResult checked,
+                       trainer.run_if_found(input.path(), input.name(), job, jobs.size() == 1, launch::Stdio::kErrors));
+      out.interrupted_by = checked.interrupted_by;
+      if (out.interrupted_by != 0) return out;
+      if (checked.exit_code >= kNoResult) {
+        note(job, fmt::format("oarlock-trainer ended with exit code {}", checked.exit_code));
+      } else if (out.exit_code == 0) {
+        out.exit_code = checked.exit_code;
+      }
     }
   }
   signals.restore();  // signals end the program again, for example while it waits for the job
-  return exit_code;
+  return out;
 }
 
 Result<int> submit(const SubmitFlags& flags) {
@@ -167,26 +188,30 @@ Result<int> submit(const SubmitFlags& flags) {
   const TemplateCheck check = flags.any_pod_fields ? TemplateCheck::kNone : TemplateCheck::kPodSchema;
   std::string problems;
   ExitCode code = ExitCode::kOk;
-  std::vector<InputFile> inputs;
-  JobsByFile loaded;
+  std::vector<LoadedFile> loaded;
+  std::vector<Document> documents;
   for (const std::string& file : files) {
     ASSIGN_OR_RETURN(InputFile input, InputFile::open(file));
     auto jobs = load_jobs(input.path(), check, input.name());
-    inputs.push_back(std::move(input));
     if (jobs) {
-      loaded.push_back(std::move(*jobs));
+      RETURN_IF_ERROR(add_documents(input, flags.cluster.name_space, documents));
+      loaded.push_back({std::move(input), std::move(*jobs)});
       continue;
     }
     problems += (problems.empty() ? "" : "\n") + jobs.error().message;
     if (code == ExitCode::kOk) code = jobs.error().code;
   }
+  if (!flags.any_trainer_keys) {
+    ASSIGN_OR_RETURN(const TrainerResult checked, check_trainers(loaded));
+    if (checked.interrupted_by != 0) return 128 + checked.interrupted_by;  // nothing is created after a signal
+    if (code == ExitCode::kOk && checked.exit_code != 0) return checked.exit_code;
+  }
   if (code != ExitCode::kOk) return fail(code, problems);
-  ASSIGN_OR_RETURN(const int checked, check_trainers(inputs, loaded));
-  if (checked != 0) return checked;
   ASSIGN_OR_RETURN(const Cluster cluster, Cluster::connect(flags.cluster));
-  std::vector<Document> documents;
-  for (const InputFile& input : inputs)
-    RETURN_IF_ERROR(add_documents(input, cluster, flags.cluster.name_space, documents));
+  for (Document& document : documents) {
+    if (document.name_space.empty()) document.name_space = cluster.name_space();
+    document.object["metadata"]["namespace"] = document.name_space;
+  }
 
   nlohmann::json created = nlohmann::json::array();
   for (const Document& document : documents) {
@@ -244,6 +269,8 @@ void add_submit(CLI::App& app, Chosen& chosen) {
   submit_app->add_flag("--any-pod-fields", flags->any_pod_fields,
                        "do not check the fields and values of pods: for a cluster that is newer than Kubernetes " +
                            pod_schema_version());
+  submit_app->add_flag("--any-trainer-keys", flags->any_trainer_keys,
+                       "do not check spec.trainer: for an image that is newer than oarlock-trainer on this machine");
   submit_app->add_flag("--wait", flags->waits, "wait until the jobs are complete");
   submit_app
       ->add_option_function<std::string>(

@@ -109,24 +109,28 @@ std::optional<pid_t> StandbySlot::start_if_due() {
 }
 
 std::optional<Child> StandbySlot::become(const Command& command, size_t member) {
-  hand_overs_[member].reset();
-  if (!standby_) return std::nullopt;
+  members_[member].hand_over.reset();
+  const bool must_be_new = std::exchange(members_[member].must_be_new, false);
+  if (must_be_new || !standby_) return std::nullopt;
   Result<Standby::HandOver> made = standby_->become(command);
+  const pid_t pid = standby_->pid();
+  standby_.reset();
   if (!made) {
-    ::kill(-standby_->pid(), SIGKILL);  // remove() follows
+    ::kill(-pid, SIGKILL);
+    killed_ = pid;  // remove() follows
     return std::nullopt;
   }
-  standby_.reset();
-  delay_ = kStandbyDelay;
   const SteadyTime deadline = std::max(clock_.steady() + kHandOverPatience, started_at_ + kLoadPatience);
-  hand_overs_[member] = Pending{std::move(made->confirmation), deadline};
+  members_[member].hand_over = Pending{std::move(made->confirmation), deadline};
   return std::move(made->child);
 }
 
 bool StandbySlot::remove(pid_t pid) {
-  if (!standby_ || standby_->pid() != pid) return false;
-  standby_.reset();
-  postpone();
+  const bool is_standby = standby_ && standby_->pid() == pid;
+  if (!is_standby && killed_ != pid) return false;
+  if (is_standby) standby_.reset();
+  if (killed_ == pid) killed_.reset();
+  if (!standby_) postpone();
   return true;
 }
 
@@ -136,29 +140,33 @@ void StandbySlot::postpone() {
 }
 
 void StandbySlot::add_descriptors(std::vector<pollfd>& out) const {
-  for (const std::optional<Pending>& one : hand_overs_) {
-    if (one) out.push_back({one->confirmation.get(), POLLIN, 0});
+  for (const Member& member : members_) {
+    if (member.hand_over) out.push_back({member.hand_over->confirmation.get(), POLLIN, 0});
   }
 }
 
 std::vector<size_t> StandbySlot::end_hand_overs(const std::vector<pollfd>& ready) {
   std::vector<size_t> late;
-  for (size_t i = 0; i < hand_overs_.size(); ++i) {
-    std::optional<Pending>& one = hand_overs_[i];
+  for (size_t i = 0; i < members_.size(); ++i) {
+    std::optional<Pending>& one = members_[i].hand_over;
     if (!one) continue;
     const bool is_confirmed = std::ranges::any_of(
         ready, [&one](const pollfd& fd) { return fd.fd == one->confirmation.get() && fd.revents != 0; });
     const bool is_late = !is_confirmed && one->deadline <= clock_.steady();
+    if (is_confirmed) delay_ = kStandbyDelay;
     if (is_confirmed || is_late) one.reset();
-    if (is_late) late.push_back(i);
+    if (!is_late) continue;
+    late.push_back(i);
+    members_[i].must_be_new = true;
+    if (!standby_) postpone();
   }
   return late;
 }
 
 std::optional<SteadyTime> StandbySlot::deadline() const {
   std::optional<SteadyTime> out = start_at_;
-  for (const std::optional<Pending>& one : hand_overs_) {
-    if (one) out = std::min(out.value_or(SteadyTime::max()), one->deadline);
+  for (const Member& member : members_) {
+    if (member.hand_over) out = std::min(out.value_or(SteadyTime::max()), member.hand_over->deadline);
   }
   return out;
 }

@@ -71,7 +71,7 @@ class StandbySlot {
  public:
   // `commands` are those of all members; not empty. They, `clock` and `signals` must outlive it.
   StandbySlot(std::vector<const Command*> commands, const Clock& clock, const SignalSource& signals)
-      : commands_(std::move(commands)), clock_(clock), signals_(signals), hand_overs_(commands_.size()) {}
+      : commands_(std::move(commands)), clock_(clock), signals_(signals), members_(commands_.size()) {}
 
   // A member has requested to join. The next standby process starts a while after the last request, unless there is
   // one.
@@ -81,10 +81,11 @@ class StandbySlot {
   // none was started.
   std::optional<pid_t> start_if_due();
 
-  // Makes the standby process the process of a member. Returns nullopt if no standby process can become it.
+  // Makes the standby process the process of a member. Returns nullopt if there is none that can become it, or if the
+  // last process of the member was one that did not confirm it; the caller then starts a new process.
   std::optional<Child> become(const Command& command, size_t member);
 
-  // A child of this process has ended. Returns whether it was the standby process.
+  // A child of this process has ended. Returns whether it was a standby process.
   bool remove(pid_t pid);
 
   // Adds the descriptors to wait for.
@@ -104,6 +105,10 @@ class StandbySlot {
     FileDescriptor confirmation;
     SteadyTime deadline;
   };
+  struct Member {
+    std::optional<Pending> hand_over;
+    bool must_be_new = false;  // the last hand-over was late
+  };
 
   void postpone();
 
@@ -114,7 +119,8 @@ class StandbySlot {
   SteadyTime started_at_;  // of the last standby process
   std::optional<SteadyTime> start_at_;
   Duration delay_ = kStandbyDelay;
-  std::vector<std::optional<Pending>> hand_overs_;  // by member
+  std::optional<pid_t> killed_;  // a standby process that could not become a member, until it ends
+  std::vector<Member> members_;
 };
 
 }  // namespace oarlock::launch

@@ -274,6 +274,18 @@ bool TrainerCheck::applies_to(const api::TrainingJob& job) {
   return !job.spec.trainer.empty() && runs_default_command(job);
 }
 
+std::string TrainerCheck::foreign_image(const api::TrainingJob& job) {
+  const Json pod = control::make_pod_template(job, {});
+  const std::string image = string_of(trainer_of(pod), "image");
+  std::string repository = image.substr(0, image.find('@'));
+  if (const size_t colon = repository.rfind(':');
+      colon != std::string::npos && repository.find('/', colon) == std::string::npos)
+    repository.resize(colon);
+  const bool is_own =
+      repository == control::kTrainerRepository || repository.ends_with("/" + std::string(control::kTrainerRepository));
+  return image.empty() || is_own ? "" : image;
+}
+
 Result<launch::GroupResult> TrainerCheck::run(const std::string& file, const std::string& name,
                                               const api::TrainingJob& job, bool is_only_job,
                                               const std::vector<std::string>& settings, launch::Stdio stdio) {
@@ -292,8 +304,10 @@ Result<launch::GroupResult> TrainerCheck::run_if_found(const std::string& file, 
                                                        launch::Stdio stdio) {
   if (!applies_to(job)) return launch::GroupResult{};
   if (!program_) {
-    print_error(fmt::format("{}: note: spec.trainer is not checked: {}\n", printable(name),
-                            printable(program_.error().message)));
+    if (!std::exchange(has_noted_, true)) {
+      print_error(fmt::format("{}: note: spec.trainer is not checked: {}\n", printable(name),
+                              printable(program_.error().message)));
+    }
     return launch::GroupResult{};
   }
   return run(file, name, job, is_only_job, {}, stdio);

@@ -92,6 +92,10 @@ class TrainerCheck {
   // Returns true if oarlock-trainer reads spec.trainer of this job: it is set, and the template does not set a command.
   static bool applies_to(const api::TrainingJob& job);
 
+  // Returns the image of the job's trainer if that is not oarlock/trainer, of any registry and tag, so that its program
+  // may have other tasks; otherwise "".
+  static std::string foreign_image(const api::TrainingJob& job);
+
   // The command, or an error if oarlock-trainer is neither next to this program nor in PATH.
   const Result<std::vector<std::string>>& program() const { return program_; }
 
@@ -102,8 +106,8 @@ class TrainerCheck {
   Result<launch::GroupResult> run(const std::string& file, const std::string& name, const api::TrainingJob& job,
                                   bool is_only_job, const std::vector<std::string>& settings, launch::Stdio stdio);
 
-  // As run(), for commands that need no oarlock-trainer: returns exit code 0 if the job does not use it, and also
-  // prints a note on standard error if it was not found.
+  // As run(), for commands that need no oarlock-trainer: returns exit code 0 if the job does not use it, and also if it
+  // was not found, after one note on standard error.
   Result<launch::GroupResult> run_if_found(const std::string& file, const std::string& name,
                                            const api::TrainingJob& job, bool is_only_job, launch::Stdio stdio);
 
@@ -113,6 +117,7 @@ class TrainerCheck {
   launch::Console& console_;
   launch::Environment environment_;
   Result<std::vector<std::string>> program_;
+  bool has_noted_ = false;  // that the program was not found
 };
 
 }  // namespace oarlock::run

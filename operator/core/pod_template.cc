@@ -186,7 +186,7 @@ bool is_complete(const Json& pod) {
 
 }  // namespace
 
-std::string default_trainer_image() { return "oarlock/trainer:" OARLOCK_VERSION; }
+std::string default_trainer_image() { return std::string(kTrainerRepository) + ":" OARLOCK_VERSION; }
 
 Json make_pod_template(const Job& job, const PodDefaults& defaults) {
   Json given = parse_object(job.spec.pod_template);

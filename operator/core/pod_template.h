@@ -10,6 +10,9 @@
 
 namespace oarlock::control {
 
+// The repository of the trainer's image, without the registry.
+inline constexpr char kTrainerRepository[] = "oarlock/trainer";
+
 // Returns the trainer's image of this version, as scripts/images names it.
 std::string default_trainer_image();
 

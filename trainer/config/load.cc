@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "common/contract.h"
 #include "common/fields/reference.h"
@@ -215,8 +216,9 @@ Result<CompleteConfig> read_documents(const std::vector<Node>& documents, const 
   std::vector<Node> objects;
   for (const auto& [node, path] : yaml::list_objects(documents)) objects.push_back(node);
   ASSIGN_OR_RETURN(ConfigNode found, find_config(objects, source.name(), source.job));
-  // In a pod, the file is spec.trainer of the job as the API server has stored it, which nobody has written as a file.
-  if (source.path == fmt::format("{}/{}", kConfigMountPath, kConfigFile)) found.path = "spec.trainer";
+  // In a pod, the file is spec.trainer of the job as the API server has stored it, and the user has no such file.
+  if (std::filesystem::path(source.path).lexically_normal() == fmt::format("{}/{}", kConfigMountPath, kConfigFile))
+    found.path = "spec.trainer";
   return read(found, source.name(), tasks, source.overrides);
 }
 

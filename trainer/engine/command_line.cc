@@ -5,8 +5,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <string_view>
 
 #include "common/contract.h"
 #include "common/cpu.h"
@@ -184,20 +186,26 @@ int run(int argc, char** argv, const TaskTable& tasks, const RegroupChannelFacto
   app.add_flag("--check", command.check, "Check the configuration and exit");
   app.add_flag("--print-config", command.print_config, "Print the complete configuration with all defaults and exit");
   app.add_flag("--print-reference", command.print_reference, "Print the reference of all keys in Markdown and exit");
+  // Such a command may run in the pod of a rank, and must not replace its termination message.
+  const bool only_prints = std::any_of(argv, argv + argc, [](const std::string_view word) {
+    return word == "--check" || word == "--print-config" || word == "--print-reference";
+  });
+  const auto report = [&](const std::string& message) {
+    const Error error{ExitCode::kUsage, message + "; see oarlock-trainer --help"};
+    return only_prints ? complain(error) : fail_before_training(error);
+  };
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-    return fail_before_training({ExitCode::kUsage, std::string(error.what()) + "; see oarlock-trainer --help"});
+    return report(error.what());
   }
   const EnvironmentLookup lookup = process_environment();
   const Result<RankEnvironment> environment = read_environment(lookup);
   if (command.config.path.empty()) command.config.path = lookup(kEnvConfig).value_or("");
-  const bool only_prints = command.check || command.print_config || command.print_reference;
   if (command.config.path.empty() && command.config.overrides.empty() && (environment || only_prints) &&
       !command.print_reference) {
-    return fail_before_training(
-        {ExitCode::kUsage, "no configuration: give --config FILE or set OARLOCK_CONFIG; see oarlock-trainer --help"});
+    return report("no configuration: give --config FILE or set OARLOCK_CONFIG");
   }
   if (only_prints) return print(command, tasks);
   if (!environment) return fail_before_training(environment.error());

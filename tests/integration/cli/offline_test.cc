@@ -487,6 +487,68 @@ TEST_F(OfflineTest, SubmitChecksTheTrainersConfiguration) {
   EXPECT_THAT(valid.second, AllOf(HasSubstr("missing"), Not(HasSubstr("spec.trainer"))));
 }
 
+TEST_F(OfflineTest, SubmitReportsTheProblemsOfAllFiles) {
+  const std::string head = "apiVersion: oarlock.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: j}\nspec: ";
+  write("job.yaml", head + "{trainer: {task: x}}\n");
+  write("wrong.yaml", head + "{nodse: 2}\n");
+  trainer("echo \"$3: unknown task\" >&2; exit 78");
+  const auto run = start({"submit", "--kubeconfig", "missing", "job.yaml", "wrong.yaml"});
+  EXPECT_EQ(run->wait(), to_int(ExitCode::kConfig));
+  EXPECT_THAT(lines(run->err()), ElementsAre("job.yaml: unknown task", HasSubstr("wrong.yaml:4:8: spec.nodse")));
+}
+
+// The program of this machine cannot judge every job.
+TEST_F(OfflineTest, SubmitDoesNotRefuseJobsThatItCannotCheck) {
+  const std::string head = "apiVersion: oarlock.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: j}\nspec: ";
+  write("job.yaml", head + "{trainer: {task: x}}\n");
+  write("own.yaml", head + "{image: registry:5000/kepler:1, trainer: {task: kepler}}\n");
+  write("ours.yaml", head + "{image: localhost:5000/oarlock/trainer:1-cuda, trainer: {task: x}}\n");
+  const auto submit = [&](const std::vector<std::string>& words) {
+    std::vector<std::string> all{"submit", "--kubeconfig", "missing"};
+    all.insert(all.end(), words.begin(), words.end());
+    auto run = start(all);
+    const int code = run->wait();
+    return std::pair(code, run->err());
+  };
+  const int no_cluster = to_int(ExitCode::kNoInput);
+  const auto without = submit({"job.yaml", "ours.yaml"});
+  EXPECT_EQ(without.first, no_cluster);
+  EXPECT_THAT(lines(without.second), ElementsAre(HasSubstr("note: spec.trainer is not checked"), HasSubstr("missing")));
+  trainer("echo unknown task >&2; exit 78");
+  EXPECT_EQ(submit({"job.yaml"}).first, to_int(ExitCode::kConfig));
+  EXPECT_EQ(submit({"ours.yaml"}).first, to_int(ExitCode::kConfig));
+  EXPECT_EQ(submit({"job.yaml", "--any-trainer-keys"}).first, no_cluster);
+  const auto own = submit({"own.yaml"});
+  EXPECT_EQ(own.first, no_cluster);
+  EXPECT_THAT(own.second, HasSubstr("own.yaml: note: spec.trainer of j is not checked: the image "
+                                    "registry:5000/kepler:1 is not oarlock/trainer\n"));
+  trainer("kill -SEGV $$");
+  const auto crash = submit({"job.yaml"});
+  EXPECT_EQ(crash.first, no_cluster);
+  EXPECT_THAT(crash.second, HasSubstr("is not checked: oarlock-trainer ended with exit code 139"));
+}
+
+// A signal ends both commands with its code, even if what was checked before is valid or invalid.
+TEST_F(OfflineTest, ASignalDuringTheTrainersCheckIsTheExitCode) {
+  const std::string job =
+      "apiVersion: oarlock.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: NAME}\nspec: {trainer: {task: x}}\n";
+  for (const char* name : {"a", "b"}) {
+    std::string text = job;
+    write(std::string(name) + ".yaml", text.replace(text.find("NAME"), 4, name));
+  }
+  for (const std::string exit_code : {"0", "78"}) {
+    trainer("case $3 in a.yaml) exit 78;; esac; trap 'exit " + exit_code +
+            "' TERM; echo started; echo started >&2; "
+            "while :; do sleep 0.01; done");
+    for (const std::string command : {"validate", "submit"}) {
+      const auto run = start({command, "a.yaml", "b.yaml"});
+      ASSERT_TRUE(test::eventually([&] { return (run->out() + run->err()).find("started") != std::string::npos; }));
+      run->signal(SIGTERM);
+      EXPECT_EQ(run->wait(), 128 + SIGTERM) << command << " with exit code " << exit_code;
+    }
+  }
+}
+
 // The standard input of oarlock-trainer is another one.
 TEST_F(OfflineTest, ReadsDescriptorsByTheirPaths) {
   trainer("grep -c '^kind: TrainingJob' \"$3\"");

@@ -95,6 +95,20 @@ INSTANTIATE_TEST_SUITE_P(
                         {"127.0.0.1:1", "Connection refused"}}),
     [](const auto& test_case) { return std::string(test_case.param.name); });
 
+// Such a command may run in the pod of a rank, which then ends with its own message.
+TEST(Input, CommandsThatDoNotTrainWriteNoTerminationMessage) {
+  const TemporaryFolder folder;
+  const std::string log = (folder.path() / "message").string();
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"--check"}, {"--print-config"}, {"--check", "--metrics-port", "none"}}) {
+    std::vector<std::string> argv{test::test_trainer()};
+    argv.insert(argv.end(), words.begin(), words.end());
+    test::Program program(argv, {.environment = {{"OARLOCK_TERMINATION_LOG", log}}, .folder = {}});
+    EXPECT_EQ(program.wait(), to_int(ExitCode::kUsage)) << words.back();
+    EXPECT_FALSE(std::filesystem::exists(log)) << words.back();
+  }
+}
+
 // A signal also ends --check and --print-config, and not only training.
 TEST(Input, SignalsEndTheCheckOfAConfiguration) {
   std::signal(SIGINT, SIG_DFL);  // inherited; a shell's background jobs ignore it

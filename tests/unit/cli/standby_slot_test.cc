@@ -37,7 +37,7 @@ class StandbySlotTest : public testing::Test {
   test::FakeClock clock_;
   const Command command_{.argv = {"sleep", "1000"}, .environment = {{"RANK", "0"}}};
   const SignalSource signals_ = *SignalSource::take();
-  StandbySlot slot_{{&command_}, clock_, signals_};
+  StandbySlot slot_{{&command_, &command_}, clock_, signals_};
   std::vector<pid_t> started_;
 };
 
@@ -78,6 +78,38 @@ TEST_F(StandbySlotTest, WaitsLongerForAProcessThatMayStillLoad) {
   EXPECT_THAT(slot_.end_hand_overs({}), IsEmpty());
   clock_.advance(milliseconds(1));
   EXPECT_THAT(slot_.end_hand_overs({}), ElementsAre(0));
+}
+
+// A process that could not become a member is not used for the next one.
+TEST_F(StandbySlotTest, AProcessThatCannotBecomeAMemberIsKilled) {
+  ASSERT_TRUE(start());
+  Command other = command_;
+  other.argv = {"true"};
+  EXPECT_FALSE(slot_.become(other, 0));
+  EXPECT_FALSE(slot_.become(command_, 1));
+  int status = 0;
+  EXPECT_EQ(::waitpid(started_.back(), &status, 0), started_.back());
+  EXPECT_TRUE(WIFSIGNALED(status));
+  EXPECT_TRUE(slot_.remove(started_.back()));
+  EXPECT_FALSE(slot_.remove(started_.back()));
+  started_.pop_back();
+  EXPECT_EQ(slot_.deadline(), clock_.steady() + kStandbyDelay);
+  ASSERT_TRUE(start());
+  EXPECT_TRUE(slot_.become(command_, 1));
+}
+
+// What delayed one standby process may delay the next one, such as a file server.
+TEST_F(StandbySlotTest, AMemberWhoseProcessDidNotConfirmStartsWithANewOne) {
+  ASSERT_TRUE(start());
+  ASSERT_TRUE(slot_.become(command_, 0));
+  ASSERT_TRUE(start());
+  clock_.advance(kLoadPatience);
+  ASSERT_THAT(slot_.end_hand_overs({}), ElementsAre(0));
+  EXPECT_FALSE(slot_.become(command_, 0));
+  EXPECT_TRUE(slot_.become(command_, 0)) << "for the next loss of the member";
+  clock_.advance(kLoadPatience);
+  ASSERT_THAT(slot_.end_hand_overs({}), ElementsAre(0));
+  EXPECT_EQ(slot_.deadline(), clock_.steady() + kStandbyDelay);
 }
 
 TEST_F(StandbySlotTest, DelaysGrowWhileProcessesEnd) {
