@@ -28,8 +28,7 @@ class RestartReport {
 
   // Closes the server. Called before the ranks are started or restarted.
   void ranks_start(SteadyTime now);
-  // Starts the server if it is due and `restarts` has any. A port that cannot be opened is
-  // tried again later.
+  // Starts the server if it is due and `restarts` has any. A port that cannot be opened is tried again later.
   void time_passed(SteadyTime now, const InPodRestarts& restarts);
   // When to call time_passed(); nullopt: never.
   std::optional<SteadyTime> deadline() const { return check_at_; }
