@@ -46,7 +46,6 @@ struct CommandLine {
   std::string checkpoint_dir;
   std::string metrics_port;
   std::string log_format = "auto";
-  bool check = false;
   bool print_config = false;
   bool print_reference = false;
 };
@@ -183,7 +182,7 @@ int run(int argc, char** argv, const TaskTable& tasks, const RegroupChannelFacto
       ->check(CLI::IsMember({"auto"}) | CLI::Range(0, 65535));
   app.add_option("--log-format", command.log_format, "text, json, or auto: text on a terminal")
       ->check(CLI::IsMember({"text", "json", "auto"}));
-  app.add_flag("--check", command.check, "Check the configuration and exit");
+  app.add_flag("--check")->description("Check the configuration and exit");
   app.add_flag("--print-config", command.print_config, "Print the complete configuration with all defaults and exit");
   app.add_flag("--print-reference", command.print_reference, "Print the reference of all keys in Markdown and exit");
   // Such a command may run in the pod of a rank, and must not replace its termination message.
