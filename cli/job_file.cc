@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -55,15 +54,6 @@ bool is_descriptor_path(const std::string& path) {
   return path == "/dev/stdin" || path.starts_with("/dev/fd/") || path.starts_with("/proc/self/");
 }
 
-// A copy in memory, so that nothing is left behind if a signal ends this process.
-Result<FileDescriptor> copy_of(const std::string& text) {
-  FileDescriptor file(::memfd_create("oarlock-input", MFD_CLOEXEC));
-  if (!file.open()) return fail_errno(errno, "a file in memory cannot be created");
-  if (const int error = write_all(file.get(), text); error != 0)
-    return fail_errno(error, "a file in memory cannot be written");
-  return file;
-}
-
 }  // namespace
 
 Result<InputFile> InputFile::open(const std::string& given) {
@@ -72,7 +62,8 @@ Result<InputFile> InputFile::open(const std::string& given) {
   if (given != "-" && !is_pipe) return InputFile(given, given);
   const Result<std::string> text = is_pipe ? read_file(given, yaml::limits::kFileBytes + 1) : read_standard_input();
   if (!text) return tl::make_unexpected(text.error());
-  Result<FileDescriptor> copy = copy_of(*text);
+  // In memory, so that nothing is left behind if a signal ends this process.
+  Result<FileDescriptor> copy = create_memory_file("oarlock-input", *text);
   if (!copy) {
     return fail(ExitCode::kOsErr, fmt::format("{} cannot be copied: {}; give a file instead",
                                               is_pipe ? given : "standard input", copy.error().message));
@@ -196,19 +187,23 @@ void check_pods(const yaml::Node& document, const api::TrainingJob* job, yaml::P
 
 }  // namespace
 
-Result<std::vector<api::TrainingJob>> load_jobs(const std::string& path, TemplateCheck check, const std::string& name) {
-  const std::string& shown = name.empty() ? path : name;
-  ASSIGN_OR_RETURN(const std::string text, read_file(path, yaml::limits::kFileBytes + 1));
-  ASSIGN_OR_RETURN(const std::vector<yaml::Node> documents, yaml::parse_all(text, shown));
-  std::vector<api::TrainingJob> jobs;
-  yaml::Problems problems(shown);
-  std::map<std::pair<std::string, std::string>, yaml::Mark> seen;  // by namespace and name
-  std::set<std::string> others;                                    // kinds of other objects
+Result<JobFile> read_jobs(const InputFile& file, TemplateCheck check) {
+  ASSIGN_OR_RETURN(const std::string text, read_file(file.path(), yaml::limits::kFileBytes + 1));
+  ASSIGN_OR_RETURN(const std::vector<yaml::Node> documents, yaml::parse_all(text, file.name()));
+  using Name = std::pair<std::string, std::string>;  // namespace and name
+  const auto name_of = [](const api::TrainingJob& job) { return Name(job.metadata.name_space, job.metadata.name); };
+  JobFile out;
+  bool has_jobs = false;
+  yaml::Problems problems(file.name());
+  std::map<Name, yaml::Mark> seen;
+  std::set<Name> repeated;
+  std::set<std::string> others;  // kinds of other objects
   for (const auto& [document, path_of_object] : yaml::list_objects(documents)) {
     if (is_of_another_kind(document)) {
       others.insert(document.find("kind")->text());
       continue;
     }
+    has_jobs = true;
     problems.set_root(path_of_object);
     if (const auto why = why_no_object(document)) {
       problems.add(document.mark(), "", *why);
@@ -219,25 +214,32 @@ Result<std::vector<api::TrainingJob>> load_jobs(const std::string& path, Templat
     const bool is_valid = problems.size() == problems_before;
     if (check == TemplateCheck::kPodSchema) check_pods(document, is_valid ? &job : nullptr, problems);
     const yaml::Mark mark = mark_of_name(document);
-    const auto [first, is_new] = seen.try_emplace({job.metadata.name_space, job.metadata.name}, mark);
+    const auto [first, is_new] = seen.try_emplace(name_of(job), mark);
     if (!is_new && !job.metadata.name.empty()) {
+      repeated.insert(name_of(job));
       problems.add(mark, "metadata.name",
                    fmt::format("a {} '{}' is already at line {}; give it another name or namespace", kKind,
                                shortened(job.metadata.name), first->second.line));
     }
-    jobs.push_back(std::move(job));
+    if (is_valid) out.jobs.push_back(std::move(job));
   }
-  if (!problems.empty()) return tl::make_unexpected(problems.to_error());
-  if (jobs.empty()) {
-    return fail(ExitCode::kConfig, fmt::format("{}: there is no {} ({}) in this file{}", printable(shown), kKind,
+  if (!has_jobs) {
+    return fail(ExitCode::kConfig, fmt::format("{}: there is no {} ({}) in this file{}", printable(file.name()), kKind,
                                                kApiVersion, describe_others(others, documents.empty())));
   }
-  return jobs;
+  std::erase_if(out.jobs, [&](const api::TrainingJob& job) { return repeated.contains(name_of(job)); });
+  if (!problems.empty()) out.problems = problems.to_error();
+  return out;
+}
+
+Result<std::vector<api::TrainingJob>> load_jobs(const InputFile& file, TemplateCheck check) {
+  ASSIGN_OR_RETURN(JobFile read, read_jobs(file, check));
+  if (read.problems) return tl::make_unexpected(*std::move(read.problems));
+  return std::move(read.jobs);
 }
 
 void note_template_problems(const InputFile& input, std::string_view command) {
-  const Result<std::vector<api::TrainingJob>> checked =
-      load_jobs(input.path(), TemplateCheck::kPodSchema, input.name());
+  const Result<std::vector<api::TrainingJob>> checked = load_jobs(input, TemplateCheck::kPodSchema);
   if (checked) return;
   print_error(fmt::format("oarlock {}: note: Kubernetes {} rejects these pods:\n{}\n", command, pod_schema_version(),
                           checked.error().message));

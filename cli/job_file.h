@@ -1,6 +1,7 @@
 // Files of users on the command line: a path, or "-" for standard input; and the TrainingJobs in them.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -36,16 +37,23 @@ class InputFile {
 
 // ---- TrainingJobs ------------------------------------------------------------------------------------------------
 
-// Whether load_jobs() checks spec.template against the pod schema (pod_schema/pod_schema.h).
+// Whether spec.template is checked against the pod schema (pod_schema/pod_schema.h).
 enum class TemplateCheck { kNone, kPodSchema };
 
-// Returns the TrainingJobs of a Kubernetes YAML file in their order, and skips objects of other kinds. A List, as
-// `kubectl get -o yaml` prints, and a TrainingJobList are read as their items. Fails with kConfig and one line per
-// problem, "file:line:col: path: message", for all documents. Problems include two jobs with the same name and
-// namespace, a file without a TrainingJob, and a document that is not a Kubernetes object. Also fails as read_file()
-// does. `name` is the name of the file in messages; empty: its path.
-Result<std::vector<api::TrainingJob>> load_jobs(const std::string& path, TemplateCheck check = TemplateCheck::kNone,
-                                                const std::string& name = "");
+// The TrainingJobs of a file.
+struct JobFile {
+  std::vector<api::TrainingJob> jobs;  // in their order, without those that the API server would reject
+  std::optional<Error> problems;       // kConfig, and one line per problem, "file:line:col: path: message"
+};
+
+// Reads the TrainingJobs of a Kubernetes YAML file, and skips objects of other kinds. A List, as `kubectl get -o yaml`
+// prints, and a TrainingJobList are read as their items. Problems include two jobs with the same name and namespace,
+// which are both left out, and a document that is not a Kubernetes object. Fails with kConfig if the file cannot be
+// parsed or has no TrainingJob, and as read_file() does.
+Result<JobFile> read_jobs(const InputFile& file, TemplateCheck check);
+
+// Returns the jobs of read_jobs(). Fails with its problems, too.
+Result<std::vector<api::TrainingJob>> load_jobs(const InputFile& file, TemplateCheck check = TemplateCheck::kNone);
 
 // Writes a note with the problems of the templates in a file that load_jobs() accepts. For commands that continue,
 // because a newer API server may know more fields. `command` is the one that runs, such as "render".

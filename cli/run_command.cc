@@ -13,6 +13,7 @@
 #include "cli/run/local_job.h"
 #include "cli/run/local_run.h"
 #include "cli/run/run_folder.h"
+#include "cli/trainer_check.h"
 #include "common/contract.h"
 #include "common/files.h"
 #include "common/status_macros.h"
@@ -87,10 +88,9 @@ Result<api::TrainingJob> with_flags(api::TrainingJob job, const RunFlags& flags)
 }
 
 // Checks that the program exists, and that oarlock-trainer accepts spec.trainer with the settings. Returns 0, or the
-// exit code of the trainer, which reports its problems on standard error. `name` is that of the file in messages.
-Result<int> check_before_run(const api::TrainingJob& job, const std::string& name, size_t jobs_in_file,
-                             const RunFlags& flags, const launch::SignalSource& signals, const Clock& clock,
-                             Console& console) {
+// exit code of the trainer, which reports its problems on standard error.
+Result<int> check_before_run(const api::TrainingJob& job, const InputFile& file, const RunFlags& flags,
+                             const launch::SignalSource& signals, const Clock& clock, Console& console) {
   const Environment environment = launch::environment_of(environ);
   const auto variable = environment.find("PATH");
   const std::string path = variable == environment.end() ? "" : variable->second;
@@ -101,11 +101,10 @@ Result<int> check_before_run(const api::TrainingJob& job, const std::string& nam
       run::find_program(run::local_processes(job, settings).front().argv, run::own_folder(), path)
           .and_then([&](const auto& argv) { return launch::find_executable(argv.front(), path); });
   RETURN_IF_ERROR(found);
-  if (!run::TrainerCheck::applies_to(job)) return 0;
-  run::TrainerCheck trainer(signals, clock, console);
+  if (!TrainerCheck::applies_to(job)) return 0;
+  TrainerCheck trainer(signals, clock, console);
   if (!trainer.program()) return tl::make_unexpected(trainer.program().error());
-  const Result<GroupResult> result =
-      trainer.run(flags.file, name, job, jobs_in_file == 1, flags.options.settings, launch::Stdio::kErrors);
+  const Result<GroupResult> result = trainer.run(file, job, flags.options.settings, launch::Stdio::kErrors);
   return result.map([](const GroupResult& ended) { return ended.exit_code; });
 }
 
@@ -140,7 +139,7 @@ Result<int> run_job(const RunFlags& given) {
   ASSIGN_OR_RETURN(RunFlags flags, with_file(given));
   ASSIGN_OR_RETURN(const InputFile input, InputFile::open(flags.file));
   flags.file = input.path();
-  ASSIGN_OR_RETURN(std::vector<api::TrainingJob> jobs, load_jobs(input.path(), TemplateCheck::kNone, input.name()));
+  ASSIGN_OR_RETURN(std::vector<api::TrainingJob> jobs, load_jobs(input));
   note_template_problems(input, "run");
   const size_t jobs_in_file = jobs.size();
   ASSIGN_OR_RETURN(api::TrainingJob chosen, choose_job(std::move(jobs), flags.name, input.name()));
@@ -150,7 +149,7 @@ Result<int> run_job(const RunFlags& given) {
   const RealClock clock;
   Console console("oarlock run");
   // This precedes RunFolder::open(), which renames the folder of an earlier run with --fresh.
-  const Result<int> refused = check_before_run(job, input.name(), jobs_in_file, flags, signals, clock, console);
+  const Result<int> refused = check_before_run(job, input, flags, signals, clock, console);
   if (!refused || *refused != 0) return refused;
   ASSIGN_OR_RETURN(run::RunFolder folder, run::RunFolder::open(flags.workdir, job.metadata.name, flags.fresh, clock));
   ASSIGN_OR_RETURN(const std::string config, config_file(job, jobs_in_file, flags.file, folder.path()));

@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "cli/job_check.h"
 #include "cli/job_file.h"
 #include "cli/pod_schema/pod_schema.h"
-#include "cli/run/local_job.h"
 #include "common/status_macros.h"
 #include "common/terminal.h"
 #include "common/text.h"
@@ -22,13 +22,15 @@ namespace {
 std::string description() {
   return fmt::format(
       "Check TrainingJobs by the rules of the API server, spec.template by the fields of a pod in Kubernetes {},\n"
-      "and spec.trainer by oarlock-trainer if that is next to this program or in PATH. Prints one line per problem,\n"
-      "file:line:column: path: message, for the first 20 problems of each file.",
+      "and spec.trainer by oarlock-trainer if that is next to this program or in PATH, for images named "
+      "oarlock/trainer\n"
+      "only. Prints one line per problem, file:line:column: path: message, for the first 20 problems of each file.",
       pod_schema_version());
 }
 
 constexpr char kValidateFooter[] = R"(
-exit codes: 0: all are valid; 66: a file cannot be read; 78: there are problems.
+exit codes: 0: all are valid; 66: a file cannot be read; 78: there are problems; 128 + N: signal N ended
+oarlock-trainer.
 
 examples:
   oarlock validate trainingjob.yaml
@@ -40,54 +42,21 @@ struct ValidateFlags {
   std::vector<std::string> files;
   std::vector<std::string> arguments;  // likewise files
   bool any_pod_fields = false;
-};
-
-struct LoadedFile {
-  std::string path;
-  std::string name;  // in messages
-  Result<std::vector<api::TrainingJob>> jobs;
+  bool any_trainer_keys = false;
 };
 
 Result<int> validate(const ValidateFlags& flags) {
-  // This precedes SignalSource::take(), so that signals end the program while it reads.
-  const TemplateCheck check = flags.any_pod_fields ? TemplateCheck::kNone : TemplateCheck::kPodSchema;
-  if (flags.files.empty() && flags.arguments.empty())
-    return fail(ExitCode::kUsage,
-                "missing file; give it as oarlock validate FILE, or with -f FILE (- for standard input)");
-  std::vector<std::string> given = flags.files;
-  given.insert(given.end(), flags.arguments.begin(), flags.arguments.end());
-  if (std::ranges::count(given, "-") > 1) return fail(ExitCode::kUsage, "standard input (-) is given twice");
-  std::vector<InputFile> inputs;  // exist while the trainer reads them
-  std::vector<LoadedFile> files;
-  for (const std::string& file : given) {
-    ASSIGN_OR_RETURN(InputFile input, InputFile::open(file));
-    files.push_back({input.path(), input.name(), load_jobs(input.path(), check, input.name())});
-    inputs.push_back(std::move(input));
-  }
-  ASSIGN_OR_RETURN(const launch::SignalSource signals, launch::SignalSource::take());
-  const RealClock clock;
-  launch::Console console("oarlock validate");
-  run::TrainerCheck trainer(signals, clock, console);
-  int exit_code = 0;
-  for (const auto& [path, name, jobs] : files) {
-    if (!jobs) {
-      print_error(jobs.error().message + "\n");
-      exit_code = std::max(exit_code, to_int(jobs.error().code));
-      continue;
-    }
-    for (const api::TrainingJob& job : *jobs) {
-      ASSIGN_OR_RETURN(const launch::GroupResult checked,
-                       trainer.run_if_found(path, name, job, jobs->size() == 1, launch::Stdio::kOutput));
-      if (checked.interrupted_by != 0) return 128 + checked.interrupted_by;
-      exit_code = std::max(exit_code, checked.exit_code);
-      if (checked.exit_code != 0) continue;
-      // Flush before the next child writes to the same file.
-      RETURN_IF_ERROR(write_standard_output(fmt::format("{}: TrainingJob {} is valid: {} x {}\n", printable(name),
-                                                        job.metadata.name, counted(job.spec.nodes, "node"),
-                                                        counted(job.spec.processes_per_node, "rank"))));
-    }
-  }
-  return exit_code;
+  std::vector<std::string> files = flags.files;
+  files.insert(files.end(), flags.arguments.begin(), flags.arguments.end());
+  const JobCheckOptions options{
+      .command = "validate", .any_pod_fields = flags.any_pod_fields, .any_trainer_keys = flags.any_trainer_keys};
+  const auto print = [](const InputFile& file, const api::TrainingJob& job) {
+    return write_standard_output(fmt::format("{}: TrainingJob {} is valid: {} x {}\n", printable(file.name()),
+                                             job.metadata.name, counted(job.spec.nodes, "node"),
+                                             counted(job.spec.processes_per_node, "rank")));
+  };
+  ASSIGN_OR_RETURN(const JobCheckResult checked, check_jobs(files, options, print));
+  return std::max(checked.exit_code, checked.no_result);
 }
 
 }  // namespace
@@ -103,6 +72,8 @@ void add_validate(CLI::App& app, Chosen& chosen) {
   validate_app->add_flag("--any-pod-fields", flags->any_pod_fields,
                          "do not check the fields and values of pods: for a cluster that is newer than Kubernetes " +
                              pod_schema_version());
+  validate_app->add_flag("--any-trainer-keys", flags->any_trainer_keys,
+                         "do not check spec.trainer: for an oarlock-trainer with other tasks or of another version");
   validate_app->callback([flags, &chosen] { chosen = [flags] { return validate(*flags); }; });
 }
 
@@ -137,7 +108,7 @@ Result<int> render(const RenderFlags& flags) {
   if (flags.file.empty() == flags.argument.empty())
     return fail(ExitCode::kUsage, "give one file, as oarlock render FILE, or with -f FILE (- for standard input)");
   ASSIGN_OR_RETURN(const InputFile input, InputFile::open(flags.file.empty() ? flags.argument : flags.file));
-  ASSIGN_OR_RETURN(std::vector<api::TrainingJob> jobs, load_jobs(input.path(), TemplateCheck::kNone, input.name()));
+  ASSIGN_OR_RETURN(std::vector<api::TrainingJob> jobs, load_jobs(input));
   if (!flags.name.empty()) {
     ASSIGN_OR_RETURN(api::TrainingJob job, choose_job(std::move(jobs), flags.name, input.name()));
     jobs = {std::move(job)};

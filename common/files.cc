@@ -94,6 +94,14 @@ Result<FileDescriptor> create_new_file(const std::filesystem::path& path, mode_t
   return file;
 }
 
+Result<FileDescriptor> create_memory_file(const char* name, std::string_view content) {
+  FileDescriptor file(::memfd_create(name, MFD_CLOEXEC));
+  if (!file.open()) return fail_errno(errno, fmt::format("{}: a file in memory cannot be created", name));
+  if (const int error = write_all(file.get(), content); error != 0)
+    return fail_errno(error, fmt::format("{}: a file in memory cannot be written", name));
+  return file;
+}
+
 Result<void> write_file_atomically(const std::filesystem::path& path, std::string_view content) {
   const std::filesystem::path temporary = path.string() + fmt::format(".tmp-{}", ::getpid());
   {

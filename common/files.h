@@ -71,6 +71,10 @@ Result<void> write_in_place(const std::filesystem::path& path, std::string_view 
 // process or belong to another user. Fails as fail_errno(), for example if a folder has the name.
 Result<FileDescriptor> create_new_file(const std::filesystem::path& path, mode_t permissions = 0666);
 
+// Creates a file in memory for reading and writing, with this content. It exists as long as a descriptor or mapping of
+// it. /proc/PID/fd shows it as "/memfd:NAME".
+Result<FileDescriptor> create_memory_file(const char* name, std::string_view content = {});
+
 // Replaces the content of a file atomically and durably: writes a temporary file, syncs it, renames it, and syncs the
 // folder. After a crash the file has either the old or the new content.
 Result<void> write_file_atomically(const std::filesystem::path& path, std::string_view content);

@@ -7,9 +7,9 @@
 #include "cli/cluster/commands.h"
 #include "cli/cluster/objects.h"
 #include "cli/cluster/wait_for_phase.h"
+#include "cli/job_check.h"
 #include "cli/job_file.h"
 #include "cli/pod_schema/pod_schema.h"
-#include "cli/run/local_job.h"
 #include "common/clock.h"
 #include "common/files.h"
 #include "common/json_access.h"
@@ -64,7 +64,7 @@ bool is_training_job(const nlohmann::json& object) {
 }
 
 // Adds the TrainingJobs of a file, in the namespace of their metadata or of the flag, if any.
-// REQUIRES: load_jobs() accepts the file.
+// REQUIRES: read_jobs() finds no problem in the file.
 Result<void> add_documents(const InputFile& input, const std::string& namespace_flag, std::vector<Document>& out) {
   const std::string& file = input.name();
   ASSIGN_OR_RETURN(const std::string text, read_file(input.path(), yaml::limits::kFileBytes + 1));
@@ -129,84 +129,19 @@ Error with_remedy(Error error, const Document& document) {
   return error;
 }
 
-// A file that load_jobs() accepts.
-struct LoadedFile {
-  InputFile input;
-  std::vector<api::TrainingJob> jobs;
-};
-
-struct TrainerResult {
-  int exit_code = 0;       // the first one of oarlock-trainer that is not 0
-  int interrupted_by = 0;  // a signal; 0 if there was none
-};
-
-// Checks spec.trainer of all jobs if oarlock-trainer is on this machine. It reports problems on standard error. Jobs
-// that it cannot judge are not checked: those of other images, and those that end it without a result.
-Result<TrainerResult> check_trainers(const std::vector<LoadedFile>& files) {
-  constexpr int kNoResult = 126;  // as a shell reports programs that cannot be executed, and those that a signal ended
-  ASSIGN_OR_RETURN(const launch::SignalSource signals, launch::SignalSource::take());
-  const RealClock clock;
-  launch::Console console("oarlock submit");
-  run::TrainerCheck trainer(signals, clock, console);
-  TrainerResult out;
-  for (const auto& [input, jobs] : files) {
-    const auto note = [&name = input.name()](const api::TrainingJob& job, const std::string& reason) {
-      print_error(fmt::format("{}: note: spec.trainer of {} is not checked: {}\n", printable(name),
-                              shortened(job.metadata.name), reason));
-    };
-    for (const api::TrainingJob& job : jobs) {
-      if (!run::TrainerCheck::applies_to(job)) continue;
-      if (const std::string image = run::TrainerCheck::foreign_image(job); !image.empty()) {
-        note(job, fmt::format("the image {} is not oarlock/trainer", shortened(image)));
-        continue;
-      }
-      ASSIGN_OR_RETURN(const launch::GroupResult checked,
-                       trainer.run_if_found(input.path(), input.name(), job, jobs.size() == 1, launch::Stdio::kErrors));
-      out.interrupted_by = checked.interrupted_by;
-      if (out.interrupted_by != 0) return out;
-      if (checked.exit_code >= kNoResult) {
-        note(job, fmt::format("oarlock-trainer ended with exit code {}", checked.exit_code));
-      } else if (out.exit_code == 0) {
-        out.exit_code = checked.exit_code;
-      }
-    }
-  }
-  signals.restore();  // signals end the program again, for example while it waits for the job
-  return out;
-}
-
 Result<int> submit(const SubmitFlags& flags) {
   if (flags.waits && !flags.dry_run.empty())
     return fail(ExitCode::kUsage, "--wait has no effect with --dry-run; leave one of them out");
-  if (flags.files.empty() && flags.arguments.empty())
-    return fail(ExitCode::kUsage,
-                "missing file; give it as oarlock submit FILE, or with -f FILE (- for standard input)");
   std::vector<std::string> files = flags.files;
   files.insert(files.end(), flags.arguments.begin(), flags.arguments.end());
-  if (std::ranges::count(files, "-") > 1) return fail(ExitCode::kUsage, "standard input (-) is given twice");
+  const JobCheckOptions options{
+      .command = "submit", .any_pod_fields = flags.any_pod_fields, .any_trainer_keys = flags.any_trainer_keys};
   // This precedes the connection, so that a file is checked completely without a cluster.
-  const TemplateCheck check = flags.any_pod_fields ? TemplateCheck::kNone : TemplateCheck::kPodSchema;
-  std::string problems;
-  ExitCode code = ExitCode::kOk;
-  std::vector<LoadedFile> loaded;
+  ASSIGN_OR_RETURN(const JobCheckResult checked,
+                   check_jobs(files, options, [](const auto&, const auto&) { return Result<void>(); }));
+  if (checked.exit_code != 0) return checked.exit_code;
   std::vector<Document> documents;
-  for (const std::string& file : files) {
-    ASSIGN_OR_RETURN(InputFile input, InputFile::open(file));
-    auto jobs = load_jobs(input.path(), check, input.name());
-    if (jobs) {
-      RETURN_IF_ERROR(add_documents(input, flags.cluster.name_space, documents));
-      loaded.push_back({std::move(input), std::move(*jobs)});
-      continue;
-    }
-    problems += (problems.empty() ? "" : "\n") + jobs.error().message;
-    if (code == ExitCode::kOk) code = jobs.error().code;
-  }
-  if (!flags.any_trainer_keys) {
-    ASSIGN_OR_RETURN(const TrainerResult checked, check_trainers(loaded));
-    if (checked.interrupted_by != 0) return 128 + checked.interrupted_by;  // nothing is created after a signal
-    if (code == ExitCode::kOk && checked.exit_code != 0) return checked.exit_code;
-  }
-  if (code != ExitCode::kOk) return fail(code, problems);
+  for (const InputFile& file : checked.files) RETURN_IF_ERROR(add_documents(file, flags.cluster.name_space, documents));
   ASSIGN_OR_RETURN(const Cluster cluster, Cluster::connect(flags.cluster));
   for (Document& document : documents) {
     if (document.name_space.empty()) document.name_space = cluster.name_space();

@@ -1,6 +1,5 @@
 // Converts a TrainingJob to processes on this machine: the pods that the operator would create, without the features
-// that need a cluster; finds their programs, checks the configuration of the trainer, and distributes the cores of the
-// machine.
+// that need a cluster; finds their programs, and distributes the cores of the machine.
 #pragma once
 
 #include <filesystem>
@@ -10,11 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/launch/console.h"
 #include "cli/launch/process.h"
-#include "cli/launch/supervisor.h"
 #include "cli/run/config_maps.h"
-#include "common/clock.h"
 #include "common/error.h"
 #include "operator/api/types.h"
 
@@ -79,45 +75,5 @@ Result<std::vector<std::string>> find_program(std::vector<std::string> argv, con
 // Divides the cores equally among the nodes that share this machine. With one node, or more nodes than cores, the parts
 // are empty, which means that each node may use all cores.
 std::vector<std::vector<int>> share_cores(const std::vector<int>& cores, int nodes);
-
-// ---- Check of the trainer configuration --------------------------------------------------------------------------
-
-// Checks spec.trainer of a TrainingJob by running oarlock-trainer, because only that program contains the tasks and
-// their options.
-class TrainerCheck {
- public:
-  // `signals`, `clock` and `console` must outlive this object.
-  TrainerCheck(const launch::SignalSource& signals, const Clock& clock, launch::Console& console);
-
-  // Returns true if oarlock-trainer reads spec.trainer of this job: it is set, and the template does not set a command.
-  static bool applies_to(const api::TrainingJob& job);
-
-  // Returns the image of the job's trainer if that is not oarlock/trainer, of any registry and tag, so that its program
-  // may have other tasks; otherwise "".
-  static std::string foreign_image(const api::TrainingJob& job);
-
-  // The command, or an error if oarlock-trainer is neither next to this program nor in PATH.
-  const Result<std::vector<std::string>>& program() const { return program_; }
-
-  // Runs `oarlock-trainer --check` on the file of the user, so that messages have its line numbers. They are written to
-  // standard error, or with Stdio::kOutput to standard output. `name` is that of the file in messages; it differs from
-  // `file` if that is a copy of standard input. `is_only_job`: the file holds no other TrainingJob.
-  // REQUIRES: applies_to(job) and program().
-  Result<launch::GroupResult> run(const std::string& file, const std::string& name, const api::TrainingJob& job,
-                                  bool is_only_job, const std::vector<std::string>& settings, launch::Stdio stdio);
-
-  // As run(), for commands that need no oarlock-trainer: returns exit code 0 if the job does not use it, and also if it
-  // was not found, after one note on standard error.
-  Result<launch::GroupResult> run_if_found(const std::string& file, const std::string& name,
-                                           const api::TrainingJob& job, bool is_only_job, launch::Stdio stdio);
-
- private:
-  const launch::SignalSource& signals_;
-  const Clock& clock_;
-  launch::Console& console_;
-  launch::Environment environment_;
-  Result<std::vector<std::string>> program_;
-  bool has_noted_ = false;  // that the program was not found
-};
 
 }  // namespace oarlock::run

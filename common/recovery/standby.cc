@@ -1,6 +1,5 @@
 #include "common/recovery/standby.h"
 
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -43,13 +42,9 @@ struct Message {
 };
 
 Result<FileDescriptor> environment_file(const std::map<std::string, std::string>& environment) {
-  FileDescriptor file(::memfd_create(kEnvironmentFile, MFD_CLOEXEC));
-  if (!file.open()) return fail_errno(errno, "a file in memory cannot be created");
   std::string text;
   for (const auto& [name, value] : environment) text.append(name).append("=").append(value).push_back('\0');
-  if (const int error = write_all(file.get(), text); error != 0)
-    return fail_errno(error, "a file in memory cannot be written");
-  return file;
+  return create_memory_file(kEnvironmentFile, text);
 }
 
 // Reads the whole file; "" if that fails.

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -88,12 +87,6 @@ Result<void> write_at(int fd, std::string_view bytes, uint64_t offset, const std
   return {};
 }
 
-Result<FileDescriptor> create_memory_file() {
-  FileDescriptor file(memfd_create("oarlock-journal", MFD_CLOEXEC));
-  if (!file.open()) return fail_errno(errno, "journal in memory: memfd_create");
-  return file;
-}
-
 }  // namespace
 
 std::filesystem::path Journal::delivered_path() const {
@@ -124,7 +117,7 @@ Result<void> Journal::replace(uint64_t begin, uint64_t end) {
 
 Result<void> Journal::write_replacement(uint64_t begin, uint64_t end, const std::filesystem::path& temporary) {
   const bool in_memory = path_.empty();
-  ASSIGN_OR_RETURN(FileDescriptor file, in_memory ? create_memory_file() : create_new_file(temporary));
+  ASSIGN_OR_RETURN(FileDescriptor file, in_memory ? create_memory_file("oarlock-journal") : create_new_file(temporary));
   RETURN_IF_ERROR(write_at(file.get(), head_of(begin), 0, temporary.string()));
   for (uint64_t position = begin; position < end;) {
     const uint64_t next = std::min(position + kWindowBytes, end);

@@ -9,6 +9,7 @@
 #include "common/yaml/reader.h"
 #include "operator/api/validate.h"
 #include "operator/core/desired.h"
+#include "tests/integration/cli/offline_support.h"
 #include "tests/support/blocked_file.h"
 #include "tests/support/paths.h"
 #include "tests/support/program.h"
@@ -32,23 +33,6 @@ spec:
   nodes: 2
   template: {spec: {containers: [{name: trainer, image: x, command: [python3], env: [{name: RANK, value: "7"}]}]}}
 )";
-
-// A folder with oarlock alone, or with a stand-in for oarlock-trainer next to it.
-class OfflineTest : public testing::Test {
- protected:
-  OfflineTest() { fs::copy_file(oarlock(), folder_.path() / "oarlock"); }
-  void write(const std::string& name, const std::string& text) { std::ofstream(folder_.path() / name) << text; }
-  void trainer(const std::string& script) {
-    write("oarlock-trainer", "#!/bin/sh\n" + script);
-    fs::permissions(folder_.path() / "oarlock-trainer", fs::perms::owner_all);
-  }
-  std::unique_ptr<Program> start(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), (folder_.path() / "oarlock").string());
-    return std::make_unique<Program>(
-        arguments, ProgramOptions{.environment = {{"PATH", "/usr/bin:/bin"}}, .folder = folder_.path()});
-  }
-  TemporaryFolder folder_;
-};
 
 // A signal must end a command that reads or parses for long.
 TEST_F(OfflineTest, SignalsEndCommandsThatRead) {
@@ -77,43 +61,6 @@ TEST_F(OfflineTest, ValidateReportsEveryProblemOfEveryFile) {
                                 HasSubstr("bad.yaml:6:21: "), HasSubstr("missing.yaml: cannot be opened")));
   const auto missing = start({"validate", "-f", "missing.yaml"});
   EXPECT_EQ(missing->wait(), 66);
-}
-
-TEST_F(OfflineTest, ValidateRunsTrainerCheck) {
-  write("job.yaml",
-        "apiVersion: oarlock.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: j}\nspec:\n  trainer: {task: x}\n  "
-        "template: {spec: {containers: [{name: trainer, image: x}]}}\n");
-  const auto without = start({"validate", "-f", "job.yaml"});
-  EXPECT_EQ(without->wait(), 0);
-  EXPECT_THAT(without->err(), HasSubstr("job.yaml: note: spec.trainer is not checked: oarlock-trainer is neither in"));
-  trainer("echo \"arguments: $*\"; exit 0");
-  const auto good = start({"validate", "-f", "job.yaml"});
-  EXPECT_EQ(good->wait(), 0);
-  EXPECT_THAT(lines(good->out()),
-              ElementsAre("arguments: --check --config job.yaml", "job.yaml: TrainingJob j is valid: 1 node x 1 rank"));
-  trainer("echo job.yaml:5:13: unknown task >&2; exit 78");
-  const auto bad = start({"validate", "-f", "job.yaml"});
-  EXPECT_EQ(bad->wait(), 78);
-  EXPECT_EQ(bad->out(), "");
-  EXPECT_THAT(lines(bad->err()), ElementsAre("job.yaml:5:13: unknown task"));
-}
-
-TEST_F(OfflineTest, ValidateChecksTheTrainerPartOfEveryJob) {
-  const std::string job =
-      "apiVersion: oarlock.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: NAME, namespace: team}\nspec:\n  trainer: "
-      "{task: x}\n  template: {spec: {containers: [{name: trainer, image: x}]}}\n";
-  std::string good = job;
-  std::string bad = job;
-  good.replace(good.find("NAME"), 4, "good");
-  bad.replace(bad.find("NAME"), 4, "bad");
-  write("job.yaml", good + "---\n" + bad);
-  trainer("echo \"$*\" >> arguments; case \"$*\" in *team/bad) echo unknown task >&2; exit 78;; esac");
-  const auto run = start({"validate", "-f", "job.yaml"});
-  EXPECT_EQ(run->wait(), 78);
-  EXPECT_THAT(lines(run->out()), ElementsAre("job.yaml: TrainingJob good is valid: 1 node x 1 rank"));
-  EXPECT_THAT(lines(run->err()), ElementsAre("unknown task"));
-  EXPECT_THAT(lines(content(folder_.path() / "arguments")),
-              ElementsAre("--check --config job.yaml --job team/good", "--check --config job.yaml --job team/bad"));
 }
 
 TEST_F(OfflineTest, RejectsDuplicateJobNames) {
@@ -449,122 +396,6 @@ TEST_F(OfflineTest, ReportsMistakesOfNewUsersInOneLine) {
   EXPECT_EQ(other->wait(), 78);
   EXPECT_THAT(lines(other->err()),
               ElementsAre(EndsWith("but a PyTorchJob; translate it with oarlock convert -f FILE")));
-}
-
-// Messages of oarlock-trainer name the standard input, not the copy that it reads.
-TEST_F(OfflineTest, TrainerCheckNamesStandardInput) {
-  trainer("echo \"$*\"");
-  write("job.yaml",
-        "apiVersion: oarlock.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: j}\nspec: {trainer: {task: x}}\n");
-  Program run({"/bin/sh", "-c", "cat job.yaml | ./oarlock validate -f -"},
-              {.environment = {{"PATH", "/usr/bin:/bin"}}, .folder = folder_.path()});
-  EXPECT_EQ(run.wait(), 0) << run.err();
-  EXPECT_THAT(lines(run.out()),
-              ElementsAre(AllOf(HasSubstr("--check --config /proc/"), EndsWith(" --config-name stdin")),
-                          "stdin: TrainingJob j is valid: 1 node x 1 rank"));
-}
-
-// A mistake in spec.trainer ends `submit` before it connects to a cluster.
-TEST_F(OfflineTest, SubmitChecksTheTrainersConfiguration) {
-  write("job.yaml",
-        "apiVersion: oarlock.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: j}\nspec: {trainer: {task: x}}\n");
-  const auto submit = [&] {
-    auto run = start({"submit", "--kubeconfig", "missing", "job.yaml"});
-    const int code = run->wait();
-    return std::pair(code, run->err());
-  };
-  const auto unchecked = submit();
-  EXPECT_EQ(unchecked.first, to_int(ExitCode::kNoInput));
-  EXPECT_THAT(unchecked.second,
-              AllOf(HasSubstr("job.yaml: note: spec.trainer is not checked: "), HasSubstr("missing")));
-  trainer("echo \"$3:4: spec.trainer.task: unknown task 'x'\" >&2; exit 78");
-  const auto invalid = submit();
-  EXPECT_EQ(invalid.first, to_int(ExitCode::kConfig));
-  EXPECT_THAT(lines(invalid.second), ElementsAre(EndsWith("job.yaml:4: spec.trainer.task: unknown task 'x'")));
-  trainer("exit 0");
-  const auto valid = submit();
-  EXPECT_EQ(valid.first, to_int(ExitCode::kNoInput));
-  EXPECT_THAT(valid.second, AllOf(HasSubstr("missing"), Not(HasSubstr("spec.trainer"))));
-}
-
-TEST_F(OfflineTest, SubmitReportsTheProblemsOfAllFiles) {
-  const std::string head = "apiVersion: oarlock.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: j}\nspec: ";
-  write("job.yaml", head + "{trainer: {task: x}}\n");
-  write("wrong.yaml", head + "{nodse: 2}\n");
-  trainer("echo \"$3: unknown task\" >&2; exit 78");
-  const auto run = start({"submit", "--kubeconfig", "missing", "job.yaml", "wrong.yaml"});
-  EXPECT_EQ(run->wait(), to_int(ExitCode::kConfig));
-  EXPECT_THAT(lines(run->err()), ElementsAre("job.yaml: unknown task", HasSubstr("wrong.yaml:4:8: spec.nodse")));
-}
-
-// The program of this machine cannot judge every job.
-TEST_F(OfflineTest, SubmitDoesNotRefuseJobsThatItCannotCheck) {
-  const std::string head = "apiVersion: oarlock.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: j}\nspec: ";
-  write("job.yaml", head + "{trainer: {task: x}}\n");
-  write("own.yaml", head + "{image: registry:5000/kepler:1, trainer: {task: kepler}}\n");
-  write("ours.yaml", head + "{image: localhost:5000/oarlock/trainer:1-cuda, trainer: {task: x}}\n");
-  const auto submit = [&](const std::vector<std::string>& words) {
-    std::vector<std::string> all{"submit", "--kubeconfig", "missing"};
-    all.insert(all.end(), words.begin(), words.end());
-    auto run = start(all);
-    const int code = run->wait();
-    return std::pair(code, run->err());
-  };
-  const int no_cluster = to_int(ExitCode::kNoInput);
-  const auto without = submit({"job.yaml", "ours.yaml"});
-  EXPECT_EQ(without.first, no_cluster);
-  EXPECT_THAT(lines(without.second), ElementsAre(HasSubstr("note: spec.trainer is not checked"), HasSubstr("missing")));
-  trainer("echo unknown task >&2; exit 78");
-  EXPECT_EQ(submit({"job.yaml"}).first, to_int(ExitCode::kConfig));
-  EXPECT_EQ(submit({"ours.yaml"}).first, to_int(ExitCode::kConfig));
-  EXPECT_EQ(submit({"job.yaml", "--any-trainer-keys"}).first, no_cluster);
-  const auto own = submit({"own.yaml"});
-  EXPECT_EQ(own.first, no_cluster);
-  EXPECT_THAT(own.second, HasSubstr("own.yaml: note: spec.trainer of j is not checked: the image "
-                                    "registry:5000/kepler:1 is not oarlock/trainer\n"));
-  trainer("kill -SEGV $$");
-  const auto crash = submit({"job.yaml"});
-  EXPECT_EQ(crash.first, no_cluster);
-  EXPECT_THAT(crash.second, HasSubstr("is not checked: oarlock-trainer ended with exit code 139"));
-}
-
-// A signal ends both commands with its code, even if what was checked before is valid or invalid.
-TEST_F(OfflineTest, ASignalDuringTheTrainersCheckIsTheExitCode) {
-  const std::string job =
-      "apiVersion: oarlock.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: NAME}\nspec: {trainer: {task: x}}\n";
-  for (const char* name : {"a", "b"}) {
-    std::string text = job;
-    write(std::string(name) + ".yaml", text.replace(text.find("NAME"), 4, name));
-  }
-  for (const std::string exit_code : {"0", "78"}) {
-    trainer("case $3 in a.yaml) exit 78;; esac; trap 'exit " + exit_code +
-            "' TERM; echo started; echo started >&2; "
-            "while :; do sleep 0.01; done");
-    for (const std::string command : {"validate", "submit"}) {
-      const auto run = start({command, "a.yaml", "b.yaml"});
-      ASSERT_TRUE(test::eventually([&] { return (run->out() + run->err()).find("started") != std::string::npos; }));
-      run->signal(SIGTERM);
-      EXPECT_EQ(run->wait(), 128 + SIGTERM) << command << " with exit code " << exit_code;
-    }
-  }
-}
-
-// The standard input of oarlock-trainer is another one.
-TEST_F(OfflineTest, ReadsDescriptorsByTheirPaths) {
-  trainer("grep -c '^kind: TrainingJob' \"$3\"");
-  write("job.yaml",
-        "apiVersion: oarlock.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: j}\nspec: {trainer: {task: x}}\n");
-  for (const char* command :
-       {"./oarlock validate -f /dev/stdin < job.yaml", "./oarlock validate -f /dev/fd/3 3< job.yaml",
-        "./oarlock validate -f /proc/self/fd/0 < job.yaml"}) {
-    Program run({"/bin/sh", "-c", command}, {.environment = {{"PATH", "/usr/bin:/bin"}}, .folder = folder_.path()});
-    EXPECT_EQ(run.wait(), 0) << command << run.err();
-    EXPECT_THAT(lines(run.out()), ElementsAre("1", EndsWith(": TrainingJob j is valid: 1 node x 1 rank"))) << command;
-  }
-  Program unreadable({"/bin/sh", "-c", "./oarlock validate -f - 0> other"},
-                     {.environment = {{"PATH", "/usr/bin:/bin"}}, .folder = folder_.path()});
-  EXPECT_EQ(unreadable.wait(), to_int(ExitCode::kNoInput));
-  EXPECT_THAT(unreadable.err(), HasSubstr("standard input cannot be read: Bad file descriptor"));
 }
 
 // The same file without a template is valid, has complete pods, and runs on this machine.

@@ -1,6 +1,7 @@
 #include "common/files.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -104,6 +105,15 @@ TEST(Files, RegularFileWithALeaseIsReadAfterIt) {
 
 // After a power failure the file has the old content or the new one, and the new one for good once the call has
 // returned.
+TEST(Files, MemoryFileHasItsContentAndIsNotInherited) {
+  const auto file = create_memory_file("oarlock-test", "content");
+  ASSERT_TRUE(file) << file.error().message;
+  const std::filesystem::path link = fmt::format("/proc/self/fd/{}", file->get());
+  EXPECT_THAT(std::filesystem::read_symlink(link).string(), testing::StartsWith("/memfd:oarlock-test"));
+  EXPECT_EQ(read_file(link), "content");
+  EXPECT_EQ(::fcntl(file->get(), F_GETFD), FD_CLOEXEC);
+}
+
 TEST(Files, AtomicWriteSyncsFileAndFolder) {
   const test::TemporaryFolder folder;
   const auto path = folder.path() / "a";

@@ -1,0 +1,42 @@
+// The check of TrainingJobs in files that `oarlock validate` and `oarlock submit` share: by the rules of the API
+// server, spec.template by the fields of a pod, and spec.trainer by oarlock-trainer.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/job_file.h"
+#include "common/error.h"
+#include "operator/api/types.h"
+
+namespace oarlock::cli {
+
+struct JobCheckOptions {
+  std::string_view command;       // that the user has given, such as "validate"
+  bool any_pod_fields = false;    // spec.template is not checked
+  bool any_trainer_keys = false;  // spec.trainer is not checked
+};
+
+struct JobCheckResult {
+  std::vector<InputFile> files;  // all of them, in the given order
+  int exit_code = 0;             // the largest of all problems; 128 + the number of the signal that ended the check
+  int no_result = 0;             // the largest exit code of those oarlock-trainers that ended without a result
+};
+
+// Called for each job without a problem, in the order of the files.
+using OnValidJob = std::function<Result<void>(const InputFile& file, const api::TrainingJob& job)>;
+
+// Checks all jobs, and prints their problems on standard error.
+//
+// spec.trainer of some jobs cannot be judged; a note states so: of jobs whose image is not oarlock/trainer, because it
+// may have other tasks; of all if oarlock-trainer is not on this machine; and of those for which it ends without a
+// result, for example because of a signal.
+//
+// Signals end the process while it reads files, and then end the check. Fails with kUsage if no file is given or
+// standard input twice, as InputFile::open(), and if `on_valid` fails.
+Result<JobCheckResult> check_jobs(const std::vector<std::string>& files, const JobCheckOptions& options,
+                                  const OnValidJob& on_valid);
+
+}  // namespace oarlock::cli

@@ -1,0 +1,60 @@
+#include "cli/trainer_check.h"
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "cli/launch/group.h"
+#include "cli/run/local_job.h"
+#include "common/contract.h"
+#include "common/json_access.h"
+#include "operator/core/desired.h"
+#include "operator/core/pod_template.h"
+
+namespace oarlock::cli {
+namespace {
+
+// Returns "registry:5000/team/image" of "registry:5000/team/image:tag@digest".
+std::string_view repository_of(std::string_view image) {
+  std::string_view repository = image.substr(0, image.find('@'));
+  const size_t colon = repository.rfind(':');
+  const bool has_tag = colon != std::string_view::npos && repository.find('/', colon) == std::string_view::npos;
+  return has_tag ? repository.substr(0, colon) : repository;
+}
+
+}  // namespace
+
+TrainerCheck::TrainerCheck(const launch::SignalSource& signals, const Clock& clock, launch::Console& console)
+    : signals_(signals), clock_(clock), console_(console), environment_(launch::environment_of(environ)) {
+  const auto path = environment_.find("PATH");
+  program_ = run::find_program({"oarlock-trainer"}, run::own_folder(), path == environment_.end() ? "" : path->second);
+}
+
+bool TrainerCheck::applies_to(const api::TrainingJob& job) {
+  return !job.spec.trainer.empty() && run::runs_default_command(job);
+}
+
+std::string TrainerCheck::foreign_image(const api::TrainingJob& job) {
+  const nlohmann::json pod = control::make_pod_template(job, {});
+  std::string image;
+  for (const nlohmann::json& container : elements(member(pod, "spec"), "containers")) {
+    if (text_at(container, "name") == kTrainerContainer) image = text_at(container, "image");
+  }
+  constexpr std::string_view kOwn = control::kTrainerRepository;
+  const std::string_view repository = repository_of(image);
+  const bool is_own = repository == kOwn || repository.ends_with("/" + std::string(kOwn));
+  return is_own ? "" : image;
+}
+
+Result<launch::GroupResult> TrainerCheck::run(const InputFile& file, const api::TrainingJob& job,
+                                              const std::vector<std::string>& settings, launch::Stdio stdio) {
+  constexpr auto kGrace = std::chrono::seconds(5);
+  launch::Command command{*program_, environment_};
+  const std::string name = job.metadata.name_space + "/" + job.metadata.name;
+  command.argv.insert(command.argv.end(), {"--check", "--config", file.path(), "--job", name});
+  if (file.name() != file.path()) command.argv.insert(command.argv.end(), {"--config-name", file.name()});
+  command.argv.insert(command.argv.end(), settings.begin(), settings.end());
+  return launch::run_group({{std::move(command), "oarlock-trainer", ""}}, {kGrace, stdio}, signals_, clock_, console_);
+}
+
+}  // namespace oarlock::cli

@@ -1,0 +1,48 @@
+// Checks spec.trainer of a TrainingJob by running oarlock-trainer, because only that program contains the tasks and
+// their options.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/job_file.h"
+#include "cli/launch/console.h"
+#include "cli/launch/process.h"
+#include "cli/launch/supervisor.h"
+#include "common/clock.h"
+#include "common/error.h"
+#include "operator/api/types.h"
+
+namespace oarlock::cli {
+
+// Not thread-safe.
+class TrainerCheck {
+ public:
+  // `signals`, `clock` and `console` must outlive this object.
+  TrainerCheck(const launch::SignalSource& signals, const Clock& clock, launch::Console& console);
+
+  // Returns true if oarlock-trainer reads spec.trainer of this job: it is set, and the template does not set a command.
+  static bool applies_to(const api::TrainingJob& job);
+
+  // Returns the image of the job's trainer if that is not oarlock/trainer, of any registry and tag, so that its program
+  // may have other tasks; otherwise "".
+  static std::string foreign_image(const api::TrainingJob& job);
+
+  // The command, or an error if oarlock-trainer is neither next to this program nor in PATH.
+  const Result<std::vector<std::string>>& program() const { return program_; }
+
+  // Runs `oarlock-trainer --check` on the file of the user, so that messages have its line numbers. `settings` are
+  // further arguments, such as "epochs=3". Messages are written to standard error, and with Stdio::kOutput other output
+  // to standard output. REQUIRES: applies_to(job) and program().
+  Result<launch::GroupResult> run(const InputFile& file, const api::TrainingJob& job,
+                                  const std::vector<std::string>& settings, launch::Stdio stdio);
+
+ private:
+  const launch::SignalSource& signals_;
+  const Clock& clock_;
+  launch::Console& console_;
+  launch::Environment environment_;
+  Result<std::vector<std::string>> program_;
+};
+
+}  // namespace oarlock::cli

@@ -1,0 +1,217 @@
+// The check of TrainingJobs that oarlock validate and oarlock submit share, with a stand-in for oarlock-trainer.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include <csignal>
+
+#include "common/error.h"
+#include "tests/integration/cli/offline_support.h"
+
+namespace oarlock::test {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::EndsWith;
+using testing::HasSubstr;
+using JobCheckTest = OfflineTest;
+
+TEST_F(JobCheckTest, ValidateRunsTrainerCheck) {
+  write("job.yaml",
+        "apiVersion: oarlock.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: j}\nspec:\n  trainer: {task: x}\n  "
+        "template: {spec: {containers: [{name: trainer}]}}\n");
+  const auto without = start({"validate", "-f", "job.yaml"});
+  EXPECT_EQ(without->wait(), 0);
+  EXPECT_THAT(without->err(), HasSubstr("job.yaml: note: spec.trainer is not checked: oarlock-trainer is neither in"));
+  trainer("echo \"$*\" >arguments; echo details");
+  const auto good = start({"validate", "-f", "job.yaml"});
+  EXPECT_EQ(good->wait(), 0);
+  EXPECT_THAT(lines(good->out()), ElementsAre("job.yaml: TrainingJob j is valid: 1 node x 1 rank"));
+  EXPECT_THAT(lines(content(folder_.path() / "arguments")), ElementsAre("--check --config job.yaml --job default/j"));
+  trainer("echo job.yaml:5:13: unknown task >&2; exit 78");
+  const auto bad = start({"validate", "-f", "job.yaml"});
+  EXPECT_EQ(bad->wait(), 78);
+  EXPECT_EQ(bad->out(), "");
+  EXPECT_THAT(lines(bad->err()), ElementsAre("job.yaml:5:13: unknown task"));
+}
+
+TEST_F(JobCheckTest, ValidateChecksTheTrainerPartOfEveryJob) {
+  const std::string job =
+      "apiVersion: oarlock.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: NAME, namespace: team}\nspec:\n  trainer: "
+      "{task: x}\n  template: {spec: {containers: [{name: trainer}]}}\n";
+  std::string good = job;
+  std::string bad = job;
+  good.replace(good.find("NAME"), 4, "good");
+  bad.replace(bad.find("NAME"), 4, "bad");
+  write("job.yaml", good + "---\n" + bad);
+  trainer("echo \"$*\" >> arguments; case \"$*\" in *team/bad) echo unknown task >&2; exit 78;; esac");
+  const auto run = start({"validate", "-f", "job.yaml"});
+  EXPECT_EQ(run->wait(), 78);
+  EXPECT_THAT(lines(run->out()), ElementsAre("job.yaml: TrainingJob good is valid: 1 node x 1 rank"));
+  EXPECT_THAT(lines(run->err()), ElementsAre("unknown task"));
+  EXPECT_THAT(lines(content(folder_.path() / "arguments")),
+              ElementsAre("--check --config job.yaml --job team/good", "--check --config job.yaml --job team/bad"));
+}
+
+// Messages of oarlock-trainer name the standard input, not the copy that it reads.
+TEST_F(JobCheckTest, TrainerCheckNamesStandardInput) {
+  trainer("echo \"$*\" >&2");
+  write("job.yaml",
+        "apiVersion: oarlock.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: j}\nspec: {trainer: {task: x}}\n");
+  Program run({"/bin/sh", "-c", "cat job.yaml | ./oarlock validate -f -"},
+              {.environment = {{"PATH", "/usr/bin:/bin"}}, .folder = folder_.path()});
+  EXPECT_EQ(run.wait(), 0);
+  EXPECT_THAT(lines(run.err()),
+              ElementsAre(AllOf(HasSubstr("--check --config /proc/"), EndsWith(" --config-name stdin"))));
+  EXPECT_THAT(lines(run.out()), ElementsAre("stdin: TrainingJob j is valid: 1 node x 1 rank"));
+}
+
+// A mistake in spec.trainer ends `submit` before it connects to a cluster.
+TEST_F(JobCheckTest, SubmitChecksTheTrainersConfiguration) {
+  write("job.yaml",
+        "apiVersion: oarlock.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: j}\nspec: {trainer: {task: x}}\n");
+  const auto submit = [&] {
+    auto run = start({"submit", "--kubeconfig", "missing", "job.yaml"});
+    const int code = run->wait();
+    return std::pair(code, run->err());
+  };
+  const auto unchecked = submit();
+  EXPECT_EQ(unchecked.first, to_int(ExitCode::kNoInput));
+  EXPECT_THAT(unchecked.second,
+              AllOf(HasSubstr("job.yaml: note: spec.trainer is not checked: "), HasSubstr("missing")));
+  trainer("echo \"$3:4: spec.trainer.task: unknown task 'x'\" >&2; exit 78");
+  const auto invalid = submit();
+  EXPECT_EQ(invalid.first, to_int(ExitCode::kConfig));
+  EXPECT_THAT(lines(invalid.second), ElementsAre(EndsWith("job.yaml:4: spec.trainer.task: unknown task 'x'")));
+  trainer("exit 0");
+  const auto valid = submit();
+  EXPECT_EQ(valid.first, to_int(ExitCode::kNoInput));
+  EXPECT_THAT(valid.second, AllOf(HasSubstr("missing"), Not(HasSubstr("spec.trainer"))));
+}
+
+TEST_F(JobCheckTest, SubmitReportsTheProblemsOfAllFiles) {
+  const std::string head = "apiVersion: oarlock.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: j}\nspec: ";
+  write("job.yaml", head + "{trainer: {task: x}}\n");
+  write("wrong.yaml", head + "{nodse: 2}\n");
+  trainer("echo \"$3: unknown task\" >&2; exit 78");
+  const auto run = start({"submit", "--kubeconfig", "missing", "job.yaml", "wrong.yaml"});
+  EXPECT_EQ(run->wait(), to_int(ExitCode::kConfig));
+  EXPECT_THAT(lines(run->err()), ElementsAre("job.yaml: unknown task", HasSubstr("wrong.yaml:4:8: spec.nodse")));
+}
+
+// The program of this machine cannot judge every job.
+TEST_F(JobCheckTest, SubmitDoesNotRefuseJobsThatItCannotCheck) {
+  const std::string head = "apiVersion: oarlock.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: j}\nspec: ";
+  write("job.yaml", head + "{trainer: {task: x}}\n");
+  write("own.yaml", head + "{image: registry:5000/kepler:1, trainer: {task: kepler}}\n");
+  write("ours.yaml", head + "{image: localhost:5000/oarlock/trainer:1-cuda, trainer: {task: x}}\n");
+  const auto submit = [&](const std::vector<std::string>& words) {
+    std::vector<std::string> all{"submit", "--kubeconfig", "missing"};
+    all.insert(all.end(), words.begin(), words.end());
+    auto run = start(all);
+    const int code = run->wait();
+    return std::pair(code, run->err());
+  };
+  const int no_cluster = to_int(ExitCode::kNoInput);
+  const auto without = submit({"job.yaml", "ours.yaml"});
+  EXPECT_EQ(without.first, no_cluster);
+  EXPECT_THAT(lines(without.second), ElementsAre(HasSubstr("note: spec.trainer is not checked"), HasSubstr("missing")));
+  trainer("echo unknown task >&2; exit 78");
+  EXPECT_EQ(submit({"job.yaml"}).first, to_int(ExitCode::kConfig));
+  EXPECT_EQ(submit({"ours.yaml"}).first, to_int(ExitCode::kConfig));
+  EXPECT_EQ(submit({"job.yaml", "--any-trainer-keys"}).first, no_cluster);
+  const auto own = submit({"own.yaml"});
+  EXPECT_EQ(own.first, no_cluster);
+  EXPECT_THAT(own.second, HasSubstr("own.yaml: note: spec.trainer of j is not checked: the image "
+                                    "registry:5000/kepler:1 is not oarlock/trainer\n"));
+  trainer("kill -SEGV $$");
+  const auto crash = submit({"job.yaml"});
+  EXPECT_EQ(crash.first, no_cluster);
+  EXPECT_THAT(crash.second, HasSubstr("is not checked: oarlock-trainer ended with exit code 139"));
+}
+
+// `validate` has no cluster that could still reject the job, so a check without a result is a failure.
+TEST_F(JobCheckTest, ValidateDoesNotJudgeOtherPrograms) {
+  const std::string head = "apiVersion: oarlock.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: j}\nspec: ";
+  write("job.yaml", head + "{trainer: {task: x}}\n");
+  write("own.yaml", head + "{image: registry:5000/kepler:1, trainer: {task: kepler}}\n");
+  trainer("echo unknown task >&2; exit 78");
+  const auto own = start({"validate", "own.yaml"});
+  EXPECT_EQ(own->wait(), 0);
+  EXPECT_THAT(own->err(), HasSubstr("the image registry:5000/kepler:1 is not oarlock/trainer"));
+  EXPECT_THAT(own->out(), HasSubstr("own.yaml: TrainingJob j is valid"));
+  EXPECT_EQ(start({"validate", "job.yaml", "--any-trainer-keys"})->wait(), 0);
+  trainer("kill -SEGV $$");
+  const auto crash = start({"validate", "job.yaml"});
+  EXPECT_EQ(crash->wait(), 139);
+  EXPECT_EQ(crash->out(), "");
+}
+
+// A problem elsewhere in the file does not hide those of spec.trainer.
+TEST_F(JobCheckTest, ReportsTheProblemsOfAllPartsTogether) {
+  const std::string head = "apiVersion: oarlock.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: NAME}\nspec:\n";
+  const auto job = [&](const std::string& name, const std::string& spec) {
+    std::string text = head + spec;
+    return text.replace(text.find("NAME"), 4, name);
+  };
+  write("job.yaml",
+        job("a", "  trainer: {task: x}\n  template: {spec: {containers: [{name: trainer, resouces: {}}]}}\n") +
+            "---\n" + job("b", "  trainer: {task: x}\n  nodse: 2\n") +  //
+            "---\n" + job("c", "  trainer: {task: x}\n") +              //
+            "---\n" + job("d", "  trainer: {task: x}\n") +              //
+            "---\n" + job("d", "  trainer: {task: x}\n"));
+  trainer("echo \"$5: unknown task\" >&2; exit 78");
+  for (const std::string command : {"validate", "submit"}) {
+    const auto run = start({command, "job.yaml"});
+    EXPECT_EQ(run->wait(), 78) << command;
+    EXPECT_EQ(run->out(), "") << command;
+    EXPECT_THAT(lines(run->err()),
+                ElementsAre(HasSubstr("job.yaml:6:50: spec.template.spec.containers[0].resouces: "),
+                            HasSubstr("spec.nodse: "), HasSubstr("a TrainingJob 'd' is already at line "),
+                            "default/a: unknown task", "default/c: unknown task"))
+        << command;
+  }
+}
+
+// A signal ends both commands with its code, even if what was checked before is valid or invalid.
+TEST_F(JobCheckTest, ASignalDuringTheTrainersCheckIsTheExitCode) {
+  const std::string job =
+      "apiVersion: oarlock.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: NAME}\nspec: {trainer: {task: x}}\n";
+  for (const char* name : {"a", "b"}) {
+    std::string text = job;
+    write(std::string(name) + ".yaml", text.replace(text.find("NAME"), 4, name));
+  }
+  for (const std::string exit_code : {"0", "78"}) {
+    trainer("case $3 in a.yaml) exit 78;; esac; trap 'exit " + exit_code +
+            "' TERM; echo started; echo started >&2; "
+            "while :; do sleep 0.01; done");
+    for (const std::string command : {"validate", "submit"}) {
+      const auto run = start({command, "a.yaml", "b.yaml"});
+      ASSERT_TRUE(test::eventually([&] { return (run->out() + run->err()).find("started") != std::string::npos; }));
+      run->signal(SIGTERM);
+      EXPECT_EQ(run->wait(), 128 + SIGTERM) << command << " with exit code " << exit_code;
+    }
+  }
+}
+
+// The standard input of oarlock-trainer is another one.
+TEST_F(JobCheckTest, ReadsDescriptorsByTheirPaths) {
+  trainer("grep -c '^kind: TrainingJob' \"$3\" >&2");
+  write("job.yaml",
+        "apiVersion: oarlock.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: j}\nspec: {trainer: {task: x}}\n");
+  for (const char* command :
+       {"./oarlock validate -f /dev/stdin < job.yaml", "./oarlock validate -f /dev/fd/3 3< job.yaml",
+        "./oarlock validate -f /proc/self/fd/0 < job.yaml"}) {
+    Program run({"/bin/sh", "-c", command}, {.environment = {{"PATH", "/usr/bin:/bin"}}, .folder = folder_.path()});
+    EXPECT_EQ(run.wait(), 0) << command;
+    EXPECT_THAT(lines(run.err()), ElementsAre("1")) << command;
+    EXPECT_THAT(lines(run.out()), ElementsAre(EndsWith(": TrainingJob j is valid: 1 node x 1 rank"))) << command;
+  }
+  Program unreadable({"/bin/sh", "-c", "./oarlock validate -f - 0> other"},
+                     {.environment = {{"PATH", "/usr/bin:/bin"}}, .folder = folder_.path()});
+  EXPECT_EQ(unreadable.wait(), to_int(ExitCode::kNoInput));
+  EXPECT_THAT(unreadable.err(), HasSubstr("standard input cannot be read: Bad file descriptor"));
+}
+
+}  // namespace
+}  // namespace oarlock::test
