@@ -215,6 +215,7 @@ void JsonFieldsReader::visit_list(std::string_view key, size_t, const std::funct
     report({&path_, key}, "a list", *value);
     return;
   }
+  resize(value->size());  // allocates the memory of all items, and not more
   resize(0);
   size_t kept = 0;
   for (size_t i = 0; i < value->size(); ++i) {

@@ -125,10 +125,10 @@ class HttpServer::Impl final : public ConnectionOwner {
     if (error) return -1;
     close_on_exec(acceptor_);
     set(tcp::acceptor::reuse_address(true));
-    set(tcp::no_delay(
-        true));  // accepted sockets inherit it: the last part of a response does not wait for an acknowledgement
     if (endpoint.address().is_v6()) set(net::ip::v6_only(false));  // "::" includes IPv4, whatever the sysctl is
-    set(net::socket_base::send_buffer_size(kSendBuffer));          // accepted sockets inherit both sizes
+    // Accepted sockets inherit these. The last part of a response does not wait for an acknowledgement.
+    set(tcp::no_delay(true));
+    set(net::socket_base::send_buffer_size(kSendBuffer));
     set(net::socket_base::receive_buffer_size(kReceiveBuffer));
     if (!error) acceptor_.bind(endpoint, error);
     if (!error) acceptor_.listen(kBacklog, error);

@@ -22,9 +22,13 @@
 #include <optional>
 
 #include "common/json_access.h"
+#include "trainer/distributed/leavable_gloo.h"
 
 namespace oarlock {
 namespace {
+
+// Time for Gloo's event loop to notice that the connections were shut down. Its errors say more.
+constexpr std::chrono::milliseconds kFailurePatience{500};
 
 constexpr size_t kBroadcastBufferBytes = size_t{250} << 20;  // as in PyTorch's DDP
 
@@ -192,9 +196,9 @@ std::vector<OpenSocket> open_sockets() {
 }
 
 // Gloo has no call that fails the operations in progress: closing a context leaves them blocked until their timeout.
-// After a shutdown of the sockets, Gloo's event loops on both sides read the end of the stream and fail them. Sockets
-// of other parts of the process that were opened while the group was connected, such as connections of the metrics
-// server, are shut down, too, which is harmless.
+// After a shutdown of the sockets, Gloo's event loops on both sides read the end of the stream and fail most of them
+// (LeavableGloo fails the others). Sockets of other parts of the process that were opened while the group was
+// connected, such as connections of the metrics server, are shut down, too, which is harmless.
 void shut_down(const std::vector<OpenSocket>& sockets) {
   for (const OpenSocket& socket : sockets) {
     if (socket_inode(socket.descriptor) == socket.inode) ::shutdown(socket.descriptor, SHUT_RDWR);
@@ -208,8 +212,7 @@ ProcessGroup make_gloo_group(const c10::intrusive_ptr<c10d::Store>& store, const
   gloo_options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(options.address));
   const auto prefix = c10::make_intrusive<c10d::PrefixStore>("gloo", store);
   const std::vector<OpenSocket> before = open_sockets();
-  const auto backend =
-      c10::make_intrusive<c10d::ProcessGroupGloo>(prefix, options.rank, options.world_size, gloo_options);
+  const auto backend = c10::make_intrusive<LeavableGloo>(prefix, options.rank, options.world_size, gloo_options);
   std::vector<OpenSocket> connections = open_sockets();
   std::erase_if(connections,
                 [&](const OpenSocket& socket) { return std::ranges::find(before, socket) != before.end(); });
@@ -218,7 +221,10 @@ ProcessGroup make_gloo_group(const c10::intrusive_ptr<c10d::Store>& store, const
   group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::GLOO, backend);
   group->setDefaultBackend(c10d::ProcessGroup::BackendType::GLOO);
   group->setGroupName("ranks");
-  return ProcessGroup(std::move(group), at::kCPU, [connections = std::move(connections)] { shut_down(connections); });
+  return ProcessGroup(std::move(group), at::kCPU, [backend, connections = std::move(connections)] {
+    shut_down(connections);
+    backend->fail_pending(kFailurePatience);
+  });
 }
 
 namespace {
