@@ -25,7 +25,7 @@ struct JobCheckResult {
   int no_result = 0;             // the largest exit code of those oarlock-trainers that ended without a result
 };
 
-// Called for each job without a problem, in the order of the files.
+// Called for each job of a file in which read_jobs() finds no problem and whose spec.trainer has none, in their order.
 using OnValidJob = std::function<Result<void>(const InputFile& file, const api::TrainingJob& job)>;
 
 // Checks all jobs, and prints their problems on standard error.

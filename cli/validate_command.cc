@@ -22,9 +22,9 @@ namespace {
 std::string description() {
   return fmt::format(
       "Check TrainingJobs by the rules of the API server, spec.template by the fields of a pod in Kubernetes {},\n"
-      "and spec.trainer by oarlock-trainer if that is next to this program or in PATH, for images named "
-      "oarlock/trainer\n"
-      "only. Prints one line per problem, file:line:column: path: message, for the first 20 problems of each file.",
+      "and spec.trainer by oarlock-trainer if that is next to this program or in PATH and the image is\n"
+      "oarlock/trainer. Prints one line per problem, file:line:column: path: message, for the first 20 problems of\n"
+      "each file.",
       pod_schema_version());
 }
 

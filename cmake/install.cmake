@@ -5,7 +5,7 @@ set(_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/oarlock)
 set(_include_dir ${CMAKE_INSTALL_INCLUDEDIR}/oarlock)
 
 # The engine and its dependencies. oarlock_engine is exported as oarlock::engine.
-set(_libraries common http http_client http_client_beast yaml fields config telemetry process recovery launcher_channel formats data checkpoint nn device distributed optim report tracking engine)
+set(_libraries common http http_metrics http_client http_client_beast yaml fields config telemetry process recovery launcher_channel formats data checkpoint nn device distributed optim report tracking engine)
 foreach(library IN LISTS _libraries)
   set_target_properties(oarlock_${library} PROPERTIES EXPORT_NAME ${library})
   install(TARGETS oarlock_${library} EXPORT oarlock COMPONENT development ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}

@@ -15,6 +15,7 @@
 #include <sstream>
 #include <string_view>
 
+#include "common/files.h"
 #include "common/status_macros.h"
 
 namespace oarlock::launch {
@@ -217,6 +218,13 @@ Result<Child> spawn(const Command& command, Stdio stdio, const SignalSource& sig
     return exec_error(error, command.argv[0]);
   }
   return Child{pid, std::move(out.reader), std::move(err.reader)};
+}
+
+bool is_stopped(pid_t pid) {
+  const Result<std::string> stat = read_file(fmt::format("/proc/{}/stat", pid));
+  if (!stat) return false;
+  const size_t name_end = stat->rfind(')');  // the name may contain any character
+  return name_end != std::string::npos && stat->substr(name_end).starts_with(") T");
 }
 
 Result<void> find_executable(const std::string& program, const std::string& path) {

@@ -108,6 +108,9 @@ Result<Pipe> make_pipe();
 // program does not exist, with kNoPermission if it is not executable, and with kDataErr if it has an invalid format.
 Result<Child> spawn(const Command& command, Stdio stdio, const SignalSource& signals);
 
+// Whether a signal such as SIGSTOP has stopped the process. Returns false if that cannot be determined.
+bool is_stopped(pid_t pid);
+
 // Checks that a program exists and is executable, without starting it. Fails as spawn() does. `path` is a PATH.
 Result<void> find_executable(const std::string& program, const std::string& path);
 

@@ -120,8 +120,9 @@ std::optional<Child> StandbySlot::become(const Command& command, size_t member) 
     killed_ = pid;  // remove() follows
     return std::nullopt;
   }
-  const SteadyTime deadline = std::max(clock_.steady() + kHandOverPatience, started_at_ + kLoadPatience);
-  members_[member].hand_over = Pending{std::move(made->confirmation), deadline};
+  const SteadyTime deadline = clock_.steady() + kHandOverPatience;
+  members_[member].hand_over =
+      Pending{std::move(made->confirmation), pid, deadline, std::max(deadline, started_at_ + kLoadPatience)};
   return std::move(made->child);
 }
 
@@ -152,7 +153,11 @@ std::vector<size_t> StandbySlot::end_hand_overs(const std::vector<pollfd>& ready
     if (!one) continue;
     const bool is_confirmed = std::ranges::any_of(
         ready, [&one](const pollfd& fd) { return fd.fd == one->confirmation.get() && fd.revents != 0; });
-    const bool is_late = !is_confirmed && one->deadline <= clock_.steady();
+    bool is_late = !is_confirmed && one->deadline <= clock_.steady();
+    if (is_late && one->deadline_to_load > clock_.steady() && !is_stopped(one->pid)) {
+      one->deadline = one->deadline_to_load;
+      is_late = false;
+    }
     if (is_confirmed) delay_ = kStandbyDelay;
     if (is_confirmed || is_late) one.reset();
     if (!is_late) continue;

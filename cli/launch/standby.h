@@ -25,7 +25,7 @@ inline constexpr auto kMaxStandbyDelay = std::chrono::minutes(5);
 
 // Time for a standby process to confirm that it has received the data of its rank, which takes milliseconds once its
 // libraries are loaded. A process that started less than kLoadPatience ago may still load them, as one that replaced it
-// would have to; its time ends no earlier than then.
+// would have to; its time ends no earlier than then, unless a signal has stopped it.
 inline constexpr auto kHandOverPatience = std::chrono::seconds(1);
 inline constexpr auto kLoadPatience = std::chrono::seconds(10);
 
@@ -103,7 +103,9 @@ class StandbySlot {
 
   struct Pending {  // a hand-over that the process has not confirmed
     FileDescriptor confirmation;
-    SteadyTime deadline;
+    pid_t pid;
+    SteadyTime deadline;          // kHandOverPatience, and then that of loading
+    SteadyTime deadline_to_load;  // not before `deadline`
   };
   struct Member {
     std::optional<Pending> hand_over;

@@ -134,12 +134,15 @@ Result<SavedCheckpoint> CheckpointStore::save(Checkpoint checkpoint, std::option
   saved.bytes = *bytes;
   RETURN_IF_ERROR(publish_if_admitted(written, saved.folder, replaced));
   written_.insert(saved.folder);
+  remove_quietly(written);  // the older checkpoint, if it could not be renamed
   remove_quietly(replaced);
   update_links(step, best_step);
   prune(step, best_step);
-  std::error_code ignored;
-  if (const auto best = link_target(options_.root, kBestLink); best && is_missing(options_.root / *best))
-    fs::remove(options_.root / kBestLink, ignored);
+  for (const char* link : {kBestLink, kLastLink}) {
+    std::error_code ignored;
+    if (const auto target = link_target(options_.root, link); target && is_missing(options_.root / *target))
+      fs::remove(options_.root / link, ignored);
+  }
   return saved;
 }
 

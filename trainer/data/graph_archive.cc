@@ -149,7 +149,7 @@ Result<GraphArchiveWriter> GraphArchiveWriter::create(const fs::path& folder, st
   return writer;
 }
 
-void GraphArchiveWriter::add(const GraphRecord& record) {
+Result<void> GraphArchiveWriter::add(const GraphRecord& record) {
   const size_t edges = record.sources.size();
   if (record.destinations.size() != edges || record.columns.size() != columns_.size())
     throw std::invalid_argument("the edges or columns of a graph do not match the archive");
@@ -165,13 +165,31 @@ void GraphArchiveWriter::add(const GraphRecord& record) {
   write(node_offsets_, nodes_ += record.nodes);
   write(edge_offsets_, edges_ += static_cast<int64_t>(edges));
   ++graphs_;
+  const bool is_good = sources_ && destinations_ && node_offsets_ && edge_offsets_ &&
+                       std::ranges::all_of(files_, [](const std::ofstream& file) { return static_cast<bool>(file); });
+  return is_good ? Result<void>() : write_error();
+}
+
+tl::unexpected<Error> GraphArchiveWriter::write_error() const {
+  return fail_errno(errno == 0 ? EIO : errno, fmt::format("{}: cannot be written", folder_.string()));
+}
+
+// Appends the destinations to the sources. An operator<< of a stream buffer would not report a failure in the middle.
+bool GraphArchiveWriter::append_destinations() {
+  std::ifstream from(folder_ / kDestinations, std::ios::binary);
+  std::vector<char> block(size_t{1} << 20);
+  for (int64_t left = edges_ * static_cast<int64_t>(sizeof(int64_t)); left > 0;) {
+    const int64_t size = std::min(left, std::ssize(block));
+    if (!from.read(block.data(), size) || !sources_.write(block.data(), size)) return false;
+    left -= size;
+  }
+  return true;
 }
 
 Result<void> GraphArchiveWriter::finish() {
   errno = 0;
   destinations_.close();
-  bool good = static_cast<bool>(destinations_);
-  if (edges_ > 0) sources_ << std::ifstream(folder_ / kDestinations, std::ios::binary).rdbuf();
+  if (!destinations_ || !append_destinations()) return write_error();
   std::vector<std::ofstream*> files{&sources_, &node_offsets_, &edge_offsets_};
   std::vector<std::string> names{"edge_index", "node_offsets", "edge_offsets"};
   Json columns = Json::array();
@@ -185,9 +203,8 @@ Result<void> GraphArchiveWriter::finish() {
   }
   for (std::ofstream* file : files) {
     file->close();
-    good = good && *file;
+    if (!*file) return write_error();
   }
-  if (!good) return fail_errno(errno == 0 ? EIO : errno, fmt::format("{}: cannot be written", folder_.string()));
   for (const std::string& name : names) {
     RETURN_IF_ERROR(sync_file(folder_ / name));
   }

@@ -48,11 +48,11 @@ class GraphArchiveWriter {
   // Creates the files in an existing folder. Returns kCantCreate or a similar code if that fails.
   static Result<GraphArchiveWriter> create(const std::filesystem::path& folder, std::vector<GraphColumn> columns);
 
-  // Appends a graph. finish() reports a write that failed. Throws std::invalid_argument if the size of a column does
-  // not match its rows.
-  void add(const GraphRecord& record);
+  // Appends a graph. Returns kIoErr if a write failed, for example because the disk is full; writes are buffered, so
+  // that a later call may report it. Throws std::invalid_argument if the size of a column does not match its rows.
+  Result<void> add(const GraphRecord& record);
 
-  // Completes the files and syncs them to disk. Returns kIoErr if a write failed, for example because the disk is full.
+  // Completes the files and syncs them to disk. Fails as add().
   Result<void> finish();
 
   int64_t graphs() const { return graphs_; }
@@ -62,6 +62,9 @@ class GraphArchiveWriter {
  private:
   GraphArchiveWriter(std::filesystem::path folder, std::vector<GraphColumn> columns)
       : folder_(std::move(folder)), columns_(std::move(columns)) {}
+
+  tl::unexpected<Error> write_error() const;
+  bool append_destinations();
 
   std::filesystem::path folder_;
   std::vector<GraphColumn> columns_;

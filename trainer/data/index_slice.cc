@@ -57,8 +57,15 @@ Result<std::vector<int64_t>> IndexSlice::indices(int64_t size) const {
   const bool backwards = step < 0;
   const int64_t first = start ? adjust(*start, size, backwards) : (backwards ? size - 1 : 0);
   const int64_t last = stop ? adjust(*stop, size, backwards) : (backwards ? -1 : size);
+  if (backwards ? first <= last : first >= last) return std::vector<int64_t>();
+  // Unsigned, because first + step may be out of the range of int64_t.
+  const uint64_t distance = backwards ? static_cast<uint64_t>(first - last) : static_cast<uint64_t>(last - first);
+  const uint64_t stride = backwards ? -static_cast<uint64_t>(step) : static_cast<uint64_t>(step);
   std::vector<int64_t> selected;
-  for (int64_t i = first; backwards ? i > last : i < last; i += step) selected.push_back(i);
+  for (uint64_t i = 0; i < distance; i += stride) {
+    selected.push_back(backwards ? first - static_cast<int64_t>(i) : first + static_cast<int64_t>(i));
+    if (stride > distance - i) break;
+  }
   return selected;
 }
 

@@ -1,7 +1,7 @@
 // A Gloo backend whose collectives in progress can be failed.
 //
 // After a broken connection, Gloo fails the collectives that wait for it, except for one whose message was received or
-// sent in part: Pair::signalException() (gloo/transport/tcp/pair.cc) knows the queued operations, but neither the one
+// sent in part: Pair::signalException() (gloo/transport/tcp/pair.cc) fails the queued operations, but neither the one
 // that is being received nor unbound buffers that are being sent. These collectives would wait until their time-out.
 #pragma once
 

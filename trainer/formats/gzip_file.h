@@ -9,18 +9,22 @@
 
 #include "common/error.h"
 
-struct gzFile_s;  // of zlib NOLINT(readability-identifier-naming)
-
 namespace oarlock {
 
 // Makes an error of kind kDataErr for a file of a data set that is damaged or incomplete.
 tl::unexpected<Error> invalid_file(const std::filesystem::path& path, const std::string& reason);
 
-// Reads a plain or gzip file from its beginning. The content decides which it is; a gzip file may have several members.
+// Reads a plain or gzip file from its beginning. The content decides which it is. A gzip file may have several members,
+// and zeros after the last one; other content there is an error, because it may be a damaged member (zlib's gzread()
+// ignores it).
 class GzipFile {
  public:
   // Returns kNoInput if the file does not exist.
   static Result<GzipFile> open(const std::filesystem::path& path);
+
+  ~GzipFile();
+  GzipFile(GzipFile&&) noexcept;
+  GzipFile& operator=(GzipFile&&) noexcept;
 
   // Fills the buffer with decompressed bytes and returns their number, which is smaller than the buffer only at the end
   // of the content. Returns kDataErr if the gzip stream is truncated or damaged.
@@ -30,13 +34,10 @@ class GzipFile {
   int64_t offset() const;
 
  private:
-  struct Close {
-    void operator()(gzFile_s* file) const;
-  };
-  GzipFile(std::filesystem::path path, gzFile_s* file) : path_(std::move(path)), file_(file) {}
+  class Stream;
+  explicit GzipFile(std::unique_ptr<Stream> stream);
 
-  std::filesystem::path path_;
-  std::unique_ptr<gzFile_s, Close> file_;
+  std::unique_ptr<Stream> stream_;
 };
 
 }  // namespace oarlock

@@ -94,12 +94,17 @@ Result<PackedRecordsWriter> PackedRecordsWriter::create(const std::filesystem::p
   return writer;
 }
 
-void PackedRecordsWriter::add(std::span<const uint8_t> record) {
+Result<void> PackedRecordsWriter::add(std::span<const uint8_t> record) {
   if (records_ % kGroup == 0) write(index_, static_cast<uint64_t>(written_));
   write(index_, static_cast<uint16_t>(record.size()));
   bytes_.write(reinterpret_cast<const char*>(record.data()), static_cast<std::streamsize>(record.size()));
   ++records_;
   written_ += static_cast<int64_t>(record.size());
+  return bytes_ && index_ ? Result<void>() : write_error();
+}
+
+tl::unexpected<Error> PackedRecordsWriter::write_error() const {
+  return fail_errno(errno == 0 ? EIO : errno, fmt::format("{}: cannot be written", stem_.string()));
 }
 
 Result<void> PackedRecordsWriter::finish() {
@@ -109,8 +114,7 @@ Result<void> PackedRecordsWriter::finish() {
   write(index_, Header{.records = static_cast<uint64_t>(records_), .bytes = static_cast<uint64_t>(written_)});
   bytes_.close();
   index_.close();
-  if (!bytes_ || !index_)
-    return fail_errno(errno == 0 ? EIO : errno, fmt::format("{}: cannot be written", stem_.string()));
+  if (!bytes_ || !index_) return write_error();
   return sync_file(bytes_path(stem_)).and_then([&] { return sync_file(index_path(stem_)); });
 }
 

@@ -48,15 +48,18 @@ class PackedRecordsWriter {
   // Creates or replaces STEM.bytes and STEM.index. Returns kCantCreate or a similar code if that fails.
   static Result<PackedRecordsWriter> create(const std::filesystem::path& stem);
 
-  // Appends a record of 1 to kMaxLength bytes. finish() reports a write that failed.
-  void add(std::span<const uint8_t> record);
+  // Appends a record of 1 to kMaxLength bytes. Returns kIoErr if a write failed, for example because the disk is full;
+  // writes are buffered, so that a later call may report it.
+  Result<void> add(std::span<const uint8_t> record);
   int64_t size() const { return records_; }
 
-  // Completes the files and syncs them to disk. Returns kIoErr if a write failed, for example because the disk is full.
+  // Completes the files and syncs them to disk. Fails as add().
   Result<void> finish();
 
  private:
   explicit PackedRecordsWriter(std::filesystem::path stem) : stem_(std::move(stem)) {}
+
+  tl::unexpected<Error> write_error() const;
 
   std::filesystem::path stem_;
   std::ofstream bytes_;

@@ -187,6 +187,12 @@ class Archive(unittest.TestCase):
             self.assertRegex(result.stdout, r"needs shared libraries that other distributions do not have: .*libfmt\.so")
             self.assertEqual(list(pathlib.Path(folder).iterdir()), [])
 
+    def test_program_needs_only_libraries_that_archives_contain(self):
+        dynamic = subprocess.run(["readelf", "--dynamic", BUILD / "bin/oarlock"], check=True, capture_output=True, text=True).stdout
+        needed = set(re.findall(r"\(NEEDED\).*\[([a-z+_-]+)", dynamic))
+        # cmake/portable.cmake has a static library or the headers of each.
+        self.assertLessEqual(needed, {"libyaml-cpp", "libfmt", "libssl", "libcrypto", "libstdc++", "libgcc_s", "libm", "libc", "ld-linux-x"})
+
     def test_program_uses_nothing_that_raises_the_version_of_glibc(self):
         # The static libstdc++ of an archive would need glibc 2.36 for it; this program has the shared one.
         self.assertNotIn("random_device", undefined_symbols(BUILD / "bin/oarlock"))

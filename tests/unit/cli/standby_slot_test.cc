@@ -80,6 +80,21 @@ TEST_F(StandbySlotTest, WaitsLongerForAProcessThatMayStillLoad) {
   EXPECT_THAT(slot_.end_hand_overs({}), ElementsAre(0));
 }
 
+// It would not load its libraries either.
+TEST_F(StandbySlotTest, WaitsAMomentForAProcessThatIsStopped) {
+  ASSERT_TRUE(start());
+  clock_.advance(seconds(1));
+  ASSERT_TRUE(slot_.become(command_, 0));
+  ::kill(started_.back(), SIGSTOP);
+  int status = 0;
+  ASSERT_EQ(::waitpid(started_.back(), &status, WUNTRACED), started_.back());
+  clock_.advance(kHandOverPatience - milliseconds(1));
+  EXPECT_THAT(slot_.end_hand_overs({}), IsEmpty());
+  EXPECT_EQ(slot_.deadline(), clock_.steady() + milliseconds(1));
+  clock_.advance(milliseconds(1));
+  EXPECT_THAT(slot_.end_hand_overs({}), ElementsAre(0));
+}
+
 // A process that could not become a member is not used for the next one.
 TEST_F(StandbySlotTest, AProcessThatCannotBecomeAMemberIsKilled) {
   ASSERT_TRUE(start());

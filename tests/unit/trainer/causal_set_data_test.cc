@@ -246,7 +246,7 @@ TEST_F(CausalSetData, WhatIsWrongWithASampleIsNamedWithItsPlace) {
 }
 
 // Their bytes would overflow.
-TEST_F(CausalSetData, MatricesAboveTheMemoryAreAnError) {
+TEST_F(CausalSetData, MatricesThatTheFileCannotContainAreAnError) {
   const fs::path path = folder_.path() / "large.h5";
   {
     Hdf5Writer file(path);
@@ -255,8 +255,8 @@ TEST_F(CausalSetData, MatricesAboveTheMemoryAreAnError) {
     file.numbers<int64_t>("manifold_like", {0, 1}, {2});
   }
   const Error error = refusal(config_of({path}));
-  EXPECT_EQ(error.code, ExitCode::kOsErr);
-  EXPECT_THAT(error.message, AllOf(HasSubstr("large.h5: /link_matrix"), HasSubstr("of memory")));
+  EXPECT_EQ(error.code, ExitCode::kDataErr);
+  EXPECT_THAT(error.message, AllOf(HasSubstr("large.h5: /link_matrix"), HasSubstr("cannot contain")));
 }
 
 TEST_F(CausalSetData, RejectsCycles) {

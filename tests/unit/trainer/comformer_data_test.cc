@@ -495,5 +495,54 @@ TEST(CrystalGenerator, LabelsHaveTheDocumentedDistribution) {
   EXPECT_GE(one.crystal.numbers.size(), 2U);
 }
 
+TEST(GraphArchive, ReportsAFullDiskBeforeTheEnd) {
+  const std::vector<int64_t> edges(1000, 0);
+  const std::vector<uint8_t> atoms(1, 1);
+  for (const char* file : {"nodes.atom", "edge_index", "destinations"}) {
+    const TemporaryFolder folder;
+    fs::create_symlink("/dev/full", folder.path() / file);
+    auto writer = GraphArchiveWriter::create(
+        folder.path(), {{.of = GraphColumn::Of::kNodes, .name = "atom", .type = at::kByte, .row = {1}}});
+    ASSERT_TRUE(writer) << writer.error().message;
+    Result<void> added;
+    for (int i = 0; i < 100'000 && added; ++i) {
+      added = writer->add(
+          {.nodes = 1, .sources = edges, .destinations = edges, .columns = {std::as_bytes(std::span(atoms))}});
+    }
+    ASSERT_FALSE(added) << file;
+    EXPECT_EQ(added.error().code, ExitCode::kIoErr) << file;
+    EXPECT_EQ(writer->finish().error().code, ExitCode::kIoErr) << file;
+  }
+}
+
+TEST(GraphArchive, IsIncompleteWithoutItsDestinations) {
+  const TemporaryFolder folder;
+  const std::vector<int64_t> edges(100'000, 0);
+  auto writer = GraphArchiveWriter::create(folder.path(), {});
+  ASSERT_TRUE(writer) << writer.error().message;
+  ASSERT_TRUE(writer->add({.nodes = 1, .sources = edges, .destinations = edges, .columns = {}}));
+  fs::resize_file(folder.path() / "destinations", 0);
+  EXPECT_FALSE(writer->finish());
+}
+
+// A file of 30 KB, whose graphs have 1 GB of edges altogether.
+TEST(CrystalCache, GraphsOfOneChunkAreBounded) {
+  const TemporaryFolder folder;
+  const fs::path file = folder.path() / "dense.extxyz";
+  {
+    std::ofstream out(file);
+    for (int frame = 0; frame < 2; ++frame) {
+      out << "3000\nLattice=\"4 0 0 0 4 0 0 0 4\" Properties=species:S:1:pos:R:3 " << kProperty << "=1\n";
+      for (int atom = 0; atom < 3000; ++atom) out << "H 0 0 0\n";
+    }
+  }
+  const auto source = opened(file);
+  ASSERT_TRUE(source) << source.error().message;
+  const auto converted = convert_crystals(**source, {0, 1}, 1, {}, 2, folder.path(), Logger::silent());
+  ASSERT_FALSE(converted);
+  EXPECT_EQ(converted.error().code, ExitCode::kDataErr);
+  EXPECT_THAT(converted.error().message, AllOf(HasSubstr("dense.extxyz"), HasSubstr("neighbors")));
+}
+
 }  // namespace
 }  // namespace oarlock::comformer

@@ -191,6 +191,10 @@ TEST(IndexSlice, ParsesIndexStringsOfAse) {
   EXPECT_THAT(*IndexSlice::parse("")->indices(3), ElementsAre(0, 1, 2));
   EXPECT_THAT(IndexSlice::parse("-9")->indices(8).error().message, HasSubstr("out of range for 8 structures"));
   for (const char* text : {"a", "1:2:0", "1:2:3:4", "1.5", " "}) EXPECT_FALSE(IndexSlice::parse(text)) << text;
+  EXPECT_THAT(*IndexSlice::parse("1::9223372036854775807")->indices(10), ElementsAre(1));
+  EXPECT_THAT(*IndexSlice::parse("8::-9223372036854775808")->indices(10), ElementsAre(8));
+  EXPECT_THAT(*IndexSlice::parse("-9223372036854775808:9223372036854775807:4")->indices(10), ElementsAre(0, 4, 8));
+  EXPECT_THAT(*IndexSlice::parse("9223372036854775807:-9223372036854775808:-4")->indices(10), ElementsAre(9, 5, 1));
 }
 
 TEST(ChemicalElements, ConvertsSymbolsAndNumbers) {

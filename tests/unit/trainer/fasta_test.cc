@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "common/files.h"
 #include "tests/support/temporary_folder.h"
 
 namespace oarlock {
@@ -143,6 +144,20 @@ TEST_F(FastaTest, TruncatedGzipNamesTheLastLine) {
   std::filesystem::resize_file(path_, std::filesystem::file_size(path_) / 2);
   EXPECT_THAT(error(), testing::MatchesRegex(path_.string() + ": the gzip stream is truncated; fetch the file again "
                                                               "\\(after line [0-9]+\\)"));
+}
+
+// bgzip writes members of 64 KiB. zlib's gzread() ignores what follows a member without an error.
+TEST_F(FastaTest, ReportsDamageBetweenMembers) {
+  write_gz(">a\nMK\n");
+  const std::string member = *read_file(path_);
+  write(member + member);
+  EXPECT_EQ(read()->size(), 2u);
+  for (const size_t byte : {size_t{0}, size_t{1}, size_t{2}}) {
+    std::string damaged = member + member + member;
+    damaged[member.size() + byte] = static_cast<char>(damaged[member.size() + byte] ^ 1);
+    write(damaged);
+    EXPECT_THAT(error(), HasSubstr("the gzip stream is damaged")) << byte;
+  }
 }
 
 TEST_F(FastaTest, ReportsMissingFile) {

@@ -86,6 +86,12 @@ TEST(GearsGraphs, EdgesAreReadAsTheOriginalWritesThem) {
   EXPECT_THAT(message_of("gene1,gene2,score\n"), AllOf(HasSubstr("go.csv:1"), HasSubstr("no column source")));
   EXPECT_THAT(message_of("source,target,importance\nA,B\n"), AllOf(HasSubstr("go.csv:2"), HasSubstr("too few")));
   EXPECT_THAT(message_of("source,target,importance\nA,B,1\nA,B,nan\n"), AllOf(HasSubstr("go.csv:3"), HasSubstr("nan")));
+  for (const std::string value : {"inf", "1e300", "-1", ""}) {
+    EXPECT_THAT(message_of("source,target,importance\nA,B," + value + "\n"), HasSubstr("go.csv:2")) << value;
+  }
+  // A line takes no more memory than its text.
+  EXPECT_THAT(message_of(std::string(10 << 20, ',') + "\n"),
+              AllOf(HasSubstr("go.csv:1"), HasSubstr("no column source")));
 }
 
 TEST(GearsGraphs, StrongestEdgesAndNumbers) {

@@ -87,8 +87,11 @@ TEST_F(Hdf5Test, RejectsSizesThatTheFileCannotHave) {
   expect_error(set("table").read_member_numbers("number"), {"/table", impossible});
   expect_error(set("table").read_member_strings("text"), {"/table", impossible});
   expect_error(set("wide").read_strings(), {"/wide", "of memory"}, ExitCode::kOsErr);
+  // Values that were never written are zeros. A reader of blocks would read them for days.
   const std::vector<int64_t> origin(3, 0);
-  expect_error(set("matrices").read_box(origin, set("matrices").shape()), {"/matrices", "of memory"}, ExitCode::kOsErr);
+  const std::vector<int64_t> block{1, 1, 1};
+  expect_error(set("matrices").read_box(origin, block),
+               {"/matrices", "has 4503599627370496 elements, which a file of"});
   expect_error(root.dataset("overflow"), {"/overflow", "invalid dimensions 0 x 1099511627776 x 1099511627776"});
 }
 

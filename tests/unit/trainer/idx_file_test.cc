@@ -120,6 +120,15 @@ TEST_F(IdxFileTest, DetectsTruncatedAndDamagedGzip) {
   expect_error(read_idx_file(write(damaged), 2), ExitCode::kDataErr, "gzip stream is damaged");
 }
 
+TEST_F(IdxFileTest, ReadsGzipOfSeveralMembersWithPadding) {
+  const std::string content = small_idx();
+  const std::string first = content_of(write_gz(content.substr(0, 9)));
+  const std::string second = content_of(write_gz(content.substr(9)));
+  EXPECT_TRUE(read_idx_file(write(first + second), 2));
+  EXPECT_TRUE(read_idx_file(write(first + second + std::string(1000, '\0')), 2));
+  expect_error(read_idx_file(write(first + second + "x"), 2), ExitCode::kDataErr, "other data follows at byte");
+}
+
 TEST_F(IdxFileTest, RejectsTrailingData) {
   expect_error(read_idx_file(write(small_idx() + "x"), 2), ExitCode::kDataErr,
                "expected the end of the file after 6 elements (2 x 3)");

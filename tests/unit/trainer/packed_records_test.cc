@@ -132,10 +132,11 @@ TEST_F(PackedRecordsTest, ReportsFullDisk) {
   fs::create_symlink("/dev/full", stem_.string() + ".bytes");
   Result<PackedRecordsWriter> writer = PackedRecordsWriter::create(stem_);
   ASSERT_TRUE(writer) << writer.error().message;
-  for (int64_t i = 0; i < 1000; ++i) writer->add(record(i, 100));
-  const Result<void> finished = writer->finish();
-  ASSERT_FALSE(finished);
-  EXPECT_EQ(finished.error().code, ExitCode::kIoErr);
+  Result<void> added;
+  for (int64_t i = 0; i < 1000 && added; ++i) added = writer->add(record(i, 100));
+  ASSERT_FALSE(added) << "a full disk is reported at the end only";
+  EXPECT_EQ(added.error().code, ExitCode::kIoErr);
+  EXPECT_EQ(writer->finish().error().code, ExitCode::kIoErr);
 }
 
 }  // namespace

@@ -231,9 +231,8 @@ Result<void> Hdf5Dataset::expect_rows(int64_t first, int64_t count) const {
   return expect_stored(count * row_size_, kNumberBytes);
 }
 
-// Checks that the file can contain so many elements, and that there is memory for them. The sizes in a file may have
-// any values.
-Result<void> Hdf5Dataset::expect_stored(int64_t elements, uint64_t element_bytes) const {
+// Checks that the file can contain so many elements. The sizes in a file may have any values.
+Result<void> Hdf5Dataset::expect_in_file(int64_t elements) const {
   const Hdf5Quiet quiet;
   ASSIGN_OR_RETURN(const uint64_t bytes_of_file, file_bytes());
   const auto count = static_cast<uint64_t>(elements);
@@ -242,7 +241,15 @@ Result<void> Hdf5Dataset::expect_stored(int64_t elements, uint64_t element_bytes
                                           "truncated or damaged: fetch or write it again",
                                           count, bytes_of_file));
   }
-  return expect_memory(count, element_bytes, fmt::format("{}: {}", place().file, place().path));
+  return {};
+}
+
+// Checks also that there is memory for them.
+Result<void> Hdf5Dataset::expect_stored(int64_t elements, uint64_t element_bytes) const {
+  return expect_in_file(elements).and_then([&] {
+    return expect_memory(static_cast<uint64_t>(elements), element_bytes,
+                         fmt::format("{}: {}", place().file, place().path));
+  });
 }
 
 template <Hdf5Number T>
@@ -312,6 +319,8 @@ Result<std::vector<double>> Hdf5Dataset::read_box(std::span<const int64_t> begin
     return hdf5_fail(place(), fmt::format("has shape {}: a box at [{}] of shape [{}] is out of range",
                                           fmt::join(shape_, " x "), fmt::join(begin, ", "), fmt::join(count, ", ")));
   }
+  // All elements: chunks that were never written are read as zeros, in blocks of any number.
+  RETURN_IF_ERROR(expect_in_file(rows() * row_size_));
   const int64_t elements = std::accumulate(count.begin(), count.end(), int64_t{1}, std::multiplies<>());
   RETURN_IF_ERROR(expect_memory(static_cast<uint64_t>(elements), sizeof(double),
                                 fmt::format("{}: {}", place().file, place().path)));

@@ -77,6 +77,7 @@ class Hdf5Dataset : public Hdf5Object {
   static int64_t native_type();
 
   Result<void> expect_rows(int64_t first, int64_t count) const;
+  Result<void> expect_in_file(int64_t elements) const;
   Result<void> expect_stored(int64_t elements, uint64_t element_bytes) const;
   Result<std::vector<std::string>> read_strings_as(const Hdf5Place& strings, const Hdf5Handle& type,
                                                    const std::string& member) const;

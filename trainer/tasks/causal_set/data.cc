@@ -74,7 +74,7 @@ std::vector<GraphColumn> columns_of(const CausalSetDataConfig& config, const Sam
   return columns;
 }
 
-void add(const CausalSample& sample, GraphArchiveWriter& writer) {
+Result<void> add(const CausalSample& sample, GraphArchiveWriter& writer) {
   std::vector<int64_t> sources;
   std::vector<int64_t> destinations;
   for (const auto& [from, to] : sample.edges) {
@@ -84,14 +84,14 @@ void add(const CausalSample& sample, GraphArchiveWriter& writer) {
   GraphRecord record{.nodes = sample.size, .sources = sources, .destinations = destinations, .columns = {}};
   record.columns = {std::as_bytes(std::span(sample.node_features)), std::as_bytes(std::span(sample.targets))};
   if (!sample.graph_features.empty()) record.columns.push_back(std::as_bytes(std::span(sample.graph_features)));
-  writer.add(record);
+  return writer.add(record);
 }
 
 Result<void> convert_store(SampleReader& reader, GraphArchiveWriter& writer, const std::string& path,
                            const Logger& log) {
   for (int64_t i = 0; i < reader.size(); ++i) {
     ASSIGN_OR_RETURN(const CausalSample sample, reader.sample(i));
-    add(sample, writer);
+    RETURN_IF_ERROR(add(sample, writer));
     report_work(LongWork::kPrepareData, i + 1, reader.size());
     if ((i + 1) % kProgressEvery == 0)
       log.info("converting causal sets", {{"store", path}, {"samples", i + 1}, {"of", reader.size()}});

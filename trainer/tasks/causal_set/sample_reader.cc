@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "common/memory_limit.h"
 #include "common/status_macros.h"
 
 namespace oarlock::causal_set {
@@ -17,6 +18,8 @@ constexpr char kAdjacencyMatrix[] = "adjacency_matrix";
 constexpr char kSizes[] = "cset_size";
 constexpr char kSampleCount[] = "num_samples";
 constexpr int64_t kBlockBytes = 64 << 20;  // of the matrices of a block
+constexpr uint64_t kRelationBytes =
+    64;  // of a relation: in the sample, in both lists of CausalRelations, and in the archive
 
 tl::unexpected<Error> data_error(std::string what) { return fail(ExitCode::kDataErr, std::move(what)); }
 
@@ -115,6 +118,7 @@ Result<void> SampleReader::open_columns(const ArrayStore& store, std::span<const
   auto opened = open_into(matrix, 3, 3, [&](Column column) { matrix_ = std::move(column); });
   if (!opened) return opened;
   elements_ = matrix_.length(1);
+  if (elements_ == 0) return data_error(matrix_.array->place() + ": matrices without elements");
   RETURN_IF_ERROR(read_sample_count(store));
   if (store.has(kSizes)) {
     opened = open_into(kSizes, 1, 1, [&](Column column) { sizes_ = std::move(column); });
@@ -212,6 +216,7 @@ Result<CausalSample> SampleReader::make(int64_t in_block) {
   ASSIGN_OR_RETURN(const int64_t size, size_of(in_block));
   sample.size = size;
   ASSIGN_OR_RETURN(std::vector<Relation> edges, relations_of(in_block, size));
+  RETURN_IF_ERROR(expect_memory(edges.size(), kRelationBytes, matrix_.array->place()));
   CausalRelations relations(size, edges);
   const std::optional<std::vector<int64_t>> order = relations.order();
   if (!order) return sample_error(matrix_, in_block, "the relations contain a cycle");

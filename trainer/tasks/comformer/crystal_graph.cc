@@ -62,7 +62,7 @@ Vector3 translation_of(const Matrix3& lattice, const CellImage& image) {
 
 Result<void> check_neighbor_search(const Crystal& crystal, double radius) {
   constexpr double kMaxTests = 1 << 28;      // pairs of atoms: some seconds
-  constexpr double kMaxNeighbors = 1 << 24;  // 400 MB
+  constexpr double kMaxNeighbors = 1 << 22;  // 128 MiB, in each thread that builds graphs
   constexpr double kMaxRadius = 1e7;         // angstrom: 1 mm
   constexpr double kMaxCells = 1e6;          // between an atom and its cell: above, rounding changes distances
   const Matrix3 inverse = reciprocal(crystal.lattice);

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <new>
 #include <optional>
 #include <span>
 #include <string>
@@ -30,8 +31,9 @@ namespace oarlock::comformer {
 
 namespace {
 
-constexpr size_t kChunk = 512;         // structures in memory at a time
-constexpr int64_t kLogEvery = 20'000;  // structures
+constexpr size_t kChunk = 512;                     // structures in memory at a time, at most
+constexpr size_t kChunkBytes = size_t{256} << 20;  // size of their edges after which no further structure is begun
+constexpr int64_t kLogEvery = 20'000;              // structures
 
 struct LabeledGraph {
   CrystalGraph graph;
@@ -62,19 +64,40 @@ Result<LabeledGraph> build_graph(const CrystalSource& source, int64_t structure,
   return LabeledGraph{.graph = *std::move(graph), .label = std::move(crystal.label)};
 }
 
-// Returns the graphs of a chunk in its order, independently of the assignment to threads.
+// As build_graph(); for a thread, which no exception may leave.
+Result<LabeledGraph> try_build_graph(const CrystalSource& source, int64_t structure,
+                                     const CrystalGraphOptions& options) {
+  try {
+    return build_graph(source, structure, options);
+  } catch (const std::bad_alloc&) {
+    return fail(ExitCode::kOsErr,
+                fmt::format("{}: there is not enough memory for its graph; raise the memory limit, or "
+                            "leave the structure out by data.index",
+                            source.place(structure)));
+  }
+}
+
+// Returns the graphs of the first structures in their order, independently of the assignment to threads: of all of
+// them, or until they have kChunkBytes.
 std::vector<Result<LabeledGraph>> build_chunk(const CrystalSource& source, std::span<const int64_t> chunk,
                                               const CrystalGraphOptions& options, int threads) {
   std::vector<Result<LabeledGraph>> graphs(chunk.size());
   std::atomic<size_t> next = 0;
+  std::atomic<size_t> bytes = 0;
   const auto work = [&] {
-    for (size_t i = next++; i < chunk.size(); i = next++) graphs[i] = build_graph(source, chunk[i], options);
+    while (bytes < kChunkBytes) {
+      const size_t i = next++;
+      if (i >= chunk.size()) return;
+      graphs[i] = try_build_graph(source, chunk[i], options);
+      if (graphs[i]) bytes += graphs[i]->graph.edges.size() * sizeof(CrystalEdge);
+    }
   };
   {
     std::vector<std::jthread> workers;
     for (int i = 1; i < threads; ++i) workers.emplace_back(work);
     work();
   }  // joins the workers
+  graphs.resize(std::min<size_t>(next, chunk.size()));
   return graphs;
 }
 
@@ -83,7 +106,7 @@ std::span<const std::byte> bytes(const std::vector<T>& values) {
   return std::as_bytes(std::span<const T>(values));
 }
 
-void write(const LabeledGraph& item, int64_t structure, GraphArchiveWriter& writer) {
+Result<void> write(const LabeledGraph& item, int64_t structure, GraphArchiveWriter& writer) {
   std::vector<int64_t> sources;
   std::vector<int64_t> destinations;
   std::vector<float> vectors;
@@ -96,11 +119,11 @@ void write(const LabeledGraph& item, int64_t structure, GraphArchiveWriter& writ
   for (const Vector3& vector : item.graph.lattice_vectors) {
     for (const double component : vector) lattice.push_back(static_cast<float>(component));
   }
-  writer.add({.nodes = static_cast<int64_t>(item.graph.numbers.size()),
-              .sources = sources,
-              .destinations = destinations,
-              .columns = {bytes(item.graph.numbers), bytes(vectors), bytes(lattice), bytes(item.label),
-                          std::as_bytes(std::span(&structure, 1))}});
+  return writer.add({.nodes = static_cast<int64_t>(item.graph.numbers.size()),
+                     .sources = sources,
+                     .destinations = destinations,
+                     .columns = {bytes(item.graph.numbers), bytes(vectors), bytes(lattice), bytes(item.label),
+                                 std::as_bytes(std::span(&structure, 1))}});
 }
 
 }  // namespace
@@ -109,12 +132,13 @@ Result<void> convert_crystals(const CrystalSource& source, const std::vector<int
                               const CrystalGraphOptions& options, int threads, const std::filesystem::path& folder,
                               const Logger& log) {
   ASSIGN_OR_RETURN(GraphArchiveWriter writer, GraphArchiveWriter::create(folder, columns(targets)));
-  for (size_t begin = 0; begin < structures.size(); begin += kChunk) {
+  for (size_t begin = 0; begin < structures.size();) {
     const auto chunk = std::span(structures).subspan(begin, std::min(kChunk, structures.size() - begin));
     const std::vector<Result<LabeledGraph>> graphs = build_chunk(source, chunk, options, threads);
-    for (size_t i = 0; i < chunk.size(); ++i) {
+    begin += graphs.size();
+    for (size_t i = 0; i < graphs.size(); ++i) {
       if (!graphs[i]) return tl::make_unexpected(graphs[i].error());
-      write(*graphs[i], chunk[i], writer);
+      RETURN_IF_ERROR(write(*graphs[i], chunk[i], writer));
       report_work(LongWork::kPrepareData, writer.graphs(), static_cast<int64_t>(structures.size()));
       if (writer.graphs() % kLogEvery == 0)
         log.info("building crystal graphs", {{"done", writer.graphs()}, {"of", structures.size()}});

@@ -148,7 +148,7 @@ CellWriter::CellWriter(const std::filesystem::path& folder, std::vector<int32_t>
   write(begin_, &written_, 1);
 }
 
-void CellWriter::add(const SparseRows& block) {
+Result<void> CellWriter::add(const SparseRows& block) {
   for (int64_t row = 0; row < block.rows(); ++row) {
     const int32_t group = groups_[static_cast<size_t>(block.first + row)];
     const auto from = static_cast<size_t>(block.begin[static_cast<size_t>(row)]);
@@ -165,12 +165,17 @@ void CellWriter::add(const SparseRows& block) {
     written_ += static_cast<int64_t>(to - from);
     write(begin_, &written_, 1);
   }
+  return values_ && columns_ && begin_ ? Result<void>() : write_error();
+}
+
+tl::unexpected<Error> CellWriter::write_error() const {
+  return fail_errno(errno == 0 ? EIO : errno, fmt::format("{}: cannot be written", folder_.string()));
 }
 
 Result<void> CellWriter::finish() {
   for (std::ofstream* file : {&values_, &columns_, &begin_}) {
     file->close();
-    if (file->fail()) return fail_errno(errno, fmt::format("{}: cannot be written", folder_.string()));
+    if (file->fail()) return write_error();
   }
   return {};
 }

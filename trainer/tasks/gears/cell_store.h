@@ -77,6 +77,8 @@ class CellStore {
 
 // Sums per group of cells and gene, [groups, genes], from which means and variances are computed.
 struct GroupSums {
+  static constexpr uint64_t kBytes = 2 * sizeof(double);  // for each group and gene
+
   int64_t genes = 0;
   std::vector<int64_t> cells;
   std::vector<double> sum;
@@ -98,12 +100,14 @@ class CellWriter {
   // `groups` has the group of each cell. The folder must exist.
   CellWriter(const std::filesystem::path& folder, std::vector<int32_t> groups, int64_t group_count, int64_t genes);
 
-  void add(const SparseRows& block);
+  // Both fail with kIoErr if the disk is full.
+  Result<void> add(const SparseRows& block);
   const GroupSums& sums() const { return sums_; }
-  // Fails with kIoErr if the disk is full.
   Result<void> finish();
 
  private:
+  tl::unexpected<Error> write_error() const;
+
   std::filesystem::path folder_;
   std::vector<int32_t> groups_;
   GroupSums sums_;

@@ -12,6 +12,7 @@
 #include <unordered_map>
 
 #include "common/files.h"
+#include "common/memory_limit.h"
 #include "common/status_macros.h"
 #include "common/work_progress.h"
 #include "trainer/tasks/gears/anndata.h"
@@ -282,9 +283,12 @@ Result<void> convert_anndata(const fs::path& h5ad, const fs::path& folder, const
   ASSIGN_OR_RETURN(const std::vector<std::string> genes, var.has("gene_name") ? var.strings("gene_name") : ids);
   ASSIGN_OR_RETURN(const Cells cells, read_cells(obs, h5ad.string()));
 
+  RETURN_IF_ERROR(
+      expect_memory(static_cast<uint64_t>(std::ssize(cells.groups)) * static_cast<uint64_t>(matrix.columns()),
+                    GroupSums::kBytes, h5ad.string() + ": the sums of the conditions"));
   CellWriter writer(folder, cells.group_of, std::ssize(cells.groups), matrix.columns());
   const Result<void> read = matrix.for_each_block([&](const SparseRows& block) -> Result<void> {
-    writer.add(block);
+    RETURN_IF_ERROR(writer.add(block));
     report_work(LongWork::kPrepareData, block.first + block.rows(), matrix.rows());
     return {};
   });

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <optional>
 
+#include "common/memory_limit.h"
 #include "common/status_macros.h"
 #include "trainer/data/cache_folder.h"
 #include "trainer/data/random.h"
@@ -77,6 +78,11 @@ Result<Ontology> read_ontology(const GearsDataConfig& config, int64_t similar, c
     ontology.edges = strongest_of_targets(std::move(edges), similar + 1);
   } else if (terms) {
     ontology.edges = ontology_edges(*terms, ontology.perturbations, similar);
+  }
+  if (ontology.perturbations.empty()) {
+    return fail(ExitCode::kDataErr,
+                fmt::format("{}: contains none of the genes that could be perturbed; use a file for the genes of {}",
+                            config.gene2go.empty() ? config.path : config.gene2go, config.path));
   }
   return ontology;
 }
@@ -158,7 +164,9 @@ Result<void> prepare_gears_data(const GearsDataConfig& config, const GearsGraphC
                                 {"test", data.test.size()}});
   if (!config.coexpress_graph.empty()) return {};
   ASSIGN_OR_RETURN(const fs::path network, network_folder(config, graphs.coexpression, data.split));
-  return build_cache_folder(network, [&](const fs::path& part) {
+  return build_cache_folder(network, [&](const fs::path& part) -> Result<void> {
+    const auto genes = static_cast<uint64_t>(data.store.gene_count());
+    RETURN_IF_ERROR(expect_memory(genes * genes, kCoexpressionBytes, config.path + ": the co-expression of its genes"));
     const std::vector<NamedEdge> edges = coexpression_edges(data.store, data.train, graphs.coexpression);
     log.info("co-expression computed", {{"edges", edges.size()}});
     return write_edges(part / kNetwork, edges);

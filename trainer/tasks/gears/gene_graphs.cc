@@ -10,14 +10,17 @@
 #include <array>
 #include <charconv>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <span>
 #include <sstream>
+#include <string_view>
 #include <unordered_map>
 
 #include "common/files.h"
 #include "common/status_macros.h"
+#include "common/text.h"
 #include "trainer/tasks/gears/splits.h"
 
 namespace oarlock::gears {
@@ -26,10 +29,17 @@ namespace {
 
 constexpr size_t kMaxTableBytes = size_t{1} << 30;  // the files are read as a whole
 
-std::vector<std::string> cells_of(const std::string& line) {
-  std::vector<std::string> cells;
-  std::istringstream in(line.ends_with('\r') ? line.substr(0, line.size() - 1) : line);
-  for (std::string cell; std::getline(in, cell, ',');) cells.push_back(cell);
+constexpr size_t kMaxColumns = 1000;
+
+// Returns the first kMaxColumns cells. A comma at the end of the line is not followed by an empty cell.
+std::vector<std::string_view> cells_of(std::string_view line) {
+  if (line.ends_with('\r')) line.remove_suffix(1);
+  std::vector<std::string_view> cells;
+  while (!line.empty() && cells.size() < kMaxColumns) {
+    const size_t comma = line.find(',');
+    cells.push_back(line.substr(0, comma));
+    line.remove_prefix(comma == std::string_view::npos ? line.size() : comma + 1);
+  }
   return cells;
 }
 
@@ -39,7 +49,7 @@ tl::unexpected<Error> bad_line(const std::filesystem::path& csv, int64_t line, c
 
 // Indices of the three columns.
 Result<std::array<size_t, 3>> columns_of(const std::filesystem::path& csv, const std::string& header) {
-  const std::vector<std::string> names = cells_of(header);
+  const std::vector<std::string_view> names = cells_of(header);
   std::array<size_t, 3> at{};
   const std::array<const char*, 3> wanted{"source", "target", "importance"};
   for (size_t i = 0; i < wanted.size(); ++i) {
@@ -62,14 +72,18 @@ Result<std::vector<NamedEdge>> read_edges(const std::filesystem::path& csv) {
   const auto [source, target, importance] = columns;
   std::vector<NamedEdge> edges;
   for (int64_t number = 2; std::getline(in, line); ++number) {
-    const std::vector<std::string> cells = cells_of(line);
+    const std::vector<std::string_view> cells = cells_of(line);
     if (cells.empty()) continue;
     if (cells.size() <= std::max({source, target, importance})) return bad_line(csv, number, "has too few columns");
-    NamedEdge edge{.source = cells[source], .target = cells[target]};
-    const std::string& value = cells[importance];
+    NamedEdge edge{.source = std::string(cells[source]), .target = std::string(cells[target])};
+    const std::string_view value = cells[importance];
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), edge.importance);
-    if (error != std::errc() || end != value.data() + value.size() || !(edge.importance >= 0)) {
-      return bad_line(csv, number, fmt::format("the importance \"{}\" is not a number of at least 0", value));
+    const bool is_number = error == std::errc() && end == value.data() + value.size();
+    if (!is_number || !(edge.importance >= 0 && edge.importance <= std::numeric_limits<float>::max())) {
+      return bad_line(csv, number,
+                      fmt::format("the importance \"{}\" is not a number of at least 0 that fits in "
+                                  "float32",
+                                  shortened(value)));
     }
     edges.push_back(std::move(edge));
   }

@@ -37,10 +37,12 @@ std::vector<NamedEdge> strongest_of_targets(std::vector<NamedEdge> edges, int64_
 // between the same nodes, the last one is used, as in networkx.
 GraphEdges index_edges(const std::vector<NamedEdge>& edges, const std::vector<std::string>& names);
 
+inline constexpr uint64_t kCoexpressionBytes = 24;  // a sum of products in float64, and its temporaries
+
 // get_coexpression_network_from_train() of GEARS (gears/utils.py): edges whose importance, the absolute value of
 // Pearson's correlation over the control cells and the cells of the single perturbations among `conditions` (indices in
 // the store), is above the threshold. The correlation with a constant gene is 0. Ascending for each target, as in the
-// original. Needs memory for genes x genes doubles and a block of cells.
+// original. REQUIRES: expect_memory() of kCoexpressionBytes for each pair of genes.
 std::vector<NamedEdge> coexpression_edges(const CellStore& store, const std::vector<int64_t>& conditions,
                                           const CoexpressionOptions& options);
 

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/memory_limit.h"
 #include "common/status_macros.h"
 #include "trainer/formats/image_files.h"
 
@@ -64,8 +65,10 @@ Result<ImageSet> read_idx_images(const std::filesystem::path& folder, ImageSplit
   images.idx.bytes.shrink_to_fit();
   labels.idx.bytes.resize(static_cast<size_t>(kept));
 
+  RETURN_IF_ERROR(expect_memory(static_cast<uint64_t>(kept), sizeof(const uint8_t*), images.path.string()));
   const auto storage = std::make_shared<const std::vector<uint8_t>>(std::move(images.idx.bytes));
   ImageSet set{.shape = {1, height, width}, .pixels = {}, .labels = std::move(labels.idx.bytes), .storage = storage};
+  set.pixels.reserve(static_cast<size_t>(kept));
   for (int64_t i = 0; i < kept; ++i) set.pixels.push_back(storage->data() + i * height * width);
   return set;
 }

@@ -33,14 +33,14 @@ class Converter {
   bool full() const { return filter_.max_sequences > 0 && counts_.train + counts_.eval == filter_.max_sequences; }
   const ConversionCounts& counts() const { return counts_; }
 
-  void add(std::string_view sequence) {
+  Result<void> add(std::string_view sequence) {
     ++counts_.records;
-    if (const std::optional<int64_t> unknown = tokenize(sequence)) {
-      counts_.unknown_residues += *unknown;
-      const bool eval = held_out();
-      (eval ? eval_ : train_).add(tokens_);
-      ++(eval ? counts_.eval : counts_.train);
-    }
+    const std::optional<int64_t> unknown = tokenize(sequence);
+    if (!unknown) return {};
+    counts_.unknown_residues += *unknown;
+    const bool eval = held_out();
+    ++(eval ? counts_.eval : counts_.train);
+    return (eval ? eval_ : train_).add(tokens_);
   }
 
   Result<void> finish() {
@@ -94,7 +94,7 @@ Result<void> convert_all(const std::filesystem::path& fasta, Converter& converte
   while (!converter.full()) {
     ASSIGN_OR_RETURN(std::optional<FastaRecord> record, reader.next());
     if (!record.has_value()) break;
-    converter.add(record->sequence);
+    RETURN_IF_ERROR(converter.add(record->sequence));
     report_work(LongWork::kPrepareData, reader.bytes_read(), static_cast<int64_t>(size));
     if (converter.counts().records % kProgressEvery == 0) {
       log.info("converting sequences",
