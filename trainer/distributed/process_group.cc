@@ -49,12 +49,13 @@ void wait(const c10::intrusive_ptr<c10d::Work>& work) { work->wait(); }
 
 void ProcessGroup::all_reduce(std::span<double> values, c10d::ReduceOp op) const {
   if (!group_ || values.empty()) return;
+  // A copy, which a failed collective may still use after this returns (LeavableGloo::fail_pending()).
   const at::Tensor host = at::from_blob(values.data(), {static_cast<int64_t>(values.size())}, at::kDouble);
-  std::vector<at::Tensor> tensors = {host.to(device_)};
+  std::vector<at::Tensor> tensors = {host.to(device_, /*non_blocking=*/false, /*copy=*/true)};
   c10d::AllreduceOptions options;
   options.reduceOp = std::move(op);
   wait(group_->allreduce(tensors, options));
-  if (!tensors[0].is_alias_of(host)) host.copy_(tensors[0]);
+  host.copy_(tensors[0]);
 }
 
 void ProcessGroup::all_reduce_sum(std::span<double> values) const { all_reduce(values, c10d::ReduceOp::SUM); }

@@ -164,6 +164,7 @@ class Job:
         self.step = 0  # the newest one in the log
         self.moved_at = time.monotonic()  # when it was read
         self.steps = []  # (time, step) since forget()
+        self.losses = {}  # by step, the last one in the log
         self.recoveries = []  # (time, step of the donor) since forget()
         self.resumed = []  # steps of checkpoints, since forget()
         self.lines = []  # for the report, since forget()
@@ -190,6 +191,7 @@ class Job:
         at = datetime.datetime.fromisoformat(entry["ts"].replace("Z", "+00:00")).timestamp() if "ts" in entry else 0
         if message == "step":
             self.steps.append((at, entry["step"]))
+            self.losses[entry["step"]] = entry["loss"]
             if entry["step"] > self.step:
                 self.step, self.moved_at = entry["step"], time.monotonic()
         elif message.startswith("recovered from the loss"):
@@ -371,6 +373,18 @@ def judge(failure):
     return ""
 
 
+def divergence(undisturbed, disturbed, failures):
+    """Where the logged losses of two jobs begin to differ. After a recovery, the loss of a few steps lacks the replaced rank."""
+    run = 0
+    for step in sorted(undisturbed.losses):
+        run = run + 1 if undisturbed.losses[step] != disturbed.losses.get(step) else 0
+        if run == 50:
+            first = step - 49
+            before = [f for f in failures if f.at_step <= first][-2:]
+            return f"from step {first} on, after\n" + "\n".join(f"{f}\n  " + "\n  ".join(f.lines[-60:]) for f in before)
+    return "in the last steps, or only in what the loss does not depend on"
+
+
 def summary_of(failures, equal):
     seconds = {kind: sorted(f.seconds for f in failures if f.kind == kind and not f.is_fallback) for kind in WEIGHTS}
     respawns = seconds["single"]
@@ -429,7 +443,7 @@ def main():
                     problems.append("the undisturbed run failed:\n  " + "\n  ".join(job.lines))
         equal = len(jobs) == 2 and jobs[0].bits() == jobs[1].bits()
     if jobs and not equal:
-        problems.append("the weights differ from those of the undisturbed run")
+        problems.append("the weights differ from those of the undisturbed run " + divergence(*jobs, failures))
     summary = summary_of(failures, equal)
     if args.json:
         pathlib.Path(args.json).write_text(json.dumps({"summary": summary, "failures": [dataclasses.asdict(f) for f in failures]}, indent=1))
