@@ -1,5 +1,6 @@
 // A process that is stopped at any system call on its tracking files, while a later attempt reports the rest of the
 // run, and that continues afterwards: each point is there once, and the end of the run is that of the later attempt.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
