@@ -31,10 +31,13 @@ constexpr milliseconds kMaxBackoff{1000};
 constexpr milliseconds kConnectTimeout{3000};
 constexpr milliseconds kPortTimeout{60'000};  // for a port in use: longer than the grace period of an earlier pod
 constexpr milliseconds kPortRetryInterval{200};
-constexpr milliseconds kStopCheckInterval{1000};      // during a wait on the store
-constexpr milliseconds kReportInterval{5000};         // between progress log lines
-constexpr milliseconds kStoreTimeout{30'000};         // of one store operation
-constexpr milliseconds kStoreConnectTimeout{10'000};  // of one attempt to connect to the store
+constexpr milliseconds kStopCheckInterval{1000};  // during a wait on the store
+constexpr milliseconds kReportInterval{5000};     // between progress log lines
+constexpr milliseconds kStoreTimeout{30'000};     // of one store operation
+// Of one attempt to connect to the store, doubled for each one. The store of rank 0 that is being replaced by that of
+// the next group may accept a connection and not respond.
+constexpr milliseconds kMinStoreConnectTimeout{2000};
+constexpr milliseconds kMaxStoreConnectTimeout{10'000};
 constexpr milliseconds kLinger{1000};     // how long rank 0 keeps the store for the others to read a failure
 constexpr milliseconds kStopGrace{1500};  // until a blocking call is abandoned; above kStopCheckInterval
 
@@ -198,13 +201,14 @@ class Rendezvous {
     c10d::TCPStoreOptions store;
     store.port = static_cast<uint16_t>(options_.master_port);
     store.waitWorkers = false;
-    store.timeout = std::clamp(remaining(), milliseconds(1000), kStoreConnectTimeout);
+    store.timeout = std::clamp(remaining(), milliseconds(1000), store_connect_timeout_);
+    store_connect_timeout_ = std::min(2 * store_connect_timeout_, kMaxStoreConnectTimeout);
     Json master;
     try {
       const SuppressLibtorchLog suppress;
       store_ = c10::make_intrusive<c10d::TCPStore>(own_.master_address, store);
-      store_->setTimeout(kStoreTimeout);
       master = Json::parse(to_text(store_->get(kMaster)), nullptr, false);
+      store_->setTimeout(kStoreTimeout);
     } catch (const std::exception&) {
       rejection_ = "the program that listens there does not respond as a TCPStore";
       return false;
@@ -377,6 +381,7 @@ class Rendezvous {
   const StopFlag& stop_;
   const Clock& clock_;
   const Logger& logger_;
+  milliseconds store_connect_timeout_ = kMinStoreConnectTimeout;
   const SteadyTime deadline_;
   SteadyTime reported_;
   StorePtr store_;
