@@ -34,6 +34,7 @@ if("thread" IN_LIST OARLOCK_SANITIZE)
 endif()
 if(OARLOCK_SANITIZE)
   add_compile_definitions(OARLOCK_SANITIZED) # clang 19 defines no macro for it
+  add_compile_definitions(NDEBUG) # debug assertions in LibTorch's headers read members that only its own debug build sets
 endif()
 foreach(sanitizer IN LISTS OARLOCK_SANITIZE)
   add_compile_options(-fsanitize=${sanitizer} -fno-omit-frame-pointer)

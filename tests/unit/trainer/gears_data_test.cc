@@ -294,7 +294,9 @@ TEST(GearsConversion, ALargeFileTakesLittleMemory) {
   RecordProperty("peak_rss_grew_kib", std::to_string(grown));
   std::printf("peak RSS grew by %ld KiB for a matrix of %llu MiB\n", static_cast<long>(grown),
               kCells * kGenes * sizeof(float) >> 20);
+#ifndef OARLOCK_SANITIZED  // AddressSanitizer keeps released memory
   EXPECT_LT(grown, 64 << 10);
+#endif
   EXPECT_EQ(CellStore::open(out)->cells(), static_cast<int64_t>(kCells));
 }
 
