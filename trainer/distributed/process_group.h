@@ -51,8 +51,9 @@ class ProcessGroup {
   bool is_connected() const { return group_ != nullptr; }
 
   // Breaks the connections to all other ranks. Collectives in progress, of this rank and of the others, fail as if this
-  // process had exited, so that no thread stays blocked and the group can be destroyed. Any thread may call this. The
-  // group must not be used for other collectives afterwards.
+  // process had exited, so that no thread stays blocked and the group can be destroyed. Takes milliseconds, or half a
+  // second if Gloo does not fail a collective of this rank. Any thread may call this. The group must not be used for
+  // other collectives afterwards.
   void leave() const {
     if (!left_->exchange(true) && leave_) leave_();
   }

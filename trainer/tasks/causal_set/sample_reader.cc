@@ -18,8 +18,7 @@ constexpr char kAdjacencyMatrix[] = "adjacency_matrix";
 constexpr char kSizes[] = "cset_size";
 constexpr char kSampleCount[] = "num_samples";
 constexpr int64_t kBlockBytes = 64 << 20;  // of the matrices of a block
-constexpr uint64_t kRelationBytes =
-    64;  // of a relation: in the sample, in both lists of CausalRelations, and in the archive
+constexpr uint64_t kRelationBytes = 64;    // in the sample, in the lists of CausalRelations, and in the archive
 
 tl::unexpected<Error> data_error(std::string what) { return fail(ExitCode::kDataErr, std::move(what)); }
 
