@@ -348,11 +348,9 @@ std::string DistributedDataParallel::state_for_joining() const {
       .dump();
 }
 
-Result<void> DistributedDataParallel::join(const std::string& state) {
+Result<void> DistributedDataParallel::join(const std::string& state, bool is_resized) {
   left_.reset();
-  if (group_.world_size() == 1) return {};
-  RETURN_IF_ERROR(verify_against_rank_0());
-  open_shared_memory();
+  // Before the first collective: if another rank is lost meanwhile, this rank may be the donor of the next group.
   if (!state.empty()) {
     const nlohmann::json values = nlohmann::json::parse(state);
     left_ = std::make_unique<ReducerState>();
@@ -360,7 +358,10 @@ Result<void> DistributedDataParallel::join(const std::string& state) {
     left_->rebuilt = values.at("rebuilt").get<bool>();
     left_->ready_order = values.at("ready_order").get<std::vector<int64_t>>();
   }
-  build_reducer(left_.get());
+  if (group_.world_size() == 1) return {};
+  RETURN_IF_ERROR(verify_against_rank_0());
+  open_shared_memory();
+  build_reducer(is_resized ? nullptr : left_.get());
   sync_buffers_in_forward_ = true;
   return {};
 }

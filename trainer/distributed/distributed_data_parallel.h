@@ -100,9 +100,10 @@ class DistributedDataParallel {
   void leave(bool steps_completed);
   // Returns the state that another rank needs to call join(), as JSON. Called after leave().
   std::string state_for_joining() const;
-  // Called by all ranks of a new group, with the same state, once their parameters and buffers are equal. The state is
-  // empty if the number of ranks has changed; the buckets are then built as in a new run.
-  Result<void> join(const std::string& state);
+  // Called by all ranks of a new group, with the same state, once their parameters and buffers are equal. If the number
+  // of ranks has changed (`is_resized`), the buckets are built as in a new run. If another rank is lost meanwhile,
+  // state_for_joining() returns `state` after leave(false).
+  Result<void> join(const std::string& state, bool is_resized);
 
   // Returns why a group with another number of ranks cannot train this model; empty if it can.
   std::string resize_obstacle(int world_size) const;

@@ -587,9 +587,12 @@ Result<std::vector<int>> TrainLoop::join(int donor) {
   RETURN_IF_ERROR(receive_tensors(donor));
   if (!is_donor) RETURN_IF_ERROR(take_state(state));
   has_state_ = true;
-  // The number of ranks of the group that the donor left.
-  const bool is_resized = state.at("world_size").get<int>() != parts_.group.world_size();
-  RETURN_IF_ERROR(parts_.model.join(is_resized ? std::string() : state.at("reduction").get<std::string>()));
+  // The number of ranks of the group that the donor left, until this group is complete: this rank may be the next
+  // donor.
+  world_size_ = state.at("world_size").get<int>();
+  const bool is_resized = world_size_ != parts_.group.world_size();
+  steps_before_join_ = parts_.step.steps_completed();
+  RETURN_IF_ERROR(parts_.model.join(state.at("reduction").get<std::string>(), is_resized));
   if (is_resized) summary_.target_steps = target_steps();
   bool save_lost = false;
   if (!is_donor && parts_.checkpointer != nullptr) {
@@ -598,7 +601,6 @@ Result<std::vector<int>> TrainLoop::join(int donor) {
   for (const int64_t lost : parts_.group.all_gather(int64_t{save_lost})) save_due_ |= lost != 0;
   has_joined_ = true;
   world_size_ = parts_.group.world_size();
-  steps_before_join_ = parts_.step.steps_completed();
   summary_.interrupted = false;
   parts_.stop.restart();
   pace_ = StopPace(parts_.stop);
