@@ -315,6 +315,27 @@ class Group {
                         std::move(file), on_console});
   }
 
+  // When something is due that no descriptor reports; nullopt: nothing is.
+  std::optional<SteadyTime> wake_time() const {
+    std::optional<SteadyTime> out = supervisor_.deadline();
+    const auto no_later_than = [&out](const std::optional<SteadyTime>& at) {
+      if (at) out = std::min(out.value_or(*at), *at);
+    };
+    if (recovers()) {
+      for (const Processes& one : processes_) {
+        no_later_than(one.kill_at);
+        if (one.start_retry) no_later_than(one.start_retry->at);
+      }
+      no_later_than(options_.recovery->deadline());
+      no_later_than(standby_.deadline());
+      if (options_.report != nullptr) no_later_than(options_.report->deadline());
+    }
+    // No signal reports the end of a leftover process whose parent is not this process, so poll for it.
+    if (std::ranges::any_of(processes_, &Processes::is_lingering))
+      no_later_than(clock_.steady() + std::chrono::milliseconds(100));
+    return out;
+  }
+
   void wait_and_act() {
     std::vector<pollfd> fds = {{signals_.fd(), POLLIN, 0}};
     for (OutputQueue* queue : {&console_.out(), &console_.err()}) {
@@ -329,23 +350,7 @@ class Group {
       standby_.add_descriptors(fds);
     }
 
-    std::optional<SteadyTime> wake = supervisor_.deadline();
-    if (recovers()) {
-      for (const Processes& one : processes_) {
-        if (one.kill_at) wake = std::min(wake.value_or(SteadyTime::max()), *one.kill_at);
-        if (one.start_retry) wake = std::min(wake.value_or(SteadyTime::max()), one.start_retry->at);
-      }
-      if (const auto at = options_.recovery->deadline()) wake = std::min(wake.value_or(SteadyTime::max()), *at);
-      if (const auto at = standby_.deadline()) wake = std::min(wake.value_or(SteadyTime::max()), *at);
-      if (options_.report != nullptr && options_.report->deadline())
-        wake = std::min(wake.value_or(SteadyTime::max()), *options_.report->deadline());
-    }
-    // No signal reports the end of a leftover process whose parent is not this process, so poll for it.
-    for (const Processes& one : processes_) {
-      if (one.is_lingering)
-        wake = std::min(wake.value_or(SteadyTime::max()), clock_.steady() + std::chrono::milliseconds(100));
-    }
-    if (::poll(fds.data(), fds.size(), poll_timeout(wake, clock_.steady())) < 0) return;
+    if (::poll(fds.data(), fds.size(), poll_timeout(wake_time(), clock_.steady())) < 0) return;
 
     for (size_t i = 1; i < first_stream; ++i) {
       if (fds[i].revents != 0) (fds[i].fd == console_.out().fd() ? console_.out() : console_.err()).write_some();

@@ -87,7 +87,7 @@ void check_scalar(const Node& node, std::string_view type, const std::string& pa
   if (type == "number") expect(is_integer(value), "a whole number");
   if (type == "boolean") expect(value.is_boolean(), "true or false");
   if (type == "intOrString") expect(is_integer(value) || value.is_string(), "a whole number or a string");
-  if (type == "quantity") expect(is_scalar && api::is_quantity(value), "a quantity, such as 4, 500m or 16Gi");
+  if (type == "quantity") expect(is_scalar && api::is_quantity(value), "a quantity, " + api::similar_quantities(value));
 }
 
 // Returns how to write a value as the list that is expected; empty if that is not known.

@@ -123,6 +123,16 @@ bool is_quantity(const Json& value) {
   return text.size() <= rules::kMaxQuantity && std::regex_match(text, kForm);
 }
 
+std::string similar_quantities(const Json& value) {
+  static const std::regex kWithBytes(R"((\d{1,12}(\.\d{1,9})?) ?([kKMGTPE])i?[bB])");
+  std::smatch found;
+  const std::string text = value.is_string() ? value.get<std::string>() : "";
+  if (!std::regex_match(text, found, kWithBytes)) return "such as 4, 500m or 16Gi";
+  const bool is_kilo = found[3].str() == "k" || found[3].str() == "K";  // 1000 is k, 1024 is Ki
+  return fmt::format("such as {0}{1} or {0}{2}i", found[1].str(), is_kilo ? "k" : found[3].str(),
+                     is_kilo ? "K" : found[3].str());
+}
+
 double quantity_value(const Json& value) { return is_quantity(value) ? value_of(value) : 0; }
 
 bool is_extended_resource(std::string_view name) {

@@ -15,6 +15,9 @@ namespace oarlock::api {
 // string such as "500m" or "10Gi".
 bool is_quantity(const nlohmann::json& value);
 
+// For messages about a value that is not a quantity: "such as 4, 500m or 16Gi"; for "64GB": "such as 64G or 64Gi".
+std::string similar_quantities(const nlohmann::json& value);
+
 // Returns the value of a quantity; 0 for any other value.
 double quantity_value(const nlohmann::json& value);
 

@@ -233,7 +233,7 @@ void check_quantities(const std::string& path, const Json& resources, Found& fou
   for (const auto& [name, quantity] : resources.items()) {
     if (!is_quantity(quantity)) {
       found.push_back({path + "." + name,
-                       fmt::format("{} is not a quantity, such as 4, 500m or 16Gi", shortened(quantity.dump()))});
+                       fmt::format("{} is not a quantity, {}", shortened(quantity.dump()), similar_quantities(quantity))});
     }
     check_is_whole(path + "." + name, name, quantity, found);
   }

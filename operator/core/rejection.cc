@@ -173,15 +173,16 @@ std::optional<std::string> explain_wrong_type(const std::string& problem, const 
   return fmt::format("{}: expected {}, got {}", path, expected_type(match[3].str()), kind_text(wrong.kind));
 }
 
-// Returns the path and the value of the first invalid quantity in the template.
-std::optional<std::string> find_invalid_quantity(const Json& given) {
+// Explains the first invalid quantity in the template.
+std::optional<std::string> explain_invalid_quantity(const Json& given) {
   const auto pod_spec = given.find("spec");
   if (pod_spec == given.end()) return std::nullopt;
   std::optional<std::string> found;
   api::visit_quantities(*pod_spec, "spec.template.spec",
                         [&found](const std::string& path, std::string_view, const Json& quantity) {
                           if (!found && !quantity.is_structured() && !quantity.is_null() && !api::is_quantity(quantity))
-                            found = fmt::format("{}: {}", path, quantity.dump());
+                            found = fmt::format("{}: {} is not a quantity, {}", path, quantity.dump(),
+                                                api::similar_quantities(quantity));
                         });
   return found;
 }
@@ -189,9 +190,7 @@ std::optional<std::string> find_invalid_quantity(const Json& given) {
 // Explains the messages of the API server's decoder that contain no path of the template.
 std::optional<std::string> explain_unreadable_value(const std::string& problem, const Json& given) {
   if (!problem.starts_with("quantities must match the regular expression")) return explain_wrong_type(problem, given);
-  const auto found = find_invalid_quantity(given);
-  if (!found) return std::nullopt;
-  return *found + " is not a quantity, such as 4, 500m or 16Gi";
+  return explain_invalid_quantity(given);
 }
 
 }  // namespace

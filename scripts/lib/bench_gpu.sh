@@ -21,8 +21,9 @@ make_gpu_bundle() {
   [[ ! -e $folder || -x $folder/run || -z $(ls -A "$folder" 2>/dev/null) ]] ||
     die -c 73 "$folder exists and is not a bundle: name another folder, or remove it"
   scripts/setup build cuda
+  mkdir -p "$OARLOCK_LOGS"
   cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DOARLOCK_CUDA=ON -DOARLOCK_BUNDLE=ON -DOARLOCK_OPERATOR=OFF \
-    >"$OARLOCK_CACHE/cmake-gpu-bundle.log" 2>&1 || { tail -n 30 "$OARLOCK_CACHE/cmake-gpu-bundle.log" >&2; die "cmake failed"; }
+    >"$OARLOCK_LOGS/cmake-gpu-bundle.log" 2>&1 || { tail -n 30 "$OARLOCK_LOGS/cmake-gpu-bundle.log" >&2; die "cmake failed"; }
   cmake --build "$build" --target gpu-bundle-programs >&2 || die "the build of the bundle failed"
   rm -rf "$folder"
   cmake --install "$build" --component gpu-bundle --prefix "$folder" --strip >/dev/null || die "the bundle could not be put together"

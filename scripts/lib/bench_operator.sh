@@ -9,7 +9,7 @@ bench_operator() {
   # shellcheck source=scripts/lib/cluster/versions.sh
   source "$OARLOCK_ROOT/scripts/lib/cluster/versions.sh"
   scripts/setup build cluster rivals
-  cmake --preset release >"$OARLOCK_CACHE/cmake-release.log" 2>&1 || { tail -n 30 "$OARLOCK_CACHE/cmake-release.log" >&2; die "cmake --preset release failed"; }
+  configure release
   cmake --build build/release --target oarlock-operator oarlock-bench-load >&2 || die "the build of the benchmark failed"
   rivals=$(mktemp -d)
   # shellcheck disable=SC2064

@@ -5,6 +5,7 @@ set -euo pipefail
 OARLOCK_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 OARLOCK_CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/oarlock
 export OARLOCK_ROOT OARLOCK_CACHE
+OARLOCK_LOGS=$OARLOCK_ROOT/build/logs  # the output of cmake and compilers; each checkout has its own
 mkdir -p "$OARLOCK_CACHE"
 
 say() { printf '\033[1m==>\033[0m %s\n' "$*" >&2; }
@@ -16,6 +17,14 @@ die() {
   if [[ ${1:-} == -c ]]; then code=$2; shift 2; fi
   printf 'error: %s\n' "$*" >&2
   exit "$code"
+}
+
+# configure PRESET [OPTION...]: runs cmake, and shows its output only if it fails.
+configure() {
+  local preset=$1 log=$OARLOCK_LOGS/cmake-$1.log
+  mkdir -p "$OARLOCK_LOGS"
+  ( cd "$OARLOCK_ROOT" && cmake --preset "$preset" "${@:2}" ) >"$log" 2>&1 ||
+    { tail -n 30 "$log" >&2; die "cmake --preset $preset failed; its output is in $log"; }
 }
 
 as_root() {

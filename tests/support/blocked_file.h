@@ -23,9 +23,11 @@ class BlockedFile {
     EXPECT_EQ(::fcntl(file_.get(), F_SETLEASE, F_WRLCK), 0) << std::strerror(errno);
   }
 
+  // Whether a process is blocked.
+  bool has_reader() const { return ::fcntl(file_.get(), F_GETLEASE) != F_WRLCK; }
   // Waits until a process is blocked. Returns false after the timeout of eventually().
   bool wait_for_reader() const {
-    return eventually([&] { return ::fcntl(file_.get(), F_GETLEASE) != F_WRLCK; });
+    return eventually([&] { return has_reader(); });
   }
 
  private:

@@ -10,6 +10,7 @@
 #include <limits>
 #include <sstream>
 #include <torch/csrc/distributed/c10d/logger.hpp>
+#include <utility>
 
 #include "common/error.h"
 #include "common/status_macros.h"
@@ -46,6 +47,12 @@ bool is_libtorch_batch_norm(const torch::nn::Module& module) {
 }
 
 }  // namespace
+
+// The reducer of a group that was left.
+struct DistributedDataParallel::LeftState {
+  int world_size = 0;
+  ReducerState reducer;
+};
 
 Result<void> convert_sync_batch_norm(torch::nn::Module& module, const ProcessGroup& group) {
   std::vector<std::string> unsupported;
@@ -125,6 +132,7 @@ Result<std::unique_ptr<DistributedDataParallel>> DistributedDataParallel::create
   if (config.sync_batch_norm) RETURN_IF_ERROR(convert_sync_batch_norm(*module, group));
   std::unique_ptr<DistributedDataParallel> model(
       new DistributedDataParallel(std::move(module), group, config, std::move(on_wait)));
+  model->has_joined_ = group.world_size() == 1 || group.is_connected();
   if (group.world_size() == 1 || !group.is_connected()) return model;
   RETURN_IF_ERROR(model->verify_against_rank_0());
   model->broadcast_state();
@@ -336,7 +344,8 @@ std::string DistributedDataParallel::resize_obstacle(int world_size) const {
 
 void DistributedDataParallel::leave(bool steps_completed) {
   zero_grad();
-  if (reducer_ && steps_completed) left_ = std::make_unique<ReducerState>(reducer_->state());
+  if (std::exchange(has_joined_, false) && steps_completed)
+    left_ = reducer_ ? std::make_unique<LeftState>(group_.world_size(), reducer_->state()) : nullptr;
   logger_.reset();
   reducer_.reset();
   hook_state_.shared_memory.reset();
@@ -344,25 +353,32 @@ void DistributedDataParallel::leave(bool steps_completed) {
 
 std::string DistributedDataParallel::state_for_joining() const {
   if (!left_) return "";
-  return nlohmann::json{{"buckets", left_->buckets}, {"rebuilt", left_->rebuilt}, {"ready_order", left_->ready_order}}
+  const ReducerState& reducer = left_->reducer;
+  return nlohmann::json{{"world_size", left_->world_size},
+                        {"buckets", reducer.buckets},
+                        {"rebuilt", reducer.rebuilt},
+                        {"ready_order", reducer.ready_order}}
       .dump();
 }
 
-Result<void> DistributedDataParallel::join(const std::string& state, bool is_resized) {
+Result<void> DistributedDataParallel::join(const std::string& state) {
   left_.reset();
   // Before the first collective: if another rank is lost meanwhile, this rank may be the donor of the next group.
   if (!state.empty()) {
     const nlohmann::json values = nlohmann::json::parse(state);
-    left_ = std::make_unique<ReducerState>();
-    left_->buckets = values.at("buckets").get<std::vector<std::vector<size_t>>>();
-    left_->rebuilt = values.at("rebuilt").get<bool>();
-    left_->ready_order = values.at("ready_order").get<std::vector<int64_t>>();
+    left_ = std::make_unique<LeftState>();
+    left_->world_size = values.at("world_size").get<int>();
+    left_->reducer.buckets = values.at("buckets").get<std::vector<std::vector<size_t>>>();
+    left_->reducer.rebuilt = values.at("rebuilt").get<bool>();
+    left_->reducer.ready_order = values.at("ready_order").get<std::vector<int64_t>>();
   }
-  if (group_.world_size() == 1) return {};
-  RETURN_IF_ERROR(verify_against_rank_0());
-  open_shared_memory();
-  build_reducer(is_resized ? nullptr : left_.get());
-  sync_buffers_in_forward_ = true;
+  if (group_.world_size() > 1) {
+    RETURN_IF_ERROR(verify_against_rank_0());
+    open_shared_memory();
+    build_reducer(left_ && left_->world_size == group_.world_size() ? &left_->reducer : nullptr);
+    sync_buffers_in_forward_ = true;
+  }
+  has_joined_ = true;
   return {};
 }
 
@@ -428,7 +444,7 @@ void DistributedDataParallel::load_reduction_state(const ReductionState& saved) 
                                                                     config_, group_.rank(), group_.world_size());
   if (!state) return;
   build_reducer(&*state);
-  left_ = std::make_unique<ReducerState>(*state);
+  left_ = std::make_unique<LeftState>(group_.world_size(), *state);
   delayed_reduction_queued_ = !state->uses.empty();
   if (!hook_state_.powersgd || !saved.values.contains(kPowerSgdValues)) return;
   std::vector<at::TensorOptions> like;

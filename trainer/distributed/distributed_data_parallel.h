@@ -95,15 +95,15 @@ class DistributedDataParallel {
   std::string recovery_obstacle() const;
 
   // Releases everything that uses the group: the reducer with its buckets, the gradients, and the shared memory. Called
-  // before the group is destroyed. `steps_completed` states whether the reducer has completed a backward pass since
-  // create() or join().
+  // before the group is destroyed, also if join() was not called or has failed. `steps_completed` states whether a
+  // backward pass of all ranks was completed since create() or join().
   void leave(bool steps_completed);
   // Returns the state that another rank needs to call join(), as JSON. Called after leave().
   std::string state_for_joining() const;
-  // Called by all ranks of a new group, with the same state, once their parameters and buffers are equal. If the number
-  // of ranks has changed (`is_resized`), the buckets are built as in a new run. If another rank is lost meanwhile,
-  // state_for_joining() returns `state` after leave(false).
-  Result<void> join(const std::string& state, bool is_resized);
+  // Called by all ranks of a new group, with the same state, once their parameters and buffers are equal. If the state
+  // is of a group with another number of ranks, the buckets are built as in a new run. If another rank is lost before
+  // the first step is complete, state_for_joining() returns `state` after leave(false).
+  Result<void> join(const std::string& state);
 
   // Returns why a group with another number of ranks cannot train this model; empty if it can.
   std::string resize_obstacle(int world_size) const;
@@ -133,6 +133,8 @@ class DistributedDataParallel {
   bool uses_shared_memory() const { return hook_state_.shared_memory != nullptr; }
 
  private:
+  struct LeftState;
+
   DistributedDataParallel(std::shared_ptr<torch::nn::Module> module, const ProcessGroup& group, const DdpConfig& config,
                           std::function<void()> on_wait);
   Result<void> verify_against_rank_0() const;
@@ -156,7 +158,8 @@ class DistributedDataParallel {
   GradientTraffic traffic_;
   bool skipping_enabled_ = false;
   bool buffers_after_backward_ = false;
-  std::unique_ptr<ReducerState> left_;  // with which the next reducer must begin; null: like that of a new run
+  bool has_joined_ = false;          // a group, which was not left
+  std::unique_ptr<LeftState> left_;  // with which the next reducer must begin; null: like that of a new run
   bool synchronize_ = true;
   bool sync_buffers_in_forward_ = true;    // require_forward_param_sync of distributed.py
   bool delayed_reduction_queued_ = false;  // static graph: set in the first synchronized backward pass

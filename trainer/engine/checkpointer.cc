@@ -551,21 +551,25 @@ void Checkpointer::undo_evaluation(const Json& state) {
     candidate_ = Best{.step = state["candidate"].at("step"), .value = state["candidate"].at("value")};
 }
 
-Result<bool> Checkpointer::join(const Json& state, bool is_new, DistributedDataParallel& model,
-                                const std::vector<Stateful*>& parts) {
+void Checkpointer::take_state(const Json& state) {
   undo_evaluation(state);
   requested_step_ = state.at("requested_step");
-  if (!is_new || group_.rank() != 0) {
-    known_step_ = std::max(known_step_, state.at("known_step").get<int64_t>());
-    if (is_new && known_step_ >= 0) telemetry_.record_known_checkpoint(known_step_);
+  known_step_ = std::max(known_step_, state.at("known_step").get<int64_t>());
+}
+
+Result<bool> Checkpointer::join(bool is_new, DistributedDataParallel& model, const std::vector<Stateful*>& parts) {
+  if (!is_new) return false;
+  if (group_.rank() != 0) {
+    if (known_step_ >= 0) telemetry_.record_known_checkpoint(known_step_);
     return false;
   }
   copy_.reserve(live_tensors(model, parts));
+  known_step_ = -1;  // what is on disk counts
   RETURN_IF_ERROR(read_marks());
   return requested_step_ > known_step_;
 }
 
-// Reads the marks of the newest checkpoint on disk. The donor, which takes no part in this, waits in a collective.
+// Reads the marks of the newest checkpoint on disk. The other ranks wait in a collective.
 Result<void> Checkpointer::read_marks() {
   struct Marks {
     int64_t high_water_step = 0;

@@ -108,11 +108,12 @@ class Checkpointer {
 
   // Returns the state of this object that a rank which replaces a lost one needs.
   nlohmann::json state_for_joining() const;
-  // Called by every rank but the donor with the donor's state. `is_new` is true on a rank that replaces a lost one; as
-  // rank 0 it also reads the marks of the newest checkpoint on disk, and allocates the memory of a save. Returns
+  // Called by every rank but the donor with the donor's state.
+  void take_state(const nlohmann::json& state);
+  // Called by every rank afterwards. `is_new` is true on a rank that replaces a lost one and has not completed join()
+  // yet; as rank 0 it reads the marks of the newest checkpoint on disk, and allocates the memory of a save. Returns
   // whether the last save that the donor took part in is not on disk, because rank 0 was lost meanwhile.
-  Result<bool> join(const nlohmann::json& state, bool is_new, DistributedDataParallel& model,
-                    const std::vector<Stateful*>& parts);
+  Result<bool> join(bool is_new, DistributedDataParallel& model, const std::vector<Stateful*>& parts);
   // Undoes the changes of evaluated() since state_for_joining() returned `state`.
   void undo_evaluation(const nlohmann::json& state);
 

@@ -535,6 +535,8 @@ nlohmann::json TrainLoop::state_for_joining() const {
 
 Result<void> TrainLoop::take_state(const nlohmann::json& state) {
   RETURN_IF_ERROR(restore_host_state(state));
+  if (parts_.checkpointer != nullptr) parts_.checkpointer->take_state(state.at("checkpoints"));
+  world_size_ = state.at("world_size");
   const nlohmann::json& position = state.at("position");
   position_ = Position{position.at(0).get<int64_t>(), position.at(1).get<int64_t>(), position.at(2).get<int64_t>()};
   summary_.target_steps = state.at("target_steps");
@@ -587,28 +589,26 @@ Result<std::vector<int>> TrainLoop::join(int donor) {
   RETURN_IF_ERROR(receive_tensors(donor));
   if (!is_donor) RETURN_IF_ERROR(take_state(state));
   has_state_ = true;
-  // The number of ranks of the group that the donor left, until this group is complete: this rank may be the next
-  // donor.
-  world_size_ = state.at("world_size").get<int>();
-  const bool is_resized = world_size_ != parts_.group.world_size();
+  // From here on this rank may be the next donor: if another rank is lost before this group is complete, it has left
+  // the group that this donor had left.
   steps_before_join_ = parts_.step.steps_completed();
-  RETURN_IF_ERROR(parts_.model.join(state.at("reduction").get<std::string>(), is_resized));
-  if (is_resized) summary_.target_steps = target_steps();
+  if (is_new && !is_donor)
+    parts_.telemetry.set_earlier_recoveries(state.at("recoveries").get<int64_t>(),
+                                            state.at("recovery_seconds").get<double>());
+  RETURN_IF_ERROR(parts_.model.join(state.at("reduction").get<std::string>()));
   bool save_lost = false;
-  if (!is_donor && parts_.checkpointer != nullptr) {
-    ASSIGN_OR_RETURN(save_lost, parts_.checkpointer->join(state.at("checkpoints"), is_new, parts_.model, stateful_));
+  if (parts_.checkpointer != nullptr) {
+    ASSIGN_OR_RETURN(save_lost, parts_.checkpointer->join(is_new, parts_.model, stateful_));
   }
   for (const int64_t lost : parts_.group.all_gather(int64_t{save_lost})) save_due_ |= lost != 0;
   has_joined_ = true;
+  if (world_size_ != parts_.group.world_size()) summary_.target_steps = target_steps();
   world_size_ = parts_.group.world_size();
   summary_.interrupted = false;
   parts_.stop.restart();
   pace_ = StopPace(parts_.stop);
   parts_.telemetry.begin(position_.step, summary_.target_steps, position_.epoch, parts_.config.epochs.value_or(0));
   if (is_new) start_tracking();  // a rank 0 that replaces a lost one reports from here on
-  if (is_new)
-    parts_.telemetry.set_earlier_recoveries(state.at("recoveries").get<int64_t>(),
-                                            state.at("recovery_seconds").get<double>());
   std::vector<int> replaced;
   for (size_t rank = 0; rank < steps.size(); ++rank)
     if (steps[rank] < 0) replaced.push_back(static_cast<int>(rank));

@@ -16,14 +16,15 @@ host_arch() {
 
 # build_command_line ARCH: prints the build folder with the program.
 build_command_line() {
-  local arch=$1 preset=cli-$1 variable=OARLOCK_BUILD_DIR_${1^^} log=$OARLOCK_CACHE/cmake-cli-$1.log
+  local arch=$1 preset=cli-$1 variable=OARLOCK_BUILD_DIR_${1^^} log=$OARLOCK_LOGS/build-cli-$1.log
   if [[ -n ${!variable:-} ]]; then
     [[ -x ${!variable}/bin/oarlock ]] || die -c 66 "$variable: ${!variable}/bin/oarlock does not exist"
     realpath "${!variable}"
     return
   fi
   say "building oarlock for $arch"
-  ( cd "$OARLOCK_ROOT" && cmake --preset "$preset" && cmake --build --preset "$preset" ) >"$log" 2>&1 ||
+  configure "$preset"
+  ( cd "$OARLOCK_ROOT" && cmake --build --preset "$preset" ) >"$log" 2>&1 ||
     { tail -n 30 "$log" >&2; die "the build of preset $preset failed; its output is in $log"; }
   echo "$OARLOCK_ROOT/build/$preset"
 }

@@ -19,7 +19,9 @@
 
 #include "common/files.h"
 #include "tests/integration/trainer/run_support.h"
+#include "tests/support/blocked_file.h"
 #include "tests/support/trainer_program/file_channel.h"
+#include "trainer/checkpoint/manifest.h"
 #include "trainer/tracking/event_file.h"
 #include "trainer/tracking/run_files.h"
 #include "trainer/tracking/wandb_file.h"
@@ -368,6 +370,39 @@ TEST(Recovery, RankZeroInASave) {
   EXPECT_TRUE(killed);
   EXPECT_EQ(job.bits(), undisturbed(2));
   print_times(job);
+}
+
+// The rank 0 that replaces the killed one has the state, but another rank is killed before the group is complete. The
+// new rank 0 is then the donor, although it has never trained.
+TEST(Recovery, AnotherLossWhileTheNewRankZeroJoins) {
+  const std::string config = std::string(kConfig) + "ddp: {shared_memory: false, bucket_cap_mb: 0.001}\n";
+  Job job(4, config);
+  std::optional<test::BlockedFile> marks;  // which the new rank 0 reads after it has received the state
+  bool is_other_killed = false;
+  bool done = false;
+  EXPECT_TRUE(job.run([&](Job& running) {
+    if (done) return;
+    if (!marks) {
+      if (!fs::exists(running.checkpoints() / "last")) return;
+      running.rank(0).signal(SIGKILL);
+      running.rank(0).wait();  // it writes no further checkpoint
+      marks.emplace(running.checkpoints() / fs::read_symlink(running.checkpoints() / "last") / kManifestFile);
+    } else if (!is_other_killed) {
+      if (running.recoveries() < 1 || !marks->has_reader()) return;
+      running.rank(3).signal(SIGKILL);
+      is_other_killed = true;
+    } else if (running.others_have_left(0)) {
+      marks.reset();
+      done = true;
+    }
+  })) << job.all_logs();
+  EXPECT_TRUE(done);
+  EXPECT_EQ(job.recoveries(), 2);
+  EXPECT_EQ(job.starts(), 4 + 2);
+  const std::vector<nlohmann::json> recoveries = job.recovery_lines();
+  ASSERT_EQ(recoveries.size(), 1U) << job.all_logs();
+  EXPECT_EQ(recoveries[0]["rank"], 0) << "the donor";
+  EXPECT_EQ(job.bits(), undisturbed(4, config));
 }
 
 // The steps of each tag in TensorBoard's files, in their order.
