@@ -117,6 +117,14 @@ Result<void> write_file_atomically(const std::filesystem::path& path, std::strin
   return sync_folder(path.has_parent_path() ? path.parent_path() : ".");
 }
 
+std::error_code visit_folder(const std::filesystem::path& folder,
+                             const std::function<void(const std::filesystem::path&)>& visit) {
+  std::error_code error;
+  std::filesystem::directory_iterator entries(folder, error);
+  for (; !error && entries != std::filesystem::directory_iterator(); entries.increment(error)) visit(entries->path());
+  return error;
+}
+
 Result<void> make_writable_folder(const std::filesystem::path& path) {
   std::error_code error;
   std::vector<std::filesystem::path> created;  // the deepest one first

@@ -8,9 +8,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "common/error.h"
@@ -82,6 +84,12 @@ Result<void> write_file_atomically(const std::filesystem::path& path, std::strin
 // Creates a folder with its parents, durably. Fails with kCantCreate if the folder cannot be created, or exists and is
 // not writable.
 Result<void> make_writable_folder(const std::filesystem::path& path);
+
+// Calls `visit` with the path of each entry of a folder, in no particular order. Returns the error of reading the
+// folder, after which entries are missing. A range-based for loop over std::filesystem::directory_iterator throws such
+// errors.
+std::error_code visit_folder(const std::filesystem::path& folder,
+                             const std::function<void(const std::filesystem::path&)>& visit);
 
 // A new folder that only this user can access. The destructor removes it with its content; files of it that are mapped
 // into memory remain valid. Not thread-safe.

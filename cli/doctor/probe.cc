@@ -63,23 +63,21 @@ std::string system_name() {
 
 int count_device_files() {
   int count = 0;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator("/dev", error)) {
-    const std::string name = entry.path().filename().string();
+  visit_folder("/dev", [&count](const fs::path& path) {
+    const std::string name = path.filename().string();
     if (name.starts_with("nvidia") && name.size() > 6 && name.find_first_not_of("0123456789", 6) == std::string::npos)
       ++count;
-  }
+  });
   return count;
 }
 
 // Whether a display or 3D controller of NVIDIA is on the PCI bus.
 bool find_nvidia_pci_device() {
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator("/sys/bus/pci/devices", error)) {
-    if (first_line(entry.path() / "vendor") == "0x10de" && first_line(entry.path() / "class").starts_with("0x03"))
-      return true;
-  }
-  return false;
+  bool found = false;
+  visit_folder("/sys/bus/pci/devices", [&found](const fs::path& path) {
+    found = found || (first_line(path / "vendor") == "0x10de" && first_line(path / "class").starts_with("0x03"));
+  });
+  return found;
 }
 
 // "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue ...", or "... for x86_64  580.65.06  Release Build".

@@ -43,27 +43,25 @@ int lowest_in(const fs::path& file, int otherwise) {
 int last_level_cache(const fs::path& cpu, int id) {
   int out = id;
   int highest = -1;
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(cpu / "cache", ignored)) {
-    if (!entry.path().filename().string().starts_with("index")) continue;
-    const std::string type(trim(read_file(entry.path() / "type").value_or(""), " \n"));
-    const int level = number_in(entry.path() / "level").value_or(-1);
-    if ((type != "Unified" && type != "Data") || level <= highest) continue;
+  visit_folder(cpu / "cache", [&](const fs::path& cache) {
+    if (!cache.filename().string().starts_with("index")) return;
+    const std::string type(trim(read_file(cache / "type").value_or(""), " \n"));
+    const int level = number_in(cache / "level").value_or(-1);
+    if ((type != "Unified" && type != "Data") || level <= highest) return;
     highest = level;
-    out = lowest_in(entry.path() / "shared_cpu_list", id);
-  }
+    out = lowest_in(cache / "shared_cpu_list", id);
+  });
   return out;
 }
 
 std::map<int, int> nodes_by_cpu(const fs::path& system) {
   std::map<int, int> out;
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(system / "devices/system/node", ignored)) {
-    const std::string name = entry.path().filename().string();
+  visit_folder(system / "devices/system/node", [&out](const fs::path& path) {
+    const std::string name = path.filename().string();
     const std::optional<int> node = name.starts_with("node") ? number_of(name.substr(4)) : std::nullopt;
-    if (!node) continue;
-    for (const int cpu : parse_cpu_list(read_file(entry.path() / "cpulist").value_or(""))) out[cpu] = *node;
-  }
+    if (!node) return;
+    for (const int cpu : parse_cpu_list(read_file(path / "cpulist").value_or(""))) out[cpu] = *node;
+  });
   return out;
 }
 
@@ -76,15 +74,14 @@ struct Gpu {
 std::vector<Gpu> gpus_in(const fs::path& folder) {
   constexpr std::string_view kUuid = "GPU UUID:";
   std::vector<Gpu> out;
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-    Gpu gpu{.address = entry.path().filename().string(), .uuid = {}};
-    std::istringstream lines(read_file(entry.path() / "information").value_or(""));
+  visit_folder(folder, [&](const fs::path& path) {
+    Gpu gpu{.address = path.filename().string(), .uuid = {}};
+    std::istringstream lines(read_file(path / "information").value_or(""));
     for (std::string line; std::getline(lines, line);) {
       if (line.starts_with(kUuid)) gpu.uuid = std::string(trim(line.substr(kUuid.size()), " \t"));
     }
     out.push_back(std::move(gpu));
-  }
+  });
   std::ranges::sort(out, {}, &Gpu::address);
   return out;
 }

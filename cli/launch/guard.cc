@@ -21,19 +21,16 @@ namespace {
 // any. Descendants that have left their process group (setsid) cannot be found in another way when their parents have
 // ended.
 bool kill_processes_with(const std::string& variable) {
-  namespace fs = std::filesystem;
   bool any = false;
-  std::error_code error;
-  for (fs::directory_iterator entries("/proc", error); !error && entries != fs::directory_iterator();
-       entries.increment(error)) {
-    const pid_t pid = std::atoi(entries->path().filename().c_str());
-    if (pid <= 1 || pid == ::getpid()) continue;
-    const Result<std::string> environment = read_file(entries->path() / "environ");  // empty for a zombie
-    if (!environment) continue;
+  visit_folder("/proc", [&](const std::filesystem::path& path) {
+    const pid_t pid = std::atoi(path.filename().c_str());
+    if (pid <= 1 || pid == ::getpid()) return;
+    const Result<std::string> environment = read_file(path / "environ");  // empty for a zombie
+    if (!environment) return;
     const size_t at = environment->find(variable + '\0');
-    if (at == std::string::npos || (at > 0 && (*environment)[at - 1] != '\0')) continue;
+    if (at == std::string::npos || (at > 0 && (*environment)[at - 1] != '\0')) return;
     any = ::kill(pid, SIGKILL) == 0 || any;
-  }
+  });
   return any;
 }
 

@@ -277,7 +277,7 @@ RecoveryRequests Recovery::time_passed(SteadyTime now) {
   peers_.remove_if([now](const Peer& peer) { return !peer.is_authenticated && peer.deadline <= now; });
   const bool is_closed = upstream_ && !upstream_->is_open();  // a report could not be sent
   if (is_closed || (connected_by_ && *connected_by_ <= now)) disconnect(now);
-  if (accept_at_ && *accept_at_ <= now) accept_peers(now);
+  if (accept_at_ && *accept_at_ <= now) accept_peers(now, requests);
   if (connect_at_ && *connect_at_ <= now) look_up_coordinator(now);
   if (is_remote() && give_up_at_ && *give_up_at_ <= now) {
     give_up(fmt::format("no connection to the launcher of node rank 0 at {}",
@@ -332,7 +332,7 @@ RecoveryRequests Recovery::handle(const std::vector<pollfd>& ready, SteadyTime n
     peer.channel.flush();
     read_peer(peer, now, requests);
   }
-  if (is_ready(listener_.get())) accept_peers(now);
+  if (is_ready(listener_.get())) accept_peers(now, requests);
   bool has_changed = false;
   for (const Peer& peer : peers_) {
     // A launcher that has connected again is not lost with its earlier connection.
@@ -390,25 +390,30 @@ bool Recovery::find_silent_peers(SteadyTime now) {
   return has_changed;
 }
 
-// Closes a connection if too many are not authenticated: the oldest one of the host that has the most. A launcher sends
-// its token immediately, so that a host that holds connections without a token does not keep it from connecting.
-void Recovery::make_room_for_peer() {
-  std::map<std::string, size_t> counts;
-  size_t unknown = 0;
-  for (const Peer& peer : peers_) {
-    if (peer.is_authenticated) continue;
-    ++unknown;
-    ++counts[peer.address];
+// Closes a connection if too many are not authenticated: the oldest one of the hosts that have the most. A launcher
+// sends its token immediately, so that hosts that hold connections without a token do not keep it from connecting.
+void Recovery::make_room_for_peer(SteadyTime now, RecoveryRequests& requests) {
+  for (;;) {
+    std::map<std::string, size_t> counts;
+    size_t unknown = 0;
+    size_t most = 0;
+    for (const Peer& peer : peers_) {
+      if (peer.is_authenticated) continue;
+      ++unknown;
+      most = std::max(most, ++counts[peer.address]);
+    }
+    if (unknown < kMaxUnknownPeers) return;
+    const auto oldest = std::ranges::find_if(
+        peers_, [&](const Peer& peer) { return !peer.is_authenticated && counts.at(peer.address) == most; });
+    read_peer(*oldest, now, requests);  // its token may have arrived
+    if (oldest->is_authenticated) continue;
+    peers_.erase(oldest);
+    return;
   }
-  if (unknown < kMaxUnknownPeers) return;
-  const auto most = std::ranges::max_element(counts, {}, [](const auto& count) { return count.second; });
-  const auto oldest = std::ranges::find_if(
-      peers_, [&most](const Peer& peer) { return !peer.is_authenticated && peer.address == most->first; });
-  peers_.erase(oldest);
 }
 
 // The listener stays readable if further connections wait.
-void Recovery::accept_peers(SteadyTime now) {
+void Recovery::accept_peers(SteadyTime now, RecoveryRequests& requests) {
   accept_at_.reset();
   for (int i = 0; i < kMaxAccepts; ++i) {
     FileDescriptor socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
@@ -418,7 +423,7 @@ void Recovery::accept_peers(SteadyTime now) {
       if (errno != EAGAIN) accept_at_ = now + kAcceptDelay;
       return;
     }
-    make_room_for_peer();
+    make_room_for_peer(now, requests);
     set_options(socket);
     std::string address = peer_address(socket.get());
     peers_.push_back({.channel = {std::move(socket), kMaxHelloLine},

@@ -110,8 +110,8 @@ class Recovery {
   void record_in_pod_restart(const recovery::Order& order, SteadyTime now);
   void send_order();  // to the other launchers
   void read_rank(int member, SteadyTime now, RecoveryRequests& requests);
-  void accept_peers(SteadyTime now);
-  void make_room_for_peer();
+  void accept_peers(SteadyTime now, RecoveryRequests& requests);
+  void make_room_for_peer(SteadyTime now, RecoveryRequests& requests);
   // When a launcher without reports counts as one without a connection; nothing if it does already, or sends none.
   std::optional<SteadyTime> silent_at(const Peer& peer) const;
   bool find_silent_peers(SteadyTime now);

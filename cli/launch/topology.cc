@@ -10,6 +10,7 @@
 
 #include "common/contract.h"
 #include "common/cpu.h"
+#include "common/files.h"
 #include "common/status_macros.h"
 #include "common/text.h"
 
@@ -34,11 +35,10 @@ int listed_devices(const std::string& list) {
 int device_files(const std::filesystem::path& folder) {
   constexpr std::string_view kPrefix = "nvidia";
   int count = 0;
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
-    const std::string name = entry.path().filename().string();
+  visit_folder(folder, [&](const std::filesystem::path& path) {
+    const std::string name = path.filename().string();
     if (name.starts_with(kPrefix) && all_digits(name.substr(kPrefix.size()))) ++count;
-  }
+  });
   return count;
 }
 

@@ -41,12 +41,9 @@ Result<FileDescriptor> lock(const fs::path& folder, const std::string& job) {
 
 // Whether the folder contains more than the lock. Checkpoints without run.json are those of an earlier run, too.
 bool has_earlier_run(const fs::path& folder) {
-  std::error_code error;
-  for (fs::directory_iterator entries(folder, error); !error && entries != fs::directory_iterator();
-       entries.increment(error)) {
-    if (entries->path().filename() != kLockFile) return true;
-  }
-  return false;
+  bool found = false;
+  visit_folder(folder, [&found](const fs::path& path) { found = found || path.filename() != kLockFile; });
+  return found;
 }
 
 fs::path unused_name(const fs::path& folder, SystemTime now) {

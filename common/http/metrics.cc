@@ -4,11 +4,12 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <filesystem>
 #include <fstream>
 #include <mutex>
 #include <sstream>
 #include <string>
+
+#include "common/files.h"
 
 namespace oarlock {
 namespace {
@@ -62,12 +63,8 @@ std::vector<prometheus::MetricFamily> process_families() {
     out.push_back(family("process_resident_memory_bytes", "Resident memory size in bytes.", Type::Gauge,
                          std::stod(fields[21]) * static_cast<double>(sysconf(_SC_PAGESIZE))));
   }
-  std::error_code ignored;
   double open_fds = 0;
-  for (auto it = std::filesystem::directory_iterator("/proc/self/fd", ignored);
-       it != std::filesystem::directory_iterator(); ++it) {
-    ++open_fds;
-  }
+  visit_folder("/proc/self/fd", [&open_fds](const auto&) { ++open_fds; });
   out.push_back(family("process_open_fds", "Number of open file descriptors.", Type::Gauge, open_fds));
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {

@@ -232,8 +232,8 @@ void check_quantities(const std::string& path, const Json& resources, Found& fou
     found.push_back({path, fmt::format("has {} items; the maximum is {}", resources.size(), rules::kMaxResources)});
   for (const auto& [name, quantity] : resources.items()) {
     if (!is_quantity(quantity)) {
-      found.push_back({path + "." + name,
-                       fmt::format("{} is not a quantity, {}", shortened(quantity.dump()), similar_quantities(quantity))});
+      found.push_back({path + "." + name, fmt::format("{} is not a quantity, {}", shortened(quantity.dump()),
+                                                      similar_quantities(quantity))});
     }
     check_is_whole(path + "." + name, name, quantity, found);
   }

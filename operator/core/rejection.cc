@@ -178,12 +178,11 @@ std::optional<std::string> explain_invalid_quantity(const Json& given) {
   const auto pod_spec = given.find("spec");
   if (pod_spec == given.end()) return std::nullopt;
   std::optional<std::string> found;
-  api::visit_quantities(*pod_spec, "spec.template.spec",
-                        [&found](const std::string& path, std::string_view, const Json& quantity) {
-                          if (!found && !quantity.is_structured() && !quantity.is_null() && !api::is_quantity(quantity))
-                            found = fmt::format("{}: {} is not a quantity, {}", path, quantity.dump(),
-                                                api::similar_quantities(quantity));
-                        });
+  api::visit_quantities(
+      *pod_spec, "spec.template.spec", [&found](const std::string& path, std::string_view, const Json& quantity) {
+        if (!found && !quantity.is_structured() && !quantity.is_null() && !api::is_quantity(quantity))
+          found = fmt::format("{}: {} is not a quantity, {}", path, quantity.dump(), api::similar_quantities(quantity));
+      });
   return found;
 }
 

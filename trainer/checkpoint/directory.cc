@@ -95,11 +95,9 @@ std::string checkpoint_folder_name(int64_t step) { return fmt::format("{}{:08}",
 
 Result<std::vector<StepFolder>> list_checkpoints(const fs::path& root) {
   std::vector<StepFolder> folders;
-  std::error_code error;
-  fs::directory_iterator entries(root, error);
-  for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
-    if (const auto step = step_of(entries->path().filename().string())) folders.push_back({*step, entries->path()});
-  }
+  const std::error_code error = visit_folder(root, [&folders](const fs::path& path) {
+    if (const auto step = step_of(path.filename().string())) folders.push_back({*step, path});
+  });
   if (error && error != std::errc::no_such_file_or_directory) {
     return tl::make_unexpected(as_checkpoint_error(
         fail_errno(error.value(), fmt::format("{}: the checkpoints cannot be listed", root.string())).value(), root));
@@ -119,6 +117,17 @@ Result<LatestCheckpoint> read_latest_checkpoint(const fs::path& root) {
   };
   ASSIGN_OR_RETURN(latest.search, search_newest(root, probe));
   if (!latest.search.folder) latest.checkpoint.reset();
+  return latest;
+}
+
+Result<LatestState> read_latest_state(const fs::path& root) {
+  LatestState latest;
+  const auto probe = [&](const fs::path& folder) -> Result<int64_t> {
+    ASSIGN_OR_RETURN(latest.state, read_checkpoint_state(folder));
+    return latest.state->step;
+  };
+  ASSIGN_OR_RETURN(latest.search, search_newest(root, probe));
+  if (!latest.search.folder) latest.state.reset();
   return latest;
 }
 

@@ -52,6 +52,14 @@ struct LatestCheckpoint {
 // Finds and reads the newest valid checkpoint. Each byte of it is read once.
 Result<LatestCheckpoint> read_latest_checkpoint(const std::filesystem::path& root);
 
+struct LatestState {
+  std::optional<CheckpointState> state;  // of search.folder
+  CheckpointSearch search;
+};
+
+// As read_latest_checkpoint(), but of each checkpoint only the manifest and the state are read and verified.
+Result<LatestState> read_latest_state(const std::filesystem::path& root);
+
 // ---- links ---------------------------------------------------------------------------------------------------------
 
 inline constexpr char kBestLink[] = "best";

@@ -225,22 +225,20 @@ void CheckpointStore::update_links(int64_t step, std::optional<int64_t> best_ste
 }
 
 void CheckpointStore::remove_leftovers() const {
-  std::error_code error;
   std::vector<fs::path> leftovers;
-  for (fs::directory_iterator entries(options_.root, error); !error && entries != fs::directory_iterator();
-       entries.increment(error)) {
-    const std::string name = entries->path().filename().string();
+  visit_folder(options_.root, [&](const fs::path& path) {
+    const std::string name = path.filename().string();
     if (name.starts_with(kReplacedPrefix)) {
       const fs::path target = options_.root / name.substr(kReplacedPrefix.size());
       if (is_missing(target)) {
-        ::rename(entries->path().c_str(), target.c_str());
-        continue;
+        ::rename(path.c_str(), target.c_str());
+        return;
       }
     }
     for (const std::string_view prefix : {kWritingPrefix, kReplacedPrefix, kRemovedPrefix, kLinkPrefix, kFencePrefix}) {
-      if (name.starts_with(prefix)) leftovers.push_back(entries->path());
+      if (name.starts_with(prefix)) leftovers.push_back(path);
     }
-  }
+  });
   for (const fs::path& path : leftovers) {
     logger_.info("removed a temporary file of a crashed writer", {{"path", path.string()}});
     remove_quietly(path);

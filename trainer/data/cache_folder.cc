@@ -28,10 +28,10 @@ Result<FileDescriptor> lock_folder(const fs::path& folder) {
 
 // Removes the folders of processes that were killed. Requires the lock, under which no other process is building.
 void remove_partial_folders(const fs::path& parent) {
-  std::error_code ignored;
-  for (const fs::directory_entry& entry : fs::directory_iterator(parent, ignored)) {
-    if (entry.path().extension() == ".part") fs::remove_all(entry.path(), ignored);
-  }
+  visit_folder(parent, [](const fs::path& path) {
+    std::error_code ignored;
+    if (path.extension() == ".part") fs::remove_all(path, ignored);
+  });
 }
 
 Result<void> publish(const fs::path& part, const fs::path& folder) {

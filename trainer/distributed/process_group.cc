@@ -21,6 +21,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "common/files.h"
 #include "common/json_access.h"
 #include "trainer/distributed/leavable_gloo.h"
 
@@ -186,13 +187,11 @@ bool is_listening(int descriptor) {
 // The sockets of this process that are not listening.
 std::vector<OpenSocket> open_sockets() {
   std::vector<OpenSocket> out;
-  std::error_code error;
-  for (std::filesystem::directory_iterator entry("/proc/self/fd", error), end; !error && entry != end;
-       entry.increment(error)) {
-    const int descriptor = std::atoi(entry->path().filename().c_str());
+  visit_folder("/proc/self/fd", [&out](const std::filesystem::path& path) {
+    const int descriptor = std::atoi(path.filename().c_str());
     const std::optional<uint64_t> inode = socket_inode(descriptor);
     if (inode && !is_listening(descriptor)) out.push_back({descriptor, *inode});
-  }
+  });
   return out;
 }
 

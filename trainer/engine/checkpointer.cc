@@ -565,34 +565,39 @@ Result<bool> Checkpointer::join(bool is_new, DistributedDataParallel& model, con
   }
   copy_.reserve(live_tensors(model, parts));
   known_step_ = -1;  // what is on disk counts
-  RETURN_IF_ERROR(read_marks());
-  return requested_step_ > known_step_;
+  ASSIGN_OR_RETURN(const bool is_last, read_marks());
+  // A checkpoint may be saved again, with the mark of the best one, after an evaluation at the end of an epoch.
+  const bool has_mark =
+      !candidate_ || candidate_->step != requested_step_ || (best_ && best_->step == candidate_->step);
+  return requested_step_ > known_step_ || (requested_step_ >= 0 && !is_last) || !has_mark;
 }
 
-// Reads the marks of the newest checkpoint on disk. The other ranks wait in a collective.
-Result<void> Checkpointer::read_marks() {
+// Reads the marks of the newest checkpoint on disk, and returns whether "last" refers to it. The other ranks wait in a
+// collective, and have the state of the run, so that damaged checkpoints do not end the run: they are left as they are.
+Result<bool> Checkpointer::read_marks() {
   struct Marks {
     int64_t high_water_step = 0;
-    std::filesystem::path folder;  // empty: there is no checkpoint
-    CheckpointState state;
+    LatestState latest;
+    bool is_last = false;
   };
   const std::optional<Result<Marks>> marks = run_interruptibly<Result<Marks>>(
       [root = options_.store.root]() -> Result<Marks> {
-        Marks out{.high_water_step = read_high_water(root), .folder = {}, .state = {}};
-        const std::optional<std::string> name = link_target(root, kLastLink);
-        if (!name) return out;
-        out.folder = root / *name;
-        ASSIGN_OR_RETURN(out.state, read_checkpoint_state(out.folder));
+        Marks out{.high_water_step = read_high_water(root), .latest = {}, .is_last = false};
+        ASSIGN_OR_RETURN(out.latest, read_latest_state(root));
+        const std::optional<std::filesystem::path>& folder = out.latest.search.folder;
+        out.is_last = folder && link_target(root, kLastLink) == folder->filename();
         return out;
       },
       stop_.flag(), kStopGrace, std::chrono::milliseconds::max());
   if (!marks) return fail(ExitCode::kTempFail, std::string("interrupted by a signal while ") + kReading);
   if (!*marks) return tl::make_unexpected(marks->error());
   high_water_step_ = (*marks)->high_water_step;
-  if ((*marks)->folder.empty()) return {};
-  RETURN_IF_ERROR(restore_marks((*marks)->state, (*marks)->folder));
+  for (const SkippedCheckpoint& damaged : (*marks)->latest.search.skipped)
+    telemetry_.logger().warn("a checkpoint is damaged; the ranks continue from memory", {{"reason", damaged.reason}});
+  if (!(*marks)->latest.search.folder) return false;
+  RETURN_IF_ERROR(restore_marks(*(*marks)->latest.state, *(*marks)->latest.search.folder));
   telemetry_.record_known_checkpoint(known_step_);
-  return {};
+  return (*marks)->is_last;
 }
 
 bool Checkpointer::poll(int64_t step) {

@@ -155,7 +155,7 @@ class Checkpointer {
   Result<void> finish_save(std::optional<FinishedSave> finished);
   std::optional<Error> fatal(const Result<void>& saved) const;
   bool has_given_up(SteadyTime since, int64_t written) const;
-  Result<void> read_marks();
+  Result<bool> read_marks();
 
   // Called by all ranks.
   Result<void> set_aside(const std::vector<SkippedCheckpoint>& damaged);

@@ -98,8 +98,14 @@ NonfiniteSteps::Reading NonfiniteSteps::read(const double* values) {
 }
 
 Result<void> NonfiniteSteps::restored(const nlohmann::json& values) {
-  before_ = values.value("skipped", int64_t{0}) - skipped_;
+  before_ = values.value("skipped", int64_t{0}) - skipped_so_far();
   return {};
+}
+
+nlohmann::json NonfiniteSteps::values() const { return {{"skipped", before_ + skipped_so_far()}}; }
+
+int64_t NonfiniteSteps::skipped_so_far() const {
+  return device_.is_cpu() ? host_.counts[kSkipped] : counts_[static_cast<int64_t>(kSkipped)].item<int64_t>();
 }
 
 // ---- BufferRollback ------------------------------------------------------------------------------------------------

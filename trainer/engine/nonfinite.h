@@ -46,7 +46,7 @@ class NonfiniteSteps final : public Stateful {
 
   std::string_view section() const override { return "nonfinite"; }
   TensorMap tensors() const override { return {}; }
-  nlohmann::json values() const override { return {{"skipped", skipped_in_run()}}; }
+  nlohmann::json values() const override;  // includes the steps since the last read(); waits for the device
   Result<void> restored(const nlohmann::json& values) override;
   Result<void> missing() override { return {}; }
 
@@ -58,6 +58,7 @@ class NonfiniteSteps final : public Stateful {
     std::array<int64_t, 2> in_a_row{};
   };
   void count_on_host(bool loss, bool skipped);
+  int64_t skipped_so_far() const;  // in this process
 
   at::Device device_;
   OnHost host_;  // with a CPU device, whose scalars can be read without waiting

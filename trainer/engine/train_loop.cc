@@ -76,6 +76,11 @@ Result<TrainSummary> TrainLoop::resume() {
     RETURN_IF_ERROR(catch_up());
     due_ = Due::kNothing;
   }
+  // The save after this step was lost with rank 0, and the next step will change the weights.
+  if (save_due_ && due_ == Due::kNothing && !summary_.interrupted && !completed_) {
+    RETURN_IF_ERROR(save(SaveUntil::kStarted));
+    save_due_ = false;
+  }
   while (!summary_.interrupted && (due_ != Due::kNothing || !is_finished())) {
     if (due_ == Due::kNothing || due_ == Due::kAfterStep) RETURN_IF_ERROR(train_epoch());
     if (!summary_.interrupted) RETURN_IF_ERROR(end_epoch());
@@ -278,8 +283,8 @@ Result<void> TrainLoop::end_epoch() {
     due_ = Due::kEpochSave;
   }
   const int64_t every = parts_.config.checkpoint.every_epochs;
-  if (is_best_ || (every > 0 && position_.epoch % every == 0)) RETURN_IF_ERROR(save(SaveUntil::kStarted));
-  is_best_ = false;
+  if (is_best_ || save_due_ || (every > 0 && position_.epoch % every == 0)) RETURN_IF_ERROR(save(SaveUntil::kStarted));
+  is_best_ = save_due_ = false;
   due_ = Due::kNothing;
   return {};
 }
@@ -325,15 +330,16 @@ Result<void> TrainLoop::finish() {
 // averaged gradient and the averaged loss, so all ranks fail together.
 Result<void> TrainLoop::sync_loss() {
   if (!has_stepped_ || synced_step_ == position_.step) return {};
-  const bool has_loss = parts_.step.loss().defined();  // not on a rank that was replaced after its last step
+  // Not on a rank that has received the state of a step that it did not complete.
+  const bool has_loss = parts_.step.loss().defined();
   StepReading reading = has_loss ? parts_.step.read() : StepReading{};
   std::array<double, 3> sums = {reading.loss / parts_.group.world_size(),
-                                static_cast<double>(reading.nonfinite_losses - nonfinite_losses_seen_),
+                                has_loss ? static_cast<double>(reading.nonfinite_losses - nonfinite_losses_seen_) : 0.0,
                                 has_loss ? 1.0 : 0.0};
   const double own_losses = sums[1];
   parts_.group.all_reduce_sum(sums);
   synced_step_ = position_.step;
-  nonfinite_losses_seen_ = reading.nonfinite_losses;
+  if (has_loss) nonfinite_losses_seen_ = reading.nonfinite_losses;
   if (sums[2] == 0) return {};
   double loss = sums[0];
   if (sums[2] < parts_.group.world_size()) loss *= parts_.group.world_size() / sums[2];
@@ -352,7 +358,7 @@ Result<void> TrainLoop::sync_loss() {
     parts_.telemetry.record_skipped_steps(reading.skipped - skipped_seen_,
                                           reading.first_skipped.value_or(position_.step));
   }
-  skipped_seen_ = reading.skipped;
+  if (has_loss) skipped_seen_ = reading.skipped;
   std::optional<NonfiniteStop> stop = check_finite(parts_.config.nonfinite, position_.step, loss, reading);
   if (!stop) stop = check_share(parts_.config.nonfinite, position_.step, parts_.step.skipped_in_run(), /*ended=*/false);
   return end_by(stop);
@@ -538,6 +544,7 @@ Result<void> TrainLoop::take_state(const nlohmann::json& state) {
   if (parts_.checkpointer != nullptr) parts_.checkpointer->take_state(state.at("checkpoints"));
   world_size_ = state.at("world_size");
   const nlohmann::json& position = state.at("position");
+  if (position.at(0).get<int64_t>() != position_.step) parts_.step.forget_loss();
   position_ = Position{position.at(0).get<int64_t>(), position.at(1).get<int64_t>(), position.at(2).get<int64_t>()};
   summary_.target_steps = state.at("target_steps");
   summary_.was_complete = state.at("was_complete");

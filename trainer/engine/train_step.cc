@@ -88,6 +88,8 @@ void TrainStep::undo() {
   context_ = completed_context_;
 }
 
+void TrainStep::forget_loss() { loss_ = completed_loss_ = gradient_norm_ = at::Tensor(); }
+
 Result<void> TrainStep::update_learning_rates() {
   ASSIGN_OR_RETURN(const std::vector<ParameterGroup> groups, group_parameters(config_.optimizer, model_.parameters()));
   std::vector<double> rates;

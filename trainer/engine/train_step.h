@@ -80,6 +80,10 @@ class TrainStep {
   // change only after the last collective of a step. Does nothing if no step is in progress.
   void undo();
 
+  // Called when this rank has received the state of another one, which has completed a step that this rank has not:
+  // loss() is undefined until the next step.
+  void forget_loss();
+
   // Called when the configuration's learning rates have changed, because the number of ranks has.
   Result<void> update_learning_rates();
 

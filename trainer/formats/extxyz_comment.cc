@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "common/status_macros.h"
+#include "common/text.h"
 
 namespace oarlock {
 namespace {
@@ -79,7 +80,7 @@ Result<std::vector<Value>> values_of(std::string_view text, const char* kind, co
     const size_t end = std::min(text.find_first_of(kSeparators, at), text.size());
     Value value{};
     if (!parse(text.substr(at, end - at), value))
-      return fail(ExitCode::kDataErr, fmt::format("'{}' is not {}", text.substr(at, end - at), kind));
+      return fail(ExitCode::kDataErr, fmt::format("'{}' is not {}", shortened(text.substr(at, end - at)), kind));
     values.push_back(value);
     at = end;
   }
@@ -98,7 +99,7 @@ Result<ExtxyzInfo> parse_extxyz_comment(std::string_view line) {
     if (scanner.take('=')) {
       scanner.skip_blanks();
       Result<std::string> given = scanner.word(false);
-      if (!given) return fail(ExitCode::kDataErr, fmt::format("{}: {}", key, given.error().message));
+      if (!given) return fail(ExitCode::kDataErr, fmt::format("{}: {}", shortened(key), given.error().message));
       value = std::move(*given);
     }
     info.insert_or_assign(std::move(key), std::move(value));

@@ -116,6 +116,39 @@ void emplace(Event& event, size_t index, const Json& json) {
   }
 }
 
+// Accepts what encode_event() can write. A value of CBOR may take a hundred times its size in memory, and is read by
+// recursive functions.
+class SizeCheck final : public Json::json_sax_t {
+ public:
+  bool null() override { return add_value(); }
+  bool boolean(bool) override { return add_value(); }
+  bool number_integer(number_integer_t) override { return add_value(); }
+  bool number_unsigned(number_unsigned_t) override { return add_value(); }
+  bool number_float(number_float_t, const string_t&) override { return add_value(); }
+  bool string(string_t&) override { return add_value(); }
+  bool binary(binary_t&) override { return add_value(); }
+  bool start_array(size_t) override { return open(); }
+  bool end_array() override { return close(); }
+  bool start_object(size_t) override { return open(); }
+  bool end_object() override { return close(); }
+  bool key(string_t&) override { return true; }
+  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception&) override { return false; }
+
+ private:
+  static constexpr int kMaxDepth = 256;  // a configuration has fewer levels (yaml::limits::kDepth)
+  static constexpr int kMaxValues = 1 << 20;
+
+  bool add_value() { return ++values_ <= kMaxValues; }
+  bool open() { return ++depth_ <= kMaxDepth && add_value(); }
+  bool close() {
+    --depth_;
+    return true;
+  }
+
+  int depth_ = 0;
+  int values_ = 0;
+};
+
 }  // namespace
 
 std::string encode_event(const Event& event) {
@@ -131,6 +164,8 @@ std::string encode_event(const Event& event) {
 
 std::optional<Event> decode_event(std::string_view bytes) {
   try {
+    SizeCheck check;
+    if (!Json::sax_parse(bytes, &check, Json::input_format_t::cbor)) return std::nullopt;
     const Json json = Json::from_cbor(bytes);
     Event out;
     out.time = SystemTime(std::chrono::microseconds(json.at("time").get<int64_t>()));

@@ -9,6 +9,7 @@
 #include <protozero/pbf_writer.hpp>
 #include <system_error>
 
+#include "common/files.h"
 #include "common/json_access.h"
 #include "trainer/tracking/encoding.h"
 
@@ -155,10 +156,9 @@ std::optional<std::string_view> next_record(const ByteSource& read) {
 // or, from a clock before 2001, fewer: '.' precedes '0'.
 int64_t next_file_number(const std::filesystem::path& folder, int64_t seconds) {
   int64_t out = std::clamp<int64_t>(seconds, 0, kMaxNumber);
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
-    const std::string name = entry.path().filename().string();
-    if (!name.starts_with(kEventFilePrefix)) continue;
+  visit_folder(folder, [&out](const std::filesystem::path& path) {
+    const std::string name = path.filename().string();
+    if (!name.starts_with(kEventFilePrefix)) return;
     int64_t number = 0;
     bool is_in_digits = true;
     for (size_t i = 0; i < kNumberDigits; ++i) {
@@ -167,16 +167,15 @@ int64_t next_file_number(const std::filesystem::path& folder, int64_t seconds) {
       number = number * 10 + (is_in_digits ? name[place] - '0' : 0);
     }
     out = std::max(out, std::min(number + 1, kMaxNumber));
-  }
+  });
   return out;
 }
 
 std::filesystem::path newest_event_file(const std::filesystem::path& folder) {
   std::filesystem::path out;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
-    if (entry.path().filename().string().starts_with(kEventFilePrefix)) out = std::max(out, entry.path());
-  }
+  visit_folder(folder, [&out](const std::filesystem::path& path) {
+    if (path.filename().string().starts_with(kEventFilePrefix)) out = std::max(out, path);
+  });
   return out;
 }
 
@@ -335,10 +334,9 @@ StepsByTag highest_steps(const std::filesystem::path& folder, int64_t restart_st
   // read from the newest to the oldest, so that the discarded steps are known. Their order is that of their names, in
   // which TensorBoard reads them.
   std::vector<std::filesystem::path> files;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
-    if (entry.path().filename().string().find("tfevents") != std::string::npos) files.push_back(entry.path());
-  }
+  visit_folder(folder, [&files](const std::filesystem::path& path) {
+    if (path.filename().string().find("tfevents") != std::string::npos) files.push_back(path);
+  });
   std::sort(files.begin(), files.end(), std::greater<>());
   StepsByTag out;
   int64_t limit = restart_step;

@@ -51,6 +51,15 @@ Result<void> flush(Sink& sink) {
   }
 }
 
+// Calls sink.fence_earlier_process(), likewise.
+Result<void> fence_earlier_process(Sink& sink) {
+  try {
+    return sink.fence_earlier_process();
+  } catch (const std::exception& error) {
+    return fail(ExitCode::kSoftware, error.what());
+  }
+}
+
 // The first and the last event of an attempt, without which the others could not be delivered.
 bool is_end_of_attempt(const Event& event) {
   return std::holds_alternative<RunStarted>(event.content) || std::holds_alternative<RunFinished>(event.content);
@@ -384,7 +393,7 @@ void Tracker::State::claim_folder() {
 // Begins although an earlier process may still be about to write, and makes its writes ineffective.
 void Tracker::State::begin_after_fencing() {
   for (const auto& local : locals) {
-    if (const Result<void> fenced = local->sink->fence_earlier_process(); !fenced)
+    if (const Result<void> fenced = fence_earlier_process(*local->sink); !fenced)
       logger.warn("tracking: points may be repeated, if an earlier process of the run is alive",
                   {{"sink", std::string(local->sink->name())}, {"reason", fenced.error().message}});
   }

@@ -83,10 +83,10 @@ class WandbSink final : public Sink {
     const std::string& id = settings_.run_id.empty() ? run_id_ : settings_.run_id;
     if (id.empty()) return {};  // the state is saved before the first log is created
     std::filesystem::path newest;
+    visit_folder(settings_.dir / "wandb", [&](const std::filesystem::path& path) {
+      if (is_folder_of(path, id)) newest = std::max(newest, path);
+    });
     std::error_code error;
-    for (const auto& entry : std::filesystem::directory_iterator(settings_.dir / "wandb", error)) {
-      if (is_folder_of(entry.path(), id)) newest = std::max(newest, entry.path());
-    }
     if (!newest.empty()) std::filesystem::remove(newest / fmt::format("run-{}.wandb{}", id, kNewLogSuffix), error);
     return newest.empty() ? Result<void>() : replace_by_copy(newest / fmt::format("run-{}.wandb", id), kMaxFencedBytes);
   }
@@ -395,25 +395,28 @@ class WandbSink final : public Sink {
 
   void read_earlier_attempts() {
     newest_folder_ = 0;
-    std::error_code error;
-    for (const auto& entry : std::filesystem::directory_iterator(settings_.dir / "wandb", error)) {
-      if (!is_folder_of(entry.path(), run_id_)) continue;
-      newest_folder_ = std::max(newest_folder_, wandb_folder_time(entry.path().filename().string()));
-      const std::filesystem::path log = entry.path() / fmt::format("run-{}.wandb", run_id_);
-      // Of a process that was killed, or is stopped, before it had written the first records.
-      if (may_write()) std::filesystem::remove(log.string() + kNewLogSuffix, error);
-      Result<SequentialFile> file = SequentialFile::open(log);
-      if (!file) continue;
-      WandbContents contents;
-      const std::optional<WandbLogEnd> end =
-          read_wandb_contents([&file](size_t size) { return file->read(size); }, contents);
-      if (end && end->is_cut) repair_log(log, *end);
-      if (contents.run_id != run_id_) continue;
-      for (const auto& [key, point] : contents.newest) last_row_step_ = std::max(last_row_step_, point.step);
-      for (auto& [key, point] : contents.newest) {
-        const auto [known, is_new] = newest_.try_emplace(key, KnownPoint{.point = point});
-        if (!is_new && point.step >= known->second.point.step) known->second.point = std::move(point);
-      }
+    visit_folder(settings_.dir / "wandb", [this](const std::filesystem::path& path) {
+      if (is_folder_of(path, run_id_)) read_earlier_attempt(path);
+    });
+  }
+
+  void read_earlier_attempt(const std::filesystem::path& folder) {
+    newest_folder_ = std::max(newest_folder_, wandb_folder_time(folder.filename().string()));
+    const std::filesystem::path log = folder / fmt::format("run-{}.wandb", run_id_);
+    // Of a process that was killed, or is stopped, before it had written the first records.
+    std::error_code ignored;
+    if (may_write()) std::filesystem::remove(log.string() + kNewLogSuffix, ignored);
+    Result<SequentialFile> file = SequentialFile::open(log);
+    if (!file) return;
+    WandbContents contents;
+    const std::optional<WandbLogEnd> end =
+        read_wandb_contents([&file](size_t size) { return file->read(size); }, contents);
+    if (end && end->is_cut) repair_log(log, *end);
+    if (contents.run_id != run_id_) return;
+    for (const auto& [key, point] : contents.newest) last_row_step_ = std::max(last_row_step_, point.step);
+    for (auto& [key, point] : contents.newest) {
+      const auto [known, is_new] = newest_.try_emplace(key, KnownPoint{.point = point});
+      if (!is_new && point.step >= known->second.point.step) known->second.point = std::move(point);
     }
   }
 

@@ -85,12 +85,20 @@ def exists(pid):
         return False
 
 
+def target_of(link):
+    """Empty if the link no longer exists, such as that of a descriptor which was closed."""
+    try:
+        return os.readlink(link)
+    except OSError:
+        return ""
+
+
 def variables_of(pid):
     """The environment of a process. A rank that was a standby process has it in a file in memory (docs/recovery.md)."""
     process = pathlib.Path(f"/proc/{pid}")
     try:
         for descriptor in (process / "fd").iterdir():
-            if "oarlock-environment" in os.readlink(descriptor):
+            if "oarlock-environment" in target_of(descriptor):
                 return descriptor.read_bytes().split(b"\0")
         return (process / "environ").read_bytes().split(b"\0")
     except OSError:

@@ -1,12 +1,13 @@
 // DistributedDataParallel moves to a new group: the order in which gradients are summed continues, also if a rank is
 // lost before the new group has completed a step.
 #include <gmock/gmock.h>
-#include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/nn/modules/linear.h>
 #include <torch/types.h>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <functional>
 #include <future>
 #include <memory>
@@ -26,7 +27,7 @@ using testing::HasSubstr;
 
 constexpr int kRanks = 3;  // a sum of three depends on its order
 constexpr std::chrono::milliseconds kTimeout = std::chrono::minutes(1);
-constexpr double kSmallBuckets = 0.002;  // MiB: each layer has buckets of its own
+constexpr double kSmallBuckets = 0.002;  // MiB: each layer has its own buckets
 
 class Layers final : public torch::nn::Module {
  public:
@@ -83,11 +84,13 @@ struct Rank {
   }
 };
 
-// The ranks of a job, each on a thread of its own.
+// The ranks of a job, each on its own thread.
 class Ranks {
  public:
   Ranks() {
     std::signal(SIGPIPE, SIG_IGN);  // as in oarlock-trainer
+    // LibTorch's flight recorder has a map without a lock, which the ranks on threads of one process share.
+    ::setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/1);
     for (int rank = 0; rank < kRanks; ++rank) add(rank);
     at::manual_seed(3);
     const Layers seeded;
@@ -113,8 +116,8 @@ class Ranks {
     std::vector<std::future<ProcessGroup>> connecting;
     for (int rank = 0; rank < world_size; ++rank) {
       connecting.push_back(std::async(std::launch::async, [=] {
-        return make_gloo_group(
-            store, {.rank = rank, .world_size = world_size, .timeout = kTimeout, .address = "127.0.0.1"});
+        return make_gloo_group(store,
+                               {.rank = rank, .world_size = world_size, .timeout = kTimeout, .address = "127.0.0.1"});
       }));
     }
     for (int rank = 0; rank < world_size; ++rank) (*this)[rank].group = connecting[static_cast<size_t>(rank)].get();

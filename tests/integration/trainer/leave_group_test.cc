@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <future>
 #include <string>
 #include <thread>
@@ -29,6 +30,8 @@ constexpr milliseconds kTimeout = seconds(60);
 // A group of two ranks in this process.
 std::vector<ProcessGroup> connect() {
   std::signal(SIGPIPE, SIG_IGN);  // as in oarlock-trainer
+  // LibTorch's flight recorder has a map without a lock, which the ranks on threads of one process share.
+  ::setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/1);
   const auto store = c10::make_intrusive<c10d::HashStore>();
   std::vector<std::future<ProcessGroup>> connecting;
   for (int rank = 0; rank < 2; ++rank) {

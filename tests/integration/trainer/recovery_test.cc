@@ -21,6 +21,7 @@
 #include "tests/integration/trainer/run_support.h"
 #include "tests/support/blocked_file.h"
 #include "tests/support/trainer_program/file_channel.h"
+#include "trainer/checkpoint/directory.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/tracking/event_file.h"
 #include "trainer/tracking/run_files.h"
@@ -372,6 +373,78 @@ TEST(Recovery, RankZeroInASave) {
   print_times(job);
 }
 
+nlohmann::json state_of(const fs::path& checkpoint) {
+  return nlohmann::json::parse(test::content(checkpoint / kStateFile));
+}
+
+// The save of the best weights is lost with rank 0. The others still have these weights.
+void expect_best_checkpoint_survives(std::string config) {
+  const std::string keep = "keep: 0";
+  config.replace(config.find(keep), keep.size(), "keep: 0, best: {metric: loss, mode: max}");  // the first evaluation
+  Job plain(2, config);
+  EXPECT_TRUE(plain.run()) << plain.all_logs();
+  const nlohmann::json best = state_of(plain.checkpoints() / "last").at("extra").at("best");
+  ASSERT_EQ(best.at("step"), 7);
+  Job job(2, config, "model: {fault: {kind: kill_forward, rank: 0, step: 7}}\n");
+  EXPECT_TRUE(job.run()) << job.all_logs();
+  EXPECT_EQ(job.recoveries(), 1);
+  EXPECT_EQ(state_of(job.checkpoints() / "last").at("extra").at("best"), best);
+  EXPECT_EQ(job.bits(), plain.bits());
+}
+
+TEST(Recovery, RankZeroInTheSaveOfTheBestCheckpoint) { expect_best_checkpoint_survives(kConfig); }
+
+// Step 7 is the last one of the epoch, and is saved first without the mark, because every_steps is 7, too.
+TEST(Recovery, RankZeroInTheSecondSaveOfAStep) {
+  std::string config = kConfig;
+  for (const auto& [from, to] :
+       {std::pair("samples: 208", "samples: 224"), std::pair("every_steps: 10", "every_steps: 7"),
+        std::pair("eval: {every_steps: 7}", "eval: {every_epochs: 1}")})
+    config.replace(config.find(from), std::string(from).size(), to);
+  expect_best_checkpoint_survives(config);
+}
+
+// The others have the state, so that they do not need a checkpoint.
+TEST(Recovery, TheNewestCheckpointIsDamagedWhenRankZeroIsLost) {
+  for (const bool is_removed : {false, true}) {
+    Job job(2, kConfig);
+    fs::path damaged;
+    EXPECT_TRUE(job.run([&](Job& running) {
+      if (!damaged.empty() || !fs::exists(running.checkpoints() / "last")) return;
+      running.rank(0).signal(SIGKILL);
+      running.rank(0).wait();
+      damaged = list_checkpoints(running.checkpoints()).value().front().path;
+      if (is_removed) {
+        fs::remove_all(damaged);
+      } else {
+        fs::resize_file(damaged / kStateFile, 0);
+      }
+    })) << job.all_logs();
+    EXPECT_EQ(job.recoveries(), 1);
+    EXPECT_EQ(job.bits(), undisturbed(2));
+    EXPECT_EQ(job.lines_of("a checkpoint is damaged; the ranks continue from memory").size(), is_removed ? 0 : 1);
+  }
+}
+
+// A replaced rank 0 counts the steps that were skipped before it was started.
+TEST(Recovery, SkippedStepsOfALostRankCount) {
+  const std::string config =
+      "task: tiny\nsteps: 400\nbatch: {size: 16}\ndata: {samples: 208, eval_samples: 33}\nseed: 3\nthreads: 1\n"
+      "optimizer: {name: adamw, lr: 0.003}\neval: {every_epochs: 0}\nlog: {every_steps: 1000}\n"
+      "nonfinite: {loss: skip, gradient: skip, max_share: 0.5}\n"
+      "checkpoint: {every_steps: 1000, every_epochs: 0, best: {save: false}}\n"
+      "model: {fault: {kind: nan, rank: 1, step: 12}}\n";
+  Job job(2, config);
+  bool killed = false;
+  EXPECT_TRUE(job.run([&](Job& running) {
+    if (killed || running.all_logs().find("\"step\":16") == std::string::npos) return;
+    killed = true;
+    running.rank(0).signal(SIGKILL);
+  })) << job.all_logs();
+  EXPECT_EQ(job.recoveries(), 1);
+  EXPECT_EQ(state_of(job.checkpoints() / "last").at("sections").at("nonfinite").at("skipped"), 1);
+}
+
 // The rank 0 that replaces the killed one has the state, but another rank is killed before the group is complete. The
 // new rank 0 is then the donor, although it has never trained.
 TEST(Recovery, AnotherLossWhileTheNewRankZeroJoins) {
@@ -386,7 +459,7 @@ TEST(Recovery, AnotherLossWhileTheNewRankZeroJoins) {
       if (!fs::exists(running.checkpoints() / "last")) return;
       running.rank(0).signal(SIGKILL);
       running.rank(0).wait();  // it writes no further checkpoint
-      marks.emplace(running.checkpoints() / fs::read_symlink(running.checkpoints() / "last") / kManifestFile);
+      marks.emplace(list_checkpoints(running.checkpoints()).value().front().path / kManifestFile);
     } else if (!is_other_killed) {
       if (running.recoveries() < 1 || !marks->has_reader()) return;
       running.rank(3).signal(SIGKILL);

@@ -194,8 +194,13 @@ TEST_F(Lease, EndsBeforeOldAnswersAreRead) {
   EXPECT_TRUE(launcher().handle(fds, now_).ended);
 }
 
-FileDescriptor connect_to(int port) {
+// From the loopback address 127.0.0.0 + `host`.
+FileDescriptor connect_to(int port, uint32_t host = 1) {
   FileDescriptor client(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in own{};
+  own.sin_family = AF_INET;
+  own.sin_addr.s_addr = htonl((127U << 24) + host);
+  EXPECT_EQ(::bind(client.get(), reinterpret_cast<const sockaddr*>(&own), sizeof own), 0);
   const SocketAddress address = loopback(port);
   EXPECT_EQ(::connect(client.get(), reinterpret_cast<const sockaddr*>(&address.address), address.length), 0);
   return client;
@@ -216,6 +221,37 @@ TEST(RecoveryIo, ConnectionsWithoutATokenDoNotKeepALauncherOut) {
   const std::string hello = R"({"regroup":1,"token":"secret"})"
                             "\n";
   ASSERT_EQ(::send(launcher.get(), hello.data(), hello.size(), MSG_NOSIGNAL), static_cast<ssize_t>(hello.size()));
+  std::string answer(1024, '\0');
+  ssize_t got = -1;
+  EXPECT_TRUE(eventually([&] {
+    wait_and_handle(*recovery);
+    got = ::recv(launcher.get(), answer.data(), answer.size(), MSG_DONTWAIT);
+    return got >= 0;
+  }));
+  EXPECT_GT(got, 0) << "the order of the coordinator, instead of the end of the connection";
+}
+
+// The launcher has an address below those of the others, and as many connections as each of them.
+TEST(RecoveryIo, ConnectionsOfManyHostsDoNotKeepALauncherOut) {
+  const PortReservation port = PortReservation::make(1).value();
+  const auto recovery = Recovery::make(options_of(0, port.first())).value();
+  recovery->start(std::chrono::steady_clock::now());
+  constexpr uint32_t kHosts = 200;
+  constexpr uint32_t kAllowed = 64;
+  std::vector<FileDescriptor> idle;
+  const auto fill = [&](uint32_t first, uint32_t last) {
+    for (uint32_t host = first; host < last; ++host) idle.push_back(connect_to(port.first(), 100 + host));
+    EXPECT_TRUE(eventually([&] {
+      wait_and_handle(*recovery);
+      return recovery->descriptors().size() >= kAllowed + 1;
+    }));
+  };
+  fill(0, kHosts / 2);
+  const FileDescriptor launcher = connect_to(port.first(), 2);
+  const std::string hello = R"({"regroup":1,"token":"secret"})"
+                            "\n";
+  ASSERT_EQ(::send(launcher.get(), hello.data(), hello.size(), MSG_NOSIGNAL), static_cast<ssize_t>(hello.size()));
+  fill(kHosts / 2, kHosts);
   std::string answer(1024, '\0');
   ssize_t got = -1;
   EXPECT_TRUE(eventually([&] {

@@ -215,6 +215,33 @@ TEST(Files, RejectsFolderUnderFile) {
 }
 
 // A pipe takes fewer bytes than these in one call.
+TEST(Files, VisitsAFolder) {
+  const test::TemporaryFolder folder;
+  std::vector<std::string> names;
+  const auto add = [&names](const std::filesystem::path& path) { names.push_back(path.filename().string()); };
+  EXPECT_FALSE(visit_folder(folder.path(), add));
+  for (const char* name : {"a", "b"}) ASSERT_TRUE(write_file_atomically(folder.path() / name, ""));
+  EXPECT_FALSE(visit_folder(folder.path(), add));
+  EXPECT_THAT(names, testing::UnorderedElementsAre("a", "b"));
+  EXPECT_EQ(visit_folder(folder.path() / "missing", add), std::errc::no_such_file_or_directory);
+}
+
+// As a file server may; a range-based for loop would throw.
+TEST(Files, ReturnsAFailureInTheMiddleOfAFolder) {
+  const test::TemporaryFolder folder;
+  for (int i = 0; i < 2000; ++i) ASSERT_TRUE(std::ofstream(folder.path() / fmt::format("file-{:04}", i)));
+  int reads = 0;
+  const int code = test::with_system_calls(
+      [&] {
+        int visited = 0;
+        const std::error_code error = visit_folder(folder.path(), [&visited](const auto&) { ++visited; });
+        return error == std::errc::io_error && visited > 0 ? 0 : 1;
+      },
+      [&](const SystemCall& call) { return call.name == "getdents64" && reads++ == 1 ? EIO : 0; });
+  EXPECT_EQ(code, 0);
+  EXPECT_GE(reads, 2);
+}
+
 TEST(Files, WritesAllInParts) {
   int ends[2];
   ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);

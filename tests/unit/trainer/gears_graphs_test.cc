@@ -79,6 +79,8 @@ TEST(GearsGraphs, EdgesAreReadAsTheOriginalWritesThem) {
   EXPECT_EQ(read_edges(csv).value(), edges);
   std::ofstream(csv) << ",target,importance,source\r\n0,B,0.5,A\r\n1,B,1,B\r\n";
   EXPECT_EQ(read_edges(csv).value(), (std::vector<NamedEdge>{{"A", "B", 0.5}, {"B", "B", 1}}));
+  std::ofstream(csv) << "\xEF\xBB\xBF\"source\",\"target\",\"importance\"\r\n\"A\",\"B\",0.5\r\nB,\"B\",1\r\n";
+  EXPECT_EQ(read_edges(csv).value(), (std::vector<NamedEdge>{{"A", "B", 0.5}, {"B", "B", 1}}));
   const auto message_of = [&](const std::string& text) {
     std::ofstream(csv) << text;
     return read_edges(csv).error().message;
@@ -111,6 +113,17 @@ TEST(GearsGraphs, TermsAreReadFromJson) {
             (std::vector<NamedEdge>{{"A", "A", 1}, {"B", "A", 0.5}, {"B", "B", 1}, {"A", "B", 0.5}}));
   std::ofstream(json) << R"({"A": "GO:1"})";
   EXPECT_THAT(read_gene2go(json).error().message, AllOf(HasSubstr("gene2go.json"), HasSubstr("expected JSON")));
+  std::ofstream(json) << "{\"A\": [\"GO:1\"]\n\"B\": []}";
+  EXPECT_THAT(read_gene2go(json).error().message, AllOf(HasSubstr("line 2, column 3"), HasSubstr("expected JSON")));
+  std::ofstream(json) << R"({"A": )" << std::string(1'000'000, '[');
+  EXPECT_THAT(read_gene2go(json).error().message, HasSubstr("is nested more deeply than a JSON object of lists"));
+}
+
+TEST(GearsGraphs, GenesAreReadFromAList) {
+  const test::TemporaryFolder folder;
+  const std::filesystem::path list = folder.path() / "genes.txt";
+  std::ofstream(list) << "\xEF\xBB\xBF" << "A\r\n\nB";
+  EXPECT_THAT(read_gene_list(list).value(), ElementsAre("A", "B"));
 }
 
 }  // namespace

@@ -53,6 +53,9 @@ TEST(EventCodec, KeepsEveryMember) {
   ASSERT_TRUE(nan);
   EXPECT_TRUE(std::isnan(std::get<Scalars>(nan->content).values.at(0).second));
   EXPECT_EQ(decode_event("no CBOR"), std::nullopt);
+  EXPECT_EQ(decode_event(std::string(200'000, '\x81')), std::nullopt) << "lists in lists";
+  EXPECT_EQ(decode_event(std::string("\x9a\x00\x30\x00\x00", 5) + std::string(0x300000, '\0')), std::nullopt)
+      << "many numbers";
 }
 
 std::unique_ptr<Journal> open_journal(const fs::path& folder, uint64_t max_bytes = 1 << 30) {

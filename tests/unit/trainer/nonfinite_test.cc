@@ -90,5 +90,19 @@ TEST(NonfiniteSteps, CountsOverRestarts) {
   EXPECT_EQ(after.values().at("skipped"), 2);
 }
 
+// The state of a rank that another one takes may be older than its last reading.
+TEST(NonfiniteSteps, StateIncludesStepsThatWereNotRead) {
+  NonfiniteSteps donor(at::kCPU);
+  donor.count(scalar(1), scalar(1));
+  EXPECT_EQ(donor.values().at("skipped"), 1);
+  NonfiniteSteps behind(at::kCPU);
+  behind.count(scalar(1), scalar(1));
+  donor.count(scalar(1), scalar(1));
+  ASSERT_TRUE(behind.restored(donor.values()));
+  EXPECT_EQ(behind.values(), donor.values());
+  read(behind);
+  EXPECT_EQ(behind.skipped_in_run(), 2);
+}
+
 }  // namespace
 }  // namespace oarlock

@@ -350,11 +350,11 @@ Result<std::vector<double>> Array::read_doubles(std::span<const int64_t> begin, 
 
 std::vector<std::string> array_names(const fs::path& group) {
   std::vector<std::string> names;
-  std::error_code ignored;
-  for (const fs::directory_entry& entry : fs::directory_iterator(group, ignored)) {
-    const bool v2 = fs::exists(entry.path() / ".zarray", ignored);
-    if (v2 || Array::open(entry.path()).has_value()) names.push_back(entry.path().filename());
-  }
+  visit_folder(group, [&names](const fs::path& path) {
+    std::error_code ignored;
+    const bool v2 = fs::exists(path / ".zarray", ignored);
+    if (v2 || Array::open(path).has_value()) names.push_back(path.filename());
+  });
   std::sort(names.begin(), names.end());
   return names;
 }

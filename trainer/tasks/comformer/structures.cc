@@ -58,10 +58,12 @@ class ExtxyzCrystals final : public CrystalSource {
   Result<std::vector<double>> label_of(const ExtxyzInfo& info) const {
     const auto found = info.find(options_.target_property);
     if (found == info.end()) {
+      constexpr size_t kShown = 1000;  // bytes
       std::vector<std::string> keys;
       for (const auto& [key, value] : info) keys.push_back(key);
-      return fail(ExitCode::kDataErr, fmt::format("no '{}' (data.target_property); the keys are {}",
-                                                  options_.target_property, fmt::join(keys, ", ")));
+      return fail(ExitCode::kDataErr,
+                  fmt::format("no '{}' (data.target_property); the keys are {}", options_.target_property,
+                              shortened(fmt::format("{}", fmt::join(keys, ", ")), kShown)));
     }
     Result<std::vector<double>> numbers = extxyz_numbers(found->second);
     if (!numbers) numbers.error().message = options_.target_property + ": " + numbers.error().message;

@@ -22,6 +22,7 @@
 #include "common/status_macros.h"
 #include "common/text.h"
 #include "trainer/tasks/gears/splits.h"
+#include "trainer/tasks/gears/string_lists.h"
 
 namespace oarlock::gears {
 
@@ -31,16 +32,27 @@ constexpr size_t kMaxTableBytes = size_t{1} << 30;  // the files are read as a w
 
 constexpr size_t kMaxColumns = 1000;
 
-// Returns the first kMaxColumns cells. A comma at the end of the line is not followed by an empty cell.
+// Returns the first kMaxColumns cells, without the quotes that R's write.csv() writes around texts. A comma at the end
+// of the line is not followed by an empty cell.
 std::vector<std::string_view> cells_of(std::string_view line) {
   if (line.ends_with('\r')) line.remove_suffix(1);
   std::vector<std::string_view> cells;
   while (!line.empty() && cells.size() < kMaxColumns) {
-    const size_t comma = line.find(',');
-    cells.push_back(line.substr(0, comma));
+    const size_t quote = line.starts_with('"') ? line.find('"', 1) : std::string_view::npos;
+    const bool is_quoted = quote != std::string_view::npos;
+    const size_t comma = line.find(',', is_quoted ? quote : 0);
+    cells.push_back(is_quoted ? line.substr(1, quote - 1) : line.substr(0, comma));
     line.remove_prefix(comma == std::string_view::npos ? line.size() : comma + 1);
   }
   return cells;
+}
+
+// Returns the file without a byte order mark, which Excel writes.
+Result<std::string> read_table(const std::filesystem::path& path) {
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  ASSIGN_OR_RETURN(std::string text, read_regular_file(path, kMaxTableBytes));
+  if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
+  return text;
 }
 
 tl::unexpected<Error> bad_line(const std::filesystem::path& csv, int64_t line, const std::string& what) {
@@ -64,7 +76,7 @@ Result<std::array<size_t, 3>> columns_of(const std::filesystem::path& csv, const
 }  // namespace
 
 Result<std::vector<NamedEdge>> read_edges(const std::filesystem::path& csv) {
-  ASSIGN_OR_RETURN(const std::string text, read_regular_file(csv, kMaxTableBytes));
+  ASSIGN_OR_RETURN(const std::string text, read_table(csv));
   std::istringstream in(text);
   std::string line;
   std::getline(in, line);
@@ -216,21 +228,20 @@ double jaccard(const std::set<std::string>& a, const std::set<std::string>& b) {
 }  // namespace
 
 Result<GeneTerms> read_gene2go(const std::filesystem::path& json) {
-  ASSIGN_OR_RETURN(const std::string text, read_regular_file(json, kMaxTableBytes));
-  const nlohmann::json read = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  constexpr char kExpected[] = R"(expected JSON {"GENE": ["GO:0005515", ...], ...})";
+  const Result<nlohmann::json> read = read_string_lists(json, kMaxTableBytes);
+  if (!read) return fail(read.error().code, fmt::format("{}; {}", read.error().message, kExpected));
   const auto is_list = [](const nlohmann::json& terms) {
     return terms.is_array() &&
            std::all_of(terms.begin(), terms.end(), [](const nlohmann::json& term) { return term.is_string(); });
   };
-  if (!read.is_object() || !std::all_of(read.begin(), read.end(), is_list)) {
-    return fail(ExitCode::kDataErr,
-                fmt::format(R"({}: expected JSON {{"GENE": ["GO:0005515", ...], ...}})", json.string()));
-  }
-  return read.get<GeneTerms>();
+  if (!std::all_of(read->begin(), read->end(), is_list))
+    return fail(ExitCode::kDataErr, fmt::format("{}: {}", json.string(), kExpected));
+  return read->get<GeneTerms>();
 }
 
 Result<std::vector<std::string>> read_gene_list(const std::filesystem::path& path) {
-  ASSIGN_OR_RETURN(const std::string text, read_regular_file(path, kMaxTableBytes));
+  ASSIGN_OR_RETURN(const std::string text, read_table(path));
   std::vector<std::string> genes;
   std::istringstream in(text);
   for (std::string line; std::getline(in, line);) {

@@ -9,8 +9,8 @@
 #include <stdexcept>
 #include <utility>
 
-#include "common/files.h"
 #include "common/status_macros.h"
+#include "trainer/tasks/gears/string_lists.h"
 
 namespace oarlock::gears {
 
@@ -90,13 +90,10 @@ Split listed(const SplitConfig& config, const NameList& perturbations) {
 constexpr size_t kMaxSplitBytes = size_t{256} << 20;
 
 Result<Split> custom(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string text, read_regular_file(path, kMaxSplitBytes));
-  const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  const auto bad = [&](const std::string& what) {
-    return fail(ExitCode::kDataErr,
-                fmt::format(R"({}: {}; expected {{"train": [conditions], "val": [...], "test": [...]}})", path, what));
-  };
-  if (!json.is_object()) return bad("is not a JSON object");
+  constexpr char kExpected[] = R"(; expected {"train": [conditions], "val": [...], "test": [...]})";
+  const Result<nlohmann::json> read = read_string_lists(path, kMaxSplitBytes);
+  if (!read) return fail(read.error().code, read.error().message + kExpected);
+  const nlohmann::json& json = *read;
   Split split;
   for (const auto& [set, names] :
        {std::pair{"train", &split.train}, std::pair{"val", &split.val}, std::pair{"test", &split.test}}) {
@@ -104,7 +101,7 @@ Result<Split> custom(const std::string& path) {
     const nlohmann::json& list = json[set];
     const auto is_string = [](const nlohmann::json& item) { return item.is_string(); };
     if (!list.is_array() || !std::all_of(list.begin(), list.end(), is_string)) {
-      return bad(fmt::format("\"{}\" is not a list of conditions", set));
+      return fail(ExitCode::kDataErr, fmt::format("{}: \"{}\" is not a list of conditions{}", path, set, kExpected));
     }
     *names = list.get<NameList>();
   }

@@ -97,6 +97,9 @@ Variant variant(CifarKind kind) {
 // Adds the records of one file until the set has `limit` samples.
 Result<void> add_records(const CifarFile& file, const std::filesystem::path& path, int64_t classes, int64_t limit,
                          ImageSet& set) {
+  const int64_t records = limit == 0 ? file.size() : std::min(limit, file.size());
+  RETURN_IF_ERROR(
+      expect_memory(static_cast<uint64_t>(records), sizeof(const uint8_t*) + sizeof(uint8_t), path.string()));
   for (int64_t record = 0; record < file.size() && (limit == 0 || set.size() < limit); ++record) {
     const uint8_t label = file.label(record);
     if (label >= classes) {
