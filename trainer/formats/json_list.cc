@@ -44,10 +44,7 @@ class ListHandler final : public Json::json_sax_t {
     return true;
   }
   bool parse_error(size_t, const std::string&, const nlohmann::detail::exception& error) override {
-    constexpr size_t kShown = 300;  // of a message that quotes a token of any length
-    const std::string_view what = error.what();
-    const size_t begin = what.find("] ");  // after the name of the exception
-    return reject(shortened(begin == std::string_view::npos ? what : what.substr(begin + 2), kShown));
+    return reject(json_problem(error));
   }
 
  private:
@@ -104,6 +101,13 @@ class ListHandler final : public Json::json_sax_t {
 };
 
 }  // namespace
+
+std::string json_problem(const nlohmann::detail::exception& error) {
+  constexpr size_t kShown = 300;
+  const std::string_view what = error.what();
+  const size_t begin = what.find("] ");  // after the name of the exception
+  return shortened(begin == std::string_view::npos ? what : what.substr(begin + 2), kShown);
+}
 
 Result<void> read_json_list(std::istream& in, std::string_view noun,
                             const std::function<Result<void>(const Json&)>& take) {

@@ -4,7 +4,8 @@
 #include <cstddef>
 #include <functional>
 #include <istream>
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
+#include <string>
 #include <string_view>
 
 #include "common/error.h"
@@ -14,6 +15,10 @@ namespace oarlock {
 // Limits of one element, so that no file can exhaust the memory or the stack.
 inline constexpr size_t kMaxListElementDepth = 100;         // functions on JSON are recursive
 inline constexpr size_t kMaxListElementValues = 8'000'000;  // values, lists and objects
+
+// Returns the message of an error of nlohmann's parser, with the line and without the name of the exception. Shortened,
+// because it quotes a token of any length.
+std::string json_problem(const nlohmann::detail::exception& error);
 
 // Calls `take` with each element of the list that the stream contains, and stops at its first error. Fails with
 // kDataErr, without the name of the file, if the text is not a JSON list or an element exceeds a limit. Messages call

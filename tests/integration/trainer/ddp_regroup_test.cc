@@ -3,17 +3,15 @@
 #include <gmock/gmock.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/types.h>
-#include <torch/csrc/distributed/c10d/HashStore.hpp>
 
-#include <chrono>
-#include <csignal>
-#include <cstdlib>
 #include <functional>
 #include <future>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "tests/support/thread_ranks.h"
 #include "trainer/distributed/distributed_data_parallel.h"
 #include "trainer/distributed/library_errors.h"
 #include "trainer/distributed/process_group.h"
@@ -25,8 +23,7 @@ using testing::AllOf;
 using testing::Each;
 using testing::HasSubstr;
 
-constexpr int kRanks = 3;  // a sum of three depends on its order
-constexpr std::chrono::milliseconds kTimeout = std::chrono::minutes(1);
+constexpr int kRanks = 3;                // a sum of three depends on its order
 constexpr double kSmallBuckets = 0.002;  // MiB: each layer has its own buckets
 
 class Layers final : public torch::nn::Module {
@@ -88,9 +85,6 @@ struct Rank {
 class Ranks {
  public:
   Ranks() {
-    std::signal(SIGPIPE, SIG_IGN);  // as in oarlock-trainer
-    // LibTorch's flight recorder has a map without a lock, which the ranks on threads of one process share.
-    ::setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/1);
     for (int rank = 0; rank < kRanks; ++rank) add(rank);
     at::manual_seed(3);
     const Layers seeded;
@@ -112,15 +106,8 @@ class Ranks {
 
   // Connects the first ranks to a new group.
   void connect(int world_size = kRanks) {
-    const auto store = c10::make_intrusive<c10d::HashStore>();
-    std::vector<std::future<ProcessGroup>> connecting;
-    for (int rank = 0; rank < world_size; ++rank) {
-      connecting.push_back(std::async(std::launch::async, [=] {
-        return make_gloo_group(store,
-                               {.rank = rank, .world_size = world_size, .timeout = kTimeout, .address = "127.0.0.1"});
-      }));
-    }
-    for (int rank = 0; rank < world_size; ++rank) (*this)[rank].group = connecting[static_cast<size_t>(rank)].get();
+    std::vector<ProcessGroup> groups = test::connect_ranks(world_size);
+    for (int rank = 0; rank < world_size; ++rank) (*this)[rank].group = std::move(groups[static_cast<size_t>(rank)]);
   }
 
   void begin() {

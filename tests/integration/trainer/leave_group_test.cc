@@ -2,47 +2,25 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
-#include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include <atomic>
 #include <chrono>
-#include <csignal>
-#include <cstdlib>
 #include <future>
 #include <string>
 #include <thread>
 #include <tuple>
 #include <vector>
 
+#include "tests/support/thread_ranks.h"
 #include "trainer/distributed/library_errors.h"
 #include "trainer/distributed/process_group.h"
 
 namespace oarlock {
 namespace {
 
-using std::chrono::milliseconds;
 using std::chrono::seconds;
+using test::connect_ranks;
 using Clock = std::chrono::steady_clock;
-
-// A test that needs it has failed.
-constexpr milliseconds kTimeout = seconds(60);
-
-// A group of two ranks in this process.
-std::vector<ProcessGroup> connect() {
-  std::signal(SIGPIPE, SIG_IGN);  // as in oarlock-trainer
-  // LibTorch's flight recorder has a map without a lock, which the ranks on threads of one process share.
-  ::setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/1);
-  const auto store = c10::make_intrusive<c10d::HashStore>();
-  std::vector<std::future<ProcessGroup>> connecting;
-  for (int rank = 0; rank < 2; ++rank) {
-    connecting.push_back(std::async(std::launch::async, [store, rank] {
-      return make_gloo_group(store, {.rank = rank, .world_size = 2, .timeout = kTimeout, .address = "127.0.0.1"});
-    }));
-  }
-  std::vector<ProcessGroup> out;
-  for (auto& one : connecting) out.push_back(one.get());
-  return out;
-}
 
 c10::intrusive_ptr<c10d::Work> begin_broadcast(const ProcessGroup& group, const at::Tensor& tensor) {
   std::vector<at::Tensor> tensors = {tensor};
@@ -60,7 +38,7 @@ Error error_of(const c10::intrusive_ptr<c10d::Work>& work) {
 
 // The sender is lost in the middle of a message: Gloo does not fail the operation that receives it.
 TEST(LeaveGroup, FailsACollectiveInTheMiddleOfAMessage) {
-  std::vector<ProcessGroup> ranks = connect();
+  std::vector<ProcessGroup> ranks = connect_ranks(2);
   constexpr int64_t kElements = int64_t{64} << 20;  // 256 MiB, which takes longer than the check below
   const at::Tensor sent = at::ones({kElements}, at::kFloat);
   const at::Tensor received = at::zeros({kElements}, at::kFloat);
@@ -82,7 +60,7 @@ TEST(LeaveGroup, FailsACollectiveInTheMiddleOfAMessage) {
 
 // A bucket of gradients is awaited by its future.
 TEST(LeaveGroup, FailsFuturesOfCollectivesThatWaitForAnotherRank) {
-  std::vector<ProcessGroup> ranks = connect();
+  std::vector<ProcessGroup> ranks = connect_ranks(2);
   std::vector<at::Tensor> tensors = {at::ones({4})};
   const auto future = ranks[1].c10d()->allreduce(tensors, {})->getFuture();
   EXPECT_FALSE(future->completed());
@@ -93,7 +71,7 @@ TEST(LeaveGroup, FailsFuturesOfCollectivesThatWaitForAnotherRank) {
 }
 
 TEST(LeaveGroup, FailsCollectivesThatBeginLater) {
-  std::vector<ProcessGroup> ranks = connect();
+  std::vector<ProcessGroup> ranks = connect_ranks(2);
   ranks[0].leave();
   try {
     ranks[0].barrier();
@@ -104,7 +82,7 @@ TEST(LeaveGroup, FailsCollectivesThatBeginLater) {
 }
 
 TEST(LeaveGroup, CollectivesHaveTheirResults) {
-  std::vector<ProcessGroup> ranks = connect();
+  std::vector<ProcessGroup> ranks = connect_ranks(2);
   const auto run = [](const ProcessGroup& group) {
     std::vector<double> sum = {1.0 + group.rank()};
     group.all_reduce_sum(sum);

@@ -206,6 +206,23 @@ FileDescriptor connect_to(int port, uint32_t host = 1) {
   return client;
 }
 
+void say_hello(const FileDescriptor& launcher) {
+  const std::string hello = R"({"regroup":1,"token":"secret"})"
+                            "\n";
+  ASSERT_EQ(::send(launcher.get(), hello.data(), hello.size(), MSG_NOSIGNAL), static_cast<ssize_t>(hello.size()));
+}
+
+void expect_order(Recovery& recovery, const FileDescriptor& launcher) {
+  std::string answer(1024, '\0');
+  ssize_t got = -1;
+  EXPECT_TRUE(eventually([&] {
+    wait_and_handle(recovery);
+    got = ::recv(launcher.get(), answer.data(), answer.size(), MSG_DONTWAIT);
+    return got >= 0;
+  }));
+  EXPECT_GT(got, 0) << "the order of the coordinator, instead of the end of the connection";
+}
+
 TEST(RecoveryIo, ConnectionsWithoutATokenDoNotKeepALauncherOut) {
   const PortReservation port = PortReservation::make(1).value();
   const auto recovery = Recovery::make(options_of(0, port.first())).value();
@@ -218,17 +235,8 @@ TEST(RecoveryIo, ConnectionsWithoutATokenDoNotKeepALauncherOut) {
     return recovery->descriptors().size() == kConnections + 1;
   }));
   const FileDescriptor launcher = connect_to(port.first());
-  const std::string hello = R"({"regroup":1,"token":"secret"})"
-                            "\n";
-  ASSERT_EQ(::send(launcher.get(), hello.data(), hello.size(), MSG_NOSIGNAL), static_cast<ssize_t>(hello.size()));
-  std::string answer(1024, '\0');
-  ssize_t got = -1;
-  EXPECT_TRUE(eventually([&] {
-    wait_and_handle(*recovery);
-    got = ::recv(launcher.get(), answer.data(), answer.size(), MSG_DONTWAIT);
-    return got >= 0;
-  }));
-  EXPECT_GT(got, 0) << "the order of the coordinator, instead of the end of the connection";
+  say_hello(launcher);
+  expect_order(*recovery, launcher);
 }
 
 // The launcher has an address below those of the others, and as many connections as each of them.
@@ -248,18 +256,9 @@ TEST(RecoveryIo, ConnectionsOfManyHostsDoNotKeepALauncherOut) {
   };
   fill(0, kHosts / 2);
   const FileDescriptor launcher = connect_to(port.first(), 2);
-  const std::string hello = R"({"regroup":1,"token":"secret"})"
-                            "\n";
-  ASSERT_EQ(::send(launcher.get(), hello.data(), hello.size(), MSG_NOSIGNAL), static_cast<ssize_t>(hello.size()));
+  say_hello(launcher);
   fill(kHosts / 2, kHosts);
-  std::string answer(1024, '\0');
-  ssize_t got = -1;
-  EXPECT_TRUE(eventually([&] {
-    wait_and_handle(*recovery);
-    got = ::recv(launcher.get(), answer.data(), answer.size(), MSG_DONTWAIT);
-    return got >= 0;
-  }));
-  EXPECT_GT(got, 0) << "the order of the coordinator, instead of the end of the connection";
+  expect_order(*recovery, launcher);
 }
 
 TEST(RecoveryIo, WaitsAfterLackOfDescriptors) {

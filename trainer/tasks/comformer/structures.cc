@@ -58,7 +58,7 @@ class ExtxyzCrystals final : public CrystalSource {
   Result<std::vector<double>> label_of(const ExtxyzInfo& info) const {
     const auto found = info.find(options_.target_property);
     if (found == info.end()) {
-      constexpr size_t kShown = 1000;  // bytes
+      constexpr size_t kShown = 1000;  // characters
       std::vector<std::string> keys;
       for (const auto& [key, value] : info) keys.push_back(key);
       return fail(ExitCode::kDataErr,
