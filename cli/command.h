@@ -28,13 +28,27 @@ void add_convert(CLI::App& app, const std::optional<Words>& after_marker, Chosen
 void add_doctor(CLI::App& app, Chosen& chosen);
 void add_help(CLI::App& app, Chosen& chosen);  // help, version, completion and man
 
-// Prints a given usage line. CLI11 would print "[OPTIONS]" only.
+// The description of an option, followed by its default.
+inline std::string option_help(const CLI::Option& option) {
+  const std::string value = option.get_default_str();
+  return option.get_description() + (value.empty() ? "" : "; default: " + value);
+}
+
+// Prints a given usage line, and options as "--grace SECONDS  description; default: 20". CLI11 would print "[OPTIONS]"
+// only, and "--grace SECONDS:FLOAT in [0 - 1e+06]=20".
 class UsageFormatter final : public CLI::Formatter {
  public:
   explicit UsageFormatter(std::string usage) : usage_(std::move(usage)) {}
   std::string make_usage(const CLI::App* /*app*/, std::string /*name*/) const override {
     return "usage: " + usage_ + "\n";
   }
+  std::string make_option_opts(const CLI::Option* option) const override {
+    if (option->get_type_size() == 0) return "";  // a flag
+    const std::string type = option->get_type_name();  // followed by the validators
+    const bool is_list = option->get_expected_max() == CLI::detail::expected_max_vector_size;
+    return " " + type.substr(0, type.find(':')) + (is_list ? " ..." : "");
+  }
+  std::string make_option_desc(const CLI::Option* option) const override { return option_help(*option); }
 
  private:
   std::string usage_;

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <sstream>
 
+#include "cli/command.h"
+
 namespace oarlock::cli {
 namespace {
 
@@ -32,7 +34,7 @@ OptionModel option_model(const CLI::Option& option) {
   OptionModel out;
   for (const std::string& name : option.get_snames()) out.names.push_back("-" + name);
   for (const std::string& name : option.get_lnames()) out.names.push_back("--" + name);
-  out.help = option.get_description();
+  out.help = option_help(option);
   if (option.get_items_expected_max() == 0) return out;
   const std::string type = option.get_type_name();
   out.value_name = type.substr(0, type.find_first_of(": "));

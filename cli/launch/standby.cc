@@ -117,7 +117,7 @@ std::optional<Child> StandbySlot::become(const Command& command, size_t member) 
   standby_.reset();
   if (!made) {
     ::kill(-pid, SIGKILL);
-    killed_ = pid;  // remove() follows
+    killed_.push_back(pid);  // remove() follows
     return std::nullopt;
   }
   const SteadyTime deadline = clock_.steady() + kHandOverPatience;
@@ -128,9 +128,9 @@ std::optional<Child> StandbySlot::become(const Command& command, size_t member) 
 
 bool StandbySlot::remove(pid_t pid) {
   const bool is_standby = standby_ && standby_->pid() == pid;
-  if (!is_standby && killed_ != pid) return false;
+  const bool is_killed = std::erase(killed_, pid) > 0;
   if (is_standby) standby_.reset();
-  if (killed_ == pid) killed_.reset();
+  if (!is_standby && !is_killed) return false;
   if (!standby_) postpone();
   return true;
 }

@@ -121,7 +121,7 @@ class StandbySlot {
   SteadyTime started_at_;  // of the last standby process
   std::optional<SteadyTime> start_at_;
   Duration delay_ = kStandbyDelay;
-  std::optional<pid_t> killed_;  // a standby process that could not become a member, until it ends
+  std::vector<pid_t> killed_;  // standby processes that could not become a member, until they end
   std::vector<Member> members_;
 };
 

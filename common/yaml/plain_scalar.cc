@@ -5,11 +5,12 @@
 #include <charconv>
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
 #include <limits>
 #include <optional>
 #include <string_view>
 #include <utility>
+
+#include "common/number.h"
 
 namespace oarlock::yaml {
 namespace {
@@ -98,13 +99,8 @@ bool is_decimal(std::string_view text) {
 // A number that is too large for a double is not a number; one that is too small is 0.
 std::optional<double> decimal_of(const std::string& text) {
   if (!is_decimal(text)) return std::nullopt;
-  std::string_view digits = text;
-  if (digits.starts_with('+')) digits.remove_prefix(1);
-  double value = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (error == std::errc::result_out_of_range) value = std::strtod(text.c_str(), nullptr);
-  if (!std::isfinite(value)) return std::nullopt;
-  return value;
+  const std::optional<double> value = parse_double(text);
+  return value && std::isfinite(*value) ? value : std::nullopt;
 }
 
 // A number that begins with a point can have underscores between digits only.

@@ -67,10 +67,30 @@ bool is_gpu(std::string_view name) {
   return resource == "gpu" || resource.starts_with("gpu.") || resource.starts_with("mig-");
 }
 
+// Returns spec.containers of a pod template with the name and the GPU limits of each container. Everything else is
+// skipped without building a tree, which may take sixty times the size of the text. Returns a discarded value for a text
+// that is not JSON.
+Json parse_gpu_limits(std::string_view pod_template) {
+  const auto keep = [](int depth, Json::parse_event_t event, const Json& parsed) {
+    // The depth of a key is the number of maps and lists around it.
+    constexpr int kPod = 1, kSpec = 2, kContainer = 4, kResources = 5, kLimits = 6;
+    if (event != Json::parse_event_t::key) return depth < kLimits || !parsed.is_structured();
+    const auto& key = parsed.get_ref<const std::string&>();
+    if (depth == kPod) return key == "spec";
+    if (depth == kSpec) return key == "containers";
+    if (depth == kContainer) return key == "name" || key == "resources";
+    if (depth == kResources) return key == "limits";
+    return depth == kLimits && is_gpu(key);
+  };
+  return Json::parse(pod_template, keep, /*allow_exceptions=*/false);
+}
+
+// Returns the GPU limits of the container "trainer".
 Json limits_of_trainer(const Spec& spec) {
   Json limits = Json::parse(spec.resources_per_node ? spec.resources_per_node->limits : "", nullptr, false);
   if (!limits.is_object()) limits = Json::object();
-  const Json pod = Json::parse(spec.pod_template, nullptr, false);
+  if (spec.pod_template.size() > static_cast<size_t>(rules::kMaxTemplateBytes)) return limits;
+  const Json pod = parse_gpu_limits(spec.pod_template);
   for (const Json& container : elements(member(pod, "spec"), "containers")) {
     if (text_at(container, "name") != kTrainerContainer) continue;
     const Json& resources = member(container, "resources");
@@ -91,21 +111,22 @@ bool follows_gpus(const Spec& spec) {
 
 }  // namespace
 
-void visit_quantities(const Json& value, const std::string& path, const QuantityVisitor& visit) {
+void visit_quantities(const Json& value, const FieldPath& path, const QuantityVisitor& visit) {
   if (value.is_array()) {
     for (size_t i = 0; i < value.size(); ++i) {
-      if (value[i].is_structured()) visit_quantities(value[i], fmt::format("{}[{}]", path, i), visit);
+      if (value[i].is_structured())
+        visit_quantities(value[i], {.parent = &path, .index = static_cast<std::ptrdiff_t>(i)}, visit);
     }
   }
   if (!value.is_object()) return;
   for (const auto& [key, item] : value.items()) {
     if (!item.is_structured() && !has_quantity(key)) continue;
-    const std::string item_path = fmt::format("{}.{}", path, key);
+    const FieldPath item_path{.parent = &path, .key = key};
     if (has_quantity(key)) {
       visit(item_path, "", item);
     } else if (has_quantities(key) && item.is_object()) {
       for (const auto& [resource, quantity] : item.items())
-        visit(fmt::format("{}.{}", item_path, resource), resource, quantity);
+        visit({.parent = &item_path, .key = resource}, resource, quantity);
     } else {
       visit_quantities(item, item_path, visit);
     }

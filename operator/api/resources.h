@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "common/fields/fields.h"
 #include "operator/api/types.h"
 
 namespace oarlock::api {
@@ -23,10 +24,11 @@ double quantity_value(const nlohmann::json& value);
 
 // Calls `visit` for each value in a PodSpec that must be a quantity, with its path, which begins with `path`, and the
 // name of its resource; the name is empty for a value that is not in a map of resources, such as sizeLimit. The values
-// need not be quantities. The tree must not be nested so deeply that the recursion exhausts the stack.
+// need not be quantities. The tree must not be nested so deeply that the recursion exhausts the stack. The text of a path
+// contains the keys of the template, which may be long: a visitor should not request it for each value.
 using QuantityVisitor =
-    std::function<void(const std::string& path, std::string_view resource, const nlohmann::json& quantity)>;
-void visit_quantities(const nlohmann::json& pod_spec, const std::string& path, const QuantityVisitor& visit);
+    std::function<void(const FieldPath& path, std::string_view resource, const nlohmann::json& quantity)>;
+void visit_quantities(const nlohmann::json& pod_spec, const FieldPath& path, const QuantityVisitor& visit);
 
 // Returns whether the resource name has a domain, as those of accelerators have: "nvidia.com/gpu". Containers must
 // limit such a resource, because it cannot be overcommitted.
@@ -42,7 +44,8 @@ bool is_whole_quantity(const nlohmann::json& quantity);
 
 // Sets the number of processes of a spec whose field is "auto", or is absent while spec.resourcesPerNode is present:
 // the GPUs in the limits of the container "trainer", in which the template's entries replace those of
-// spec.resourcesPerNode; 1 without GPUs, and at most kMaxProcessesPerNode. A spec with a number is left unchanged.
+// spec.resourcesPerNode; 1 without GPUs, and at most kMaxProcessesPerNode. A spec with a number is left unchanged. A
+// template above kMaxTemplateBytes, which validate() reports, counts as none.
 void resolve_processes_per_node(Spec& spec);
 
 // Returns whether a spec whose number of processes follows from its GPUs has more of them than a pod can have ranks.

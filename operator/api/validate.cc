@@ -16,7 +16,21 @@ namespace oarlock::api {
 namespace {
 
 using Json = nlohmann::json;
-using Found = std::vector<FieldProblem>;
+
+// The problems that were found. The author of a job determines their number, and the length of the keys in their paths.
+class Found {
+ public:
+  std::vector<FieldProblem>& all() { return all_; }
+  bool is_full() const { return all_.size() >= kMaxProblems; }
+  void add(FieldProblem problem) {
+    if (!is_full()) all_.push_back({shortened(problem.path, kMaxPath), std::move(problem.message)});
+  }
+
+ private:
+  static constexpr size_t kMaxPath = 1024;
+
+  std::vector<FieldProblem> all_;
+};
 
 bool is_name(const std::string& name) {
   const auto letter = [](char c) { return c >= 'a' && c <= 'z'; };
@@ -41,7 +55,7 @@ const Json* member(const Json& object, const char* key, Json::value_t kind, cons
   const auto it = object.find(key);
   if (it == object.end() || it->is_null()) return nullptr;
   if (it->type() == kind) return &*it;
-  found.push_back({path + "." + key, fmt::format("expected {}, got {}",
+  found.add({path + "." + key, fmt::format("expected {}, got {}",
                                                  kind == Json::value_t::array ? "a list" : "a map", it->type_name())});
   return nullptr;
 }
@@ -57,11 +71,11 @@ void each(const Json& object, const char* key, const std::string& path, size_t m
   const Json* list = member(object, key, Json::value_t::array, path, found);
   if (list == nullptr) return;
   if (list->size() > most)
-    found.push_back({path + "." + key, fmt::format("has {} items; the maximum is {}", list->size(), most)});
+    found.add({path + "." + key, fmt::format("has {} items; the maximum is {}", list->size(), most)});
   for (size_t i = 0; i < list->size(); ++i) {
     const std::string item_path = fmt::format("{}.{}[{}]", path, key, i);
     if (!(*list)[i].is_object()) {
-      found.push_back({item_path, fmt::format("expected a map, got {}", (*list)[i].type_name())});
+      found.add({item_path, fmt::format("expected a map, got {}", (*list)[i].type_name())});
     } else {
       fn((*list)[i], item_path);
     }
@@ -81,14 +95,14 @@ void check_sizes(const Spec& spec, int64_t annotations, Found& found) {
   const auto pod = trainer + static_cast<int64_t>(spec.pod_template.size());
   if (trainer > 0) annotations += trainer + static_cast<int64_t>(std::string_view(kAnnotationConfig).size());
   if (annotations > rules::kMaxAnnotationBytes) {
-    found.push_back(
+    found.add(
         {trainer > 0 ? "spec.trainer" : "spec.template.metadata.annotations",
          fmt::format("the annotations of each pod{} are {} bytes; the maximum is {}: move large parts into a "
                      "ConfigMap, a volume or the image",
                      trainer > 0 ? ", which hold spec.trainer," : "", annotations, rules::kMaxAnnotationBytes)});
   }
   if (spec.nodes > rules::kMaxNodes || pod * spec.nodes <= rules::kMaxTotalBytes) return;
-  found.push_back({trainer > pod / 2 ? "spec.trainer" : "spec.template",
+  found.add({trainer > pod / 2 ? "spec.trainer" : "spec.template",
                    fmt::format("{} times {} of spec.template and spec.trainer are {}; the maximum is {}, because the "
                                "API server stores a copy in each pod: move large parts into a ConfigMap, a volume or "
                                "the image, or use fewer nodes",
@@ -108,8 +122,8 @@ int64_t check_template_metadata(const Json& pod, Found& found) {
     if (map == nullptr) continue;
     for (const auto& [name, value] : map->items()) {
       if (!value.is_string()) {
-        found.push_back({fmt::format("{}.metadata.{}", path, key),
-                         fmt::format("'{}' is not a string; put its value in quotes", name)});
+        found.add({fmt::format("{}.metadata.{}", path, key),
+                   fmt::format("'{}' is not a string; put its value in quotes", shortened(name))});
       } else if (std::string_view(key) == "annotations") {
         annotations += static_cast<int64_t>(name.size() + value.get_ref<const std::string&>().size());
       }
@@ -130,21 +144,27 @@ bool has_large_exponent(std::string_view quantity) {
   return digits != std::string_view::npos && quantity.size() - digits > 2;
 }
 
-void check_is_whole(const std::string& path, std::string_view resource, const Json& quantity, Found& found) {
-  if (is_extended_resource(resource) && is_quantity(quantity) && !is_whole_quantity(quantity))
-    found.push_back({path, fmt::format("{} {}", shortened(quantity.dump()), rules::kNotWhole)});
+// Whether the quantity is divided although its resource cannot be.
+bool is_divided(std::string_view resource, const Json& quantity) {
+  return is_extended_resource(resource) && is_quantity(quantity) && !is_whole_quantity(quantity);
+}
+
+std::string not_whole(const Json& quantity) {
+  return fmt::format("{} {}", shortened(quantity.dump()), rules::kNotWhole);
 }
 
 // Reports the quantities of a template that cannot be divided, or that the API server would calculate for minutes.
 // Templates are nested at most kMaxTemplateDepth levels, see read_training_job().
 void check_template_quantities(const Json& pod_spec, const std::string& spec_path, Found& found) {
-  visit_quantities(pod_spec, spec_path, [&](const std::string& path, std::string_view resource, const Json& quantity) {
-    check_is_whole(path, resource, quantity, found);
-    if (!quantity.is_string()) return;
-    const auto& text = quantity.get_ref<const std::string&>();
-    if (text.size() > rules::kMaxQuantity || has_large_exponent(text))
-      found.push_back({path, fmt::format("{}: {}", shortened(text), rules::kQuantityTooLong)});
-  });
+  visit_quantities(
+      pod_spec, {.key = spec_path}, [&](const FieldPath& path, std::string_view resource, const Json& quantity) {
+        if (found.is_full()) return;
+        if (is_divided(resource, quantity)) found.add({path.text(), not_whole(quantity)});
+        if (!quantity.is_string()) return;
+        const auto& text = quantity.get_ref<const std::string&>();
+        if (text.size() > rules::kMaxQuantity || has_large_exponent(text))
+          found.add({path.text(), fmt::format("{}: {}", shortened(text), rules::kQuantityTooLong)});
+      });
 }
 
 void check_container(const Spec& spec, const Json& container, const std::string& path, Found& found) {
@@ -155,30 +175,30 @@ void check_container(const Spec& spec, const Json& container, const std::string&
     if (is_trainer || number == port.end() || !number->is_number_integer()) return;
     const auto value = number->get<int64_t>();
     if (is_rendezvous_port(value, spec) || is_metrics_port(value, spec))
-      found.push_back({port_path + ".containerPort", rules::kPortTaken});
+      found.add({port_path + ".containerPort", rules::kPortTaken});
   });
   each(container, "volumeMounts", path, rules::kMaxVolumes, found,
        [&](const Json& mount, const std::string& mount_path) {
          const std::string where = string_of(mount, "mountPath");
          if (!is_trainer) return;
          if (!spec.trainer.empty() && is_folder(where, kConfigMountPath))
-           found.push_back({mount_path + ".mountPath", rules::kConfigMount});
+           found.add({mount_path + ".mountPath", rules::kConfigMount});
          if (spec.checkpoints && is_folder(where, rules::kCheckpointMountPath) &&
              string_of(mount, "name") != kCheckpointVolume)
-           found.push_back({mount_path + ".mountPath", rules::kCheckpointMount});
+           found.add({mount_path + ".mountPath", rules::kCheckpointMount});
        });
 }
 
 void check_pod_spec(const Spec& spec, const Json& pod_spec, const std::string& spec_path, Found& found) {
   const std::string restart_policy = string_of(pod_spec, "restartPolicy");
   if (!restart_policy.empty() && restart_policy != "Never")
-    found.push_back({spec_path + ".restartPolicy", rules::kRestartPolicy});
+    found.add({spec_path + ".restartPolicy", rules::kRestartPolicy});
   for (const char* key : {"hostname", "subdomain"}) {
-    if (pod_spec.contains(key)) found.push_back({fmt::format("{}.{}", spec_path, key), rules::kHostname});
+    if (pod_spec.contains(key)) found.add({fmt::format("{}.{}", spec_path, key), rules::kHostname});
   }
   each(pod_spec, "volumes", spec_path, rules::kMaxVolumes, found, [&](const Json& volume, const std::string& at) {
     const std::string name = string_of(volume, "name");
-    if (name == kConfigVolume || name == kShmVolume) found.push_back({at + ".name", rules::kVolumeName});
+    if (name == kConfigVolume || name == kShmVolume) found.add({at + ".name", rules::kVolumeName});
   });
   int trainers = 0;
   each(pod_spec, "containers", spec_path, rules::kMaxContainers, found,
@@ -188,19 +208,19 @@ void check_pod_spec(const Spec& spec, const Json& pod_spec, const std::string& s
        });
   each(pod_spec, "initContainers", spec_path, rules::kMaxContainers, found, [](const Json&, const std::string&) {});
   if (trainers != 1 && pod_spec.contains("containers") && !pod_spec["containers"].is_null())
-    found.push_back({spec_path + ".containers", rules::kTrainer});
+    found.add({spec_path + ".containers", rules::kTrainer});
 }
 
 // Checks that the template does not contradict the fields of the spec that describe the default pod.
 void check_combination(const Spec& spec, const Json& pod_spec, Found& found) {
   for (const Json& container : elements(pod_spec, "containers")) {
     if (text_at(container, "name") == kTrainerContainer && !text_at(container, "image").empty() && !spec.image.empty())
-      found.push_back({"spec.image", rules::kTwoImages});
+      found.add({"spec.image", rules::kTwoImages});
   }
   if (!spec.checkpoints) return;
   for (const Json& volume : elements(pod_spec, "volumes")) {
     if (text_at(volume, "name") == kCheckpointVolume)
-      found.push_back({"spec.checkpoints", rules::kTwoCheckpointVolumes});
+      found.add({"spec.checkpoints", rules::kTwoCheckpointVolumes});
   }
 }
 
@@ -208,14 +228,14 @@ void check_template(const Spec& spec, Found& found) {
   const std::string path = "spec.template";
   if (spec.pod_template.empty()) return check_sizes(spec, 0, found);
   if (const auto bytes = static_cast<int64_t>(spec.pod_template.size()); bytes > rules::kMaxTemplateBytes) {
-    found.push_back(
+    found.add(
         {path, fmt::format("has {}; the maximum is {}: move large parts into a ConfigMap, a volume or the image",
                            rounded_up_size(bytes), rounded_up_size(rules::kMaxTemplateBytes))});
     return;
   }
   const Json pod = Json::parse(spec.pod_template, nullptr, false);
   if (!pod.is_object()) {
-    found.push_back({path, "is not JSON"});
+    found.add({path, "is not JSON"});
     return;
   }
   check_sizes(spec, check_template_metadata(pod, found), found);
@@ -229,20 +249,20 @@ void check_template(const Spec& spec, Found& found) {
 
 void check_quantities(const std::string& path, const Json& resources, Found& found) {
   if (resources.size() > rules::kMaxResources)
-    found.push_back({path, fmt::format("has {} items; the maximum is {}", resources.size(), rules::kMaxResources)});
+    found.add({path, fmt::format("has {} items; the maximum is {}", resources.size(), rules::kMaxResources)});
   for (const auto& [name, quantity] : resources.items()) {
     if (!is_quantity(quantity)) {
-      found.push_back({path + "." + name, fmt::format("{} is not a quantity, {}", shortened(quantity.dump()),
+      found.add({path + "." + name, fmt::format("{} is not a quantity, {}", shortened(quantity.dump()),
                                                       similar_quantities(quantity))});
     }
-    check_is_whole(path + "." + name, name, quantity, found);
+    if (is_divided(name, quantity)) found.add({path + "." + name, not_whole(quantity)});
   }
 }
 
 void check_resources(const Spec& spec, Found& found) {
   const bool too_many_gpus = has_too_many_gpus(spec);
   if (!spec.resources_per_node) {
-    if (too_many_gpus) found.push_back({"spec.template.spec.containers", rules::kTooManyGpus});
+    if (too_many_gpus) found.add({"spec.template.spec.containers", rules::kTooManyGpus});
     return;
   }
   const std::string path = "spec.resourcesPerNode";
@@ -253,13 +273,13 @@ void check_resources(const Spec& spec, Found& found) {
   const Json limits = parsed(spec.resources_per_node->limits);
   if (too_many_gpus) {
     const bool is_in_template = count_gpus(limits) <= rules::kMaxProcessesPerNode;
-    found.push_back({is_in_template ? "spec.template.spec.containers" : path + ".limits", rules::kTooManyGpus});
+    found.add({is_in_template ? "spec.template.spec.containers" : path + ".limits", rules::kTooManyGpus});
   }
   check_quantities(path + ".requests", requests, found);
   check_quantities(path + ".limits", limits, found);
   for (const auto& [name, quantity] : requests.items()) {
     if (is_extended_resource(name) && !limits.contains(name))
-      found.push_back({fmt::format("{}.requests.{}", path, name), rules::kLimitRequired});
+      found.add({fmt::format("{}.requests.{}", path, name), rules::kLimitRequired});
   }
 }
 
@@ -267,19 +287,19 @@ void check_checkpoints(const Spec& spec, Found& found) {
   if (!spec.checkpoints) return;
   const std::string path = "spec.checkpoints";
   const Checkpoints& checkpoints = *spec.checkpoints;
-  if (checkpoints.claim_name.empty() == checkpoints.size.empty()) found.push_back({path, rules::kClaimOrSize});
+  if (checkpoints.claim_name.empty() == checkpoints.size.empty()) found.add({path, rules::kClaimOrSize});
   if (checkpoints.storage_class_name && checkpoints.size.empty())
-    found.push_back({path + ".storageClassName", rules::kClassNeedsSize});
+    found.add({path + ".storageClassName", rules::kClassNeedsSize});
 }
 
 void check_rule(const FailureRule& rule, const std::string& path, Found& found) {
   const int given =
       (rule.on_exit_codes ? 1 : 0) + (rule.on_pod_reasons.empty() ? 0 : 1) + (rule.on_pod_conditions.empty() ? 0 : 1);
-  if (given != 1) found.push_back({path, rules::kOneRequirement});
-  if (rule.action == FailureAction::kIgnore && !rule.on_exit_codes) found.push_back({path, rules::kIgnoreNeedsExit});
+  if (given != 1) found.add({path, rules::kOneRequirement});
+  if (rule.action == FailureAction::kIgnore && !rule.on_exit_codes) found.add({path, rules::kIgnoreNeedsExit});
   for (const PodConditionMatch& condition : rule.on_pod_conditions) {
     if (condition.type != rules::kDisruptionTarget || condition.status != "True") {
-      found.push_back({path + ".onPodConditions",
+      found.add({path + ".onPodConditions",
                        fmt::format("{}={} cannot be matched; only DisruptionTarget with status \"True\" can",
                                    condition.type, condition.status)});
     }
@@ -293,7 +313,7 @@ void check_policies(const Spec& spec, Found& found) {
   const size_t slash = spec.managed_by.find('/');
   const bool two_parts = slash != std::string::npos && slash > 0 && slash + 1 < spec.managed_by.size() &&
                          spec.managed_by.find('/', slash + 1) == std::string::npos;
-  if (!two_parts) found.push_back({"spec.managedBy", rules::kManagedByForm});
+  if (!two_parts) found.add({"spec.managedBy", rules::kManagedByForm});
 }
 
 // Returns the mark of the deepest existing node on the path.
@@ -468,24 +488,24 @@ void read_root(TrainingJob& job, const yaml::Node& node, yaml::Problems& problem
 std::vector<FieldProblem> validate(const TrainingJob& job) {
   Found found;
   const Spec& spec = job.spec;
-  if (!is_name(job.metadata.name)) found.push_back({"metadata.name", rules::kName});
+  if (!is_name(job.metadata.name)) found.add({"metadata.name", rules::kName});
   if (job.metadata.name.size() + std::to_string(int64_t{spec.nodes} - 1).size() > rules::kNameRoom) {
-    found.push_back({"metadata.name", rules::kNameLength});
+    found.add({"metadata.name", rules::kNameLength});
   }
-  FieldsValidator limits({.key = "spec"}, found);
+  FieldsValidator limits({.key = "spec"}, found.all());
   describe(const_cast<Spec&>(spec), limits);  // a validator changes nothing
   if (spec.elastic &&
       (spec.nodes < spec.elastic->min_nodes || spec.nodes > spec.elastic->max_nodes.value_or(spec.nodes)))
-    found.push_back({"spec.nodes", rules::kElasticBounds});
+    found.add({"spec.nodes", rules::kElasticBounds});
   check_policies(spec, found);
-  if (is_metrics_port(spec.rendezvous.port, spec)) found.push_back({"spec.rendezvous.port", rules::kPortIsMetrics});
+  if (is_metrics_port(spec.rendezvous.port, spec)) found.add({"spec.rendezvous.port", rules::kPortIsMetrics});
   const int64_t port_after = int64_t{spec.rendezvous.port} + 1;
   if (uses_port_after(spec) && (port_after > rules::kMaxPort || is_metrics_port(port_after, spec)))
-    found.push_back({"spec.rendezvous.port", rules::kPortAfter});
+    found.add({"spec.rendezvous.port", rules::kPortAfter});
   check_resources(spec, found);
   check_checkpoints(spec, found);
   check_template(spec, found);
-  return found;
+  return std::move(found.all());
 }
 
 TrainingJob training_job_from_yaml(const yaml::Node& node, yaml::Problems& problems) {

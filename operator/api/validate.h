@@ -3,6 +3,7 @@
 // addition to the API server.
 #pragma once
 
+#include <cstddef>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -20,7 +21,11 @@ using oarlock::FieldProblem;
 // spec.template that rules refer to, and the CEL rules, whose messages are those of rules.h.
 nlohmann::ordered_json custom_resource_definition();
 
-// Returns a problem for each violation of the schema that is possible in a decoded job; empty if the job is valid.
+// The problems of a job that validate() returns at most.
+inline constexpr size_t kMaxProblems = 100;
+
+// Returns the violations of the schema that are possible in a decoded job; empty if the job is valid. The time and the
+// memory are proportional to the size of the job.
 std::vector<FieldProblem> validate(const TrainingJob& job);
 
 // Reads and validates one document of a file. Adds a problem for each unknown key, with a suggestion (except inside

@@ -76,6 +76,8 @@ bool can_replace(const Job& job, const Membership& members, const std::vector<Po
     if (is_rank_done(job, members, rank)) return false;  // a finished rank does not join the next group
     has_survivor = has_survivor || is_survivor(members, rank);
   }
+  const auto pending = std::ranges::count_if(members.replacements, [](const auto* one) { return one != nullptr; });
+  if (pending + static_cast<int64_t>(failures.size()) > kMaxReplacements) return false;
   const auto charged = std::ranges::count_if(
       failures, [](const PodFailure& failure) { return failure.action != FailureAction::kRestartFree; });
   return has_survivor && used_restarts(job.status) + charged <= job.spec.failure_policy.max_restarts;

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -13,6 +14,10 @@ namespace oarlock::control {
 
 // How long a collateral failure (exit code 76) waits for the status of the rank that caused it.
 inline constexpr std::chrono::seconds kCollateralGracePeriod{10};
+
+// The limit of pods that are replaced at the same time, so that their records keep the status of a job small. Above it,
+// the group restarts.
+inline constexpr int64_t kMaxReplacements = 64;
 
 // How long after the exit of a disconnected launcher rank 0 may take to respond to a poll.
 inline constexpr std::chrono::seconds kDisconnectedGracePeriod{30};
@@ -28,7 +33,8 @@ int used_restarts(const api::Status& status);
 // because the new one has another key.
 bool can_join(const Membership& members, size_t node_rank);
 
-// Returns whether all of these pods can be replaced while the others continue, within failurePolicy.maxRestarts.
+// Returns whether all of these pods can be replaced while the others continue, within failurePolicy.maxRestarts and
+// kMaxReplacements.
 bool can_replace(const Job& job, const Membership& members, const std::vector<PodFailure>& failures);
 
 // Whether the group still exists that disconnected launchers have left.

@@ -16,10 +16,12 @@ namespace {
 namespace fs = std::filesystem;
 
 // Locks a folder. Waits while another process holds the lock.
-Result<FileDescriptor> lock_folder(const fs::path& folder) {
+Result<FileDescriptor> lock_folder(const fs::path& folder, const Logger& log) {
   const fs::path path = folder / "lock";
   FileDescriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   if (!file.open()) return fail_errno(errno, fmt::format("{}: cannot be created", path.string()));
+  if (::flock(file.get(), LOCK_EX | LOCK_NB) == 0) return file;
+  if (errno == EWOULDBLOCK) log.info("waiting for another process that converts data", {{"lock", path.string()}});
   while (::flock(file.get(), LOCK_EX) != 0) {
     if (errno != EINTR) return fail_errno(errno, fmt::format("{}: cannot be locked", path.string()));
   }
@@ -42,12 +44,13 @@ Result<void> publish(const fs::path& part, const fs::path& folder) {
 
 }  // namespace
 
-Result<void> build_cache_folder(const fs::path& folder, const std::function<Result<void>(const fs::path& part)>& fill) {
+Result<void> build_cache_folder(const fs::path& folder, const Logger& log,
+                                const std::function<Result<void>(const fs::path& part)>& fill) {
   std::error_code ignored;
   if (fs::exists(folder, ignored)) return {};
   const fs::path parent = folder.parent_path();
   RETURN_IF_ERROR(make_writable_folder(parent));
-  ASSIGN_OR_RETURN(const FileDescriptor lock, lock_folder(parent));
+  ASSIGN_OR_RETURN(const FileDescriptor lock, lock_folder(parent, log));
   if (fs::exists(folder, ignored)) return {};  // built by another process in the meantime
   remove_partial_folders(parent);
   const fs::path part = folder.string() + ".part";

@@ -5,14 +5,15 @@
 #include <functional>
 
 #include "common/error.h"
+#include "common/log.h"
 
 namespace oarlock {
 
 // Does nothing if `folder` exists. Otherwise creates its parent, calls `fill` to write into FOLDER.part, and renames
 // that to `folder`, so that a folder is either absent or complete. Only one process at a time builds a folder in a
-// parent; others wait. Removes the .part folders of processes that were killed. Returns the error of `fill`, or
+// parent; others log that they wait. Removes the .part folders of processes that were killed. Returns the error of `fill`, or
 // kCantCreate or a similar code if the parent is not writable.
-Result<void> build_cache_folder(const std::filesystem::path& folder,
+Result<void> build_cache_folder(const std::filesystem::path& folder, const Logger& log,
                                 const std::function<Result<void>(const std::filesystem::path& part)>& fill);
 
 }  // namespace oarlock

@@ -112,9 +112,9 @@ Result<DistributedContext> init_distributed(const DistributedOptions& options, P
   RendezvousOptions rendezvous_options = options.rendezvous;
   rendezvous_options.device = options.device.is_cuda() ? "cuda" : "cpu";
   rendezvous_options.timeout = to_milliseconds(options.config.rendezvous_timeout_seconds);
-  ASSIGN_OR_RETURN(const RendezvousResult met,
-                   rendezvous(rendezvous_options, options.rendezvous_stop != nullptr ? *options.rendezvous_stop : stop,
-                              clock, logger));
+  std::shared_ptr<const StopFlag> rendezvous_stop = options.rendezvous_stop;
+  if (!rendezvous_stop) rendezvous_stop = {std::shared_ptr<void>(), &stop};  // owned by the process
+  ASSIGN_OR_RETURN(const RendezvousResult met, rendezvous(rendezvous_options, rendezvous_stop, clock, logger));
   out.store = met.store;
 
   const ProcessGroupOptions group_options = {.rank = rendezvous_options.rank,
@@ -123,7 +123,7 @@ Result<DistributedContext> init_distributed(const DistributedOptions& options, P
                                              .timeout = to_milliseconds(options.config.timeout_seconds),
                                              .connect_timeout = rendezvous_options.timeout,
                                              .address = met.address};
-  if (options.rendezvous_stop == nullptr || backend.nccl) {  // NCCL connects on the thread of its device
+  if (!options.rendezvous_stop || backend.nccl) {  // NCCL connects on the thread of its device
     ASSIGN_OR_RETURN(out.group, make_process_group(backend.nccl, out.store, group_options, stop, clock));
   } else {
     ASSIGN_OR_RETURN(out.group,

@@ -39,12 +39,12 @@ struct DistributedOptions {
   // that the training thread returns from its wait with an error. Otherwise, the loss of a rank ends the process.
   // Called on the watchdog thread ten times a second.
   std::function<bool()> should_leave{};
-  const StopFlag* rendezvous_stop = nullptr;  // ends the rendezvous only; null: the `stop` of init_distributed()
+  std::shared_ptr<const StopFlag> rendezvous_stop{};  // ends the rendezvous only; null: the `stop` of init_distributed()
 };
 
 // Called by all ranks; returns when they are connected. Fails as rendezvous() and choose_backend() do, and throws
 // the exceptions of the backend. The peer monitor calls `activity` on its own thread to report this rank's activity to
-// the other ranks; the field `collective` is filled in here.
+// the other ranks; the field `collective` is filled in here. `stop` and `clock` must exist as long as the process.
 Result<DistributedContext> init_distributed(const DistributedOptions& options, PeerMonitor::ActivitySource activity,
                                             const StopFlag& stop, const Clock& clock, const Logger& logger);
 

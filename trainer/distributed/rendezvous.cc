@@ -402,15 +402,15 @@ std::string own_address_from(const Arrival& own, const std::string& master_addre
   return is_loopback(own.local_address) ? master_address : own.local_address;
 }
 
-Result<RendezvousResult> rendezvous(const RendezvousOptions& options, const StopFlag& stop, const Clock& clock,
-                                    const Logger& logger) {
-  const auto body = [options, &stop, &clock, logger] { return Rendezvous(options, stop, clock, logger).run(); };
+Result<RendezvousResult> rendezvous(const RendezvousOptions& options, std::shared_ptr<const StopFlag> stop,
+                                    const Clock& clock, const Logger& logger) {
+  const auto body = [options, stop, &clock, logger] { return Rendezvous(options, *stop, clock, logger).run(); };
   // Name resolution, and requests to a store whose process is stopped, block for longer than a pod's grace period.
   const milliseconds grace = options.rank == 0 ? kStopGrace + kLinger : kStopGrace;
   const std::optional<Result<RendezvousResult>> met = run_interruptibly<Result<RendezvousResult>>(
-      body, stop, options.is_repeatable ? kRegroupStopGrace : grace, options.timeout + 2 * (kStopGrace + kLinger));
+      body, *stop, options.is_repeatable ? kRegroupStopGrace : grace, options.timeout + 2 * (kStopGrace + kLinger));
   if (met) return *met;
-  if (stop.is_raised()) return interrupted(options, stop, "no response");
+  if (stop->is_raised()) return interrupted(options, *stop, "no response");
   return fail(
       ExitCode::kTempFail,
       fmt::format("rendezvous: rank 0 at {} could not be reached within {:.4g} s: the program that listens "

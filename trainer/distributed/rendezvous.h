@@ -9,6 +9,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <chrono>
+#include <memory>
 #include <span>
 #include <string>
 
@@ -42,16 +43,16 @@ struct RendezvousResult {
 };
 
 // Blocks until all ranks have arrived, the deadline has passed, or about two seconds (is_repeatable: 0.2 s) after
-// `stop` was raised. `stop` and `clock` must live as long as the process, because a call that still blocks at the end
-// is abandoned on its thread.
+// `stop` was raised. A call that still blocks at the end is abandoned on its thread, which shares `stop`; `clock` must
+// exist as long as the process.
 //
 // kTempFail: the deadline has passed (the message names the missing ranks, or why the master cannot be reached), the
 // port was in use for a minute, or `stop` was raised. A port in use and a master of another job are retried until the
 // deadline: an earlier pod or another job on the host's network may release the port. kUnavailable: the port cannot be
 // bound. kConfig: the ranks disagree about world size or device, two processes claim the same rank, or the master is of
 // a newer attempt. kPeerLost: rank 0 exited meanwhile.
-Result<RendezvousResult> rendezvous(const RendezvousOptions& options, const StopFlag& stop, const Clock& clock,
-                                    const Logger& logger);
+Result<RendezvousResult> rendezvous(const RendezvousOptions& options, std::shared_ptr<const StopFlag> stop,
+                                    const Clock& clock, const Logger& logger);
 
 // Both ends of a rank's connection to the master, as seen by the rank.
 struct Arrival {

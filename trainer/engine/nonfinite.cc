@@ -99,13 +99,20 @@ NonfiniteSteps::Reading NonfiniteSteps::read(const double* values) {
 
 Result<void> NonfiniteSteps::restored(const nlohmann::json& values) {
   before_ = values.value("skipped", int64_t{0}) - skipped_so_far();
+  const int64_t in_a_row = values.value("skipped_in_a_row", int64_t{0});
+  host_.in_a_row[kSkipped] = in_a_row;
+  if (in_a_row_.defined()) in_a_row_.select(0, kSkipped).fill_(in_a_row);
   return {};
 }
 
-nlohmann::json NonfiniteSteps::values() const { return {{"skipped", before_ + skipped_so_far()}}; }
+nlohmann::json NonfiniteSteps::values() const {
+  const int64_t in_a_row =
+      device_.is_cpu() ? host_.in_a_row[kSkipped] : in_a_row_.select(0, kSkipped).item<int64_t>();
+  return {{"skipped", before_ + skipped_so_far()}, {"skipped_in_a_row", in_a_row}};
+}
 
 int64_t NonfiniteSteps::skipped_so_far() const {
-  return device_.is_cpu() ? host_.counts[kSkipped] : counts_[static_cast<int64_t>(kSkipped)].item<int64_t>();
+  return device_.is_cpu() ? host_.counts[kSkipped] : counts_.select(0, kSkipped).item<int64_t>();
 }
 
 // ---- BufferRollback ------------------------------------------------------------------------------------------------

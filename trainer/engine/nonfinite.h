@@ -21,7 +21,7 @@ class NonfiniteSteps final : public Stateful {
  public:
   struct Count {
     int64_t steps = 0;             // in this process
-    int64_t in_a_row = 0;          // up to the last step
+    int64_t in_a_row = 0;          // up to the last step; of skipped ones, also in earlier processes
     std::optional<int64_t> first;  // the first since the last read(), as a number of steps before the last step
   };
   struct Reading {

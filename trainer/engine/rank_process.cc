@@ -271,12 +271,12 @@ Result<DistributedContext> RankProcess::connect_ranks() {
     options.config.rendezvous_timeout_seconds =
         std::min(options.config.rendezvous_timeout_seconds, kRegroupConnectSeconds);
   }
-  StopFlag& abandon = rendezvous_stops_.emplace_back();
-  options.rendezvous_stop = &abandon;
+  const auto abandon = std::make_shared<StopFlag>();
+  options.rendezvous_stop = abandon;
   const std::jthread watch([&](const std::stop_token& done) {
-    while (!done.stop_requested() && !abandon.is_raised()) {
-      if (stop_.is_raised()) abandon.raise(stop_.signal_number());
-      if (channel_->regroup_requested(assignment_.generation)) abandon.raise(SIGTERM);
+    while (!done.stop_requested() && !abandon->is_raised()) {
+      if (stop_.is_raised()) abandon->raise(stop_.signal_number());
+      if (channel_->regroup_requested(assignment_.generation)) abandon->raise(SIGTERM);
       std::this_thread::sleep_for(kRegroupPollInterval);
     }
   });

@@ -1,7 +1,6 @@
 // The composition root of one rank: from its environment to its exit code and termination message.
 #pragma once
 
-#include <deque>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -129,7 +128,6 @@ class RankProcess {
   std::unique_ptr<RegroupChannel> channel_;  // null: without recovery
   // With a channel: of the current group. Before the first one, its generation is -1.
   Assignment assignment_{.generation = -1, .store_host = {}, .store_prefix = {}};
-  std::deque<StopFlag> rendezvous_stops_;      // of each regrouped rendezvous, whose thread may outlive it
   std::optional<DistributedContext> joining_;  // of a replacement, until its model is built
   bool can_recover_ = false;
   c10::intrusive_ptr<c10d::Store> store_;

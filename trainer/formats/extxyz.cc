@@ -10,6 +10,7 @@
 #include <cstring>
 #include <optional>
 
+#include "common/number.h"
 #include "common/status_macros.h"
 #include "common/text.h"
 
@@ -140,10 +141,9 @@ Result<uint8_t> element_of(const std::vector<std::string_view>& words, const Col
     if (number) return *number;
     return invalid(fmt::format("'{}' is not a chemical element", shortened(words[*columns.symbol])));
   }
-  double number = 0;
-  if (parse_number(words[*columns.number], number) && number >= 1 && number <= kElements &&
-      number == std::floor(number))
-    return static_cast<uint8_t>(number);
+  const std::optional<double> number = parse_double(words[*columns.number]);
+  if (number && *number >= 1 && *number <= kElements && *number == std::floor(*number))
+    return static_cast<uint8_t>(*number);
   return invalid(fmt::format("'{}' is not an atomic number", shortened(words[*columns.number])));
 }
 
@@ -156,8 +156,10 @@ Result<void> add_atom(std::string_view line, const Columns& columns, std::vector
   Vector3 position{};
   for (size_t axis = 0; axis < 3; ++axis) {
     const std::string_view word = words[*columns.position + axis];
-    if (!parse_number(word, position[axis]) || !std::isfinite(position[axis]))
+    const std::optional<double> coordinate = parse_double(word);
+    if (!coordinate || !std::isfinite(*coordinate))
       return invalid(fmt::format("'{}' is not a finite coordinate", shortened(word)));
+    position[axis] = *coordinate;
   }
   crystal.numbers.push_back(number);
   crystal.positions.push_back(position);

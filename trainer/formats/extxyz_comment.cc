@@ -3,9 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
-#include <cstdint>
+#include <array>
+#include <optional>
 
+#include "common/number.h"
 #include "common/status_macros.h"
 #include "common/text.h"
 
@@ -73,15 +74,23 @@ class Scanner {
   size_t at_ = 0;
 };
 
+std::optional<bool> parse_flag(std::string_view word) {
+  constexpr std::array<std::string_view, 6> kTrue{"T", "t", "true", "True", "TRUE", "1"};
+  constexpr std::array<std::string_view, 6> kFalse{"F", "f", "false", "False", "FALSE", "0"};
+  if (std::find(kTrue.begin(), kTrue.end(), word) != kTrue.end()) return true;
+  if (std::find(kFalse.begin(), kFalse.end(), word) != kFalse.end()) return false;
+  return std::nullopt;
+}
+
 template <typename Value, typename Parse>
 Result<std::vector<Value>> values_of(std::string_view text, const char* kind, const Parse& parse) {
   std::vector<Value> values;
   for (size_t at = 0; (at = text.find_first_not_of(kSeparators, at)) != std::string_view::npos;) {
     const size_t end = std::min(text.find_first_of(kSeparators, at), text.size());
-    Value value{};
-    if (!parse(text.substr(at, end - at), value))
+    const std::optional<Value> value = parse(text.substr(at, end - at));
+    if (!value)
       return fail(ExitCode::kDataErr, fmt::format("'{}' is not {}", shortened(text.substr(at, end - at)), kind));
-    values.push_back(value);
+    values.push_back(*value);
     at = end;
   }
   return values;
@@ -107,24 +116,12 @@ Result<ExtxyzInfo> parse_extxyz_comment(std::string_view line) {
   return info;
 }
 
-bool parse_number(std::string_view word, double& value) {
-  if (word.starts_with('+')) word.remove_prefix(1);
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-  return error == std::errc() && end == word.data() + word.size();
-}
-
 Result<std::vector<double>> extxyz_numbers(std::string_view value) {
-  return values_of<double>(value, "a number", parse_number);
+  return values_of<double>(value, "a number", parse_double);
 }
 
 Result<std::vector<bool>> extxyz_flags(std::string_view value) {
-  ASSIGN_OR_RETURN(
-      const std::vector<uint8_t> flags, values_of<uint8_t>(value, "T or F", [](std::string_view word, uint8_t& flag) {
-        flag = word == "T" || word == "t" || word == "true" || word == "True" || word == "TRUE" || word == "1";
-        return flag != 0 || word == "F" || word == "f" || word == "false" || word == "False" || word == "FALSE" ||
-               word == "0";
-      }));
-  return std::vector<bool>(flags.begin(), flags.end());
+  return values_of<bool>(value, "T or F", parse_flag);
 }
 
 }  // namespace oarlock

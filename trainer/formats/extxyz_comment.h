@@ -26,8 +26,4 @@ Result<std::vector<double>> extxyz_numbers(std::string_view value);
 // Parses booleans in the same way: T, true, True, 1 and F, false, False, 0.
 Result<std::vector<bool>> extxyz_flags(std::string_view value);
 
-// Parses a whole word as a number, which may be infinite, NaN, or have a leading +. Returns false if it is not a
-// number.
-bool parse_number(std::string_view word, double& value);
-
 }  // namespace oarlock

@@ -94,11 +94,19 @@ Result<void> FastaReader::append_to_sequence(std::string_view line) {
 
 Result<void> FastaReader::read_until_header() {
   next_header_.reset();
+  size_t skipped = 0;  // characters of empty lines and comments, with their line endings
   for (;;) {
     ASSIGN_OR_RETURN(const std::optional<std::string_view> line, next_line());
     if (!line) return {};
     const std::string_view text = *line;
-    if (text.empty() || text.front() == ';') continue;
+    if (text.empty() || text.front() == ';') {
+      skipped += text.size() + 1;
+      if (skipped > kMaxLength) {
+        return invalid(fmt::format(
+            "empty lines and comments of more than {} characters in one record; this is not a FASTA file", kMaxLength));
+      }
+      continue;
+    }
     if (text.front() == '>') {
       const auto binary = std::find_if_not(text.begin(), text.end(), is_text);
       if (binary != text.end()) return invalid(fmt::format("{} in a header; this is not a FASTA file", shown(*binary)));

@@ -22,15 +22,16 @@ struct FastaRecord {
 // Reads a file record by record. Memory use is proportional to the longest record.
 class FastaReader {
  public:
-  static constexpr size_t kMaxLength = 64 << 20;  // characters of a line or sequence; longer ones are not proteins
+  // Characters of a line, of a sequence, and of the empty lines and comments of a record; longer ones are not proteins.
+  static constexpr size_t kMaxLength = 64 << 20;
 
   // Returns kNoInput if the file does not exist.
   static Result<FastaReader> open(const std::filesystem::path& path);
 
   // Returns the next record, which is valid until the next call, or nothing at the end of the file. Ignores spaces in
   // sequences, empty lines, comments (lines that begin with ';') and carriage returns. Returns kDataErr, naming the
-  // line, if there is text before the first header, an invalid character, a record that is too long, or a gzip stream
-  // that is truncated or damaged.
+  // line, if there is text before the first header, an invalid character, a record that is too long (kMaxLength), or a
+  // gzip stream that is truncated or damaged.
   Result<std::optional<FastaRecord>> next();
 
   // Returns the number of bytes of the file on disk that were read so far.

@@ -1,8 +1,10 @@
-// Encodings of values in the files of TensorBoard and W&B and in journals: little-endian numbers of fixed size, strings
-// of protocol buffers, and images.
+// Encodings of values in the files of TensorBoard and W&B and in journals: little-endian numbers of fixed size, times,
+// strings of protocol buffers, and images.
 #pragma once
 
+#include <algorithm>
 #include <bit>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -10,6 +12,7 @@
 #include <string>
 #include <string_view>
 
+#include "common/clock.h"
 #include "common/text.h"
 
 namespace oarlock {
@@ -28,6 +31,14 @@ Number read_little_endian(std::string_view bytes, size_t offset) {
   Number out{};
   std::memcpy(&out, bytes.data() + offset, sizeof out);
   return out;
+}
+
+// Returns the time that is the closest to a number of microseconds since the epoch, which SystemTime may not represent.
+inline SystemTime time_from_microseconds(int64_t microseconds) {
+  using std::chrono::ceil, std::chrono::floor;
+  const int64_t first = ceil<std::chrono::microseconds>(SystemTime::min().time_since_epoch()).count();
+  const int64_t last = floor<std::chrono::microseconds>(SystemTime::max().time_since_epoch()).count();
+  return SystemTime(std::chrono::microseconds(std::clamp(microseconds, first, last)));
 }
 
 // Adds a field of the type `string` to a message, a protozero::pbf_writer. Bytes that are not well-formed UTF-8, such

@@ -4,6 +4,9 @@
 #include <chrono>
 #include <cstdint>
 #include <type_traits>
+#include <vector>
+
+#include "trainer/tracking/encoding.h"
 
 namespace oarlock {
 namespace {
@@ -116,38 +119,42 @@ void emplace(Event& event, size_t index, const Json& json) {
   }
 }
 
-// Accepts what encode_event() can write. A value of CBOR may take a hundred times its size in memory, and is read by
-// recursive functions.
-class SizeCheck final : public Json::json_sax_t {
- public:
-  bool null() override { return add_value(); }
-  bool boolean(bool) override { return add_value(); }
-  bool number_integer(number_integer_t) override { return add_value(); }
-  bool number_unsigned(number_unsigned_t) override { return add_value(); }
-  bool number_float(number_float_t, const string_t&) override { return add_value(); }
-  bool string(string_t&) override { return add_value(); }
-  bool binary(binary_t&) override { return add_value(); }
-  bool start_array(size_t) override { return open(); }
-  bool end_array() override { return close(); }
-  bool start_object(size_t) override { return open(); }
-  bool end_object() override { return close(); }
-  bool key(string_t&) override { return true; }
-  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception&) override { return false; }
+constexpr size_t kMaxDepth = 256;  // a configuration has fewer levels (yaml::limits::kDepth)
+constexpr uint64_t kMaxValues = 1 << 20;
 
- private:
-  static constexpr int kMaxDepth = 256;  // a configuration has fewer levels (yaml::limits::kDepth)
-  static constexpr int kMaxValues = 1 << 20;
-
-  bool add_value() { return ++values_ <= kMaxValues; }
-  bool open() { return ++depth_ <= kMaxDepth && add_value(); }
-  bool close() {
-    --depth_;
-    return true;
+// Whether the bytes are one value of CBOR (RFC 8949) that encode_event() can have written: of known lengths, without tags,
+// and within the limits. The library reads values, and parts of strings of unknown length, by recursive functions, and a
+// value may take a hundred times its size in memory.
+bool is_bounded_cbor(std::string_view bytes) {
+  enum MajorType : uint8_t { kUnsigned, kNegative, kBytes, kText, kArray, kMap, kTag, kSimpleOrFloat };
+  std::vector<uint64_t> left;  // the values that are left in each array and map which contains the next value
+  size_t at = 0;
+  for (uint64_t values = 1; values <= kMaxValues && at < bytes.size(); ++values) {
+    const auto head = static_cast<uint8_t>(bytes[at++]);
+    const int type = head >> 5;
+    uint64_t argument = head & 0x1f;
+    if (argument >= 24) {
+      if (argument > 27) return false;  // reserved, or of unknown length
+      const size_t length = size_t{1} << (argument - 24);
+      if (bytes.size() - at < length) return false;
+      argument = 0;
+      for (size_t i = 0; i < length; ++i) argument = argument << 8 | static_cast<uint8_t>(bytes[at++]);
+    }
+    if (type == kTag) return false;
+    if (type == kBytes || type == kText) {
+      if (bytes.size() - at < argument) return false;
+      at += argument;
+    }
+    if ((type == kArray || type == kMap) && argument > 0) {
+      if (argument > kMaxValues || left.size() == kMaxDepth) return false;
+      left.push_back(type == kMap ? 2 * argument : argument);
+      continue;
+    }
+    while (!left.empty() && --left.back() == 0) left.pop_back();
+    if (left.empty()) return at == bytes.size();
   }
-
-  int depth_ = 0;
-  int values_ = 0;
-};
+  return false;
+}
 
 }  // namespace
 
@@ -164,11 +171,10 @@ std::string encode_event(const Event& event) {
 
 std::optional<Event> decode_event(std::string_view bytes) {
   try {
-    SizeCheck check;
-    if (!Json::sax_parse(bytes, &check, Json::input_format_t::cbor)) return std::nullopt;
+    if (!is_bounded_cbor(bytes)) return std::nullopt;
     const Json json = Json::from_cbor(bytes);
     Event out;
-    out.time = SystemTime(std::chrono::microseconds(json.at("time").get<int64_t>()));
+    out.time = time_from_microseconds(json.at("time").get<int64_t>());
     out.step = json.at("step");
     for (size_t i = 0; i < kContentNames.size(); ++i) {
       const auto content = json.find(kContentNames[i]);

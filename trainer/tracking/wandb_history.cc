@@ -17,6 +17,7 @@
 
 #include "common/json_access.h"
 #include "common/status_macros.h"
+#include "trainer/tracking/encoding.h"
 #include "trainer/tracking/event_file.h"
 #include "trainer/tracking/run_files.h"
 #include "trainer/tracking/wandb_file.h"
@@ -53,7 +54,7 @@ std::optional<WandbRowState> parse_row_state(std::string_view text) {
                     .folder = text_at(value, "folder"),
                     .last_row_step = integer_at<int64_t>(value, "last_row", -1),
                     .row = {.step = integer_at<int64_t>(value, "step", -1),
-                            .time = SystemTime(std::chrono::microseconds(integer_at<int64_t>(value, "time_us", 0))),
+                            .time = time_from_microseconds(integer_at<int64_t>(value, "time_us", 0)),
                             .items = {}}};
   for (const nlohmann::json& item : elements(value, "items")) {
     if (item.is_array() && item.size() == 2 && item[0].is_string() && item[1].is_string())

@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <csignal>
+#include <memory>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -63,9 +64,8 @@ class Rendezvous : public testing::Test {
 
   const PortReservation reserved_ = test::reserve_ports();
   const int port_ = reserved_.first();
-  // Never freed, because an abandoned call uses them until the process exits.
-  StopFlag& stop_ = *new StopFlag;
-  RealClock& clock_ = *new RealClock;
+  const std::shared_ptr<StopFlag> stop_ = std::make_shared<StopFlag>();
+  RealClock& clock_ = *new RealClock;  // never freed, because an abandoned call uses it until the process exits
 };
 
 TEST_F(Rendezvous, UsesFallbackIfMasterDoesNotResolve) {
@@ -245,7 +245,7 @@ TEST_F(Rendezvous, WaitsForMasterOfOlderAttemptToExit) {
   ASSERT_FALSE(*waited[0].result);
   EXPECT_EQ(waited[0].error().code, ExitCode::kTempFail) << "a retry may cure it: the old master will be gone";
   EXPECT_THAT(waited[0].error().message, HasSubstr("attempt 0 is still running, this is attempt 1"));
-  stop_.raise(SIGTERM);
+  stop_->raise(SIGTERM);
   rank_0.join();
   EXPECT_EQ(master.error().code, ExitCode::kTempFail);
 }
@@ -274,7 +274,7 @@ TEST_F(Rendezvous, SignalEndsWait) {
     Attempt attempt;
     const double seconds = seconds_of([&] {
       std::thread waiting([&] { attempt.result = rendezvous(options(rank), stop_, clock_, Logger::silent()); });
-      stop_.raise(SIGTERM);
+      stop_->raise(SIGTERM);
       waiting.join();
     });
     ASSERT_FALSE(*attempt.result);
@@ -329,7 +329,7 @@ TEST_F(Rendezvous, StopReleasesRepeatableCallFirst) {
   std::thread quick([&] { first.result = rendezvous(repeatable, stop_, clock_, Logger::silent()); });
   // Each probes the port, and then connects the store.
   EXPECT_TRUE(test::eventually([&] { return mute.accepted() >= 4; }));
-  stop_.raise(SIGTERM);
+  stop_->raise(SIGTERM);
   quick.join();
   EXPECT_FALSE(has_last_ended);
   slow.join();

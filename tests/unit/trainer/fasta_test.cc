@@ -129,6 +129,8 @@ TEST_F(FastaTest, RejectsRecordsThatAreTooLong) {
   EXPECT_THAT(error(), HasSubstr(":3: a sequence has more than 67108864 characters"));
   write(">a\n" + half + half + half + "\n");
   EXPECT_THAT(error(), HasSubstr(":2: a line has more than 67108864 characters"));
+  write(">a\nA\n" + std::string(FastaReader::kMaxLength / 2, '\n') + ";" + half + "\n");
+  EXPECT_THAT(error(), HasSubstr(":33554435: empty lines and comments of more than 67108864 characters"));
 }
 
 TEST_F(FastaTest, TruncatedGzipNamesTheLastLine) {

@@ -81,6 +81,8 @@ TEST(GearsGraphs, EdgesAreReadAsTheOriginalWritesThem) {
   EXPECT_EQ(read_edges(csv).value(), (std::vector<NamedEdge>{{"A", "B", 0.5}, {"B", "B", 1}}));
   std::ofstream(csv) << "\xEF\xBB\xBF\"source\",\"target\",\"importance\"\r\n\"A\",\"B\",0.5\r\nB,\"B\",1\r\n";
   EXPECT_EQ(read_edges(csv).value(), (std::vector<NamedEdge>{{"A", "B", 0.5}, {"B", "B", 1}}));
+  std::ofstream(csv) << "source,target,importance\nA,B,1e-400\nB,B,+1\n";  // as R and pandas read them
+  EXPECT_EQ(read_edges(csv).value(), (std::vector<NamedEdge>{{"A", "B", 0}, {"B", "B", 1}}));
   const auto message_of = [&](const std::string& text) {
     std::ofstream(csv) << text;
     return read_edges(csv).error().message;

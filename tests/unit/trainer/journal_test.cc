@@ -56,6 +56,16 @@ TEST(EventCodec, KeepsEveryMember) {
   EXPECT_EQ(decode_event(std::string(200'000, '\x81')), std::nullopt) << "lists in lists";
   EXPECT_EQ(decode_event(std::string("\x9a\x00\x30\x00\x00", 5) + std::string(0x300000, '\0')), std::nullopt)
       << "many numbers";
+  for (const char part : {'\x5f', '\x7f'})  // the library reads parts of a string recursively
+    EXPECT_EQ(decode_event("\xa1\x61k" + std::string(200'000, part)), std::nullopt) << "strings of unknown length";
+  EXPECT_EQ(decode_event("\xa1\x61k" + std::string(200'000, '\xc1')), std::nullopt) << "tags";
+  const std::string encoded = encode_event(event);
+  for (size_t size = 0; size < encoded.size(); ++size)
+    EXPECT_EQ(decode_event(std::string_view(encoded).substr(0, size)), std::nullopt) << size;
+  EXPECT_EQ(decode_event(encoded + '\0'), std::nullopt);
+  const std::string far = "\xa3\x64time\x1b\x7f\xff\xff\xff\xff\xff\xff\xff\x64step\x07\x64text\xa0";
+  ASSERT_TRUE(decode_event(far));  // microseconds that SystemTime, in nanoseconds, does not represent
+  EXPECT_GT(decode_event(far)->time, SystemTime());
 }
 
 std::unique_ptr<Journal> open_journal(const fs::path& folder, uint64_t max_bytes = 1 << 30) {

@@ -104,5 +104,20 @@ TEST(NonfiniteSteps, StateIncludesStepsThatWereNotRead) {
   EXPECT_EQ(behind.skipped_in_run(), 2);
 }
 
+// Otherwise, a rank that was replaced would end the run later than the others, and a job that restarts often, never.
+TEST(NonfiniteSteps, AProcessThatContinuesTheRunCountsItsSkippedStepsInARow) {
+  NonfiniteSteps before(at::kCPU);
+  before.count(scalar(1), scalar(1));
+  before.count(scalar(1), scalar(1));
+  NonfiniteSteps after(at::kCPU);
+  ASSERT_TRUE(after.restored(before.values()));
+  after.count(scalar(1), scalar(1));
+  EXPECT_EQ(read(after).skipped.in_a_row, 3);
+  after.count(scalar(1), scalar(0));
+  EXPECT_EQ(read(after).skipped.in_a_row, 0);
+  ASSERT_TRUE(after.restored({{"skipped", 1}}));  // of a checkpoint without the number
+  EXPECT_EQ(read(after).skipped.in_a_row, 0);
+}
+
 }  // namespace
 }  // namespace oarlock

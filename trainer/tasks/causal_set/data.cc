@@ -151,7 +151,7 @@ Result<void> prepare_causal_sets(const CausalSetDataConfig& config, std::span<co
   ASSIGN_OR_RETURN(const Stores stores, open_stores(config));
   const fs::path folder = folder_of(config, targets, stores);
   const auto fill = [&](const fs::path& part) { return convert(stores, config, targets, part, log); };
-  return build_cache_folder(folder, fill)
+  return build_cache_folder(folder, log, fill)
       .and_then([&] { return open_splits(folder, config); })
       .map([&](const CausalSetSplits& splits) {
         log.info("samples", {{"training", splits.train.size()},

@@ -222,7 +222,7 @@ Result<void> prepare_crystal_graphs(const CrystalDataConfig& config, int64_t tar
     return made;
   }
   ASSIGN_OR_RETURN(const fs::path folder, folder_of(config, targets));
-  return build_cache_folder(folder, [&](const fs::path& part) { return build(config, targets, part, log); })
+  return build_cache_folder(folder, log, [&](const fs::path& part) { return build(config, targets, part, log); })
       .and_then([&] { return make_link(link, folder.filename()); });
 }
 

@@ -151,7 +151,7 @@ int64_t GearsData::perturbation(const std::string& gene) const {
 Result<void> prepare_gears_data(const GearsDataConfig& config, const GearsGraphConfig& graphs, const Logger& log) {
   ASSIGN_OR_RETURN(const fs::path folder, converted_folder(config));
   const Result<void> converted =
-      build_cache_folder(folder, [&](const fs::path& part) { return convert_anndata(config.path, part, log); });
+      build_cache_folder(folder, log, [&](const fs::path& part) { return convert_anndata(config.path, part, log); });
   if (!converted) return converted;
   ASSIGN_OR_RETURN(const GearsData data, open_cells(config, graphs));
   if (!data.left_out.empty()) {
@@ -164,7 +164,7 @@ Result<void> prepare_gears_data(const GearsDataConfig& config, const GearsGraphC
                                 {"test", data.test.size()}});
   if (!config.coexpress_graph.empty()) return {};
   ASSIGN_OR_RETURN(const fs::path network, network_folder(config, graphs.coexpression, data.split));
-  return build_cache_folder(network, [&](const fs::path& part) -> Result<void> {
+  return build_cache_folder(network, log, [&](const fs::path& part) -> Result<void> {
     const auto genes = static_cast<uint64_t>(data.store.gene_count());
     RETURN_IF_ERROR(expect_memory(genes * genes, kCoexpressionBytes, config.path + ": the co-expression of its genes"));
     const std::vector<NamedEdge> edges = coexpression_edges(data.store, data.train, graphs.coexpression);

@@ -8,17 +8,18 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <fstream>
 #include <limits>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <sstream>
 #include <string_view>
 #include <unordered_map>
 
 #include "common/files.h"
+#include "common/number.h"
 #include "common/status_macros.h"
 #include "common/text.h"
 #include "trainer/tasks/gears/splits.h"
@@ -89,14 +90,13 @@ Result<std::vector<NamedEdge>> read_edges(const std::filesystem::path& csv) {
     if (cells.size() <= std::max({source, target, importance})) return bad_line(csv, number, "has too few columns");
     NamedEdge edge{.source = std::string(cells[source]), .target = std::string(cells[target])};
     const std::string_view value = cells[importance];
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), edge.importance);
-    const bool is_number = error == std::errc() && end == value.data() + value.size();
-    if (!is_number || !(edge.importance >= 0 && edge.importance <= std::numeric_limits<float>::max())) {
+    const std::optional<double> parsed = parse_double(value);
+    if (!parsed || !(*parsed >= 0 && *parsed <= std::numeric_limits<float>::max())) {
       return bad_line(csv, number,
-                      fmt::format("the importance \"{}\" is not a number of at least 0 that fits in "
-                                  "float32",
+                      fmt::format("the importance \"{}\" is not a number of at least 0 that fits in float32",
                                   shortened(value)));
     }
+    edge.importance = *parsed;
     edges.push_back(std::move(edge));
   }
   return edges;

@@ -180,7 +180,7 @@ Result<void> convert_once(const Conversion& conversion, const Logger& log) {
     made.error().message += "; set data.cache to a writable folder";
     return made;
   }
-  return build_cache_folder(conversion.folder, [&](const fs::path& part) {
+  return build_cache_folder(conversion.folder, log, [&](const fs::path& part) {
     return convert_fasta(conversion.fasta, conversion.filter, conversion.held_out, part, log)
         .map([&](const ConversionCounts& counts) { report(conversion, counts, log); });
   });
