@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdint>
+#include <system_error>
 
 #include "common/json_access.h"
 #include "operator/core/text.h"
@@ -37,14 +39,26 @@ Json& map_in(Json& object, const char* key) {
   return map;
 }
 
-size_t longest_run(std::string_view text, char of) {
-  size_t longest = 0;
-  size_t run = 0;
-  for (const char c : text) {
-    run = c == of ? run + 1 : 0;
-    longest = std::max(longest, run);
+// Adds a name that the list does not contain yet.
+void add_once(std::vector<std::string>& names, std::string name) {
+  if (std::ranges::find(names, name) == names.end()) names.push_back(std::move(name));
+}
+
+// Returns a short word that does not occur in the text, in a time that is proportional to the length of the text.
+std::string absent_word(std::string_view text) {
+  constexpr std::string_view kPrefix = "~part-";
+  std::vector<uint64_t> used;
+  for (size_t at = text.find(kPrefix); at != std::string_view::npos; at = text.find(kPrefix, at)) {
+    at += kPrefix.size();
+    uint64_t number = 0;
+    if (std::from_chars(text.data() + at, text.data() + text.size(), number).ec == std::errc()) used.push_back(number);
   }
-  return longest;
+  std::ranges::sort(used);
+  uint64_t unused = 0;
+  for (const uint64_t number : used) {
+    if (number == unused) ++unused;
+  }
+  return fmt::format("{}{}-", kPrefix, unused);
 }
 
 // Returns the path at which the container mounts the volume; empty if it does not mount it.
@@ -332,7 +346,7 @@ void PodFactory::select_variables(Json& trainer) {
       overridden_.push_back(std::move(name));
       continue;
     }
-    if (is_contract_variable(name)) user_set_.push_back(std::move(name));
+    if (is_contract_variable(name)) add_once(user_set_, std::move(name));
     env.push_back(std::move(variable));
   }
   trainer["env"] = std::move(env);
@@ -347,7 +361,10 @@ void PodFactory::add_environment(Json& container, bool is_trainer) {
   Json& env = list_in(container, "env");
   if (!is_trainer) {
     environment.from_template.clear();
-    for (const Json& variable : env) environment.from_template.push_back(string_of(variable, "name"));
+    for (const Json& variable : env) {
+      std::string name = string_of(variable, "name");
+      if (is_contract_variable(name)) add_once(environment.from_template, std::move(name));
+    }
     environment.group.config_file.clear();
     environment.group.termination_log.clear();
     environment.group.regroup_token.clear();
@@ -358,9 +375,8 @@ void PodFactory::add_environment(Json& container, bool is_trainer) {
   environments_.push_back(std::move(environment));
 }
 
-// Puts a placeholder into the place of each part, prints the pod and searches the text for the placeholders. A
-// placeholder is a longer run of one character than any in the text, so that it occurs only once, whatever the template
-// contains.
+// Puts a placeholder into the place of each part, prints the pod and searches the text for the placeholders, of which each
+// occurs only once, whatever the template contains.
 void PodFactory::set_frame(Json pod) {
   struct Place {
     Part part;
@@ -381,8 +397,8 @@ void PodFactory::set_frame(Json pod) {
       if (environments_.size() > known) places.push_back({Part::kEnvironment, known, &container["env"].front()});
     }
   }
-  const std::string run(longest_run(dump_json(pod), '~') + 1, '~');
-  const auto placeholder = [&](size_t place) { return fmt::format("{}{}", run, place); };
+  const std::string word = absent_word(dump_json(pod));
+  const auto placeholder = [&](size_t place) { return fmt::format("{}{}", word, place); };
   for (size_t i = 0; i < places.size(); ++i) *places[i].value = placeholder(i);
   frame_ = dump_json(pod);
   frame_.shrink_to_fit();

@@ -142,11 +142,13 @@ struct RuleInput {
   std::optional<int> exit_code;      // of the trainer container
   std::vector<std::string> reasons;  // of the pod, of its container, and of the record in status.attempts
   bool is_disrupted = false;         // condition DisruptionTarget is true
+  bool is_removed = false;           // FailureCause::kRemoved
 };
 
 RuleInput rule_input(const PodFailure& failure) {
   RuleInput input;
   input.reasons = {failure.record.reason};
+  input.is_removed = failure.cause == FailureCause::kRemoved;
   if (failure.pod == nullptr) return input;
   // Rules about exit codes describe failures: NotIn never matches exit code 0.
   if (failure.pod->trainer && failure.pod->trainer->exit_code != 0) input.exit_code = failure.pod->trainer->exit_code;
@@ -178,9 +180,11 @@ bool matches(const api::FailureRule& rule, const RuleInput& pod) {
   return has_reason || (!rule.on_pod_conditions.empty() && pod.is_disrupted);
 }
 
-// Returns the first rule that matches.
+// Returns the first rule that matches. Ignore does not match a pod that was removed: it has not completed its work, whatever
+// the exit code of its program after SIGTERM.
 std::optional<RuleMatch> match_rule(const api::FailurePolicy& policy, const RuleInput& pod) {
   for (size_t i = 0; i < policy.rules.size(); ++i) {
+    if (policy.rules[i].action == FailureAction::kIgnore && pod.is_removed) continue;
     if (matches(policy.rules[i], pod)) return RuleMatch{i, policy.rules[i].action};
   }
   return std::nullopt;

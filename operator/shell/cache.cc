@@ -43,22 +43,35 @@ void RemovedPods::add(const kube::ObjectKey& job, const CachedPod& last, const F
   const std::lock_guard lock(mutex_);
   const std::shared_ptr<const Job> owner = find_job();
   if (owner == nullptr || !is_needed(*owner, last.pod) || !may_be_done(*owner, last.pod)) return;
-  Removed& removed = pods_[job.to_string()];
-  if (removed.contains(last.pod.uid)) return;
-  while (removed.size() >= kMaxOfJob || (count_ >= kMaxPods && !removed.empty())) {
-    removed.erase(removed.begin());
-    --count_;
+  const auto known = pods_.find(job);
+  if (known != pods_.end() && known->second.contains(last.pod.uid)) return;
+  if (known != pods_.end() && known->second.size() >= kMaxOfJob) {
+    drop_from(known);
+  } else if (count_ >= kMaxPods) {
+    drop_from_largest();
   }
-  if (count_ < kMaxPods) {
-    removed.emplace(last.pod.uid, last);
-    ++count_;
-  }
-  if (removed.empty()) pods_.erase(job.to_string());
+  pods_[job].emplace(last.pod.uid, last);
+  ++count_;
+}
+
+void RemovedPods::drop_from(Pods::iterator job) {
+  job->second.erase(job->second.begin());
+  if (job->second.empty()) pods_.erase(job);
+  --count_;
+}
+
+// Of the namespace with the most pods, so that one tenant does not take the place of the others.
+void RemovedPods::drop_from_largest() {
+  std::unordered_map<std::string_view, size_t> by_namespace;
+  for (const auto& [job, removed] : pods_) by_namespace[job.name_space] += removed.size();
+  drop_from(std::ranges::max_element(pods_, {}, [&by_namespace](const auto& entry) {
+    return std::pair(by_namespace[entry.first.name_space], entry.second.size());
+  }));
 }
 
 void RemovedPods::forget_recorded(const kube::ObjectKey& key, const Job* job) {
   const std::lock_guard lock(mutex_);
-  const auto found = pods_.find(key.to_string());
+  const auto found = pods_.find(key);
   if (found == pods_.end()) return;
   count_ -= std::erase_if(
       found->second, [&](const auto& entry) { return job == nullptr || !is_needed(*job, entry.second.unpack().pod); });
@@ -67,7 +80,7 @@ void RemovedPods::forget_recorded(const kube::ObjectKey& key, const Job* job) {
 
 void RemovedPods::append_to(const kube::ObjectKey& job, std::vector<Pod>& pods) const {
   const std::lock_guard lock(mutex_);
-  const auto found = pods_.find(job.to_string());
+  const auto found = pods_.find(job);
   if (found == pods_.end()) return;
   std::unordered_map<std::string, size_t> existing;
   for (size_t i = 0; i < pods.size(); ++i) existing.emplace(pods[i].name, i);

@@ -31,7 +31,9 @@ class RemovedPods {
  public:
   using FindJob = std::function<std::shared_ptr<const Job>()>;
   static constexpr size_t kMaxOfJob = 8192;  // two groups of the largest size
-  static constexpr size_t kMaxPods = 16384;  // of all jobs; about 20 MiB with the longest termination messages
+  // Of all jobs; about 20 MiB with the longest termination messages. Beyond it, a pod of the namespace with the most is
+  // forgotten.
+  static constexpr size_t kMaxPods = 16384;
 
   // Records the pod if it was done and its job has not recorded it. `last` is the last state before the pod was marked
   // for deletion or disappeared. `find_job` returns the newest cached state of the job, or null; every later change of
@@ -48,9 +50,14 @@ class RemovedPods {
  private:
   using Removed = std::unordered_map<std::string, PackedPod>;  // by the pod's uid
 
+  using Pods = std::map<kube::ObjectKey, Removed>;            // by the job's key
+
+  void drop_from(Pods::iterator job);
+  void drop_from_largest();
+
   mutable std::mutex mutex_;
-  std::unordered_map<std::string, Removed> pods_;  // by the job's key
-  size_t count_ = 0;                               // of all jobs
+  Pods pods_;
+  size_t count_ = 0;  // of all jobs
 };
 
 enum class ResourceKind { kJob, kPod, kService, kNetworkPolicy };

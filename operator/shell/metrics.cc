@@ -120,16 +120,16 @@ Metrics::JobEventMetrics::JobEventMetrics(prometheus::Registry& registry)
     : dropped_events(counter(registry, "trainingjob_events_dropped_total",
                              "Total number of discarded Kubernetes Events by reason: rate_limited, queue_full, "
                              "refused, unwritable or stopped.")),
-      created(
+      created_(
           counter(registry, "trainingjob_jobs_created_total", "Total number of jobs whose first pods were created.")),
-      finished(
+      finished_(
           counter(registry, "trainingjob_jobs_finished_total", "Total number of jobs that became Complete or Failed.")),
-      startup(histogram(registry, "trainingjob_startup_seconds",
+      startup_(histogram(registry, "trainingjob_startup_seconds",
                         "Time from the creation of a job's first pods until all of them run, in seconds.")),
-      recovery(histogram(registry, "trainingjob_recovery_seconds",
+      recovery_(histogram(registry, "trainingjob_recovery_seconds",
                          "Time from the loss of a running job's pods until all pods of a new attempt run, in "
                          "seconds.")),
-      run_duration(histogram(registry, "trainingjob_run_duration_seconds",
+      run_duration_(histogram(registry, "trainingjob_run_duration_seconds",
                              "Time from the creation of a job's first pods until it is Complete or Failed, in "
                              "seconds.")) {
   for (const char* reason : {"rate_limited", "queue_full", "refused", "unwritable", "stopped"}) {
@@ -163,21 +163,54 @@ void Metrics::observe_request(const std::string& host, const std::string& method
     client_.duration.Add({{"host", host}, {"verb", method}}, request_buckets()).Observe(duration.count());
 }
 
-void Metrics::observe_status_change(const Job& job, const api::Status& next) {
+void Metrics::observe_status_change(const Job& job, const api::Status& next) { jobs_.observe(job, next); }
+
+void Metrics::JobEventMetrics::observe(const Job& job, const api::Status& next) {
+  const std::lock_guard lock(mutex_);  // a series may be removed as soon as it is released
   const std::string& name_space = job.metadata.name_space;
-  jobs_.observe_durations(job, next);
-  if (!job.status.start_time && next.start_time) jobs_.created.Add({{"namespace", name_space}}).Increment();
+  Namespace& series = use(name_space);
+  observe_durations(job, next, series);
+  if (!job.status.start_time && next.start_time) {
+    Counter& counter = created_.Add({{"namespace", name_space}});
+    series.created.insert(&counter);
+    counter.Increment();
+  }
   if (is_terminal(next.phase) && !is_terminal(job.status.phase)) {
     std::string reason;
     for (const api::Condition& condition : next.conditions) {
       if (condition.type == to_string(next.phase)) reason = condition.reason;
     }
-    jobs_.finished.Add({{"namespace", name_space}, {"result", to_string(next.phase)}, {"reason", reason}}).Increment();
+    Counter& counter =
+        finished_.Add({{"namespace", name_space}, {"result", to_string(next.phase)}, {"reason", reason}});
+    series.finished.insert(&counter);
+    counter.Increment();
   }
 }
 
-void Metrics::JobEventMetrics::observe_durations(const Job& job, const api::Status& next) {
+Metrics::JobEventMetrics::Namespace& Metrics::JobEventMetrics::use(const std::string& name) {
+  if (namespaces_.size() >= kMaxNamespaces && !namespaces_.contains(name)) {
+    const auto oldest =
+        std::ranges::min_element(namespaces_, {}, [](const auto& entry) { return entry.second.last_use; });
+    const Namespace& series = oldest->second;
+    for (Counter* counter : series.created) created_.Remove(counter);
+    for (Counter* counter : series.finished) finished_.Remove(counter);
+    for (Histogram* histogram : series.startup) startup_.Remove(histogram);
+    for (Histogram* histogram : series.recovery) recovery_.Remove(histogram);
+    for (Histogram* histogram : series.run_duration) run_duration_.Remove(histogram);
+    namespaces_.erase(oldest);
+  }
+  Namespace& series = namespaces_[name];
+  series.last_use = ++uses_;
+  return series;
+}
+
+void Metrics::JobEventMetrics::observe_durations(const Job& job, const api::Status& next, Namespace& series) {
   const Labels labels = {{"namespace", job.metadata.name_space}};
+  const auto observe_wait = [&labels](Family<Histogram>& family, std::set<Histogram*>& known, double seconds) {
+    Histogram& histogram = family.Add(labels, wait_buckets());
+    known.insert(&histogram);
+    histogram.Observe(seconds);
+  };
   const api::Condition* before = find_condition(job.status, api::Phase::kRunning);
   const api::Condition* now = find_condition(next, api::Phase::kRunning);
   // The pods of a stalled job were running all the time.
@@ -185,7 +218,7 @@ void Metrics::JobEventMetrics::observe_durations(const Job& job, const api::Stat
   if (starts_running && job.status.phase != api::Phase::kStalled) {
     const SystemTime running_since = now->last_transition_time;
     if (before == nullptr && next.start_time)
-      startup.Add(labels, wait_buckets()).Observe(seconds_between(*next.start_time, running_since));
+      observe_wait(startup_, series.startup, seconds_between(*next.start_time, running_since));
     const api::Condition* stalled = find_condition(next, api::Phase::kStalled);
     const api::Condition* suspended = find_condition(next, api::Phase::kSuspended);
     if (before != nullptr) {
@@ -193,12 +226,14 @@ void Metrics::JobEventMetrics::observe_durations(const Job& job, const api::Stat
                                      ? before->last_transition_time
                                      : std::max(before->last_transition_time, stalled->last_transition_time);
       const bool was_suspended = suspended != nullptr && suspended->last_transition_time >= lost_at;
-      if (!was_suspended) recovery.Add(labels, wait_buckets()).Observe(seconds_between(lost_at, running_since));
+      if (!was_suspended) observe_wait(recovery_, series.recovery, seconds_between(lost_at, running_since));
     }
   }
   if (next.completion_time && !job.status.completion_time && next.start_time) {
-    run_duration.Add({{"namespace", job.metadata.name_space}, {"result", to_string(next.phase)}}, run_buckets())
-        .Observe(seconds_between(*next.start_time, *next.completion_time));
+    Histogram& histogram = run_duration_.Add(
+        {{"namespace", job.metadata.name_space}, {"result", to_string(next.phase)}}, run_buckets());
+    series.run_duration.insert(&histogram);
+    histogram.Observe(seconds_between(*next.start_time, *next.completion_time));
   }
 }
 

@@ -10,7 +10,12 @@
 #include <prometheus/registry.h>
 
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <set>
 #include <string>
 
 #include "common/clock.h"
@@ -22,6 +27,8 @@ namespace oarlock::control {
 
 inline constexpr char kControllerName[] = "trainingjob";
 inline constexpr char kLeaseName[] = "oarlock-operator";  // of the leader election
+
+inline constexpr size_t kMaxNamespaces = 250;  // with metrics of job events; about 3 KB each in a response
 
 // Thread-safe.
 class Metrics final : public kube::QueueObserver {
@@ -101,16 +108,36 @@ class Metrics final : public kube::QueueObserver {
     Family<Gauge>& is_leader;
     Family<Counter>& slow_path;
   };
-  struct JobEventMetrics {
+  // Of jobs, by namespace. Tenants may create a namespace for each run, so that only those of the last kMaxNamespaces
+  // namespaces are kept; one that appears again begins at 0, as after a restart of the operator.
+  class JobEventMetrics {
+   public:
     explicit JobEventMetrics(prometheus::Registry& registry);
-    // Uses the timestamps of the status, so that every operator process would observe the same.
-    void observe_durations(const Job& job, const api::Status& next);
+    void observe(const Job& job, const api::Status& next);
     Family<Counter>& dropped_events;
-    Family<Counter>& created;
-    Family<Counter>& finished;
-    Family<Histogram>& startup;
-    Family<Histogram>& recovery;
-    Family<Histogram>& run_duration;
+
+   private:
+    struct Namespace {
+      std::set<Counter*> created;
+      std::set<Counter*> finished;
+      std::set<Histogram*> startup;
+      std::set<Histogram*> recovery;
+      std::set<Histogram*> run_duration;
+      int64_t last_use = 0;
+    };
+
+    Namespace& use(const std::string& name);
+    // Uses the timestamps of the status, so that every operator process would observe the same.
+    void observe_durations(const Job& job, const api::Status& next, Namespace& series);
+
+    Family<Counter>& created_;
+    Family<Counter>& finished_;
+    Family<Histogram>& startup_;
+    Family<Histogram>& recovery_;
+    Family<Histogram>& run_duration_;
+    std::mutex mutex_;
+    std::map<std::string, Namespace> namespaces_;
+    int64_t uses_ = 0;
   };
 
   ReconcileMetrics reconcile_;

@@ -99,6 +99,7 @@ Result<std::vector<Value>> values_of(std::string_view text, const char* kind, co
 }  // namespace
 
 Result<ExtxyzInfo> parse_extxyz_comment(std::string_view line) {
+  constexpr size_t kMaxKeys = 10'000;  // of a map, which takes thirty times their size
   ExtxyzInfo info;
   Scanner scanner(line);
   while (scanner.skip_blanks()) {
@@ -112,6 +113,7 @@ Result<ExtxyzInfo> parse_extxyz_comment(std::string_view line) {
       value = std::move(*given);
     }
     info.insert_or_assign(std::move(key), std::move(value));
+    if (info.size() > kMaxKeys) return fail(ExitCode::kDataErr, fmt::format("more than {} keys", kMaxKeys));
   }
   return info;
 }

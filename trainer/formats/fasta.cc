@@ -94,31 +94,31 @@ Result<void> FastaReader::append_to_sequence(std::string_view line) {
 
 Result<void> FastaReader::read_until_header() {
   next_header_.reset();
-  size_t skipped = 0;  // characters of empty lines and comments, with their line endings
+  size_t skipped = 0;  // characters that are no part of the sequence
   for (;;) {
     ASSIGN_OR_RETURN(const std::optional<std::string_view> line, next_line());
     if (!line) return {};
     const std::string_view text = *line;
-    if (text.empty() || text.front() == ';') {
-      skipped += text.size() + 1;
-      if (skipped > kMaxLength) {
-        return invalid(fmt::format(
-            "empty lines and comments of more than {} characters in one record; this is not a FASTA file", kMaxLength));
-      }
-      continue;
-    }
-    if (text.front() == '>') {
+    if (text.starts_with('>')) {
       const auto binary = std::find_if_not(text.begin(), text.end(), is_text);
       if (binary != text.end()) return invalid(fmt::format("{} in a header; this is not a FASTA file", shown(*binary)));
       next_header_ = text.substr(1);
       next_header_line_ = line_;
       return {};
     }
-    if (!started_) {
+    const size_t before = sequence_.size();
+    const bool is_comment = text.empty() || text.front() == ';';
+    if (!is_comment && !started_) {
       return invalid(
           fmt::format("expected a header line with '>', found {}; this is not a FASTA file", shown(text.front())));
     }
-    RETURN_IF_ERROR(append_to_sequence(text));
+    if (!is_comment) RETURN_IF_ERROR(append_to_sequence(text));
+    skipped += text.size() + 1 - (sequence_.size() - before);
+    if (skipped > kMaxLength) {
+      return invalid(fmt::format(
+          "more than {} characters of spaces, empty lines and comments in one record; this is not a FASTA file",
+          kMaxLength));
+    }
   }
 }
 

@@ -22,7 +22,7 @@ struct FastaRecord {
 // Reads a file record by record. Memory use is proportional to the longest record.
 class FastaReader {
  public:
-  // Characters of a line, of a sequence, and of the empty lines and comments of a record; longer ones are not proteins.
+  // Characters of a line, of a sequence, and of the rest of a record; longer ones are not proteins.
   static constexpr size_t kMaxLength = 64 << 20;
 
   // Returns kNoInput if the file does not exist.

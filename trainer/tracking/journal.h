@@ -70,6 +70,7 @@ class Journal {
   struct Window {
     uint64_t begin = 0;
     std::string bytes;
+    uint64_t damaged_bytes = 0;  // of the events that were found damaged with this window
   };
   struct Record {
     std::string_view data;  // in the window

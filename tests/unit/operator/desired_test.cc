@@ -1,5 +1,6 @@
 #include "operator/core/desired.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "tests/support/builders.h"
@@ -149,11 +150,11 @@ TEST(Desired, RanksRestartAloneWithRestartScopeRank) {
 // it.
 TEST(Desired, TextEqualsPodForAnyTemplate) {
   json pod = json::parse(kFullTemplate);
-  for (const char* text : {"~", "~~~~0", "\"~0\"", "~~\"~1\"~~~", "\\\"~2\"", "\x01~3", "gap"}) {
+  for (const char* text : {"~part-", "~part-0-0", "~part-1", "\"~part-2-0\"", "~part-007", "\x01~3", "gap"}) {
     pod["metadata"]["annotations"][text] = text;
     pod["spec"]["containers"][1]["env"].push_back({{"name", text}, {"value", text}});
   }
-  const Job job = JobBuilder().pod_template(pod.dump()).trainer(R"({"~~~~~":"~~\"~0\""})").build();
+  const Job job = JobBuilder().pod_template(pod.dump()).trainer(R"({"~part-3-":"~~part-~part-4-0"})").build();
   const PodFactory factory(job, 7);
   for (const int rank : {0, 1}) {
     const json made = json::parse(factory.text(rank));
@@ -170,6 +171,17 @@ TEST(Desired, TextEqualsPodForAnyTemplate) {
     for (const auto& [key, value] : pod["metadata"]["annotations"].items())
       EXPECT_EQ(made["metadata"]["annotations"][key], value);
   }
+}
+
+// A placeholder of the length of a text of the template would be repeated for each container.
+TEST(Desired, TextOfAPodIsNotMuchLongerThanItsTemplate) {
+  const std::string value = std::string(200'000, '~') + "~part-0-";
+  json pod = {{"spec", {{"containers", {{{"name", "trainer"}, {"env", {{{"name", "A"}, {"value", value}}}}}}}}}};
+  for (int i = 0; i < 30; ++i) pod["spec"]["containers"].push_back({{"name", fmt::format("sidecar-{}", i)}});
+  const PodFactory factory(JobBuilder().pod_template(pod.dump()).build(), 0);
+  const std::string text = factory.text(0);
+  EXPECT_EQ(json::parse(text)["spec"]["containers"][0]["env"].back()["value"], value);
+  EXPECT_LT(text.capacity(), 2 * value.size());
 }
 
 TEST(Desired, PodsDifferOnlyInRank) {

@@ -1,6 +1,7 @@
 // Replacement of single pods, in jobs whose failurePolicy.restartScope is Rank.
 #include "operator/core/desired.h"
 #include "operator/core/failure.h"
+#include "operator/core/replacement.h"
 #include "tests/unit/operator/reconcile_support.h"
 
 namespace oarlock::test {
@@ -96,6 +97,23 @@ TEST(ReconcileReplace, RestartsTheGroupIfItCannotRecover) {
     const Observed observed = seen(job, lost);
     EXPECT_EQ(status_after(observed, reconcile(observed)).phase, Phase::kRestarting);
   }
+}
+
+// A record for each lost pod of a large job would make the status larger than the operator reads.
+TEST(ReconcileReplace, RestartsTheGroupIfManyPodsAreLostAtOnce) {
+  const auto phase_after = [](int64_t lost) {
+    std::vector<Pod> pods;
+    for (int rank = 0; rank < 100; ++rank) {
+      PodBuilder builder = pod(0, rank);
+      builder.running();
+      if (rank < lost) builder.disrupted("TerminationByKubelet").deleting();
+      pods.push_back(builder);
+    }
+    const Observed observed = seen(by_rank().nodes(100), pods);
+    return status_after(observed, reconcile(observed)).phase;
+  };
+  EXPECT_EQ(phase_after(kMaxReplacements), Phase::kRunning);
+  EXPECT_EQ(phase_after(kMaxReplacements + 1), Phase::kRestarting);
 }
 
 // A new pod gets a token that depends on the Service's key. The others must have the same one.

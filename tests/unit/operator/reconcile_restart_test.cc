@@ -53,6 +53,11 @@ TEST(ReconcileRestart, LastAttemptIsNotExceeded) {
   const api::Status next = status_after(observed, reconcile(observed));
   EXPECT_EQ(next.phase, Phase::kFailed);
   EXPECT_EQ(next.attempt, api::rules::kMaxAttempt);
+  // A label of a metric: not a word of the tenant.
+  const auto failed =
+      std::ranges::find(next.conditions, std::string("Failed"), [](const auto& condition) { return condition.type; });
+  ASSERT_NE(failed, next.conditions.end());
+  EXPECT_EQ(failed->reason, "MaxRestartsExceeded");
 }
 
 // The leader's clock was ahead when it recorded the times.

@@ -1,5 +1,6 @@
 #include "operator/shell/metrics.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "common/http/metrics.h"
@@ -194,6 +195,30 @@ TEST_F(MetricsTest, CountsStartsAndFinishesOnce) {
   const std::string all = text();
   EXPECT_THAT(all, HasSubstr("trainingjob_jobs_created_total{namespace=\"" + job.metadata.name_space + "\"} 1"));
   EXPECT_THAT(all, HasSubstr(R"(reason="MaxRestartsExceeded",result="Failed"} 1)"));
+}
+
+TEST_F(MetricsTest, KeepsJobEventsOfTheLastNamespaces) {
+  const auto run_in = [this](const std::string& name_space) {
+    Job job = JobBuilder("bert");
+    job.metadata.name_space = name_space;
+    api::Status next = job.status;
+    next.start_time = at_second(1);
+    metrics_->observe_status_change(job, next);
+    job.status = next;
+    next.phase = api::Phase::kComplete;
+    next.completion_time = at_second(9);
+    metrics_->observe_status_change(job, next);
+  };
+  run_in("first");
+  for (size_t i = 0; i < kMaxNamespaces; ++i) {
+    run_in("long-lived");
+    run_in(fmt::format("run-{}", i));
+  }
+  const std::string all = text();
+  EXPECT_THAT(all, Not(HasSubstr("namespace=\"first\"")));
+  EXPECT_THAT(all, Not(HasSubstr("namespace=\"run-0\"")));
+  EXPECT_THAT(all, HasSubstr(fmt::format("trainingjob_jobs_created_total{{namespace=\"long-lived\"}} {}", kMaxNamespaces)));
+  EXPECT_THAT(all, HasSubstr(fmt::format("namespace=\"run-{}\"", kMaxNamespaces - 1)));
 }
 
 api::Condition condition(const char* type, bool status, int since) {

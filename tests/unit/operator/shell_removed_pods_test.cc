@@ -100,10 +100,25 @@ TEST_F(RemovedPodsTest, LimitsPodsOfOneJobAndOfAllJobs) {
   }
   EXPECT_EQ(all, RemovedPods::kMaxPods);
   removed_.forget_recorded(key_, nullptr);
-  removed_.add({"ns", "c"}, {PodBuilder("bert", 0, 0).ended(0), "c"}, owner);
+  removed_.add({"ns", "d"}, {PodBuilder("bert", 0, 0).ended(0), "d"}, owner);
   std::vector<Pod> pods;
-  removed_.append_to({"ns", "c"}, pods);
+  removed_.append_to({"ns", "d"}, pods);
   EXPECT_EQ(pods.size(), 1U) << "there is space again";
+}
+
+TEST_F(RemovedPodsTest, OneNamespaceDoesNotTakeThePlaceOfTheOthers) {
+  const Job running = JobBuilder().phase(Phase::kRunning);
+  const auto owner = [&] { return std::make_shared<const Job>(running); };
+  remove(PodBuilder("bert", 0, 1).ended(0), running);
+  for (const char* name : {"a", "b", "c"}) {
+    for (int attempt = 0; attempt < 8'000; ++attempt)
+      removed_.add({"evil", name}, {PodBuilder("bert", attempt, 0).ended(0), name}, owner);
+  }
+  EXPECT_EQ(names(), std::vector<std::string>{"bert-0-1"});
+  removed_.add({"other", "bert"}, {PodBuilder("bert", 0, 0).ended(0), "bert"}, owner);
+  std::vector<Pod> pods;
+  removed_.append_to({"other", "bert"}, pods);
+  EXPECT_EQ(pods.size(), 1U);
 }
 
 // Only the complete job shows whether a rule ignores the failure.

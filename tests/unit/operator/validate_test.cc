@@ -10,6 +10,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "operator/api/resources.h"
 #include "operator/api/rules.h"
 #include "tests/support/builders.h"
 
@@ -376,6 +377,43 @@ TEST(Validate, RejectsLargeTemplate) {
   ASSERT_EQ(problems.size(), 1U);
   EXPECT_EQ(problems[0].path, "spec.template");
   EXPECT_THAT(problems[0].message, HasSubstr("has 513 KiB; the maximum is 512 KiB: move large parts"));
+}
+
+// Otherwise one job would take GiBs: a path for each problem, with a key of any length in each.
+TEST(Validate, ProblemsOfALargeTemplateTakeLittleMemory) {
+  const std::string key(300'000, 'k');
+  const auto problems_of = [&key](const char* item) {
+    json pod = {{"spec", {{"containers", {{{"name", "trainer"}, {"image", "x"}}}}}}};
+    pod["spec"][key] = json::array();
+    for (int i = 0; i < 8000; ++i) pod["spec"][key].push_back(json::parse(item));
+    return api::validate(JobBuilder().nodes(1).pod_template(pod.dump()));
+  };
+  const std::vector<api::FieldProblem> problems = problems_of(R"({"sizeLimit": "1e999"})");
+  ASSERT_EQ(problems.size(), api::kMaxProblems);
+  for (const api::FieldProblem& problem : problems) {
+    EXPECT_LT(problem.path.size(), 1100U);
+    EXPECT_THAT(problem.path, testing::StartsWith("spec.template.spec.kkk"));
+  }
+  EXPECT_THAT(problems_of("{}"), testing::IsEmpty());
+}
+
+// The number of processes is resolved for each event of a watch, before the size of the template is checked.
+TEST(Validate, GpusOfATemplateAreReadWithoutTheRestOfIt) {
+  const auto processes_of = [](const std::string& limits, const std::string& rest) {
+    api::TrainingJob job = JobBuilder().pod_template(fmt::format(
+        R"({{"spec":{{"containers":[{{"image":"x","name":"trainer","resources":{{"limits":{}}}}}]{}}}}})", limits, rest));
+    job.spec.processes_from = NumberForm::kName;
+    job.spec.resources_per_node.emplace().limits = R"({"nvidia.com/gpu":4})";
+    api::resolve_processes_per_node(job.spec);
+    return job.spec.processes_per_node;
+  };
+  EXPECT_EQ(processes_of(R"({"nvidia.com/gpu":2,"cpu":"4"})", ""), 2);
+  EXPECT_EQ(processes_of(R"({"nvidia.com/gpu":null,"amd.com/gpu":"3"})", ""), 3);
+  EXPECT_EQ(processes_of("null", ""), 1);
+  EXPECT_EQ(processes_of("{}", R"(,"containers":{"limits":{"nvidia.com/gpu":7}})"), 4) << "the last key applies";
+  EXPECT_EQ(processes_of(R"({"x":[[{"nvidia.com/gpu":9}]],"cpu":{"nvidia.com/gpu":9},"nvidia.com/gpu":2})", ""), 2);
+  EXPECT_EQ(processes_of(R"({"nvidia.com/gpu":2})", ",\"x\":\"" + std::string(600 << 10, 'x') + "\""), 4)
+      << "a template that is too large counts as none";
 }
 
 TEST(Validate, NumbersDoNotOverflow) {

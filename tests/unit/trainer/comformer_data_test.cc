@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -335,6 +336,12 @@ TEST(GraphCache, WithoutItTheGraphsAreTheSameAndNothingIsLeft) {
   ASSERT_TRUE(built) << built.error().message;
   EXPECT_FALSE(fs::exists(path.string() + ".oarlock"));
   EXPECT_TRUE(built->arrays().edge_index.equal(kept->arrays().edge_index)) << "the mapping outlives its files";
+  ASSERT_EQ(::setenv("TMPDIR", "/nonexistent", 1), 0);
+  const auto homeless = open_crystal_graphs(config, 1, Logger::silent());
+  ::unsetenv("TMPDIR");
+  ASSERT_FALSE(homeless);
+  EXPECT_EQ(homeless.error().code, ExitCode::kCantCreate);
+  EXPECT_THAT(homeless.error().message, HasSubstr("set TMPDIR"));
 }
 
 TEST(GraphConversion, FilesDoNotDependOnTheNumberOfThreads) {

@@ -2,6 +2,7 @@
 #include "trainer/formats/extxyz.h"
 #include "tests/support/paths.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 
@@ -168,6 +169,9 @@ TEST(Extxyz, InvalidFramesNameLineAndFrame) {
   EXPECT_THAT(reading_error("Lattice=\"nan 0 0 0 1 0 0 0 1\""), HasSubstr("spans no volume"));
   EXPECT_THAT(reading_error("Lattice=\"1 0 0 0 one 0 0 0 1\""), HasSubstr("'one' is not a number"));
   EXPECT_THAT(reading_error("Lattice=\"1 0 0"), HasSubstr("\" is not closed"));
+  std::string keys;
+  for (int i = 0; i <= 10'000; ++i) keys += fmt::format("k{} ", i);
+  EXPECT_THAT(reading_error(keys), HasSubstr("more than 10000 keys"));
   EXPECT_THAT(reading_error(cell + " pbc=\"T T F\""), HasSubstr("periodic in all directions"));
   EXPECT_THAT(reading_error(cell + " pbc=\"T T maybe\""), HasSubstr("'maybe' is not T or F"));
   EXPECT_THAT(reading_error(cell + " Properties=pos:R:3"), HasSubstr("species:S:1"));

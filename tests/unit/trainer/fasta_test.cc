@@ -130,7 +130,11 @@ TEST_F(FastaTest, RejectsRecordsThatAreTooLong) {
   write(">a\n" + half + half + half + "\n");
   EXPECT_THAT(error(), HasSubstr(":2: a line has more than 67108864 characters"));
   write(">a\nA\n" + std::string(FastaReader::kMaxLength / 2, '\n') + ";" + half + "\n");
-  EXPECT_THAT(error(), HasSubstr(":33554435: empty lines and comments of more than 67108864 characters"));
+  EXPECT_THAT(error(), HasSubstr(":33554435: more than 67108864 characters of spaces, empty lines and comments"));
+  std::string blanks = ">a\nA\n";
+  for (size_t i = 0; i < FastaReader::kMaxLength / 1024 + 1; ++i) blanks += std::string(1023, ' ') + "\n";
+  write(blanks);
+  EXPECT_THAT(error(), HasSubstr("more than 67108864 characters of spaces, empty lines and comments"));
 }
 
 TEST_F(FastaTest, TruncatedGzipNamesTheLastLine) {

@@ -119,6 +119,8 @@ TEST(GearsSplits, CustomSplitsComeFromAFile) {
   EXPECT_THAT(split_of("[]").error().message, AllOf(HasSubstr(path), HasSubstr("not a JSON object")));
   EXPECT_THAT(split_of(R"({"train": "ctrl"})").error().message, HasSubstr("\"train\" is not a list"));
   EXPECT_THAT(split_of(R"({"train": ["C+ctrl"]})").error().message, HasSubstr("no cell has the condition C+ctrl"));
+  const std::string long_name = R"({"train": [")" + std::string(1 << 20, 'x') + "\"]}";
+  EXPECT_LT(split_of(long_name).error().message.size(), 500U);
   std::filesystem::remove(path);
   const SplitConfig missing{.kind = SplitKind::kCustom, .split_dict_path = path};
   EXPECT_EQ(to_int(make_split(missing, conditions).error().code), to_int(ExitCode::kNoInput));

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <zlib.h>
 
 #include <algorithm>
 #include <cmath>
@@ -107,6 +108,29 @@ TEST(Journal, DropsAnEventThatAKilledProcessLeftIncomplete) {
     ASSERT_TRUE(batch);
     EXPECT_THAT(steps_of(batch->events), ElementsAre(1, 3)) << lost;
   }
+}
+
+// A file in which each head claims the whole rest: the time would grow with the square of its size.
+TEST(Journal, DamagedEventsThatOverlapAreReadForALimitedTime) {
+  const TemporaryFolder folder;
+  ASSERT_TRUE(open_journal(folder.path())->append({encode_event(scalar_at(1))}));
+  const fs::path file = folder.path() / "sink.journal";
+  const std::string whole = *read_file(file);
+  const auto checksum = [](const std::string& text) {
+    return static_cast<uint32_t>(crc32_z(0, reinterpret_cast<const Bytef*>(text.data()), text.size()));
+  };
+  const auto number = [](uint32_t value) { return std::string(reinterpret_cast<const char*>(&value), sizeof value); };
+  constexpr uint32_t kLength = 20 << 20;
+  std::string head = whole.substr(20, 4) + number(kLength) + number(0);
+  head += number(checksum(head));
+  std::string heads;
+  for (int i = 0; i < 40'000; ++i) heads += head;
+  std::ofstream(file, std::ios::binary | std::ios::trunc)
+      << whole << heads << std::string(kLength, '\0') << whole.substr(20);
+  const std::unique_ptr<Journal> journal = open_journal(folder.path());
+  EXPECT_THAT(steps_of(journal->read(10, 1 << 20)->events), ElementsAre(1)) << "what follows is taken for damaged";
+  ASSERT_TRUE(journal->append({encode_event(scalar_at(2))}));
+  EXPECT_THAT(steps_of(journal->read(10, 1 << 20)->events), ElementsAre(1, 2));
 }
 
 std::vector<int64_t> undelivered_steps(const fs::path& folder) {

@@ -230,7 +230,14 @@ Result<GraphCollation> open_crystal_graphs(const CrystalDataConfig& config, int6
   if (config.cache_graphs) {
     return link_of(config, targets).and_then(open_graphs);
   }
-  ASSIGN_OR_RETURN(const ScratchFolder folder, ScratchFolder::create(fs::temp_directory_path(), "oarlock-graphs-"));
+  std::error_code error;
+  const fs::path parent = fs::temp_directory_path(error);
+  if (error) {
+    return fail(ExitCode::kCantCreate, fmt::format("the folder for temporary files does not exist ({}); set TMPDIR, or "
+                                                   "data.cache_graphs: true",
+                                                   error.message()));
+  }
+  ASSIGN_OR_RETURN(const ScratchFolder folder, ScratchFolder::create(parent, "oarlock-graphs-"));
   return build(config, targets, folder.path(), log).and_then([&] { return open_graphs(folder.path()); });
 }
 

@@ -19,6 +19,7 @@
 #include <unordered_map>
 
 #include "common/files.h"
+#include "common/memory_limit.h"
 #include "common/number.h"
 #include "common/status_macros.h"
 #include "common/text.h"
@@ -48,10 +49,12 @@ std::vector<std::string_view> cells_of(std::string_view line) {
   return cells;
 }
 
-// Returns the file without a byte order mark, which Excel writes.
+// Returns the file without a byte order mark, which Excel writes. Fails with kOsErr if its lines may not fit into memory.
 Result<std::string> read_table(const std::filesystem::path& path) {
   constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  constexpr uint64_t kMostMemory = 32;  // bytes of memory for a byte of the file: of names with one letter
   ASSIGN_OR_RETURN(std::string text, read_regular_file(path, kMaxTableBytes));
+  RETURN_IF_ERROR(expect_memory(text.size(), kMostMemory, path.string()));
   if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
   return text;
 }

@@ -25,7 +25,7 @@ struct NamedEdge {
 };
 
 // The columns may be in any order; other columns, such as pandas' index, are ignored. Fails with kNoInput, or with
-// kDataErr naming file and line.
+// kDataErr naming file and line, or with kOsErr if it may not fit into memory.
 Result<std::vector<NamedEdge>> read_edges(const std::filesystem::path& csv);
 // Numbers round-trip bitwise.
 Result<void> write_edges(const std::filesystem::path& csv, const std::vector<NamedEdge>& edges);
@@ -52,7 +52,7 @@ using GeneTerms = std::map<std::string, std::set<std::string>>;
 // Reads JSON {"GENE": ["GO:0005515", ...], ...}, which is gene2go_all.pkl of GEARS. Fails with kNoInput or kDataErr.
 Result<GeneTerms> read_gene2go(const std::filesystem::path& json);
 
-// Reads one gene per line. Fails with kNoInput.
+// Reads one gene per line. Fails with kNoInput, or with kOsErr if the file may not fit into memory.
 Result<std::vector<std::string>> read_gene_list(const std::filesystem::path& path);
 
 // get_GO_edge_list() of GEARS (gears/utils.py): edges between the genes that have terms, with the Jaccard index of

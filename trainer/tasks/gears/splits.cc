@@ -7,9 +7,12 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <string_view>
+#include <unordered_set>
 #include <utility>
 
 #include "common/status_macros.h"
+#include "common/text.h"
 #include "trainer/tasks/gears/string_lists.h"
 
 namespace oarlock::gears {
@@ -87,6 +90,8 @@ Split listed(const SplitConfig& config, const NameList& perturbations) {
           .val_subgroups = {}};
 }
 
+using NameSet = std::unordered_set<std::string_view>;
+
 constexpr size_t kMaxSplitBytes = size_t{256} << 20;
 
 Result<Split> custom(const std::string& path) {
@@ -109,10 +114,12 @@ Result<Split> custom(const std::string& path) {
 }
 
 Result<void> check_known(const SplitConfig& config, const Split& split, const NameList& conditions) {
+  const NameSet known(conditions.begin(), conditions.end());
   for (const NameList* names : {&split.train, &split.val, &split.test}) {
     for (const std::string& name : *names) {
-      if (!contains(conditions, name)) {
-        return fail(ExitCode::kDataErr, fmt::format("{}: no cell has the condition {}", config.split_dict_path, name));
+      if (!known.contains(name)) {
+        return fail(ExitCode::kDataErr,
+                    fmt::format("{}: no cell has the condition {}", config.split_dict_path, shortened(name)));
       }
     }
   }
@@ -146,7 +153,9 @@ Result<Split> make_split(const SplitConfig& config, const NameList& conditions) 
   }
   if (config.kind != SplitKind::kCustom) split.train.emplace_back(kControl);
   for (NameList* names : {&split.train, &split.val, &split.test}) {
-    *names = filter(conditions, [&](const std::string& c) { return contains(*names, c); });
+    const NameList given = std::exchange(*names, {});
+    const NameSet chosen(given.begin(), given.end());
+    *names = filter(conditions, [&](const std::string& c) { return chosen.contains(c); });
   }
   return split;
 }
