@@ -1,7 +1,9 @@
 #include "cli/launch/console.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -27,6 +29,14 @@ size_t largest_write(int fd) {
   struct stat file{};
   const bool regular = ::fstat(fd, &file) == 0 && S_ISREG(file.st_mode);
   return regular ? size_t{1} << 20 : PIPE_BUF;  // a pipe that is writable has room for PIPE_BUF bytes
+}
+
+// Opens a pipe a second time, in non-blocking mode. Returns a closed descriptor for any other file, for a pipe that no
+// process reads, and for one that belongs to another user.
+FileDescriptor open_pipe_again(int fd) {
+  struct stat file{};
+  if (::fstat(fd, &file) != 0 || !S_ISFIFO(file.st_mode)) return {};
+  return FileDescriptor(::open(fmt::format("/proc/self/fd/{}", fd).c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
 }
 
 }  // namespace
@@ -91,7 +101,8 @@ void LinePrefixer::finish(std::string& out) {
 
 int OutputQueue::columns() const { return terminal_columns(fd_); }
 
-OutputQueue::OutputQueue(int fd) : fd_(fd), terminal_(::isatty(fd) == 1), largest_write_(largest_write(fd)) {}
+OutputQueue::OutputQueue(int fd)
+    : fd_(fd), pipe_(open_pipe_again(fd)), terminal_(::isatty(fd) == 1), largest_write_(largest_write(fd)) {}
 
 void OutputQueue::push(std::string_view text) {
   if (!closed_) text_ += text;
@@ -99,7 +110,7 @@ void OutputQueue::push(std::string_view text) {
 
 void OutputQueue::write_some() {
   const size_t size = std::min(text_.size() - written_, largest_write_);
-  const ssize_t put = ::write(fd_, text_.data() + written_, size);
+  const ssize_t put = write_without_blocking(std::string_view(text_).substr(written_, size));
   if (put > 0) written_ += static_cast<size_t>(put);
   if (put < 0 && errno != EINTR && errno != EAGAIN) {
     closed_ = true;
@@ -111,6 +122,13 @@ void OutputQueue::write_some() {
     text_.erase(0, written_);
     written_ = 0;
   }
+}
+
+// Another program that writes to the same pipe or socket may have taken the space that poll(2) reported.
+ssize_t OutputQueue::write_without_blocking(std::string_view text) const {
+  if (pipe_.open()) return ::write(pipe_.get(), text.data(), text.size());
+  const ssize_t sent = ::send(fd_, text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  return sent < 0 && errno == ENOTSOCK ? ::write(fd_, text.data(), text.size()) : sent;
 }
 
 bool same_file(int a, int b) {
@@ -131,6 +149,11 @@ Console::Console(std::string program)
       out_(STDOUT_FILENO),
       err_(STDERR_FILENO),
       shared_(same_file(STDOUT_FILENO, STDERR_FILENO)) {}
+
+std::vector<OutputQueue*> Console::queues() {
+  if (shared_) return {&out_};
+  return {&out_, &err_};
+}
 
 void Console::print_line(std::string_view line) {
   err().push(fmt::format("{}: {}\n", program_, printable_lines(line)));

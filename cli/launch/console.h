@@ -2,8 +2,10 @@
 // --redirects, --tee and --local-ranks-filter, which select the output of ranks that goes to files and to the console.
 #pragma once
 
+#include <sys/types.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,6 +14,7 @@
 #include "cli/launch/process.h"
 #include "common/clock.h"
 #include "common/error.h"
+#include "common/files.h"
 
 namespace oarlock::launch {
 
@@ -48,18 +51,22 @@ class LinePrefixer {
   std::string pending_;  // the beginning of an incomplete line
 };
 
+// How long the launcher waits for a reader of its output that may have stopped reading, when nothing else is left to do.
+inline constexpr auto kFlushPatience = std::chrono::seconds(2);
+
 // Buffers text for a descriptor that may be slow, such as a pipe to a pager or to the log of a container runtime. The
-// descriptor stays in blocking mode, because other programs may share it (a terminal). Instead, no write(2) is larger
-// than what a descriptor accepts without blocking after poll(2) has reported it writable.
+// descriptor stays in blocking mode, because other programs may share it (a terminal). Instead, a pipe is opened again in
+// non-blocking mode, a socket is written without blocking, and to any other file no write(2) is larger than what a
+// descriptor accepts without blocking after poll(2) has reported it writable.
 class OutputQueue {
  public:
   explicit OutputQueue(int fd);
 
   void push(std::string_view text);
   std::string& tail() { return text_; }  // callers may append in place
-  void write_some();                     // call it when poll(2) reports fd() writable
+  void write_some();                     // call it once when poll(2) reports fd() writable
 
-  int fd() const { return fd_; }
+  int fd() const { return pipe_.open() ? pipe_.get() : fd_; }
   bool empty() const { return written_ == text_.size(); }
   bool full() const { return text_.size() - written_ > kFull; }  // producers should pause
   bool closed() const { return closed_; }                        // a write failed; further text is discarded
@@ -71,7 +78,10 @@ class OutputQueue {
  private:
   static constexpr size_t kFull = size_t{1} << 20;
 
+  ssize_t write_without_blocking(std::string_view text) const;
+
   int fd_;
+  FileDescriptor pipe_;  // the same pipe in non-blocking mode
   bool terminal_;
   size_t largest_write_;
   std::string text_;
@@ -91,6 +101,9 @@ class Console {
 
   OutputQueue& out() { return out_; }
   OutputQueue& err() { return shared_ ? out_ : err_; }
+
+  // The queues: one if both streams are the same file.
+  std::vector<OutputQueue*> queues();
 
   // Queues one line of the launcher for standard error.
   void print_line(std::string_view line);

@@ -31,9 +31,6 @@ namespace {
 
 constexpr size_t kMarkerBytes = 16;  // of random numbers, in the value of kEnvLaunch
 
-// Time limit for sending the last messages to the other nodes.
-constexpr auto kFlushPatience = std::chrono::seconds(2);
-
 // Interval and duration of the attempts to start a member again, while the system lacks processes, memory or
 // descriptors.
 constexpr auto kStartRetryInterval = std::chrono::seconds(1);
@@ -95,9 +92,11 @@ class Group {
     } else {
       perform(options_.recovery->start(clock_.steady()));
     }
+    std::optional<SteadyTime> stopping_since;
     while (!supervisor_.finished()) {
       if (start_error_) return give_up(*start_error_);
       wait_and_act();
+      if (supervisor_.stopping() && !stopping_since) stopping_since = clock_.steady();
     }
     end_strays();
     drain();
@@ -110,8 +109,11 @@ class Group {
       if (finished_elsewhere_ && result.interrupted_by == 0) result.exit_code = 0;
     }
     const bool stopped = result.interrupted_by != 0;
-    const auto signal =
-        console_.flush(signals_, clock_, stopped ? std::optional(clock_.steady() + options_.grace) : std::nullopt);
+    // The pod is killed soon after the grace period, and the caller has yet to write its termination message.
+    std::optional<SteadyTime> deadline;
+    if (stopped) deadline = clock_.steady() + kFlushPatience;
+    if (stopped && stopping_since) deadline = std::max(*deadline, *stopping_since + options_.grace);
+    const auto signal = console_.flush(signals_, clock_, deadline);
     if (signal && !stopped) result.interrupted_by = *signal;
     return result;
   }
@@ -338,9 +340,8 @@ class Group {
 
   void wait_and_act() {
     std::vector<pollfd> fds = {{signals_.fd(), POLLIN, 0}};
-    for (OutputQueue* queue : {&console_.out(), &console_.err()}) {
-      if (!queue->empty()) fds.push_back({queue->fd(), POLLOUT, 0});
-    }
+    const std::vector<OutputQueue*> queues = console_.queues();
+    for (const OutputQueue* queue : queues) fds.push_back({queue->empty() ? -1 : queue->fd(), POLLOUT, 0});
     const size_t first_stream = fds.size();
     for (const Stream& stream : streams_) fds.push_back({stream.to->full() ? -1 : stream.from.get(), POLLIN, 0});
 
@@ -352,8 +353,9 @@ class Group {
 
     if (::poll(fds.data(), fds.size(), poll_timeout(wake_time(), clock_.steady())) < 0) return;
 
-    for (size_t i = 1; i < first_stream; ++i) {
-      if (fds[i].revents != 0) (fds[i].fd == console_.out().fd() ? console_.out() : console_.err()).write_some();
+    // Once for each descriptor: a second write could block, see OutputQueue.
+    for (size_t i = 0; i < queues.size(); ++i) {
+      if (fds[1 + i].revents != 0) queues[i]->write_some();
     }
     for (size_t i = first_stream; i < first_recovery; ++i) {
       if (fds[i].revents != 0) read_some(streams_[i - first_stream]);

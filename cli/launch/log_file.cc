@@ -16,6 +16,8 @@ Result<LogFile> LogFile::open(const std::filesystem::path& path) {
   RETURN_IF_ERROR(make_writable_folder(path.parent_path()));
   constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
   FileDescriptor file(::open(path.c_str(), kFlags, 0644));
+  if (!file.open() && errno == ENXIO)
+    return fail(ExitCode::kCantCreate, fmt::format("{}: is a named pipe that no process reads", path.string()));
   if (!file.open()) return fail_errno(errno, fmt::format("{}: cannot be created", path.string()));
   return LogFile(path, std::move(file));
 }

@@ -53,8 +53,8 @@ struct Range {
   int largest;
   const char* words;
 };
-constexpr Range kCount{1, 1'000'000, "a number of at least 1"};
-constexpr Range kIndex{0, 999'999, "a number of at least 0"};
+constexpr Range kCount{1, 1'000'000, "a number from 1 to 1000000"};
+constexpr Range kIndex{0, 999'999, "a number from 0 to 999999"};
 constexpr Range kPort{1, 65535, "a port from 1 to 65535"};
 
 // A number that a flag or one of two environment variables sets.

@@ -152,13 +152,15 @@ bool has_exit_code_0(const Pod& pod) {
   return pod.trainer ? pod.trainer->exit_code == 0 : pod.phase == PodPhase::kSucceeded;
 }
 
+bool ended_before_stop(const Pod& pod) {
+  if (!is_stop_requested(pod)) return true;
+  return pod.trainer && pod.stop_requested_at && pod.trainer->finished_at &&
+         *pod.trainer->finished_at + kClockTolerance < *pod.stop_requested_at;
+}
+
 bool has_succeeded(const Pod& pod) {
   if (!has_exit_code_0(pod)) return false;
-  if (!is_stop_requested(pod)) return true;
-  if (!pod.trainer) return false;
-  if (has_reason(*pod.trainer, kReasonCompleted)) return true;
-  return pod.stop_requested_at && pod.trainer->finished_at &&
-         *pod.trainer->finished_at + kClockTolerance < *pod.stop_requested_at;
+  return ended_before_stop(pod) || (pod.trainer && has_reason(*pod.trainer, kReasonCompleted));
 }
 
 }  // namespace oarlock::control

@@ -82,6 +82,9 @@ bool has_exit_code_0(const Pod& pod);
 // kubelet terminated it as a whole (eviction, node shutdown, the pod's own deadline).
 bool is_stop_requested(const Pod& pod);
 
+// Returns whether the trainer terminated more than kClockTolerance before is_stop_requested(), as far as is known.
+bool ended_before_stop(const Pod& pod);
+
 // Returns whether the pod's part of the training is complete: has_exit_code_0(), and the exit was not caused by a
 // request to stop. Many programs exit with 0 on SIGTERM, so exit code 0 of a pod that is being stopped counts only if
 // the termination message has the reason Completed, as oarlock-trainer writes it, or if the trainer terminated more

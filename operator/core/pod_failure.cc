@@ -40,7 +40,9 @@ std::optional<FailureCause> cause_of(const Pod& pod) {
     return std::nullopt;
   }
   const int exit_code = pod.trainer->exit_code;
-  if (is_permanent(exit_code)) return FailureCause::kExit;
+  // A program without the contract's termination message may end with such a code because of SIGTERM.
+  if (is_permanent(exit_code) && (ended_before_stop(pod) || termination_message_from_json(pod.trainer->message)))
+    return FailureCause::kExit;
   // A pod with exit code 0 that was not stopped would have succeeded.
   if (pod.deleting || !pod.disruption.empty() || pod.reason == kEvicted || exit_code == 0)
     return FailureCause::kRemoved;

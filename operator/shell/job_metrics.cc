@@ -131,6 +131,18 @@ void JobFamilies::add_status(const api::Status& status, const Labels& labels) {
   }
 }
 
+// Returns about how many bytes of a response the series of a job take.
+size_t text_size(const CachedJob& cached) {
+  constexpr size_t kPlainSeries = 17;   // without labels of their own
+  constexpr size_t kSeriesBytes = 120;  // the names of family and labels, and the value
+  const Job& job = cached.job;
+  const size_t series =
+      kPlainSeries + cached.accelerators.size() + job.status.conditions.size() + job.status.restarts.reasons.size();
+  size_t bytes = series * (kSeriesBytes + job.metadata.name_space.size() + job.metadata.name.size());
+  for (const auto& [resource, per_pod] : cached.accelerators) bytes += resource.size();
+  return bytes;
+}
+
 int precedence_class(api::Phase phase) {
   if (is_running(phase) || phase == api::Phase::kRestarting) return 0;
   return is_terminal(phase) ? 2 : 1;
@@ -168,10 +180,14 @@ std::vector<MetricFamily> JobMetrics::Collect() const {
   const size_t count = std::min(jobs.size(), max_jobs_);
   std::partial_sort(jobs.begin(), jobs.begin() + static_cast<std::ptrdiff_t>(count), jobs.end(),
                     [](const auto& a, const auto& b) { return has_precedence(a->job, b->job); });
-  dropped.add({}, static_cast<double>(jobs.size() - count));
-  jobs.resize(count);
   JobFamilies families;
-  for (const auto& job : jobs) families.add(*job);
+  size_t shown = 0;
+  for (size_t bytes = 0; shown < count; ++shown) {
+    bytes += text_size(*jobs[shown]);
+    if (bytes > kMaxText) break;
+    families.add(*jobs[shown]);
+  }
+  dropped.add({}, static_cast<double>(jobs.size() - shown));
 
   std::vector<MetricFamily> out;
   for (FamilyBuilder* family :

@@ -1,9 +1,14 @@
 #include "cli/launch/console.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <string>
 #include <vector>
+
+#include "common/files.h"
 
 namespace oarlock::launch {
 namespace {
@@ -62,6 +67,38 @@ TEST(LinePrefixer, SplitsOverlongLine) {
   for (int i = 0; i < 40; ++i) prefixer.feed(piece, out);
   prefixer.finish(out);
   EXPECT_EQ(out.size(), 40 * piece.size() + 3 * 3);  // 16, 16 and 8 MiB, each with "> " and a newline
+}
+
+// ---- OutputQueue ---------------------------------------------------------------------------------------------------
+
+// Fills a descriptor until it accepts no more bytes without blocking, as another program that shares it may do.
+void fill(int fd) {
+  const int flags = ::fcntl(fd, F_GETFL);
+  ::fcntl(fd, F_SETFL, flags | O_NONBLOCK);
+  const std::string bytes(4096, 'x');
+  while (::write(fd, bytes.data(), bytes.size()) > 0) {
+  }
+  ::fcntl(fd, F_SETFL, flags);
+}
+
+TEST(OutputQueue, DoesNotBlockWithoutSpace) {
+  for (const bool is_socket : {false, true}) {
+    int ends[2];
+    ASSERT_EQ(is_socket ? ::socketpair(AF_UNIX, SOCK_STREAM, 0, ends) : ::pipe(ends), 0);
+    const FileDescriptor reader(ends[0]);
+    const FileDescriptor writer(ends[1]);
+    OutputQueue queue(writer.get());
+    fill(writer.get());
+    queue.push("line\n");
+    queue.write_some();
+    EXPECT_FALSE(queue.empty());
+    EXPECT_FALSE(queue.closed());
+    std::string taken(1 << 20, '\0');
+    ASSERT_GT(::read(reader.get(), taken.data(), taken.size()), 0);
+    queue.write_some();
+    EXPECT_TRUE(queue.empty());
+    EXPECT_EQ(::fcntl(writer.get(), F_GETFL) & O_NONBLOCK, 0) << "other programs share the descriptor";
+  }
 }
 
 }  // namespace

@@ -38,6 +38,15 @@ TEST_F(LogFileTest, AppendsToAnExistingFile) {
   EXPECT_FALSE(LogFile().is_open());
 }
 
+TEST_F(LogFileTest, NamedPipeWithoutReaderFails) {
+  std::filesystem::create_directories(path_.parent_path());
+  ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
+  const Result<LogFile> file = LogFile::open(path_);
+  ASSERT_FALSE(file);
+  EXPECT_EQ(file.error().code, ExitCode::kCantCreate);
+  EXPECT_THAT(file.error().message, HasSubstr("is a named pipe that no process reads"));
+}
+
 TEST_F(LogFileTest, StatesWhatIsMissingWhenThereIsSpaceAgain) {
   LogFile file = LogFile::open(path_).value();
   EXPECT_EQ(file.write("before\n"), std::nullopt);

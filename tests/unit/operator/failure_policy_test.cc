@@ -217,6 +217,14 @@ TEST(FailurePolicy, FailsImmediatelyOnPermanentExitCodes) {
   }
 }
 
+TEST(FailurePolicy, PermanentExitCodeAfterAStopIsNotPermanentWithoutATerminationMessage) {
+  const auto decision_of = [](const Pod& one) { return judged({pod_of_rank(0).running(), one}).decision; };
+  EXPECT_EQ(decision_of(pod_of_rank(1).ended(69).disrupted("EvictionByEvictionAPI").deleting()), Decision::kRestart);
+  EXPECT_EQ(decision_of(pod_of_rank(1).ended(78).deleting()), Decision::kRestart);
+  EXPECT_EQ(decision_of(pod_of_rank(1).ended(78, R"({"reason":"ConfigInvalid"})").deleting()), Decision::kFail);
+  EXPECT_EQ(decision_of(pod_of_rank(1).ended(78)), Decision::kFail);
+}
+
 TEST(FailurePolicy, EnforcesMaxRestarts) {
   EXPECT_EQ(judged({pod_of_rank(0).running(), pod_of_rank(1).ended(1)}, Phase::kRunning, 1).decision,
             Decision::kRestart);

@@ -14,7 +14,8 @@ namespace {
 using namespace std::chrono_literals;
 using SteadyClock = std::chrono::steady_clock;
 
-const Resolver::Endpoints kFound{{boost::asio::ip::make_address("10.0.0.1"), 443}};
+// Not a constant, which an abandoned lookup could read while the process destroys it.
+Resolver::Endpoints found() { return {{boost::asio::ip::make_address("10.0.0.1"), 443}}; }
 
 CallLimits limits_of(Milliseconds limit, std::stop_token stop = {}) { return {{.idle = limit, .total = limit}, stop}; }
 
@@ -26,7 +27,7 @@ class BlockedLookup {
     return [state = state_](const std::string&, const std::string&) {
       ++state->calls;
       state->released.wait();
-      return kFound;
+      return found();
     };
   }
   int calls() const { return state_->calls; }
@@ -53,10 +54,10 @@ TEST(Resolver, ReturnsResolvedAddresses) {
   int calls = 0;
   Resolver resolver("name", "443", [&](const std::string& host, const std::string& port) {
     ++calls;
-    return host == "name" && port == "443" ? kFound : Resolver::Endpoints();
+    return host == "name" && port == "443" ? found() : Resolver::Endpoints();
   });
-  EXPECT_EQ(resolver.resolve(limits_of(20s)).value(), kFound);
-  EXPECT_EQ(resolver.resolve(limits_of(20s)).value(), kFound);
+  EXPECT_EQ(resolver.resolve(limits_of(20s)).value(), found());
+  EXPECT_EQ(resolver.resolve(limits_of(20s)).value(), found());
   EXPECT_EQ(calls, 2) << "results are not cached";
 }
 

@@ -160,6 +160,23 @@ TEST_F(MetricsTest, SeriesLimitPrefersRunningJobs) {
   EXPECT_THAT(kept(5), UnorderedElementsAre("restarts", "runs", "youngest-runs", "waits", "finished-late"));
 }
 
+// One scrape of jobs with long labels would take 45 MiB.
+TEST_F(MetricsTest, LimitsTextOfAllJobs) {
+  max_jobs_ = 2000;
+  for (int i = 0; i < 2000; ++i) {
+    Job job = JobBuilder(fmt::format("{:054}", i)).phase(api::Phase::kRunning);
+    job.metadata.name_space = std::string(63, 'n');
+    auto cached = std::make_shared<CachedJob>(make_cached_job(job, budget_));
+    for (int resource = 0; resource < 8; ++resource)
+      cached->accelerators[fmt::format("{}.com/{}", resource, std::string(110, 'r'))] = 1;
+    jobs_.push_back(std::move(cached));
+  }
+  const std::string all = text();
+  EXPECT_LT(all.size(), JobMetrics::kMaxText);
+  EXPECT_THAT(all, HasSubstr("trainingjob_dropped_series "));
+  EXPECT_THAT(all, Not(HasSubstr("trainingjob_dropped_series 0")));
+}
+
 TEST_F(MetricsTest, LabelsExcludeValuesOfOtherControllers) {
   Job job = JobBuilder("bert").phase(api::Phase::kRunning, 1).restarts(1);
   job.status.conditions.push_back({"example.com/" + std::string(300, 'x'), true, "", "", at_second(1)});
