@@ -39,7 +39,10 @@ class TrainerPart {
       if (!std::exchange(has_noted_, true)) note("spec.trainer", trainer_.program().error().message);
       return true;
     }
-    ASSIGN_OR_RETURN(const launch::GroupResult checked, trainer_.run(file, job, {}, launch::Stdio::kErrors));
+    // Signals end this process except while the check runs: output may block.
+    ASSIGN_OR_RETURN(const launch::SignalSource signals, launch::SignalSource::take());
+    ASSIGN_OR_RETURN(const launch::GroupResult checked, trainer_.run(file, job, {}, launch::Stdio::kErrors, signals));
+    signals.restore();
     if (checked.interrupted_by != 0) {
       result.exit_code = 128 + checked.interrupted_by;
       result.no_result = 0;
@@ -86,10 +89,9 @@ Result<JobCheckResult> check_jobs(const std::vector<std::string>& files, const J
   std::vector<Result<JobFile>> read;
   for (const InputFile& file : out.files) read.push_back(read_jobs(file, check));
 
-  ASSIGN_OR_RETURN(const launch::SignalSource signals, launch::SignalSource::take());
   const RealClock clock;
   launch::Console console(fmt::format("oarlock {}", options.command));
-  TrainerPart trainer(TrainerCheck(signals, clock, console));
+  TrainerPart trainer(TrainerCheck(clock, console));
   for (size_t i = 0; i < read.size(); ++i) {
     const std::optional<Error> problems = read[i] ? read[i]->problems : read[i].error();
     if (problems) {
@@ -106,7 +108,6 @@ Result<JobCheckResult> check_jobs(const std::vector<std::string>& files, const J
       if (is_valid && !problems) RETURN_IF_ERROR(on_valid(out.files[i], job));
     }
   }
-  signals.restore();
   return out;
 }
 

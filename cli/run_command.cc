@@ -102,9 +102,9 @@ Result<int> check_before_run(const api::TrainingJob& job, const InputFile& file,
           .and_then([&](const auto& argv) { return launch::find_executable(argv.front(), path); });
   RETURN_IF_ERROR(found);
   if (!TrainerCheck::applies_to(job)) return 0;
-  TrainerCheck trainer(signals, clock, console);
+  TrainerCheck trainer(clock, console);
   if (!trainer.program()) return tl::make_unexpected(trainer.program().error());
-  const Result<GroupResult> result = trainer.run(file, job, flags.options.settings, launch::Stdio::kErrors);
+  const Result<GroupResult> result = trainer.run(file, job, flags.options.settings, launch::Stdio::kErrors, signals);
   return result.map([](const GroupResult& ended) { return ended.exit_code; });
 }
 

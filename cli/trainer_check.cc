@@ -24,8 +24,8 @@ std::string_view repository_of(std::string_view image) {
 
 }  // namespace
 
-TrainerCheck::TrainerCheck(const launch::SignalSource& signals, const Clock& clock, launch::Console& console)
-    : signals_(signals), clock_(clock), console_(console), environment_(launch::environment_of(environ)) {
+TrainerCheck::TrainerCheck(const Clock& clock, launch::Console& console)
+    : clock_(clock), console_(console), environment_(launch::environment_of(environ)) {
   const auto path = environment_.find("PATH");
   program_ = run::find_program({"oarlock-trainer"}, run::own_folder(), path == environment_.end() ? "" : path->second);
 }
@@ -47,14 +47,15 @@ std::string TrainerCheck::foreign_image(const api::TrainingJob& job) {
 }
 
 Result<launch::GroupResult> TrainerCheck::run(const InputFile& file, const api::TrainingJob& job,
-                                              const std::vector<std::string>& settings, launch::Stdio stdio) {
+                                              const std::vector<std::string>& settings, launch::Stdio stdio,
+                                              const launch::SignalSource& signals) {
   constexpr auto kGrace = std::chrono::seconds(5);
   launch::Command command{*program_, environment_};
   const std::string name = job.metadata.name_space + "/" + job.metadata.name;
   command.argv.insert(command.argv.end(), {"--check", "--config", file.path(), "--job", name});
   if (file.name() != file.path()) command.argv.insert(command.argv.end(), {"--config-name", file.name()});
   command.argv.insert(command.argv.end(), settings.begin(), settings.end());
-  return launch::run_group({{std::move(command), "oarlock-trainer", ""}}, {kGrace, stdio}, signals_, clock_, console_);
+  return launch::run_group({{std::move(command), "oarlock-trainer", ""}}, {kGrace, stdio}, signals, clock_, console_);
 }
 
 }  // namespace oarlock::cli

@@ -18,8 +18,8 @@ namespace oarlock::cli {
 // Not thread-safe.
 class TrainerCheck {
  public:
-  // `signals`, `clock` and `console` must outlive this object.
-  TrainerCheck(const launch::SignalSource& signals, const Clock& clock, launch::Console& console);
+  // `clock` and `console` must outlive this object.
+  TrainerCheck(const Clock& clock, launch::Console& console);
 
   // Returns true if oarlock-trainer reads spec.trainer of this job: it is set, and the template does not set a command.
   static bool applies_to(const api::TrainingJob& job);
@@ -35,10 +35,10 @@ class TrainerCheck {
   // further arguments, such as "epochs=3". Messages are written to standard error, and with Stdio::kOutput other output
   // to standard output. REQUIRES: applies_to(job) and program().
   Result<launch::GroupResult> run(const InputFile& file, const api::TrainingJob& job,
-                                  const std::vector<std::string>& settings, launch::Stdio stdio);
+                                  const std::vector<std::string>& settings, launch::Stdio stdio,
+                                  const launch::SignalSource& signals);
 
  private:
-  const launch::SignalSource& signals_;
   const Clock& clock_;
   launch::Console& console_;
   launch::Environment environment_;

@@ -21,14 +21,15 @@ namespace oarlock::launch {
 class SignalSource {
  public:
   // Blocks SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2, except those that were ignored when this
-  // program started (nohup), and ignores SIGPIPE. Call it once per process.
+  // program started (nohup), and ignores SIGPIPE. REQUIRES: restore() was called for an earlier object.
   static Result<SignalSource> take();
 
   int fd() const { return fd_.get(); }
   // Returns the signals that have arrived, without SIGCHLD. Does not block.
   std::vector<int> read() const;
 
-  // Restores the original signal state, for a child between fork and exec.
+  // Restores the original signal state: in a child between fork and exec, or when this object is no longer used. A signal
+  // that was not read then has its usual effect.
   void restore() const;
 
  private:

@@ -50,7 +50,8 @@ fs::path unused_name(const fs::path& folder, SystemTime now) {
   std::string time = to_rfc3339(now);
   std::erase(time, ':');
   fs::path target = folder.string() + "." + time;
-  for (int i = 2; fs::exists(target); ++i) target = fmt::format("{}.{}-{}", folder.string(), time, i);
+  std::error_code ignored;  // the renaming reports it
+  for (int i = 2; fs::exists(target, ignored); ++i) target = fmt::format("{}.{}-{}", folder.string(), time, i);
   return target;
 }
 

@@ -1,6 +1,8 @@
 // The tables of a GEARS data set: edges as CSV, and the terms of genes as JSON. The first byte selects the reader.
+#include <limits>
+
 #include "tests/fuzz/input.h"
-#include "trainer/tasks/gears/gene_graphs.h"
+#include "trainer/tasks/gears/gene_tables.h"
 
 using namespace oarlock;
 

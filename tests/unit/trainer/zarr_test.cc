@@ -225,6 +225,9 @@ TEST_F(DamagedZarr, RejectsInvalidMetadataWithReason) {
               HasSubstr("a chunk of 40000000000 bytes exceeds the limit of 2 GiB"));
   EXPECT_THAT(changed("v3_sharded", "\"index_codecs\":", "\"index_codecs\": \"bytes\", \"others\":"),
               HasSubstr("are not a list"));
+  std::string many = "\"codecs\": [";
+  for (int i = 0; i < 16; ++i) many += "{\"name\": \"transpose\"}, ";
+  EXPECT_THAT(changed("v3_default", "\"codecs\": [", many), HasSubstr("codecs of a chunk; the maximum is 16"));
   EXPECT_THAT(changed("v3_default", "\"attributes\": {", "\"attributes\": {\"a\": " + std::string(200'000, '[')),
               HasSubstr("nested deeper than 100 levels"));
   for (const char* fill : {"1e300", "2147483648", "-2147483649", "\"NaN\"", "\"-Infinity\"", "18446744073709551615"}) {

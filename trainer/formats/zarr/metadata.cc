@@ -158,9 +158,12 @@ Result<void> parse_byte_codecs(const Json& list, size_t first, std::vector<ByteC
   return {};
 }
 
-// Parses any number of transpose codecs, one bytes codec and any number of byte codecs.
+// Parses transpose codecs, one bytes codec and byte codecs.
 Result<void> parse_encoding_v3(const Json& list, size_t axes, ElementType type, Encoding& out) {
+  constexpr size_t kMaxCodecs = 16;  // each copies the whole chunk
   if (!list.is_array()) return invalid("codecs, or the codecs of a shard, are not a list");
+  if (list.size() > kMaxCodecs)
+    return invalid(fmt::format("{} codecs of a chunk; the maximum is {}", list.size(), kMaxCodecs));
   size_t next = 0;
   for (; next < list.size() && name_of(list[next]) == "transpose"; ++next)
     RETURN_IF_ERROR(parse_transpose_codec(member(list[next], "configuration"), axes, out));
