@@ -114,6 +114,13 @@ void ConnectionTable::prefer(Id id, SteadyTime now) {
   if (authorized_.size() > kAuthorizedAddresses) authorized_.pop_front();
 }
 
+bool ConnectionTable::is_authorized(Id id, SteadyTime now) const {
+  const auto it = entries_.find(id);
+  return it != entries_.end() && std::ranges::any_of(authorized_, [&](const Authorized& known) {
+           return known.address == it->second.address->first && known.until > now;
+         });
+}
+
 std::vector<const ConnectionTable::Peers::value_type*> ConnectionTable::preferred_peers(SteadyTime now) const {
   std::vector<const Peers::value_type*> preferred;
   for (const Authorized& known : authorized_) {

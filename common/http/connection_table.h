@@ -77,6 +77,10 @@ class ConnectionTable {
   // The request of this connection was authorized: its address is preferred for kAuthorizedTime.
   void prefer(Id id, SteadyTime now);
 
+  // Whether a request from the address of this connection was authorized in the last kAuthorizedTime; false for an
+  // unknown id.
+  bool is_authorized(Id id, SteadyTime now) const;
+
   // Returns how many connections the peer has, 0 for a preferred address; an empty value for an unknown id. Of several
   // readers of bodies, the one with the largest weight yields first.
   std::optional<size_t> weight(Id id, SteadyTime now) const;

@@ -221,8 +221,9 @@ class HttpServer::Impl final : public ConnectionOwner {
     if (route.kind == HandlerKind::kImmediate) return connection->respond(run(route.handler, request.query));
     if (!options_.refuse) return wait(std::move(connection), request.path);
     if (!table_.begin_review(connection->id(), now())) return connection->respond(unavailable());
-    net::post(*workers_, [this, connection = std::move(connection), request = std::move(request)]() mutable {
-      auto refusal = review(request);
+    const bool is_known = table_.is_authorized(connection->id(), now());
+    net::post(*workers_, [this, is_known, connection = std::move(connection), request = std::move(request)]() mutable {
+      auto refusal = review(request, is_known);
       // The I/O thread owns the connection and releases it.
       net::post(io_, [this, connection = std::move(connection), path = std::move(request.path),
                       refusal = std::move(refusal)]() mutable {
@@ -237,9 +238,9 @@ class HttpServer::Impl final : public ConnectionOwner {
   }
 
   // Runs on a worker thread.
-  std::optional<HttpResponse> review(const HttpRequest& request) const {
+  std::optional<HttpResponse> review(const HttpRequest& request, bool is_known_address) const {
     try {
-      return options_.refuse(request.path, request.authorization);
+      return options_.refuse(request.path, request.authorization, is_known_address);
     } catch (const std::exception& error) {  // the boundary of a request
       return text_response(500, std::string(error.what()) + "\n");
     }

@@ -46,6 +46,12 @@ struct HttpResponse {
   std::string body;
 };
 
+// Called on a worker for each request of a route of kind kShared, with the Authorization header or "", and with whether
+// a request from the same address was authorized in the last ten minutes. A value is sent instead of the handler's
+// response. It may block.
+using HttpReview = std::function<std::optional<HttpResponse>(const std::string& path, const std::string& authorization,
+                                                             bool is_known_address)>;
+
 // Receives the query string without "?"; "" for kShared. An exception becomes a response with status 500.
 using HttpHandler = std::function<HttpResponse(const std::string& query)>;
 
@@ -110,9 +116,7 @@ struct HttpServerOptions {
   // Called on the I/O thread, once for each content of the file that cannot be used, with the reason. It must not
   // block.
   std::function<void(const std::string& reason)> on_unusable_certificate{};
-  // Called on a worker for each request of a route of kind kShared, with the Authorization header or "". A value is
-  // sent instead of the handler's response. It may block.
-  std::function<std::optional<HttpResponse>(const std::string& path, const std::string& authorization)> refuse{};
+  HttpReview refuse{};
   HttpLimits limits{};
 };
 

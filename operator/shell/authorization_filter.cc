@@ -69,16 +69,14 @@ void ReviewCache::put(const std::string& key, const Entry& entry, SteadyTime now
 }
 
 AuthorizationFilter::AuthorizationFilter(kube::Client client, std::shared_ptr<const Clock> clock)
-    : client_(std::move(client)),
-      clock_(std::move(clock)),
-      bucket_updated_(clock_->steady()),
-      paused_until_(bucket_updated_) {}
+    : client_(std::move(client)), clock_(std::move(clock)), paused_until_(clock_->steady()) {}
 
-std::optional<HttpResponse> AuthorizationFilter::check(const std::string& path, const std::string& authorization) {
+std::optional<HttpResponse> AuthorizationFilter::check(const std::string& path, const std::string& authorization,
+                                                       bool is_known_address) {
   const std::string token = bearer_token(authorization, kMaxToken);
   if (token.empty()) return response_of(401);
   const std::string key = review_key(path, token);
-  const Admission admission = admit(key);
+  const Admission admission = admit(key, is_known_address);
   if (admission.decision == Decision::kAllow) return std::nullopt;
   if (admission.decision == Decision::kDeny) return response_of(admission.status);
   int status = 503;
@@ -92,43 +90,43 @@ std::optional<HttpResponse> AuthorizationFilter::check(const std::string& path, 
   return status == 200 ? std::nullopt : std::optional(response_of(status));
 }
 
-AuthorizationFilter::Admission AuthorizationFilter::admit(const std::string& key) {
+AuthorizationFilter::Admission AuthorizationFilter::admit(const std::string& key, bool is_known_address) {
   const SteadyTime now = clock_->steady();
   const std::lock_guard lock(mutex_);
   if (const auto entry = allowed_.find(key, now)) return admit_known(*entry, now);
   if (const auto entry = denied_.find(key, now)) return {.decision = Decision::kDeny, .status = entry->status};
-  return admit_unknown(now);
+  return admit_unknown(is_known_address ? known_addresses_ : other_addresses_, now);
 }
 
 AuthorizationFilter::Admission AuthorizationFilter::admit_known(const ReviewCache::Entry& entry, SteadyTime now) {
-  const bool can_wait = now < entry.fresh_until || now < paused_until_ || is_renewing_;
+  const bool can_wait = now < entry.fresh_until || now < paused_until_ || renewals_.is_busy;
   if (can_wait) return {.decision = Decision::kAllow};
-  is_renewing_ = true;
-  return {.decision = Decision::kReview, .is_renewal = true};
+  renewals_.is_busy = true;
+  return {.decision = Decision::kReview, .lane = &renewals_};
 }
 
-AuthorizationFilter::Admission AuthorizationFilter::admit_unknown(SteadyTime now) {
+AuthorizationFilter::Admission AuthorizationFilter::admit_unknown(Lane& lane, SteadyTime now) {
   if (now < paused_until_) return {.decision = Decision::kDeny, .status = 503};
   // While another token is under review, the request is denied instead of blocked, because it would hold a thread of
   // the HTTP server.
-  if (is_reviewing_unknown_ || !take_from_bucket(now)) return {.decision = Decision::kDeny, .status = 429};
-  is_reviewing_unknown_ = true;
-  return {.decision = Decision::kReview};
+  if (lane.is_busy || !lane.take_from_bucket(now)) return {.decision = Decision::kDeny, .status = 429};
+  lane.is_busy = true;
+  return {.decision = Decision::kReview, .lane = &lane};
 }
 
-bool AuthorizationFilter::take_from_bucket(SteadyTime now) {
-  const double elapsed = std::chrono::duration<double>(now - bucket_updated_).count();
-  bucket_ = std::min(kReviewBurst, bucket_ + elapsed * kReviewsPerSecond);
-  bucket_updated_ = now;
-  if (bucket_ < 1) return false;
-  bucket_ -= 1;
+bool AuthorizationFilter::Lane::take_from_bucket(SteadyTime now) {
+  const double elapsed = std::chrono::duration<double>(now - bucket_updated).count();
+  bucket = std::min(kReviewBurst, bucket + elapsed * kReviewsPerSecond);
+  bucket_updated = now;
+  if (bucket < 1) return false;
+  bucket -= 1;
   return true;
 }
 
 int AuthorizationFilter::record(const std::string& key, const Admission& admission, int status) {
   const SteadyTime now = clock_->steady();
   const std::lock_guard lock(mutex_);
-  (admission.is_renewal ? is_renewing_ : is_reviewing_unknown_) = false;
+  admission.lane->is_busy = false;
   if (status == 503) {
     paused_until_ = now + kPauseAfterFailure;
     return allowed_.find(key, now) ? 200 : 503;

@@ -45,7 +45,8 @@ class ReviewCache {
 };
 
 // Review results are cached and the number of reviews is bounded, so that clients with random tokens neither load the
-// API server nor evict the results of known clients. Thread-safe.
+// API server nor evict the results of known clients. Tokens from addresses of known clients are reviewed separately, so
+// that a flood from other addresses does not delay a client whose token was rotated. Thread-safe.
 class AuthorizationFilter {
  public:
   // An allowed token is reviewed again after kAllowedFresh. While the API server does not respond, or another thread
@@ -56,9 +57,10 @@ class AuthorizationFilter {
   static constexpr std::chrono::seconds kPauseAfterFailure{5};  // no review starts after one that got no response
   static constexpr size_t kMaxAllowed = 100;
   static constexpr size_t kMaxDenied = 1000;
-  // Reviews of tokens that are not known as allowed run one at a time and are limited by a token bucket. Reviews that
-  // renew a known token run separately, one at a time, without a rate limit, because there are at most kMaxAllowed such
-  // tokens. So an API server that hangs blocks at most two threads of the HTTP server, for the deadline of one call.
+  // Reviews of tokens that are not known as allowed run one at a time and are limited by a token bucket: those from
+  // known addresses, and separately those from all others. Reviews that renew a known token run separately, too, one at
+  // a time, without a rate limit, because there are at most kMaxAllowed such tokens. So an API server that hangs blocks
+  // at most three threads of the HTTP server, for the deadline of one call.
   static constexpr double kReviewsPerSecond = 5;
   static constexpr double kReviewBurst = 10;
   static constexpr size_t kMaxToken = 8192;  // bytes; the HTTP server rejects longer request heads
@@ -68,25 +70,33 @@ class AuthorizationFilter {
 
   // Returns nothing if the request is allowed, otherwise the response: 401 without a valid token, 403 if the user may
   // not get the path, 429 if too many tokens are under review, 503 if the API server does not respond. Blocks only
-  // while it makes a review.
-  std::optional<HttpResponse> check(const std::string& path, const std::string& authorization);
+  // while it makes a review. `is_known_address`: a request from the client's address was allowed recently.
+  std::optional<HttpResponse> check(const std::string& path, const std::string& authorization,
+                                    bool is_known_address = false);
 
   // Cancels running reviews and rejects all further ones with 503.
   void stop() { stop_.request_stop(); }
 
  private:
   enum class Decision { kAllow, kDeny, kReview };
+  // Reviews that run one at a time.
+  struct Lane {
+    bool is_busy = false;
+    double bucket = kReviewBurst;
+    SteadyTime bucket_updated{};
+
+    bool take_from_bucket(SteadyTime now);
+  };
   struct Admission {
     Decision decision = Decision::kReview;
-    int status = 200;         // for kDeny
-    bool is_renewal = false;  // for kReview: the token is known as allowed
+    int status = 200;      // for kDeny
+    Lane* lane = nullptr;  // for kReview
   };
 
-  Admission admit(const std::string& key);
+  Admission admit(const std::string& key, bool is_known_address);
   // Called with the mutex held.
   Admission admit_known(const ReviewCache::Entry& entry, SteadyTime now);
-  Admission admit_unknown(SteadyTime now);
-  bool take_from_bucket(SteadyTime now);
+  Admission admit_unknown(Lane& lane, SteadyTime now);
 
   int review(const std::string& path, const std::string& token) const;  // returns 200, 401, 403 or 503
   int record(const std::string& key, const Admission& admission, int status);
@@ -98,10 +108,9 @@ class AuthorizationFilter {
   // Guarded by mutex_.
   ReviewCache allowed_{kMaxAllowed};
   ReviewCache denied_{kMaxDenied};
-  bool is_reviewing_unknown_ = false;
-  bool is_renewing_ = false;
-  double bucket_ = kReviewBurst;
-  SteadyTime bucket_updated_;
+  Lane renewals_;         // of tokens that are known as allowed; its bucket is not used
+  Lane known_addresses_;  // other tokens, by the address of the client
+  Lane other_addresses_;
   SteadyTime paused_until_;
 };
 

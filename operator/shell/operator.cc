@@ -234,8 +234,8 @@ Result<void> Operator::start_server() {
   if (options_.protect_metrics) {
     if (options_.server_certificate.empty())
       log_.warn("bearer tokens for /metrics are sent unencrypted; set --tls-certificate");
-    server_options.refuse = [this](const std::string& path, const std::string& authorization) {
-      return path == "/metrics" ? authorization_.check(path, authorization) : std::nullopt;
+    server_options.refuse = [this](const std::string& path, const std::string& authorization, bool is_known_address) {
+      return path == "/metrics" ? authorization_.check(path, authorization, is_known_address) : std::nullopt;
     };
   }
   ASSIGN_OR_RETURN(server_, HttpServer::start(options_.listen_address, options_.port, routes(), server_options));

@@ -73,7 +73,7 @@ void ProgressPoller::watch(const kube::ObjectKey& job, const std::string& uid, c
   if (target.uid == uid && target.url == url) return;
   if (target.uid != uid) target.probe = {};
   set_address(target, uid, url);
-  target.wait = usual_interval();
+  target.wait = options_.interval;
   target.due = clock_->steady();
   ++changes_;
   changed_.notify_one();
@@ -94,7 +94,7 @@ void ProgressPoller::forget(const kube::ObjectKey& job) {
   if (it == targets_.end()) return;
   set_address(it->second, "", "");
   targets_.erase(it);
-  if (last_slow_.size() > targets_.size()) last_slow_.clear();  // bounds its size; the round robin starts again
+  if (last_polls_.size() > targets_.size()) last_polls_.clear();  // bounds its size; the turns start again
 }
 
 RankProbe ProgressPoller::latest(const kube::ObjectKey& job, const std::string& uid) const {
@@ -106,11 +106,6 @@ RankProbe ProgressPoller::latest(const kube::ObjectKey& job, const std::string& 
 size_t ProgressPoller::active_jobs() const {
   const std::lock_guard lock(mutex_);
   return active_;
-}
-
-std::chrono::milliseconds ProgressPoller::usual_interval() const {
-  const double fair = 1000.0 * static_cast<double>(active_) / options_.rate;
-  return std::max(options_.interval, std::chrono::milliseconds(static_cast<int64_t>(fair)));
 }
 
 ProgressPoller::PollResult ProgressPoller::poll(const std::string& url, const std::string& uid,
@@ -137,28 +132,24 @@ ProgressPoller::PollResult ProgressPoller::poll(const std::string& url, const st
   return out;
 }
 
-// Whether slow target `a` is polled before `b`: due targets come first, then namespaces in a round robin, then targets
-// that have not failed, then the longest waiting one.
-bool ProgressPoller::has_precedence(const Targets::value_type& a, const Targets::value_type& b, SteadyTime now) const {
-  const auto order = [&](const Targets::value_type& entry) {
+// Returns the target to poll next: due targets come first, then the groups (see the header) by turns, then targets that
+// have not failed, then the longest waiting one.
+ProgressPoller::Targets::iterator ProgressPoller::next_target(SteadyTime now) {
+  const auto order_of = [&](const Targets::value_type& entry) {
     const auto& [job, target] = entry;
-    const bool is_due = target.due <= now;
-    const auto turn = last_slow_.find(job.name_space);
-    const uint64_t last = is_due && turn != last_slow_.end() ? turn->second : 0;
-    return std::tuple(!is_due, last, is_due && target.has_failed, target.due);
+    if (target.due > now) return std::tuple(true, uint64_t{0}, false, target.due);
+    const auto turns = last_polls_.find(job.name_space);
+    const uint64_t last = turns == last_polls_.end() ? 0 : turns->second.at(target.is_prompt ? 1 : 0);
+    return std::tuple(false, last, target.has_failed, target.due);
   };
-  return order(a) < order(b);
-}
-
-ProgressPoller::Candidates ProgressPoller::next_candidates(SteadyTime now) {
-  Candidates next{targets_.end(), targets_.end()};
+  auto next = targets_.end();
+  decltype(order_of(*next)) best;
   for (auto it = targets_.begin(); it != targets_.end(); ++it) {
     const Target& target = it->second;
-    if (target.url.empty() || target.is_in_flight) continue;
-    if (target.is_prompt) {
-      if (next.prompt == targets_.end() || target.due < next.prompt->second.due) next.prompt = it;
-    } else if (slow_in_flight_ < slow_threads_) {
-      if (next.slow == targets_.end() || has_precedence(*it, *next.slow, now)) next.slow = it;
+    if (target.url.empty() || target.is_in_flight || (!target.is_prompt && slow_in_flight_ >= slow_threads_)) continue;
+    if (const auto order = order_of(*it); next == targets_.end() || order < best) {
+      next = it;
+      best = order;
     }
   }
   return next;
@@ -171,8 +162,7 @@ bool ProgressPoller::record(const kube::ObjectKey& job, uint64_t generation, Sys
   target.is_in_flight = false;
   target.has_failed = !result.status;
   target.is_prompt = result.status && result.took <= options_.prompt;
-  target.wait =
-      result.status ? usual_interval() : std::min(target.wait * 2, std::max(options_.max_interval, usual_interval()));
+  target.wait = result.status ? options_.interval : std::min(target.wait * 2, options_.max_interval);
   target.due = clock_->steady() + target.wait;
   target.probe.last_poll = {started, result.status.has_value()};
   const bool is_launcher_new = result.launcher && target.probe.launcher != result.launcher;
@@ -188,25 +178,23 @@ bool ProgressPoller::record(const kube::ObjectKey& job, uint64_t generation, Sys
 }
 
 void ProgressPoller::run(const std::stop_token& stop) {
+  const std::chrono::nanoseconds gap(static_cast<int64_t>(1e9 / options_.rate));
   std::unique_lock lock(mutex_);
   while (!stop.stop_requested()) {
     const SteadyTime now = clock_->steady();
-    const auto [prompt, slow] = next_candidates(now);
-    auto next = prompt;
-    if (next == targets_.end() || (slow != targets_.end() && slow->second.due < next->second.due)) next = slow;
+    const auto next = next_target(now);
     if (next == targets_.end()) {
       changed_.wait(lock, stop, [&, seen = changes_] { return changes_ != seen; });
       continue;
     }
-    if (next->second.due > now) {
-      changed_.wait_for(lock, stop, next->second.due - now, [&, seen = changes_] { return changes_ != seen; });
+    if (const SteadyTime start = std::max(next->second.due, earliest_poll_); start > now) {
+      changed_.wait_for(lock, stop, start - now, [&, seen = changes_] { return changes_ != seen; });
       continue;
     }
+    earliest_poll_ = std::max(earliest_poll_ + gap, now);
     const bool is_slow = !next->second.is_prompt;
-    if (is_slow) {
-      ++slow_in_flight_;
-      last_slow_[next->first.name_space] = ++slow_polls_;
-    }
+    if (is_slow) ++slow_in_flight_;
+    last_polls_[next->first.name_space].at(is_slow ? 0 : 1) = ++polls_;
     next->second.is_in_flight = true;
     const kube::ObjectKey job = next->first;
     const uint64_t generation = next->second.generation;

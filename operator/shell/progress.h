@@ -1,6 +1,7 @@
 // Progress of running jobs, which is polled from rank 0, and the limit on how often it is written to the status.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -23,11 +24,11 @@
 namespace oarlock::control {
 
 struct ProgressOptions {
-  std::chrono::milliseconds interval{3000};       // between two polls of one job
+  std::chrono::milliseconds interval{3000};       // from the end of a poll of one job to the next one
   std::chrono::milliseconds timeout{2000};        // of one poll
   std::chrono::milliseconds prompt{500};          // a job whose response takes longer is slow
   std::chrono::milliseconds max_interval{30000};  // between two polls of an address that does not respond
-  double rate = 20;      // polls per second over all jobs; above it each job is polled less often
+  double rate = 20;      // polls that begin per second, over all jobs; jobs that are due wait for their turn
   int threads = 4;       // at least 1
   int slow_threads = 2;  // of `threads`: concurrent polls of jobs that are not known to respond promptly
 };
@@ -44,9 +45,11 @@ struct RankProbe {
 // concurrent polls and of polls per second is bounded, each poll has a timeout, and an address that does not respond is
 // polled with exponential backoff.
 //
-// Jobs that responded promptly to their last poll are never delayed by the others (unreachable, slow, or not polled
-// yet). Those share ProgressOptions::slow_threads in a round robin over namespaces, so that a namespace full of
-// unreachable jobs delays only its own jobs. Thread-safe.
+// The jobs that are due take turns: in each namespace, those that responded promptly to their last poll are one group,
+// and the others (unreachable, slow, or not polled yet) are a second one. The group that was polled least recently is
+// next, and in it the job that has waited longest. So a namespace full of jobs, or of jobs that do not respond, hardly
+// delays the jobs of other namespaces: with N such groups, a job that is alone in its group waits for at most N other
+// polls. The second groups of all namespaces use at most ProgressOptions::slow_threads at a time. Thread-safe.
 class ProgressPoller {
  public:
   // Creates a transport to "http://10.0.0.1:9400"; returns null if the address is invalid.
@@ -90,10 +93,6 @@ class ProgressPoller {
     RankProbe probe;
   };
   using Targets = std::unordered_map<kube::ObjectKey, Target>;
-  struct Candidates {
-    Targets::iterator prompt;
-    Targets::iterator slow;
-  };
   struct PollResult {
     std::optional<RankStatus> status;
     std::optional<LauncherStatus> launcher;
@@ -104,10 +103,8 @@ class ProgressPoller {
   // Sends the uid along, so that a rank of another job at the same address does not respond.
   PollResult poll(const std::string& url, const std::string& uid, const std::stop_token& stop) const;
   // Called with the mutex held.
-  std::chrono::milliseconds usual_interval() const;
   void set_address(Target& target, const std::string& uid, const std::string& url);
-  Candidates next_candidates(SteadyTime now);
-  bool has_precedence(const Targets::value_type& a, const Targets::value_type& b, SteadyTime now) const;
+  Targets::iterator next_target(SteadyTime now);
   // Returns whether the progress has changed.
   bool record(const kube::ObjectKey& job, uint64_t generation, SystemTime started, PollResult result);
 
@@ -119,9 +116,11 @@ class ProgressPoller {
   mutable std::mutex mutex_;
   std::condition_variable_any changed_;
   Targets targets_;
-  size_t active_ = 0;                                    // targets with a url
-  std::unordered_map<std::string, uint64_t> last_slow_;  // number of the last slow poll, by namespace
-  uint64_t slow_polls_ = 0;                              // started so far
+  size_t active_ = 0;  // targets with a url
+  // Number of the last poll of the slow and of the prompt jobs of each namespace.
+  std::unordered_map<std::string, std::array<uint64_t, 2>> last_polls_;
+  uint64_t polls_ = 0;  // started so far
+  SteadyTime earliest_poll_{};
   int slow_in_flight_ = 0;
   uint64_t generations_ = 0;
   uint64_t changes_ = 0;  // counts changes that may make a poll due earlier

@@ -26,6 +26,9 @@ using Milliseconds = std::chrono::milliseconds;
 
 constexpr size_t kMaxOutputBytes = 1u << 20;
 constexpr Milliseconds kRunLimit{60000};
+// A child of the command may hold its output open after its end. What the command itself has written can be read
+// immediately then.
+constexpr Milliseconds kOutputGrace{500};
 // A credential is replaced when a quarter of its lifetime is left, but not earlier than this before it expires.
 constexpr std::chrono::minutes kEarliestRefresh{5};
 constexpr std::chrono::seconds kRetryInterval{10};
@@ -77,7 +80,8 @@ int spawn(const ExecConfig& config, int output, pid_t& pid) {
   sigset_t none;  // the threads of this process block SIGTERM; the plugin must not
   sigemptyset(&none);
   posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+  posix_spawnattr_setpgroup(&attributes, 0);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
   const int error = ::posix_spawnp(&pid, config.command.c_str(), &actions, &attributes, pointers_to(arguments).data(),
                                    pointers_to(environment).data());
   posix_spawnattr_destroy(&attributes);
@@ -87,33 +91,53 @@ int spawn(const ExecConfig& config, int output, pid_t& pid) {
 
 enum class PluginRun { kEnded, kTimedOut, kTooMuchOutput, kStopped };
 
-// Reads until the end of the output, or until a read fails. Returns kStopped if `cancelled` becomes readable.
-PluginRun read_all(int fd, int cancelled, std::chrono::steady_clock::time_point end, std::string& out) {
+// Whether the process has ended. It stays a zombie, so that no other process gets its id.
+bool has_ended(pid_t pid) {
+  siginfo_t info{};
+  return ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid;
+}
+
+// Reads until the process has ended and so has its output, for at most kOutputGrace after the end of the process.
+// Returns kStopped if `cancelled` becomes readable.
+PluginRun read_until_end(pid_t pid, int fd, int cancelled, std::chrono::steady_clock::time_point end,
+                         std::string& out) {
+  constexpr int kInterval = 5;  // milliseconds, between checks of the process
+  constexpr int kIntervalWhileOpen = 50;
+  bool is_open = true;  // the output
+  bool is_running = true;
   for (;;) {
-    const auto left = std::chrono::duration_cast<Milliseconds>(end - std::chrono::steady_clock::now());
-    pollfd ready[] = {{fd, POLLIN, 0}, {cancelled, POLLIN, 0}};
-    if (left.count() <= 0 || ::poll(ready, 2, static_cast<int>(left.count())) == 0) return PluginRun::kTimedOut;
-    if (ready[1].revents != 0) return PluginRun::kStopped;
-    if (ready[0].revents == 0) continue;  // EINTR
+    if (is_running && has_ended(pid)) {
+      is_running = false;
+      end = std::min(end, std::chrono::steady_clock::now() + kOutputGrace);
+    }
+    if (!is_running && !is_open) return PluginRun::kEnded;
+    if (std::chrono::steady_clock::now() >= end) return is_running ? PluginRun::kTimedOut : PluginRun::kEnded;
+    pollfd ready[] = {{cancelled, POLLIN, 0}, {is_open ? fd : -1, POLLIN, 0}};
+    if (::poll(ready, 2, is_open ? kIntervalWhileOpen : kInterval) <= 0) continue;  // also EINTR
+    if (ready[0].revents != 0) return PluginRun::kStopped;
     char buffer[4096];
     const ssize_t size = ::read(fd, buffer, sizeof buffer);
-    if (size == 0 || (size < 0 && errno != EINTR && errno != EAGAIN)) return PluginRun::kEnded;
+    if (size == 0 || (size < 0 && errno != EINTR && errno != EAGAIN)) is_open = false;
     if (size > 0) out.append(buffer, static_cast<size_t>(size));
     if (out.size() > kMaxOutputBytes) return PluginRun::kTooMuchOutput;
   }
 }
 
-// Waits for the end of the process, which may have closed its output before. Returns kStopped if `cancelled` becomes
-// readable. `status` is that of waitpid(2).
-PluginRun wait_for_end(pid_t pid, int cancelled, std::chrono::steady_clock::time_point end, int& status) {
-  constexpr int kInterval = 5;  // milliseconds
-  for (;;) {
-    const pid_t ended = ::waitpid(pid, &status, WNOHANG);
-    if (ended == pid || (ended < 0 && errno != EINTR)) return PluginRun::kEnded;
-    if (std::chrono::steady_clock::now() >= end) return PluginRun::kTimedOut;
-    pollfd stopped{cancelled, POLLIN, 0};
-    if (::poll(&stopped, 1, kInterval) > 0) return PluginRun::kStopped;
+// Removes the process. Unless the run is complete and the exit code is 0, its group is killed first; processes of the
+// group that this process inherits, as the init process of a container does, are removed, too. Returns the status of
+// waitpid(2).
+int reap(pid_t pid, bool is_complete) {
+  siginfo_t info{};
+  const bool has_succeeded = is_complete &&
+                             ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+                             info.si_pid == pid && info.si_code == CLD_EXITED && info.si_status == 0;
+  if (!has_succeeded) ::kill(-pid, SIGKILL);
+  int status = 0;
+  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
+  while (!has_succeeded && (::waitpid(-pid, nullptr, 0) > 0 || errno == EINTR)) {
+  }
+  return status;
 }
 
 Result<ExecCredential> read_credential(const ExecConfig& config, const std::string& output) {
@@ -160,14 +184,8 @@ Result<ExecCredential> run_plugin(const ExecConfig& config, Milliseconds limit, 
   std::string output;
   const std::stop_callback on_stop(stop, [&stopped] { ::eventfd_write(stopped.get(), 1); });
   const auto end = std::chrono::steady_clock::now() + limit;
-  int status = 0;
-  PluginRun run = read_all(reader.get(), stopped.get(), end, output);
-  if (run == PluginRun::kEnded) run = wait_for_end(pid, stopped.get(), end, status);
-  if (run != PluginRun::kEnded) {
-    ::kill(pid, SIGKILL);
-    while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-    }
-  }
+  const PluginRun run = read_until_end(pid, reader.get(), stopped.get(), end, output);
+  const int status = reap(pid, run == PluginRun::kEnded);
   if (stop.stop_requested()) return failed(config, "was killed because this process stops");
   if (run == PluginRun::kTooMuchOutput) {
     return failed(config, fmt::format("printed more than {}: a credential is much shorter; check the command",

@@ -454,6 +454,7 @@ class Informer final : private ReflectorTarget, private ReflectorObserver {
     const std::vector<Change> changes = store_.changes_to(pending_);
     for (const Change& change : changes) call(hooks_.before_change, change);
     store_.replace(std::exchange(pending_, {}), changes);
+    has_changed_ = !changes.empty();
     pending_bytes_ = 0;
     const bool is_still_incomplete = !incomplete_.empty() && incomplete_ == pending_incomplete_;
     set_incomplete(std::exchange(pending_incomplete_, {}));
@@ -490,6 +491,7 @@ class Informer final : private ReflectorTarget, private ReflectorObserver {
                        size_text(static_cast<double>(max_bytes_)), kMaxIncompleteNamespaces);
   }
   bool needs_relist() const override { return !incomplete_.empty(); }
+  bool has_changed() const override { return has_changed_; }
 
   void on_problem(const ApiError& error) override { hooks_.on_problem(error); }
   void on_watching() override { hooks_.on_watching(); }
@@ -506,6 +508,7 @@ class Informer final : private ReflectorTarget, private ReflectorObserver {
   typename Store<T>::Records pending_;
   size_t pending_bytes_ = 0;
   bool is_replacing_ = false;
+  bool has_changed_ = false;
   std::atomic<bool> synced_ = false;
   std::set<std::string> pending_incomplete_;
   mutable std::mutex mutex_;

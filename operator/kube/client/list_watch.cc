@@ -223,7 +223,8 @@ bool WatchSink::write(std::string_view bytes) {
 }
 
 bool WatchSink::event(std::string_view line) {
-  if (++events_ == 1 && !initial_) observer_.on_watching();
+  ++events_;
+  if (!initial_ && ++live_events_ == 1) observer_.on_watching();
   std::optional<FilteredObject> parsed = reader_.read(line);
   if (!parsed) return true;
   const std::string type = text_at(parsed->json, "type");

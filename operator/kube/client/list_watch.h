@@ -130,7 +130,8 @@ class WatchSink final : public ByteSink {
   bool write(std::string_view bytes) override;
 
   const std::optional<ApiError>& problem() const { return problem_; }
-  int events() const { return events_; }  // lines, including skipped ones
+  int events() const { return events_; }            // lines, including skipped ones
+  int live_events() const { return live_events_; }  // those after the initial ones
   bool committed() const { return !initial_; }
   // A bookmark arrived that does not end the initial events, so the server does not support WatchList.
   bool ignored_initial() const { return ignored_initial_; }
@@ -150,6 +151,7 @@ class WatchSink final : public ByteSink {
   ObjectReader reader_;
   std::optional<ApiError> problem_;
   int events_ = 0;
+  int live_events_ = 0;
   bool initial_;
   bool ignored_initial_ = false;
 };

@@ -53,6 +53,7 @@ Milliseconds Reflector::pause_before(Next next) {
 
 Reflector::Next Reflector::failed(const ApiError& error, Next next) {
   if (error.kind == ApiErrorKind::kTransport && error.transport == TransportErrorKind::kCancelled) return next;
+  is_checking_ = false;  // a later list cannot tell what the watches missed from what has changed meanwhile
   if (error.kind == ApiErrorKind::kExpired) {
     last_version_.clear();  // the version is no longer available: use the most recent state
     next = Next::kListLater;
@@ -68,7 +69,7 @@ Reflector::Next Reflector::failed(const ApiError& error, Next next) {
 
 ApiResult<std::string> Reflector::list_page(const ListOptions& options, std::string& resource_version,
                                             ListProgress& progress, const std::stop_token& stop) {
-  ListSink sink(object_filters_, target_, observer_);
+  ListSink sink(object_filters_, target_, *this);
   const Request request = list_request(options_.resource, options_.selection, options);
   const auto response = transport_->stream(request, sink, {options_.idle, options_.list_timeout}, stop);
   if (!sink.problem().empty()) return tl::make_unexpected(decode_error(sink.problem()));
@@ -106,8 +107,18 @@ Reflector::Next Reflector::list(const std::stop_token& stop) {
   }
   target_.commit_replace(version);
   last_version_ = version;
-  observer_.on_synced();
+  on_synced();
   return Next::kWatch;
+}
+
+void Reflector::on_synced() {
+  silent_since_ = clock_->steady();
+  if (!std::exchange(is_checking_, false)) return observer_.on_synced();
+  if (!target_.has_changed()) return observer_.on_watching();
+  observer_.on_problem(
+      decode_error(fmt::format("no event arrived for {} s although objects have changed: the watches do not work; is "
+                               "there a proxy that buffers responses or resets connections?",
+                               options_.max_silence.count() / 1000)));
 }
 
 Reflector::Next Reflector::relist(const std::stop_token& stop) {
@@ -131,7 +142,7 @@ Reflector::Next Reflector::watch_list(const std::stop_token& stop) {
       watch_request(options_.resource, options_.selection,
                     {.resource_version = last_version_, .timeout = timeout, .send_initial_events = true});
   target_.begin_replace();
-  WatchSink sink(event_filters_, target_, observer_, last_version_, true);
+  WatchSink sink(event_filters_, target_, *this, last_version_, true);
   const SteadyTime started = begin_watch();
   const auto response = transport_->stream(request, sink, {options_.idle, timeout + kWatchMargin}, stop);
   if (sink.committed()) return after_watch(sink, response, clock_->steady() - started);
@@ -158,7 +169,7 @@ Reflector::Next Reflector::watch(const std::stop_token& stop) {
   const auto timeout = watch_timeout();
   const Request request =
       watch_request(options_.resource, options_.selection, {.resource_version = last_version_, .timeout = timeout});
-  WatchSink sink(event_filters_, target_, observer_, last_version_, false);
+  WatchSink sink(event_filters_, target_, *this, last_version_, false);
   const SteadyTime started = begin_watch();
   const auto response = transport_->stream(request, sink, {options_.idle, timeout + kWatchMargin}, stop);
   return after_watch(sink, response, clock_->steady() - started);
@@ -166,20 +177,30 @@ Reflector::Next Reflector::watch(const std::stop_token& stop) {
 
 Reflector::Next Reflector::after_watch(const WatchSink& sink, const TransportResult<Response>& response,
                                        std::chrono::nanoseconds took) {
+  if (sink.live_events() > 0) silent_since_ = clock_->steady();
   if (sink.problem()) return failed(*sink.problem(), Next::kListLater);
   const bool was_useful = sink.events() > 0 || took >= kMinWatchDuration;
   if (!response) {
     const ApiError error = to_api_error(response.error());
     if (response.error().kind == TransportErrorKind::kConnect || !was_useful) return failed(error, Next::kWatchLater);
     // A broken or idle watch loses no events: the next one resumes at last_version_.
-    return target_.needs_relist() ? Next::kListLater : Next::kWatch;
+    return resume_or_check();
   }
   if (!response->ok()) {
     const ApiError error = to_api_error(*response);
     return failed(error, error.kind == ApiErrorKind::kTooManyRequests ? Next::kWatchLater : Next::kListLater);
   }
-  if (was_useful) return target_.needs_relist() ? Next::kListLater : Next::kWatch;
+  if (was_useful) return resume_or_check();
   return failed(decode_error("a watch ended immediately without an event"), Next::kListLater);
+}
+
+Reflector::Next Reflector::resume_or_check() {
+  if (clock_->steady() - silent_since_ >= options_.max_silence) {
+    is_checking_ = true;
+    last_version_.clear();  // the cache of a server that delivers nothing may be old: use the most recent state
+    return Next::kListLater;
+  }
+  return target_.needs_relist() ? Next::kListLater : Next::kWatch;
 }
 
 }  // namespace oarlock::kube

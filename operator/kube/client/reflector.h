@@ -1,6 +1,14 @@
 // Lists and watches one selection of one resource, after client-go's reflector (tools/cache/reflector.go). It uses a
 // streaming list (WatchList), or a list followed by a watch if the server does not support that, and relists after
 // errors that lose events. A ReflectorTarget receives the objects, which the reflector does not interpret.
+//
+// Silent watches. A server sends a bookmark every minute if the version has changed since the start of the watch.
+// kube-apiserver learns a newer version from the changes of the resource and from etcd's progress notifications, which
+// by default arrive every ten minutes, and some servers send no bookmarks at all. So a watch without events is usual
+// where nothing changes, but also a fault that hides every change: a proxy that buffers, or a load balancer that resets
+// connections. A list of the most recent state decides: it follows when the watches have been silent for
+// ReflectorOptions::max_silence, that is after two that were idle. If an object has changed, the watches are broken,
+// which is reported as a problem, and not as a success of the list.
 #pragma once
 
 #include <functional>
@@ -54,17 +62,19 @@ class ReflectorTarget {
   virtual std::optional<std::string> exceeded_limit() const { return std::nullopt; }
   // Whether a list follows the present watch when that ends, because the target does not have all objects.
   virtual bool needs_relist() const { return false; }
+  // Whether the last commit_replace() has added, modified or removed an object.
+  virtual bool has_changed() const { return false; }
 };
 
 // Receives events for logs and metrics, on the thread that runs the reflector.
 class ReflectorObserver {
  public:
   virtual ~ReflectorObserver() = default;
-  // A list or watch failed and will be retried.
+  // A list or watch failed and will be retried, or watches have missed a change.
   virtual void on_problem(const ApiError& error) = 0;
-  // A relist was committed.
+  // A relist was committed, unless on_problem() or on_watching() reports what it shows about silent watches.
   virtual void on_synced() = 0;
-  // A watch that follows a list has received its first event.
+  // A watch has received its first event after the initial ones, or a list shows that silent watches missed no change.
   virtual void on_watching() = 0;
   // An item of a list or a line of a watch was skipped, because not even the salvaged fields could be parsed.
   virtual void on_skipped(const Error& error) = 0;
@@ -84,8 +94,10 @@ struct ReflectorOptions {
   size_t max_objects = ListProgress::kMaxObjects;
   size_t max_bytes = 64u << 20;             // that the target keeps of all objects together
   std::chrono::seconds watch_timeout{300};  // minimum; the actual value is random, up to twice as long
-  // Bookmarks arrive every minute, so a watch without data for longer than this is broken.
+  // A watch without data for longer than this ends, because its connection may be broken. Bookmarks arrive every minute
+  // where objects change.
   Milliseconds idle{90000};
+  Milliseconds max_silence{180000};   // of watches, before a list shows whether they have missed a change
   Milliseconds list_timeout{120000};  // of one page
 };
 
@@ -97,7 +109,7 @@ struct ObjectFilters {
 
 class WatchSink;
 
-class Reflector {
+class Reflector final : private ReflectorObserver {
  public:
   Reflector(ReflectorOptions options, std::shared_ptr<Transport> transport, ReflectorTarget& target,
             ReflectorObserver& observer, std::shared_ptr<const Clock> clock, std::shared_ptr<Sleeper> sleeper,
@@ -117,6 +129,7 @@ class Reflector {
   Next list(const std::stop_token& stop);
   Next watch(const std::stop_token& stop);
   Next after_watch(const WatchSink& sink, const TransportResult<Response>& response, std::chrono::nanoseconds took);
+  Next resume_or_check();  // after a watch that may not have lost events
   Milliseconds pause_before(Next next);
   SteadyTime begin_watch();  // returns the present time
   std::chrono::seconds watch_timeout() const;
@@ -124,6 +137,12 @@ class Reflector {
   ApiResult<std::string> list_page(const ListOptions& options, std::string& resource_version, ListProgress& progress,
                                    const std::stop_token& stop);
   Next failed(const ApiError& error, Next next);
+
+  // Of a list or a watch in progress.
+  void on_problem(const ApiError& error) override { observer_.on_problem(error); }
+  void on_synced() override;
+  void on_watching() override { observer_.on_watching(); }
+  void on_skipped(const Error& error) override { observer_.on_skipped(error); }
 
   const ReflectorOptions options_;
   const ObjectFilters object_filters_;
@@ -138,6 +157,8 @@ class Reflector {
   Backoff backoff_;
   std::string last_version_ = "0";  // start of the next list or watch; "": the most recent state
   SteadyTime earliest_watch_{};     // of the next watch that needs no backoff delay
+  SteadyTime silent_since_{};       // the last relist, or the end of the last watch with an event after it
+  bool is_checking_ = false;        // the next list shows whether the silent watches have missed a change
   bool use_watch_list_;
   bool pages_expired_ = false;  // the snapshot expired between two pages: the next list is not paged
   std::optional<std::chrono::seconds> retry_after_;

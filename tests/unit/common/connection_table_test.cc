@@ -252,6 +252,20 @@ TEST(ConnectionTable, WeightIsTheNumberOfConnections) {
   EXPECT_EQ(table.weight(id, kNow), std::nullopt);
 }
 
+TEST(ConnectionTable, AddressIsAuthorizedForALimitedTime) {
+  ConnectionTable table = table_of({});
+  const Id id = admit(table, "a");
+  const Id same = admit(table, "a");
+  const Id other = admit(table, "b");
+  EXPECT_FALSE(table.is_authorized(id, kNow));
+  table.prefer(id, kNow);
+  table.remove(id);
+  EXPECT_FALSE(table.is_authorized(id, kNow)) << "unknown";
+  EXPECT_TRUE(table.is_authorized(same, kNow));
+  EXPECT_FALSE(table.is_authorized(other, kNow));
+  EXPECT_FALSE(table.is_authorized(same, kNow + ConnectionTable::kAuthorizedTime));
+}
+
 TEST(ConnectionTable, NetworkOfAnAddress) {
   EXPECT_EQ(network_of("192.0.2.1"), "192.0.2.1");
   EXPECT_EQ(network_of("::ffff:192.0.2.1"), "192.0.2.1");

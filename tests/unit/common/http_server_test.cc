@@ -258,11 +258,12 @@ TEST(HttpServer, RefusesGarbage) {
 
 TEST(HttpServer, BlockedHandlersDoNotDelayLiveness) {
   BlockingHandler slow;
-  const auto server = serve({{"/slow", slow.handler()}, {"/healthz", {constant("ok"), HandlerKind::kImmediate}}},
-                            {.refuse = [](const std::string& path, const std::string&) -> std::optional<HttpResponse> {
-                              if (path == "/healthz") return HttpResponse{.status = 401, .body = ""};
-                              return std::nullopt;
-                            }});
+  const auto server =
+      serve({{"/slow", slow.handler()}, {"/healthz", {constant("ok"), HandlerKind::kImmediate}}},
+            {.refuse = [](const std::string& path, const std::string&, bool) -> std::optional<HttpResponse> {
+              if (path == "/healthz") return HttpResponse{.status = 401, .body = ""};
+              return std::nullopt;
+            }});
   std::vector<RawClient> waiting;
   for (int i = 0; i < 8; ++i) {
     waiting.emplace_back(server->port());
@@ -278,7 +279,7 @@ TEST(HttpServer, RejectsTooManyReviewsWith503) {
   BlockingHandler slow;
   const auto server =
       serve({{"/x", constant("here")}},
-            {.refuse = [handler = slow.handler()](const std::string&, const std::string&) { return handler(""); },
+            {.refuse = [handler = slow.handler()](const std::string&, const std::string&, bool) { return handler(""); },
              .limits = {.reviews = 3, .reviews_per_peer = 2}});
   const RawClient first(server->port());
   const RawClient second(server->port());
@@ -324,7 +325,7 @@ TEST(HttpServer, OneCallServesAllWaitingRequests) {
 TEST(HttpServer, RefusalReplacesTheResponse) {
   const auto server =
       serve({{"/metrics", constant("secret")}},
-            {.refuse = [](const std::string& path, const std::string& token) -> std::optional<HttpResponse> {
+            {.refuse = [](const std::string& path, const std::string& token, bool) -> std::optional<HttpResponse> {
               if (path == "/metrics" && token == "Bearer x") return std::nullopt;
               return HttpResponse{.status = 401, .body = "token needed"};
             }});
@@ -353,14 +354,33 @@ TEST(HttpServer, NewConnectionReplacesIdleOne) {
   EXPECT_FALSE(other.is_closed());
 }
 
+TEST(HttpServer, ReviewKnowsAddressesOfAuthorizedRequests) {
+  const auto server =
+      serve({{"/x", constant("here")}}, {.refuse = [](const std::string&, const std::string& token,
+                                                      bool is_known_address) -> std::optional<HttpResponse> {
+              if (token == "Bearer x") return std::nullopt;
+              return HttpResponse{.status = 401, .body = is_known_address ? "known" : "new"};
+            }});
+  const auto response = [&](int address, const std::string& token) {
+    const RawClient client(server->port(), {.from = fmt::format("127.0.2.{}", address)});
+    client.send("GET /x HTTP/1.1\r\nAuthorization: Bearer " + token + "\r\n\r\n");
+    return client.receive();
+  };
+  EXPECT_THAT(response(1, "y"), HasSubstr("new"));
+  EXPECT_THAT(response(1, "x"), HasSubstr("here"));
+  EXPECT_THAT(response(1, "y"), HasSubstr("known"));
+  EXPECT_THAT(response(2, "y"), HasSubstr("new"));
+}
+
 // After an authorized request, connections of that address are replaced last.
 TEST(HttpServer, AuthorizedAddressKeepsItsConnection) {
-  const auto server = serve({{"/x", constant("here")}},
-                            {.refuse = [](const std::string&, const std::string& token) -> std::optional<HttpResponse> {
-                               if (token == "Bearer x") return std::nullopt;
-                               return HttpResponse{.status = 401, .body = "token needed"};
-                             },
-                             .limits = {.request_time = 600s, .connections = 4}});
+  const auto server =
+      serve({{"/x", constant("here")}},
+            {.refuse = [](const std::string&, const std::string& token, bool) -> std::optional<HttpResponse> {
+               if (token == "Bearer x") return std::nullopt;
+               return HttpResponse{.status = 401, .body = "token needed"};
+             },
+             .limits = {.request_time = 600s, .connections = 4}});
   const auto connect = [&](int address, const std::string& bytes) {
     RawClient client(server->port(), {.from = fmt::format("127.0.2.{}", address)});
     client.send(bytes);

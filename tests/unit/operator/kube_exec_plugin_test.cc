@@ -3,7 +3,10 @@
 
 #include <gmock/gmock.h>
 
+#include <signal.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 #include <filesystem>
 #include <fstream>
@@ -249,6 +252,52 @@ TEST_F(ExecPluginTest, WaitsForTheEndOfACommandThatClosesItsOutput) {
   EXPECT_EQ(result->token, "t");
   EXPECT_THAT(error_of(plugin(begin + "sleep 0.1; exit 3"), 60s), HasSubstr("exit code 3"));
   EXPECT_THAT(error_of(plugin(begin + "exec sleep 1000"), 200ms), HasSubstr("did not end within"));
+}
+
+// Plugins that leave a child. This process inherits the child, as the init process of a container does.
+class ChildOfPluginTest : public ExecPluginTest {
+ protected:
+  void SetUp() override { ASSERT_EQ(::prctl(PR_SET_CHILD_SUBREAPER, 1), 0); }
+  void TearDown() override { ::prctl(PR_SET_CHILD_SUBREAPER, 0); }
+  std::string file(const char* name) const { return (folder_.path() / name).string(); }
+  std::string start_child() const {
+    return "sleep 1000 &\necho $! > '" + file("child") + "'\ntouch '" + file("started") + "'\n";
+  }
+  pid_t child() const {
+    pid_t pid = 0;
+    std::ifstream(file("child")) >> pid;
+    EXPECT_GT(pid, 0);
+    return pid;
+  }
+  bool has_child() const { return ::kill(child(), 0) == 0; }  // also as a zombie
+};
+
+TEST_F(ChildOfPluginTest, FailureKillsTheWholeProcessGroup) {
+  EXPECT_THAT(error_of(plugin(start_child() + "yes"), 60s), HasSubstr("printed more than 1 MiB"));
+  EXPECT_FALSE(has_child());
+  EXPECT_THAT(error_of(plugin(start_child() + "exit 3"), 60s), HasSubstr("exit code 3"));
+  EXPECT_FALSE(has_child());
+}
+
+TEST_F(ChildOfPluginTest, StopKillsTheWholeProcessGroup) {
+  std::stop_source stop;
+  const std::jthread stopper([&] {
+    while (!std::filesystem::exists(file("started"))) std::this_thread::yield();
+    stop.request_stop();
+  });
+  const auto stopped = run_plugin(plugin(start_child() + "sleep 1000"), 60s, stop.get_token());
+  ASSERT_FALSE(stopped);
+  EXPECT_THAT(stopped.error().message, HasSubstr("was killed"));
+  EXPECT_FALSE(has_child());
+}
+
+TEST_F(ChildOfPluginTest, ChildThatHoldsTheOutputDoesNotDelayACredential) {
+  const auto result = run_plugin(plugin(start_child() + credential(R"({"token":"t"})")), 60s);
+  ASSERT_TRUE(result) << result.error().message;
+  EXPECT_EQ(result->token, "t");
+  ASSERT_TRUE(has_child()) << "a daemon continues";
+  ::kill(child(), SIGKILL);
+  EXPECT_EQ(::waitpid(child(), nullptr, 0), child());
 }
 
 }  // namespace

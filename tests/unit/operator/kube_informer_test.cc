@@ -529,6 +529,77 @@ TEST_F(InformerTest, ReportsAWorkingWatch) {
   EXPECT_EQ(watching_, 1);
 }
 
+const Answer kIdle{.pieces = {}, .failure = Failure::kIdle, .takes = 91s};
+
+// A server sends no bookmark where nothing changes, so the list decides.
+TEST_F(InformerTest, SilentWatchesWithoutAChangeAreNoProblem) {
+  const std::vector<Answer> silent = {
+      kIdle,
+      {.pieces = {}, .failure = Failure::kBroken, .takes = 91s},
+      {.pieces = {}, .takes = 91s},
+  };
+  for (const Answer& answer : silent) {
+    SetUp();
+    watching_ = 0;
+    transport_->script({.pieces = {list("10", {object("a", "3", "red")})}});
+    for (int i = 0; i < 5; ++i) {
+      transport_->script(answer);
+      transport_->script(answer);
+      transport_->script({.pieces = {list(std::to_string(20 + i), {object("a", "3", "red")})}});
+    }
+    run();
+    ASSERT_THAT(targets(), SizeIs(16));
+    EXPECT_EQ(targets()[2], watch_from("10"));
+    EXPECT_EQ(targets()[3], "?limit=2") << "the most recent state, two watches later";
+    EXPECT_EQ(targets()[4], watch_from("20"));
+    EXPECT_THAT(problems_, IsEmpty());
+    EXPECT_EQ(watching_, 5);
+    EXPECT_THAT(synced_, SizeIs(1));
+  }
+}
+
+TEST_F(InformerTest, ReportsWatchesThatMissChangesUntilAnEvent) {
+  transport_->script({.pieces = {list("10", {})}});
+  for (int i = 1; i <= 5; ++i) {
+    transport_->script(kIdle);
+    transport_->script(kIdle);
+    transport_->script({.pieces = {list(std::to_string(10 + i), {object("a", std::to_string(10 + i), "red")})}});
+  }
+  transport_->script({.pieces = {bookmark("30")}, .failure = Failure::kIdle, .takes = 91s});
+  transport_->script(kIdle);
+  transport_->script({.pieces = {bookmark("40")}});
+  run();
+  EXPECT_THAT(problems_, SizeIs(5));
+  EXPECT_THAT(problems_, ::testing::Each(HasSubstr("no event arrived for 180 s although objects have changed")));
+  EXPECT_THAT(synced_, SizeIs(1)) << "a success of these lists would hide the failures of the watches";
+  EXPECT_EQ(color_of("a"), "red");
+  EXPECT_EQ(watching_, 2);
+  EXPECT_EQ(targets().back(), watch_from("30")) << "an event ends the silence";
+}
+
+// A load balancer that resets each connection after 20 s.
+TEST_F(InformerTest, ShortSilentWatchesCauseARelist) {
+  transport_->script({.pieces = {list("10", {})}});
+  for (int i = 0; i < 9; ++i) transport_->script({.pieces = {}, .failure = Failure::kBroken, .takes = 20s});
+  transport_->script({.pieces = {list("20", {object("a", "11", "red")})}});
+  transport_->script({.pieces = {bookmark("21")}});
+  run();
+  EXPECT_EQ(targets()[10], "?limit=2");
+  EXPECT_THAT(problems_, SizeIs(1));
+  EXPECT_EQ(watching_, 1);
+}
+
+TEST_F(InformerTest, FailedListDoesNotBlameSilentWatches) {
+  transport_->script({.pieces = {list("10", {})}});
+  transport_->script(kIdle);
+  transport_->script(kIdle);
+  transport_->script({.status = 500, .pieces = {R"({"message":"etcd is away"})"}});
+  transport_->script({.pieces = {list("20", {object("a", "11", "red")})}});
+  run();
+  EXPECT_THAT(problems_, ElementsAre("etcd is away"));
+  EXPECT_EQ(synced_, (std::vector<size_t>{0, 1}));
+}
+
 TEST_F(InformerTest, SendsNothingAfterTheStop) {
   stop_.request_stop();
   transport_->script({.pieces = {list("10", {})}});
@@ -648,6 +719,23 @@ TEST_F(WatchListTest, GoneCausesARelistThatSharesUnchangedObjects) {
   EXPECT_THAT(targets(), ElementsAre(initial_from("0"), initial_from("")));
   EXPECT_THAT((std::vector<std::string>{changes_.begin() + 2, changes_.end()}), ElementsAre("b:blue>-"));
   EXPECT_EQ(projections_, 2);
+}
+
+TEST_F(WatchListTest, ReportsSilentWatchesThatMissChangesUntilAnEvent) {
+  transport_->script({.pieces = {end_of_initial("10")}, .failure = Failure::kIdle});
+  transport_->script(kIdle);
+  transport_->script(kIdle);
+  transport_->script(
+      {.pieces = {event("ADDED", object("a", "11", "red")), end_of_initial("20")}, .failure = Failure::kIdle});
+  transport_->script(kIdle);
+  transport_->script(kIdle);
+  transport_->script({.pieces = {event("ADDED", object("a", "21", "blue")), end_of_initial("30"), bookmark("31")}});
+  run();
+  EXPECT_THAT(targets(), ElementsAre(initial_from("0"), watch_from("10"), watch_from("10"), initial_from(""),
+                                     watch_from("20"), watch_from("20"), initial_from("")));
+  EXPECT_THAT(problems_, SizeIs(2));
+  EXPECT_EQ(synced_, std::vector<size_t>{0});
+  EXPECT_EQ(watching_, 1) << "an event after the initial ones";
 }
 
 TEST_F(WatchListTest, BacksOffUnderLoad) {

@@ -20,8 +20,8 @@ using Json = nlohmann::json;
 class AuthorizationFilterTest : public ::testing::Test {
  protected:
   void answer(const Json& status) { transport_->script({.status = 201, .pieces = {Json{{"status", status}}.dump()}}); }
-  int check(const std::string& authorization) {
-    const auto response = filter_.check("/metrics", authorization);
+  int check(const std::string& authorization, bool is_known_address = false) {
+    const auto response = filter_.check("/metrics", authorization, is_known_address);
     return response ? response->status : 200;
   }
   void allow(const std::string& authorization) {
@@ -119,6 +119,22 @@ TEST_F(AuthorizationFilterTest, LimitsReviewsOfRandomTokens) {
   EXPECT_EQ(transport_->requests().back().target, "/apis/authorization.k8s.io/v1/subjectaccessreviews");
 }
 
+// Prometheus' token was rotated: the new one is reviewed at once, although a flood has emptied the bucket of the
+// others.
+TEST_F(AuthorizationFilterTest, FloodDoesNotDelayNewTokensOfKnownAddresses) {
+  transport_->when_empty({.status = 201, .pieces = {R"({"status":{"authenticated":false}})"}, .takes = 0ms});
+  for (int i = 0; i < 100; ++i) check("Bearer random-" + std::to_string(i));
+  EXPECT_EQ(check("Bearer rotated"), 429);
+  answer({{"authenticated", true}, {"user", user_}});
+  answer({{"allowed", true}});
+  EXPECT_EQ(check("Bearer rotated", true), 200);
+
+  // Known addresses have a limit of their own.
+  const size_t before = transport_->requests().size();
+  for (int i = 0; i < 100; ++i) check("Bearer other-" + std::to_string(i), true);
+  EXPECT_LE(transport_->requests().size() - before, 10U);
+}
+
 TEST_F(AuthorizationFilterTest, DeniesMalformedTokensWithoutReview) {
   EXPECT_EQ(check("Bearer "), 401);
   EXPECT_EQ(check("Bearer \xff\xfe"), 401);
@@ -212,6 +228,25 @@ TEST(AuthorizationFilterThreads, RunsOneReviewAtATimeWithoutBlockingOthers) {
   transport->open();
   EXPECT_EQ(renewal.get(), 200);
   EXPECT_EQ(stranger.get(), 200);
+}
+
+TEST(AuthorizationFilterThreads, ReviewOfAStrangerDoesNotDelayKnownAddresses) {
+  const auto clock = std::make_shared<test::FakeClock>();
+  const auto transport = std::make_shared<HeldTransport>();
+  AuthorizationFilter filter(kube::Client(transport, 5s), clock);
+  const auto check = [&](const std::string& token, bool is_known_address) {
+    const auto no = filter.check("/metrics", "Bearer " + token, is_known_address);
+    return no ? no->status : 200;
+  };
+  std::future<int> stranger = std::async(std::launch::async, check, "a", false);
+  transport->wait_for(1);
+  std::future<int> known = std::async(std::launch::async, check, "b", true);
+  transport->wait_for(2);
+  EXPECT_EQ(check("c", true), 429);
+  EXPECT_EQ(check("c", false), 429);
+  transport->open();
+  EXPECT_EQ(stranger.get(), 200);
+  EXPECT_EQ(known.get(), 200);
 }
 
 TEST(AuthorizationFilterThreads, StopEndsARunningReviewAndRejectsFurtherOnes) {

@@ -395,17 +395,42 @@ TEST_F(ProgressPollerTest, BoundsAndSanitizesTexts) {
 }
 
 TEST_F(ProgressPollerTest, ManyJobsShareTheRate) {
-  // 50 jobs at one poll a second: each is polled every 50 s, so at first each is polled once.
-  start({.interval = 1ms, .timeout = 1s, .max_interval = 1s, .rate = 1, .threads = 2, .slow_threads = 1});
+  const auto begin = std::chrono::steady_clock::now();
+  start({.interval = 1ms, .timeout = 1s, .prompt = 1h, .max_interval = 1s, .rate = 500, .threads = 2});
   for (int i = 0; i < 50; ++i) {
     ranks_.set_status(url(i), at_step(1));
     poller_->watch({"ns", std::to_string(i)}, "u", address(i), 9400);
   }
-  EXPECT_TRUE(eventually([&] { return news_ == 50; }));
-  const auto later = std::chrono::steady_clock::now() + 50ms;
-  ASSERT_TRUE(eventually([&] { return std::chrono::steady_clock::now() > later; }));
-  // The first few were added while there were few; the last ten know them all.
-  for (int i = 40; i < 50; ++i) EXPECT_EQ(ranks_.polls(url(i)), 1) << i;
+  EXPECT_TRUE(eventually([&] { return ranks_.log().size() >= 200; }));
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, 390ms) << "200 polls at 500 per second";
+  for (int i = 0; i < 50; ++i) EXPECT_GE(ranks_.polls(url(i)), 2) << i;
+}
+
+// Jobs that are always due, those of the namespace "many" or those that do not respond, get their share of the rate
+// only.
+class PollerTurnsTest : public ProgressPollerTest {
+ protected:
+  void expect_half_of_the_polls(const std::string& name_space, bool others_respond) {
+    start({.interval = 1ms, .timeout = 1s, .prompt = 1h, .max_interval = 1ms, .rate = 500, .threads = 2});
+    ranks_.set_status(url(200), at_step(1));
+    poller_->watch({name_space, "prompt"}, "u", address(200), 9400);
+    ASSERT_TRUE(eventually([&] { return news_ == 1; }));
+    for (int i = 0; i < 100; ++i) {
+      if (others_respond) ranks_.set_status(url(i), at_step(1));
+      poller_->watch({"many", std::to_string(i)}, "u", address(i), 9400);
+    }
+    const size_t before = ranks_.log().size();
+    const int polls_before = ranks_.polls(url(200));
+    ASSERT_TRUE(eventually([&] { return ranks_.log().size() >= before + 300; }));
+    const int polls = ranks_.polls(url(200)) - polls_before;
+    EXPECT_GE(polls, 30) << "about half of them, or a third while the other namespace has two groups";
+  }
+};
+
+TEST_F(PollerTurnsTest, NamespaceOfManyJobsDoesNotDelayOthers) { expect_half_of_the_polls("few", true); }
+TEST_F(PollerTurnsTest, UnresponsiveJobsDoNotDelayOtherNamespaces) { expect_half_of_the_polls("few", false); }
+TEST_F(PollerTurnsTest, UnresponsiveJobsDoNotDelayPromptOnesOfTheirNamespace) {
+  expect_half_of_the_polls("many", false);
 }
 
 TEST_F(ProgressPollerTest, FormatsIpv6AddressesAsUrls) {
