@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -28,6 +29,17 @@ void add_convert(CLI::App& app, const std::optional<Words>& after_marker, Chosen
 void add_doctor(CLI::App& app, Chosen& chosen);
 void add_help(CLI::App& app, Chosen& chosen);  // help, version, completion and man
 
+// The name of an option's value, of which CLI11's type name is followed by the validators: "SECONDS" of
+// "SECONDS:FLOAT in [0 - 1e+06]", and "yaml|json" of "FORMAT:{yaml,json}".
+inline std::string value_name(const std::string& type) {
+  if (const size_t choices = type.find(":{"); choices != std::string::npos) {
+    std::string out = type.substr(choices + 2, type.find('}', choices) - choices - 2);
+    std::replace(out.begin(), out.end(), ',', '|');
+    return out;
+  }
+  return type.substr(0, std::min(type.find(":INT in "), type.find(":FLOAT in ")));
+}
+
 // The description of an option, followed by its default.
 inline std::string option_help(const CLI::Option& option) {
   const std::string value = option.get_default_str();
@@ -44,9 +56,9 @@ class UsageFormatter final : public CLI::Formatter {
   }
   std::string make_option_opts(const CLI::Option* option) const override {
     if (option->get_type_size() == 0) return "";  // a flag
-    const std::string type = option->get_type_name();  // followed by the validators
     const bool is_list = option->get_expected_max() == CLI::detail::expected_max_vector_size;
-    return " " + type.substr(0, type.find(':')) + (is_list ? " ..." : "");
+    const std::string name = value_name(option->get_type_name());
+    return (name.empty() ? "" : " " + name) + (is_list ? " ..." : "");
   }
   std::string make_option_desc(const CLI::Option* option) const override { return option_help(*option); }
 

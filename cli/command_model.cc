@@ -37,7 +37,7 @@ OptionModel option_model(const CLI::Option& option) {
   out.help = option_help(option);
   if (option.get_items_expected_max() == 0) return out;
   const std::string type = option.get_type_name();
-  out.value_name = type.substr(0, type.find_first_of(": "));
+  out.value_name = value_name(type);
   out.choices = choices_of(type);
   if (!out.choices.empty()) {
     out.value = ValueKind::kChoice;

@@ -51,12 +51,13 @@ class LinePrefixer {
   std::string pending_;  // the beginning of an incomplete line
 };
 
-// How long the launcher waits for a reader of its output that may have stopped reading, when nothing else is left to do.
+// How long the launcher waits for a reader of its output that may have stopped reading, when nothing else is left to
+// do.
 inline constexpr auto kFlushPatience = std::chrono::seconds(2);
 
 // Buffers text for a descriptor that may be slow, such as a pipe to a pager or to the log of a container runtime. The
-// descriptor stays in blocking mode, because other programs may share it (a terminal). Instead, a pipe is opened again in
-// non-blocking mode, a socket is written without blocking, and to any other file no write(2) is larger than what a
+// descriptor stays in blocking mode, because other programs may share it (a terminal). Instead, a pipe is opened again
+// in non-blocking mode, a socket is written without blocking, and to any other file no write(2) is larger than what a
 // descriptor accepts without blocking after poll(2) has reported it writable.
 class OutputQueue {
  public:

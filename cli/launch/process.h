@@ -28,8 +28,8 @@ class SignalSource {
   // Returns the signals that have arrived, without SIGCHLD. Does not block.
   std::vector<int> read() const;
 
-  // Restores the original signal state: in a child between fork and exec, or when this object is no longer used. A signal
-  // that was not read then has its usual effect.
+  // Restores the original signal state: in a child between fork and exec, or when this object is no longer used. A
+  // signal that was not read then has its usual effect.
   void restore() const;
 
  private:

@@ -68,8 +68,8 @@ bool is_gpu(std::string_view name) {
 }
 
 // Returns spec.containers of a pod template with the name and the GPU limits of each container. Everything else is
-// skipped without building a tree, which may take sixty times the size of the text. Returns a discarded value for a text
-// that is not JSON.
+// skipped without building a tree, which may take sixty times the size of the text. Returns a discarded value for a
+// text that is not JSON.
 Json parse_gpu_limits(std::string_view pod_template) {
   const auto keep = [](int depth, Json::parse_event_t event, const Json& parsed) {
     // The depth of a key is the number of maps and lists around it.

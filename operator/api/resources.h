@@ -24,8 +24,8 @@ double quantity_value(const nlohmann::json& value);
 
 // Calls `visit` for each value in a PodSpec that must be a quantity, with its path, which begins with `path`, and the
 // name of its resource; the name is empty for a value that is not in a map of resources, such as sizeLimit. The values
-// need not be quantities. The tree must not be nested so deeply that the recursion exhausts the stack. The text of a path
-// contains the keys of the template, which may be long: a visitor should not request it for each value.
+// need not be quantities. The tree must not be nested so deeply that the recursion exhausts the stack. The text of a
+// path contains the keys of the template, which may be long: a visitor should not request it for each value.
 using QuantityVisitor =
     std::function<void(const FieldPath& path, std::string_view resource, const nlohmann::json& quantity)>;
 void visit_quantities(const nlohmann::json& pod_spec, const FieldPath& path, const QuantityVisitor& visit);

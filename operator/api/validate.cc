@@ -55,8 +55,8 @@ const Json* member(const Json& object, const char* key, Json::value_t kind, cons
   const auto it = object.find(key);
   if (it == object.end() || it->is_null()) return nullptr;
   if (it->type() == kind) return &*it;
-  found.add({path + "." + key, fmt::format("expected {}, got {}",
-                                                 kind == Json::value_t::array ? "a list" : "a map", it->type_name())});
+  found.add({path + "." + key,
+             fmt::format("expected {}, got {}", kind == Json::value_t::array ? "a list" : "a map", it->type_name())});
   return nullptr;
 }
 
@@ -95,19 +95,18 @@ void check_sizes(const Spec& spec, int64_t annotations, Found& found) {
   const auto pod = trainer + static_cast<int64_t>(spec.pod_template.size());
   if (trainer > 0) annotations += trainer + static_cast<int64_t>(std::string_view(kAnnotationConfig).size());
   if (annotations > rules::kMaxAnnotationBytes) {
-    found.add(
-        {trainer > 0 ? "spec.trainer" : "spec.template.metadata.annotations",
-         fmt::format("the annotations of each pod{} are {} bytes; the maximum is {}: move large parts into a "
-                     "ConfigMap, a volume or the image",
-                     trainer > 0 ? ", which hold spec.trainer," : "", annotations, rules::kMaxAnnotationBytes)});
+    found.add({trainer > 0 ? "spec.trainer" : "spec.template.metadata.annotations",
+               fmt::format("the annotations of each pod{} are {} bytes; the maximum is {}: move large parts into a "
+                           "ConfigMap, a volume or the image",
+                           trainer > 0 ? ", which hold spec.trainer," : "", annotations, rules::kMaxAnnotationBytes)});
   }
   if (spec.nodes > rules::kMaxNodes || pod * spec.nodes <= rules::kMaxTotalBytes) return;
   found.add({trainer > pod / 2 ? "spec.trainer" : "spec.template",
-                   fmt::format("{} times {} of spec.template and spec.trainer are {}; the maximum is {}, because the "
-                               "API server stores a copy in each pod: move large parts into a ConfigMap, a volume or "
-                               "the image, or use fewer nodes",
-                               counted(spec.nodes, "node"), rounded_up_size(pod), rounded_up_size(pod * spec.nodes),
-                               rounded_up_size(rules::kMaxTotalBytes))});
+             fmt::format("{} times {} of spec.template and spec.trainer are {}; the maximum is {}, because the "
+                         "API server stores a copy in each pod: move large parts into a ConfigMap, a volume or "
+                         "the image, or use fewer nodes",
+                         counted(spec.nodes, "node"), rounded_up_size(pod), rounded_up_size(pod * spec.nodes),
+                         rounded_up_size(rules::kMaxTotalBytes))});
 }
 
 // Checks that labels and annotations are maps of strings. Returns the size of the annotations, keys and values
@@ -156,15 +155,15 @@ std::string not_whole(const Json& quantity) {
 // Reports the quantities of a template that cannot be divided, or that the API server would calculate for minutes.
 // Templates are nested at most kMaxTemplateDepth levels, see read_training_job().
 void check_template_quantities(const Json& pod_spec, const std::string& spec_path, Found& found) {
-  visit_quantities(
-      pod_spec, {.key = spec_path}, [&](const FieldPath& path, std::string_view resource, const Json& quantity) {
-        if (found.is_full()) return;
-        if (is_divided(resource, quantity)) found.add({path.text(), not_whole(quantity)});
-        if (!quantity.is_string()) return;
-        const auto& text = quantity.get_ref<const std::string&>();
-        if (text.size() > rules::kMaxQuantity || has_large_exponent(text))
-          found.add({path.text(), fmt::format("{}: {}", shortened(text), rules::kQuantityTooLong)});
-      });
+  visit_quantities(pod_spec, {.key = spec_path},
+                   [&](const FieldPath& path, std::string_view resource, const Json& quantity) {
+                     if (found.is_full()) return;
+                     if (is_divided(resource, quantity)) found.add({path.text(), not_whole(quantity)});
+                     if (!quantity.is_string()) return;
+                     const auto& text = quantity.get_ref<const std::string&>();
+                     if (text.size() > rules::kMaxQuantity || has_large_exponent(text))
+                       found.add({path.text(), fmt::format("{}: {}", shortened(text), rules::kQuantityTooLong)});
+                   });
 }
 
 void check_container(const Spec& spec, const Json& container, const std::string& path, Found& found) {
@@ -219,8 +218,7 @@ void check_combination(const Spec& spec, const Json& pod_spec, Found& found) {
   }
   if (!spec.checkpoints) return;
   for (const Json& volume : elements(pod_spec, "volumes")) {
-    if (text_at(volume, "name") == kCheckpointVolume)
-      found.add({"spec.checkpoints", rules::kTwoCheckpointVolumes});
+    if (text_at(volume, "name") == kCheckpointVolume) found.add({"spec.checkpoints", rules::kTwoCheckpointVolumes});
   }
 }
 
@@ -228,9 +226,8 @@ void check_template(const Spec& spec, Found& found) {
   const std::string path = "spec.template";
   if (spec.pod_template.empty()) return check_sizes(spec, 0, found);
   if (const auto bytes = static_cast<int64_t>(spec.pod_template.size()); bytes > rules::kMaxTemplateBytes) {
-    found.add(
-        {path, fmt::format("has {}; the maximum is {}: move large parts into a ConfigMap, a volume or the image",
-                           rounded_up_size(bytes), rounded_up_size(rules::kMaxTemplateBytes))});
+    found.add({path, fmt::format("has {}; the maximum is {}: move large parts into a ConfigMap, a volume or the image",
+                                 rounded_up_size(bytes), rounded_up_size(rules::kMaxTemplateBytes))});
     return;
   }
   const Json pod = Json::parse(spec.pod_template, nullptr, false);
@@ -252,8 +249,8 @@ void check_quantities(const std::string& path, const Json& resources, Found& fou
     found.add({path, fmt::format("has {} items; the maximum is {}", resources.size(), rules::kMaxResources)});
   for (const auto& [name, quantity] : resources.items()) {
     if (!is_quantity(quantity)) {
-      found.add({path + "." + name, fmt::format("{} is not a quantity, {}", shortened(quantity.dump()),
-                                                      similar_quantities(quantity))});
+      found.add({path + "." + name,
+                 fmt::format("{} is not a quantity, {}", shortened(quantity.dump()), similar_quantities(quantity))});
     }
     if (is_divided(name, quantity)) found.add({path + "." + name, not_whole(quantity)});
   }
@@ -300,8 +297,8 @@ void check_rule(const FailureRule& rule, const std::string& path, Found& found) 
   for (const PodConditionMatch& condition : rule.on_pod_conditions) {
     if (condition.type != rules::kDisruptionTarget || condition.status != "True") {
       found.add({path + ".onPodConditions",
-                       fmt::format("{}={} cannot be matched; only DisruptionTarget with status \"True\" can",
-                                   condition.type, condition.status)});
+                 fmt::format("{}={} cannot be matched; only DisruptionTarget with status \"True\" can", condition.type,
+                             condition.status)});
     }
   }
 }

@@ -375,8 +375,8 @@ void PodFactory::add_environment(Json& container, bool is_trainer) {
   environments_.push_back(std::move(environment));
 }
 
-// Puts a placeholder into the place of each part, prints the pod and searches the text for the placeholders, of which each
-// occurs only once, whatever the template contains.
+// Puts a placeholder into the place of each part, prints the pod and searches the text for the placeholders, of which
+// each occurs only once, whatever the template contains.
 void PodFactory::set_frame(Json pod) {
   struct Place {
     Part part;

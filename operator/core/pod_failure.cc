@@ -182,8 +182,8 @@ bool matches(const api::FailureRule& rule, const RuleInput& pod) {
   return has_reason || (!rule.on_pod_conditions.empty() && pod.is_disrupted);
 }
 
-// Returns the first rule that matches. Ignore does not match a pod that was removed: it has not completed its work, whatever
-// the exit code of its program after SIGTERM.
+// Returns the first rule that matches. Ignore does not match a pod that was removed: it has not completed its work,
+// whatever the exit code of its program after SIGTERM.
 std::optional<RuleMatch> match_rule(const api::FailurePolicy& policy, const RuleInput& pod) {
   for (size_t i = 0; i < policy.rules.size(); ++i) {
     if (policy.rules[i].action == FailureAction::kIgnore && pod.is_removed) continue;

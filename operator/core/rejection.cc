@@ -180,7 +180,8 @@ std::optional<std::string> explain_invalid_quantity(const Json& given) {
   if (pod_spec == given.end()) return std::nullopt;
   std::optional<std::string> found;
   api::visit_quantities(
-      *pod_spec, {.key = "spec.template.spec"}, [&found](const FieldPath& path, std::string_view, const Json& quantity) {
+      *pod_spec, {.key = "spec.template.spec"},
+      [&found](const FieldPath& path, std::string_view, const Json& quantity) {
         if (!found && !quantity.is_structured() && !quantity.is_null() && !api::is_quantity(quantity)) {
           found = fmt::format("{}: {} is not a quantity, {}", path.text(), shortened(quantity.dump()),
                               api::similar_quantities(quantity));

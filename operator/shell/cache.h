@@ -50,7 +50,7 @@ class RemovedPods {
  private:
   using Removed = std::unordered_map<std::string, PackedPod>;  // by the pod's uid
 
-  using Pods = std::map<kube::ObjectKey, Removed>;            // by the job's key
+  using Pods = std::map<kube::ObjectKey, Removed>;  // by the job's key
 
   void drop_from(Pods::iterator job);
   void drop_from_largest();

@@ -125,13 +125,13 @@ Metrics::JobEventMetrics::JobEventMetrics(prometheus::Registry& registry)
       finished_(
           counter(registry, "trainingjob_jobs_finished_total", "Total number of jobs that became Complete or Failed.")),
       startup_(histogram(registry, "trainingjob_startup_seconds",
-                        "Time from the creation of a job's first pods until all of them run, in seconds.")),
+                         "Time from the creation of a job's first pods until all of them run, in seconds.")),
       recovery_(histogram(registry, "trainingjob_recovery_seconds",
-                         "Time from the loss of a running job's pods until all pods of a new attempt run, in "
-                         "seconds.")),
+                          "Time from the loss of a running job's pods until all pods of a new attempt run, in "
+                          "seconds.")),
       run_duration_(histogram(registry, "trainingjob_run_duration_seconds",
-                             "Time from the creation of a job's first pods until it is Complete or Failed, in "
-                             "seconds.")) {
+                              "Time from the creation of a job's first pods until it is Complete or Failed, in "
+                              "seconds.")) {
   for (const char* reason : {"rate_limited", "queue_full", "refused", "unwritable", "stopped"}) {
     dropped_events.Add({{"reason", reason}});
   }
@@ -230,8 +230,8 @@ void Metrics::JobEventMetrics::observe_durations(const Job& job, const api::Stat
     }
   }
   if (next.completion_time && !job.status.completion_time && next.start_time) {
-    Histogram& histogram = run_duration_.Add(
-        {{"namespace", job.metadata.name_space}, {"result", to_string(next.phase)}}, run_buckets());
+    Histogram& histogram =
+        run_duration_.Add({{"namespace", job.metadata.name_space}, {"result", to_string(next.phase)}}, run_buckets());
     series.run_duration.insert(&histogram);
     histogram.Observe(seconds_between(*next.start_time, *next.completion_time));
   }

@@ -246,8 +246,8 @@ class MemoryMeter final : public Fields {
   size_t bytes_ = 0;
 };
 
-// Other controllers may add conditions of up to 32 KiB. The operator's own part has at most about 75 KB, of which 50 KB are
-// kMaxReplacements records.
+// Other controllers may add conditions of up to 32 KiB. The operator's own part has at most about 75 KB, of which 50 KB
+// are kMaxReplacements records.
 constexpr size_t kMaxStatusBytes = 128u << 10;
 
 // A status that is too large is not kept, because a shortened one would be written back.

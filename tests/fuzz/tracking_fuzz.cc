@@ -1,5 +1,6 @@
 // The files that an earlier attempt left for experiment tracking: encoded events, the journal, the log and the row of a
-// W&B run, and TensorBoard's event files. The first byte selects the reader. An event that is accepted is encoded as the same event.
+// W&B run, and TensorBoard's event files. The first byte selects the reader. An event that is accepted is encoded as
+// the same event.
 #include <string>
 
 #include "tests/fuzz/input.h"

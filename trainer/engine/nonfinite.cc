@@ -106,8 +106,7 @@ Result<void> NonfiniteSteps::restored(const nlohmann::json& values) {
 }
 
 nlohmann::json NonfiniteSteps::values() const {
-  const int64_t in_a_row =
-      device_.is_cpu() ? host_.in_a_row[kSkipped] : in_a_row_.select(0, kSkipped).item<int64_t>();
+  const int64_t in_a_row = device_.is_cpu() ? host_.in_a_row[kSkipped] : in_a_row_.select(0, kSkipped).item<int64_t>();
   return {{"skipped", before_ + skipped_so_far()}, {"skipped_in_a_row", in_a_row}};
 }
 

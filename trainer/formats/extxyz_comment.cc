@@ -122,8 +122,6 @@ Result<std::vector<double>> extxyz_numbers(std::string_view value) {
   return values_of<double>(value, "a number", parse_double);
 }
 
-Result<std::vector<bool>> extxyz_flags(std::string_view value) {
-  return values_of<bool>(value, "T or F", parse_flag);
-}
+Result<std::vector<bool>> extxyz_flags(std::string_view value) { return values_of<bool>(value, "T or F", parse_flag); }
 
 }  // namespace oarlock

@@ -122,9 +122,9 @@ void emplace(Event& event, size_t index, const Json& json) {
 constexpr size_t kMaxDepth = 256;  // a configuration has fewer levels (yaml::limits::kDepth)
 constexpr uint64_t kMaxValues = 1 << 20;
 
-// Whether the bytes are one value of CBOR (RFC 8949) that encode_event() can have written: of known lengths, without tags,
-// and within the limits. The library reads values, and parts of strings of unknown length, by recursive functions, and a
-// value may take a hundred times its size in memory.
+// Whether the bytes are one value of CBOR (RFC 8949) that encode_event() can have written: of known lengths, without
+// tags, and within the limits. The library reads values, and parts of strings of unknown length, by recursive
+// functions, and a value may take a hundred times its size in memory.
 bool is_bounded_cbor(std::string_view bytes) {
   enum MajorType : uint8_t { kUnsigned, kNegative, kBytes, kText, kArray, kMap, kTag, kSimpleOrFloat };
   std::vector<uint64_t> left;  // the values that are left in each array and map which contains the next value

@@ -28,7 +28,7 @@ constexpr uint64_t kEventHeadSize = 16;       // magic number, length, checksum 
 constexpr uint64_t kWindowBytes = 1 << 18;
 constexpr uint64_t kCompactBytes = 1 << 20;
 constexpr uint64_t kMaxDamagedBytes = 256 << 20;  // of the events of a file; what follows them is taken for damaged
-constexpr size_t kMaxDeliveredBytes = 64;     // of <name>.delivered
+constexpr size_t kMaxDeliveredBytes = 64;         // of <name>.delivered
 constexpr uint64_t kMaxCopyBytes = 16 << 20;  // a file with more undelivered events is not replaced when it is opened
 
 uint32_t checksum(std::string_view data) {
@@ -227,7 +227,8 @@ Result<std::string_view> Journal::view(Window& window, uint64_t position, uint64
 }
 
 // Returns the first complete and undamaged event that begins at or after the position. Looks for its head at each byte,
-// because the length in a damaged head is not known. The data of damaged events may overlap, so that their sum is bounded.
+// because the length in a damaged head is not known. The data of damaged events may overlap, so that their sum is
+// bounded.
 Result<std::optional<Journal::Record>> Journal::next_record(Window& window, uint64_t position, uint64_t limit) const {
   for (; position + kEventHeadSize <= limit; ++position) {
     ASSIGN_OR_RETURN(const std::string_view head, view(window, position, kEventHeadSize, limit));

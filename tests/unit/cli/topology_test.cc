@@ -96,7 +96,7 @@ INSTANTIATE_TEST_SUITE_P(
                         .flags = {.nproc = 0},
                         .environment = {},
                         .code = ExitCode::kUsage,
-                        .words = {"--nproc=0", "at least 1"}},
+                        .words = {"--nproc=0", "from 1 to 1000000"}},
                     Bad{.name = "NotANumber",
                         .flags = {},
                         .environment = {{"LOCAL_WORLD_SIZE", "two"}},

@@ -35,7 +35,8 @@ TEST(ParseDouble, NumbersThatNoDoubleRepresents) {
 }
 
 TEST(ParseDouble, OtherTexts) {
-  for (const std::string text : {"", "+", "-", "+-1", "++1", "1 ", " 1", "1,5", "0x1p3", "1e", "e5", "1_000", "one", "1e400x"}) {
+  for (const std::string text :
+       {"", "+", "-", "+-1", "++1", "1 ", " 1", "1,5", "0x1p3", "1e", "e5", "1_000", "one", "1e400x"}) {
     EXPECT_EQ(parse_double(text), std::nullopt) << text;
   }
   const std::string_view with_end("1\0", 2);

@@ -234,7 +234,8 @@ TEST_F(MetricsTest, KeepsJobEventsOfTheLastNamespaces) {
   const std::string all = text();
   EXPECT_THAT(all, Not(HasSubstr("namespace=\"first\"")));
   EXPECT_THAT(all, Not(HasSubstr("namespace=\"run-0\"")));
-  EXPECT_THAT(all, HasSubstr(fmt::format("trainingjob_jobs_created_total{{namespace=\"long-lived\"}} {}", kMaxNamespaces)));
+  EXPECT_THAT(all,
+              HasSubstr(fmt::format("trainingjob_jobs_created_total{{namespace=\"long-lived\"}} {}", kMaxNamespaces)));
   EXPECT_THAT(all, HasSubstr(fmt::format("namespace=\"run-{}\"", kMaxNamespaces - 1)));
 }
 

@@ -400,8 +400,9 @@ TEST(Validate, ProblemsOfALargeTemplateTakeLittleMemory) {
 // The number of processes is resolved for each event of a watch, before the size of the template is checked.
 TEST(Validate, GpusOfATemplateAreReadWithoutTheRestOfIt) {
   const auto processes_of = [](const std::string& limits, const std::string& rest) {
-    api::TrainingJob job = JobBuilder().pod_template(fmt::format(
-        R"({{"spec":{{"containers":[{{"image":"x","name":"trainer","resources":{{"limits":{}}}}}]{}}}}})", limits, rest));
+    api::TrainingJob job = JobBuilder().pod_template(
+        fmt::format(R"({{"spec":{{"containers":[{{"image":"x","name":"trainer","resources":{{"limits":{}}}}}]{}}}}})",
+                    limits, rest));
     job.spec.processes_from = NumberForm::kName;
     job.spec.resources_per_node.emplace().limits = R"({"nvidia.com/gpu":4})";
     api::resolve_processes_per_node(job.spec);

@@ -1,5 +1,5 @@
-// Cache folders that several processes build at the same time. Locks of a file that two threads have opened exclude each
-// other as those of two processes do.
+// Cache folders that several processes build at the same time. Locks of a file that two threads have opened exclude
+// each other as those of two processes do.
 #include "trainer/data/cache_folder.h"
 
 #include <gmock/gmock.h>

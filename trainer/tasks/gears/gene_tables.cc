@@ -41,7 +41,8 @@ std::vector<std::string_view> cells_of(std::string_view line) {
   return cells;
 }
 
-// Returns the file without a byte order mark, which Excel writes. Fails with kOsErr if its lines may not fit into memory.
+// Returns the file without a byte order mark, which Excel writes. Fails with kOsErr if its lines may not fit into
+// memory.
 Result<std::string> read_table(const std::filesystem::path& path) {
   constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
   constexpr uint64_t kMostMemory = 32;  // bytes of memory for a byte of the file: of names with one letter
@@ -87,9 +88,9 @@ Result<std::vector<NamedEdge>> read_edges(const std::filesystem::path& csv) {
     const std::string_view value = cells[importance];
     const std::optional<double> parsed = parse_double(value);
     if (!parsed || !(*parsed >= 0 && *parsed <= std::numeric_limits<float>::max())) {
-      return bad_line(csv, number,
-                      fmt::format("the importance \"{}\" is not a number of at least 0 that fits in float32",
-                                  shortened(value)));
+      return bad_line(
+          csv, number,
+          fmt::format("the importance \"{}\" is not a number of at least 0 that fits in float32", shortened(value)));
     }
     edge.importance = *parsed;
     edges.push_back(std::move(edge));

@@ -1,5 +1,6 @@
-// The tables of a GEARS data set, without LibTorch: edges between genes as CSV, the ontology terms of genes as JSON, and
-// lists of genes. A table of edges is as in GEARS: a line "source,target,importance", followed by one line per edge.
+// The tables of a GEARS data set, without LibTorch: edges between genes as CSV, the ontology terms of genes as JSON,
+// and lists of genes. A table of edges is as in GEARS: a line "source,target,importance", followed by one line per
+// edge.
 #pragma once
 
 #include <filesystem>
