@@ -22,9 +22,10 @@ namespace oarlock {
 namespace {
 
 constexpr std::string_view kMagic = "oarlock\2";
-constexpr uint64_t kHeadSize = 20;            // magic number, position and checksum
-constexpr uint32_t kEventMagic = 0xfe2c9d81;  // its bytes are not UTF-8, so that text does not look like a head
-constexpr uint64_t kEventHeadSize = 16;       // magic number, length, checksum of the data, checksum of the head
+constexpr uint64_t kMaxPosition = uint64_t{1} << 62;  // of a file; positions after it do not overflow
+constexpr uint64_t kHeadSize = 20;                    // magic number, position and checksum
+constexpr uint32_t kEventMagic = 0xfe2c9d81;          // its bytes are not UTF-8, so that text does not look like a head
+constexpr uint64_t kEventHeadSize = 16;  // magic number, length, checksum of the data, checksum of the head
 constexpr uint64_t kWindowBytes = 1 << 18;
 constexpr uint64_t kCompactBytes = 1 << 20;
 constexpr uint64_t kMaxDamagedBytes = 256 << 20;  // of the events of a file; what follows them is taken for damaged
@@ -45,6 +46,7 @@ std::string head_of(uint64_t base) {
 std::optional<uint64_t> base_of(std::string_view head) {
   if (head.size() < kHeadSize || !head.starts_with(kMagic)) return std::nullopt;
   const auto base = read_little_endian<uint64_t>(head, kMagic.size());
+  if (base > kMaxPosition) return std::nullopt;
   return head.substr(0, kHeadSize) == head_of(base) ? std::optional(base) : std::nullopt;
 }
 

@@ -133,6 +133,24 @@ TEST(Journal, DamagedEventsThatOverlapAreReadForALimitedTime) {
   EXPECT_THAT(steps_of(journal->read(10, 1 << 20)->events), ElementsAre(1, 2));
 }
 
+// Positions of its events would overflow.
+TEST(Journal, PositionThatIsTooLargeIsDamage) {
+  const TemporaryFolder folder;
+  ASSERT_TRUE(open_journal(folder.path())->append({encode_event(scalar_at(1)), encode_event(scalar_at(2))}));
+  const fs::path file = folder.path() / "sink.journal";
+  std::string bytes = *read_file(file);
+  for (size_t i = 8; i < 16; ++i) bytes[i] = '\xff';
+  const auto checksum = static_cast<uint32_t>(crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), 16));
+  bytes.replace(16, sizeof checksum, reinterpret_cast<const char*>(&checksum), sizeof checksum);
+  std::ofstream(file, std::ios::binary | std::ios::trunc) << bytes;
+  const std::unique_ptr<Journal> journal = open_journal(folder.path());
+  const Result<Journal::Batch> batch = journal->read(10, 1 << 20);
+  ASSERT_TRUE(batch);
+  EXPECT_THAT(steps_of(batch->events), ElementsAre(1, 2));
+  ASSERT_TRUE(journal->discard(batch->ends.back()));
+  EXPECT_TRUE(journal->is_empty());
+}
+
 std::vector<int64_t> undelivered_steps(const fs::path& folder) {
   const std::unique_ptr<Journal> journal = open_journal(folder);
   Result<Journal::Batch> batch = journal->read(100, 1 << 20);
