@@ -16,7 +16,7 @@ std::optional<double> parse_double(std::string_view text) {
   const char* last = text.data() + text.size();
   const auto [end, error] = std::from_chars(text.data(), last, value);
   if (end != last || error == std::errc::invalid_argument) return std::nullopt;
-  // from_chars() does not tell which of the two it is. No program of Oarlock sets a locale, which strtod() would use.
+  // from_chars() does not report which of the two it is. No program of Oarlock sets a locale, which strtod() would use.
   if (error == std::errc::result_out_of_range) return std::strtod(std::string(text).c_str(), nullptr);
   return value;
 }

@@ -133,7 +133,7 @@ void JobFamilies::add_status(const api::Status& status, const Labels& labels) {
 
 // Returns about how many bytes of a response the series of a job take.
 size_t text_size(const CachedJob& cached) {
-  constexpr size_t kPlainSeries = 17;   // without labels of their own
+  constexpr size_t kPlainSeries = 17;   // without further labels
   constexpr size_t kSeriesBytes = 120;  // the names of family and labels, and the value
   const Job& job = cached.job;
   const size_t series =

@@ -36,7 +36,7 @@ struct ExecCredential {
   std::optional<SystemTime> expires;  // nullopt: valid until the server rejects it
 };
 
-// Runs the command, in a process group of its own, and waits for its end and for the end of its output. Kills the whole
+// Runs the command, in its own process group, and waits for its end and for the end of its output. Kills the whole
 // group after `limit`, when a stop is requested, and after any other failure; does not start the command if a stop has
 // already been requested. After exit code 0, its output is used even if a child, such as a daemon, continues to hold it
 // open; such a child is not killed. The command shares the stderr of this process. The message of an error names the

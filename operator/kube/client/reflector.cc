@@ -53,7 +53,7 @@ Milliseconds Reflector::pause_before(Next next) {
 
 Reflector::Next Reflector::failed(const ApiError& error, Next next) {
   if (error.kind == ApiErrorKind::kTransport && error.transport == TransportErrorKind::kCancelled) return next;
-  is_checking_ = false;  // a later list cannot tell what the watches missed from what has changed meanwhile
+  is_checking_ = false;  // a later list also contains what has changed meanwhile
   if (error.kind == ApiErrorKind::kExpired) {
     last_version_.clear();  // the version is no longer available: use the most recent state
     next = Next::kListLater;

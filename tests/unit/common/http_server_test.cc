@@ -354,7 +354,7 @@ TEST(HttpServer, NewConnectionReplacesIdleOne) {
   EXPECT_FALSE(other.is_closed());
 }
 
-TEST(HttpServer, ReviewKnowsAddressesOfAuthorizedRequests) {
+TEST(HttpServer, ReviewReceivesWhetherTheAddressWasAuthorized) {
   const auto server =
       serve({{"/x", constant("here")}}, {.refuse = [](const std::string&, const std::string& token,
                                                       bool is_known_address) -> std::optional<HttpResponse> {

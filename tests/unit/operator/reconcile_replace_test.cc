@@ -100,7 +100,7 @@ TEST(ReconcileReplace, RestartsTheGroupIfItCannotRecover) {
 }
 
 // A record for each lost pod of a large job would make the status larger than the operator reads.
-TEST(ReconcileReplace, RestartsTheGroupIfManyPodsAreLostAtOnce) {
+TEST(ReconcileReplace, RestartsTheGroupIfManyPodsAreLostTogether) {
   const auto phase_after = [](int64_t lost) {
     std::vector<Pod> pods;
     for (int rank = 0; rank < 100; ++rank) {

@@ -119,7 +119,7 @@ TEST_F(AuthorizationFilterTest, LimitsReviewsOfRandomTokens) {
   EXPECT_EQ(transport_->requests().back().target, "/apis/authorization.k8s.io/v1/subjectaccessreviews");
 }
 
-// Prometheus' token was rotated: the new one is reviewed at once, although a flood has emptied the bucket of the
+// Prometheus' token was rotated: the new one is reviewed immediately, although a flood has emptied the bucket of the
 // others.
 TEST_F(AuthorizationFilterTest, FloodDoesNotDelayNewTokensOfKnownAddresses) {
   transport_->when_empty({.status = 201, .pieces = {R"({"status":{"authenticated":false}})"}, .takes = 0ms});
@@ -129,7 +129,7 @@ TEST_F(AuthorizationFilterTest, FloodDoesNotDelayNewTokensOfKnownAddresses) {
   answer({{"allowed", true}});
   EXPECT_EQ(check("Bearer rotated", true), 200);
 
-  // Known addresses have a limit of their own.
+  // Known addresses have a separate limit.
   const size_t before = transport_->requests().size();
   for (int i = 0; i < 100; ++i) check("Bearer other-" + std::to_string(i), true);
   EXPECT_LE(transport_->requests().size() - before, 10U);
