@@ -13,11 +13,16 @@ if(PROJECT_IS_TOP_LEVEL AND CMAKE_CXX_FLAGS_RELWITHDEBINFO STREQUAL "-O2 -g -DND
 endif()
 
 find_program(OARLOCK_CCACHE ccache)
+set(OARLOCK_CCACHE_EXTRA_FILES "")
+if("undefined" IN_LIST OARLOCK_SANITIZE) # ccache does not read the list
+  set(OARLOCK_CCACHE_EXTRA_FILES CCACHE_EXTRAFILES=${PROJECT_SOURCE_DIR}/cmake/sanitizer_ignorelist.txt)
+endif()
 if(OARLOCK_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   # Precompiled headers need this sloppiness. The times of headers are not ignored, so that a header which is edited during
   # its compilation cannot be cached under its new content. The base folder lets two clones share results.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
-      CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${OARLOCK_CCACHE})
+      CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1
+      ${OARLOCK_CCACHE_EXTRA_FILES} ${OARLOCK_CCACHE})
 endif()
 find_program(OARLOCK_MOLD mold)
 if(OARLOCK_MOLD)
