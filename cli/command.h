@@ -29,14 +29,18 @@ void add_convert(CLI::App& app, const std::optional<Words>& after_marker, Chosen
 void add_doctor(CLI::App& app, Chosen& chosen);
 void add_help(CLI::App& app, Chosen& chosen);  // help, version, completion and man
 
+// The values of CLI::IsMember, whose description "{a,b}" follows the name of the value in CLI11's type name.
+inline Words choices_of(const std::string& type) {
+  const size_t open = type.find('{');
+  const size_t close = type.find('}', open == std::string::npos ? 0 : open);
+  if (open == std::string::npos || close == std::string::npos) return {};
+  return CLI::detail::split(type.substr(open + 1, close - open - 1), ',');
+}
+
 // The name of an option's value, of which CLI11's type name is followed by the validators: "SECONDS" of
 // "SECONDS:FLOAT in [0 - 1e+06]", and "yaml|json" of "FORMAT:{yaml,json}".
 inline std::string value_name(const std::string& type) {
-  if (const size_t choices = type.find(":{"); choices != std::string::npos) {
-    std::string out = type.substr(choices + 2, type.find('}', choices) - choices - 2);
-    std::replace(out.begin(), out.end(), ',', '|');
-    return out;
-  }
+  if (const Words choices = choices_of(type); !choices.empty()) return CLI::detail::join(choices, "|");
   return type.substr(0, std::min(type.find(":INT in "), type.find(":FLOAT in ")));
 }
 

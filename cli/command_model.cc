@@ -19,17 +19,6 @@ std::vector<const CLI::App*> subcommands_of(const CLI::App& app) {
   return out;
 }
 
-// Returns the values of CLI::IsMember, whose description is "{a,b}".
-std::vector<std::string> choices_of(const std::string& type) {
-  const size_t open = type.find('{');
-  const size_t close = type.find('}', open == std::string::npos ? 0 : open);
-  if (open == std::string::npos || close == std::string::npos) return {};
-  std::istringstream in(type.substr(open + 1, close - open - 1));
-  std::vector<std::string> out;
-  for (std::string choice; std::getline(in, choice, ',');) out.push_back(choice);
-  return out;
-}
-
 OptionModel option_model(const CLI::Option& option) {
   OptionModel out;
   for (const std::string& name : option.get_snames()) out.names.push_back("-" + name);

@@ -450,14 +450,14 @@ Result<int> launch_ranks(LaunchFlags flags, const std::vector<std::string>& argv
   if (pod_log && !message.empty() && message != present && (present.empty() || !is_created)) {
     if (Result<void> written = write_message(*pod_log, message); !written) {
       console.print_line(written.error().message);
-      console.flush(signals, clock, clock.steady() + launch::kFlushPatience);
+      console.flush(signals, clock, clock.steady() + kFlushPatience);
     }
   }
   if (const Result<void> written = console.written(); !written) {
     // SIGPIPE ended the rank because its output could not be written.
     if (result.exit_code == 0 || result.exit_code == 128 + SIGPIPE) return tl::make_unexpected(written.error());
     console.print_line(written.error().message);
-    console.flush(signals, clock, clock.steady() + launch::kFlushPatience);
+    console.flush(signals, clock, clock.steady() + kFlushPatience);
   }
   return result.exit_code;
 }

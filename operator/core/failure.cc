@@ -203,7 +203,7 @@ GroupFailure evaluate_failure_policy(const Observed& observed, const Membership&
   const int allowed = job.spec.failure_policy.max_restarts;
   if (out.is_charged && used >= allowed) {
     out.decision = GroupFailure::Decision::kFail;
-    out.reason = "MaxRestartsExceeded";
+    out.reason = kMaxRestartsExceeded;
     out.message = fmt::format("{}; {} of {} restarts are used up", out.record.message, used, allowed);
     return out;
   }

@@ -16,6 +16,9 @@ namespace oarlock::control {
 
 // ---- Failure of the group ------------------------------------------------------------------------------------------
 
+// GroupFailure::reason of a job that cannot restart again.
+inline constexpr std::string_view kMaxRestartsExceeded = "MaxRestartsExceeded";
+
 struct GroupFailure {
   enum class Decision {
     kNone,     // no pod has failed

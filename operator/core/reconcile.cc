@@ -245,7 +245,7 @@ std::optional<Plan> recover(const Observed& observed, const Membership& members)
   if (failure.decision == GroupFailure::Decision::kNone) return std::nullopt;
   if (failure.decision == GroupFailure::Decision::kRestart && !has_next_attempt(observed.job)) {
     failure.decision = GroupFailure::Decision::kFail;
-    failure.reason = "MaxRestartsExceeded";
+    failure.reason = kMaxRestartsExceeded;
     failure.message += fmt::format("; {} is the last number of an attempt", observed.job.status.attempt);
   }
   if (failure.decision == GroupFailure::Decision::kWait)

@@ -39,8 +39,8 @@ struct DistributedOptions {
   // that the training thread returns from its wait with an error. Otherwise, the loss of a rank ends the process.
   // Called on the watchdog thread ten times a second.
   std::function<bool()> should_leave{};
-  std::shared_ptr<const StopFlag>
-      rendezvous_stop{};  // ends the rendezvous only; null: the `stop` of init_distributed()
+  // Ends the rendezvous only; null: the `stop` of init_distributed().
+  std::shared_ptr<const StopFlag> rendezvous_stop{};
 };
 
 // Called by all ranks; returns when they are connected. Fails as rendezvous() and choose_backend() do, and throws

@@ -153,8 +153,7 @@ Result<Split> make_split(const SplitConfig& config, const NameList& conditions) 
   }
   if (config.kind != SplitKind::kCustom) split.train.emplace_back(kControl);
   for (NameList* names : {&split.train, &split.val, &split.test}) {
-    const NameList given = std::exchange(*names, {});
-    const NameSet chosen(given.begin(), given.end());
+    const NameSet chosen(names->begin(), names->end());
     *names = filter(conditions, [&](const std::string& c) { return chosen.contains(c); });
   }
   return split;
