@@ -8,6 +8,8 @@
 #include <mutex>
 #include <sstream>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "common/files.h"
 
@@ -76,19 +78,22 @@ std::vector<prometheus::MetricFamily> process_families() {
 
 }  // namespace
 
-HttpHandler metrics_handler(std::shared_ptr<prometheus::Registry> registry) {
-  return metrics_handler(std::vector<std::shared_ptr<prometheus::Collectable>>{std::move(registry)});
-}
-
-HttpHandler metrics_handler(std::vector<std::shared_ptr<prometheus::Collectable>> sources) {
-  return [sources = std::move(sources), rendering = std::make_shared<std::mutex>()](const std::string&) {
+HttpHandler metrics_handler(std::shared_ptr<prometheus::Registry> registry, FamilySource computed) {
+  return [registry = std::move(registry), computed = std::move(computed),
+          rendering = std::make_shared<std::mutex>()](const std::string&) {
     const std::lock_guard lock(*rendering);
-    std::vector<prometheus::MetricFamily> families = process_families();
-    for (const auto& source : sources) {
-      for (prometheus::MetricFamily& family : source->Collect()) families.push_back(std::move(family));
+    const prometheus::TextSerializer serializer;
+    std::ostringstream text;
+    serializer.Serialize(text, process_families());
+    serializer.Serialize(text, registry->Collect());
+    if (computed) {
+      computed([&](prometheus::MetricFamily family) {
+        std::vector<prometheus::MetricFamily> one;
+        one.push_back(std::move(family));
+        serializer.Serialize(text, one);
+      });
     }
-    return HttpResponse{200, "text/plain; version=0.0.4; charset=utf-8",
-                        prometheus::TextSerializer().Serialize(families)};
+    return HttpResponse{200, "text/plain; version=0.0.4; charset=utf-8", std::move(text).str()};
   };
 }
 

@@ -1,23 +1,26 @@
 // Text exposition of Prometheus metrics, including the process_* metrics.
 #pragma once
 
-#include <prometheus/collectable.h>
+#include <prometheus/metric_family.h>
 #include <prometheus/registry.h>
 
+#include <functional>
 #include <memory>
-#include <vector>
 
 #include "common/http/server.h"
 
 namespace oarlock {
 
-// Returns a thread-safe handler that renders all metrics of the registry in the text format 0.0.4, together with the
-// process_* metrics (CPU seconds, resident and virtual memory, start time, open and maximum file descriptors). It
-// renders one exposition at a time, so that concurrent scrapes do not multiply the memory for rendering.
-HttpHandler metrics_handler(std::shared_ptr<prometheus::Registry> registry);
+using FamilySink = std::function<void(prometheus::MetricFamily family)>;
 
-// Like the function above for several sources: registries, and collectables that create their families at each scrape.
-// Each metric family must come from one source only.
-HttpHandler metrics_handler(std::vector<std::shared_ptr<prometheus::Collectable>> sources);
+// Passes metric families to the sink, one after another, so that a large exposition needs the memory of one family and
+// of the text. Called at each scrape, on a thread of the HTTP server.
+using FamilySource = std::function<void(const FamilySink& sink)>;
+
+// Returns a thread-safe handler that renders all metrics of the registry in the text format 0.0.4, together with the
+// process_* metrics (CPU seconds, resident and virtual memory, start time, open and maximum file descriptors) and the
+// families of `computed`, which must have other names. It renders one exposition at a time, so that concurrent scrapes
+// do not multiply the memory for rendering.
+HttpHandler metrics_handler(std::shared_ptr<prometheus::Registry> registry, FamilySource computed = {});
 
 }  // namespace oarlock

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
 
+#include "common/boxed_optional.h"
 #include "operator/core/pod_failure.h"
 #include "operator/core/status.h"
 #include "operator/shell/metrics.h"
@@ -23,6 +25,7 @@ class FamilyBuilder {
       : family_{name, help, type, {}} {}
   void add(const Labels& labels, double value) {
     prometheus::ClientMetric metric;
+    metric.label.reserve(labels.size());
     for (const auto& [name, text] : labels) metric.label.push_back({name, text});
     if (family_.type == MetricType::Counter) {
       metric.counter.value = value;
@@ -31,53 +34,12 @@ class FamilyBuilder {
     }
     family_.metric.push_back(std::move(metric));
   }
-  void move_to(std::vector<MetricFamily>& out) {
-    if (!family_.metric.empty()) out.push_back(std::move(family_));
+  void move_to(const FamilySink& sink) {
+    if (!family_.metric.empty()) sink(std::move(family_));
   }
 
  private:
   MetricFamily family_;
-};
-
-double unix_seconds(SystemTime time) { return std::chrono::duration<double>(time.time_since_epoch()).count(); }
-
-// The families with one or more series per job.
-struct JobFamilies {
-  FamilyBuilder info{"trainingjob_info", "Identity of a job, with the value 1."};
-  FamilyBuilder phase{"trainingjob_status_phase", "Current phase of a job, with the value 1."};
-  FamilyBuilder condition{"trainingjob_status_condition", "Whether a condition of a job is true."};
-  FamilyBuilder created{"trainingjob_created_timestamp_seconds", "Unix time of a job's creation in seconds."};
-  FamilyBuilder start{"trainingjob_start_timestamp_seconds",
-                      "Unix time in seconds at which a job's first pods were created."};
-  FamilyBuilder completion{"trainingjob_completion_timestamp_seconds",
-                           "Unix time in seconds at which a job became Complete or Failed."};
-  FamilyBuilder spec_replicas{"trainingjob_spec_replicas", "Number of pods that a job requests."};
-  FamilyBuilder accelerators{"trainingjob_requested_accelerators",
-                             "Number of extended resources that the pods of an unfinished job request."};
-  FamilyBuilder replicas{"trainingjob_status_replicas", "Number of pods of the current attempt by state."};
-  FamilyBuilder restarts{"trainingjob_restarts_total", "Total number of group restarts of a job by reason.",
-                         MetricType::Counter};
-  FamilyBuilder recoveries{"trainingjob_rank_recoveries_total",
-                           "Total number of recoveries of a job from the loss of ranks without a restart of the group.",
-                           MetricType::Counter};
-  FamilyBuilder recovery_seconds{
-      "trainingjob_rank_recovery_seconds_total",
-      "Total time from the loss of ranks until training continued without a restart of the group, in seconds.",
-      MetricType::Counter};
-  FamilyBuilder replaced{"trainingjob_replaced_pods_total",
-                         "Total number of pods of a job that were replaced without a restart of the group.",
-                         MetricType::Counter};
-  FamilyBuilder in_pod_restarts{"trainingjob_in_pod_restarts_total",
-                                "Total number of restarts of all processes of a job in their pods.",
-                                MetricType::Counter};
-  FamilyBuilder in_pod_restart_seconds{"trainingjob_in_pod_restart_seconds_total",
-                                       "Total duration of the restarts of all processes of a job in their pods, in "
-                                       "seconds.",
-                                       MetricType::Counter};
-  FamilyBuilder progress{"trainingjob_progress_ratio", "Ratio of completed to targeted optimizer steps of a job."};
-
-  void add(const CachedJob& cached);
-  void add_status(const api::Status& status, const Labels& labels);
 };
 
 Labels with(Labels labels, const char* name, const std::string& value) {
@@ -85,50 +47,136 @@ Labels with(Labels labels, const char* name, const std::string& value) {
   return labels;
 }
 
-void JobFamilies::add(const CachedJob& cached) {
-  const Job& job = cached.job;
-  const Labels labels{{"namespace", job.metadata.name_space}, {"trainingjob", job.metadata.name}};
-  info.add(with(labels, "uid", job.metadata.uid), 1);
-  if (job.metadata.creation_timestamp) created.add(labels, unix_seconds(*job.metadata.creation_timestamp));
-  spec_replicas.add(labels, job.spec.nodes);
-  for (const auto& [resource, per_pod] : cached.accelerators)
-    accelerators.add(with(labels, "resource", resource), static_cast<double>(per_pod * job.group_nodes()));
-  add_status(job.status, labels);
+void add_info(FamilyBuilder& family, const CachedJob& cached, const Labels& labels) {
+  family.add(with(labels, "uid", cached.job.metadata.uid), 1);
 }
 
-void JobFamilies::add_status(const api::Status& status, const Labels& labels) {
-  if (status.phase != api::Phase::kNone) phase.add(with(labels, "phase", to_string(status.phase)), 1);
-  for (const api::Condition& one : status.conditions) {
+void add_phase(FamilyBuilder& family, const CachedJob& cached, const Labels& labels) {
+  const api::Phase phase = cached.job.status.phase;
+  if (phase != api::Phase::kNone) family.add(with(labels, "phase", to_string(phase)), 1);
+}
+
+void add_accelerators(FamilyBuilder& family, const CachedJob& cached, const Labels& labels) {
+  for (const auto& [resource, per_pod] : cached.accelerators)
+    family.add(with(labels, "resource", resource), static_cast<double>(per_pod * cached.job.group_nodes()));
+}
+
+void add_conditions(FamilyBuilder& family, const CachedJob& cached, const Labels& labels) {
+  for (const api::Condition& one : cached.job.status.conditions) {
     if (!api::is_own_condition(one.type)) continue;  // conditions of others may have any type
     if (!one.verbatim.empty()) continue;             // written by another controller
-    condition.add(with(with(labels, "condition", one.type), "status", "true"), one.status ? 1 : 0);
+    family.add(with(with(labels, "condition", one.type), "status", "true"), one.status ? 1 : 0);
   }
-  if (status.start_time) start.add(labels, unix_seconds(*status.start_time));
-  if (status.completion_time) completion.add(labels, unix_seconds(*status.completion_time));
-  const std::pair<const char*, int> states[] = {{"scheduled", status.nodes.scheduled},
-                                                {"ready", status.nodes.ready},
-                                                {"succeeded", status.nodes.succeeded},
-                                                {"failed", status.nodes.failed}};
-  for (const auto& [state, pods] : states) replicas.add(with(labels, "state", state), pods);
+}
+
+void add_replicas(FamilyBuilder& family, const CachedJob& cached, const Labels& labels) {
+  const api::NodeCounts& nodes = cached.job.status.nodes;
+  const std::pair<const char*, int> states[] = {
+      {"scheduled", nodes.scheduled}, {"ready", nodes.ready}, {"succeeded", nodes.succeeded}, {"failed", nodes.failed}};
+  for (const auto& [state, pods] : states) family.add(with(labels, "state", state), pods);
+}
+
+void add_restarts(FamilyBuilder& family, const CachedJob& cached, const Labels& labels) {
   const auto known_reasons = restart_reasons();
-  for (const api::RestartCount& restart : status.restarts.reasons) {
+  for (const api::RestartCount& restart : cached.job.status.restarts.reasons) {
     // A reason that the operator does not use was written by another client.
     if (std::find(known_reasons.begin(), known_reasons.end(), restart.reason) == known_reasons.end()) continue;
-    restarts.add(with(labels, "reason", restart.reason), restart.count);
+    family.add(with(labels, "reason", restart.reason), restart.count);
   }
-  if (status.recoveries) {
-    recoveries.add(labels, static_cast<double>(status.recoveries->total));
-    recovery_seconds.add(labels, status.recoveries->seconds);
-    replaced.add(labels, status.recoveries->pods);
+}
+
+std::optional<double> unix_seconds(const std::optional<SystemTime>& time) {
+  if (!time) return std::nullopt;
+  return std::chrono::duration<double>(time->time_since_epoch()).count();
+}
+
+std::optional<double> progress_ratio(const Job& job) {
+  const auto& progress = job.status.progress;
+  if (!progress || !progress->target_steps || *progress->target_steps <= 0) return std::nullopt;
+  return static_cast<double>(progress->step) / static_cast<double>(*progress->target_steps);
+}
+
+// Returns a member of an optional part of the status, e.g. of status.recoveries.
+template <class Part, class Value>
+std::optional<double> optional_field(const BoxedOptional<Part>& part, Value Part::* value) {
+  if (!part) return std::nullopt;
+  return static_cast<double>((*part).*value);
+}
+
+// A family with series of jobs: either any number of series with further labels, or at most one per job.
+struct JobFamily {
+  const char* name;
+  const char* help;
+  MetricType type = MetricType::Gauge;
+  void (*add)(FamilyBuilder& family, const CachedJob& cached, const Labels& labels) = nullptr;
+  std::optional<double> (*value)(const Job& job) = nullptr;
+};
+
+constexpr JobFamily kJobFamilies[] = {
+    {.name = "trainingjob_info", .help = "Identity of a job, with the value 1.", .add = add_info},
+    {.name = "trainingjob_status_phase", .help = "Current phase of a job, with the value 1.", .add = add_phase},
+    {.name = "trainingjob_status_condition", .help = "Whether a condition of a job is true.", .add = add_conditions},
+    {.name = "trainingjob_created_timestamp_seconds",
+     .help = "Unix time of a job's creation in seconds.",
+     .value = [](const Job& job) { return unix_seconds(job.metadata.creation_timestamp); }},
+    {.name = "trainingjob_start_timestamp_seconds",
+     .help = "Unix time in seconds at which a job's first pods were created.",
+     .value = [](const Job& job) { return unix_seconds(job.status.start_time); }},
+    {.name = "trainingjob_completion_timestamp_seconds",
+     .help = "Unix time in seconds at which a job became Complete or Failed.",
+     .value = [](const Job& job) { return unix_seconds(job.status.completion_time); }},
+    {.name = "trainingjob_spec_replicas",
+     .help = "Number of pods that a job requests.",
+     .value = [](const Job& job) { return std::optional<double>(job.spec.nodes); }},
+    {.name = "trainingjob_requested_accelerators",
+     .help = "Number of extended resources that the pods of an unfinished job request.",
+     .add = add_accelerators},
+    {.name = "trainingjob_status_replicas",
+     .help = "Number of pods of the current attempt by state.",
+     .add = add_replicas},
+    {.name = "trainingjob_restarts_total",
+     .help = "Total number of group restarts of a job by reason.",
+     .type = MetricType::Counter,
+     .add = add_restarts},
+    {.name = "trainingjob_rank_recoveries_total",
+     .help = "Total number of recoveries of a job from the loss of ranks without a restart of the group.",
+     .type = MetricType::Counter,
+     .value = [](const Job& job) { return optional_field(job.status.recoveries, &api::Recoveries::total); }},
+    {.name = "trainingjob_rank_recovery_seconds_total",
+     .help = "Total time from the loss of ranks until training continued without a restart of the group, in seconds.",
+     .type = MetricType::Counter,
+     .value = [](const Job& job) { return optional_field(job.status.recoveries, &api::Recoveries::seconds); }},
+    {.name = "trainingjob_replaced_pods_total",
+     .help = "Total number of pods of a job that were replaced without a restart of the group.",
+     .type = MetricType::Counter,
+     .value = [](const Job& job) { return optional_field(job.status.recoveries, &api::Recoveries::pods); }},
+    {.name = "trainingjob_in_pod_restarts_total",
+     .help = "Total number of restarts of all processes of a job in their pods.",
+     .type = MetricType::Counter,
+     .value = [](const Job& job) { return optional_field(job.status.in_pod_restarts, &api::InPodRestarts::total); }},
+    {.name = "trainingjob_in_pod_restart_seconds_total",
+     .help = "Total duration of the restarts of all processes of a job in their pods, in seconds.",
+     .type = MetricType::Counter,
+     .value = [](const Job& job) { return optional_field(job.status.in_pod_restarts, &api::InPodRestarts::seconds); }},
+    {.name = "trainingjob_progress_ratio",
+     .help = "Ratio of completed to targeted optimizer steps of a job.",
+     .value = progress_ratio},
+};
+
+// Passes the family to the sink, unless it has no series.
+void collect_family(const JobFamily& definition, const std::vector<std::shared_ptr<const CachedJob>>& jobs,
+                    const FamilySink& sink) {
+  FamilyBuilder family(definition.name, definition.help, definition.type);
+  for (const auto& cached : jobs) {
+    const api::Metadata& metadata = cached->job.metadata;
+    const Labels labels{{"namespace", metadata.name_space}, {"trainingjob", metadata.name}};
+    if (definition.add != nullptr) {
+      definition.add(family, *cached, labels);
+    } else if (const std::optional<double> value = definition.value(cached->job)) {
+      family.add(labels, *value);
+    }
   }
-  if (status.in_pod_restarts) {
-    in_pod_restarts.add(labels, static_cast<double>(status.in_pod_restarts->total));
-    in_pod_restart_seconds.add(labels, status.in_pod_restarts->seconds);
-  }
-  if (status.progress && status.progress->target_steps && *status.progress->target_steps > 0) {
-    progress.add(labels,
-                 static_cast<double>(status.progress->step) / static_cast<double>(*status.progress->target_steps));
-  }
+  family.move_to(sink);
 }
 
 // Returns about how many bytes of a response the series of a job take.
@@ -163,41 +211,34 @@ bool has_precedence(const Job& a, const Job& b) {
 
 }  // namespace
 
-std::vector<MetricFamily> JobMetrics::Collect() const {
-  FamilyBuilder unfinished(
-      "workqueue_unfinished_work_seconds",
-      "How many seconds of work has been done that is in progress and hasn't been observed by work_duration.");
-  FamilyBuilder longest("workqueue_longest_running_processor_seconds",
-                        "How many seconds has the longest running processor for workqueue been running without "
-                        "completing an API call.");
-  FamilyBuilder dropped("trainingjob_dropped_series",
-                        "Number of jobs without per-job series because the series limit was reached.");
+void JobMetrics::collect(const FamilySink& sink) const {
   const Labels queue_labels = {{"name", kControllerName}, {"controller", kControllerName}};
-  unfinished.add(queue_labels, source_.unfinished_work().count());
-  longest.add(queue_labels, source_.longest_work().count());
+  const auto pass = [&sink](const char* name, const char* help, const Labels& labels, double value) {
+    FamilyBuilder family(name, help);
+    family.add(labels, value);
+    family.move_to(sink);
+  };
+  pass("workqueue_unfinished_work_seconds",
+       "How many seconds of work has been done that is in progress and hasn't been observed by work_duration.",
+       queue_labels, source_.unfinished_work().count());
+  pass("workqueue_longest_running_processor_seconds",
+       "How many seconds has the longest running processor for workqueue been running without completing an API call.",
+       queue_labels, source_.longest_work().count());
 
   std::vector<std::shared_ptr<const CachedJob>> jobs = source_.jobs();
-  const size_t count = std::min(jobs.size(), max_jobs_);
+  const size_t all = jobs.size();
+  const size_t count = std::min(all, max_jobs_);
   std::partial_sort(jobs.begin(), jobs.begin() + static_cast<std::ptrdiff_t>(count), jobs.end(),
                     [](const auto& a, const auto& b) { return has_precedence(a->job, b->job); });
-  JobFamilies families;
   size_t shown = 0;
   for (size_t bytes = 0; shown < count; ++shown) {
     bytes += text_size(*jobs[shown]);
     if (bytes > kMaxText) break;
-    families.add(*jobs[shown]);
   }
-  dropped.add({}, static_cast<double>(jobs.size() - shown));
-
-  std::vector<MetricFamily> out;
-  for (FamilyBuilder* family :
-       {&unfinished, &longest, &families.info, &families.phase, &families.condition, &families.created, &families.start,
-        &families.completion, &families.spec_replicas, &families.accelerators, &families.replicas, &families.restarts,
-        &families.recoveries, &families.recovery_seconds, &families.replaced, &families.in_pod_restarts,
-        &families.in_pod_restart_seconds, &families.progress, &dropped}) {
-    family->move_to(out);
-  }
-  return out;
+  jobs.resize(shown);
+  for (const JobFamily& definition : kJobFamilies) collect_family(definition, jobs, sink);
+  pass("trainingjob_dropped_series", "Number of jobs without per-job series because the series limit was reached.", {},
+       static_cast<double>(all - shown));
 }
 
 }  // namespace oarlock::control

@@ -1,24 +1,23 @@
 // Metrics that are computed from the cache and the queue at each scrape.
 #pragma once
 
-#include <prometheus/collectable.h>
-
 #include <cstddef>
 #include <functional>
 #include <memory>
 #include <vector>
 
+#include "common/http/metrics.h"
 #include "operator/kube/client/work_queue.h"
 #include "operator/shell/projection.h"
 
 namespace oarlock::control {
 
 // A deleted job has no series, because no state is kept between scrapes. At most `max_jobs` jobs have series, and fewer
-// if their text, whose labels tenants choose, would be larger than kMaxText bytes, of which a scrape takes five times
-// as much memory. They are selected in this order: running jobs, then waiting ones, each from the oldest; then finished
-// jobs, from the last to finish. trainingjob_dropped_series is the number of jobs without series. Thread-safe if the
-// functions of the source are.
-class JobMetrics final : public prometheus::Collectable {
+// if their text, whose labels tenants choose, would be larger than kMaxText bytes, of which a scrape takes about three
+// times as much memory. They are selected in this order: running jobs, then waiting ones, each from the oldest; then
+// finished jobs, from the last to finish. trainingjob_dropped_series is the number of jobs without series. Thread-safe
+// if the functions of the source are.
+class JobMetrics {
  public:
   static constexpr size_t kMaxText = size_t{8} << 20;
 
@@ -30,7 +29,8 @@ class JobMetrics final : public prometheus::Collectable {
   };
   explicit JobMetrics(Source source, size_t max_jobs = 2000) : source_(std::move(source)), max_jobs_(max_jobs) {}
 
-  std::vector<prometheus::MetricFamily> Collect() const override;
+  // Passes one family after another to the sink; none without series.
+  void collect(const FamilySink& sink) const;
 
  private:
   const Source source_;

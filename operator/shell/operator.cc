@@ -5,6 +5,7 @@
 #include <prometheus/registry.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -212,12 +213,11 @@ HttpRoutes Operator::probes() {
 }
 
 HttpRoutes Operator::routes() {
-  const auto job_metrics =
-      std::make_shared<JobMetrics>(JobMetrics::Source{.jobs = [this] { return cache_.jobs(); },
-                                                      .unfinished_work = [this] { return queue_.unfinished_work(); },
-                                                      .longest_work = [this] { return queue_.longest_running(); }});
+  JobMetrics job_metrics({.jobs = [this] { return cache_.jobs(); },
+                          .unfinished_work = [this] { return queue_.unfinished_work(); },
+                          .longest_work = [this] { return queue_.longest_running(); }});
   HttpRoutes routes = probes();
-  routes.emplace("/metrics", metrics_handler({registry_, job_metrics}));
+  routes.emplace("/metrics", metrics_handler(registry_, std::bind_front(&JobMetrics::collect, std::move(job_metrics))));
   return routes;
 }
 

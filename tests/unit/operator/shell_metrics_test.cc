@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <functional>
+
 #include "common/http/metrics.h"
 #include "operator/shell/cache_health.h"
 #include "operator/shell/job_metrics.h"
@@ -22,12 +24,13 @@ using ::testing::Not;
 class MetricsTest : public ::testing::Test {
  protected:
   std::string text() const {
-    return metrics_handler({registry_, std::make_shared<JobMetrics>(
-                                           JobMetrics::Source{.jobs = [this] { return jobs_; },
-                                                              .unfinished_work = [] { return kube::Seconds(1.5); },
-                                                              .longest_work = [] { return kube::Seconds(0.5); }},
-                                           max_jobs_)})("")
-        .body;
+    return metrics_handler(registry_, std::bind_front(&JobMetrics::collect, job_metrics()))("").body;
+  }
+  JobMetrics job_metrics() const {
+    return JobMetrics({.jobs = [this] { return jobs_; },
+                       .unfinished_work = [] { return kube::Seconds(1.5); },
+                       .longest_work = [] { return kube::Seconds(0.5); }},
+                      max_jobs_);
   }
   void add(const Job& job) { jobs_.push_back(std::make_shared<const CachedJob>(make_cached_job(job, budget_))); }
 
@@ -351,11 +354,8 @@ TEST_F(MetricsTest, ReferencePageMatchesExportedMetrics) {
   metrics_->set_leader(true);
   metrics_->count_leader_slow_path();
   metrics_->record_cache_success("pods", 0, at_second(9));
-  JobMetrics jobs({.jobs = [this] { return jobs_; },
-                   .unfinished_work = [] { return kube::Seconds(1.5); },
-                   .longest_work = [] { return kube::Seconds(0.5); }});
   std::vector<prometheus::MetricFamily> families = registry_->Collect();
-  for (prometheus::MetricFamily& family : jobs.Collect()) families.push_back(std::move(family));
+  job_metrics().collect([&](prometheus::MetricFamily family) { families.push_back(std::move(family)); });
   test::expect_metrics_page("metrics-operator.md", "The operator's metrics", families);
 }
 
