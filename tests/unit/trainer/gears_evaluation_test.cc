@@ -21,8 +21,10 @@ namespace {
 using test::gears_file;
 using test::gears_golden;
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::vector<double> doubles(const at::Tensor& tensor) {
   const at::Tensor row = tensor.to(at::kDouble).contiguous();
@@ -199,9 +201,9 @@ TEST_F(PlantedData, PerturbationsOutsideTheOntologyAreLeftOut) {
   }
   const GearsData data = open(limited);
   EXPECT_EQ(data.perturbations.size(), 19U);
-  EXPECT_TRUE(contains(data.left_out, "G00+ctrl"));
+  EXPECT_THAT(data.left_out, Contains("G00+ctrl"));
   for (const int64_t condition : data.train) {
-    EXPECT_FALSE(contains(genes_of(data.store.conditions()[static_cast<size_t>(condition)].name), "G00"));
+    EXPECT_THAT(genes_of(data.store.conditions()[static_cast<size_t>(condition)].name), Not(Contains("G00")));
   }
 }
 

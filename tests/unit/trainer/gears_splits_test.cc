@@ -12,9 +12,11 @@ namespace oarlock::gears {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 nlohmann::json goldens() { return test::gears_golden("splits.json")["splits"]; }
 
@@ -86,7 +88,7 @@ TEST(GearsSplits, NoHeldOutGeneIsTrainedOn) {
     const Split split = make_split({.seed = seed}, conditions).value();
     const NameList unseen = genes_of_all(split.test_subgroups.at("unseen_single"));
     for (const NameList* set : {&split.train, &split.val}) {
-      for (const std::string& gene : genes_of_all(*set)) EXPECT_FALSE(contains(unseen, gene)) << gene;
+      for (const std::string& gene : genes_of_all(*set)) EXPECT_THAT(unseen, Not(Contains(gene)));
     }
     EXPECT_EQ(split.train.size() + split.val.size() + split.test.size(), conditions.size());
   }
@@ -95,8 +97,8 @@ TEST(GearsSplits, NoHeldOutGeneIsTrainedOn) {
 TEST(GearsSplits, WhatMustBeTestedIsTested) {
   const NameList conditions = goldens()["simulation-1"]["conditions_in_order"];
   const Split split = make_split({.test_perts = {"G00", "G01"}}, conditions).value();
-  EXPECT_TRUE(contains(split.test, "ctrl+G00"));
-  EXPECT_TRUE(contains(split.test, "G01+ctrl"));
+  EXPECT_THAT(split.test, Contains("ctrl+G00"));
+  EXPECT_THAT(split.test, Contains("G01+ctrl"));
   const Split only = make_split({.test_perts = {"G00"}, .only_test_set_perts = true}, conditions).value();
   EXPECT_THAT(only.test_subgroups.at("unseen_single"), ElementsAre("ctrl+G00"));
   const Split genes = make_split({.kind = SplitKind::kSingle, .test_pert_genes = {"G02"}}, conditions).value();

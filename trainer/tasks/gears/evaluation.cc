@@ -125,7 +125,7 @@ std::span<const double> row_of(const at::Tensor& matrix, int64_t row) {
 
 std::string subgroup_of(const Subgroups& subgroups, const std::string& condition) {
   for (const auto& [name, members] : subgroups) {
-    if (contains(members, condition)) return name;
+    if (std::ranges::find(members, condition) != members.end()) return name;
   }
   return "";
 }

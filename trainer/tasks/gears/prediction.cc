@@ -35,7 +35,7 @@ Result<void> check_query(const std::string& name, std::string_view key, const Ge
 }
 
 void add_name(std::vector<std::string>& names, const std::string& name) {
-  if (!contains(names, name)) names.push_back(name);
+  if (std::ranges::find(names, name) == names.end()) names.push_back(name);
 }
 
 // Returns the indices of the genes that interactions are scored by.
@@ -45,9 +45,10 @@ Result<std::vector<size_t>> interaction_genes(const GearsPredictConfig& config, 
     ASSIGN_OR_RETURN(NameList read, read_gene_list(config.interaction_genes));
     wanted = std::move(read);
   }
+  const NameSet chosen = set_of(wanted);
   std::vector<size_t> numbers;
   for (size_t i = 0; i < data.store.genes().size(); ++i) {
-    if (contains(wanted, data.store.genes()[i])) numbers.push_back(i);
+    if (chosen.contains(data.store.genes()[i])) numbers.push_back(i);
   }
   if (numbers.size() < 2) {
     return fail(ExitCode::kDataErr, fmt::format("{}: contains {} genes of the data, at least two are needed",

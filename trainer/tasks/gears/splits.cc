@@ -36,10 +36,6 @@ NameList genes_of_all(const NameList& conditions) {
   return sorted_unique(std::move(genes));
 }
 
-bool contains(const NameList& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
 NameList sorted_unique(NameList names) {
   std::sort(names.begin(), names.end());
   names.erase(std::unique(names.begin(), names.end()), names.end());
@@ -47,7 +43,8 @@ NameList sorted_unique(NameList names) {
 }
 
 NameList without(const NameList& names, const NameList& others) {
-  return sorted_unique(filter(names, [&](const std::string& name) { return !contains(others, name); }));
+  const NameSet excluded = set_of(others);
+  return sorted_unique(filter(names, [&](const std::string& name) { return !excluded.contains(name); }));
 }
 
 namespace {
@@ -90,8 +87,6 @@ Split listed(const SplitConfig& config, const NameList& perturbations) {
           .val_subgroups = {}};
 }
 
-using NameSet = std::unordered_set<std::string_view>;
-
 constexpr size_t kMaxSplitBytes = size_t{256} << 20;
 
 Result<Split> custom(const std::string& path) {
@@ -114,7 +109,7 @@ Result<Split> custom(const std::string& path) {
 }
 
 Result<void> check_known(const SplitConfig& config, const Split& split, const NameList& conditions) {
-  const NameSet known(conditions.begin(), conditions.end());
+  const NameSet known = set_of(conditions);
   for (const NameList* names : {&split.train, &split.val, &split.test}) {
     for (const std::string& name : *names) {
       if (!known.contains(name)) {
@@ -153,7 +148,7 @@ Result<Split> make_split(const SplitConfig& config, const NameList& conditions) 
   }
   if (config.kind != SplitKind::kCustom) split.train.emplace_back(kControl);
   for (NameList* names : {&split.train, &split.val, &split.test}) {
-    const NameSet chosen(names->begin(), names->end());
+    const NameSet chosen = set_of(*names);
     *names = filter(conditions, [&](const std::string& c) { return chosen.contains(c); });
   }
   return split;
@@ -183,9 +178,9 @@ std::vector<std::string> NumpyRandom::choice_with_replacement(const std::vector<
 
 namespace {
 
-int64_t count_in(const std::string& condition, const NameList& genes) {
+int64_t count_in(const std::string& condition, const NameSet& genes) {
   const NameList own = genes_of(condition);
-  return std::count_if(own.begin(), own.end(), [&](const std::string& gene) { return contains(genes, gene); });
+  return std::count_if(own.begin(), own.end(), [&](const std::string& gene) { return genes.contains(gene); });
 }
 
 // As Python's int(len(names) * share).
@@ -195,7 +190,8 @@ int64_t share_of(const NameList& names, double share) {
 
 // Tests the conditions that contain a test gene. Combinations with more than `max_seen` other genes are in neither set,
 // so that the test set has no such combinations and the training set does not contain the test gene.
-ListSplit split_by_genes(const NameList& conditions, const NameList& test_genes, int64_t max_seen) {
+ListSplit split_by_genes(const NameList& conditions, const NameList& test_gene_list, int64_t max_seen) {
+  const NameSet test_genes = set_of(test_gene_list);
   const auto single = [&](const std::string& c) { return is_single(c) && count_in(c, test_genes) > 0; };
   const auto combination = [&](const std::string& c) { return is_combination(c) && count_in(c, test_genes) > 0; };
   const auto held_out = [&](const std::string& c) {
@@ -207,7 +203,9 @@ ListSplit split_by_genes(const NameList& conditions, const NameList& test_genes,
 }
 
 ListSplit split_by_conditions(const NameList& conditions, const NameList& tested) {
-  return {.train = filter(conditions, [&](const std::string& c) { return !contains(tested, c); }), .test = tested};
+  return {
+      .train = filter(conditions, [excluded = set_of(tested)](const std::string& c) { return !excluded.contains(c); }),
+      .test = tested};
 }
 
 }  // namespace
@@ -241,17 +239,12 @@ ListSplit list_split(SplitKind kind, const NameList& conditions, double test_siz
 
 namespace {
 
-bool touches(const std::string& condition, const NameList& genes) {
-  const NameList own = genes_of(condition);
-  return std::any_of(own.begin(), own.end(), [&](const std::string& gene) { return contains(genes, gene); });
+NameList singles_with(const NameSet& genes, const NameList& conditions) {
+  return filter(conditions, [&](const std::string& c) { return is_single(c) && count_in(c, genes) > 0; });
 }
 
-NameList singles_with(const NameList& genes, const NameList& conditions) {
-  return filter(conditions, [&](const std::string& c) { return is_single(c) && touches(c, genes); });
-}
-
-NameList combinations_with(const NameList& genes, const NameList& conditions) {
-  return filter(conditions, [&](const std::string& c) { return is_combination(c) && touches(c, genes); });
+NameList combinations_with(const NameSet& genes, const NameList& conditions) {
+  return filter(conditions, [&](const std::string& c) { return is_combination(c) && count_in(c, genes) > 0; });
 }
 
 struct GeneSets {
@@ -266,7 +259,9 @@ GeneSets draw_genes(const NameList& genes, const SimulationOptions& options, Num
   NameList train = random.choice(genes, share_of(genes, options.train_gene_set_size));
   if (!options.test_perts.empty()) {
     // The genes to test are removed from the training genes and replaced by as many others.
-    const auto wanted = [&](const std::string& gene) { return contains(options.test_perts, gene); };
+    const auto wanted = [tested = set_of(options.test_perts)](const std::string& gene) {
+      return tested.contains(gene);
+    };
     const auto overlap = std::count_if(train.begin(), train.end(), wanted);
     train = filter(train, [&](const std::string& gene) { return !wanted(gene); });
     const NameList candidates = without(without(genes, train), options.test_perts);
@@ -284,19 +279,21 @@ void append(NameList& to, const NameList& names) { to.insert(to.end(), names.beg
 SimulationSplit simulation_split(const NameList& conditions, const SimulationOptions& options) {
   NumpyRandom random(options.seed);
   const GeneSets genes = draw_genes(genes_of_all(conditions), options, random);
+  const NameSet train_genes = set_of(genes.train);
+  const NameSet held_out_genes = set_of(genes.held_out);
 
-  const NameList combinations = combinations_with(genes.train, conditions);
-  const NameList seen1 = filter(combinations, [&](const std::string& c) { return count_in(c, genes.train) == 1; });
+  const NameList combinations = combinations_with(train_genes, conditions);
+  const NameList seen1 = filter(combinations, [&](const std::string& c) { return count_in(c, train_genes) == 1; });
   const NameList both_seen = without(combinations, seen1);
   NumpyRandom again(options.seed);
   const NameList combinations_to_train = again.choice(both_seen, share_of(both_seen, options.combo_seen2_train_frac));
   const NameList seen2 = without(both_seen, combinations_to_train);
-  const NameList unseen = singles_with(genes.held_out, conditions);
-  const NameList seen0 = filter(combinations_with(genes.held_out, conditions),
-                                [&](const std::string& c) { return count_in(c, genes.train) == 0; });
+  const NameList unseen = singles_with(held_out_genes, conditions);
+  const NameList seen0 = filter(combinations_with(held_out_genes, conditions),
+                                [&](const std::string& c) { return count_in(c, train_genes) == 0; });
 
   SimulationSplit split{
-      .train = singles_with(genes.train, conditions),
+      .train = singles_with(train_genes, conditions),
       .test = seen1,
       .subgroups = {{"combo_seen0", seen0}, {"combo_seen1", seen1}, {"combo_seen2", seen2}, {"unseen_single", unseen}}};
   append(split.train, combinations_to_train);
@@ -307,8 +304,9 @@ SimulationSplit simulation_split(const NameList& conditions, const SimulationOpt
 SimulationSplit simulation_split_single(const NameList& singles, const SimulationOptions& options) {
   NumpyRandom random(options.seed);
   const GeneSets genes = draw_genes(genes_of_all(singles), options, random);
-  const NameList unseen = singles_with(genes.held_out, singles);
-  return {.train = singles_with(genes.train, singles), .test = unseen, .subgroups = {{"unseen_single", unseen}}};
+  const NameList unseen = singles_with(set_of(genes.held_out), singles);
+  return {
+      .train = singles_with(set_of(genes.train), singles), .test = unseen, .subgroups = {{"unseen_single", unseen}}};
 }
 
 }  // namespace oarlock::gears

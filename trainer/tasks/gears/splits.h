@@ -8,6 +8,8 @@
 #include <map>
 #include <random>
 #include <string>
+#include <string_view>
+#include <unordered_set>
 #include <vector>
 
 #include "common/error.h"
@@ -28,7 +30,9 @@ inline bool is_combination(const std::string& condition) { return genes_of(condi
 // Returns the distinct genes of all conditions, sorted: get_genes_from_perts().
 NameList genes_of_all(const NameList& conditions);
 
-bool contains(const NameList& names, const std::string& name);
+// Refers to the names of a list, which must outlive it.
+using NameSet = std::unordered_set<std::string_view>;
+inline NameSet set_of(const NameList& names) { return {names.begin(), names.end()}; }
 
 // Returns the names that satisfy the predicate, in order.
 template <typename Predicate>
