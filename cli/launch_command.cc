@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <memory>
@@ -20,6 +19,7 @@
 #include "common/contract.h"
 #include "common/cpu.h"
 #include "common/files.h"
+#include "common/number.h"
 #include "common/port_reservation.h"
 #include "common/random.h"
 #include "common/recovery/standby.h"
@@ -110,11 +110,10 @@ Result<TopologyFlags> with_rendezvous(TopologyFlags topology, const LaunchFlags&
   if (topology.master_addr.empty()) topology.master_addr = std::string(trim(host, "[]"));
   if (has_port && !topology.master_port) {
     const std::string port = flags.rdzv_endpoint.substr(colon + 1);
-    int value = 0;
-    const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), value);
-    if (error != std::errc() || end != port.data() + port.size())
+    const std::optional<int> value = parse_integer<int>(port);
+    if (!value)
       return fail(ExitCode::kUsage, fmt::format("--rdzv-endpoint={} is not HOST or HOST:PORT", flags.rdzv_endpoint));
-    if (value != 0) topology.master_port = value;
+    if (*value != 0) topology.master_port = value;
   }
   return topology;
 }
@@ -180,9 +179,8 @@ Result<std::optional<int>> read_count(const Environment& environment, const char
   const auto it = environment.find(name);
   if (it == environment.end() || it->second.empty()) return std::nullopt;
   const std::string& text = it->second;
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < 0 || value > kMaxRestarts) {
+  const std::optional<int> value = parse_integer<int>(text);
+  if (!value || *value < 0 || *value > kMaxRestarts) {
     return fail(ExitCode::kConfig,
                 fmt::format("environment variable {}='{}' is not a number from 0 to {}", name, text, kMaxRestarts));
   }

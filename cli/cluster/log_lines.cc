@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 
+#include "common/number.h"
 #include "common/text.h"
 
 namespace oarlock::cli {
@@ -41,10 +41,9 @@ std::optional<RankPrefix> rank_prefix(std::string_view text) {
   if (!text.starts_with(kBegin)) return std::nullopt;
   const size_t close = text.find("] ");
   if (close == std::string_view::npos) return std::nullopt;
-  RankPrefix out{.rank = 0, .length = close + 2};
-  const auto [end, error] = std::from_chars(text.data() + kBegin.size(), text.data() + close, out.rank);
-  if (error != std::errc() || end != text.data() + close) return std::nullopt;
-  return out;
+  const auto rank = parse_integer<int>(text.substr(kBegin.size(), close - kBegin.size()));
+  if (!rank) return std::nullopt;
+  return RankPrefix{.rank = *rank, .length = close + 2};
 }
 
 // Removes the escape sequences for colors, which would be shown as text otherwise.

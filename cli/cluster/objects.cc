@@ -1,11 +1,11 @@
 #include "cli/cluster/objects.h"
 
 #include <algorithm>
-#include <charconv>
 #include <limits>
 #include <nlohmann/json.hpp>
 
 #include "common/json_access.h"
+#include "common/number.h"
 #include "operator/core/text.h"
 
 namespace oarlock::cli {
@@ -30,10 +30,8 @@ std::optional<SystemTime> time_at(const Json& json, const char* key) {
 }
 
 std::optional<int> number_of(const std::string& text) {
-  int number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size() || number < 0) return std::nullopt;
-  return number;
+  const std::optional<int> number = parse_integer<int>(text);
+  return number && *number >= 0 ? number : std::nullopt;
 }
 
 ContainerEnd container_end(const Json& terminated) {

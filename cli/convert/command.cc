@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <span>
 
 #include "common/contract.h"
+#include "common/number.h"
 #include "common/status_macros.h"
 #include "common/text.h"
 
@@ -313,7 +313,7 @@ class LauncherConversion {
       case kEndpoint: {
         const size_t colon = value.rfind(':');
         const std::string port = colon == std::string::npos ? "" : value.substr(colon + 1);
-        if (const auto number = whole_number(port); number && *number > 0) out_.port = number;
+        if (const auto number = parse_integer<int64_t>(port); number && *number > 0) out_.port = number;
         note_(shown, "replaced by MASTER_ADDR and MASTER_PORT, which the operator sets");
         return {};
       }
@@ -344,7 +344,7 @@ class LauncherConversion {
 
   Result<void> set_number(std::optional<int64_t>& target, const std::string& shown, const std::string& value,
                           int64_t least) {
-    target = whole_number(value);
+    target = parse_integer<int64_t>(value);
     if (!target && is_computed(shown, value)) return {};
     if (!target || *target < least)
       return fail(ExitCode::kUsage, fmt::format("{}: {} is '{}'; a number from {} is expected", name_of(kind_), shown,
@@ -450,13 +450,6 @@ class LauncherConversion {
 }  // namespace
 
 LauncherKind launcher_of(const std::vector<std::string>& words) { return find_launcher(words).kind; }
-
-std::optional<int64_t> whole_number(std::string_view text) {
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || text.empty()) return std::nullopt;
-  return value;
-}
 
 std::vector<std::string> with_torchrun(const std::vector<std::string>& words) {
   std::vector<std::string> out = {"torchrun"};

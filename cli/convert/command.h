@@ -24,9 +24,6 @@ bool mentions_launcher(const std::vector<std::string>& words);
 // Returns a command in which torchrun starts `words`, a Python script with its interpreter or any other program.
 std::vector<std::string> with_torchrun(const std::vector<std::string>& words);
 
-// Parses a decimal integer, which may be negative; nullopt for any other text.
-std::optional<int64_t> whole_number(std::string_view text);
-
 // A command line in the terms of a TrainingJob.
 struct LaunchCommand {
   LauncherKind launcher = LauncherKind::kNone;

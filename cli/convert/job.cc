@@ -9,6 +9,7 @@
 #include "cli/pod_schema/pod_schema.h"
 #include "common/contract.h"
 #include "common/json_access.h"
+#include "common/number.h"
 #include "common/status_macros.h"
 #include "common/text.h"
 #include "common/yaml/writer.h"
@@ -52,7 +53,8 @@ size_t main_container(const Json& containers, const std::vector<std::string>& na
 // Returns whether a text has the form MIN:MAX.
 bool is_range(const std::string& text) {
   const size_t colon = text.find(':');
-  return colon != std::string::npos && whole_number(text.substr(0, colon)) && whole_number(text.substr(colon + 1));
+  return colon != std::string::npos && parse_integer<int64_t>(text.substr(0, colon)) &&
+         parse_integer<int64_t>(text.substr(colon + 1));
 }
 
 // The end of a note on bounds that were given where only a number of nodes counts.

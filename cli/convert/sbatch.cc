@@ -9,6 +9,7 @@
 #include "cli/convert/shell_script.h"
 #include "cli/convert/slurm_options.h"
 #include "common/contract.h"
+#include "common/number.h"
 #include "common/status_macros.h"
 #include "common/text.h"
 
@@ -276,7 +277,7 @@ class SbatchConversion {
       if (!request_.memory_per_cpu.empty()) {
         const std::string unit = request_.memory_per_cpu.substr(request_.memory_per_cpu.size() - 2);
         const int64_t each =
-            whole_number(request_.memory_per_cpu.substr(0, request_.memory_per_cpu.size() - 2)).value_or(0);
+            parse_integer<int64_t>(request_.memory_per_cpu.substr(0, request_.memory_per_cpu.size() - 2)).value_or(0);
         if (each < 1'000'000'000'000) resources["limits"]["memory"] = fmt::format("{}{}", each * cpus, unit);
       }
     }

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <set>
 #include <string_view>
 
+#include "common/number.h"
 #include "common/status_macros.h"
 #include "common/text.h"
 
@@ -456,10 +456,8 @@ class ScriptReader {
       if (found == values_.end() || !found->second.unknown.empty()) return std::nullopt;
       word = found->second.text;
     }
-    int64_t value = 0;
-    const auto [last, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-    if (error != std::errc() || last != word.data() + word.size() || word.empty()) return std::nullopt;
-    return std::abs(value) > 1'000'000 ? std::nullopt : std::optional(value);
+    const std::optional<int64_t> value = parse_integer<int64_t>(word);
+    return value && *value >= -1'000'000 && *value <= 1'000'000 ? value : std::nullopt;
   }
 
   // Splits unquoted parts at blanks, as the shell does after an expansion.

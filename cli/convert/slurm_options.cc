@@ -9,6 +9,7 @@
 
 #include "cli/convert/command.h"
 #include "cli/convert/report.h"
+#include "common/number.h"
 #include "common/text.h"
 
 namespace oarlock::convert {
@@ -125,7 +126,7 @@ constexpr SlurmOption kSlurmOptions[] = {
 };
 
 std::optional<int64_t> parse_number(std::string_view text) {
-  const std::optional<int64_t> value = whole_number(text);
+  const std::optional<int64_t> value = parse_integer<int64_t>(text);
   return value && *value >= 0 ? value : std::nullopt;
 }
 

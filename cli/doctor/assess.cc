@@ -4,10 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "common/number.h"
 #include "common/text.h"
 
 namespace oarlock::doctor {
@@ -251,10 +251,9 @@ class Assessment {
   }
 
   void cpus() {
-    int threads = 0;
     const std::string& text = facts_.omp_threads;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), threads);
-    const bool is_number = error == std::errc() && end == text.data() + text.size() && threads > 0;
+    const int threads = parse_integer<int>(text).value_or(0);
+    const bool is_number = threads > 0;
     const std::string summary = fmt::format("{} usable of {}; OMP_NUM_THREADS is {}", facts_.cpus, facts_.machine_cpus,
                                             text.empty() ? "not set" : text);
     const int ranks = std::max(1, facts_.local_world_size);

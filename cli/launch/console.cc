@@ -9,14 +9,13 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <climits>
 #include <optional>
 #include <sstream>
 #include <string_view>
-#include <system_error>
 
+#include "common/number.h"
 #include "common/terminal.h"
 #include "common/text.h"
 
@@ -190,10 +189,8 @@ std::optional<int> Console::flush(const SignalSource& signals, const Clock& cloc
 namespace {
 
 std::optional<int> number_below(std::string_view text, int limit) {
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value >= 0 && value < limit ? std::optional(value) : std::nullopt;
+  const std::optional<int> value = parse_integer<int>(text);
+  return value && *value >= 0 && *value < limit ? value : std::nullopt;
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <optional>
 #include <set>
@@ -11,6 +10,7 @@
 #include <utility>
 
 #include "common/files.h"
+#include "common/number.h"
 #include "common/status_macros.h"
 #include "common/text.h"
 
@@ -24,13 +24,7 @@ constexpr std::pair<const char*, CpuBinding> kBindings[] = {{"node", CpuBinding:
                                                             {"exclusive", CpuBinding::kExclusive},
                                                             {"core-complex", CpuBinding::kCoreComplex}};
 
-std::optional<int> number_of(std::string_view text) {
-  text = trim(text, " \t\n");
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
+std::optional<int> number_of(std::string_view text) { return parse_integer<int>(trim(text, " \t\n")); }
 
 std::optional<int> number_in(const fs::path& file) { return number_of(read_file(file).value_or("")); }
 

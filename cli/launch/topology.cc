@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <climits>
 #include <sstream>
 
 #include "common/contract.h"
 #include "common/cpu.h"
 #include "common/files.h"
+#include "common/number.h"
 #include "common/status_macros.h"
 #include "common/text.h"
 
@@ -76,16 +76,15 @@ class Setting {
       if (name == nullptr) continue;
       const std::optional<std::string> text = find(environment, name);
       if (!text) continue;
-      int value = 0;
-      const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
-      if (error != std::errc() || end != text->data() + text->size() || !in_range(value)) {
+      const std::optional<int> value = parse_integer<int>(*text);
+      if (!value || !in_range(*value)) {
         return fail(ExitCode::kConfig, fmt::format("environment variable {}='{}' is not {}; correct it, or give {}",
                                                    name, *text, range_.words, flag_));
       }
-      if (result && *result != value) {
+      if (result && result != value) {
         return fail(ExitCode::kConfig,
                     fmt::format("environment variables {}={} and {}={} contradict each other; correct one, or give {}",
-                                bare_, *result, name, value, flag_));
+                                bare_, *result, name, *value, flag_));
       }
       result = value;
     }
@@ -119,12 +118,10 @@ Result<int> rank_count(const std::string& text, const Processors& processors) {
   }
   if (text == "gpu") return processors.gpus;
   if (text == "auto") return processors.gpus > 0 ? processors.gpus : processors.cpus;
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < 1) {
+  const std::optional<int> value = parse_integer<int>(text);
+  if (!value || *value < 1)
     return fail(ExitCode::kUsage, fmt::format("--nproc={} is not a number of at least 1, auto, gpu or cpu", text));
-  }
-  return value;
+  return *value;
 }
 
 Result<Topology> resolve_topology(const TopologyFlags& flags, const Environment& environment,

@@ -7,13 +7,13 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
-#include <charconv>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "common/files.h"
 #include "common/json_access.h"
+#include "common/number.h"
 #include "common/random.h"
 #include "common/status_macros.h"
 
@@ -128,10 +128,8 @@ std::optional<Length> length_in(const std::string& setting) {
   for (const char* unit : {"epochs", "steps"}) {
     const std::string prefix = fmt::format("{}=", unit);
     if (!setting.starts_with(prefix)) continue;
-    Length out{.unit = unit, .count = 0};
-    const char* end = setting.data() + setting.size();
-    const auto [stop, error] = std::from_chars(setting.data() + prefix.size(), end, out.count);
-    if (error == std::errc() && stop == end) return out;
+    const auto count = parse_integer<decltype(Length::count)>(std::string_view(setting).substr(prefix.size()));
+    if (count) return Length{.unit = unit, .count = *count};
   }
   return std::nullopt;
 }

@@ -5,9 +5,10 @@
 #include <boost/beast/http/empty_body.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/status.hpp>
-#include <charconv>
 #include <cstdint>
 #include <limits>
+
+#include "common/number.h"
 
 namespace oarlock {
 namespace {
@@ -36,10 +37,7 @@ size_t announced_body(const Fields& fields) {
   if (fields.count(http::field::transfer_encoding) > 0) return std::numeric_limits<size_t>::max();
   if (fields.count(http::field::content_length) == 0) return 0;
   const auto text = fields[http::field::content_length];
-  size_t bytes = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), bytes);
-  const bool is_number = error == std::errc() && end == text.data() + text.size();
-  return is_number ? bytes : std::numeric_limits<size_t>::max();
+  return parse_integer<size_t>({text.data(), text.size()}).value_or(std::numeric_limits<size_t>::max());
 }
 
 Outcome parse(const std::string& head, const HttpLimits& limits) {

@@ -6,7 +6,6 @@
 
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
@@ -15,6 +14,7 @@
 
 #include "common/contract.h"
 #include "common/files.h"
+#include "common/number.h"
 #include "common/status_macros.h"
 
 namespace oarlock::recovery {
@@ -114,8 +114,7 @@ Result<void> send_start(int socket, const RankStart& start) {
 void wait_for_start() {
   const char* number = std::getenv(kEnvStandbyFd);
   if (number == nullptr) return;
-  int fd = -1;
-  std::from_chars(number, number + std::strlen(number), fd);
+  const int fd = parse_integer<int>(number).value_or(-1);
   struct stat status{};
   if (fd <= STDERR_FILENO || ::fstat(fd, &status) != 0 || !S_ISSOCK(status.st_mode)) {  // not set by a launcher
     ::unsetenv(kEnvStandbyFd);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -58,9 +57,9 @@ std::optional<nlohmann::json> integer_of(std::string_view text) {
   const bool is_negative = text.starts_with('-');
   if (has_sign) text.remove_prefix(1);
   const int base = take_base(text);
-  uint64_t magnitude = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), magnitude, base);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  const std::optional<uint64_t> parsed = parse_integer<uint64_t>(text, base);
+  if (!parsed) return std::nullopt;
+  const uint64_t magnitude = *parsed;
   constexpr uint64_t kMostNegative = uint64_t{1} << 63;
   if (magnitude < kMostNegative) {
     const auto value = static_cast<int64_t>(magnitude);

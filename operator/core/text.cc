@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 
+#include "common/number.h"
 #include "common/text.h"
 
 namespace oarlock::control {
@@ -13,13 +13,6 @@ namespace {
 
 bool is_letter(char c) { return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z'); }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
-std::optional<size_t> to_rank(std::string_view text) {
-  size_t rank = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rank);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return rank;
-}
 
 }  // namespace
 
@@ -84,8 +77,9 @@ std::vector<bool> parse_rank_set(std::string_view text, size_t size) {
     const std::string_view item = text.substr(0, comma);
     text.remove_prefix(std::min(comma + 1, text.size()));
     const size_t dash = item.find('-');
-    const std::optional<size_t> first = to_rank(item.substr(0, dash));
-    const std::optional<size_t> last = dash == std::string_view::npos ? first : to_rank(item.substr(dash + 1));
+    const std::optional<size_t> first = parse_integer<size_t>(item.substr(0, dash));
+    const std::optional<size_t> last =
+        dash == std::string_view::npos ? first : parse_integer<size_t>(item.substr(dash + 1));
     if (!first || !last) continue;
     for (size_t rank = *first; rank < size && rank <= *last; ++rank) out[rank] = true;
   }

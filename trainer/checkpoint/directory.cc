@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <functional>
 #include <string>
@@ -19,6 +18,7 @@
 
 #include "common/files.h"
 #include "common/json_access.h"
+#include "common/number.h"
 #include "common/status_macros.h"
 #include "trainer/checkpoint/manifest.h"
 
@@ -34,11 +34,8 @@ constexpr size_t kHighWaterBytes = 21;
 
 std::optional<int64_t> step_of(const std::string& name) {
   if (!name.starts_with(kStepPrefix)) return std::nullopt;
-  int64_t step = 0;
-  const char* end = name.data() + name.size();
-  const auto parsed = std::from_chars(name.data() + kStepPrefix.size(), end, step);
-  if (parsed.ec != std::errc{} || parsed.ptr != end || checkpoint_folder_name(step) != name) return std::nullopt;
-  return step;
+  const auto step = parse_integer<int64_t>(std::string_view(name).substr(kStepPrefix.size()));
+  return step && checkpoint_folder_name(*step) == name ? step : std::nullopt;
 }
 
 // Probes checkpoints from the newest step downwards. probe(folder) returns the step of a valid checkpoint.
@@ -82,11 +79,9 @@ Result<int64_t> read_mark(const fs::path& root) {
   const auto text = read_regular_file(root / kHighWaterFile, kHighWaterBytes);
   if (!text && text.error().code != ExitCode::kNoInput && text.error().code != ExitCode::kDataErr)
     return tl::make_unexpected(text.error());
-  int64_t step = 0;
   if (!text || text->size() != kHighWaterBytes) return 0;
-  const char* end = text->data() + kHighWaterBytes - 1;
-  const auto parsed = std::from_chars(text->data(), end, step);
-  return parsed.ec == std::errc{} && parsed.ptr == end && step > 0 ? step : 0;
+  const auto step = parse_integer<int64_t>(std::string_view(*text).substr(0, kHighWaterBytes - 1)).value_or(0);
+  return std::max<int64_t>(step, 0);
 }
 
 }  // namespace

@@ -3,7 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
+
+#include "common/number.h"
 
 namespace oarlock {
 namespace {
@@ -11,10 +12,9 @@ namespace {
 // Returns an empty number for an empty text, and nothing if the text is invalid.
 std::optional<std::optional<int64_t>> parse_number(std::string_view text) {
   if (text.empty()) return std::optional<int64_t>();
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return std::optional(value);
+  const std::optional<int64_t> value = parse_integer<int64_t>(text);
+  if (!value) return std::nullopt;
+  return value;
 }
 
 // Resolves a negative index and clamps it to the sequence, like PySlice_AdjustIndices of CPython.

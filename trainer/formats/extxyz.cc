@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <optional>
@@ -34,11 +33,8 @@ std::string_view trimmed(std::string_view text) {
 
 // Returns 0 if the line is not a valid number of atoms.
 int64_t atom_count(std::string_view line) {
-  const std::string_view word = trimmed(line);
-  int64_t count = 0;
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), count);
-  const bool is_number = error == std::errc() && end == word.data() + word.size();
-  return is_number && count > 0 && count <= kMaxAtoms ? count : 0;
+  const int64_t count = parse_integer<int64_t>(trimmed(line)).value_or(0);
+  return count > 0 && count <= kMaxAtoms ? count : 0;
 }
 
 // Processes the lines of a file in order, and finds the lines at which frames begin.
@@ -110,9 +106,7 @@ Result<Columns> columns_of(std::string_view properties) {
     return invalid(fmt::format("Properties '{}' does not have the form name:type:columns:...", shortened(properties)));
   for (size_t i = 0; i < parts.size(); i += 3) {
     const std::string_view name = parts[i];
-    size_t width = 0;
-    const std::string_view text = parts[i + 2];
-    std::from_chars(text.data(), text.data() + text.size(), width);
+    const size_t width = parse_integer<size_t>(parts[i + 2]).value_or(0);
     if (width == 0 || width > kMaxWidth)
       return invalid(fmt::format("Properties: '{}' has an invalid number of columns '{}'", shortened(name),
                                  shortened(parts[i + 2])));

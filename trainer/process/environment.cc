@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "common/contract.h"
+#include "common/number.h"
 
 namespace oarlock {
 namespace {
@@ -94,10 +95,8 @@ class VariableReader {
   std::optional<int> integer(std::string_view name, int low, int high) {
     const std::optional<std::string> value = text(name);
     if (!value) return std::nullopt;
-    int number = 0;
-    const auto [end, error] = std::from_chars(value->data(), value->data() + value->size(), number);
-    const bool complete = error == std::errc() && end == value->data() + value->size();
-    if (complete && number >= low && number <= high) return number;
+    const std::optional<int> number = parse_integer<int>(*value);
+    if (number && *number >= low && *number <= high) return number;
     const std::string range =
         high == kUnbounded ? fmt::format("of at least {}", low) : fmt::format("from {} to {}", low, high);
     problem(fmt::format("{}='{}' is not an integer {}; correct it or unset it", name, *value, range));

@@ -10,12 +10,12 @@
 
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <limits>
 #include <utility>
 
 #include "common/contract.h"
+#include "common/number.h"
 
 namespace oarlock {
 namespace {
@@ -38,11 +38,9 @@ bool send_all(int socket, std::string_view text) {
 Result<std::unique_ptr<LauncherChannel>> LauncherChannel::open(const EnvironmentLookup& lookup) {
   const std::optional<std::string> text = lookup(kEnvRegroupFd);
   if (!text || text->empty()) return nullptr;
-  int fd = -1;
-  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), fd);
+  const int fd = parse_integer<int>(*text).value_or(-1);
   struct stat file{};
-  const bool is_socket = error == std::errc() && end == text->data() + text->size() && fd > 2 &&
-                         ::fstat(fd, &file) == 0 && S_ISSOCK(file.st_mode);
+  const bool is_socket = fd > 2 && ::fstat(fd, &file) == 0 && S_ISSOCK(file.st_mode);
   if (!is_socket) {
     return fail(ExitCode::kConfig, fmt::format("environment variable {}={} does not name a socket of the launcher; a "
                                                "program between the launcher and this one may have closed it",

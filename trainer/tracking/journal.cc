@@ -8,11 +8,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <optional>
 #include <string_view>
 #include <system_error>
 
+#include "common/number.h"
 #include "common/status_macros.h"
 #include "trainer/tracking/encoding.h"
 #include "trainer/tracking/event.h"
@@ -74,9 +74,8 @@ std::string delivered_text(uint64_t position) {
 }
 
 std::optional<uint64_t> delivered_position(const std::string& text) {
-  uint64_t out = 0;
-  std::from_chars(text.data(), text.data() + text.size(), out);
-  return text == delivered_text(out) ? std::optional(out) : std::nullopt;
+  const auto position = parse_integer<uint64_t>(std::string_view(text).substr(0, text.find(' ')));
+  return position && text == delivered_text(*position) ? position : std::nullopt;
 }
 
 Result<void> write_at(int fd, std::string_view bytes, uint64_t offset, const std::string& name) {

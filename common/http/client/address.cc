@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "common/http/client/credentials.h"
+#include "common/number.h"
 #include "common/text.h"
 
 namespace oarlock::kube {
@@ -128,9 +129,8 @@ BlockMatch match_block(std::string_view text, const std::optional<IpAddress>& ad
   const std::string network_text(text.substr(0, slash));
   const std::string_view length = text.substr(slash + 1);
   const auto network = parse_ip(network_text);
-  int bits = -1;
-  const auto [end, error] = std::from_chars(length.data(), length.data() + length.size(), bits);
-  const bool is_number = error == std::errc() && end == length.data() + length.size() && length.front() != '-';
+  int bits = parse_integer<int>(length).value_or(-1);
+  const bool is_number = bits >= 0 && length.front() != '-';
   const bool is_dotted = network_text.find(':') == std::string::npos;
   if (!network || !is_number || bits > (is_dotted ? 32 : 128)) return {};
   if (is_dotted) bits += 96;

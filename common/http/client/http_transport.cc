@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <utility>
 
 #include "common/http/client/tls_context.h"
+#include "common/number.h"
 #include "common/status_macros.h"
 #include "common/text.h"
 
@@ -85,10 +85,9 @@ std::string content_type_header(const Request& request) {
 }
 
 std::optional<std::chrono::seconds> parse_retry_after(std::string_view value) {
-  long seconds = -1;
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), seconds);
-  if (error != std::errc() || end != value.data() + value.size() || seconds < 0) return std::nullopt;
-  return std::min(std::chrono::seconds(seconds), kMaxRetryAfter);
+  const std::optional<int64_t> seconds = parse_integer<int64_t>(value);
+  if (!seconds || *seconds < 0) return std::nullopt;
+  return std::min(std::chrono::seconds(*seconds), kMaxRetryAfter);
 }
 
 TransportResult<Response> HttpTransport::send(const Request& request, Milliseconds deadline, std::stop_token cancel) {

@@ -4,14 +4,33 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace oarlock {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+TEST(ParseInteger, Numbers) {
+  EXPECT_EQ(parse_integer<int>("0"), 0);
+  EXPECT_EQ(parse_integer<int>("-007"), -7);
+  EXPECT_EQ(parse_integer<uint64_t>("18446744073709551615"), std::numeric_limits<uint64_t>::max());
+  EXPECT_EQ(parse_integer<int64_t>("-9223372036854775808"), std::numeric_limits<int64_t>::min());
+  EXPECT_EQ(parse_integer<int>("fF", 16), 255);
+}
+
+TEST(ParseInteger, OtherTexts) {
+  for (const std::string text :
+       {"", "-", "+1", " 1", "1 ", "1.0", "1e3", "0x1", "1_000", "2147483648", "-2147483649"}) {
+    EXPECT_EQ(parse_integer<int>(text), std::nullopt) << text;
+  }
+  EXPECT_EQ(parse_integer<size_t>("-1"), std::nullopt);
+  EXPECT_EQ(parse_integer<int>(std::string_view("1\0", 2)), std::nullopt);
+}
 
 TEST(ParseDouble, Numbers) {
   EXPECT_EQ(parse_double("-1.5e-3"), -1.5e-3);

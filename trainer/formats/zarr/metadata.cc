@@ -4,13 +4,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <string_view>
 #include <utility>
 
+#include "common/number.h"
 #include "common/status_macros.h"
 #include "common/text.h"
 
@@ -220,14 +220,12 @@ Result<void> parse_key_encoding(const Json& encoding, ArrayMetadata& out) {
 Result<std::vector<uint8_t>> parse_fill_value_v3(const Json& json, ElementType type) {
   if (!json.is_string() || !json.get_ref<const std::string&>().starts_with("0x")) return parse_fill_value(json, type);
   const std::string& text = json.get_ref<const std::string&>();
-  uint64_t bits = 0;
-  const char* end = text.data() + text.size();
-  const auto [parsed, error] = std::from_chars(text.data() + 2, end, bits, 16);
-  if (error != std::errc() || parsed != end || text.size() != 2 + 2 * type.size)
+  const std::optional<uint64_t> bits = parse_integer<uint64_t>(std::string_view(text).substr(2), 16);
+  if (!bits || text.size() != 2 + 2 * type.size)
     return invalid(fmt::format("fill_value {} is not a number", shown(json)));
   std::vector<uint8_t> fill;
   fill.reserve(type.size);
-  for (size_t i = 0; i < type.size; ++i) fill.push_back(static_cast<uint8_t>(bits >> (8 * i)));
+  for (size_t i = 0; i < type.size; ++i) fill.push_back(static_cast<uint8_t>(*bits >> (8 * i)));
   return fill;
 }
 
