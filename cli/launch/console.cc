@@ -30,12 +30,14 @@ size_t largest_write(int fd) {
   return regular ? size_t{1} << 20 : PIPE_BUF;  // a pipe that is writable has room for PIPE_BUF bytes
 }
 
-// Opens a pipe a second time, in non-blocking mode. Returns a closed descriptor for any other file, for a pipe that no
-// process reads, and for one that belongs to another user.
-FileDescriptor open_pipe_again(int fd) {
+// Opens a pipe or terminal a second time, in non-blocking mode. Returns a closed descriptor for any other file, for a
+// pipe that no process reads, and for one that belongs to another user.
+FileDescriptor open_again(int fd) {
   struct stat file{};
-  if (::fstat(fd, &file) != 0 || !S_ISFIFO(file.st_mode)) return {};
-  return FileDescriptor(::open(fmt::format("/proc/self/fd/{}", fd).c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
+  const bool is_pipe = ::fstat(fd, &file) == 0 && S_ISFIFO(file.st_mode);
+  if (!is_pipe && ::isatty(fd) != 1) return {};
+  constexpr int kFlags = O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY;
+  return FileDescriptor(::open(fmt::format("/proc/self/fd/{}", fd).c_str(), kFlags));
 }
 
 }  // namespace
@@ -101,16 +103,31 @@ void LinePrefixer::finish(std::string& out) {
 int OutputQueue::columns() const { return terminal_columns(fd_); }
 
 OutputQueue::OutputQueue(int fd)
-    : fd_(fd), pipe_(open_pipe_again(fd)), terminal_(::isatty(fd) == 1), largest_write_(largest_write(fd)) {}
+    : fd_(fd), reopened_(open_again(fd)), terminal_(::isatty(fd) == 1), largest_write_(largest_write(fd)) {}
 
 void OutputQueue::push(std::string_view text) {
   if (!closed_) text_ += text;
 }
 
-void OutputQueue::write_some() {
+void OutputQueue::discard(std::string_view text) {
+  if (!closed_) missing_ += text.size();
+}
+
+void OutputQueue::observe(SteadyTime now) {
+  if (empty()) {
+    waiting_since_.reset();
+  } else if (!waiting_since_) {
+    waiting_since_ = now;
+  }
+}
+
+void OutputQueue::write_some(SteadyTime now) {
   const size_t size = std::min(text_.size() - written_, largest_write_);
   const ssize_t put = write_without_blocking(std::string_view(text_).substr(written_, size));
-  if (put > 0) written_ += static_cast<size_t>(put);
+  if (put > 0) {
+    written_ += static_cast<size_t>(put);
+    waiting_since_ = now;
+  }
   if (put < 0 && errno != EINTR && errno != EAGAIN) {
     closed_ = true;
     error_ = errno;
@@ -121,11 +138,16 @@ void OutputQueue::write_some() {
     text_.erase(0, written_);
     written_ = 0;
   }
+  if (missing_ > 0 && !full() && !closed_) {
+    text_ += fmt::format("{}[{} bytes of output are missing here, because nobody has read them]\n",
+                         columns() > 0 ? kEraseLine : "", missing_);
+    missing_ = 0;
+  }
 }
 
-// Another program that writes to the same pipe or socket may have taken the space that poll(2) reported.
+// Another program that writes to the same file may have taken the space that poll(2) reported.
 ssize_t OutputQueue::write_without_blocking(std::string_view text) const {
-  if (pipe_.open()) return ::write(pipe_.get(), text.data(), text.size());
+  if (reopened_.open()) return ::write(reopened_.get(), text.data(), text.size());
   const ssize_t sent = ::send(fd_, text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   return sent < 0 && errno == ENOTSOCK ? ::write(fd_, text.data(), text.size()) : sent;
 }
@@ -169,15 +191,18 @@ Result<void> Console::written() const {
 }
 
 std::optional<int> Console::flush(const SignalSource& signals, const Clock& clock, std::optional<SteadyTime> deadline) {
+  const bool gives_up = !deadline && ::isatty(STDIN_FILENO) != 1;
   while (!out_.empty() || !err_.empty()) {
     pollfd fds[] = {{out_.empty() ? -1 : out_.fd(), POLLOUT, 0},
                     {err_.empty() ? -1 : err_.fd(), POLLOUT, 0},
                     {signals.fd(), POLLIN, 0}};
     const SteadyTime now = clock.steady();
+    for (OutputQueue* queue : {&out_, &err_}) queue->observe(now);
+    if (gives_up) deadline = std::max(out_.waiting_since(), err_.waiting_since()).value_or(now) + kAbandonedPatience;
     if (deadline && *deadline <= now) return std::nullopt;
     if (::poll(fds, 3, poll_timeout(deadline, now)) < 0) continue;
-    if (fds[0].revents != 0) out_.write_some();
-    if (fds[1].revents != 0) err_.write_some();
+    if (fds[0].revents != 0) out_.write_some(clock.steady());
+    if (fds[1].revents != 0) err_.write_some(clock.steady());
     if (fds[2].revents == 0) continue;
     if (const std::vector<int> arrived = signals.read(); !arrived.empty()) return arrived.front();
   }

@@ -55,8 +55,14 @@ class LinePrefixer {
 // do.
 inline constexpr auto kFlushPatience = std::chrono::seconds(2);
 
+// How long a reader of the output may read nothing before output is discarded, so that it does not stop the training.
+inline constexpr auto kReaderPatience = std::chrono::seconds(3);
+
+// How long the launcher waits for such a reader at its end, unless a user may be paging through the output.
+inline constexpr auto kAbandonedPatience = std::chrono::seconds(60);
+
 // Buffers text for a descriptor that may be slow, such as a pipe to a pager or to the log of a container runtime. The
-// descriptor stays in blocking mode, because other programs may share it (a terminal). Instead, a pipe is opened again
+// descriptor stays in blocking mode, because other programs may share it. Instead, a pipe or a terminal is opened again
 // in non-blocking mode, a socket is written without blocking, and to any other file no write(2) is larger than what a
 // descriptor accepts without blocking after poll(2) has reported it writable.
 class OutputQueue {
@@ -64,12 +70,20 @@ class OutputQueue {
   explicit OutputQueue(int fd);
 
   void push(std::string_view text);
-  std::string& tail() { return text_; }  // callers may append in place
-  void write_some();                     // call it once when poll(2) reports fd() writable
+  void write_some(SteadyTime now);  // call it once when poll(2) reports fd() writable
 
-  int fd() const { return pipe_.open() ? pipe_.get() : fd_; }
+  // Discards text instead of pushing it. A line states the number of missing bytes as soon as there is space for more.
+  void discard(std::string_view text);
+
+  // Updates waiting_since(). Call it before each poll(2).
+  void observe(SteadyTime now);
+  // Since when the text in the queue waits for the reader, which has read nothing since then; nullopt if it does not
+  // wait.
+  std::optional<SteadyTime> waiting_since() const { return waiting_since_; }
+
+  int fd() const { return reopened_.open() ? reopened_.get() : fd_; }
   bool empty() const { return written_ == text_.size(); }
-  bool full() const { return text_.size() - written_ > kFull; }  // producers should pause
+  bool full() const { return text_.size() - written_ > kFull; }  // producers should pause, or discard their text
   bool closed() const { return closed_; }                        // a write failed; further text is discarded
   int error() const { return error_; }                           // errno of the failed write; 0 if none failed
   bool is_terminal() const { return terminal_; }
@@ -82,11 +96,13 @@ class OutputQueue {
   ssize_t write_without_blocking(std::string_view text) const;
 
   int fd_;
-  FileDescriptor pipe_;  // the same pipe in non-blocking mode
+  FileDescriptor reopened_;  // the same pipe or terminal in non-blocking mode
   bool terminal_;
   size_t largest_write_;
   std::string text_;
   size_t written_ = 0;
+  size_t missing_ = 0;  // bytes discarded since the last line that stated their number
+  std::optional<SteadyTime> waiting_since_;
   bool closed_ = false;
   int error_ = 0;
 };
@@ -114,7 +130,8 @@ class Console {
   Result<void> written() const;
 
   // Writes all queued text. Returns early when a signal arrives, with that signal, or when the deadline passes, since
-  // the reader may have stopped reading.
+  // the reader may have stopped reading. Without a deadline, it gives up a reader that reads nothing for
+  // kAbandonedPatience, unless standard input is a terminal, because a user may then be paging through the output.
   std::optional<int> flush(const SignalSource& signals, const Clock& clock, std::optional<SteadyTime> deadline);
 
  private:

@@ -45,7 +45,9 @@ struct Stream {
   bool on_console = true;
 
   void close() {
-    prefixer.finish(to->tail());
+    std::string rest;
+    prefixer.finish(rest);
+    to->push(rest);
     from.close();
   }
 };
@@ -335,15 +337,33 @@ class Group {
     // No signal reports the end of a leftover process whose parent is not this process, so poll for it.
     if (std::ranges::any_of(processes_, &Processes::is_lingering))
       no_later_than(clock_.steady() + std::chrono::milliseconds(100));
+    for (const OutputQueue* queue : console_.queues()) {
+      if (queue->full() && queue->waiting_since() && !discards(*queue))
+        no_later_than(*queue->waiting_since() + kReaderPatience);
+    }
     return out;
+  }
+
+  // Whether output of members is discarded, because a member that waits for the reader can neither continue nor react
+  // to a signal.
+  bool discards(const OutputQueue& queue) const {
+    if (!queue.full()) return false;
+    return supervisor_.stopping() ||
+           (queue.waiting_since() && *queue.waiting_since() + kReaderPatience <= clock_.steady());
   }
 
   void wait_and_act() {
     std::vector<pollfd> fds = {{signals_.fd(), POLLIN, 0}};
     const std::vector<OutputQueue*> queues = console_.queues();
-    for (const OutputQueue* queue : queues) fds.push_back({queue->empty() ? -1 : queue->fd(), POLLOUT, 0});
+    for (OutputQueue* queue : queues) {
+      queue->observe(clock_.steady());
+      fds.push_back({queue->empty() ? -1 : queue->fd(), POLLOUT, 0});
+    }
     const size_t first_stream = fds.size();
-    for (const Stream& stream : streams_) fds.push_back({stream.to->full() ? -1 : stream.from.get(), POLLIN, 0});
+    for (const Stream& stream : streams_) {
+      const bool waits = stream.to->full() && !discards(*stream.to);
+      fds.push_back({waits ? -1 : stream.from.get(), POLLIN, 0});
+    }
 
     const size_t first_recovery = fds.size();
     if (recovers()) {
@@ -355,7 +375,7 @@ class Group {
 
     // Once for each descriptor: a second write could block, see OutputQueue.
     for (size_t i = 0; i < queues.size(); ++i) {
-      if (fds[1 + i].revents != 0) queues[i]->write_some();
+      if (fds[1 + i].revents != 0) queues[i]->write_some(clock_.steady());
     }
     for (size_t i = first_stream; i < first_recovery; ++i) {
       if (fds[i].revents != 0) read_some(streams_[i - first_stream]);
@@ -409,7 +429,13 @@ class Group {
     }
     if (got > 0 && !stream.on_console) return true;
     if (got > 0 && !stream.to->closed()) {
-      stream.prefixer.feed({buffer.data(), static_cast<size_t>(got)}, stream.to->tail());
+      std::string lines;
+      stream.prefixer.feed({buffer.data(), static_cast<size_t>(got)}, lines);
+      if (discards(*stream.to)) {
+        stream.to->discard(lines);
+      } else {
+        stream.to->push(lines);
+      }
       return true;
     }
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;

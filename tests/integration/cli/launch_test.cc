@@ -268,6 +268,20 @@ TEST(Launch, StalledReaderDoesNotBlockSignals) {
   EXPECT_FALSE(alive(second));
 }
 
+// A rank that waits in write(2) stops all others, and none of them saves a checkpoint when it is stopped.
+TEST(Launch, StalledReaderDoesNotStopRanks) {
+  TemporaryFolder folder;
+  const std::string fifo = folder.path() / "fifo";
+  const std::string ranks = "yes " + std::string(98, 'x') + " | head -c 3000000; echo 1 > done.$RANK";
+  Program program({"/bin/bash", "-c",
+                   kWaitFor + "mkfifo " + fifo + "; exec 3<>" + fifo + "; " + oarlock() +
+                       " launch --nproc 2 -- bash -c '" + ranks + "' >&3 3>&- & wait_for done.0; wait_for done.1; " +
+                       "exec 4<" + fifo + " 3>&-; cat <&4; wait $!"});
+  EXPECT_EQ(program.wait(), 0) << program.err();
+  EXPECT_THAT(program.out(), HasSubstr("bytes of output are missing here, because nobody has read them]"));
+  for (const std::string& line : lines(program.out())) EXPECT_LE(line.size(), 9u + 99) << "lines are intact";
+}
+
 TEST(Launch, ClosedReaderEndsRanksBySigpipe) {
   Program program({"/bin/bash", "-c", oarlock() + " launch --nproc 2 -- yes | head -n 1; exit ${PIPESTATUS[0]}"});
   EXPECT_EQ(program.wait(), 128 + SIGPIPE);

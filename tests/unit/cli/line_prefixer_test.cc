@@ -1,17 +1,25 @@
 #include "cli/launch/console.h"
 
 #include <fcntl.h>
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
+#include <pty.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <chrono>
+#include <optional>
 #include <string>
+#include <system_error>
 #include <vector>
 
+#include "common/clock.h"
 #include "common/files.h"
 
 namespace oarlock::launch {
 namespace {
+
+using namespace std::chrono_literals;
 
 // Feeds the text in pieces of every size from one byte on; the result must not depend on it.
 std::string prefixed(const std::string& text, int columns = 0,
@@ -81,24 +89,75 @@ void fill(int fd) {
   ::fcntl(fd, F_SETFL, flags);
 }
 
+struct Channel {
+  FileDescriptor reader;
+  FileDescriptor writer;
+};
+
+Channel open_channel(const std::string& kind) {
+  int ends[2] = {-1, -1};
+  const int failed = kind == "terminal" ? ::openpty(&ends[0], &ends[1], nullptr, nullptr, nullptr)
+                     : kind == "socket" ? ::socketpair(AF_UNIX, SOCK_STREAM, 0, ends)
+                                        : ::pipe(ends);
+  if (failed != 0) throw std::system_error(errno, std::generic_category(), kind);
+  return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
+}
+
+// Writes all text from the queue and reads it. Returns what the reader has received, together with earlier text.
+std::string read_all(const Channel& channel, OutputQueue& queue) {
+  ::fcntl(channel.reader.get(), F_SETFL, O_NONBLOCK);
+  std::string text;
+  std::string piece(1 << 20, '\0');
+  for (ssize_t got = 0; got > 0 || !queue.empty();) {
+    if (!queue.empty()) queue.write_some(SteadyTime{});
+    got = ::read(channel.reader.get(), piece.data(), piece.size());
+    if (got > 0) text.append(piece, 0, static_cast<size_t>(got));
+  }
+  return text;
+}
+
 TEST(OutputQueue, DoesNotBlockWithoutSpace) {
-  for (const bool is_socket : {false, true}) {
-    int ends[2];
-    ASSERT_EQ(is_socket ? ::socketpair(AF_UNIX, SOCK_STREAM, 0, ends) : ::pipe(ends), 0);
-    const FileDescriptor reader(ends[0]);
-    const FileDescriptor writer(ends[1]);
-    OutputQueue queue(writer.get());
-    fill(writer.get());
+  for (const char* kind : {"pipe", "socket", "terminal"}) {
+    SCOPED_TRACE(kind);
+    const Channel channel = open_channel(kind);
+    OutputQueue queue(channel.writer.get());
+    fill(channel.writer.get());
     queue.push("line\n");
-    queue.write_some();
+    queue.write_some(SteadyTime{});
     EXPECT_FALSE(queue.empty());
     EXPECT_FALSE(queue.closed());
-    std::string taken(1 << 20, '\0');
-    ASSERT_GT(::read(reader.get(), taken.data(), taken.size()), 0);
-    queue.write_some();
-    EXPECT_TRUE(queue.empty());
-    EXPECT_EQ(::fcntl(writer.get(), F_GETFL) & O_NONBLOCK, 0) << "other programs share the descriptor";
+    read_all(channel, queue);
+    EXPECT_EQ(::fcntl(channel.writer.get(), F_GETFL) & O_NONBLOCK, 0) << "other programs share the descriptor";
   }
+}
+
+TEST(OutputQueue, TellsHowLongTheReaderHasNotRead) {
+  const Channel channel = open_channel("pipe");
+  OutputQueue queue(channel.writer.get());
+  const SteadyTime start{};
+  queue.observe(start);
+  EXPECT_EQ(queue.waiting_since(), std::nullopt);
+  fill(channel.writer.get());
+  queue.push("line\n");
+  queue.observe(start + 1s);
+  queue.write_some(start + 2s);
+  queue.observe(start + 3s);
+  EXPECT_EQ(queue.waiting_since(), start + 1s);
+  read_all(channel, queue);
+  queue.observe(start + 4s);
+  EXPECT_EQ(queue.waiting_since(), std::nullopt);
+}
+
+TEST(OutputQueue, StatesTheNumberOfMissingBytes) {
+  const Channel channel = open_channel("pipe");
+  OutputQueue queue(channel.writer.get());
+  while (!queue.full()) queue.push("line\n");
+  queue.discard("ten bytes\n");
+  queue.discard("ten bytes\n");
+  std::string text = read_all(channel, queue);
+  const std::string notice = "[20 bytes of output are missing here, because nobody has read them]\n";
+  EXPECT_THAT(text, testing::HasSubstr("line\n" + notice));
+  EXPECT_EQ(text.find(notice), text.rfind(notice)) << "once";
 }
 
 }  // namespace
