@@ -34,6 +34,12 @@ struct Attempt {
   const Error& error() const { return result->error(); }
 };
 
+// Never freed, because an abandoned call uses it until the process exits.
+RealClock& abandoned_calls_clock() {
+  static RealClock& clock = *new RealClock;
+  return clock;
+}
+
 class Rendezvous : public testing::Test {
  protected:
   RendezvousOptions options(int rank, int world_size = 2) const {
@@ -65,7 +71,7 @@ class Rendezvous : public testing::Test {
   const PortReservation reserved_ = test::reserve_ports();
   const int port_ = reserved_.first();
   const std::shared_ptr<StopFlag> stop_ = std::make_shared<StopFlag>();
-  RealClock& clock_ = *new RealClock;  // never freed, because an abandoned call uses it until the process exits
+  RealClock& clock_ = abandoned_calls_clock();
 };
 
 TEST_F(Rendezvous, UsesFallbackIfMasterDoesNotResolve) {
