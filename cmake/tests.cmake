@@ -1,7 +1,8 @@
-# oarlock_test(NAME LANE lane ROWS rows... SOURCES ... DEPS ... [ARGS ...] [TIMEOUT s] [ENV ...] [ON_SSE] [HOT])
+# oarlock_test(NAME LANE lane ROWS rows... SOURCES ... DEPS ... [ARGS ...] [TIMEOUT s] [ENV ...] [ON_SSE] [HOT] [SANITIZE])
 # adds one test program and one ctest entry. LANE is a lane of scripts/test; ROWS are the requirement rows that the test
 # proves (docs/requirements.md), so that scripts/test --row K09 finds it. With ON_SSE, a second entry NAME_on_sse runs the
-# program with the kernels of a CPU that has neither AVX2 nor AVX-512. The configuration Release compiles tests with -Og,
+# program with the kernels of a CPU that has neither AVX2 nor AVX-512. The lanes asan and tsan run all unit tests, and the
+# other ones with SANITIZE. The configuration Release compiles tests with -Og,
 # which takes a fifth less time than -O1, or with -O2 if they are HOT: those that explore millions of states.
 #
 # oarlock_test_program(PROGRAM FILES names... DEPS ... [TORCH]) adds a program of several test files, each of which is
@@ -9,13 +10,14 @@
 # then read once (see CMAKE_UNITY_BUILD), so that the names in their anonymous namespaces must be distinct. It is worth it
 # for files that test the same component. The target NAME builds the program. TORCH: they include heavy headers of LibTorch.
 #
-# The target unit_tests consists of the programs that the lane unit runs. The other lanes run installed programs too, and
-# need the target all.
+# The target unit_tests consists of the programs that the lane unit runs, and sanitized_tests of those of asan and tsan.
+# The other lanes run installed programs too, and need the target all.
 add_custom_target(unit_tests)
+add_custom_target(sanitized_tests DEPENDS unit_tests)
 set(OARLOCK_SSE_ENVIRONMENT ATEN_CPU_CAPABILITY=default MKL_ENABLE_INSTRUCTIONS=SSE4_2 ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE)
 
 function(oarlock_test name)
-  cmake_parse_arguments(ARG "SERIAL;ON_SSE;HOT" "LANE;TIMEOUT;PROGRAM" "ROWS;SOURCES;DEPS;ARGS;ENV" ${ARGN})
+  cmake_parse_arguments(ARG "SERIAL;ON_SSE;HOT;SANITIZE" "LANE;TIMEOUT;PROGRAM" "ROWS;SOURCES;DEPS;ARGS;ENV" ${ARGN})
   if(ARG_PROGRAM)
     add_custom_target(${name} DEPENDS ${ARG_PROGRAM})
     set(command ${ARG_PROGRAM} --file=${name}.cc ${ARG_ARGS})
@@ -34,11 +36,16 @@ function(oarlock_test name)
   if(ARG_LANE STREQUAL "unit")
     add_dependencies(unit_tests ${name})
   endif()
+  set(labels ${ARG_LANE})
+  if(ARG_SANITIZE)
+    add_dependencies(sanitized_tests ${name})
+    list(APPEND labels sanitized)
+  endif()
   add_test(NAME ${name} COMMAND ${command})
-  oarlock_test_properties(${name} "${ARG_LANE}" "${ARG_ROWS}" "${ARG_TIMEOUT}" "${ARG_ENV}" "${ARG_SERIAL}")
+  oarlock_test_properties(${name} "${labels}" "${ARG_ROWS}" "${ARG_TIMEOUT}" "${ARG_ENV}" "${ARG_SERIAL}")
   if(ARG_ON_SSE)
     add_test(NAME ${name}_on_sse COMMAND ${command})
-    oarlock_test_properties(${name}_on_sse "${ARG_LANE}" D13 "${ARG_TIMEOUT}" "${ARG_ENV};${OARLOCK_SSE_ENVIRONMENT}" "${ARG_SERIAL}")
+    oarlock_test_properties(${name}_on_sse "${labels}" D13 "${ARG_TIMEOUT}" "${ARG_ENV};${OARLOCK_SSE_ENVIRONMENT}" "${ARG_SERIAL}")
   endif()
 endfunction()
 
@@ -73,14 +80,17 @@ function(oarlock_script_test name)
   oarlock_test_properties(${name} "${ARG_LANE}" "${ARG_ROWS}" "${ARG_TIMEOUT}" "${ARG_ENV}" "${ARG_SERIAL}")
 endfunction()
 
-function(oarlock_test_properties name lane rows timeout env serial)
-  if(NOT lane)
+function(oarlock_test_properties name labels rows timeout env serial)
+  if(NOT labels)
     message(FATAL_ERROR "test ${name} names no LANE")
   endif()
   if(NOT timeout)
     set(timeout 600)
   endif()
-  set_tests_properties(${name} PROPERTIES LABELS "${lane};${rows}" TIMEOUT ${timeout})
+  if(OARLOCK_SANITIZE)
+    math(EXPR timeout "4 * ${timeout}")
+  endif()
+  set_tests_properties(${name} PROPERTIES LABELS "${labels};${rows}" TIMEOUT ${timeout})
   if("thread" IN_LIST OARLOCK_SANITIZE)
     # LibTorch and OpenMP are not instrumented, so that their own synchronization is not seen. A test allocates too much.
     list(APPEND env TSAN_OPTIONS=ignore_noninstrumented_modules=1:allocator_may_return_null=1)
