@@ -139,7 +139,7 @@ void OutputQueue::write_some(SteadyTime now) {
     written_ = 0;
   }
   if (missing_ > 0 && !full() && !closed_) {
-    text_ += fmt::format("{}[{} bytes of output are missing here, because nobody has read them]\n",
+    text_ += fmt::format("{}[{} bytes of output are missing here, because they were not read]\n",
                          columns() > 0 ? kEraseLine : "", missing_);
     missing_ = 0;
   }

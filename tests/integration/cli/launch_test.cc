@@ -278,7 +278,7 @@ TEST(Launch, StalledReaderDoesNotStopRanks) {
                        " launch --nproc 2 -- bash -c '" + ranks + "' >&3 3>&- & wait_for done.0; wait_for done.1; " +
                        "exec 4<" + fifo + " 3>&-; cat <&4; wait $!"});
   EXPECT_EQ(program.wait(), 0) << program.err();
-  EXPECT_THAT(program.out(), HasSubstr("bytes of output are missing here, because nobody has read them]"));
+  EXPECT_THAT(program.out(), HasSubstr("bytes of output are missing here, because they were not read]"));
   for (const std::string& line : lines(program.out())) EXPECT_LE(line.size(), 9u + 99) << "lines are intact";
 }
 

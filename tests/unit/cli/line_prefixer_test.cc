@@ -131,7 +131,7 @@ TEST(OutputQueue, DoesNotBlockWithoutSpace) {
   }
 }
 
-TEST(OutputQueue, TellsHowLongTheReaderHasNotRead) {
+TEST(OutputQueue, ReportsHowLongTheReaderHasNotRead) {
   const Channel channel = open_channel("pipe");
   OutputQueue queue(channel.writer.get());
   const SteadyTime start{};
@@ -155,7 +155,7 @@ TEST(OutputQueue, StatesTheNumberOfMissingBytes) {
   queue.discard("ten bytes\n");
   queue.discard("ten bytes\n");
   std::string text = read_all(channel, queue);
-  const std::string notice = "[20 bytes of output are missing here, because nobody has read them]\n";
+  const std::string notice = "[20 bytes of output are missing here, because they were not read]\n";
   EXPECT_THAT(text, testing::HasSubstr("line\n" + notice));
   EXPECT_EQ(text.find(notice), text.rfind(notice)) << "once";
 }
