@@ -24,12 +24,6 @@ namespace {
 
 constexpr char kEraseLine[] = "\x1b[K";  // from the cursor to the end of the line
 
-size_t largest_write(int fd) {
-  struct stat file{};
-  const bool regular = ::fstat(fd, &file) == 0 && S_ISREG(file.st_mode);
-  return regular ? size_t{1} << 20 : PIPE_BUF;  // a pipe that is writable has room for PIPE_BUF bytes
-}
-
 // Opens a pipe or terminal a second time, in non-blocking mode. Returns a closed descriptor for any other file, for a
 // pipe that no process reads, and for one that belongs to another user.
 FileDescriptor open_again(int fd) {
@@ -38,6 +32,13 @@ FileDescriptor open_again(int fd) {
   if (!is_pipe && ::isatty(fd) != 1) return {};
   constexpr int kFlags = O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY;
   return FileDescriptor(::open(fmt::format("/proc/self/fd/{}", fd).c_str(), kFlags));
+}
+
+// `blocks`: whether a write(2) waits for space. A pipe that poll(2) reports writable has room for PIPE_BUF bytes.
+size_t largest_write(int fd, bool blocks) {
+  struct stat file{};
+  const bool is_pipe_or_device = ::fstat(fd, &file) == 0 && (S_ISFIFO(file.st_mode) || S_ISCHR(file.st_mode));
+  return blocks && is_pipe_or_device ? PIPE_BUF : size_t{1} << 20;
 }
 
 }  // namespace
@@ -103,7 +104,10 @@ void LinePrefixer::finish(std::string& out) {
 int OutputQueue::columns() const { return terminal_columns(fd_); }
 
 OutputQueue::OutputQueue(int fd)
-    : fd_(fd), reopened_(open_again(fd)), terminal_(::isatty(fd) == 1), largest_write_(largest_write(fd)) {}
+    : fd_(fd),
+      reopened_(open_again(fd)),
+      terminal_(::isatty(fd) == 1),
+      largest_write_(largest_write(fd, !reopened_.open())) {}
 
 void OutputQueue::push(std::string_view text) {
   if (!closed_) text_ += text;

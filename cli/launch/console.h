@@ -57,14 +57,15 @@ inline constexpr auto kFlushPatience = std::chrono::seconds(2);
 
 // How long a reader of the output may read nothing before output is discarded, so that it does not stop the training.
 inline constexpr auto kReaderPatience = std::chrono::seconds(3);
+inline constexpr auto kReaderPatienceWhileStopping = std::chrono::milliseconds(500);
 
 // How long the launcher waits for such a reader at its end, unless a user may be paging through the output.
 inline constexpr auto kAbandonedPatience = std::chrono::seconds(60);
 
 // Buffers text for a descriptor that may be slow, such as a pipe to a pager or to the log of a container runtime. The
 // descriptor stays in blocking mode, because other programs may share it. Instead, a pipe or a terminal is opened again
-// in non-blocking mode, a socket is written without blocking, and to any other file no write(2) is larger than what a
-// descriptor accepts without blocking after poll(2) has reported it writable.
+// in non-blocking mode, a socket is written without blocking, and to a pipe that cannot be opened again no write(2) is
+// larger than what it accepts without blocking after poll(2) has reported it writable.
 class OutputQueue {
  public:
   explicit OutputQueue(int fd);

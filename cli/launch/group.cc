@@ -339,17 +339,19 @@ class Group {
       no_later_than(clock_.steady() + std::chrono::milliseconds(100));
     for (const OutputQueue* queue : console_.queues()) {
       if (queue->full() && queue->waiting_since() && !discards(*queue))
-        no_later_than(*queue->waiting_since() + kReaderPatience);
+        no_later_than(*queue->waiting_since() + reader_patience());
     }
     return out;
+  }
+
+  std::chrono::milliseconds reader_patience() const {
+    return supervisor_.stopping() ? kReaderPatienceWhileStopping : std::chrono::milliseconds(kReaderPatience);
   }
 
   // Whether output of members is discarded, because a member that waits for the reader can neither continue nor react
   // to a signal.
   bool discards(const OutputQueue& queue) const {
-    if (!queue.full()) return false;
-    return supervisor_.stopping() ||
-           (queue.waiting_since() && *queue.waiting_since() + kReaderPatience <= clock_.steady());
+    return queue.full() && queue.waiting_since() && *queue.waiting_since() + reader_patience() <= clock_.steady();
   }
 
   void wait_and_act() {
