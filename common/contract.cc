@@ -74,7 +74,8 @@ std::string to_json(const TerminationMessage& message) {
 
 std::optional<TerminationMessage> termination_message_from_json(std::string_view text) {
   const Json json = parse_untrusted_json(text);
-  if (!json.is_object() || !json.contains("reason")) return std::nullopt;
+  if (!json.is_object() || !json.contains("rank") || !json.contains("checkpointStep")) return std::nullopt;
+  if (const auto reason = json.find("reason"); reason == json.end() || !reason->is_string()) return std::nullopt;
   TerminationMessage message;
   read(json, "rank", message.rank);
   read(json, "step", message.step);

@@ -92,6 +92,13 @@ inline constexpr char kReasonInterrupted[] = "Interrupted";  // of a rank that s
 inline constexpr char kReasonPeerLost[] = "PeerLost";        // of a rank that lost the connection to another one
 inline constexpr char kReasonDeviceFailed[] = "DeviceFailed";
 inline constexpr char kReasonHostUnknown[] = "HostUnknown";
+// Of errors in the input of a rank, which are permanent and which a request to stop the rank cannot cause.
+inline constexpr char kReasonUsageInvalid[] = "UsageInvalid";
+inline constexpr char kReasonDataInvalid[] = "DataInvalid";
+inline constexpr char kReasonInputMissing[] = "InputMissing";
+inline constexpr char kReasonCheckpointUnreadable[] = "CheckpointUnreadable";
+inline constexpr char kReasonPermissionDenied[] = "PermissionDenied";
+inline constexpr char kReasonConfigInvalid[] = "ConfigInvalid";
 // Of a launcher that has left its group by itself, because it lost the connection to node rank 0. The operator replaces
 // its pod while the others continue (operator/core/membership.h).
 inline constexpr char kReasonDisconnected[] = "Disconnected";
@@ -109,7 +116,8 @@ struct TerminationMessage {
 
 // Returns at most kTerminationMessageLimit bytes of valid UTF-8.
 std::string to_json(const TerminationMessage& message);
-// Returns an empty value if the text is not a JSON object with a reason. Fields of the wrong type keep their defaults.
+// Returns an empty value if the text is not a JSON object with a text "reason", a "rank" and a "checkpointStep", which
+// distinguish it from a line of a log in JSON. Fields of the wrong type keep their defaults.
 std::optional<TerminationMessage> termination_message_from_json(std::string_view text);
 
 // ---- Status endpoint -------------------------------------------------------------------------------------------

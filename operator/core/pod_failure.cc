@@ -32,6 +32,15 @@ bool is_permanent(int exit_code) {
          exit_code != to_int(ExitCode::kTempFail) && exit_code != to_int(ExitCode::kPeerLost);
 }
 
+// Returns whether the rank reports an error that a request to stop it cannot have caused. oarlock-trainer writes these
+// reasons; the launcher's own message about a rank that has left none has another one.
+bool has_invalid_input(const Termination& end) {
+  constexpr std::string_view kReasons[] = {kReasonUsageInvalid,         kReasonDataInvalid,      kReasonInputMissing,
+                                           kReasonCheckpointUnreadable, kReasonPermissionDenied, kReasonConfigInvalid};
+  const std::optional<TerminationMessage> message = termination_message_from_json(end.message);
+  return message && std::ranges::find(kReasons, message->reason) != std::end(kReasons);
+}
+
 // Returns nullopt if the pod has not failed.
 std::optional<FailureCause> cause_of(const Pod& pod) {
   if (has_succeeded(pod)) return std::nullopt;
@@ -40,8 +49,8 @@ std::optional<FailureCause> cause_of(const Pod& pod) {
     return std::nullopt;
   }
   const int exit_code = pod.trainer->exit_code;
-  // A program without the contract's termination message may end with such a code because of SIGTERM.
-  if (is_permanent(exit_code) && (ended_before_stop(pod) || termination_message_from_json(pod.trainer->message)))
+  // A program may end with a permanent exit code because of SIGTERM, or because its peers or its storage were stopped.
+  if (is_permanent(exit_code) && (ended_before_stop(pod) || has_invalid_input(*pod.trainer)))
     return FailureCause::kExit;
   // A pod with exit code 0 that was not stopped would have succeeded.
   if (pod.deleting || !pod.disruption.empty() || pod.reason == kEvicted || exit_code == 0)

@@ -121,11 +121,11 @@ std::string exit_reason(ExitCode code) {
     case ExitCode::kFailure:
       return "Failed";
     case ExitCode::kUsage:
-      return "UsageInvalid";
+      return kReasonUsageInvalid;
     case ExitCode::kDataErr:
-      return "DataInvalid";
+      return kReasonDataInvalid;
     case ExitCode::kNoInput:
-      return "InputMissing";
+      return kReasonInputMissing;
     case ExitCode::kNoHost:
       return kReasonHostUnknown;
     case ExitCode::kUnavailable:
@@ -135,7 +135,7 @@ std::string exit_reason(ExitCode code) {
     case ExitCode::kOsErr:
       return "OutOfResources";
     case ExitCode::kCheckpoint:
-      return "CheckpointUnreadable";
+      return kReasonCheckpointUnreadable;
     case ExitCode::kCantCreate:
       return "CannotCreate";
     case ExitCode::kIoErr:
@@ -147,9 +147,9 @@ std::string exit_reason(ExitCode code) {
     case ExitCode::kDeviceFailed:
       return kReasonDeviceFailed;
     case ExitCode::kNoPermission:
-      return "PermissionDenied";
+      return kReasonPermissionDenied;
     case ExitCode::kConfig:
-      return "ConfigInvalid";
+      return kReasonConfigInvalid;
   }
   return "Failed";
 }
