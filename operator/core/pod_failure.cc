@@ -49,12 +49,10 @@ std::optional<FailureCause> cause_of(const Pod& pod) {
     return std::nullopt;
   }
   const int exit_code = pod.trainer->exit_code;
-  // A program may end with a permanent exit code because of SIGTERM, or because its peers or its storage were stopped.
-  if (is_permanent(exit_code) && (ended_before_stop(pod) || has_invalid_input(*pod.trainer)))
-    return FailureCause::kExit;
-  // A pod with exit code 0 that was not stopped would have succeeded.
-  if (pod.deleting || !pod.disruption.empty() || pod.reason == kEvicted || exit_code == 0)
-    return FailureCause::kRemoved;
+  // A program that is stopped may end with any exit code because of SIGTERM, or because its peers or its storage were
+  // stopped.
+  if (!ended_before_stop(pod))
+    return is_permanent(exit_code) && has_invalid_input(*pod.trainer) ? FailureCause::kExit : FailureCause::kRemoved;
   if (is_disconnected(pod)) return FailureCause::kDisconnected;
   if (exit_code == to_int(ExitCode::kPeerLost)) return FailureCause::kCollateral;
   return exit_code == to_int(ExitCode::kTempFail) ? FailureCause::kInterrupted : FailureCause::kExit;
@@ -191,8 +189,8 @@ bool matches(const api::FailureRule& rule, const RuleInput& pod) {
   return has_reason || (!rule.on_pod_conditions.empty() && pod.is_disrupted);
 }
 
-// Returns the first rule that matches. Ignore does not match a pod that was removed: it has not completed its work,
-// whatever the exit code of its program after SIGTERM.
+// Returns the first rule that matches. Ignore does not match a pod that was removed before its trainer had ended: it
+// has not completed its work, whatever the exit code of its program after SIGTERM.
 std::optional<RuleMatch> match_rule(const api::FailurePolicy& policy, const RuleInput& pod) {
   for (size_t i = 0; i < policy.rules.size(); ++i) {
     if (policy.rules[i].action == FailureAction::kIgnore && pod.is_removed) continue;

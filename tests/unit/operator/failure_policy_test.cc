@@ -459,6 +459,29 @@ TEST(FailurePolicy, AppliesFirstMatchingRule) {
        .decision = Decision::kRestart,
        .is_charged = true,
        .restart_reason = "PodDeleted"},
+      {.name = "an ignored exit code of a pod that was deleted long after its trainer ended",
+       .rules = {in(FailureAction::kIgnore, {3})},
+       .pod = pod_of_rank(1).trainer_ended(3).finished_at(at_second(20)).deleting().stop_requested(at_second(31)),
+       .decision = Decision::kNone,
+       .is_charged = true,
+       .restart_reason = ""},
+      {.name = "the same within the tolerance of the clocks",
+       .rules = {in(FailureAction::kIgnore, {3})},
+       .pod = pod_of_rank(1).trainer_ended(3).finished_at(at_second(20)).deleting().stop_requested(at_second(30)),
+       .decision = Decision::kRestart,
+       .is_charged = true,
+       .restart_reason = "PodDeleted"},
+      {.name = "a failure long before a drain counts",
+       .rules = {},
+       .pod = pod_of_rank(1)
+                  .trainer_ended(1)
+                  .finished_at(at_second(20))
+                  .disrupted("EvictionByEvictionAPI")
+                  .deleting()
+                  .stop_requested(at_second(31)),
+       .decision = Decision::kRestart,
+       .is_charged = true,
+       .restart_reason = "PodFailed"},
       {.name = "an ignored exit code of a preempted pod, and the next rule",
        .rules = {in(FailureAction::kIgnore, {1}), in(FailureAction::kFail, {1})},
        .pod = pod_of_rank(1).ended(1).disrupted("PreemptionByScheduler").deleting(),
