@@ -106,7 +106,7 @@ inline constexpr char kReasonDisconnected[] = "Disconnected";
 // The final report of a rank, one JSON object that the kubelet copies into the status of the container.
 struct TerminationMessage {
   int rank = 0;
-  int64_t step = 0;              // completed optimizer steps
+  int64_t step = -1;             // completed optimizer steps; -1: not known, and not written
   int64_t checkpoint_step = -1;  // step of the newest complete checkpoint; -1: none
   std::string reason;            // one CamelCase word: kReasonCompleted, ConfigInvalid ...
   std::string message;           // one line for users; truncated if the object would exceed the limit

@@ -66,7 +66,7 @@ std::string describe_exception(const std::exception_ptr& exception) {
       current && handler
           ? handler(current)
           : ProcessExit{ExitCode::kSoftware,
-                        {options.rank, 0, -1, exit_reason(ExitCode::kSoftware), describe_exception(current)}};
+                        {options.rank, -1, -1, exit_reason(ExitCode::kSoftware), describe_exception(current)}};
   const std::string prefix = options.line_prefix.empty() ? "" : fmt::format("[{}] ", options.line_prefix);
   print_error(fmt::format("{}ERROR {}\n", prefix, outcome.message.message));
   if (options.path) (void)write_termination_message(*options.path, outcome.message);

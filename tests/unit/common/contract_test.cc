@@ -14,6 +14,12 @@ TEST(TerminationMessage, RoundTrip) {
   EXPECT_EQ(termination_message_from_json(to_json(message)), message);
 }
 
+TEST(TerminationMessage, OmitsUnknownStep) {
+  const TerminationMessage message{.rank = 3, .reason = "Failed", .message = ""};
+  EXPECT_EQ(to_json(message).find("\"step\""), std::string::npos);
+  EXPECT_EQ(termination_message_from_json(to_json(message)), message);
+}
+
 TEST(TerminationMessage, TruncatesLongMessages) {
   for (const std::string& unit :
        {std::string("x"), std::string("\n"), std::string("é"), std::string("\x01"), std::string("\xff")}) {
@@ -53,7 +59,7 @@ TEST(TerminationMessage, WrongTypesKeepDefaults) {
       termination_message_from_json(R"({"reason":"Error","rank":"two","step":1.5,"checkpointStep":null})");
   ASSERT_TRUE(parsed);
   EXPECT_EQ(parsed->rank, 0);
-  EXPECT_EQ(parsed->step, 0);
+  EXPECT_EQ(parsed->step, -1);
 }
 
 TEST(RankStatus, RoundTrip) {
