@@ -1,5 +1,6 @@
 #include "common/contract.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -55,10 +56,10 @@ std::optional<InPodRestarts> in_pod_restarts_in(const Json& status) {
 
 std::string to_json(const TerminationMessage& message) {
   Json json = {{"rank", message.rank},
-               {"step", message.step},
                {"checkpointStep", message.checkpoint_step},
                {"reason", message.reason.substr(0, kReasonLimit)},
                {"message", message.message}};
+  if (message.step >= 0) json["step"] = message.step;
   std::string text = dump_json(json);
   // The encoded size of a character varies because of escapes, so truncate until the object fits.
   for (std::string shortened = message.message; text.size() > kTerminationMessageLimit && !shortened.empty();) {
@@ -74,10 +75,12 @@ std::string to_json(const TerminationMessage& message) {
 
 std::optional<TerminationMessage> termination_message_from_json(std::string_view text) {
   const Json json = parse_untrusted_json(text);
-  if (!json.is_object() || !json.contains("reason")) return std::nullopt;
+  if (!json.is_object() || !json.contains("rank") || !json.contains("checkpointStep")) return std::nullopt;
+  if (const auto reason = json.find("reason"); reason == json.end() || !reason->is_string()) return std::nullopt;
   TerminationMessage message;
   read(json, "rank", message.rank);
   read(json, "step", message.step);
+  message.step = std::max<int64_t>(message.step, -1);
   read(json, "checkpointStep", message.checkpoint_step);
   read(json, "reason", message.reason);
   read(json, "message", message.message);

@@ -92,6 +92,13 @@ inline constexpr char kReasonInterrupted[] = "Interrupted";  // of a rank that s
 inline constexpr char kReasonPeerLost[] = "PeerLost";        // of a rank that lost the connection to another one
 inline constexpr char kReasonDeviceFailed[] = "DeviceFailed";
 inline constexpr char kReasonHostUnknown[] = "HostUnknown";
+// Of errors in the input of a rank, which are permanent and which a request to stop the rank cannot cause.
+inline constexpr char kReasonUsageInvalid[] = "UsageInvalid";
+inline constexpr char kReasonDataInvalid[] = "DataInvalid";
+inline constexpr char kReasonInputMissing[] = "InputMissing";
+inline constexpr char kReasonCheckpointUnreadable[] = "CheckpointUnreadable";
+inline constexpr char kReasonPermissionDenied[] = "PermissionDenied";
+inline constexpr char kReasonConfigInvalid[] = "ConfigInvalid";
 // Of a launcher that has left its group by itself, because it lost the connection to node rank 0. The operator replaces
 // its pod while the others continue (operator/core/membership.h).
 inline constexpr char kReasonDisconnected[] = "Disconnected";
@@ -99,7 +106,7 @@ inline constexpr char kReasonDisconnected[] = "Disconnected";
 // The final report of a rank, one JSON object that the kubelet copies into the status of the container.
 struct TerminationMessage {
   int rank = 0;
-  int64_t step = 0;              // completed optimizer steps
+  int64_t step = -1;             // completed optimizer steps; -1: not known, and not written
   int64_t checkpoint_step = -1;  // step of the newest complete checkpoint; -1: none
   std::string reason;            // one CamelCase word: kReasonCompleted, ConfigInvalid ...
   std::string message;           // one line for users; truncated if the object would exceed the limit
@@ -109,7 +116,8 @@ struct TerminationMessage {
 
 // Returns at most kTerminationMessageLimit bytes of valid UTF-8.
 std::string to_json(const TerminationMessage& message);
-// Returns an empty value if the text is not a JSON object with a reason. Fields of the wrong type keep their defaults.
+// Returns an empty value if the text is not a JSON object with a text "reason", a "rank" and a "checkpointStep", which
+// distinguish it from a line of a log in JSON. Fields of the wrong type keep their defaults.
 std::optional<TerminationMessage> termination_message_from_json(std::string_view text);
 
 // ---- Status endpoint -------------------------------------------------------------------------------------------

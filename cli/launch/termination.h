@@ -17,9 +17,9 @@ namespace oarlock::launch {
 
 // Returns the termination message of the pod: the message of the decisive member, or of the first member if all
 // succeeded. If the decisive member wrote none (SIGKILL, or a program without support for these messages), the function
-// creates one from its exit status, `reasons`, and the steps that the other members reported; for a node that has left
-// its group, one with the reason kReasonDisconnected. `texts`, `ranks` and `reasons` are indexed by member; `reasons`
-// may be empty. The result has at most 4096 bytes and may be empty.
+// creates one from its exit status, `reasons`, and the steps that the other members reported, without a step if none
+// did; for a node that has left its group, one with the reason kReasonDisconnected. `texts`, `ranks` and `reasons` are
+// indexed by member; `reasons` may be empty. The result has at most 4096 bytes and may be empty.
 std::string pod_message(const std::vector<std::string>& texts, const std::vector<int>& ranks, const GroupResult& result,
                         const std::vector<std::string>& reasons = {});
 

@@ -32,6 +32,15 @@ bool is_permanent(int exit_code) {
          exit_code != to_int(ExitCode::kTempFail) && exit_code != to_int(ExitCode::kPeerLost);
 }
 
+// Returns whether the rank reports an error that a request to stop it cannot have caused. oarlock-trainer writes these
+// reasons; the launcher's own message about a rank that has left none has another one.
+bool has_invalid_input(const Termination& end) {
+  constexpr std::string_view kReasons[] = {kReasonUsageInvalid,         kReasonDataInvalid,      kReasonInputMissing,
+                                           kReasonCheckpointUnreadable, kReasonPermissionDenied, kReasonConfigInvalid};
+  const std::optional<TerminationMessage> message = termination_message_from_json(end.message);
+  return message && std::ranges::find(kReasons, message->reason) != std::end(kReasons);
+}
+
 // Returns nullopt if the pod has not failed.
 std::optional<FailureCause> cause_of(const Pod& pod) {
   if (has_succeeded(pod)) return std::nullopt;
@@ -40,12 +49,10 @@ std::optional<FailureCause> cause_of(const Pod& pod) {
     return std::nullopt;
   }
   const int exit_code = pod.trainer->exit_code;
-  // A program without the contract's termination message may end with such a code because of SIGTERM.
-  if (is_permanent(exit_code) && (ended_before_stop(pod) || termination_message_from_json(pod.trainer->message)))
-    return FailureCause::kExit;
-  // A pod with exit code 0 that was not stopped would have succeeded.
-  if (pod.deleting || !pod.disruption.empty() || pod.reason == kEvicted || exit_code == 0)
-    return FailureCause::kRemoved;
+  // A program that is stopped may end with any exit code because of SIGTERM, or because its peers or its storage were
+  // stopped.
+  if (!ended_before_stop(pod))
+    return is_permanent(exit_code) && has_invalid_input(*pod.trainer) ? FailureCause::kExit : FailureCause::kRemoved;
   if (is_disconnected(pod)) return FailureCause::kDisconnected;
   if (exit_code == to_int(ExitCode::kPeerLost)) return FailureCause::kCollateral;
   return exit_code == to_int(ExitCode::kTempFail) ? FailureCause::kInterrupted : FailureCause::kExit;
@@ -182,8 +189,8 @@ bool matches(const api::FailureRule& rule, const RuleInput& pod) {
   return has_reason || (!rule.on_pod_conditions.empty() && pod.is_disrupted);
 }
 
-// Returns the first rule that matches. Ignore does not match a pod that was removed: it has not completed its work,
-// whatever the exit code of its program after SIGTERM.
+// Returns the first rule that matches. Ignore does not match a pod that was removed before its trainer had ended: it
+// has not completed its work, whatever the exit code of its program after SIGTERM.
 std::optional<RuleMatch> match_rule(const api::FailurePolicy& policy, const RuleInput& pod) {
   for (size_t i = 0; i < policy.rules.size(); ++i) {
     if (policy.rules[i].action == FailureAction::kIgnore && pod.is_removed) continue;

@@ -13,7 +13,7 @@ namespace oarlock::control {
 
 // The values are ordered by how likely a failure is the root cause, the most likely first.
 enum class FailureCause {
-  kRemoved,       // deleted, evicted or disrupted
+  kRemoved,       // deleted, evicted or disrupted, unless the trainer had ended before (ended_before_stop())
   kExit,          // the trainer failed with its own exit code
   kInterrupted,   // exit code 75
   kLost,          // the pod does not exist any more, and its exit code is not known

@@ -335,14 +335,19 @@ void apply_termination_message(const Membership& members, api::Status& status, S
   if (first == nullptr || !first->trainer) return;
   const std::optional<TerminationMessage> message = termination_message_from_json(first->trainer->message);
   if (!message) return;
+  // Launchers of earlier versions write step 0 for a rank that has left no message. Without progress, the program may
+  // be one that reports no steps, which is never stalled.
+  const bool has_step = message->step > 0;
+  if (!has_step && !status.progress) return;
   api::Progress progress = status.progress.value_or(api::Progress{});
-  const int64_t step = std::max<int64_t>(message->step, 0);
-  if (progress.step != step) progress.last_step_time = whole_seconds(now);
-  progress.step = step;
+  if (has_step) {
+    if (progress.step != message->step) progress.last_step_time = whole_seconds(now);
+    progress.step = message->step;
+    if (first->trainer->finished_at) progress.updated_at = whole_seconds(*first->trainer->finished_at);
+  }
   if (message->checkpoint_step >= 0) progress.checkpoint_step = message->checkpoint_step;
   progress.eta.reset();
   progress.completed = completed_percentage(progress);
-  if (first->trainer->finished_at) progress.updated_at = whole_seconds(*first->trainer->finished_at);
   status.progress = progress;
 }
 

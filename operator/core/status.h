@@ -45,6 +45,7 @@ inline constexpr char kCheckpointsNotKept[] =
 // ---- End of an attempt ---------------------------------------------------------------------------------------------
 
 // Updates the progress from the termination message of rank 0, because the last poll may precede the end.
+// A message without a step, as the launcher writes it for a rank that has left none, keeps the step.
 void apply_termination_message(const Membership& members, api::Status& status, SystemTime now);
 
 // Counts one group restart.

@@ -33,7 +33,7 @@ bool is_needed(const Job& job, const Pod& pod) {
 // The failure rules of a trimmed job are not in memory. Any pod that ended on its own is kept; whether a rule ignores
 // its failure is decided once the whole job has been read.
 bool may_be_done(const Job& job, const Pod& pod) {
-  if (job.report.is_trimmed) return pod.trainer && (has_succeeded(pod) || !is_stop_requested(pod));
+  if (job.report.is_trimmed) return pod.trainer && (has_succeeded(pod) || ended_before_stop(pod));
   return is_done(job, pod);
 }
 

@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
@@ -196,8 +197,8 @@ int precedence_class(api::Phase phase) {
   return is_terminal(phase) ? 2 : 1;
 }
 
-// Whether job `a` gets series before `b`. The oldest of the unfinished jobs come first, so that no job loses its series
-// before it has finished.
+// Whether job `a` gets series before `b` of the same namespace. The oldest of the unfinished jobs come first, so that
+// no job loses its series to a younger one before it has finished.
 bool has_precedence(const Job& a, const Job& b) {
   const auto order = [](const Job& job) {
     const auto created = job.metadata.creation_timestamp.value_or(SystemTime{}).time_since_epoch();
@@ -207,6 +208,27 @@ bool has_precedence(const Job& a, const Job& b) {
         precedence_class(job.status.phase), is_finished ? -finished : created, job.metadata.uid);
   };
   return order(a) < order(b);
+}
+
+// Sorts the jobs by precedence. The namespaces take turns within each class, so that the jobs of one namespace do not
+// take the series of all others.
+void sort_by_precedence(std::vector<std::shared_ptr<const CachedJob>>& jobs) {
+  std::ranges::sort(jobs, [](const auto& a, const auto& b) { return has_precedence(a->job, b->job); });
+  struct Turn {
+    int precedence_class;
+    size_t turn;  // number of jobs of the same namespace and class that come first
+    std::shared_ptr<const CachedJob> job;
+  };
+  std::vector<Turn> turns;
+  turns.reserve(jobs.size());
+  std::map<std::pair<int, std::string_view>, size_t> counts;
+  for (std::shared_ptr<const CachedJob>& cached : jobs) {
+    const int of_phase = precedence_class(cached->job.status.phase);
+    size_t& count = counts[{of_phase, cached->job.metadata.name_space}];
+    turns.push_back({of_phase, count++, std::move(cached)});
+  }
+  std::ranges::stable_sort(turns, {}, [](const Turn& one) { return std::pair(one.precedence_class, one.turn); });
+  std::ranges::transform(turns, jobs.begin(), [](Turn& one) { return std::move(one.job); });
 }
 
 }  // namespace
@@ -228,8 +250,7 @@ void JobMetrics::collect(const FamilySink& sink) const {
   std::vector<std::shared_ptr<const CachedJob>> jobs = source_.jobs();
   const size_t all = jobs.size();
   const size_t count = std::min(all, max_jobs_);
-  std::partial_sort(jobs.begin(), jobs.begin() + static_cast<std::ptrdiff_t>(count), jobs.end(),
-                    [](const auto& a, const auto& b) { return has_precedence(a->job, b->job); });
+  sort_by_precedence(jobs);
   size_t shown = 0;
   for (size_t bytes = 0; shown < count; ++shown) {
     bytes += text_size(*jobs[shown]);

@@ -15,8 +15,8 @@ namespace oarlock::control {
 // A deleted job has no series, because no state is kept between scrapes. At most `max_jobs` jobs have series, and fewer
 // if their text, whose labels tenants choose, would be larger than kMaxText bytes, of which a scrape takes about three
 // times as much memory. They are selected in this order: running jobs, then waiting ones, each from the oldest; then
-// finished jobs, from the last to finish. trainingjob_dropped_series is the number of jobs without series. Thread-safe
-// if the functions of the source are.
+// finished jobs, from the last to finish. Within each of the three, the namespaces take turns.
+// trainingjob_dropped_series is the number of jobs without series. Thread-safe if the functions of the source are.
 class JobMetrics {
  public:
   static constexpr size_t kMaxText = size_t{8} << 20;

@@ -14,6 +14,7 @@
 #include "common/json_access.h"
 #include "common/status_macros.h"
 #include "operator/api/codec.h"
+#include "operator/api/rules.h"
 #include "operator/core/desired.h"
 #include "operator/core/text.h"
 
@@ -290,6 +291,18 @@ void drop_spec(api::Spec& spec) {
   std::vector<api::FailureRule>().swap(spec.failure_policy.rules);
 }
 
+// Whether validate() rejects the job because of its size.
+bool is_oversized(const api::Spec& spec) {
+  return spec.pod_template.size() > static_cast<size_t>(api::rules::kMaxTemplateBytes) ||
+         spec.trainer.size() > static_cast<size_t>(api::rules::kMaxAnnotationBytes);
+}
+
+void trim_spec(Job& job) {
+  job.report.is_trimmed = true;
+  job.report.trimmed_kib = static_cast<uint32_t>((spec_bytes(job.spec) + 1023) / 1024);
+  drop_spec(job.spec);
+}
+
 }  // namespace
 
 // The template and the trainer's configuration are passed to the pods verbatim: a parsed tree would change numbers that
@@ -360,10 +373,10 @@ CachedJob make_cached_job(Job job, ByteBudget& budget) {
   if (!is_finished) out.accelerators = requested_accelerators(spec);
   if (is_finished || !out.job.report.problem.empty() || spec.is_managed_elsewhere()) {
     drop_spec(spec);
-  } else if (out.reservation = budget.try_acquire(spec_bytes(spec)); !out.reservation) {
-    out.job.report.is_trimmed = true;
-    out.job.report.trimmed_kib = static_cast<uint32_t>((spec_bytes(spec) + 1023) / 1024);
-    drop_spec(spec);
+  } else {
+    // A job that is too large to run takes nothing from the budget of the others.
+    if (!is_oversized(spec)) out.reservation = budget.try_acquire(spec_bytes(spec));
+    if (!out.reservation) trim_spec(out.job);
   }
   out.bytes = cached_bytes(out);
   return out;

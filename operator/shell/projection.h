@@ -41,8 +41,9 @@ struct CachedJob {
 // Reduces a job to the form that the cache holds. Texts of the report are shortened. A job whose status takes more than
 // 128 KiB becomes unreadable: only the phase of the status is kept. The large parts of the spec (template, trainer and
 // failure rules) are removed from finished and unreadable jobs and from those of other controllers, because nothing
-// reads them. From other jobs they are removed if the budget is exhausted; then job.report.is_trimmed is set, and the
-// job must be read from the API server before it is reconciled. Copies of a returned job are not counted.
+// reads them. From other jobs they are removed if the budget is exhausted, or if they are too large for a valid job;
+// then job.report.is_trimmed is set, and the job must be read from the API server before it is reconciled. Copies of a
+// returned job are not counted.
 CachedJob make_cached_job(Job job, ByteBudget& budget);
 
 // Memory that template, trainer and failure rules occupy, in bytes.

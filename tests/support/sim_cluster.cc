@@ -189,11 +189,18 @@ bool SimCluster::make_ready(const std::string& name) {
 }
 
 bool SimCluster::end(const std::string& name, int exit_code) {
+  if (!end_trainer(name, exit_code)) return false;
+  find(name)->phase = exit_code == 0 ? PodPhase::kSucceeded : PodPhase::kFailed;
+  return true;
+}
+
+bool SimCluster::end_trainer(const std::string& name, int exit_code) {
   Pod* pod = find(name);
-  if (pod == nullptr || pod->phase != PodPhase::kRunning) return false;
-  pod->phase = exit_code == 0 ? PodPhase::kSucceeded : PodPhase::kFailed;
+  if (pod == nullptr || pod->phase != PodPhase::kRunning || pod->trainer) return false;
   pod->ready = false;
-  pod->trainer = Termination{exit_code, exit_code == 0 ? "Completed" : "Error", "", now_};
+  // A launcher that is killed writes no message.
+  const char* message = exit_code > 0 && exit_code < 128 ? kLauncherMessage : "";
+  pod->trainer = Termination{exit_code, exit_code == 0 ? "Completed" : "Error", message, now_};
   touch(*pod);
   return true;
 }
@@ -222,6 +229,7 @@ bool SimCluster::request_deletion(const std::string& name) {
       !pod->scheduled || pod->phase == PodPhase::kSucceeded || pod->phase == PodPhase::kFailed;
   if (stops_immediately) return remove(name);
   pod->deleting = true;
+  pod->stop_requested_at = now_;
   touch(*pod);
   return true;
 }
@@ -337,6 +345,13 @@ bool trains_with_fewer_nodes(const Job& job, const Objects& objects) {
   const std::optional<int> nodes = possible_group(job, objects.pods);
   return nodes && *nodes < job.group_nodes() && objects.reported && objects.reported->attempt == job.status.attempt &&
          objects.reported->world_size == *nodes * job.spec.processes_per_node;
+}
+
+bool is_done_exit_code(const Job& job, int exit_code) {
+  return exit_code == 0 || std::ranges::any_of(job.spec.failure_policy.rules, [&](const api::FailureRule& rule) {
+           return rule.action == api::FailureAction::kIgnore && rule.on_exit_codes &&
+                  std::ranges::find(rule.on_exit_codes->values, exit_code) != rule.on_exit_codes->values.end();
+         });
 }
 
 bool is_untouched(const Job& job, const Objects& objects) {

@@ -20,6 +20,10 @@ inline constexpr char kEditedDigest[] = "edited";
 inline constexpr char kDisconnectedMessage[] =
     R"({"rank":1,"step":5,"checkpointStep":2,"reason":"Disconnected","message":"node rank 0 has not answered"})";
 
+// The termination message that a launcher writes for a rank that has left none.
+inline constexpr char kLauncherMessage[] =
+    R"({"rank":1,"step":0,"checkpointStep":-1,"reason":"Failed","message":"rank 1 left no message"})";
+
 // The state that the informers show. Each kind of object may have been read at a different time.
 struct View {
   control::Job job;
@@ -52,6 +56,9 @@ bool trains_with_fewer_nodes(const control::Job& job, const Objects& objects);
 // The value of Observed::untouched: no effect of an operator exists.
 bool is_untouched(const control::Job& job, const Objects& objects);
 
+// Whether the rank is done if its trainer ends with this code on its own: 0, or one that a rule ignores.
+bool is_done_exit_code(const control::Job& job, int exit_code);
+
 enum class Outcome { kDone, kStopped };  // kStopped: the shell stops the plan
 
 class SimCluster {
@@ -68,6 +75,7 @@ class SimCluster {
   bool start(const std::string& pod);
   bool make_ready(const std::string& pod);
   bool end(const std::string& pod, int exit_code);
+  bool end_trainer(const std::string& pod, int exit_code);  // a sidecar continues
   // A launcher with bounds has lost the connection to node rank 0, and ends with 76. That of node rank 0 never does.
   bool disconnect(const std::string& pod);
   bool evict(const std::string& pod);

@@ -66,7 +66,7 @@ std::string describe_exception(const std::exception_ptr& exception) {
       current && handler
           ? handler(current)
           : ProcessExit{ExitCode::kSoftware,
-                        {options.rank, 0, -1, exit_reason(ExitCode::kSoftware), describe_exception(current)}};
+                        {options.rank, -1, -1, exit_reason(ExitCode::kSoftware), describe_exception(current)}};
   const std::string prefix = options.line_prefix.empty() ? "" : fmt::format("[{}] ", options.line_prefix);
   print_error(fmt::format("{}ERROR {}\n", prefix, outcome.message.message));
   if (options.path) (void)write_termination_message(*options.path, outcome.message);
@@ -121,11 +121,11 @@ std::string exit_reason(ExitCode code) {
     case ExitCode::kFailure:
       return "Failed";
     case ExitCode::kUsage:
-      return "UsageInvalid";
+      return kReasonUsageInvalid;
     case ExitCode::kDataErr:
-      return "DataInvalid";
+      return kReasonDataInvalid;
     case ExitCode::kNoInput:
-      return "InputMissing";
+      return kReasonInputMissing;
     case ExitCode::kNoHost:
       return kReasonHostUnknown;
     case ExitCode::kUnavailable:
@@ -135,7 +135,7 @@ std::string exit_reason(ExitCode code) {
     case ExitCode::kOsErr:
       return "OutOfResources";
     case ExitCode::kCheckpoint:
-      return "CheckpointUnreadable";
+      return kReasonCheckpointUnreadable;
     case ExitCode::kCantCreate:
       return "CannotCreate";
     case ExitCode::kIoErr:
@@ -147,9 +147,9 @@ std::string exit_reason(ExitCode code) {
     case ExitCode::kDeviceFailed:
       return kReasonDeviceFailed;
     case ExitCode::kNoPermission:
-      return "PermissionDenied";
+      return kReasonPermissionDenied;
     case ExitCode::kConfig:
-      return "ConfigInvalid";
+      return kReasonConfigInvalid;
   }
   return "Failed";
 }

@@ -81,7 +81,8 @@ int spawn(const ExecConfig& config, int output, pid_t& pid) {
   sigemptyset(&none);
   posix_spawnattr_setsigmask(&attributes, &none);
   posix_spawnattr_setpgroup(&attributes, 0);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
+  const int group = config.shares_terminal ? 0 : POSIX_SPAWN_SETPGROUP;
+  posix_spawnattr_setflags(&attributes, static_cast<short>(POSIX_SPAWN_SETSIGMASK | group));
   const int error = ::posix_spawnp(&pid, config.command.c_str(), &actions, &attributes, pointers_to(arguments).data(),
                                    pointers_to(environment).data());
   posix_spawnattr_destroy(&attributes);
@@ -123,19 +124,19 @@ PluginRun read_until_end(pid_t pid, int fd, int cancelled, std::chrono::steady_c
   }
 }
 
-// Removes the process. Unless the run is complete and the exit code is 0, its group is killed first; processes of the
-// group that this process inherits, as the init process of a container does, are removed, too. Returns the status of
-// waitpid(2).
-int reap(pid_t pid, bool is_complete) {
+// Removes the process. Unless the run is complete and the exit code is 0, it is killed first, with its group if it has
+// its own; processes of that group that this process inherits, as the init process of a container does, are removed,
+// too. Returns the status of waitpid(2).
+int reap(pid_t pid, bool has_group, bool is_complete) {
   siginfo_t info{};
   const bool has_succeeded = is_complete &&
                              ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
                              info.si_pid == pid && info.si_code == CLD_EXITED && info.si_status == 0;
-  if (!has_succeeded) ::kill(-pid, SIGKILL);
+  if (!has_succeeded) ::kill(has_group ? -pid : pid, SIGKILL);
   int status = 0;
   while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
-  while (!has_succeeded && (::waitpid(-pid, nullptr, 0) > 0 || errno == EINTR)) {
+  while (has_group && !has_succeeded && (::waitpid(-pid, nullptr, 0) > 0 || errno == EINTR)) {
   }
   return status;
 }
@@ -185,7 +186,7 @@ Result<ExecCredential> run_plugin(const ExecConfig& config, Milliseconds limit, 
   const std::stop_callback on_stop(stop, [&stopped] { ::eventfd_write(stopped.get(), 1); });
   const auto end = std::chrono::steady_clock::now() + limit;
   const PluginRun run = read_until_end(pid, reader.get(), stopped.get(), end, output);
-  const int status = reap(pid, run == PluginRun::kEnded);
+  const int status = reap(pid, !config.shares_terminal, run == PluginRun::kEnded);
   if (stop.stop_requested()) return failed(config, "was killed because this process stops");
   if (run == PluginRun::kTooMuchOutput) {
     return failed(config, fmt::format("printed more than {}: a credential is much shorter; check the command",

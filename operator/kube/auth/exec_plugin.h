@@ -26,6 +26,9 @@ struct ExecConfig {
   std::string api_version;
   std::string install_hint;  // shown if the command cannot be started
   std::string cluster;       // JSON of spec.cluster; empty if the plugin does not request it
+  // The command stays in the process group of this process, whose terminal it can then use: it receives Ctrl-C, and can
+  // read a password. Otherwise it has its own process group.
+  bool shares_terminal = false;
 
   bool operator==(const ExecConfig&) const = default;
 };
@@ -36,11 +39,11 @@ struct ExecCredential {
   std::optional<SystemTime> expires;  // nullopt: valid until the server rejects it
 };
 
-// Runs the command, in its own process group, and waits for its end and for the end of its output. Kills the whole
-// group after `limit`, when a stop is requested, and after any other failure; does not start the command if a stop has
-// already been requested. After exit code 0, its output is used even if a child, such as a daemon, continues to hold it
-// open; such a child is not killed. The command shares the stderr of this process. The message of an error names the
-// command.
+// Runs the command and waits for its end and for the end of its output. Kills it, and its process group unless it
+// shares that of this process, after `limit`, when a stop is requested, and after any other failure; does not start the
+// command if a stop has already been requested. After exit code 0, its output is used even if a child, such as a
+// daemon, continues to hold it open; such a child is not killed. The command shares the stderr of this process. The
+// message of an error names the command.
 Result<ExecCredential> run_plugin(const ExecConfig& config, std::chrono::milliseconds limit,
                                   const std::stop_token& stop = {});
 

@@ -346,6 +346,7 @@ Result<ClusterConfig> find_user_cluster_config(const std::string& kubeconfig_fla
                                                const std::string& service_account_folder) {
   ASSIGN_OR_RETURN(ClusterConfig config,
                    find_user_cluster(kubeconfig_flag, context, environment, service_account_folder));
+  if (config.exec) config.exec->shares_terminal = true;
   return add_proxy(std::move(config), environment);
 }
 

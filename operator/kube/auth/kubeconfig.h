@@ -58,8 +58,8 @@ Result<ClusterConfig> find_cluster_config(const std::string& kubeconfig_flag, co
                                           const std::string& service_account_folder = kServiceAccountFolder);
 
 // Finds the cluster for a command of a user, as kubectl does: `kubeconfig_flag`, $KUBECONFIG, ~/.kube/config, and the
-// pod's service account. `context` selects a context of the kubeconfig; empty: its current-context. Otherwise like
-// find_cluster_config(), which a service in a pod calls.
+// pod's service account. `context` selects a context of the kubeconfig; empty: its current-context. A credential plugin
+// shares the terminal of the command. Otherwise like find_cluster_config(), which a service in a pod calls.
 Result<ClusterConfig> find_user_cluster_config(const std::string& kubeconfig_flag, const std::string& context,
                                                const Environment& environment,
                                                const std::string& service_account_folder = kServiceAccountFolder);

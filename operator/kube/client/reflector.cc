@@ -39,11 +39,12 @@ void Reflector::run(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
     const Milliseconds pause = pause_before(next);
     if (pause.count() > 0 && !sleeper_->sleep(pause, stop)) return;
-    next = next == Next::kListLater ? relist(stop) : watch(stop);
+    next = next == Next::kList || next == Next::kListLater ? relist(stop) : watch(stop);
   }
 }
 
 Milliseconds Reflector::pause_before(Next next) {
+  if (next == Next::kList) return Milliseconds(0);
   if (next == Next::kWatch) return std::chrono::ceil<Milliseconds>(earliest_watch_ - clock_->steady());
   Milliseconds pause = backoff_.next();
   if (retry_after_) pause = std::max<Milliseconds>(pause, *retry_after_);
@@ -198,7 +199,7 @@ Reflector::Next Reflector::resume_or_check() {
   if (clock_->steady() - silent_since_ >= options_.max_silence) {
     is_checking_ = true;
     last_version_.clear();  // the cache of a server that delivers nothing may be old: use the most recent state
-    return Next::kListLater;
+    return Next::kList;     // a change during a pause without a watch would look like one that the watches missed
   }
   return target_.needs_relist() ? Next::kListLater : Next::kWatch;
 }

@@ -119,10 +119,10 @@ class Reflector final : private ReflectorObserver {
   void run(const std::stop_token& stop);
 
  private:
-  enum class Next { kWatch, kWatchLater, kListLater };
+  enum class Next { kWatch, kWatchLater, kList, kListLater };
 
-  // Each returns the next step; kListLater and kWatchLater follow after a backoff delay, and kWatch at least a second
-  // after the start of the previous watch, because a server may end every watch after one event.
+  // Each returns the next step; kListLater and kWatchLater follow after a backoff delay, kList immediately, and kWatch
+  // at least a second after the start of the previous watch, because a server may end every watch after one event.
   Next relist(const std::stop_token& stop);      // by watch_list() or list()
   Next watch_list(const std::stop_token& stop);  // continues as a watch
   Next disable_watch_list(const std::stop_token& stop);

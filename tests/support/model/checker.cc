@@ -185,7 +185,7 @@ class Search {
     const uint8_t views = state.old_world == kNone ? 1 : 8;
     for (uint8_t view = 0; view < views; ++view) {
       begin_plan(index, state, view);
-      if (options_.steps) begin_plan(index, state, view | kRankIsNotPolled);
+      if (options_.moves.steps) begin_plan(index, state, view | kRankIsNotPolled);
     }
   }
 
@@ -294,7 +294,7 @@ class Search {
     if (moves_[world]) return *moves_[world];
     std::vector<std::pair<Move, uint32_t>> found;
     const SimCluster before = worlds_.cluster(world);
-    for (Move& move : moves_in(before, options_.exit_codes, options_.steps, options_.disconnects)) {
+    for (Move& move : moves_in(before, options_.moves)) {
       SimCluster after = before;
       if (!test::apply(move, after)) continue;
       const uint32_t then = worlds_.after(world, after);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "operator/core/reconcile.h"
+#include "tests/support/model/moves.h"
 #include "tests/support/sim_cluster.h"
 
 namespace oarlock::test {
@@ -16,10 +17,8 @@ struct ModelOptions {
   control::Job job;
   std::vector<std::string> foreign_pods;     // pods of another owner, which exist from the start
   std::optional<std::string> metrics_peers;  // present: jobs get a NetworkPolicy
-  std::vector<int> exit_codes = {1};         // exit codes of failures
+  MoveOptions moves{};
   int faults = 2;               // maximum on one path: failures, disruptions, edits, deletions, stale caches
-  bool steps = false;           // rank 0 reports its progress
-  bool disconnects = false;     // launchers may lose the connection to node rank 0, and end
   bool old_views = true;        // each watch may be stale, also after a restart of the operator
   bool starts_running = false;  // the search begins when all pods run
   size_t max_states = 3000000;  // limit of the search; if it is reached, check_worlds() is skipped

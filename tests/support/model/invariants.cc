@@ -153,8 +153,7 @@ std::string check_end(const SimCluster& before, const api::Status& is, const Job
   return "";
 }
 
-// Finished ranks remain finished during the attempt, and only ranks that have succeeded are finished, because no job of
-// the model has a rule that ignores an exit code.
+// Finished ranks remain finished during the attempt, and only ranks whose trainer completed its part are finished.
 std::string check_finished(const Job& before, const Job& after, const World& world) {
   if (before.status.attempt != after.status.attempt) return "";
   const std::vector<bool> was = recorded_ranks(before);

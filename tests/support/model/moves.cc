@@ -16,6 +16,8 @@ std::string to_string(const Move& move) {
       return move.pod + " starts";
     case Kind::kSucceed:
       return move.pod + " exits with 0";
+    case Kind::kFinish:
+      return fmt::format("the trainer of {} exits with {}, and a sidecar continues", move.pod, move.exit_code);
     case Kind::kTick:
       return fmt::format("{} s pass", Worlds::kTick.count());
     case Kind::kStep:
@@ -60,16 +62,28 @@ std::string to_string(const Move& move) {
   return "";
 }
 
-std::vector<Move> moves_in(const SimCluster& cluster, const std::vector<int>& exit_codes, bool steps,
-                           bool disconnects) {
+namespace {
+
+// The exit codes with which the trainer of a pod may complete its part.
+std::vector<int> done_exit_codes(const control::Job& job, const MoveOptions& options) {
+  std::vector<int> out = {0};
+  for (const int code : options.exit_codes) {
+    if (is_done_exit_code(job, code)) out.push_back(code);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<Move> moves_in(const SimCluster& cluster, const MoveOptions& options) {
   const control::Job& job = cluster.job();
   std::vector<Move> out = {{Kind::kTick, "", 0}};
   if (job.metadata.deletion_timestamp) return {};
   out.push_back({job.spec.suspend ? Kind::kResume : Kind::kSuspend, "", 0});
   for (const Kind kind : {Kind::kEdit, Kind::kDeleteJob}) out.push_back({kind, "", 0});
   if (job.spec.elastic) out.push_back({Kind::kScale, "", 0});
-  if (steps) out.push_back({Kind::kStep, "", 0});
-  if (steps && job.spec.elastic) out.push_back({Kind::kRegroup, "", 0});
+  if (options.steps) out.push_back({Kind::kStep, "", 0});
+  if (options.steps && job.spec.elastic) out.push_back({Kind::kRegroup, "", 0});
   if (cluster.has_service()) out.push_back({Kind::kDeleteService, "", 0});
   if (cluster.objects().network_policy) {
     for (const Kind kind : {Kind::kDeletePolicy, Kind::kEditPolicy}) out.push_back({kind, "", 0});
@@ -88,12 +102,19 @@ std::vector<Move> moves_in(const SimCluster& cluster, const std::vector<int>& ex
       continue;
     }
     out.push_back({pod.deleting ? Kind::kStop : Kind::kLose, name, 0});
-    if (pod.phase == control::PodPhase::kRunning) {
+    if (pod.phase == control::PodPhase::kRunning && !pod.trainer) {
       out.push_back({Kind::kSucceed, name, 0});
-      for (const int code : exit_codes) out.push_back({Kind::kFail, name, code});
-      if (disconnects) out.push_back({Kind::kDisconnect, name, 0});
+      for (const int code : options.exit_codes) out.push_back({Kind::kFail, name, code});
+      if (options.disconnects) out.push_back({Kind::kDisconnect, name, 0});
+      if (options.sidecars) {
+        for (const int code : done_exit_codes(job, options)) out.push_back({Kind::kFinish, name, code});
+      }
     }
     if (pod.deleting) continue;
+    if (pod.trainer) {
+      for (const Kind kind : {Kind::kDelete, Kind::kDisrupt}) out.push_back({kind, name, 0});
+      continue;
+    }
     // In larger groups, scheduled and unscheduled pods are not distinguished, which keeps the search short.
     out.push_back({pod.scheduled || job.spec.nodes > 1 || job.spec.elastic ? Kind::kStart : Kind::kSchedule, name, 0});
     for (const Kind kind : {Kind::kEvict, Kind::kDelete, Kind::kDisrupt}) out.push_back({kind, name, 0});
@@ -112,6 +133,8 @@ bool apply(const Move& move, SimCluster& cluster) {
     case Kind::kSucceed:
     case Kind::kFail:
       return cluster.end(move.pod, move.exit_code);
+    case Kind::kFinish:
+      return cluster.end_trainer(move.pod, move.exit_code);
     case Kind::kDisconnect:
       return cluster.disconnect(move.pod);
     case Kind::kTick:

@@ -13,6 +13,7 @@ struct Move {
     kSchedule,
     kStart,
     kSucceed,
+    kFinish,  // the trainer's part is complete, and a sidecar continues
     kTick,
     kStep,
     kRegroup,  // the launchers continue with the pods that run
@@ -46,9 +47,16 @@ struct Move {
 
 std::string to_string(const Move& move);
 
-// Returns the moves that can change the cluster. `disconnects`: whether launchers may lose their connection.
-std::vector<Move> moves_in(const SimCluster& cluster, const std::vector<int>& exit_codes, bool steps,
-                           bool disconnects = false);
+// What may happen in the cluster, in addition to the events of any cluster.
+struct MoveOptions {
+  std::vector<int> exit_codes = {1};  // exit codes of failures
+  bool steps = false;                 // rank 0 reports its progress
+  bool disconnects = false;           // launchers may lose the connection to node rank 0, and end
+  bool sidecars = false;              // a pod may continue after its trainer has ended
+};
+
+// Returns the moves that can change the cluster.
+std::vector<Move> moves_in(const SimCluster& cluster, const MoveOptions& options);
 
 // Returns whether the cluster changed.
 bool apply(const Move& move, SimCluster& cluster);

@@ -72,8 +72,13 @@ bool has_placement_times(const Job& job) {
 
 void age(Pod& pod, seconds older, bool has_placement_time) {
   age(pod.scheduled_at, older, has_placement_time);
-  if (!pod.trainer) return;
-  age(pod.trainer->finished_at, older, pod.trainer->exit_code == to_int(ExitCode::kPeerLost));
+  const bool is_collateral = pod.trainer && pod.trainer->exit_code == to_int(ExitCode::kPeerLost);
+  const bool may_be_stopped = pod.trainer && !pod.stop_requested_at && pod.phase == PodPhase::kRunning;
+  const bool has_ended_before = pod.trainer && pod.stop_requested_at && ended_before_stop(pod);
+  if (pod.trainer) age(pod.trainer->finished_at, older, is_collateral || may_be_stopped);
+  // Of the request to stop the pod, only the order with the end of the trainer matters.
+  age(pod.stop_requested_at, older, false);
+  if (has_ended_before) pod.trainer->finished_at = oldest() - Worlds::kTick;
 }
 
 std::string key_of(const Pod& pod) {
@@ -85,6 +90,11 @@ std::string key_of(const Pod& pod) {
 }
 
 std::string version_of(const std::string& key) { return fmt::format("v{:x}", std::hash<std::string>{}(key)); }
+
+// Whether the trainer of the pod completed its part on its own, before any request to stop the pod.
+bool has_completed(const Job& job, const Pod& pod) {
+  return pod.trainer && is_done_exit_code(job, pod.trainer->exit_code) && ended_before_stop(pod);
+}
 
 // A rank that the status records as finished cannot fail any more. A pod that succeeded and vanished before it was
 // recorded is the window that api::FinishedRanks describes: it may count as lost. Pods with different keys never form a
@@ -101,7 +111,8 @@ bool has_failure(const SimCluster& cluster) {
       continue;
     }
     const Pod& pod = found->second;
-    if (pod.owner_uid != job.metadata.uid || pod.deleting || (has_ended(pod) && !has_succeeded(pod))) return true;
+    if (pod.owner_uid != job.metadata.uid || ((pod.deleting || has_ended(pod)) && !has_completed(job, pod)))
+      return true;
     if (key.value_or(pod.regroup_key) != pod.regroup_key) return true;
     key = pod.regroup_key;
   }
@@ -114,8 +125,9 @@ void look(const SimCluster& cluster, World& world) {
   for (const auto& [name, pod] : cluster.pods()) {
     const auto id = parse_pod_name(cluster.job(), name);
     if (!id || id->attempt != cluster.job().status.attempt || !pod.trainer) continue;
-    // A pod that exits with 0 because it is being deleted has not completed its training.
-    if (pod.trainer->exit_code == 0 && !pod.deleting)
+    // A pod that exits because it is being deleted has neither completed its training nor failed permanently.
+    if (pod.deleting) continue;
+    if (is_done_exit_code(cluster.job(), pod.trainer->exit_code))
       world.done |= static_cast<uint8_t>(1U << static_cast<unsigned>(id->node_rank));
     if (pod.trainer->exit_code == to_int(ExitCode::kConfig)) world.has_no_remedy = true;
   }

@@ -15,7 +15,7 @@ namespace oarlock::test {
 struct World {
   uint32_t job = 0;
   uint32_t objects = 0;
-  uint8_t done = 0;                // node ranks whose pod ended with exit code 0, as bits
+  uint8_t done = 0;                // node ranks whose trainer completed its part, as bits
   bool has_failed = false;         // a pod failed, was removed or was lost
   bool has_no_remedy = false;      // with a permanent exit code
   uint8_t ticks_without_step = 0;  // ticks of the running job since the last step that rank 0 reported

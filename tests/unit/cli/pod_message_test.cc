@@ -37,6 +37,12 @@ TEST(PodMessage, CreatesMessageForKilledRank) {
   EXPECT_EQ(message->message, "rank 5 ended with signal 9 (SIGKILL) and left no message");
 }
 
+TEST(PodMessage, OmitsStepThatNoRankReported) {
+  const std::string text = pod_message({"", ""}, kRanks, {.exit_code = 137, .member = 1, .status = {0, SIGKILL}});
+  EXPECT_EQ(text.find("\"step\""), std::string::npos) << text;
+  EXPECT_TRUE(termination_message_from_json(text)) << text;
+}
+
 // Its ranks report that they lost a peer.
 TEST(PodMessage, NamesWhyANodeHasLeftItsGroup) {
   const GroupResult left{.exit_code = 76, .member = 0, .status = {76, 0}, .disconnected = "no answer for 9 s"};

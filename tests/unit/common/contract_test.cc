@@ -14,6 +14,12 @@ TEST(TerminationMessage, RoundTrip) {
   EXPECT_EQ(termination_message_from_json(to_json(message)), message);
 }
 
+TEST(TerminationMessage, OmitsUnknownStep) {
+  const TerminationMessage message{.rank = 3, .reason = "Failed", .message = ""};
+  EXPECT_EQ(to_json(message).find("\"step\""), std::string::npos);
+  EXPECT_EQ(termination_message_from_json(to_json(message)), message);
+}
+
 TEST(TerminationMessage, TruncatesLongMessages) {
   for (const std::string& unit :
        {std::string("x"), std::string("\n"), std::string("é"), std::string("\x01"), std::string("\xff")}) {
@@ -40,15 +46,20 @@ TEST(TerminationMessage, TruncatesLongReasons) {
 }
 
 TEST(TerminationMessage, RejectsOtherText) {
-  for (const char* text : {"", "Killed", "[1]", "{}", "{\"rank\":0", "null"})
+  for (const char* text : {"", "Killed", "[1]", "{}", "{\"rank\":0", "null", R"({"rank":0,"checkpointStep":1})",
+                           R"({"rank":0,"checkpointStep":1,"reason":7})"})
+    EXPECT_FALSE(termination_message_from_json(text)) << text;
+  // Lines of logs.
+  for (const char* text : {R"({"level":"error","reason":"shutdown"})", R"({"rank":0,"step":7,"reason":"timeout"})"})
     EXPECT_FALSE(termination_message_from_json(text)) << text;
 }
 
 TEST(TerminationMessage, WrongTypesKeepDefaults) {
-  const auto parsed = termination_message_from_json(R"({"reason":"Error","rank":"two","step":1.5})");
+  const auto parsed =
+      termination_message_from_json(R"({"reason":"Error","rank":"two","step":1.5,"checkpointStep":null})");
   ASSERT_TRUE(parsed);
   EXPECT_EQ(parsed->rank, 0);
-  EXPECT_EQ(parsed->step, 0);
+  EXPECT_EQ(parsed->step, -1);
 }
 
 TEST(RankStatus, RoundTrip) {

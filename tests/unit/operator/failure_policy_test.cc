@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "common/contract.h"
 #include "tests/support/builders.h"
 
 namespace oarlock::test {
@@ -217,12 +218,27 @@ TEST(FailurePolicy, FailsImmediatelyOnPermanentExitCodes) {
   }
 }
 
-TEST(FailurePolicy, PermanentExitCodeAfterAStopIsNotPermanentWithoutATerminationMessage) {
-  const auto decision_of = [](const Pod& one) { return judged({pod_of_rank(0).running(), one}).decision; };
-  EXPECT_EQ(decision_of(pod_of_rank(1).ended(69).disrupted("EvictionByEvictionAPI").deleting()), Decision::kRestart);
-  EXPECT_EQ(decision_of(pod_of_rank(1).ended(78).deleting()), Decision::kRestart);
-  EXPECT_EQ(decision_of(pod_of_rank(1).ended(78, R"({"reason":"ConfigInvalid"})").deleting()), Decision::kFail);
-  EXPECT_EQ(decision_of(pod_of_rank(1).ended(78)), Decision::kFail);
+TEST(FailurePolicy, PermanentExitCodeAfterAStopNeedsAnInvalidInput) {
+  const auto decision_of = [](int exit_code, const std::string& reason) {
+    const std::string message =
+        reason.empty() ? "" : to_json(TerminationMessage{.rank = 1, .reason = reason, .message = ""});
+    const auto decide = [](const Pod& one) { return judged({pod_of_rank(0).running(), one}).decision; };
+    EXPECT_EQ(decide(pod_of_rank(1).ended(exit_code, message)), Decision::kFail) << "not stopped, " << reason;
+    const Decision drained = decide(pod_of_rank(1).ended(exit_code, message).disrupted("EvictionByEvictionAPI"));
+    EXPECT_EQ(decide(pod_of_rank(1).ended(exit_code, message).deleting()), drained) << reason;
+    return drained;
+  };
+  EXPECT_EQ(decision_of(69, ""), Decision::kRestart);
+  EXPECT_EQ(decision_of(70, "Failed"), Decision::kRestart) << "the launcher's message about a rank without one";
+  EXPECT_EQ(decision_of(74, "IoError"), Decision::kRestart) << "its storage may have been stopped, too";
+  for (const char* reason :
+       {"UsageInvalid", "DataInvalid", "InputMissing", "CheckpointUnreadable", "PermissionDenied", "ConfigInvalid"})
+    EXPECT_EQ(decision_of(78, reason), Decision::kFail);
+}
+
+TEST(FailurePolicy, LogLineOfAStoppedPodDoesNotFailTheJob) {
+  const char* line = R"({"level":"error","rank":1,"reason":"ConfigInvalid","msg":"stopped"})";
+  EXPECT_EQ(judged({pod_of_rank(0).running(), pod_of_rank(1).ended(70, line).deleting()}).decision, Decision::kRestart);
 }
 
 TEST(FailurePolicy, EnforcesMaxRestarts) {
@@ -443,6 +459,29 @@ TEST(FailurePolicy, AppliesFirstMatchingRule) {
        .decision = Decision::kRestart,
        .is_charged = true,
        .restart_reason = "PodDeleted"},
+      {.name = "an ignored exit code of a pod that was deleted long after its trainer ended",
+       .rules = {in(FailureAction::kIgnore, {3})},
+       .pod = pod_of_rank(1).trainer_ended(3).finished_at(at_second(20)).deleting().stop_requested(at_second(31)),
+       .decision = Decision::kNone,
+       .is_charged = true,
+       .restart_reason = ""},
+      {.name = "the same within the tolerance of the clocks",
+       .rules = {in(FailureAction::kIgnore, {3})},
+       .pod = pod_of_rank(1).trainer_ended(3).finished_at(at_second(20)).deleting().stop_requested(at_second(30)),
+       .decision = Decision::kRestart,
+       .is_charged = true,
+       .restart_reason = "PodDeleted"},
+      {.name = "a failure long before a drain counts",
+       .rules = {},
+       .pod = pod_of_rank(1)
+                  .trainer_ended(1)
+                  .finished_at(at_second(20))
+                  .disrupted("EvictionByEvictionAPI")
+                  .deleting()
+                  .stop_requested(at_second(31)),
+       .decision = Decision::kRestart,
+       .is_charged = true,
+       .restart_reason = "PodFailed"},
       {.name = "an ignored exit code of a preempted pod, and the next rule",
        .rules = {in(FailureAction::kIgnore, {1}), in(FailureAction::kFail, {1})},
        .pod = pod_of_rank(1).ended(1).disrupted("PreemptionByScheduler").deleting(),
@@ -517,8 +556,9 @@ TEST(FailurePolicy, FreeRestartIgnoresMaxRestarts) {
 TEST(FailurePolicy, RestartReasonsAreListed) {
   for (const Pod& one : std::vector<Pod>{
            pod_of_rank(1).ended(1), pod_of_rank(1).ended(137, "", "OOMKilled"), pod_of_rank(1).evicted(),
-           pod_of_rank(1).ended(79, R"({"reason":"DeviceFailed"})"), pod_of_rank(1).running().deleting(),
-           pod_of_rank(1).ended(75), pod_of_rank(1).ended(76), pod_of_rank(1).running().deleting().disrupted("X")}) {
+           pod_of_rank(1).ended(79, to_json(TerminationMessage{.rank = 1, .reason = "DeviceFailed", .message = ""})),
+           pod_of_rank(1).running().deleting(), pod_of_rank(1).ended(75), pod_of_rank(1).ended(76),
+           pod_of_rank(1).running().deleting().disrupted("X")}) {
     const auto all = restart_reasons();
     const GroupFailure failure = judged({pod_of_rank(0).ended(0), one});
     EXPECT_NE(std::find(all.begin(), all.end(), failure.restart_reason), all.end()) << failure.restart_reason;

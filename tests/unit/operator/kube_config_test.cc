@@ -212,6 +212,16 @@ TEST_F(ConfigTest, UserPrefersHomeToServiceAccount) {
   EXPECT_THAT(server_of(""), HasSubstr("/no/such/file"));
 }
 
+TEST_F(ConfigTest, OnlyACommandOfAUserSharesItsTerminalWithThePlugin) {
+  const std::string path =
+      write("exec",
+            "current-context: x\ncontexts: [{name: x, context: {cluster: c, user: u}}]\nclusters: [{name: c, cluster: "
+            "{server: 'https://h'}}]\nusers: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, "
+            "command: aws}}}]\n");
+  EXPECT_TRUE(find_user_cluster_config(path, "", environment()).value().exec.value().shares_terminal);
+  EXPECT_FALSE(find_cluster_config(path, environment()).value().exec.value().shares_terminal);
+}
+
 TEST_F(ConfigTest, SendsImpersonationHeaders) {
   const auto with_user = [&](const std::string& user) {
     return load_kubeconfig(write(

@@ -73,6 +73,23 @@ echo '{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","s
   EXPECT_FALSE(result->expires);
 }
 
+// A terminal sends Ctrl-C only to its foreground process group, and stops a reader of any other group.
+TEST_F(ExecPluginTest, SharesTheProcessGroupOnlyWithATerminal) {
+  const std::string script = "read -r pid name state parent group rest < /proc/$$/stat\n";
+  ExecConfig config = plugin(script + credential(R"({"token":"'$group'"})"));
+  const auto group_of_plugin = [&] { return run_plugin(config, 20s).value_or(ExecCredential{}).token; };
+  EXPECT_THAT(group_of_plugin(), AllOf(::testing::Ne(""), ::testing::Ne(std::to_string(::getpgrp()))));
+  config.shares_terminal = true;
+  EXPECT_EQ(group_of_plugin(), std::to_string(::getpgrp()));
+}
+
+TEST_F(ExecPluginTest, FailureKillsAPluginThatSharesTheTerminal) {
+  ExecConfig config = plugin("exec sleep 1000");
+  config.shares_terminal = true;
+  EXPECT_THAT(error_of(config, 100ms), HasSubstr("did not end within"));
+  EXPECT_EQ(::waitpid(-1, nullptr, WNOHANG), -1) << "no child is left";
+}
+
 TEST_F(ExecPluginTest, KeepsATokenUntilItExpiresOrIsRejected) {
   const auto clock = std::make_shared<test::FakeClock>();  // begins at 2023-11-14T22:13:20Z
   ExecPlugin token(plugin(count_runs() + credential(R"({"token":"t","expirationTimestamp":"2023-11-14T22:14:20Z"})")),

@@ -558,6 +558,17 @@ TEST_F(InformerTest, SilentWatchesWithoutAChangeAreNoProblem) {
   }
 }
 
+// A change between the end of the silent watch and the list would be attributed to the watches.
+TEST_F(InformerTest, ListAfterSilentWatchesFollowsImmediately) {
+  transport_->script({.pieces = {list("10", {})}});
+  transport_->script(kIdle);
+  transport_->script(kIdle);
+  transport_->script({.pieces = {list("20", {})}});
+  run();
+  ASSERT_THAT(targets(), SizeIs(4));
+  EXPECT_THAT(sleeper_->slept, IsEmpty());
+}
+
 TEST_F(InformerTest, ReportsWatchesThatMissChangesUntilAnEvent) {
   transport_->script({.pieces = {list("10", {})}});
   for (int i = 1; i <= 5; ++i) {

@@ -262,7 +262,7 @@ TEST(ModelCheckItself, DetectsRestartOfAGroupThatContinues) {
 
 ModelOptions in_place_disconnected() {
   ModelOptions options = with_disconnects(in_place());
-  options.exit_codes = {};
+  options.moves.exit_codes = {};
   return options;
 }
 
@@ -298,7 +298,7 @@ TEST(ModelCheckItself, DetectsReplacementWithoutAGroup) {
   };
   ModelOptions options = in_place_disconnected();
   options.faults = 2;
-  options.exit_codes = {1};
+  options.moves.exit_codes = {1};
   EXPECT_THAT(check_with(trusting, recover, options).violation,
               HasSubstr("the pod of a disconnected launcher is replaced, although rank 0 has ended"));
 }
@@ -350,6 +350,36 @@ TEST(ModelCheckItself, DetectsRestartOfFinishedRank) {
   const ModelOptions options = with(JobBuilder().nodes(2).max_restarts(1).backoff_seconds(0), 1, false);
   EXPECT_THAT(check_with(recover_without_record, recover, options).violation,
               AllOf(HasSubstr("a restart without a failure"), HasSubstr("which has terminated, is removed")));
+}
+
+const ModelOptions kIgnoredExitCode = from_running(with_sidecars(with_exits(
+    with(JobBuilder().nodes(2).max_restarts(1).backoff_seconds(0).rule(ignores_exit_code(3)), 1, false), {3})));
+
+// Treats each pod that is stopped as removed, also if its trainer had ended before.
+TEST(ModelCheckItself, DetectsRestartOfARankThatEndedBeforeTheStop) {
+  const Policy forgetful = [](const Observed& observed, const Membership&) {
+    Observed untimed = observed;
+    for (Pod& pod : untimed.pods) pod.stop_requested_at.reset();
+    return recover(untimed, classify_objects(untimed));
+  };
+  EXPECT_THAT(check_with(forgetful, recover, kIgnoredExitCode).violation,
+              AllOf(HasSubstr("a restart without a failure"), HasSubstr("and a sidecar continues")));
+}
+
+// Treats the exit code of a pod that is stopped as the program's own.
+TEST(ModelCheckItself, DetectsPermanentFailureOfAStoppedPod) {
+  const Policy severe = [](const Observed& observed, const Membership&) {
+    Observed unstopped = observed;
+    for (Pod& pod : unstopped.pods) {
+      if (!pod.trainer) continue;
+      pod.deleting = false;
+      pod.disruption.clear();
+    }
+    return recover(unstopped, classify_objects(unstopped));
+  };
+  const ModelOptions options = with_exits(kSmall, {78});
+  EXPECT_THAT(check_with(severe, recover, options).violation,
+              AllOf(HasSubstr("failed too early"), HasSubstr("exits with 78")));
 }
 
 // Treats the steps of the previous attempt as those of the attempt that starts.

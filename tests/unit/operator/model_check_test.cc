@@ -66,6 +66,8 @@ std::vector<Setup> setups() {
            from_running(with_disconnects(with_steps(with_exits(with(elastic(by_rank(job(2, 1))), 1, false), {})))),
            100'000),
        .is_bounded = true},
+      {.name = "IgnoredExitCode",
+       .options = with_sidecars(with_exits(with(job(1, 1).rule(ignores_exit_code(3)), 1, false), {3}))},
       {.name = "Rank0", .options = with(job(2, 1).success_policy(api::SuccessPolicy::kRank0), 1)},
   };
 }
@@ -80,10 +82,10 @@ TEST_P(ModelCheck, HoldsInEveryReachableState) {
   EXPECT_TRUE(result.saw_complete || GetParam().is_bounded);
   EXPECT_TRUE(result.saw_deleted);
   EXPECT_TRUE(result.saw_suspended);
-  EXPECT_EQ(result.saw_stalled, GetParam().options.steps);
+  EXPECT_EQ(result.saw_stalled, GetParam().options.moves.steps);
   EXPECT_EQ(result.saw_shrunk, GetParam().options.starts_running);
   EXPECT_EQ(result.saw_grown, GetParam().options.starts_running);
-  EXPECT_EQ(result.saw_disconnected, GetParam().options.disconnects);
+  EXPECT_EQ(result.saw_disconnected, GetParam().options.moves.disconnects);
   std::cout << "states " << result.states << ", worlds " << result.worlds << ", transitions " << result.transitions
             << ", restarts " << result.most_restarts << ", "
             << std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() << " s\n";

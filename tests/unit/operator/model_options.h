@@ -24,13 +24,22 @@ inline JobBuilder elastic_of(JobBuilder of, int grow_after) {
   return of;
 }
 
+inline api::FailureRule ignores_exit_code(int64_t code) {
+  return {api::FailureAction::kIgnore, api::ExitCodeMatch{api::ExitCodeOperator::kIn, {code}}, {}, {}};
+}
+
 inline ModelOptions with_steps(ModelOptions options) {
-  options.steps = true;
+  options.moves.steps = true;
   return options;
 }
 
 inline ModelOptions with_disconnects(ModelOptions options) {
-  options.disconnects = true;
+  options.moves.disconnects = true;
+  return options;
+}
+
+inline ModelOptions with_sidecars(ModelOptions options) {
+  options.moves.sidecars = true;
   return options;
 }
 
@@ -45,7 +54,7 @@ inline ModelOptions bounded(ModelOptions options, size_t states) {
 }
 
 inline ModelOptions with_exits(ModelOptions options, std::vector<int> exit_codes) {
-  options.exit_codes = std::move(exit_codes);
+  options.moves.exit_codes = std::move(exit_codes);
   return options;
 }
 

@@ -230,7 +230,8 @@ class Walk {
 
   bool has_permanent_failure(const SimCluster& world) const {
     for (const auto& [name, pod] : world.pods()) {
-      if (pod.trainer && pod.trainer->exit_code == 78 &&
+      // A stopped program may end with any exit code.
+      if (pod.trainer && pod.trainer->exit_code == 78 && !pod.deleting &&
           parse_pod_name(world.job(), name).value().attempt == world.job().status.attempt)
         return true;
     }

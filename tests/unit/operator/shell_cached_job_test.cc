@@ -110,6 +110,18 @@ TEST(CachedJob, TrimsSpecBeyondBudget) {
   EXPECT_EQ(budget.used(), 0U);
 }
 
+// validate() rejects such jobs, so that anyone could fill the budget with them for ever.
+TEST(CachedJob, OversizedSpecTakesNoBudget) {
+  ByteBudget budget(16u << 20);
+  const std::string text = R"({"note":")" + std::string((512u << 10) + 1, 'x') + "\"}";
+  for (const Job& job : {JobBuilder().pod_template(text).build(), JobBuilder().trainer(text).build()}) {
+    const CachedJob cached = make_cached_job(job, budget);
+    EXPECT_TRUE(cached.job.report.is_trimmed) << "it is read from the API server to report the problem";
+    EXPECT_GT(cached.job.report.trimmed_kib, 512U);
+    EXPECT_EQ(budget.used(), 0U);
+  }
+}
+
 TEST(CachedJob, ReservationMayOutliveBudget) {
   CachedJob job;
   {

@@ -163,6 +163,24 @@ TEST_F(MetricsTest, SeriesLimitPrefersRunningJobs) {
   EXPECT_THAT(kept(5), UnorderedElementsAre("restarts", "runs", "youngest-runs", "waits", "finished-late"));
 }
 
+TEST_F(MetricsTest, NamespacesTakeTurnsForSeries) {
+  const auto add_job = [&](const std::string& name_space, int created, api::Phase phase) {
+    Job job = JobBuilder(fmt::format("{}-{}", name_space, created)).phase(phase);
+    job.metadata.name_space = name_space;
+    job.metadata.creation_timestamp = at_second(created);
+    add(job);
+  };
+  for (int i = 0; i < 50; ++i) add_job("large", i, api::Phase::kPending);
+  add_job("small", 60, api::Phase::kPending);
+  add_job("small", 61, api::Phase::kPending);
+  add_job("large", 70, api::Phase::kRunning);
+  max_jobs_ = 5;
+  const std::string all = text();
+  for (const char* kept : {"large-70", "large-0", "small-60", "large-1", "small-61"})
+    EXPECT_THAT(all, HasSubstr(fmt::format("trainingjob=\"{}\"", kept)));
+  EXPECT_THAT(all, HasSubstr("trainingjob_dropped_series 48\n"));
+}
+
 // One scrape of jobs with long labels would take 45 MiB.
 TEST_F(MetricsTest, LimitsTextOfAllJobs) {
   max_jobs_ = 2000;

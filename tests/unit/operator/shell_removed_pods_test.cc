@@ -130,6 +130,9 @@ TEST_F(RemovedPodsTest, KeepsTerminatedPodsOfTrimmedJob) {
   EXPECT_TRUE(names().empty());
   remove(PodBuilder("bert", 0, 1).ended(3), trimmed);
   EXPECT_EQ(names(), std::vector<std::string>{"bert-0-1"});
+  const PodBuilder ended_before = PodBuilder("bert", 0, 0).uid("other").trainer_ended(3).finished_at(at_second(20));
+  remove(PodBuilder(ended_before).deleting().stop_requested(at_second(31)), trimmed);
+  EXPECT_EQ(names().size(), 2U);
 }
 
 // The operator deletes a lost pod after it has recorded the replacement. The new pod has the same name.

@@ -262,6 +262,23 @@ TEST(Status, TerminationMessageSetsLastStep) {
   EXPECT_EQ(status.progress, last) << "the same step does not count again";
 }
 
+// The launcher writes such a message for a rank that has left none. Earlier versions wrote step 0.
+TEST(Status, TerminationMessageWithoutStepKeepsProgress) {
+  for (const char* message : {R"({"rank":0,"step":0,"checkpointStep":-1,"reason":"KilledBySignal","message":""})",
+                              R"({"rank":0,"checkpointStep":-1,"reason":"KilledBySignal","message":""})"}) {
+    api::Status status;
+    status.progress = api::Progress{900, 1000, 800, "90%", 0.5, 100, at_second(99), at_second(30), at_second(31)};
+    const Observed observed =
+        seen(JobBuilder().phase(Phase::kRunning), {pod_in_attempt(0).ended(137, message), pod_in_attempt(1).running()});
+    apply_termination_message(classify_objects(observed), status, at_second(61));
+    const api::Progress kept = {900, 1000, 800, "90%", 0.5, 100, std::nullopt, at_second(30), at_second(31)};
+    EXPECT_EQ(status.progress, kept) << message;
+    status.progress.reset();
+    apply_termination_message(classify_objects(observed), status, at_second(61));
+    EXPECT_FALSE(status.progress) << "a program that reports no steps would count as stalled";
+  }
+}
+
 TEST(Status, LastStepTimeUsesOperatorClock) {
   Observed observed =
       seen(JobBuilder().phase(Phase::kRunning, 1), {pod_in_attempt(0, 1).running(), pod_in_attempt(1, 1).running()});
