@@ -103,7 +103,7 @@ struct BatchPlan {
 // the samples that it really has (not with batch.drop_last, where such a step does not exist).
 //
 // Fails with kConfig if a global batch is not divisible by ranks times accumulation steps, or has no reference to scale
-// from.
+// from, or if a step has more samples, or the scaled warm-up more steps, than a run can have.
 Result<BatchPlan> plan_batches(const TrainerConfig& config, int world_size, std::optional<int64_t> samples = {});
 
 // Returns the configuration with the plan's learning rates and warm-up.

@@ -120,6 +120,32 @@ TEST(BatchPlan, DividesGlobalBatchOrFails) {
   EXPECT_DOUBLE_EQ(plan_of(config, 3).lr_factor, 2);
 }
 
+TEST(BatchPlan, RejectsStepsThatOverflow) {
+  const auto error_of = [](const TrainerConfig& config, int world_size) {
+    const Result<BatchPlan> plan = plan_batches(config, world_size);
+    EXPECT_FALSE(plan);
+    if (plan) return std::string();
+    EXPECT_EQ(plan.error().code, ExitCode::kConfig);
+    return plan.error().message;
+  };
+  constexpr int64_t kLarge = int64_t{1} << 40;  // its square is 0 in 64 bits
+  constexpr int64_t kHuge = int64_t{1} << 62;
+  TrainerConfig config = config_of(kLarge, kLarge, 1, 0);
+  EXPECT_THAT(error_of(config, 1),
+              AllOf(HasSubstr("batch size of 1099511627776 on 1 rank"), HasSubstr("lower batch.size")));
+  config = config_of(kHuge, 1, 1, 0);
+  EXPECT_EQ(plan_of(config, 1).effective_batch, kHuge);
+  EXPECT_THAT(error_of(config, 2), HasSubstr("too large"));
+  config = config_of(1, kHuge, 1, 0);
+  config.batch.per = BatchPer::kGlobal;
+  EXPECT_THAT(error_of(config, 4), HasSubstr("4 ranks with 4611686018427387904 accumulation steps is too large"));
+  config = config_of(kLarge, 1, 1, int64_t{1} << 39);
+  config.scaling.reference_batch = 1;
+  EXPECT_THAT(error_of(config, 8), AllOf(HasSubstr("schedule.warmup_steps"), HasSubstr("scaling.cap")));
+  config.scaling.cap = 1;
+  EXPECT_EQ(plan_of(config, 8).warmup_steps, int64_t{1} << 39);
+}
+
 TEST(BatchPlan, LimitsStepToDataSize) {
   TrainerConfig config = config_of(100'000, 1, 1, 0);
   EXPECT_EQ(plan_of(config, 1).effective_batch, 100'000);
