@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <initializer_list>
-#include <regex>
 
 #include "trainer/config/limits.h"
+#include "trainer/config/name_pattern.h"
 
 namespace oarlock {
 namespace {
@@ -19,7 +19,8 @@ constexpr Limits kFraction = {.low = 0, .high = 1};
 // ---- optimizer -----------------------------------------------------------------------------------------------------
 
 void describe_group(ParameterGroupConfig& group, Fields& fields) {
-  fields.field("match", group.match, "regular expression that is searched for in the parameter names");
+  fields.field("match", group.match,
+               "regular expression (ECMAScript, without back-references) that is searched for in the parameter names");
   fields.choice<GroupPreset>("preset", group.preset,
                              {{"none", GroupPreset::kNone}, {"no_decay", GroupPreset::kNoDecay}},
                              "replaces match: no_decay selects biases and the weights of normalization layers (at most "
@@ -32,10 +33,8 @@ void describe_group(ParameterGroupConfig& group, Fields& fields) {
   if (group.match.empty() != has_preset) {
     fields.problem("match", "a group has either 'match' or 'preset: no_decay'");
   }
-  try {
-    const std::regex pattern(group.match);
-  } catch (const std::regex_error& error) {
-    fields.problem("match", fmt::format("'{}' is not a regular expression: {}", group.match, error.what()));
+  if (const Result<NamePattern> pattern = NamePattern::parse(group.match); !pattern) {
+    fields.problem("match", pattern.error().message);
   }
 }
 
