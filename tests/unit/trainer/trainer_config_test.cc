@@ -293,6 +293,9 @@ TEST(TrainerConfig, RejectsTrainingJobWithoutRanks) {
   EXPECT_THAT(error_of(text), testing::EndsWith(": spec.nodes: -2 is too small; the minimum is 1"));
   text.replace(text.find("nodes: -2"), 9, "processesPerNode: x");
   EXPECT_THAT(error_of(text), HasSubstr(": spec.processesPerNode: expected an integer, got 'x'"));
+  text.replace(text.find("processesPerNode: x"), 19, "processesPerNode: auto");
+  FakeTasks tasks;
+  EXPECT_TRUE(tasks.parse(text));
 }
 
 TEST(TrainerConfig, RejectsNonFiniteNumbers) {
