@@ -1,6 +1,7 @@
 #include "trainer/config/config.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -249,6 +250,26 @@ Result<BatchPlan> plan_batches(const TrainerConfig& config, int world_size, std:
   }
   plan.warmup_steps = std::llround(warmup);
   return plan;
+}
+
+Result<void> check_gpu_ids(const std::vector<int64_t>& gpu_ids, int local_ranks) {
+  if (gpu_ids.empty() || gpu_ids.size() >= static_cast<size_t>(local_ranks)) return {};
+  return fail(ExitCode::kConfig,
+              fmt::format("gpu_ids: [{}] are {} devices for {} ranks on this node; give each rank its own, or start "
+                          "fewer ranks",
+                          fmt::join(gpu_ids, ", "), gpu_ids.size(), local_ranks));
+}
+
+Result<void> check_group_sizes(const TrainerConfig& config, const GroupSizes& sizes) {
+  if (config.device != DeviceKind::kCpu) RETURN_IF_ERROR(check_gpu_ids(config.gpu_ids, sizes.ranks_per_node));
+  for (int nodes = sizes.min_nodes; nodes <= sizes.nodes; ++nodes) {
+    const Result<BatchPlan> plan = plan_batches(config, nodes * sizes.ranks_per_node);
+    if (plan) continue;
+    if (sizes.min_nodes == sizes.nodes) return tl::make_unexpected(plan.error());
+    return fail(plan.error().code,
+                fmt::format("if the elastic job runs with {}: {}", counted(nodes, "node"), plan.error().message));
+  }
+  return {};
 }
 
 TrainerConfig apply_plan(TrainerConfig config, const BatchPlan& plan) {

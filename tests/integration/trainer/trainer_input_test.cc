@@ -109,6 +109,28 @@ TEST(Input, CommandsThatDoNotTrainWriteNoTerminationMessage) {
   }
 }
 
+// The sizes are those of a TrainingJob, which `oarlock validate` passes.
+TEST(Input, CheckComputesTheBatchesOfEverySize) {
+  const TemporaryFolder folder;
+  const std::string config = (folder.path() / "trainer.yaml").string();
+  std::ofstream(config) << "task: tiny\nsteps: 1\nbatch: {size: 12, per: global}\ngpu_ids: [0, 1]\n";
+  const auto check = [&](std::vector<std::string> sizes) {
+    std::vector<std::string> argv{test::test_trainer(), "--check", "--config", config};
+    argv.insert(argv.end(), sizes.begin(), sizes.end());
+    test::Program program(argv);
+    const int code = program.wait();
+    return std::pair(code, program.err());
+  };
+  const int invalid = to_int(ExitCode::kConfig);
+  EXPECT_EQ(check({}).first, 0);
+  EXPECT_EQ(check({"--nodes", "3", "--nproc", "2"}).first, 0);
+  EXPECT_EQ(check({"--nodes", "3", "--min-nodes", "1", "--nproc", "2"}).first, 0);
+  EXPECT_THAT(check({"--nodes", "5"}), testing::Pair(invalid, HasSubstr("not divisible by 5 ranks")));
+  EXPECT_THAT(check({"--nodes", "6", "--min-nodes", "2"}), testing::Pair(invalid, HasSubstr("with 5 nodes")));
+  EXPECT_THAT(check({"--nodes", "1", "--nproc", "3"}), testing::Pair(invalid, HasSubstr("2 devices for 3 ranks")));
+  EXPECT_EQ(check({"--nproc", "3"}).first, to_int(ExitCode::kUsage));
+}
+
 // A signal also ends --check and --print-config, and not only training.
 TEST(Input, SignalsEndTheCheckOfAConfiguration) {
   std::signal(SIGINT, SIG_DFL);  // inherited; a shell's background jobs ignore it

@@ -146,6 +146,33 @@ TEST(BatchPlan, RejectsStepsThatOverflow) {
   EXPECT_EQ(plan_of(config, 8).warmup_steps, int64_t{1} << 39);
 }
 
+TEST(BatchPlan, ChecksEverySizeOfAGroup) {
+  TrainerConfig config = config_of(12, 1, 1, 0);
+  config.batch.per = BatchPer::kGlobal;
+  config.scaling = {};
+  EXPECT_TRUE(check_group_sizes(config, {.nodes = 4, .min_nodes = 1, .ranks_per_node = 1}));
+  EXPECT_TRUE(check_group_sizes(config, {.nodes = 3, .min_nodes = 2, .ranks_per_node = 2}));
+  const auto fixed = check_group_sizes(config, {.nodes = 5, .min_nodes = 5, .ranks_per_node = 1});
+  ASSERT_FALSE(fixed);
+  EXPECT_EQ(fixed.error().code, ExitCode::kConfig);
+  EXPECT_THAT(fixed.error().message, testing::StartsWith("batch: a global batch of 12 is not divisible by 5 ranks"));
+  const auto elastic = check_group_sizes(config, {.nodes = 8, .min_nodes = 2, .ranks_per_node = 2});
+  ASSERT_FALSE(elastic);
+  EXPECT_THAT(elastic.error().message, AllOf(HasSubstr("with 4 nodes: batch: "), HasSubstr("8 ranks")));
+}
+
+TEST(BatchPlan, GivesEachRankOfANodeADevice) {
+  TrainerConfig config = config_of(1, 1, 1, 0);
+  config.gpu_ids = {0, 2};
+  EXPECT_TRUE(check_group_sizes(config, {.nodes = 4, .min_nodes = 4, .ranks_per_node = 2}));
+  const auto few = check_group_sizes(config, {.nodes = 1, .min_nodes = 1, .ranks_per_node = 3});
+  ASSERT_FALSE(few);
+  EXPECT_EQ(few.error().code, ExitCode::kConfig);
+  EXPECT_THAT(few.error().message, HasSubstr("gpu_ids: [0, 2] are 2 devices for 3 ranks"));
+  config.device = DeviceKind::kCpu;
+  EXPECT_TRUE(check_group_sizes(config, {.nodes = 1, .min_nodes = 1, .ranks_per_node = 3})) << "gpu_ids are not used";
+}
+
 TEST(BatchPlan, LimitsStepToDataSize) {
   TrainerConfig config = config_of(100'000, 1, 1, 0);
   EXPECT_EQ(plan_of(config, 1).effective_batch, 100'000);
