@@ -104,7 +104,9 @@ Result<int> check_before_run(const api::TrainingJob& job, const InputFile& file,
   if (!TrainerCheck::applies_to(job)) return 0;
   TrainerCheck trainer(clock, console);
   if (!trainer.program()) return tl::make_unexpected(trainer.program().error());
-  const Result<GroupResult> result = trainer.run(file, job, flags.options.settings, launch::Stdio::kErrors, signals);
+  api::TrainingJob fixed = job;
+  fixed.spec.elastic.reset();  // a local run has all nodes
+  const Result<GroupResult> result = trainer.run(file, fixed, flags.options.settings, launch::Stdio::kErrors, signals);
   return result.map([](const GroupResult& ended) { return ended.exit_code; });
 }
 

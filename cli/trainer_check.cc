@@ -53,6 +53,12 @@ Result<launch::GroupResult> TrainerCheck::run(const InputFile& file, const api::
   launch::Command command{*program_, environment_};
   const std::string name = job.metadata.name_space + "/" + job.metadata.name;
   command.argv.insert(command.argv.end(), {"--check", "--config", file.path(), "--job", name});
+  const auto add = [&](const char* option, int value) {
+    command.argv.insert(command.argv.end(), {option, std::to_string(value)});
+  };
+  add("--nodes", job.spec.nodes);
+  if (job.spec.elastic) add("--min-nodes", job.spec.elastic->min_nodes);
+  add("--nproc", job.spec.processes_per_node);
   if (file.name() != file.path()) command.argv.insert(command.argv.end(), {"--config-name", file.name()});
   command.argv.insert(command.argv.end(), settings.begin(), settings.end());
   return launch::run_group({{std::move(command), "oarlock-trainer", ""}}, {kGrace, stdio}, signals, clock_, console_);

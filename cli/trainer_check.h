@@ -31,9 +31,10 @@ class TrainerCheck {
   // The command, or an error if oarlock-trainer is neither next to this program nor in PATH.
   const Result<std::vector<std::string>>& program() const { return program_; }
 
-  // Runs `oarlock-trainer --check` on the file of the user, so that messages have its line numbers. `settings` are
-  // further arguments, such as "epochs=3". Messages are written to standard error, and with Stdio::kOutput other output
-  // to standard output. REQUIRES: applies_to(job) and program().
+  // Runs `oarlock-trainer --check` on the file of the user, so that messages have its line numbers, for the group of
+  // `job`: each number of nodes from elastic.minNodes to nodes. `settings` are further arguments, such as "epochs=3".
+  // Messages are written to standard error, and with Stdio::kOutput other output to standard output. REQUIRES:
+  // applies_to(job) and program().
   Result<launch::GroupResult> run(const InputFile& file, const api::TrainingJob& job,
                                   const std::vector<std::string>& settings, launch::Stdio stdio,
                                   const launch::SignalSource& signals);

@@ -100,6 +100,8 @@ class Kepler final : public oarlock::ModelTask<torch::nn::LinearImpl> {
                      {"slope", slope * static_cast<double>(batch.size())}}};
   }
 
+  std::vector<std::string> metric_names() const override { return {"loss", "slope"}; }
+
  private:
   static at::Tensor predict(torch::nn::LinearImpl& model, const Batch& batch) {
     return model.forward(batch["distance"]);

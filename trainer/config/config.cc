@@ -1,13 +1,20 @@
 #include "trainer/config/config.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <set>
 
+#include "common/status_macros.h"
+#include "common/text.h"
+#include "trainer/config/limits.h"
+
 namespace oarlock {
 namespace {
+
+constexpr double kMaxGpuId = 127;  // c10::DeviceIndex has 8 bits
 
 void describe(PretrainedConfig& config, Fields& fields) {
   fields.field("path", config.path,
@@ -19,7 +26,8 @@ void describe(PretrainedConfig& config, Fields& fields) {
 }
 
 void describe(BatchConfig& config, Fields& fields) {
-  fields.field("size", config.size, at_least(1), "number of samples, of each rank or of all ranks together (see per)");
+  fields.field("size", config.size, from_to(1, kMaxBatchSize),
+               "number of samples, of each rank or of all ranks together (see per)");
   fields.choice<BatchPer>(
       "per", config.per, {{"device", BatchPer::kDevice}, {"global", BatchPer::kGlobal}},
       "device: size is the number of samples in a forward pass of one rank; global: size is the number of samples in "
@@ -28,18 +36,18 @@ void describe(BatchConfig& config, Fields& fields) {
 }
 
 void describe(LoaderConfig& config, Fields& fields) {
-  fields.field("threads", config.threads, from_to(0, 1024),
+  fields.field("threads", config.threads, from_to(0, kMaxThreads),
                "threads of each rank that create batches; 0: the training thread creates them. Default: the node's "
                "CPUs divided by its ranks, at most 8");
-  fields.field("prefetch", config.prefetch, at_least(1), "prefetched batches per thread");
+  fields.field("prefetch", config.prefetch, from_to(1, kMaxPrefetch), "prefetched batches per thread");
   fields.field("pin_memory", config.pin_memory,
                "on CUDA devices: create batches in page-locked memory, so that copies to the device are asynchronous");
 }
 
 void describe_length(TrainerConfig& config, Fields& fields) {
-  fields.field("epochs", config.epochs, at_least(1), "length of the run in passes over the data");
+  fields.field("epochs", config.epochs, from_to(1, kMaxEpochs), "length of the run in passes over the data");
   fields.field(
-      "steps", config.steps, at_least(0),
+      "steps", config.steps, from_to(0, kMaxSteps),
       "length of the run in optimizer steps; replaces epochs. 0: evaluation only, for example of `pretrained` weights");
   if (config.epochs && config.steps) fields.problem("steps", "the length is given twice; remove epochs or steps");
   if (!fields.has("epochs") && !fields.has("steps")) {
@@ -65,12 +73,12 @@ void describe_devices(TrainerConfig& config, Fields& fields) {
   fields.choice<DeviceKind>("device", config.device,
                             {{"auto", DeviceKind::kAuto}, {"cpu", DeviceKind::kCpu}, {"cuda", DeviceKind::kCuda}},
                             "auto: a CUDA device if the build and the machine have one");
-  fields.field("gpu_ids", config.gpu_ids, at_least(0),
+  fields.field("gpu_ids", config.gpu_ids, from_to(0, kMaxGpuId),
                "CUDA device of each local rank, among the visible ones; empty: local rank n uses device n");
   if (std::set<int64_t>(config.gpu_ids.begin(), config.gpu_ids.end()).size() < config.gpu_ids.size()) {
     fields.problem("gpu_ids", "a device is given twice; each rank needs its own");
   }
-  fields.field("threads", config.threads, at_least(0),
+  fields.field("threads", config.threads, from_to(0, kMaxThreads),
                "intra-op threads of LibTorch in each rank; 0: the node's CPUs divided by its ranks");
 }
 
@@ -163,7 +171,7 @@ void describe(TrainerConfig& config, Fields& fields, const TaskNames& tasks) {
   fields.section(
       "log",
       [&](Fields& log) {
-        log.field("every_steps", config.log_every_steps, at_least(1), "steps between two progress lines");
+        log.field("every_steps", config.log_every_steps, from_to(1, kMaxSteps), "steps between two progress lines");
       },
       "progress lines during training");
   describe_devices(config, fields);
@@ -180,16 +188,34 @@ double scaling_factor(ScalingRule rule, double growth, const std::optional<doubl
   return cap ? std::min(factor, *cap) : factor;
 }
 
+// Returns the number of forward passes of a step over all ranks. Fails if it or the samples of the step are not
+// int64_t.
+Result<int64_t> count_parts(const TrainerConfig& config, int world_size) {
+  const int64_t accumulation = config.gradient.accumulation_steps;
+  int64_t parts = 0;
+  int64_t samples = 0;
+  const bool fits =
+      !__builtin_mul_overflow(accumulation, int64_t{world_size}, &parts) &&
+      (config.batch.per == BatchPer::kGlobal || !__builtin_mul_overflow(parts, config.batch.size, &samples));
+  if (fits) return parts;
+  return fail(ExitCode::kConfig,
+              fmt::format("batch: a batch size of {} on {} with {} is too large; lower "
+                          "batch.size or gradient.accumulation_steps",
+                          config.batch.size, counted(world_size, "rank"), counted(accumulation, "accumulation step")));
+}
+
 }  // namespace
 
 Result<BatchPlan> plan_batches(const TrainerConfig& config, int world_size, std::optional<int64_t> samples) {
   const int64_t accumulation = config.gradient.accumulation_steps;
   const ScalingConfig& scaling = config.scaling;
+  const bool is_global = config.batch.per == BatchPer::kGlobal;
+  ASSIGN_OR_RETURN(const int64_t parts, count_parts(config, world_size));
   BatchPlan plan;
   plan.micro_batch = config.batch.size;
-  int64_t reference = config.batch.size * accumulation * scaling.reference_world;
-  if (config.batch.per == BatchPer::kGlobal) {
-    const int64_t parts = world_size * accumulation;
+  double reference = static_cast<double>(config.batch.size) * static_cast<double>(accumulation) *
+                     static_cast<double>(scaling.reference_world);
+  if (is_global) {
     if (config.batch.size % parts != 0) {
       return fail(ExitCode::kConfig,
                   fmt::format("batch: a global batch of {} is not divisible by {} ranks times {} accumulation steps; "
@@ -208,15 +234,42 @@ Result<BatchPlan> plan_batches(const TrainerConfig& config, int world_size, std:
     const int64_t per_rank_samples = (*samples + world_size - 1) / world_size;  // the sampler pads the last ones
     plan.micro_batch = std::min(plan.micro_batch, per_rank_samples);
     plan.per_rank = std::min(plan.per_rank, per_rank_samples);
-    reference = std::min(reference, *samples);
+    reference = std::min(reference, static_cast<double>(*samples));
   }
   plan.effective_batch = plan.per_rank * world_size;
-  reference = scaling.reference_batch.value_or(reference);
-  const double growth = static_cast<double>(plan.effective_batch) / static_cast<double>(reference);
+  if (scaling.reference_batch) reference = static_cast<double>(*scaling.reference_batch);
+  const double growth = static_cast<double>(plan.effective_batch) / reference;
   plan.lr_factor = scaling_factor(scaling.lr, growth, scaling.cap);
-  plan.warmup_steps = std::llround(static_cast<double>(config.schedule.warmup_steps) *
-                                   scaling_factor(scaling.warmup, growth, scaling.cap));
+  const double warmup =
+      static_cast<double>(config.schedule.warmup_steps) * scaling_factor(scaling.warmup, growth, scaling.cap);
+  if (warmup > kMaxSteps) {
+    return fail(ExitCode::kConfig,
+                fmt::format("schedule.warmup_steps: {} scaled by scaling.warmup are {:g} steps; the maximum is {:g}: "
+                            "lower it, or set scaling.cap",
+                            config.schedule.warmup_steps, warmup, kMaxSteps));
+  }
+  plan.warmup_steps = std::llround(warmup);
   return plan;
+}
+
+Result<void> check_gpu_ids(const std::vector<int64_t>& gpu_ids, int local_ranks) {
+  if (gpu_ids.empty() || gpu_ids.size() >= static_cast<size_t>(local_ranks)) return {};
+  return fail(ExitCode::kConfig,
+              fmt::format("gpu_ids: [{}] are {} devices for {} ranks on this node; give each rank its own, or start "
+                          "fewer ranks",
+                          fmt::join(gpu_ids, ", "), gpu_ids.size(), local_ranks));
+}
+
+Result<void> check_group_sizes(const TrainerConfig& config, const GroupSizes& sizes) {
+  if (config.device != DeviceKind::kCpu) RETURN_IF_ERROR(check_gpu_ids(config.gpu_ids, sizes.ranks_per_node));
+  for (int nodes = sizes.min_nodes; nodes <= sizes.nodes; ++nodes) {
+    const Result<BatchPlan> plan = plan_batches(config, nodes * sizes.ranks_per_node);
+    if (plan) continue;
+    if (sizes.min_nodes == sizes.nodes) return tl::make_unexpected(plan.error());
+    return fail(plan.error().code,
+                fmt::format("if the elastic job runs with {}: {}", counted(nodes, "node"), plan.error().message));
+  }
+  return {};
 }
 
 TrainerConfig apply_plan(TrainerConfig config, const BatchPlan& plan) {

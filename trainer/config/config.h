@@ -103,8 +103,22 @@ struct BatchPlan {
 // the samples that it really has (not with batch.drop_last, where such a step does not exist).
 //
 // Fails with kConfig if a global batch is not divisible by ranks times accumulation steps, or has no reference to scale
-// from.
+// from, or if a step has more samples, or the scaled warm-up more steps, than a run can have.
 Result<BatchPlan> plan_batches(const TrainerConfig& config, int world_size, std::optional<int64_t> samples = {});
+
+// The sizes of a group of ranks: any number of nodes from min_nodes to nodes.
+struct GroupSizes {
+  int nodes = 1;
+  int min_nodes = 1;  // below `nodes` in an elastic job
+  int ranks_per_node = 1;
+};
+
+// Checks that the configuration has a batch plan for each of the sizes, and a device for each rank of a node. Fails
+// with kConfig.
+Result<void> check_group_sizes(const TrainerConfig& config, const GroupSizes& sizes);
+
+// Checks that gpu_ids is empty or has a device for each rank of a node. Fails with kConfig.
+Result<void> check_gpu_ids(const std::vector<int64_t>& gpu_ids, int local_ranks);
 
 // Returns the configuration with the plan's learning rates and warm-up.
 TrainerConfig apply_plan(TrainerConfig config, const BatchPlan& plan);

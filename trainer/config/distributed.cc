@@ -1,12 +1,16 @@
 #include "trainer/config/distributed.h"
 
+#include "trainer/config/limits.h"
+
 namespace oarlock {
 namespace {
 
+constexpr double kMaxBucketMb = 1e6;
+
 void describe_powersgd(PowerSgdConfig& config, Fields& fields) {
-  fields.field("matrix_approximation_rank", config.matrix_approximation_rank, at_least(1),
+  fields.field("matrix_approximation_rank", config.matrix_approximation_rank, from_to(1, kMaxLayerWidth),
                "rank of the low-rank approximation of a gradient");
-  fields.field("start_powerSGD_iter", config.start_iteration, at_least(0),
+  fields.field("start_powerSGD_iter", config.start_iteration, from_to(0, kMaxSteps),
                "steps with plain averaging before the first compressed one");
   fields.field("min_compression_rate", config.min_compression_rate, above(0),
                "gradients with a lower compression rate are sent uncompressed");
@@ -31,17 +35,18 @@ void describe(DistributedConfig& config, Fields& fields) {
   fields.choice<BackendKind>("backend", config.backend,
                              {{"auto", BackendKind::kAuto}, {"gloo", BackendKind::kGloo}, {"nccl", BackendKind::kNccl}},
                              "auto: nccl on CUDA devices, gloo on the CPU");
-  fields.field("rendezvous_timeout_seconds", config.rendezvous_timeout_seconds, above(0),
+  fields.field("rendezvous_timeout_seconds", config.rendezvous_timeout_seconds, above_to(0, kMaxSeconds),
                "timeout in seconds for all ranks to join the rendezvous");
-  fields.field("timeout_seconds", config.timeout_seconds, above(0), "timeout of one collective in seconds");
+  fields.field("timeout_seconds", config.timeout_seconds, above_to(0, kMaxSeconds),
+               "timeout of one collective in seconds");
   fields.choice<Fallback>("fallback", config.fallback, {{"none", Fallback::kNone}, {"cpu", Fallback::kCpu}},
                           "if the configured device or backend is not available: fail, or use the CPU");
-  fields.field("check_parameters_every", config.check_parameters_every, at_least(0),
+  fields.field("check_parameters_every", config.check_parameters_every, from_to(0, kMaxSteps),
                "steps between two comparisons of all ranks' parameters; 0: only at the end");
 }
 
 void describe(DdpConfig& config, Fields& fields) {
-  fields.field("bucket_cap_mb", config.bucket_cap_mb, above(0),
+  fields.field("bucket_cap_mb", config.bucket_cap_mb, above_to(0, kMaxBucketMb),
                "size in MiB of a bucket of gradients, which are reduced together");
   fields.field("gradient_as_bucket_view", config.gradient_as_bucket_view,
                "gradients are views of the buckets, which saves memory and a copy");

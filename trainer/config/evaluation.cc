@@ -1,7 +1,11 @@
 #include "trainer/config/evaluation.h"
 
+#include "trainer/config/limits.h"
+
 namespace oarlock {
 namespace {
+
+constexpr double kMaxKept = 1e9;  // checkpoints
 
 constexpr char kModeHelp[] = "whether lower or higher values of the metric are better";
 
@@ -15,7 +19,7 @@ void describe_metric(WatchedMetric& metric, Fields& fields, std::string_view nam
   fields.choice<MetricMode>("mode", metric.mode, mode_names(), kModeHelp);
   fields.only_if("mode", !metric.name.empty(), "belongs to a named metric; the task's own metric has its own mode");
   fields.field("min_delta", metric.min_delta, at_least(0), "largest change that does not count as an improvement");
-  fields.field("grace_period", metric.grace_period, at_least(0),
+  fields.field("grace_period", metric.grace_period, from_to(0, kMaxSteps),
                "number of evaluations at the start that do not count against patience");
   fields.field("init_best_score", metric.init_best_score, any_number_or_infinity(),
                "value that the first improvement must surpass; default: the first evaluation is an improvement");
@@ -33,17 +37,19 @@ void describe_best(BestConfig& config, Fields& fields) {
 }  // namespace
 
 void describe(EvalConfig& config, Fields& fields) {
-  fields.field("every_epochs", config.every_epochs, at_least(0),
+  fields.field("every_epochs", config.every_epochs, from_to(0, kMaxEpochs),
                "epochs between two evaluations; 0: disabled. The model is always evaluated at the end of the run");
-  fields.field("every_steps", config.every_steps, at_least(0), "optimizer steps between two evaluations; 0: disabled");
-  fields.field("batch_size", config.batch_size, at_least(0), "samples per evaluation step of one rank; 0: batch.size");
+  fields.field("every_steps", config.every_steps, from_to(0, kMaxSteps),
+               "optimizer steps between two evaluations; 0: disabled");
+  fields.field("batch_size", config.batch_size, from_to(0, kMaxBatchSize),
+               "samples per evaluation step of one rank; 0: batch.size");
   fields.field("rows_file", config.rows_file,
                "CSV file to which rank 0 writes the per-sample results of the newest evaluation: the column id and the "
                "columns of the task. Empty: none");
 }
 
 void describe(EarlyStoppingConfig& config, Fields& fields) {
-  fields.field("patience", config.patience, at_least(1),
+  fields.field("patience", config.patience, from_to(1, kMaxSteps),
                "evaluations without improvement after which the run ends; default: never");
   if (config.metrics.empty()) config.metrics.emplace_back();
   WatchedMetric single = config.metrics.front();
@@ -65,10 +71,11 @@ void describe(EarlyStoppingConfig& config, Fields& fields) {
 void describe(CheckpointConfig& config, Fields& fields) {
   fields.field("dir", config.dir,
                "folder of the checkpoints; empty: $OARLOCK_CHECKPOINT_DIR, or no checkpoints if that is not set");
-  fields.field("every_steps", config.every_steps, at_least(0), "optimizer steps between two saves; 0: disabled");
-  fields.field("every_epochs", config.every_epochs, at_least(0),
+  fields.field("every_steps", config.every_steps, from_to(0, kMaxSteps),
+               "optimizer steps between two saves; 0: disabled");
+  fields.field("every_epochs", config.every_epochs, from_to(0, kMaxEpochs),
                "epochs between two saves; 0: disabled. A checkpoint is always saved at the end of the run");
-  fields.field("keep", config.keep, at_least(0),
+  fields.field("keep", config.keep, from_to(0, kMaxKept),
                "number of newest checkpoints that are kept in addition to the best; 0: all");
   fields.choice<CheckpointErrors>(
       "on_error", config.on_error, {{"continue", CheckpointErrors::kContinue}, {"stop", CheckpointErrors::kStop}},

@@ -51,6 +51,7 @@ Result<void> check_ranks(const Node& spec, const std::string& file_name) {
   yaml::MapReader reader(spec, "spec", problems);
   for (const char* key : {"nodes", "processesPerNode"}) {
     int count = 1;
+    if (text_of(spec, key) == "auto") continue;  // of processesPerNode: the number of GPUs
     if (reader.read(key, count) && count < 1)
       reader.problem(key, fmt::format("{} is too small; the minimum is 1", count));
   }

@@ -4,17 +4,23 @@
 
 #include <algorithm>
 #include <initializer_list>
-#include <regex>
+
+#include "trainer/config/limits.h"
+#include "trainer/config/name_pattern.h"
 
 namespace oarlock {
 namespace {
+
+constexpr double kMaxLossScale = 1e38;  // fits a float
+constexpr double kMaxGrowthFactor = 1e6;
 
 constexpr Limits kFraction = {.low = 0, .high = 1};
 
 // ---- optimizer -----------------------------------------------------------------------------------------------------
 
 void describe_group(ParameterGroupConfig& group, Fields& fields) {
-  fields.field("match", group.match, "regular expression that is searched for in the parameter names");
+  fields.field("match", group.match,
+               "regular expression (ECMAScript, without back-references) that is searched for in the parameter names");
   fields.choice<GroupPreset>("preset", group.preset,
                              {{"none", GroupPreset::kNone}, {"no_decay", GroupPreset::kNoDecay}},
                              "replaces match: no_decay selects biases and the weights of normalization layers (at most "
@@ -27,10 +33,8 @@ void describe_group(ParameterGroupConfig& group, Fields& fields) {
   if (group.match.empty() != has_preset) {
     fields.problem("match", "a group has either 'match' or 'preset: no_decay'");
   }
-  try {
-    const std::regex pattern(group.match);
-  } catch (const std::regex_error& error) {
-    fields.problem("match", fmt::format("'{}' is not a regular expression: {}", group.match, error.what()));
+  if (const Result<NamePattern> pattern = NamePattern::parse(group.match); !pattern) {
+    fields.problem("match", pattern.error().message);
   }
 }
 
@@ -43,13 +47,15 @@ void describe_plateau(PlateauConfig& config, Fields& fields) {
   fields.choice<MetricMode>("mode", config.mode, {{"min", MetricMode::kMin}, {"max", MetricMode::kMax}},
                             "whether lower or higher values of the metric are better");
   fields.field("factor", config.factor, from_below(0, 1), "factor on the learning rate at each reduction");
-  fields.field("patience", config.patience, at_least(0), "evaluations without improvement before a reduction");
+  fields.field("patience", config.patience, from_to(0, kMaxSteps),
+               "evaluations without improvement before a reduction");
   fields.field("threshold", config.threshold, at_least(0),
                "changes that are smaller than this do not count as an improvement");
   fields.choice<ThresholdMode>("threshold_mode", config.threshold_mode,
                                {{"rel", ThresholdMode::kRelative}, {"abs", ThresholdMode::kAbsolute}},
                                "whether the threshold is a fraction of the best value or an absolute change");
-  fields.field("cooldown", config.cooldown, at_least(0), "number of evaluations after a reduction that are ignored");
+  fields.field("cooldown", config.cooldown, from_to(0, kMaxSteps),
+               "number of evaluations after a reduction that are ignored");
   fields.field("min_lr", config.min_lr, at_least(0), "lower bound of the learning rate");
   fields.field("eps", config.eps, at_least(0), "changes of the learning rate that are smaller than this are skipped");
 }
@@ -130,10 +136,10 @@ void describe(ScheduleConfig& config, Fields& fields) {
   fields.choice<ScheduleInterval>("interval", config.interval,
                                   {{"step", ScheduleInterval::kStep}, {"epoch", ScheduleInterval::kEpoch}},
                                   "unit of the schedule: optimizer steps after the warm-up, or epochs");
-  fields.field("length", config.length, at_least(1),
+  fields.field("length", config.length, from_to(1, kMaxSteps),
                "linear, cosine, onecycle: intervals until the final learning rate; default: to the end of the run");
-  fields.field("step_size", config.step_size, at_least(1), "step: intervals between two reductions");
-  fields.field("milestones", config.milestones, at_least(1),
+  fields.field("step_size", config.step_size, from_to(1, kMaxSteps), "step: intervals between two reductions");
+  fields.field("milestones", config.milestones, from_to(1, kMaxSteps),
                "multistep: intervals at which the learning rate is reduced");
   fields.field("gamma", config.gamma, above_to(0, 1),
                "step, multistep, exponential: factor on the learning rate at each reduction");
@@ -154,7 +160,7 @@ void describe(ScheduleConfig& config, Fields& fields) {
   fields.section(
       "plateau", [&](Fields& inner) { describe_plateau(config.plateau, inner); },
       "plateau: the learning rate is reduced when a metric of the evaluation stops improving");
-  fields.field("warmup_steps", config.warmup_steps, at_least(0), "optimizer steps of a linear rise to lr");
+  fields.field("warmup_steps", config.warmup_steps, from_to(0, kMaxSteps), "optimizer steps of a linear rise to lr");
   fields.field("warmup_start_factor", config.warmup_start_factor, above_to(0, 1),
                "fraction of lr in the first step of the warm-up; default: 1 / warmup_steps");
   check_kind(config, fields);
@@ -166,10 +172,10 @@ void describe(ScalingConfig& config, Fields& fields) {
   fields.choice<ScalingRule>("lr", config.lr, rules, "how learning rates scale with the samples per step");
   fields.choice<ScalingRule>("warmup", config.warmup, rules,
                              "how schedule.warmup_steps scales with the samples per step");
-  fields.field("reference_batch", config.reference_batch, at_least(1),
+  fields.field("reference_batch", config.reference_batch, from_to(1, kMaxSamples),
                "samples per optimizer step, of all ranks and accumulated passes, for which lr and warm-up were chosen; "
                "default: those of reference_world ranks");
-  fields.field("reference_world", config.reference_world, at_least(1),
+  fields.field("reference_world", config.reference_world, from_to(1, kMaxRanks),
                "with batch.per: device: number of ranks for which lr and warm-up were chosen");
   fields.field("cap", config.cap, at_least(1), "upper bound of the factors on learning rates and warm-up");
   if (config.reference_batch && config.reference_world != 1) {
@@ -178,7 +184,7 @@ void describe(ScalingConfig& config, Fields& fields) {
 }
 
 void describe(GradientConfig& config, Fields& fields) {
-  fields.field("accumulation_steps", config.accumulation_steps, at_least(1),
+  fields.field("accumulation_steps", config.accumulation_steps, from_to(1, kMaxAccumulationSteps),
                "forward and backward passes per optimizer step");
   fields.field("clip_norm", config.clip_norm, above(0), "maximum norm of all gradients, taken as one vector");
   fields.choice<NormType>("norm_type", config.norm_type, {{"2", NormType::kL2}, {"inf", NormType::kInfinity}},
@@ -193,8 +199,8 @@ void describe(AmpConfig& config, Fields& fields) {
   fields.field("enabled", config.enabled, "compute matrix products and convolutions in lower precision (autocast)");
   fields.choice<AmpType>("dtype", config.dtype, {{"bf16", AmpType::kBf16}, {"fp16", AmpType::kFp16}},
                          "the lower precision; fp16 scales the loss so that small gradients do not underflow");
-  fields.field("init_scale", config.init_scale, above(0), "fp16: the initial loss scale");
-  fields.field("growth_factor", config.growth_factor, Limits{.low = 1, .low_is_open = true},
+  fields.field("init_scale", config.init_scale, above_to(0, kMaxLossScale), "fp16: the initial loss scale");
+  fields.field("growth_factor", config.growth_factor, above_to(1, kMaxGrowthFactor),
                "fp16: factor on the loss scale after growth_interval steps without an overflow");
   fields.field("backoff_factor", config.backoff_factor,
                Limits{.low = 0, .high = 1, .low_is_open = true, .high_is_open = true},
@@ -225,7 +231,7 @@ void describe(NonfiniteConfig& config, Fields& fields) {
       {{"ignore", NonfiniteGradient::kIgnore}, {"skip", NonfiniteGradient::kSkip}, {"stop", NonfiniteGradient::kStop}},
       "policy for a gradient that is not finite: ignore it, skip the step on all ranks, or skip it and stop the run "
       "when the loss is logged or the weights would be saved");
-  fields.field("max_consecutive", config.max_consecutive, at_least(1),
+  fields.field("max_consecutive", config.max_consecutive, from_to(1, kMaxSteps),
                "consecutive skipped steps after which the run fails; checked when the loss is logged");
   fields.field("max_share", config.max_share, above_to(0, 1),
                "fraction of the run's steps that may be skipped: the run fails if it is exceeded when the run ends, or "

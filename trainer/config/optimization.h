@@ -24,7 +24,7 @@ enum class GroupPreset { kNone, kNoDecay };
 // Parameters with their own hyperparameters. A parameter belongs to the first group that it matches; the others form a
 // group with the settings of the section.
 struct ParameterGroupConfig {
-  std::string match;  // regular expression (ECMAScript) that is searched for in the name; exclusive with a preset
+  std::string match;  // regular expression (name_pattern.h) that is searched for in the name; exclusive with a preset
   GroupPreset preset = GroupPreset::kNone;
   std::optional<double> lr;            // replaces optimizer.lr
   double lr_scale = 1;                 // factor on the group's lr

@@ -1,9 +1,13 @@
 #include "trainer/config/tracking.h"
 
+#include "trainer/config/limits.h"
 #include "trainer/config/metric_names.h"
 
 namespace oarlock {
 namespace {
+
+constexpr double kMaxJournalMib = 1e6;
+constexpr double kMaxTracedSteps = 10000;  // the trace is in memory until it is written
 
 void describe_tensorboard(TensorboardConfig& config, Fields& fields) {
   fields.field("enabled", config.enabled, "write event files");
@@ -56,7 +60,8 @@ void describe_mlflow(MlflowConfig& config, Fields& fields) {
                "PEM file of the only certificate authorities that are trusted. Empty: "
                "MLFLOW_TRACKING_SERVER_CERT_PATH, otherwise those of the system. MLFLOW_TRACKING_INSECURE_TLS=true "
                "disables the verification");
-  fields.field("timeout_seconds", config.timeout_seconds, above(0), "timeout of one request in seconds");
+  fields.field("timeout_seconds", config.timeout_seconds, above_to(0, kMaxSeconds),
+               "timeout of one request in seconds");
 }
 
 }  // namespace
@@ -68,14 +73,14 @@ void describe(TrackingConfig& config, Fields& fields) {
                     "eval/: val/}'. A key that ends with '/' replaces this prefix of names");
   if (const Result<MetricNames> names = MetricNames::parse(config.names); !names)
     fields.problem("names", names.error().message);
-  fields.field("histograms_every_steps", config.histograms_every_steps, at_least(0),
+  fields.field("histograms_every_steps", config.histograms_every_steps, from_to(0, kMaxSteps),
                "steps between two histograms of every parameter and its gradient (averaged over the ranks, before "
                "clipping); 0: none");
   fields.field(
-      "finish_timeout_seconds", config.finish_timeout_seconds, at_least(0),
+      "finish_timeout_seconds", config.finish_timeout_seconds, from_to(0, kMaxSeconds),
       "time in seconds that a run waits at its end for the delivery of its last points; after a signal or a failure, "
       "at most 5 s. A sink with a server stores undelivered points in checkpoint.dir for the next attempt");
-  fields.field("journal_limit_mib", config.journal_limit_mib, at_least(1),
+  fields.field("journal_limit_mib", config.journal_limit_mib, from_to(1, kMaxJournalMib),
                "maximum size in MiB of the undelivered points that are kept for each sink with a server (without "
                "checkpoint.dir, they are kept in memory, at most 16 MiB); later points are dropped, with a warning");
   fields.section(
@@ -89,11 +94,11 @@ void describe(TrackingConfig& config, Fields& fields) {
 }
 
 void describe(ProfileConfig& config, Fields& fields) {
-  fields.field("steps", config.steps, at_least(0),
+  fields.field("steps", config.steps, from_to(0, kMaxTracedSteps),
                "number of consecutive training steps to trace (Chrome trace format, for TensorBoard's profiler plugin "
                "and Perfetto); 0: none");
   fields.field(
-      "first_step", config.first_step, at_least(0),
+      "first_step", config.first_step, from_to(0, kMaxSteps),
       "number of steps before the first traced one, counted from the start of the process, also in a resumed run");
   fields.field("all_ranks", config.all_ranks, "write a trace of each rank, instead of rank 0 only");
   fields.field("shapes", config.shapes, "record the shapes of the operators' inputs");

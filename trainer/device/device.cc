@@ -47,12 +47,7 @@ std::optional<std::string> cuda_problem(const DeviceRequest& request, const Loca
 Result<DeviceChoice> choose_device(const DeviceRequest& request, const LocalRank& local, const CudaDevices& devices) {
   if (request.kind == DeviceKind::kCpu) return DeviceChoice{};
   const bool has_gpu_ids = !request.gpu_ids.empty();
-  if (has_gpu_ids && request.gpu_ids.size() < static_cast<size_t>(local.world_size)) {
-    return fail(ExitCode::kConfig,
-                fmt::format("gpu_ids: [{}] are {} devices for {} ranks on this node; give each rank its own, or start "
-                            "fewer ranks",
-                            fmt::join(request.gpu_ids, ", "), request.gpu_ids.size(), local.world_size));
-  }
+  RETURN_IF_ERROR(check_gpu_ids(request.gpu_ids, local.world_size));
   const bool cuda_required = request.kind == DeviceKind::kCuda || has_gpu_ids;
   if (!cuda_required && devices.visible == 0) {
     return DeviceChoice{std::nullopt, devices.in_build ? "no CUDA device is visible: training on the CPU" : ""};

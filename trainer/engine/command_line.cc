@@ -28,6 +28,9 @@
 namespace oarlock {
 namespace {
 
+constexpr int kMaxNodes = 4096;  // as in a TrainingJob
+constexpr int kMaxRanksPerNode = 128;
+
 constexpr char kExamples[] = R"(
 Rank, world size and master come from the environment: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR,
 MASTER_PORT. Without them it trains as a single process.
@@ -46,6 +49,7 @@ struct CommandLine {
   std::string checkpoint_dir;
   std::string metrics_port;
   std::string log_format = "auto";
+  GroupSizes sizes{.nodes = 0};  // for --check; 0: unknown
   bool print_config = false;
   bool print_reference = false;
 };
@@ -149,6 +153,9 @@ int print(const CommandLine& command, const TaskTable& tasks) {
     std::fputs(printed->c_str(), stdout);
   } else {
     const TrainerConfig& config = whole->config;
+    const GroupSizes& sizes = command.sizes;
+    const Result<void> fits = sizes.nodes > 0 ? check_group_sizes(config, sizes) : Result<void>();
+    if (!fits) return complain(fits.error());
     const std::string& folder = command.checkpoint_dir.empty() ? config.checkpoint.dir : command.checkpoint_dir;
     const Result<void> tracking = check_tracking(config.tracking, folder, process_environment(), whole->is_of_job);
     if (!tracking) return complain(tracking.error());
@@ -182,7 +189,18 @@ int run(int argc, char** argv, const TaskTable& tasks, const RegroupChannelFacto
       ->check(CLI::IsMember({"auto"}) | CLI::Range(0, 65535));
   app.add_option("--log-format", command.log_format, "text, json, or auto: text on a terminal")
       ->check(CLI::IsMember({"text", "json", "auto"}));
-  app.add_flag("--check")->description("Check the configuration and exit");
+  auto* check = app.add_flag("--check")->description("Check the configuration and exit");
+  auto* nodes = app.add_option("--nodes", command.sizes.nodes,
+                               "Number of nodes for which --check computes the batches (default: not computed)")
+                    ->check(CLI::Range(1, kMaxNodes))
+                    ->needs(check);
+  auto* min_nodes = app.add_option("--min-nodes", command.sizes.min_nodes,
+                                   "Minimum number of nodes of an elastic job (default: that of --nodes)")
+                        ->check(CLI::Range(1, kMaxNodes))
+                        ->needs(nodes);
+  app.add_option("--nproc", command.sizes.ranks_per_node, "Number of ranks on each node (default: 1)")
+      ->check(CLI::Range(1, kMaxRanksPerNode))
+      ->needs(nodes);
   app.add_flag("--print-config", command.print_config, "Print the complete configuration with all defaults and exit");
   app.add_flag("--print-reference", command.print_reference, "Print the reference of all keys in Markdown and exit");
   // Such a command may run in the pod of a rank, and must not replace its termination message.
@@ -206,6 +224,7 @@ int run(int argc, char** argv, const TaskTable& tasks, const RegroupChannelFacto
       !command.print_reference) {
     return report("no configuration: give --config FILE or set OARLOCK_CONFIG");
   }
+  if (min_nodes->empty()) command.sizes.min_nodes = command.sizes.nodes;
   if (only_prints) return print(command, tasks);
   if (!environment) return fail_before_training(environment.error());
   return train(command, *environment, tasks, open_channel);

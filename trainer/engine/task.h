@@ -143,6 +143,10 @@ class Task {
   // samples.
   virtual Metrics metrics(const MetricSums& totals, const EvalRows& /*rows*/) const { return mean_of_sums(totals); }
 
+  // Returns the name of every metric that metrics() can return with this configuration, so that a configuration that
+  // names another one is rejected. Called before prepare(); names that depend on the data may be included.
+  virtual std::vector<std::string> metric_names() const = 0;
+
   // Returns texts and images after an evaluation, as EvalPass::show does. Default: none.
   virtual PassMedia show(torch::nn::Module& /*model*/, const EvalRows& /*rows*/) { return {}; }
 

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "common/status_macros.h"
+#include "common/text.h"
 #include "trainer/nn/module_tensors.h"
 
 namespace oarlock {
@@ -25,6 +26,33 @@ bool prepares(PrepareOn on, int rank, int local_rank) {
       return true;
   }
   return true;
+}
+
+constexpr size_t kMetricsShown = 20;
+
+// Checks the metrics that the configuration names. The evaluation that needs them is at the end of an epoch.
+Result<void> check_metrics(const TrainerConfig& config, std::vector<std::string> known) {
+  std::sort(known.begin(), known.end());
+  std::vector<std::pair<std::string, std::string>> named = {{"checkpoint.best.metric", config.checkpoint.best.metric}};
+  const std::vector<WatchedMetric>& watched = config.early_stopping.metrics;
+  for (size_t i = 0; i < watched.size(); ++i) {
+    named.emplace_back(
+        watched.size() == 1 ? "early_stopping.metric" : fmt::format("early_stopping.metrics[{}].name", i),
+        watched[i].name);
+  }
+  if (config.schedule.kind == ScheduleKind::kPlateau)
+    named.emplace_back("schedule.plateau.metric", config.schedule.plateau.metric);
+  for (const auto& [key, name] : named) {
+    if (name.empty() || std::binary_search(known.begin(), known.end(), name)) continue;
+    const std::string near = suggest(name, known);
+    const size_t hidden = known.size() - std::min(known.size(), kMetricsShown);
+    known.resize(known.size() - hidden);
+    return fail(ExitCode::kConfig, fmt::format("{}: the evaluation of {} has no metric '{}', only {}{}{}", key,
+                                               config.task, shortened(name), fmt::join(known, ", "),
+                                               hidden == 0 ? "" : fmt::format(" and {} more", hidden),
+                                               near.empty() ? "" : fmt::format("; did you mean '{}'?", near)));
+  }
+  return {};
 }
 
 constexpr char kActivity[] = "the data were prepared; a new start prepares them";
@@ -43,6 +71,7 @@ Result<ConfiguredTask> load_task(const ConfigSource& source, const TaskTable& ta
     return fail(ExitCode::kConfig, fmt::format("cuda.graphs: a step of {} cannot be recorded, because {}; remove it",
                                                out.config.task, obstacle));
   }
+  RETURN_IF_ERROR(check_metrics(out.config, out.task->metric_names()));
   return out;
 }
 

@@ -14,9 +14,9 @@
 #include <algorithm>
 #include <limits>
 #include <map>
-#include <regex>
 
 #include "common/status_macros.h"
+#include "trainer/config/name_pattern.h"
 #include "trainer/optim/fused_optimizers.h"
 
 namespace oarlock {
@@ -24,21 +24,26 @@ namespace {
 
 class Matcher {
  public:
-  explicit Matcher(const ParameterGroupConfig& config) : preset_(config.preset), pattern_(config.match) {}
+  static Result<Matcher> create(const ParameterGroupConfig& config) {
+    return NamePattern::parse(config.match).map([&](NamePattern pattern) {
+      return Matcher(config.preset, std::move(pattern));
+    });
+  }
 
   bool matches(const NamedTensor& parameter) const {
     if (preset_ == GroupPreset::kNoDecay) return parameter.tensor.dim() <= 1;
-    return std::regex_search(parameter.name, pattern_);
+    return pattern_.is_found_in(parameter.name);
   }
 
  private:
+  Matcher(GroupPreset preset, NamePattern pattern) : preset_(preset), pattern_(std::move(pattern)) {}
+
   GroupPreset preset_;
-  std::regex pattern_;
+  NamePattern pattern_;
 };
 
-tl::unexpected<Error> empty_group(size_t index, const ParameterGroupConfig& config,
+tl::unexpected<Error> empty_group(size_t index, const ParameterGroupConfig& config, const Matcher& matcher,
                                   const std::vector<NamedTensor>& parameters) {
-  const Matcher matcher(config);
   const bool all_taken = std::any_of(parameters.begin(), parameters.end(), [&](const NamedTensor& parameter) {
     return parameter.tensor.requires_grad() && matcher.matches(parameter);
   });
@@ -69,7 +74,14 @@ void add_by_type(double lr, double weight_decay, const std::vector<NamedTensor>&
 Result<std::vector<ParameterGroup>> group_parameters(const OptimizerConfig& config,
                                                      const std::vector<NamedTensor>& parameters) {
   const size_t rest = config.groups.size();
-  const std::vector<Matcher> matchers(config.groups.begin(), config.groups.end());
+  std::vector<Matcher> matchers;
+  for (size_t i = 0; i < rest; ++i) {
+    Result<Matcher> matcher = Matcher::create(config.groups[i]);
+    if (!matcher) {
+      return fail(ExitCode::kConfig, fmt::format("optimizer.groups[{}].match: {}", i, matcher.error().message));
+    }
+    matchers.push_back(std::move(*matcher));
+  }
   std::vector<std::vector<NamedTensor>> members(rest + 1);
   for (const NamedTensor& parameter : parameters) {
     if (!parameter.tensor.requires_grad()) continue;
@@ -81,7 +93,7 @@ Result<std::vector<ParameterGroup>> group_parameters(const OptimizerConfig& conf
   std::vector<ParameterGroup> out;
   for (size_t i = 0; i < rest; ++i) {
     const ParameterGroupConfig& group = config.groups[i];
-    if (members[i].empty()) return empty_group(i, group, parameters);
+    if (members[i].empty()) return empty_group(i, group, matchers[i], parameters);
     const double own_decay = group.preset == GroupPreset::kNoDecay ? 0 : weight_decay;
     add_by_type(group.lr.value_or(config.lr) * group.lr_scale, group.weight_decay.value_or(own_decay), members[i], out);
   }

@@ -85,6 +85,8 @@ class BenchTask final : public ModelTask<Model> {
     return {.sums = {{"loss", loss_of(model, batch).item<double>()}}, .rows = {}};
   }
 
+  std::vector<std::string> metric_names() const override { return {"loss"}; }
+
  private:
   static at::Tensor loss_of(Model& model, const Batch& batch) { return model.loss(batch["input"], batch["label"]); }
 

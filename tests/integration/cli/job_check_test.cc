@@ -27,12 +27,33 @@ TEST_F(JobCheckTest, ValidateRunsTrainerCheck) {
   const auto good = start({"validate", "-f", "job.yaml"});
   EXPECT_EQ(good->wait(), 0);
   EXPECT_THAT(lines(good->out()), ElementsAre("job.yaml: TrainingJob j is valid: 1 node x 1 rank"));
-  EXPECT_THAT(lines(content(folder_.path() / "arguments")), ElementsAre("--check --config job.yaml --job default/j"));
+  EXPECT_THAT(lines(content(folder_.path() / "arguments")),
+              ElementsAre("--check --config job.yaml --job default/j --nodes 1 --nproc 1"));
   trainer("echo job.yaml:5:13: unknown task >&2; exit 78");
   const auto bad = start({"validate", "-f", "job.yaml"});
   EXPECT_EQ(bad->wait(), 78);
   EXPECT_EQ(bad->out(), "");
   EXPECT_THAT(lines(bad->err()), ElementsAre("job.yaml:5:13: unknown task"));
+}
+
+// The number of ranks determines whether the configuration is valid.
+TEST_F(JobCheckTest, PassesTheSizesOfTheGroup) {
+  const std::string head =
+      "apiVersion: oarlock.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: j}\nspec:\n  trainer: {task: x}\n";
+  trainer("echo \"$*\" > arguments");
+  const auto sizes_of = [&](const std::string& spec, const std::vector<std::string>& command) {
+    write("job.yaml", head + spec);
+    EXPECT_EQ(start(command)->wait(), 0);
+    const std::string arguments = content(folder_.path() / "arguments");
+    const size_t begin = arguments.find(" --nodes");
+    return begin == std::string::npos ? arguments : arguments.substr(begin, arguments.find('\n') - begin);
+  };
+  EXPECT_EQ(sizes_of("  nodes: 2\n  processesPerNode: 4\n", {"validate", "job.yaml"}), " --nodes 2 --nproc 4");
+  EXPECT_EQ(sizes_of("  nodes: 4\n  elastic: {minNodes: 2, maxNodes: 8}\n", {"validate", "job.yaml"}),
+            " --nodes 4 --min-nodes 2 --nproc 1");
+  EXPECT_EQ(sizes_of("  processesPerNode: auto\n  resourcesPerNode: {limits: {nvidia.com/gpu: 3}}\n",
+                     {"validate", "job.yaml"}),
+            " --nodes 1 --nproc 3");
 }
 
 TEST_F(JobCheckTest, ValidateChecksTheTrainerPartOfEveryJob) {
@@ -44,13 +65,14 @@ TEST_F(JobCheckTest, ValidateChecksTheTrainerPartOfEveryJob) {
   good.replace(good.find("NAME"), 4, "good");
   bad.replace(bad.find("NAME"), 4, "bad");
   write("job.yaml", good + "---\n" + bad);
-  trainer("echo \"$*\" >> arguments; case \"$*\" in *team/bad) echo unknown task >&2; exit 78;; esac");
+  trainer("echo \"$*\" >> arguments; case \"$*\" in *team/bad*) echo unknown task >&2; exit 78;; esac");
   const auto run = start({"validate", "-f", "job.yaml"});
   EXPECT_EQ(run->wait(), 78);
   EXPECT_THAT(lines(run->out()), ElementsAre("job.yaml: TrainingJob good is valid: 1 node x 1 rank"));
   EXPECT_THAT(lines(run->err()), ElementsAre("unknown task"));
   EXPECT_THAT(lines(content(folder_.path() / "arguments")),
-              ElementsAre("--check --config job.yaml --job team/good", "--check --config job.yaml --job team/bad"));
+              ElementsAre("--check --config job.yaml --job team/good --nodes 1 --nproc 1",
+                          "--check --config job.yaml --job team/bad --nodes 1 --nproc 1"));
 }
 
 // Messages of oarlock-trainer name the standard input, not the copy that it reads.

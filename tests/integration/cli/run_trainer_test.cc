@@ -78,7 +78,7 @@ TEST_F(RunTrainerTest, SettingsOfTheCommandLineReachEveryRank) {
   const auto wrong = start({"optimizer.lrr=1", "steps=-1"});
   EXPECT_EQ(wrong->wait(), 78);
   EXPECT_THAT(wrong->err(), HasSubstr("command line: spec.trainer.optimizer.lrr: unknown key; did you mean 'lr'?"));
-  EXPECT_THAT(wrong->err(), HasSubstr("command line: spec.trainer.steps: -1 is below 0"));
+  EXPECT_THAT(wrong->err(), HasSubstr("command line: spec.trainer.steps: -1 is not in [0, 1000000000000]"));
   const auto run = start({"steps=4", "batch.size=2"});
   ASSERT_EQ(run->wait(), 0) << run->err();
   const Json done = line_of(run->err(), "training is complete");

@@ -75,6 +75,24 @@ INSTANTIATE_TEST_SUITE_P(
                         {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "29500"}},
                         ExitCode::kConfig,
                         {"global batch of 3", "2 ranks"}},
+                    Bad{"unknown_best_metric",
+                        "task: tiny\nepochs: 1\ncheckpoint: {best: {metric: acuracy}}\n",
+                        {},
+                        {},
+                        ExitCode::kConfig,
+                        {"checkpoint.best.metric", "no metric 'acuracy'", "did you mean 'accuracy'"}},
+                    Bad{"unknown_early_stopping_metric",
+                        "task: tiny\nepochs: 1\nearly_stopping: {metrics: [{name: loss}, {name: f1}]}\n",
+                        {},
+                        {},
+                        ExitCode::kConfig,
+                        {"early_stopping.metrics[1].name", "'f1'"}},
+                    Bad{"unknown_plateau_metric",
+                        "task: tiny\nepochs: 1\nschedule: {name: plateau, plateau: {metric: f1}}\n",
+                        {},
+                        {},
+                        ExitCode::kConfig,
+                        {"schedule.plateau.metric", "'f1'"}},
                     Bad{"no_full_batch",
                         "task: tiny\nsteps: 1\nbatch: {size: 1000, drop_last: true}\n",
                         {},
@@ -107,6 +125,28 @@ TEST(Input, CommandsThatDoNotTrainWriteNoTerminationMessage) {
     EXPECT_EQ(program.wait(), to_int(ExitCode::kUsage)) << words.back();
     EXPECT_FALSE(std::filesystem::exists(log)) << words.back();
   }
+}
+
+// The sizes are those of a TrainingJob, which `oarlock validate` passes.
+TEST(Input, CheckComputesTheBatchesOfEverySize) {
+  const TemporaryFolder folder;
+  const std::string config = (folder.path() / "trainer.yaml").string();
+  std::ofstream(config) << "task: tiny\nsteps: 1\nbatch: {size: 12, per: global}\ngpu_ids: [0, 1]\n";
+  const auto check = [&](std::vector<std::string> sizes) {
+    std::vector<std::string> argv{test::test_trainer(), "--check", "--config", config};
+    argv.insert(argv.end(), sizes.begin(), sizes.end());
+    test::Program program(argv);
+    const int code = program.wait();
+    return std::pair(code, program.err());
+  };
+  const int invalid = to_int(ExitCode::kConfig);
+  EXPECT_EQ(check({}).first, 0);
+  EXPECT_EQ(check({"--nodes", "3", "--nproc", "2"}).first, 0);
+  EXPECT_EQ(check({"--nodes", "3", "--min-nodes", "1", "--nproc", "2"}).first, 0);
+  EXPECT_THAT(check({"--nodes", "5"}), testing::Pair(invalid, HasSubstr("not divisible by 5 ranks")));
+  EXPECT_THAT(check({"--nodes", "6", "--min-nodes", "2"}), testing::Pair(invalid, HasSubstr("with 5 nodes")));
+  EXPECT_THAT(check({"--nodes", "1", "--nproc", "3"}), testing::Pair(invalid, HasSubstr("2 devices for 3 ranks")));
+  EXPECT_EQ(check({"--nproc", "3"}).first, to_int(ExitCode::kUsage));
 }
 
 // A signal also ends --check and --print-config, and not only training.

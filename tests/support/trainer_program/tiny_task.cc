@@ -279,6 +279,10 @@ class TinyTask final : public ModelTask<TinyNet> {
     return out;
   }
 
+  std::vector<std::string> metric_names() const override {
+    return {"loss", "accuracy", "count", "rows", "row_accuracy"};
+  }
+
   Monitor monitor() const override { return {.metric = "accuracy", .mode = MetricMode::kMax}; }
 
   std::vector<EvalPass> passes() override {

@@ -120,6 +120,59 @@ TEST(BatchPlan, DividesGlobalBatchOrFails) {
   EXPECT_DOUBLE_EQ(plan_of(config, 3).lr_factor, 2);
 }
 
+TEST(BatchPlan, RejectsStepsThatOverflow) {
+  const auto error_of = [](const TrainerConfig& config, int world_size) {
+    const Result<BatchPlan> plan = plan_batches(config, world_size);
+    EXPECT_FALSE(plan);
+    if (plan) return std::string();
+    EXPECT_EQ(plan.error().code, ExitCode::kConfig);
+    return plan.error().message;
+  };
+  constexpr int64_t kLarge = int64_t{1} << 40;  // its square is 0 in 64 bits
+  constexpr int64_t kHuge = int64_t{1} << 62;
+  TrainerConfig config = config_of(kLarge, kLarge, 1, 0);
+  EXPECT_THAT(error_of(config, 1),
+              AllOf(HasSubstr("batch size of 1099511627776 on 1 rank"), HasSubstr("lower batch.size")));
+  config = config_of(kHuge, 1, 1, 0);
+  EXPECT_EQ(plan_of(config, 1).effective_batch, kHuge);
+  EXPECT_THAT(error_of(config, 2), HasSubstr("too large"));
+  config = config_of(1, kHuge, 1, 0);
+  config.batch.per = BatchPer::kGlobal;
+  EXPECT_THAT(error_of(config, 4), HasSubstr("4 ranks with 4611686018427387904 accumulation steps is too large"));
+  config = config_of(kLarge, 1, 1, int64_t{1} << 39);
+  config.scaling.reference_batch = 1;
+  EXPECT_THAT(error_of(config, 8), AllOf(HasSubstr("schedule.warmup_steps"), HasSubstr("scaling.cap")));
+  config.scaling.cap = 1;
+  EXPECT_EQ(plan_of(config, 8).warmup_steps, int64_t{1} << 39);
+}
+
+TEST(BatchPlan, ChecksEverySizeOfAGroup) {
+  TrainerConfig config = config_of(12, 1, 1, 0);
+  config.batch.per = BatchPer::kGlobal;
+  config.scaling = {};
+  EXPECT_TRUE(check_group_sizes(config, {.nodes = 4, .min_nodes = 1, .ranks_per_node = 1}));
+  EXPECT_TRUE(check_group_sizes(config, {.nodes = 3, .min_nodes = 2, .ranks_per_node = 2}));
+  const auto fixed = check_group_sizes(config, {.nodes = 5, .min_nodes = 5, .ranks_per_node = 1});
+  ASSERT_FALSE(fixed);
+  EXPECT_EQ(fixed.error().code, ExitCode::kConfig);
+  EXPECT_THAT(fixed.error().message, testing::StartsWith("batch: a global batch of 12 is not divisible by 5 ranks"));
+  const auto elastic = check_group_sizes(config, {.nodes = 8, .min_nodes = 2, .ranks_per_node = 2});
+  ASSERT_FALSE(elastic);
+  EXPECT_THAT(elastic.error().message, AllOf(HasSubstr("with 4 nodes: batch: "), HasSubstr("8 ranks")));
+}
+
+TEST(BatchPlan, GivesEachRankOfANodeADevice) {
+  TrainerConfig config = config_of(1, 1, 1, 0);
+  config.gpu_ids = {0, 2};
+  EXPECT_TRUE(check_group_sizes(config, {.nodes = 4, .min_nodes = 4, .ranks_per_node = 2}));
+  const auto few = check_group_sizes(config, {.nodes = 1, .min_nodes = 1, .ranks_per_node = 3});
+  ASSERT_FALSE(few);
+  EXPECT_EQ(few.error().code, ExitCode::kConfig);
+  EXPECT_THAT(few.error().message, HasSubstr("gpu_ids: [0, 2] are 2 devices for 3 ranks"));
+  config.device = DeviceKind::kCpu;
+  EXPECT_TRUE(check_group_sizes(config, {.nodes = 1, .min_nodes = 1, .ranks_per_node = 3})) << "gpu_ids are not used";
+}
+
 TEST(BatchPlan, LimitsStepToDataSize) {
   TrainerConfig config = config_of(100'000, 1, 1, 0);
   EXPECT_EQ(plan_of(config, 1).effective_batch, 100'000);

@@ -73,11 +73,11 @@ TEST(Overrides, ReportAllProblemsWithPlace) {
                                    {"optimizer.lrr=1", "seed=-1", "batch={size: 0}", "data.pth=1", "loader=3"});
   ASSERT_FALSE(config);
   EXPECT_EQ(config.error().code, ExitCode::kConfig);
-  EXPECT_THAT(config.error().message,
-              AllOf(HasSubstr("command line: optimizer.lrr: unknown key; did you mean 'lr'?"),
-                    HasSubstr("command line: seed: -1 is below 0"), HasSubstr("command line: batch.size: 0 is below 1"),
-                    HasSubstr("command line: data.pth: unknown key; did you mean 'path'?"),
-                    HasSubstr("command line: loader: expected a map, got '3'")));
+  EXPECT_THAT(config.error().message, AllOf(HasSubstr("command line: optimizer.lrr: unknown key; did you mean 'lr'?"),
+                                            HasSubstr("command line: seed: -1 is below 0"),
+                                            HasSubstr("command line: batch.size: 0 is not in [1, 2147483647]"),
+                                            HasSubstr("command line: data.pth: unknown key; did you mean 'path'?"),
+                                            HasSubstr("command line: loader: expected a map, got '3'")));
   EXPECT_THAT(config.error().message, Not(HasSubstr("sise")));  // batch was replaced as a whole
 }
 

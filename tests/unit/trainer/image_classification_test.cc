@@ -77,7 +77,8 @@ TEST(ImageOptions, DefaultsAreGood) {
 TEST(ImageOptions, ProblemsNamePlaceAndRemedy) {
   EXPECT_THAT(make_task("{pth: /x}").problems, AllOf(HasSubstr("test.yaml:1:9: data"), HasSubstr("path")));
   EXPECT_THAT(make_task("{path: ''}").problems, HasSubstr("data.path: must not be empty"));
-  EXPECT_THAT(make_task("{train_samples: -1}").problems, HasSubstr("data.train_samples: -1 is below 0"));
+  EXPECT_THAT(make_task("{train_samples: -1}").problems,
+              HasSubstr("data.train_samples: -1 is not in [0, 1000000000000]"));
   EXPECT_THAT(make_task("{mean: [0.5]}").problems, HasSubstr("mean and std belong together"));
   EXPECT_THAT(make_task("{mean: [0.5], std: [0]}").problems, HasSubstr("data.std: element 0: 0 is not above 0"));
   EXPECT_THAT(make_task("{}", "{name: cnm}").problems, AllOf(HasSubstr("model.name"), HasSubstr("cnn")));

@@ -68,7 +68,7 @@ TEST(ProteinDiffusionOptions, ProblemsNamePlaceAndRemedy) {
   EXPECT_THAT(make_task("noise: {type: cosine, eps: 0.02}").problems,
               HasSubstr("noise.eps: belongs to the noise loglinear"));
   EXPECT_THAT(make_task("sampling: {samples: 4}").problems, HasSubstr("sampling.folder"));
-  EXPECT_THAT(make_task("sampling: {steps: 0}").problems, HasSubstr("sampling.steps: 0 is below 1"));
+  EXPECT_THAT(make_task("sampling: {steps: 0}").problems, HasSubstr("sampling.steps: 0 is not in [1, 100000]"));
   EXPECT_THAT(make_task("curriculum: {bias_strength: 3}").problems,
               HasSubstr("curriculum.bias_strength: needs curriculum.probabilistic: true"));
 }

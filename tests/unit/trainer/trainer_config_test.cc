@@ -132,7 +132,7 @@ TEST(TrainerConfig, ReportsAllProblemsWithPlaceAndSuggestion) {
       "device: gpu\n");
   EXPECT_THAT(message, HasSubstr("f.yaml:1:7: task: 'imges' is not one of images, text; did you mean 'images'?"));
   EXPECT_THAT(message, HasSubstr("f.yaml:2:1: epohcs: unknown key; did you mean 'epochs'?"));
-  EXPECT_THAT(message, HasSubstr("f.yaml:4:9: batch.size: 0 is below 1"));
+  EXPECT_THAT(message, HasSubstr("f.yaml:4:9: batch.size: 0 is not in [1, 2147483647]"));
   EXPECT_THAT(message, HasSubstr("f.yaml:5:17: optimizer.lr: expected a number, got 'fast'"));
   EXPECT_THAT(message, HasSubstr("f.yaml:5:23: optimizer.beta: unknown key; did you mean 'betas'?"));
   EXPECT_THAT(message, HasSubstr("f.yaml:6:9: device: 'gpu' is not one of auto, cpu, cuda"));
@@ -182,7 +182,7 @@ TEST(TrainerConfig, NamesTheKeyForKeysOfOtherTrainers) {
 TEST(TrainerConfig, RejectsValuesOutOfRange) {
   const WrongValue cases[] = {
       {.line = "steps: 5", .message = "steps: the length is given twice"},
-      {.line = "epochs: 0", .message = "epochs: 0 is below 1"},
+      {.line = "epochs: 0", .message = "epochs: 0 is not in [1, 1000000000]"},
       {.line = "seed: -1", .message = "seed: -1 is below 0"},
       {.line = "optimizer: {lr: 0}", .message = "optimizer.lr: 0 is not above 0"},
       {.line = "optimizer: {weight_decay: -0.1}", .message = "optimizer.weight_decay: -0.1 is below 0"},
@@ -194,14 +194,45 @@ TEST(TrainerConfig, RejectsValuesOutOfRange) {
       {.line = "optimizer: {name: sgd, momentum: 1}", .message = "optimizer.momentum: 1 is not in [0, 1)"},
       {.line = "optimizer: {name: sgd, nesterov: true}", .message = "optimizer.nesterov: needs a momentum"},
       {.line = "optimizer: {name: sdg}", .message = "did you mean 'sgd'?"},
-      {.line = "schedule: {warmup_steps: -1}", .message = "schedule.warmup_steps: -1 is below 0"},
-      {.line = "checkpoint: {keep: -1}", .message = "checkpoint.keep: -1 is below 0"},
-      {.line = "ddp: {bucket_cap_mb: 0}", .message = "ddp.bucket_cap_mb: 0 is not above 0"},
+      {.line = "schedule: {warmup_steps: -1}", .message = "schedule.warmup_steps: -1 is not in [0, 1000000000000]"},
+      {.line = "checkpoint: {keep: -1}", .message = "checkpoint.keep: -1 is not in [0, 1000000000]"},
+      {.line = "ddp: {bucket_cap_mb: 0}", .message = "ddp.bucket_cap_mb: 0 is not in (0, 1000000]"},
       {.line = "distributed: {backend: mpi}", .message = "'mpi' is not one of auto, gloo, nccl"},
-      {.line = "distributed: {timeout_seconds: 0}", .message = "distributed.timeout_seconds: 0 is not above 0"},
-      {.line = "loader: {prefetch: 0}", .message = "loader.prefetch: 0 is below 1"},
-      {.line = "log: {every_steps: 0}", .message = "log.every_steps: 0 is below 1"},
-      {.line = "threads: -1", .message = "threads: -1 is below 0"},
+      {.line = "distributed: {timeout_seconds: 0}", .message = "distributed.timeout_seconds: 0 is not in (0, 1000000]"},
+      {.line = "loader: {prefetch: 0}", .message = "loader.prefetch: 0 is not in [1, 1024]"},
+      {.line = "log: {every_steps: 0}", .message = "log.every_steps: 0 is not in [1, 1000000000000]"},
+      {.line = "threads: -1", .message = "threads: -1 is not in [0, 1024]"},
+  };
+  for (const WrongValue& wrong : cases) {
+    const bool has_epochs = std::string(wrong.line).starts_with("epochs");
+    const std::string text = std::string("task: images\n") + (has_epochs ? "" : "epochs: 1\n") + wrong.line + "\n";
+    EXPECT_THAT(error_of(text), HasSubstr(wrong.message)) << wrong.line;
+  }
+}
+
+// Larger values would overflow, or make a run allocate memory or wait without bound before its first step.
+TEST(TrainerConfig, RejectsValuesThatARunCannotUse) {
+  const WrongValue cases[] = {
+      {.line = "batch: {size: 4611686018427387904}",
+       .message = "batch.size: 4.611686018427388e+18 is not in [1, 2147483647]"},
+      {.line = "gradient: {accumulation_steps: 4611686018427387904}", .message = "gradient.accumulation_steps: "},
+      {.line = "loader: {prefetch: 1000000000}", .message = "loader.prefetch: 1000000000 is not in [1, 1024]"},
+      {.line = "loader: {threads: 1000000}", .message = "loader.threads: 1000000 is not in [0, 1024]"},
+      {.line = "threads: 1000000", .message = "threads: 1000000 is not in [0, 1024]"},
+      {.line = "gpu_ids: [256]", .message = "gpu_ids: element 0: 256 is not in [0, 127]"},
+      {.line = "epochs: 4611686018427387904", .message = "epochs: "},
+      {.line = "distributed: {timeout_seconds: 1e300}",
+       .message = "distributed.timeout_seconds: 1e+300 is not in (0, 1000000]"},
+      {.line = "distributed: {rendezvous_timeout_seconds: 1e300}",
+       .message = "distributed.rendezvous_timeout_seconds: "},
+      {.line = "ddp: {bucket_cap_mb: 1e300}", .message = "ddp.bucket_cap_mb: "},
+      {.line = "eval: {batch_size: 4611686018427387904}", .message = "eval.batch_size: "},
+      {.line = "checkpoint: {keep: 2147483648}", .message = "checkpoint.keep: "},
+      {.line = "tracking: {finish_timeout_seconds: 1e300}", .message = "tracking.finish_timeout_seconds: "},
+      {.line = "tracking: {journal_limit_mib: 4611686018427387904}", .message = "tracking.journal_limit_mib: "},
+      {.line = "tracking: {mlflow: {timeout_seconds: 1e300}}", .message = "tracking.mlflow.timeout_seconds: "},
+      {.line = "profile: {steps: 1000000000000000}", .message = "profile.steps: "},
+      {.line = "amp: {dtype: fp16, init_scale: 1e300}", .message = "amp.init_scale: "},
   };
   for (const WrongValue& wrong : cases) {
     const bool has_epochs = std::string(wrong.line).starts_with("epochs");
@@ -262,6 +293,9 @@ TEST(TrainerConfig, RejectsTrainingJobWithoutRanks) {
   EXPECT_THAT(error_of(text), testing::EndsWith(": spec.nodes: -2 is too small; the minimum is 1"));
   text.replace(text.find("nodes: -2"), 9, "processesPerNode: x");
   EXPECT_THAT(error_of(text), HasSubstr(": spec.processesPerNode: expected an integer, got 'x'"));
+  text.replace(text.find("processesPerNode: x"), 19, "processesPerNode: auto");
+  FakeTasks tasks;
+  EXPECT_TRUE(tasks.parse(text));
 }
 
 TEST(TrainerConfig, RejectsNonFiniteNumbers) {
@@ -419,7 +453,7 @@ TEST(TrainerConfig, RejectsInvalidOptimizerStep) {
       {.line = "schedule: {name: step, length: 3}", .message = "schedule.length: belongs to the schedules linear"},
       {.line = "gradient: {clip_norm: 1, clip_value: 1}",
        .message = "gradient.clip_value: gradients are clipped twice"},
-      {.line = "gradient: {accumulation_steps: 0}", .message = "gradient.accumulation_steps: 0 is below 1"},
+      {.line = "gradient: {accumulation_steps: 0}", .message = "gradient.accumulation_steps: 0 is not in [1, 1000000]"},
       {.line = "amp: {dtype: bf16, init_scale: 2}", .message = "amp.init_scale: belongs to amp.dtype: fp16"},
       {.line = "ema: {decay: 1}", .message = "ema.decay: 1 is not in [0, 1)"},
       {.line = "scaling: {cap: 0.5}", .message = "scaling.cap: 0.5 is below 1"},

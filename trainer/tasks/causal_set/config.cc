@@ -7,6 +7,8 @@
 #include <set>
 #include <string_view>
 
+#include "trainer/config/limits.h"
+
 namespace oarlock::causal_set {
 namespace {
 
@@ -232,7 +234,7 @@ void describe(CausalSetModelConfig& config, Fields& fields) {
 }
 
 void describe(TestingConfig& config, Fields& fields) {
-  fields.field("batch_size", config.batch_size, at_least(1), "causal sets per batch and rank");
+  fields.field("batch_size", config.batch_size, from_to(1, kMaxBatchSize), "causal sets per batch and rank");
   fields.field("predictions", config.predictions, "CSV of the best model's predictions on the test set; empty: none");
 }
 

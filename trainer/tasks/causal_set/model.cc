@@ -194,6 +194,20 @@ void add_sums(const std::string& name, LossKind kind, const at::Tensor& losses, 
   sums[name + ".squared"] = total(difference.square().mean(1));
 }
 
+std::vector<std::string> metric_names(const std::string& name, LossKind kind) {
+  const std::string prefix = name.empty() ? "" : name + "_";
+  std::vector<std::string> names = {prefix + "loss", prefix + "loss_std"};
+  if (name.empty()) return names;
+  if (kind == LossKind::kCrossEntropy) {
+    names.insert(names.end(), {prefix + "accuracy", prefix + "f1"});
+  } else if (kind == LossKind::kBce) {
+    names.push_back(prefix + "accuracy");
+  } else {
+    names.insert(names.end(), {prefix + "mae", prefix + "rmse"});
+  }
+  return names;
+}
+
 void add_metrics(const std::string& name, LossKind kind, const MetricSums& totals, Metrics& metrics) {
   const double count = totals.at("count");
   const double mean = totals.at(name + ".loss") / count;

@@ -86,5 +86,7 @@ at::Tensor sample_losses(LossKind kind, const at::Tensor& outputs, const at::Ten
 void add_sums(const std::string& name, LossKind kind, const at::Tensor& losses, const at::Tensor& outputs,
               const at::Tensor& targets, MetricSums& sums);
 void add_metrics(const std::string& name, LossKind kind, const MetricSums& totals, Metrics& metrics);
+// Returns the names of the metrics that add_metrics() adds.
+std::vector<std::string> metric_names(const std::string& name, LossKind kind);
 
 }  // namespace oarlock::causal_set

@@ -85,6 +85,16 @@ class CausalSet final : public ModelTask<GnnModel> {
     return metrics;
   }
 
+  std::vector<std::string> metric_names() const override {
+    std::vector<std::string> names = causal_set::metric_names("", LossKind::kMse);
+    for (const GraphTaskConfig& task : model_.tasks) {
+      if (!task.head.active) continue;
+      const std::vector<std::string> own = causal_set::metric_names(task.name, task.loss);
+      names.insert(names.end(), own.begin(), own.end());
+    }
+    return names;
+  }
+
   std::string graph_obstacle() const override { return "causal sets have different numbers of elements and links"; }
 
   std::vector<EvalPass> passes() override {

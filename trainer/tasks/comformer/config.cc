@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "trainer/config/limits.h"
 #include "trainer/data/index_slice.h"
 
 namespace oarlock::comformer {
@@ -69,7 +70,7 @@ void describe(ComformerConfig& config, Fields& fields) {
 void describe(TestConfig& config, Fields& fields) {
   fields.field("predictions", config.predictions,
                "CSV of id, target and prediction, e.g. test_predictions.csv; empty: none");
-  fields.field("batch_size", config.batch_size, at_least(1), "structures per batch and rank");
+  fields.field("batch_size", config.batch_size, from_to(1, kMaxBatchSize), "structures per batch and rank");
 }
 
 }  // namespace oarlock::comformer

@@ -68,6 +68,8 @@ class ComformerTask final : public ModelTask<Comformer> {
             {"mean_baseline_mae", totals.at("of_mean") / count}};
   }
 
+  std::vector<std::string> metric_names() const override { return {"loss", "mae", "rmse", "mean_baseline_mae"}; }
+
   std::string graph_obstacle() const override { return "crystals have different numbers of atoms and edges"; }
 
   Monitor monitor() const override { return {.metric = "mae", .mode = MetricMode::kMin}; }

@@ -3,8 +3,13 @@
 #include <algorithm>
 #include <initializer_list>
 
+#include "trainer/config/limits.h"
+
 namespace oarlock::gears {
 namespace {
+
+constexpr double kMaxGenes = 1e6;
+constexpr double kMaxControlCells = 1e6;
 
 const Names<SplitKind> kSplitKinds{
     {"simulation", SplitKind::kSimulation},  {"simulation_single", SplitKind::kSimulationSingle},
@@ -25,13 +30,14 @@ void describe(GearsDataConfig& config, Fields& fields) {
                "file of genes that can be perturbed, one per line; empty: the genes of the data");
   fields.field("coexpress_graph", config.coexpress_graph,
                "CSV source,target,importance, used instead of the co-expression of the training cells");
-  fields.field("test_batch_size", config.test_batch_size, at_least(1), "cells per batch in evaluation and prediction");
+  fields.field("test_batch_size", config.test_batch_size, from_to(1, kMaxBatchSize),
+               "cells per batch in evaluation and prediction");
 }
 
 void describe(GearsGraphConfig& config, Fields& fields) {
-  fields.field("num_similar_genes_go_graph", config.num_similar_genes_go_graph, at_least(0),
+  fields.field("num_similar_genes_go_graph", config.num_similar_genes_go_graph, from_to(0, kMaxGenes),
                "number of most similar genes by the ontology, to which a gene is connected");
-  fields.field("num_similar_genes_co_express_graph", config.coexpression.similar, at_least(0),
+  fields.field("num_similar_genes_co_express_graph", config.coexpression.similar, from_to(0, kMaxGenes),
                "number of most co-expressed genes, to which a gene is connected");
   fields.field("coexpress_threshold", config.coexpression.threshold, from_to(0, 1),
                "correlation above which genes are co-expressed");
@@ -47,7 +53,7 @@ void describe(GearsPredictConfig& config, Fields& fields) {
                "genes, or pairs such as AHR+FEV, whose effect is predicted at the end of the run");
   fields.field("file", config.file, "CSV with the predicted mean expression of each perturbation");
   if (!config.perturbations.empty()) fields.require("file");
-  fields.field("control_cells", config.control_cells, at_least(1),
+  fields.field("control_cells", config.control_cells, from_to(1, kMaxControlCells),
                "number of control cells over which a prediction is averaged");
   fields.field("interactions", config.interactions, "pairs whose genetic interaction is scored at the end of the run");
   fields.field("interactions_file", config.interactions_file, "CSV with the scores of the interactions");
@@ -110,12 +116,13 @@ void describe(SplitConfig& config, Fields& fields) {
 }
 
 void describe(GearsConfig& config, Fields& fields) {
-  fields.field("hidden_size", config.hidden_size, at_least(1), "width of the embeddings");
-  fields.field("num_go_gnn_layers", config.num_go_gnn_layers, at_least(0),
+  fields.field("hidden_size", config.hidden_size, from_to(1, kMaxLayerWidth), "width of the embeddings");
+  fields.field("num_go_gnn_layers", config.num_go_gnn_layers, from_to(0, kMaxLayers),
                "number of graph convolutions over the gene ontology");
-  fields.field("num_gene_gnn_layers", config.num_gene_gnn_layers, at_least(0),
+  fields.field("num_gene_gnn_layers", config.num_gene_gnn_layers, from_to(0, kMaxLayers),
                "number of graph convolutions over co-expressed genes");
-  fields.field("decoder_hidden_size", config.decoder_hidden_size, at_least(1), "ignored, as in GEARS itself");
+  fields.field("decoder_hidden_size", config.decoder_hidden_size, from_to(1, kMaxLayerWidth),
+               "ignored, as in GEARS itself");
   fields.field("uncertainty", config.uncertainty, "also predict a variance of each gene");
   fields.field("no_perturb", config.no_perturb, "return the input unchanged: the baseline that a model must surpass");
   fields.field("original_defects", config.original_defects,

@@ -218,6 +218,14 @@ Metrics summarize(const std::vector<ConditionResult>& results) {
   return means.metrics();
 }
 
+std::vector<std::string> summary_names() {
+  std::vector<ConditionResult> results;
+  for (const char* subgroup : kSubgroups) results.emplace_back().subgroup = subgroup;
+  std::vector<std::string> names;
+  for (const auto& [name, value] : summarize(results)) names.push_back(name);
+  return names;
+}
+
 Result<void> write_results(const std::filesystem::path& csv, const std::vector<ConditionResult>& results) {
   std::string text =
       "condition,subgroup,cells,mse,pearson,mse_de,pearson_de,pearson_delta,baseline_mse,baseline_pearson,"

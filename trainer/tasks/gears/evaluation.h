@@ -85,6 +85,8 @@ class GearsEvaluation {
 // without ctrl), pearson_delta; frac_opposite_direction_top20_non_dropout, frac_sigma_below_1_non_dropout and
 // mse_top20_de_non_dropout; baseline_mse ... of the baseline; with subgroups also SUBGROUP_mse ...
 Metrics summarize(const std::vector<ConditionResult>& results);
+// Returns the names of the metrics that summarize() can return, with the subgroups of every split.
+std::vector<std::string> summary_names();
 
 // Writes a CSV file with all scores, one line per condition. Fails with kCantCreate or kIoErr.
 Result<void> write_results(const std::filesystem::path& csv, const std::vector<ConditionResult>& results);

@@ -295,7 +295,7 @@ SimulationSplit simulation_split(const NameList& conditions, const SimulationOpt
   SimulationSplit split{
       .train = singles_with(train_genes, conditions),
       .test = seen1,
-      .subgroups = {{"combo_seen0", seen0}, {"combo_seen1", seen1}, {"combo_seen2", seen2}, {"unseen_single", unseen}}};
+      .subgroups = {{kSubgroups[0], seen0}, {kSubgroups[1], seen1}, {kSubgroups[2], seen2}, {kSubgroups[3], unseen}}};
   append(split.train, combinations_to_train);
   for (const NameList* names : {&seen2, &unseen, &seen0}) append(split.test, *names);
   return split;
@@ -305,8 +305,7 @@ SimulationSplit simulation_split_single(const NameList& singles, const Simulatio
   NumpyRandom random(options.seed);
   const GeneSets genes = draw_genes(genes_of_all(singles), options, random);
   const NameList unseen = singles_with(set_of(genes.held_out), singles);
-  return {
-      .train = singles_with(set_of(genes.train), singles), .test = unseen, .subgroups = {{"unseen_single", unseen}}};
+  return {.train = singles_with(set_of(genes.train), singles), .test = unseen, .subgroups = {{kSubgroups[3], unseen}}};
 }
 
 }  // namespace oarlock::gears

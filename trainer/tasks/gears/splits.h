@@ -4,6 +4,7 @@
 // A condition is "ctrl", one perturbed gene ("AHR+ctrl" or "ctrl+AHR"), or a combination ("AHR+FEV").
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <random>
@@ -18,6 +19,8 @@
 namespace oarlock::gears {
 
 inline constexpr char kControl[] = "ctrl";
+// The names of the subgroups of the splits simulation and simulation_single.
+inline constexpr std::array kSubgroups = {"combo_seen0", "combo_seen1", "combo_seen2", "unseen_single"};
 
 using NameList = std::vector<std::string>;
 

@@ -85,6 +85,8 @@ class Gears final : public ModelTask<GearsModel> {
     return summarize(evaluation_->results(means_of(rows), data_->split.val_subgroups));
   }
 
+  std::vector<std::string> metric_names() const override { return summary_names(); }
+
   std::string graph_obstacle() const override { return "which cells are perturbed changes from batch to batch"; }
 
   Monitor monitor() const override { return {.metric = "mse_de", .mode = MetricMode::kMin}; }

@@ -1,5 +1,7 @@
 #include "trainer/tasks/image_classification/config.h"
 
+#include "trainer/config/limits.h"
+
 namespace oarlock::image_classification {
 namespace {
 
@@ -55,9 +57,10 @@ void describe(ImageDataConfig& config, Fields& fields) {
                              "file format. auto: detected from the file names; idx: MNIST, Fashion-MNIST; cifar10, "
                              "cifar100: the binary versions of these data sets");
   fields.field("path", config.path, "folder of the files");
-  fields.field("train_samples", config.train_samples, at_least(0),
+  fields.field("train_samples", config.train_samples, from_to(0, kMaxSamples),
                "number of training samples, from the first one; 0: all");
-  fields.field("eval_samples", config.eval_samples, at_least(0), "number of test samples, from the first one; 0: all");
+  fields.field("eval_samples", config.eval_samples, from_to(0, kMaxSamples),
+               "number of test samples, from the first one; 0: all");
   fields.field("mean", config.mean, any_number(),
                "mean of each channel, for pixels scaled to 0..1; default: computed from the training images");
   fields.field("std", config.std, above(0), "standard deviation of each channel, as for mean");

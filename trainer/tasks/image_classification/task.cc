@@ -117,6 +117,8 @@ class ImageClassification final : public Task {
             {"top5", totals.at("top5") / count}};
   }
 
+  std::vector<std::string> metric_names() const override { return {"loss", "accuracy", "top5"}; }
+
   std::string graph_obstacle() const override {
     return model_.activation_checkpointing
                ? "model.activation_checkpointing runs a backward pass inside the backward pass"

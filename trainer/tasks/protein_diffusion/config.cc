@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "trainer/config/limits.h"
 #include "trainer/formats/packed_records.h"
 #include "trainer/tasks/protein_diffusion/data.h"
 
@@ -10,6 +11,8 @@ namespace {
 
 constexpr int64_t kMaxWidth = 65536;
 constexpr int64_t kMaxLength = 1'000'000;
+constexpr double kMaxSampled = 1e7;       // sequences; rank 0 stores them until they are written
+constexpr double kMaxSamplerSteps = 1e5;  // a batch is sampled without an interruption
 
 void describe(LossConfig& config, Fields& fields) {
   fields.choice<LossReduction>(
@@ -19,10 +22,10 @@ void describe(LossConfig& config, Fields& fields) {
 
 void describe(SamplingConfig& config, Fields& fields) {
   describe(config.sampler, fields);
-  fields.field("samples", config.samples, at_least(0), "number of sequences in each sampling; 0: none");
-  fields.field("every_steps", config.every_steps, at_least(0),
+  fields.field("samples", config.samples, from_to(0, kMaxSampled), "number of sequences in each sampling; 0: none");
+  fields.field("every_steps", config.every_steps, from_to(0, kMaxSteps),
                "training steps between two samplings; 0: only at the end");
-  fields.field("batch_size", config.batch_size, at_least(1), "sequences per batch and rank");
+  fields.field("batch_size", config.batch_size, from_to(1, kMaxBatchSize), "sequences per batch and rank");
   fields.field("folder", config.folder,
                "folder in which the files step-N.fasta are written; required if samples is above 0");
   if (config.samples > 0 && config.folder.empty()) fields.require("folder");
@@ -50,11 +53,11 @@ void describe(ProteinDataConfig& config, Fields& fields) {
   fields.field("eval_path", config.eval_path, "FASTA file for evaluation; empty: a part of path is held out");
   fields.field("cache", config.cache,
                "folder of the converted files, one byte per residue; empty: next to each FASTA file");
-  fields.field("min_length", config.filter.min_length, at_least(1),
+  fields.field("min_length", config.filter.min_length, from_to(1, PackedRecords::kMaxLength),
                "minimum number of residues; shorter records are skipped");
   fields.field("max_length", config.filter.max_length, from_to(1, PackedRecords::kMaxLength),
                "maximum number of residues; longer records are skipped");
-  fields.field("max_sequences", config.filter.max_sequences, at_least(0),
+  fields.field("max_sequences", config.filter.max_sequences, from_to(0, kMaxSamples),
                "number of records of path, from the first one that passes the filter; 0: all");
   fields.choice<UnknownResidues>(
       "unknown_residues", config.filter.unknown_residues,
@@ -65,7 +68,7 @@ void describe(ProteinDataConfig& config, Fields& fields) {
   fields.field("eval_fraction", config.held_out.fraction, from_below(0, 1),
                "share of the sequences of path that is held out for evaluation");
   fields.field("split_seed", config.held_out.seed, at_least(0), "seed of the selection of the held-out sequences");
-  fields.field("eval_sequences", config.eval_sequences, at_least(0),
+  fields.field("eval_sequences", config.eval_sequences, from_to(0, kMaxSamples),
                "number of sequences to evaluate, from the first one; 0: all");
   if (config.path.empty()) fields.problem("path", "must not be empty");
   if (config.filter.min_length > config.filter.max_length) {
@@ -126,7 +129,8 @@ void describe(SeddConfig& config, const GraphConfig& graph, int64_t min_tokens, 
 
 void describe(CurriculumConfig& config, Fields& fields) {
   fields.field("enabled", config.enabled, "start training with little noise");
-  fields.field("preschool_time", config.preschool_time, at_least(1), "training steps until the full noise is used");
+  fields.field("preschool_time", config.preschool_time, from_to(1, kMaxSteps),
+               "training steps until the full noise is used");
   fields.choice<CurriculumRamp>("difficulty_ramp", config.ramp,
                                 {{"linear", CurriculumRamp::kLinear},
                                  {"exponential", CurriculumRamp::kExponential},
@@ -143,7 +147,7 @@ void describe(SamplerConfig& config, Fields& fields) {
   fields.choice<Predictor>("predictor", config.predictor,
                            {{"euler", Predictor::kEuler}, {"analytic", Predictor::kAnalytic}},
                            "numerical method of a step of the reverse process");
-  fields.field("steps", config.steps, at_least(1), "number of steps from noise to a sequence");
+  fields.field("steps", config.steps, from_to(1, kMaxSamplerSteps), "number of steps from noise to a sequence");
   fields.field("noise_removal", config.noise_removal, "add a final step that removes the remaining noise");
 }
 

@@ -94,6 +94,11 @@ class ProteinDiffusion final : public ModelTask<SeddModel> {
             {"residue_unigram_loss", totals.at("residue_unigram") / residues}};
   }
 
+  std::vector<std::string> metric_names() const override {
+    return {
+        "loss", "token_loss", "perplexity_bound", "residue_loss", "residue_perplexity_bound", "residue_unigram_loss"};
+  }
+
   std::string graph_obstacle() const override {
     if (config_.curriculum.enabled) return "curriculum.enabled changes the noise from step to step";
     if (config_.model.activation_checkpointing)
