@@ -80,7 +80,8 @@ class Group {
         console_(console),
         guard_(std::move(guard)),
         earlier_children_(children()),
-        supervisor_(static_cast<int>(members.size()), options.grace),
+        supervisor_(static_cast<int>(members.size()), options.grace,
+                    options.recovery != nullptr && !options.recovery->restarts_all_ranks()),
         processes_(members.size()),
         standby_(commands_of(members), clock, signals) {}
 
