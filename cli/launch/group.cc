@@ -187,6 +187,7 @@ class Group {
     for (const size_t member : standby_.end_hand_overs(ready)) {
       console_.print_line(
           fmt::format("the standby process that replaces {} does not respond: sent SIGKILL", members_[member].name));
+      options_.recovery->abandon_start(static_cast<int>(member));
       signal_member(static_cast<int>(member), SIGKILL);
     }
   }

@@ -71,6 +71,8 @@ class Recovery {
   RecoveryRequests start(SteadyTime now);
   // The process of a member, and all processes that it left in its process group, have ended.
   RecoveryRequests exited(int member, int exit_code, SteadyTime now);
+  // The caller kills the process of a member, which does not respond while it starts. Another process replaces it.
+  void abandon_start(int member) { agent_.abandon_start(member); }
   RecoveryRequests time_passed(SteadyTime now);
   // `ready` holds what poll(2) returned for descriptors().
   RecoveryRequests handle(const std::vector<pollfd>& ready, SteadyTime now);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <csignal>
 #include <utility>
 
 #include "common/recovery/coordinator.h"
@@ -48,9 +49,19 @@ NodeAgent::Actions NodeAgent::joined(int rank, const JoinRequest& request) {
   return {.kill = {}, .stop = {}, .spawn = {}, .send = {}, .report = true};
 }
 
+void NodeAgent::abandon_start(int rank) {
+  Slot& slot = state_.slots[static_cast<size_t>(rank)];
+  slot.is_abandoned = slot.report.phase == RankPhase::kStarting;
+}
+
 NodeAgent::Actions NodeAgent::exited(int rank, int exit_code) {
   Slot& slot = state_.slots[static_cast<size_t>(rank)];
   Actions actions;
+  const bool is_abandoned = std::exchange(slot.is_abandoned, false) && slot.report.phase == RankPhase::kStarting;
+  if (is_abandoned && exit_code == 128 + SIGKILL && !state_.has_ended) {
+    actions.spawn.push_back(rank);  // the report remains that of a process that starts
+    return actions;
+  }
   actions.report = true;
   slot.report = {.phase = exit_code == 0 ? RankPhase::kFinished : RankPhase::kExited,
                  .process = slot.report.process,
