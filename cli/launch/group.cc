@@ -105,7 +105,8 @@ class Group {
     GroupResult result = supervisor_.result();
     if (options_.recovery != nullptr) {
       options_.recovery->finish(clock_, clock_.steady() + kFlushPatience);
-      if (failed_elsewhere_ && result.interrupted_by == 0) result.exit_code = to_int(ExitCode::kPeerLost);
+      if (failed_elsewhere_ && result.interrupted_by == 0)
+        result.exit_code = to_int(options_.recovery->has_unjoined_rank() ? ExitCode::kUsage : ExitCode::kPeerLost);
       if (result.exit_code == to_int(ExitCode::kPeerLost)) result.disconnected = disconnected_;
       if (finished_elsewhere_ && result.interrupted_by == 0) result.exit_code = 0;
     }

@@ -132,11 +132,16 @@ bool Coordinator::time_passed(SteadyTime now) {
   const uint64_t before = state_.sequence;
   if (state_.form_at && *state_.form_at <= now) {
     std::string missing;
+    bool never_joins = false;  // a process runs that may be of a program that does not regroup
     for (int rank = 0; rank < world_size(); ++rank) {
-      if (!is_expected(rank) || state_.ranks[static_cast<size_t>(rank)].report.phase == RankPhase::kJoined) continue;
+      const RankReport& report = state_.ranks[static_cast<size_t>(rank)].report;
+      if (!is_expected(rank) || report.phase == RankPhase::kJoined) continue;
+      const bool is_running = report.phase == RankPhase::kStarting && report.process != 0;
+      never_joins = never_joins || (is_running && state_.newest_seen < 0 && !options_.restarts_finished);
       if (missing.size() < 60) missing += fmt::format("{}{}", missing.empty() ? "" : ", ", rank);
     }
-    end(fmt::format("ranks {} did not join in time", missing));
+    end(fmt::format("ranks {} did not join in time{}", missing,
+                    never_joins ? "; if their program does not regroup, use --restart-policy group" : ""));
     return true;
   }
   if (const auto at = leave_out_at(); at && *at <= now) leave_out(now);
@@ -328,6 +333,12 @@ std::optional<std::string> Coordinator::find_obstacle() const {
     if (has_failed && !is_recoverable_in_place(report.exit_code)) {
       return fmt::format("rank {} ended with exit code {}, after which it must not start again", rank,
                          report.exit_code);
+    }
+    if (report.phase == RankPhase::kFinished && report.generation < 0 && !options_.restarts_finished) {
+      return fmt::format(
+          "rank {} ended with exit code 0 before it joined the group: its program does not regroup; use "
+          "--restart-policy group",
+          rank);
     }
     // While the group grows, the others are about to finish, too.
     if (report.phase == RankPhase::kFinished && !options_.restarts_finished && !state_.is_growth) {
