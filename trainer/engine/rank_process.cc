@@ -494,10 +494,10 @@ Result<void> RankProcess::load_pretrained_weights(const torch::nn::Module& modul
 
 Result<void> RankProcess::open_checkpoints() {
   if (config_.checkpoint.dir.empty()) return {};
-  ASSIGN_OR_RETURN(checkpointer_,
-                   Checkpointer::open(checkpointer_options(config_.checkpoint, {environment_.uid, environment_.attempt},
-                                                           {config_.task, config_.seed}, task_->monitor()),
-                                      group_, *stops_, *telemetry_, clock_));
+  CheckpointerOptions options = checkpointer_options(config_.checkpoint, {environment_.uid, environment_.attempt},
+                                                     {config_.task, config_.seed}, task_->monitor());
+  options.is_replacement = is_replacement();
+  ASSIGN_OR_RETURN(checkpointer_, Checkpointer::open(options, group_, *stops_, *telemetry_, clock_));
   step_->before_update([this] { checkpointer_->wait_for_copy(); });
   return {};
 }

@@ -70,7 +70,7 @@ class Job {
   fs::path once() const { return folder_.path() / "once"; }
   // From now on, these ranks are not replaced when they are killed: the others continue without them.
   void do_not_replace(const std::set<int>& ranks) { not_replaced_ = ranks; }
-  // Ranks that leave this many groups wait in vain for another one.
+  // Forms no further group after this many, so that the ranks wait for it.
   void limit_groups(int64_t groups) { group_limit_ = groups; }
   // Starts a rank that was not replaced.
   void bring_back(int rank) {
@@ -516,6 +516,37 @@ TEST(Recovery, TheNewestCheckpointIsDamagedWhenRankZeroIsLost) {
     EXPECT_EQ(job.bits(), undisturbed(2));
     EXPECT_EQ(job.lines_of("a checkpoint is damaged; the ranks continue from memory").size(), is_removed ? 0 : 1);
   }
+}
+
+// The others have the state and continue without saves, and so does the rank that replaces rank 0, until the folder is
+// available again.
+TEST(Recovery, TheFolderIsNotAvailableWhenRankZeroIsLost) {
+  Job plain(2, kConfig);
+  ASSERT_TRUE(plain.run()) << plain.all_logs();
+  Job job(2, kConfig, "model: {fault: {kind: slow, rank: 1}}\n");  // each step takes at least 200 ms
+  const fs::path away = job.checkpoints().string() + "-away";
+  bool is_back = false;
+  EXPECT_TRUE(job.run([&](Job& running) {
+    if (is_back) return;
+    if (!fs::exists(away)) {
+      if (!fs::exists(running.checkpoints() / "last")) return;
+      running.rank(0).signal(SIGKILL);
+      running.rank(0).wait();  // it writes no further file
+      fs::rename(running.checkpoints(), away);
+      std::ofstream(running.checkpoints()) << "in the way";
+    } else if (!running.recovery_lines().empty()) {
+      fs::remove(running.checkpoints());
+      fs::rename(away, running.checkpoints());
+      is_back = true;
+    }
+  })) << job.all_logs();
+  EXPECT_TRUE(is_back);
+  EXPECT_EQ(job.recoveries(), 1);
+  EXPECT_EQ(job.bits(), plain.bits());
+  EXPECT_EQ(state_of(job.checkpoints() / "last").at("extra").at("best"),
+            state_of(plain.checkpoints() / "last").at("extra").at("best"));
+  EXPECT_EQ(job.lines_of("the checkpoint folder is not available; the next save tries again").size(), 1U)
+      << job.all_logs();
 }
 
 // A replaced rank 0 counts the steps that were skipped before it was started.
