@@ -22,6 +22,11 @@ bool is_recoverable_in_place(int exit_code) {
          exit_code != 128 + 2 /* SIGINT */ && exit_code != 128 + 15 /* SIGTERM */;
 }
 
+bool can_start_again(const RankReport& ended) {
+  const bool is_temporary = ended.exit_code == to_int(ExitCode::kTempFail) && ended.generation < 0;
+  return is_temporary || is_recoverable_in_place(ended.exit_code);
+}
+
 Coordinator::Coordinator(const CoordinatorOptions& options, uint64_t id) : options_(options), id_(id) {
   state_.ranks.resize(static_cast<size_t>(world_size()));
   state_.nodes.resize(static_cast<size_t>(options.nodes));
@@ -330,7 +335,7 @@ std::optional<std::string> Coordinator::find_obstacle() const {
     const RankReport& report = slot.report;
     if (!is_expected(rank)) continue;
     const bool has_failed = report.phase == RankPhase::kExited && report.exit_code != 0;
-    if (has_failed && !is_recoverable_in_place(report.exit_code)) {
+    if (has_failed && !can_start_again(report)) {
       return fmt::format("rank {} ended with exit code {}, after which it must not start again", rank,
                          report.exit_code);
     }

@@ -81,7 +81,7 @@ NodeAgent::Actions NodeAgent::exited(int rank, int exit_code) {
     again.respawn = state_.respawns;
     form(again, actions);
   } else if (options_.policy == RestartPolicy::kRank && slot.report.generation < 0 && !state_.has_ended &&
-             is_recoverable_in_place(slot.report.exit_code) && slot.early_exits < kMaxStartFailures) {
+             can_start_again(slot.report) && slot.early_exits < kMaxStartFailures) {
     // The group runs without this node, and takes it in when its ranks wait for that.
     ++slot.early_exits;
     respawn(rank, actions);
@@ -127,9 +127,8 @@ void NodeAgent::form(const Order& order, Actions& actions) {
         actions.stop.push_back(rank);
       }
     }
-    const bool restarts =
-        (report.phase == RankPhase::kExited && (report.exit_code == 0 || is_recoverable_in_place(report.exit_code))) ||
-        (report.phase == RankPhase::kFinished && options_.policy == RestartPolicy::kGroup);
+    const bool restarts = (report.phase == RankPhase::kExited && (report.exit_code == 0 || can_start_again(report))) ||
+                          (report.phase == RankPhase::kFinished && options_.policy == RestartPolicy::kGroup);
     if (restarts && order.respawn) respawn(rank, actions);
   }
 }

@@ -142,6 +142,21 @@ TEST_F(CoordinatorTest, PermanentExitCodeEndsTheJob) {
 }
 
 // A rank exits with 76 if another one is lost before it can keep its state.
+// Up to the limit of start failures.
+TEST_F(CoordinatorTest, TemporaryFailureBeforeJoiningIsNotPermanent) {
+  Coordinator coordinator = running_group(options());
+  report(coordinator, 0, exited(1, 137));
+  ProcessId process = 3;
+  for (int i = 0; i < kMaxStartFailures; ++i) {
+    report(coordinator, 0, exited(process, 75, -1));
+    EXPECT_EQ(coordinator.order().kind, OrderKind::kForm);
+    ++process;
+  }
+  report(coordinator, 0, exited(process, 75, -1));
+  EXPECT_EQ(coordinator.order().kind, OrderKind::kEnd);
+  EXPECT_THAT(coordinator.order().reason, HasSubstr("rank 0 failed 4 times before it joined"));
+}
+
 TEST_F(CoordinatorTest, LossOfAnotherRankIsNotTheCause) {
   Coordinator coordinator = running_group(options());
   report(coordinator, 0, exited(1, 76));

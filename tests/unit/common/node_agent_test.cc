@@ -175,6 +175,18 @@ TEST(NodeAgent, PermanentFailureIsNotRepeated) {
   EXPECT_EQ(agent.report().ranks[0].phase, RankPhase::kExited);
 }
 
+TEST(NodeAgent, TemporaryFailureIsRepeatedBeforeJoining) {
+  NodeAgent agent = agent_of(RestartPolicy::kRank);
+  agent.start();
+  agent.received(form(0, 1));
+  EXPECT_THAT(agent.exited(0, 75).spawn, ElementsAre(0));
+  agent.joined(0, join(-1, -1));
+  agent.joined(1, join(-1, -1));
+  agent.received(run(agent, 0, 2));
+  agent.exited(0, 75);
+  EXPECT_THAT(agent.received(form(1, 3)).spawn, IsEmpty()) << "it was requested to stop";
+}
+
 TEST(NodeAgent, KillsOnlyTheNamedProcess) {
   NodeAgent agent = agent_of(RestartPolicy::kRank);
   agent.start();
