@@ -195,7 +195,7 @@ class Checkpointer {
   std::optional<FinishedSave>
       finished_;               // not reported yet, during wait_for_save() and after a collective of it failed
   bool is_abandoned_ = false;  // the save in flight
-  bool lacks_marks_ = false;   // the folder was not available in join(), and there was no save since
+  bool lacks_marks_ = false;   // the folder was not available in join(), nor since
   std::string folder_;
   ReductionState reduction_;  // to resume with, during restore()
 
