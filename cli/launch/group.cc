@@ -82,7 +82,8 @@ class Group {
         console_(console),
         guard_(std::move(guard)),
         earlier_children_(children()),
-        supervisor_(static_cast<int>(members.size()), options.grace),
+        supervisor_(static_cast<int>(members.size()), options.grace,
+                    options.recovery != nullptr && !options.recovery->restarts_all_ranks()),
         processes_(members.size()),
         standby_(commands_of(members), clock, signals) {}
 
@@ -106,7 +107,8 @@ class Group {
     GroupResult result = supervisor_.result();
     if (options_.recovery != nullptr) {
       options_.recovery->finish(clock_, clock_.steady() + kFlushPatience);
-      if (failed_elsewhere_ && result.interrupted_by == 0) result.exit_code = to_int(ExitCode::kPeerLost);
+      if (failed_elsewhere_ && result.interrupted_by == 0)
+        result.exit_code = to_int(options_.recovery->has_unjoined_rank() ? ExitCode::kUsage : ExitCode::kPeerLost);
       if (result.exit_code == to_int(ExitCode::kPeerLost)) result.disconnected = disconnected_;
       if (finished_elsewhere_ && result.interrupted_by == 0) result.exit_code = 0;
     }
@@ -188,6 +190,7 @@ class Group {
     for (const size_t member : standby_.end_hand_overs(ready)) {
       console_.print_line(
           fmt::format("the standby process that replaces {} does not respond: sent SIGKILL", members_[member].name));
+      options_.recovery->abandon_start(static_cast<int>(member));
       signal_member(static_cast<int>(member), SIGKILL);
     }
   }

@@ -582,6 +582,12 @@ Result<std::map<std::string, std::string>> Recovery::prepare(int member, FileDes
   return variables;
 }
 
+bool Recovery::has_unjoined_rank() const {
+  return std::ranges::any_of(agent_.state().slots, [](const NodeAgent::Slot& slot) {
+    return slot.report.phase == recovery::RankPhase::kFinished && slot.report.generation < 0;
+  });
+}
+
 int64_t Recovery::restarts() const { return std::max<int64_t>({0, agent_.state().forming, agent_.state().generation}); }
 
 void Recovery::finish(const Clock& clock, SteadyTime deadline) {

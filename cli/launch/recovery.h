@@ -71,6 +71,8 @@ class Recovery {
   RecoveryRequests start(SteadyTime now);
   // The process of a member, and all processes that it left in its process group, have ended.
   RecoveryRequests exited(int member, int exit_code, SteadyTime now);
+  // The caller kills the process of a member, which does not respond while it starts. Another process replaces it.
+  void abandon_start(int member) { agent_.abandon_start(member); }
   RecoveryRequests time_passed(SteadyTime now);
   // `ready` holds what poll(2) returned for descriptors().
   RecoveryRequests handle(const std::vector<pollfd>& ready, SteadyTime now);
@@ -85,6 +87,8 @@ class Recovery {
   bool restarts_all_ranks() const { return options_.agent.policy == recovery::RestartPolicy::kGroup; }
   // The restarts of all processes of the group, on node rank 0, with RestartPolicy::kGroup. Otherwise, none.
   const InPodRestarts& in_pod_restarts() const { return in_pod_restarts_; }
+  // Whether a rank of this node has finished without joining a group: its program does not regroup.
+  bool has_unjoined_rank() const;
   // The number of restarts before a process that starts now: the generation of its group.
   int64_t restarts() const;
   // All ranks have ended. Returns when the queued messages for the other nodes are sent, or at the deadline.

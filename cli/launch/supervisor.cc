@@ -4,6 +4,7 @@
 #include <csignal>
 
 #include "common/error.h"
+#include "common/recovery/coordinator.h"
 
 namespace oarlock::launch {
 namespace {
@@ -20,7 +21,8 @@ bool is_stop_signal(int signal) {
 
 }  // namespace
 
-Supervisor::Supervisor(int members, Duration grace) : grace_(grace), members_(static_cast<size_t>(members)) {}
+Supervisor::Supervisor(int members, Duration grace, bool recovers_losses)
+    : grace_(grace), recovers_losses_(recovers_losses), members_(static_cast<size_t>(members)) {}
 
 Supervisor::FailureKind Supervisor::classify(const Member& member, const ExitStatus& status) const {
   if (status.ok()) return FailureKind::kOk;
@@ -31,7 +33,8 @@ Supervisor::FailureKind Supervisor::classify(const Member& member, const ExitSta
   if (code == to_int(ExitCode::kTempFail)) return FailureKind::kSaved;
   if (code == 128 + SIGTERM || code == 128 + SIGINT || code == 128 + SIGHUP || code == 128 + SIGQUIT)
     return FailureKind::kStopped;
-  return FailureKind::kOwn;
+  const bool is_lost = recovers_losses_ && interrupted_by_ != 0 && recovery::is_recoverable_in_place(code);
+  return is_lost ? FailureKind::kLost : FailureKind::kOwn;
 }
 
 void Supervisor::request_stop(int index, int signal, SteadyTime now, Signals& signals) {

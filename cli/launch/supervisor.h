@@ -47,14 +47,16 @@ struct GroupResult {
 // - The first failure whose cause is in the member itself is decisive. Exit code 76, and exits that the stop itself
 // caused, count
 //   only if there is no other failure. A group that a signal stopped ends with 75 if a member reports that its state is
-//   saved, unless another member exceeded the grace period.
+//   saved, unless another member exceeded the grace period. If the members recover from the loss of others, that also
+//   applies if a member was lost at the same time, in a way after which it could have been replaced.
 // Not thread-safe.
 class Supervisor {
  public:
   using Duration = std::chrono::steady_clock::duration;
   using Signals = std::vector<GroupSignal>;
 
-  Supervisor(int members, Duration grace);
+  // `recovers_losses`: the members that remain keep their state when one is lost, and may save it alone.
+  Supervisor(int members, Duration grace, bool recovers_losses = false);
 
   // Events. Each returns the signals to send.
   // Leaders ended since the last call; the order within one call is unknown.
@@ -74,7 +76,7 @@ class Supervisor {
  private:
   enum class State { kRunning, kLingering, kGone };
   // Kinds of failure, in ascending order of precedence.
-  enum class FailureKind { kOk, kStopped, kPeerLost, kSaved, kOutOfGrace, kOwn };
+  enum class FailureKind { kOk, kStopped, kPeerLost, kLost, kSaved, kOutOfGrace, kOwn };
 
   struct Member {
     State state = State::kRunning;
@@ -95,6 +97,7 @@ class Supervisor {
   void stop(SteadyTime now, Signals& signals);
 
   Duration grace_;
+  bool recovers_losses_;
   std::vector<Member> members_;
   std::vector<MemberFailure> failures_;  // in chronological order
   bool stopping_ = false;

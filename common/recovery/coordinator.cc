@@ -22,6 +22,11 @@ bool is_recoverable_in_place(int exit_code) {
          exit_code != 128 + 2 /* SIGINT */ && exit_code != 128 + 15 /* SIGTERM */;
 }
 
+bool can_start_again(const RankReport& ended) {
+  const bool is_temporary = ended.exit_code == to_int(ExitCode::kTempFail) && ended.generation < 0;
+  return is_temporary || is_recoverable_in_place(ended.exit_code);
+}
+
 Coordinator::Coordinator(const CoordinatorOptions& options, uint64_t id) : options_(options), id_(id) {
   state_.ranks.resize(static_cast<size_t>(world_size()));
   state_.nodes.resize(static_cast<size_t>(options.nodes));
@@ -132,11 +137,16 @@ bool Coordinator::time_passed(SteadyTime now) {
   const uint64_t before = state_.sequence;
   if (state_.form_at && *state_.form_at <= now) {
     std::string missing;
+    bool never_joins = false;  // a process runs that may be of a program that does not regroup
     for (int rank = 0; rank < world_size(); ++rank) {
-      if (!is_expected(rank) || state_.ranks[static_cast<size_t>(rank)].report.phase == RankPhase::kJoined) continue;
+      const RankReport& report = state_.ranks[static_cast<size_t>(rank)].report;
+      if (!is_expected(rank) || report.phase == RankPhase::kJoined) continue;
+      const bool is_running = report.phase == RankPhase::kStarting && report.process != 0;
+      never_joins = never_joins || (is_running && state_.newest_seen < 0 && !options_.restarts_finished);
       if (missing.size() < 60) missing += fmt::format("{}{}", missing.empty() ? "" : ", ", rank);
     }
-    end(fmt::format("ranks {} did not join in time", missing));
+    end(fmt::format("ranks {} did not join in time{}", missing,
+                    never_joins ? "; if their program does not regroup, use --restart-policy group" : ""));
     return true;
   }
   if (const auto at = leave_out_at(); at && *at <= now) leave_out(now);
@@ -325,9 +335,15 @@ std::optional<std::string> Coordinator::find_obstacle() const {
     const RankReport& report = slot.report;
     if (!is_expected(rank)) continue;
     const bool has_failed = report.phase == RankPhase::kExited && report.exit_code != 0;
-    if (has_failed && !is_recoverable_in_place(report.exit_code)) {
+    if (has_failed && !can_start_again(report)) {
       return fmt::format("rank {} ended with exit code {}, after which it must not start again", rank,
                          report.exit_code);
+    }
+    if (report.phase == RankPhase::kFinished && report.generation < 0 && !options_.restarts_finished) {
+      return fmt::format(
+          "rank {} ended with exit code 0 before it joined the group: its program does not regroup; use "
+          "--restart-policy group",
+          rank);
     }
     // While the group grows, the others are about to finish, too.
     if (report.phase == RankPhase::kFinished && !options_.restarts_finished && !state_.is_growth) {

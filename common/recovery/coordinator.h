@@ -45,6 +45,10 @@ inline constexpr int kMaxStartFailures = 3;
 // stop; a failed device needs another node.
 bool is_recoverable_in_place(int exit_code);
 
+// The same for a rank that has ended with an exit code other than 0. A temporary failure (75) of a process that was
+// never in a group may also pass: it has neither saved a checkpoint nor stopped together with the others.
+bool can_start_again(const RankReport& ended);
+
 // Not thread-safe. A value: the model checker copies it.
 class Coordinator {
  public:

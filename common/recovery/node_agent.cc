@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <csignal>
 #include <utility>
 
 #include "common/recovery/coordinator.h"
@@ -48,9 +49,19 @@ NodeAgent::Actions NodeAgent::joined(int rank, const JoinRequest& request) {
   return {.kill = {}, .stop = {}, .spawn = {}, .send = {}, .report = true};
 }
 
+void NodeAgent::abandon_start(int rank) {
+  Slot& slot = state_.slots[static_cast<size_t>(rank)];
+  slot.is_abandoned = slot.report.phase == RankPhase::kStarting;
+}
+
 NodeAgent::Actions NodeAgent::exited(int rank, int exit_code) {
   Slot& slot = state_.slots[static_cast<size_t>(rank)];
   Actions actions;
+  const bool is_abandoned = std::exchange(slot.is_abandoned, false) && slot.report.phase == RankPhase::kStarting;
+  if (is_abandoned && exit_code == 128 + SIGKILL && !state_.has_ended) {
+    actions.spawn.push_back(rank);  // the report remains that of a process that starts
+    return actions;
+  }
   actions.report = true;
   slot.report = {.phase = exit_code == 0 ? RankPhase::kFinished : RankPhase::kExited,
                  .process = slot.report.process,
@@ -70,7 +81,7 @@ NodeAgent::Actions NodeAgent::exited(int rank, int exit_code) {
     again.respawn = state_.respawns;
     form(again, actions);
   } else if (options_.policy == RestartPolicy::kRank && slot.report.generation < 0 && !state_.has_ended &&
-             is_recoverable_in_place(slot.report.exit_code) && slot.early_exits < kMaxStartFailures) {
+             can_start_again(slot.report) && slot.early_exits < kMaxStartFailures) {
     // The group runs without this node, and takes it in when its ranks wait for that.
     ++slot.early_exits;
     respawn(rank, actions);
@@ -116,9 +127,8 @@ void NodeAgent::form(const Order& order, Actions& actions) {
         actions.stop.push_back(rank);
       }
     }
-    const bool restarts =
-        (report.phase == RankPhase::kExited && (report.exit_code == 0 || is_recoverable_in_place(report.exit_code))) ||
-        (report.phase == RankPhase::kFinished && options_.policy == RestartPolicy::kGroup);
+    const bool restarts = (report.phase == RankPhase::kExited && (report.exit_code == 0 || can_start_again(report))) ||
+                          (report.phase == RankPhase::kFinished && options_.policy == RestartPolicy::kGroup);
     if (restarts && order.respawn) respawn(rank, actions);
   }
 }

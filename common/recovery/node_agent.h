@@ -31,8 +31,9 @@ class NodeAgent {
  public:
   struct Slot {
     RankReport report;
-    bool is_stopping = false;  // kGroup: the process was requested to end for a restart
-    int early_exits = 0;       // kRank: of processes outside of a group, without an order to form one
+    bool is_stopping = false;   // kGroup: the process was requested to end for a restart
+    int early_exits = 0;        // kRank: of processes outside of a group, without an order to form one
+    bool is_abandoned = false;  // kRank: abandon_start() was called for the process
   };
   // The actions of the launcher after an event, in this order.
   struct Actions {
@@ -70,7 +71,10 @@ class NodeAgent {
   Actions start();                                       // once, first
   Actions joined(int rank, const JoinRequest& request);  // kRank: a rank called RegroupChannel::regroup()
   Actions exited(int rank, int exit_code);               // its process and all descendants have ended
-  Actions received(const Order& order);                  // over the current connection to a coordinator
+  // The launcher kills the process of a rank because its start takes too long. Unless it has joined meanwhile, another
+  // process takes its place at its end, and the coordinator does not count a failure.
+  void abandon_start(int rank);
+  Actions received(const Order& order);  // over the current connection to a coordinator
   // The launcher was requested to stop. Later events of its ranks do not affect the group.
   Actions stop();
 

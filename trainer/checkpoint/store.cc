@@ -108,6 +108,10 @@ Result<std::unique_ptr<CheckpointStore>> CheckpointStore::open(const StoreOption
   return store;
 }
 
+std::unique_ptr<CheckpointStore> CheckpointStore::open_unclaimed(const StoreOptions& options, const Logger& logger) {
+  return std::unique_ptr<CheckpointStore>(new CheckpointStore(options, logger));
+}
+
 Result<void> CheckpointStore::check_fence() const { return oarlock::check_fence(options_.root, options_.owner); }
 
 Result<SavedCheckpoint> CheckpointStore::save(Checkpoint checkpoint, std::optional<int64_t> best_step) {

@@ -36,6 +36,9 @@ class CheckpointStore {
   // the root cannot be read at present, kNoPermission if the fence may not be read, and kDataErr if it is damaged.
   static Result<std::unique_ptr<CheckpointStore>> open(const StoreOptions& options, const Logger& logger);
 
+  // For a root that is not available at present: does not access it. The first save() that succeeds claims the fence.
+  static std::unique_ptr<CheckpointStore> open_unclaimed(const StoreOptions& options, const Logger& logger);
+
   // Renames a damaged checkpoint to damaged-step-<step>, so that no save overwrites it and it can be examined. Returns
   // its new path, kTempFail if the fence belongs to another writer, or kIoErr.
   Result<std::filesystem::path> set_aside(const std::filesystem::path& folder) const;

@@ -399,11 +399,16 @@ bool DistributedDataParallel::is_reduction_state_collective() const {
   return hook_state_.powersgd && config_.powersgd.save_state && !hook_state_.powersgd->errors.empty();
 }
 
+bool DistributedDataParallel::is_reduction_state_known() const {
+  return reducer_ || !left_ || left_->reducer.rebuilt || left_->reducer.ready_order.empty();
+}
+
 ReductionState DistributedDataParallel::reduction_state() const {
-  if (!reducer_) return {};
+  const bool has_left = !has_joined_ && left_ && left_->world_size == group_.world_size();
+  if (!reducer_ && !has_left) return {};
   std::vector<ReducerState> states = rank_states_;
   states.resize(static_cast<size_t>(group_.world_size()));
-  const ReducerState own = reducer_->state();
+  const ReducerState own = reducer_ ? reducer_->state() : left_->reducer;
   states[0].buckets = own.buckets;
   states[0].rebuilt = own.rebuilt;
   ReductionState out{.values = to_json(states, names_of(trainable_parameters()), config_), .tensors = {}};

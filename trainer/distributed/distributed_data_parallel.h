@@ -114,8 +114,12 @@ class DistributedDataParallel {
 
   // Called by all ranks between two steps, before reduction_state().
   void synchronize_reduction_state();
-  // Called by rank 0, or by all ranks if is_reduction_state_collective().
+  // Called by rank 0, or by all ranks if is_reduction_state_collective(). After leave(), the state with which a group
+  // of the same size continues.
   ReductionState reduction_state() const;
+  // Whether reduction_state() is complete after leave(). It is not after the first step of a new run, because the other
+  // ranks take part in the choice of the buckets for the second one.
+  bool is_reduction_state_known() const;
   // Whether the state includes tensors that only the other ranks have.
   bool is_reduction_state_collective() const;
   // Called on rank 0. Removes the parts of `saved`, which a run of `world_size` ranks wrote, that this run cannot load.

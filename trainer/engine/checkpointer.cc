@@ -32,6 +32,7 @@ constexpr char kReduction[] = "reduction";  // also the name of a file of tensor
 constexpr auto kHighWaterInterval = std::chrono::milliseconds(500);
 constexpr std::chrono::milliseconds kStopGrace{500};           // until reading is abandoned
 constexpr std::chrono::milliseconds kHighWaterPatience{1000};  // until the last mark is written
+constexpr std::chrono::milliseconds kMarksPatience{1000};      // until the marks are read, while other ranks wait
 
 // While rank 0 waits for a save, the ranks exchange messages at this interval.
 constexpr std::chrono::milliseconds kWaitInterval{200};
@@ -122,6 +123,10 @@ std::string for_other_ranks(const CheckpointState& state, const Json& reduction)
       .dump();
 }
 
+bool is_better(MetricMode mode, double value, double than) {
+  return mode == MetricMode::kMin ? value < than : value > than;
+}
+
 const char* name_of(MetricMode mode) { return mode == MetricMode::kMin ? "min" : "max"; }
 
 }  // namespace
@@ -155,6 +160,12 @@ Result<std::unique_ptr<Checkpointer>> Checkpointer::open(const CheckpointerOptio
       [store = options.store, logger = telemetry.logger()] { return CheckpointStore::open(store, logger); }, group,
       stop, kReading);
   if (stop.agreed()) return tl::make_unexpected(store.error());
+  const bool needs_store = !options.is_replacement || options.on_error == CheckpointErrors::kStop;
+  if (!store && !needs_store && !is_fenced_off(store.error())) {
+    telemetry.logger().warn("the checkpoint folder is not available; the next save tries again",
+                            {{"folder", options.store.root.string()}, {"reason", store.error().message}});
+    store = CheckpointStore::open_unclaimed(options.store, telemetry.logger());
+  }
   RETURN_IF_ERROR(group.agree(store.map([](const auto&) {})));
   if (group.rank() == 0) {
     out->store_ = std::make_unique<AsyncCheckpointStore>(std::move(*store), clock);
@@ -389,10 +400,9 @@ Result<bool> Checkpointer::evaluated(int64_t step, const Metrics& metrics) {
   Result<std::string> own = "";
   if (group_.rank() == 0) {
     const double value = metric->second;
+    static_cast<void>(read_missing_marks());  // otherwise, the next save compares the value
     const std::optional<Best>& before = candidate_ ? candidate_ : best_;
-    const bool better =
-        std::isfinite(value) &&
-        (!before || (options_.best->mode == MetricMode::kMin ? value < before->value : value > before->value));
+    const bool better = std::isfinite(value) && (!before || is_better(options_.best->mode, value, before->value));
     own = better ? "better" : "";
   }
   ASSIGN_OR_RETURN(const std::string answer, group_.broadcast(own));
@@ -522,7 +532,14 @@ Result<void> Checkpointer::save(const Position& position, DistributedDataParalle
   if (group_.rank() == 0) {
     if (!failure_) failure_ = fatal(finish_save(*std::move(earlier)));
     if (failure_) own = tl::make_unexpected(*failure_);
-    due = own && !is_saved(position);
+    const Result<void> marks = own ? read_missing_marks() : own;
+    due = own && marks && !is_saved(position);
+    if (own && !marks) {
+      FinishedSave failed{.state = {}, .result = tl::make_unexpected(marks.error()), .seconds = 0};
+      failed.state.step = position.step;
+      const Result<void> reported = finish_save(std::move(failed));
+      if (until == SaveUntil::kOnDisk) own = reported;
+    }
   }
   if (model.is_reduction_state_collective()) due = !group_.broadcast(std::string(due ? "due" : "")).empty();
   ReductionState reduction = due ? model.reduction_state() : ReductionState{};
@@ -564,23 +581,27 @@ Result<bool> Checkpointer::join(bool is_new, DistributedDataParallel& model, con
     return false;
   }
   copy_.reserve(live_tensors(model, parts));
-  known_step_ = -1;  // what is on disk counts
-  ASSIGN_OR_RETURN(const bool is_last, read_marks());
+  const int64_t known = std::exchange(known_step_, -1);  // what is on disk counts
+  const Result<Marks> marks = read_marks(std::chrono::milliseconds::max());
+  if (!marks && options_.on_error == CheckpointErrors::kContinue && !stop_.flag().is_raised()) {
+    telemetry_.logger().warn("the newest checkpoint cannot be read; the next save tries again",
+                             {{"reason", marks.error().message}});
+    known_step_ = known;
+    lacks_marks_ = true;
+    return requested_step_ >= 0;
+  }
+  if (!marks) return tl::make_unexpected(marks.error());
+  RETURN_IF_ERROR(take_marks(*marks));
   // A checkpoint may be saved again, with the mark of the best one, after an evaluation at the end of an epoch.
   const bool has_mark =
       !candidate_ || candidate_->step != requested_step_ || (best_ && best_->step == candidate_->step);
-  return requested_step_ > known_step_ || (requested_step_ >= 0 && !is_last) || !has_mark;
+  return requested_step_ > known_step_ || (requested_step_ >= 0 && !marks->is_last) || !has_mark;
 }
 
-// Reads the marks of the newest checkpoint on disk, and returns whether "last" refers to it. The other ranks wait in a
-// collective, and have the state of the run, so that damaged checkpoints do not end the run: they are left as they are.
-Result<bool> Checkpointer::read_marks() {
-  struct Marks {
-    int64_t high_water_step = 0;
-    LatestState latest;
-    bool is_last = false;
-  };
-  const std::optional<Result<Marks>> marks = run_interruptibly<Result<Marks>>(
+// Reads the marks of the newest checkpoint on disk. The other ranks wait in a collective, so that the time may be
+// limited.
+Result<Checkpointer::Marks> Checkpointer::read_marks(std::chrono::milliseconds limit) const {
+  std::optional<Result<Marks>> marks = run_interruptibly<Result<Marks>>(
       [root = options_.store.root]() -> Result<Marks> {
         Marks out{.high_water_step = read_high_water(root), .latest = {}, .is_last = false};
         ASSIGN_OR_RETURN(out.latest, read_latest_state(root));
@@ -588,16 +609,34 @@ Result<bool> Checkpointer::read_marks() {
         out.is_last = folder && link_target(root, kLastLink) == folder->filename();
         return out;
       },
-      stop_.flag(), kStopGrace, std::chrono::milliseconds::max());
-  if (!marks) return fail(ExitCode::kTempFail, std::string("interrupted by a signal while ") + kReading);
-  if (!*marks) return tl::make_unexpected(marks->error());
-  high_water_step_ = (*marks)->high_water_step;
-  for (const SkippedCheckpoint& damaged : (*marks)->latest.search.skipped)
+      stop_.flag(), kStopGrace, limit);
+  if (marks) return std::move(*marks);
+  if (stop_.flag().is_raised())
+    return fail(ExitCode::kTempFail, std::string("interrupted by a signal while ") + kReading);
+  return fail(ExitCode::kIoErr, fmt::format("{} does not respond", options_.store.root.string()));
+}
+
+// The other ranks have the state of the run, so that damaged checkpoints do not end the run: they are left as they are.
+Result<void> Checkpointer::take_marks(const Marks& marks) {
+  high_water_step_ = std::max(high_water_step_, marks.high_water_step);
+  for (const SkippedCheckpoint& damaged : marks.latest.search.skipped)
     telemetry_.logger().warn("a checkpoint is damaged; the ranks continue from memory", {{"reason", damaged.reason}});
-  if (!(*marks)->latest.search.folder) return false;
-  RETURN_IF_ERROR(restore_marks(*(*marks)->latest.state, *(*marks)->latest.search.folder));
+  if (!marks.latest.search.folder) return {};
+  RETURN_IF_ERROR(restore_marks(*marks.latest.state, *marks.latest.search.folder));
   telemetry_.record_known_checkpoint(known_step_);
-  return (*marks)->is_last;
+  return {};
+}
+
+// Reads the marks on rank 0 if the folder was not available when this rank replaced a lost one. Without them, a save
+// would remove the best checkpoint as an old one.
+Result<void> Checkpointer::read_missing_marks() {
+  if (!lacks_marks_) return {};
+  ASSIGN_OR_RETURN(const Marks marks, read_marks(kMarksPatience));
+  RETURN_IF_ERROR(take_marks(marks));
+  lacks_marks_ = false;
+  if (candidate_ && best_ && !is_better(options_.best->mode, candidate_->value, best_->value)) candidate_.reset();
+  high_water_ = std::make_unique<AsyncHighWater>(options_.store.root);
+  return {};
 }
 
 bool Checkpointer::poll(int64_t step) {

@@ -2,6 +2,7 @@
 // from it, so the ranks need no common file system.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -42,6 +43,9 @@ struct CheckpointerOptions {
   CheckpointErrors on_error = CheckpointErrors::kContinue;
   AllDamaged on_all_damaged = AllDamaged::kStop;
   std::optional<Monitor> best;  // none: the best checkpoint is not tracked
+  // Whether this process replaces a lost rank, and receives the state of the run from another one. With the policy
+  // `continue`, a folder that is not available does not prevent that, as it does not end the other ranks.
+  bool is_replacement = false;
 };
 CheckpointerOptions checkpointer_options(const CheckpointConfig& config, const CheckpointOwner& owner,
                                          RunIdentity identity, const Monitor& monitor);
@@ -63,7 +67,8 @@ enum class SaveUntil { kStarted, kOnDisk };
 class Checkpointer {
  public:
   // Acquires the fence of the folder. The references must outlive the checkpointer. Fails as CheckpointStore::open()
-  // does, and with kTempFail if a signal interrupts it, as restore() does.
+  // does, and with kTempFail if a signal interrupts it, as restore() does. See also
+  // CheckpointerOptions::is_replacement.
   static Result<std::unique_ptr<Checkpointer>> open(const CheckpointerOptions& options, const ProcessGroup& group,
                                                     StopAgreement& stop, Telemetry& telemetry, const Clock& clock);
   // Waits for the save in flight.
@@ -155,7 +160,14 @@ class Checkpointer {
   Result<void> finish_save(std::optional<FinishedSave> finished);
   std::optional<Error> fatal(const Result<void>& saved) const;
   bool has_given_up(SteadyTime since, int64_t written) const;
-  Result<bool> read_marks();
+  struct Marks {  // of the newest checkpoint on disk
+    int64_t high_water_step = 0;
+    LatestState latest;
+    bool is_last = false;  // "last" refers to it
+  };
+  Result<Marks> read_marks(std::chrono::milliseconds limit) const;
+  Result<void> take_marks(const Marks& marks);
+  Result<void> read_missing_marks();
 
   // Called by all ranks.
   Result<void> set_aside(const std::vector<SkippedCheckpoint>& damaged);
@@ -183,6 +195,7 @@ class Checkpointer {
   std::optional<FinishedSave>
       finished_;               // not reported yet, during wait_for_save() and after a collective of it failed
   bool is_abandoned_ = false;  // the save in flight
+  bool lacks_marks_ = false;   // the folder was not available in join(), nor since
   std::string folder_;
   ReductionState reduction_;  // to resume with, during restore()
 

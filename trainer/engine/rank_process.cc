@@ -224,16 +224,15 @@ Result<void> RankProcess::connect() {
   return {};
 }
 
-bool RankProcess::is_loss(const Error& error) const {
-  const bool is_lost = error.code == ExitCode::kPeerLost || error.code == ExitCode::kTempFail;
-  return is_lost && !stop_.is_raised();
+bool RankProcess::is_loss(const Error& error) {
+  return error.code == ExitCode::kPeerLost || error.code == ExitCode::kTempFail;
 }
 
 // Regroups again if another rank is lost meanwhile.
 Result<DistributedContext> RankProcess::connect_through_channel() {
   for (;;) {
     Result<DistributedContext> connection = catch_errors([&] { return connect_ranks(); });
-    if (connection || !is_loss(connection.error())) return connection;
+    if (connection || !is_loss(connection.error()) || stop_.is_raised()) return connection;
     RETURN_IF_ERROR(regroup({}, connection.error().message));
   }
 }
@@ -332,16 +331,26 @@ Result<TrainSummary> RankProcess::run_loop() {
     return loop_->resume();
   });
   while (!summary && can_recover(summary.error())) {
-    RETURN_IF_ERROR(recover(summary.error()));
+    const Result<void> recovered = recover(summary.error());
+    if (!recovered) return stop_in_recovery(recovered.error());
     summary = catch_errors([&] { return loop_->resume(); });
   }
   return summary;
 }
 
 bool RankProcess::can_recover(const Error& error) const {
-  return can_recover_ && error.code == ExitCode::kPeerLost && loop_->can_recover() && !stop_.is_raised();
+  return can_recover_ && error.code == ExitCode::kPeerLost && loop_->can_recover();
 }
 
+// After recover() has failed with `error`. If a signal was the reason, rank 0 saves its state before it ends, which all
+// ranks would otherwise do together. The others report the loss of a rank, because nothing is saved on their behalf.
+Result<TrainSummary> RankProcess::stop_in_recovery(const Error& error) {
+  if (error.code != ExitCode::kTempFail || !stop_.is_raised()) return tl::make_unexpected(error);
+  if (environment_.rank == 0 && loop_->can_stop_alone()) return catch_errors([&] { return loop_->stop_alone(); });
+  return fail(ExitCode::kPeerLost, error.message);
+}
+
+// Fails with kTempFail if a signal ends it; this rank has then left its group.
 Result<void> RankProcess::recover(Error error) {
   const SteadyTime begin = clock_.steady();
   telemetry_->record_peer_lost();
@@ -485,10 +494,10 @@ Result<void> RankProcess::load_pretrained_weights(const torch::nn::Module& modul
 
 Result<void> RankProcess::open_checkpoints() {
   if (config_.checkpoint.dir.empty()) return {};
-  ASSIGN_OR_RETURN(checkpointer_,
-                   Checkpointer::open(checkpointer_options(config_.checkpoint, {environment_.uid, environment_.attempt},
-                                                           {config_.task, config_.seed}, task_->monitor()),
-                                      group_, *stops_, *telemetry_, clock_));
+  CheckpointerOptions options = checkpointer_options(config_.checkpoint, {environment_.uid, environment_.attempt},
+                                                     {config_.task, config_.seed}, task_->monitor());
+  options.is_replacement = is_replacement();
+  ASSIGN_OR_RETURN(checkpointer_, Checkpointer::open(options, group_, *stops_, *telemetry_, clock_));
   step_->before_update([this] { checkpointer_->wait_for_copy(); });
   return {};
 }

@@ -84,9 +84,10 @@ class RankProcess {
   bool shares_memory() const;
   Result<void> resize();
   bool is_replacement() const { return channel_ && assignment_.donor >= 0; }
-  bool is_loss(const Error& error) const;
+  static bool is_loss(const Error& error);
   bool can_recover(const Error& error) const;
   Result<void> recover(Error error);
+  Result<TrainSummary> stop_in_recovery(const Error& error);
   void leave_group();
   Result<void> join(const Loss& loss);
   void enable_recovery();

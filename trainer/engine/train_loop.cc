@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -310,6 +311,14 @@ Result<void> TrainLoop::complete() {
 }
 
 Result<void> TrainLoop::finish() {
+  summarize();
+  RETURN_IF_ERROR(check_parameters());
+  summary_.parameters_equal = true;
+  parts_.group.barrier();  // rank 0's store must outlive its last use
+  return {};
+}
+
+void TrainLoop::summarize() {
   if (parts_.profiler != nullptr) parts_.profiler->finish();
   summary_.position = position_;
   summary_.metrics = evaluator_.metrics();
@@ -318,10 +327,6 @@ Result<void> TrainLoop::finish() {
     summary_.checkpoint = parts_.checkpointer->folder();
     summary_.best = parts_.checkpointer->best();
   }
-  RETURN_IF_ERROR(check_parameters());
-  summary_.parameters_equal = true;
-  parts_.group.barrier();  // rank 0's store must outlive its last use
-  return {};
 }
 
 // ---- checks --------------------------------------------------------------------------------------------------------
@@ -517,6 +522,24 @@ RecoveryState TrainLoop::recovery_state() const {
   // Copying the parameters from a device would take longer than it is worth.
   const bool on_cpu = parts_.group.device().is_cpu();
   return {position_.step, on_cpu ? digest_of(parts_.model.parameters()) : ""};
+}
+
+// The finite loss of this rank does not imply those of the others, unlike in sync_loss(), but a step with a gradient
+// that is not finite was skipped, or has changed the parameters.
+bool TrainLoop::can_stop_alone() const {
+  if (!has_state_ || is_final_ || position_.step == 0 || parts_.checkpointer == nullptr) return false;
+  if (parts_.group.world_size() != world_size_ || !parts_.model.is_reduction_state_known()) return false;
+  return std::ranges::all_of(parts_.model.parameters(), [](const NamedTensor& parameter) {
+    return parameter.tensor.detach().isfinite().all().item<bool>();
+  });
+}
+
+// The collectives of a group that is not connected are those of a group of one rank.
+Result<TrainSummary> TrainLoop::stop_alone() {
+  parts_.stop.agree();
+  RETURN_IF_ERROR(stop());
+  summarize();
+  return summary_;
 }
 
 nlohmann::json TrainLoop::state_for_joining() const {

@@ -60,6 +60,14 @@ class TrainLoop {
   // parameters. Called after leave().
   RecoveryState recovery_state() const;
 
+  // Whether this rank, which is rank 0 and has left its group, can save its state without the other ranks, so that a
+  // resumed run ends with the bits of an undisturbed one.
+  bool can_stop_alone() const;
+
+  // Called after leave() if a signal stops the ranks before they have formed a new group: saves the state, and stops as
+  // run() does after a signal. The group must not be connected. Only if can_stop_alone().
+  Result<TrainSummary> stop_alone();
+
   // The number of ranks of the group that this loop was created for, or that it joined last.
   int world_size() const { return world_size_; }
 
@@ -115,6 +123,7 @@ class TrainLoop {
   Result<void> end_epoch();
   Result<void> complete();
   Result<void> finish();
+  void summarize();
 
   Result<void> sync_loss();
   bool is_first_loss() const;

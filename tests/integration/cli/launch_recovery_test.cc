@@ -99,6 +99,12 @@ TEST(LaunchRecovery, StoppedRankIsKilledAndReplaced) {
   EXPECT_THAT(program.out(), HasSubstr("rank 1 of 3, donor 0, step 5"));
 }
 
+TEST(LaunchRecovery, ProgramThatDoesNotRegroupIsNamed) {
+  Program program(launch(kByRank, {"/bin/sh", "-c", "[ $RANK = 0 ] || sleep 1000"}));
+  EXPECT_EQ(program.wait(), to_int(ExitCode::kUsage)) << program.err();
+  EXPECT_THAT(program.err(), HasSubstr("its program does not regroup; use --restart-policy group"));
+}
+
 TEST(LaunchRecovery, PermanentFailureEndsTheGroup) {
   Program program(launch(kByRank, rank_program("config")));
   EXPECT_EQ(program.wait(), 78) << program.err();

@@ -340,6 +340,24 @@ TEST_F(LiveRecovery, AStandbyProcessEndsWithItsLauncher) {
 }
 
 // The default is as before: the loss of a rank ends the group.
+// The launcher handles the loss of a rank and a signal in the same moment. Rank 0 saves its state alone.
+TEST_F(LiveRecovery, SignalTogetherWithALossLosesNoStep) {
+  Launchers run(1, data_, kByRank);
+  ASSERT_TRUE(run.wait_for_step(20)) << run.log();
+  const auto lost = run.rank_process(0, 1);
+  ASSERT_TRUE(lost) << run.log();
+  run.signal(0, SIGSTOP);
+  ::kill(*lost, SIGKILL);
+  run.signal(0, SIGTERM);
+  run.signal(0, SIGCONT);
+  EXPECT_THAT(run.wait(), testing::Each(to_int(ExitCode::kTempFail))) << run.log();
+  EXPECT_EQ(run.recoveries(), 0) << run.log();
+  EXPECT_THAT(run.log(), HasSubstr("saved, a new start resumes there"));
+  Launchers resumed(1, data_, kByRank, kSteps, run.checkpoints());
+  EXPECT_THAT(resumed.wait(), testing::Each(0)) << resumed.log();
+  EXPECT_TRUE(resumed.bits() == undisturbed(1)) << resumed.log();
+}
+
 TEST_F(LiveRecovery, WithoutRestartsTheGroupEnds) {
   Launchers run(1, data_, {});
   ASSERT_TRUE(run.wait_for_step(10)) << run.log();

@@ -83,5 +83,46 @@ TEST_F(CheckpointerErrors, ContinueSavesTheNextPosition) {
   EXPECT_TRUE(std::filesystem::exists(folder_.path() / checkpoint_folder_name(kBlockedStep + 2)));
 }
 
+// A rank that replaces a lost one, when a file has the place of the folder.
+class ReplacedWriter : public CheckpointerErrors {
+ protected:
+  Result<std::unique_ptr<Checkpointer>> replace(CheckpointErrors on_error, int attempt = 0) {
+    return Checkpointer::open({.store = {.root = root_, .owner = {.uid = "job", .attempt = attempt}, .keep = 0},
+                               .identity = {},
+                               .on_error = on_error,
+                               .on_all_damaged = AllDamaged::kStop,
+                               .best = std::nullopt,
+                               .is_replacement = true},
+                              group_, stops_, telemetry_, clock_);
+  }
+
+  const std::filesystem::path root_ = folder_.path() / "checkpoints";
+};
+
+TEST_F(ReplacedWriter, SavesWhenTheFolderIsAvailableAgain) {
+  std::ofstream(root_) << "in the way";
+  const auto checkpointer = replace(CheckpointErrors::kContinue);
+  ASSERT_TRUE(checkpointer) << checkpointer.error().message;
+  const Result<bool> joined = (*checkpointer)->join(/*is_new=*/true, *model_, {});
+  ASSERT_TRUE(joined) << joined.error().message;
+  EXPECT_TRUE(save(**checkpointer, 3, SaveUntil::kStarted));
+  EXPECT_FALSE(save(**checkpointer, 4, SaveUntil::kOnDisk));
+  std::filesystem::remove(root_);
+  EXPECT_TRUE(save(**checkpointer, 5, SaveUntil::kOnDisk));
+  EXPECT_EQ(find_latest_checkpoint(root_)->step, 5);
+}
+
+TEST_F(ReplacedWriter, EndsWithThePolicyStop) {
+  std::ofstream(root_) << "in the way";
+  EXPECT_FALSE(replace(CheckpointErrors::kStop));
+}
+
+TEST_F(ReplacedWriter, EndsIfANewerAttemptOwnsTheFolder) {
+  ASSERT_TRUE(replace(CheckpointErrors::kContinue, 2));
+  const auto older = replace(CheckpointErrors::kContinue, 1);
+  ASSERT_FALSE(older);
+  EXPECT_TRUE(is_fenced_off(older.error())) << older.error().message;
+}
+
 }  // namespace
 }  // namespace oarlock

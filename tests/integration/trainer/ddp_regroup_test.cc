@@ -15,6 +15,7 @@
 #include "trainer/distributed/distributed_data_parallel.h"
 #include "trainer/distributed/library_errors.h"
 #include "trainer/distributed/process_group.h"
+#include "trainer/distributed/reducer.h"
 
 namespace oarlock {
 namespace {
@@ -208,6 +209,23 @@ TEST(DdpRegroup, OtherOrderHasOtherBits) {
   ranks.join("");
   ranks.train(4, kSteps);
   EXPECT_NE(ranks[0].bits(), undisturbed()) << "the other tests prove nothing with this model";
+}
+
+// Rank 0 may save a checkpoint after it has left the group.
+TEST(DdpRegroup, ReductionStateRemainsAfterLeaving) {
+  Ranks first_step;
+  first_step.begin();
+  first_step.train(0, 1);
+  first_step.leave(/*steps_completed=*/true);
+  EXPECT_FALSE(first_step[0].model->is_reduction_state_known()) << "the ranks choose the buckets together";
+  Ranks ranks;
+  ranks.begin();
+  ranks.train(0, 2);
+  ranks.on_each([](Rank& rank) { rank.model->synchronize_reduction_state(); });
+  const nlohmann::json before = ranks[0].model->reduction_state().values;
+  ranks.leave(/*steps_completed=*/true);
+  EXPECT_TRUE(ranks[0].model->is_reduction_state_known());
+  EXPECT_EQ(ranks[0].model->reduction_state().values, before);
 }
 
 // Each of the others may be the next donor, also one that is new.

@@ -9,6 +9,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -69,6 +70,8 @@ class Job {
   fs::path once() const { return folder_.path() / "once"; }
   // From now on, these ranks are not replaced when they are killed: the others continue without them.
   void do_not_replace(const std::set<int>& ranks) { not_replaced_ = ranks; }
+  // Forms no further group after this many, so that the ranks wait for it.
+  void limit_groups(int64_t groups) { group_limit_ = groups; }
   // Starts a rank that was not replaced.
   void bring_back(int rank) {
     absent_.erase(rank);
@@ -215,6 +218,7 @@ class Job {
       if (json.at("generation") >= 0)
         std::ofstream(channel() / fmt::format("left-{}", json.at("generation").get<int64_t>()));
     }
+    if (generation_ + 1 >= group_limit_) return;
     std::vector<int> members;  // in the order of their ranks in the group
     for (int rank = 0; rank < world_size_; ++rank) {
       if (absent_.contains(rank)) continue;
@@ -268,6 +272,7 @@ class Job {
   bool with_channel_;
   int starts_ = 0;
   int64_t generation_ = -1;
+  int64_t group_limit_ = std::numeric_limits<int64_t>::max();
   std::vector<std::unique_ptr<Program>> ranks_;
   std::vector<std::optional<Request>> pending_;  // by rank
   std::set<std::string> seen_;
@@ -360,6 +365,95 @@ INSTANTIATE_TEST_SUITE_P(
                          kill.more.empty() ? "" : "_over_gloo");
     });
 
+// ---- a signal in a recovery
+// ------------------------------------------------------------------------------------------
+
+class StoppedRecovery : public testing::TestWithParam<Kill> {};
+
+// Every rank receives a signal while it waits for the next group. Rank 0 saves its state alone, and a run that resumes
+// from it ends with the bits of an undisturbed one.
+TEST_P(StoppedRecovery, LosesNoStep) {
+  const Kill& kill = GetParam();
+  Job job(kill.world_size, kConfig,
+          fmt::format("{}model: {{fault: {{kind: {}, rank: {}, step: {}}}}}\n", kill.more, kill.kind, kill.rank,
+                      kill.step));
+  job.limit_groups(1);
+  job.do_not_replace({1, 2, 3});
+  job.run([&](Job& running) {
+    if (!running.is_absent(kill.rank) || !running.is_waiting(0)) return;
+    for (int rank = 0; rank < kill.world_size; ++rank) {
+      if (!running.is_absent(rank)) running.rank(rank).signal(SIGTERM);
+    }
+  });
+  EXPECT_EQ(job.rank(0).wait(), to_int(ExitCode::kTempFail)) << job.all_logs();
+  for (int rank = 1; rank < kill.world_size; ++rank)
+    EXPECT_EQ(job.rank(rank).wait(), rank == kill.rank ? 128 + SIGKILL : to_int(ExitCode::kPeerLost)) << job.all_logs();
+  const int64_t saved = find_latest_checkpoint(job.checkpoints())->step;
+  EXPECT_GE(saved, kill.step) << job.all_logs();
+  EXPECT_THAT(job.all_logs(), testing::HasSubstr(fmt::format("interrupted by a signal at step {}; saved", saved)));
+  Job resumed(kill.world_size, kConfig, kill.more, /*with_channel=*/false, 0, job.checkpoints());
+  ASSERT_TRUE(resumed.run()) << resumed.all_logs();
+  EXPECT_EQ(resumed.bits(), undisturbed(kill.world_size, kConfig + kill.more));
+}
+
+// With three ranks, the bits depend on the buckets, which the checkpoint must contain.
+constexpr char kManyBuckets[] = "ddp: {shared_memory: false, bucket_cap_mb: 0.001}\n";
+
+INSTANTIATE_TEST_SUITE_P(
+    EachPhase, StoppedRecovery,
+    testing::Values(Kill{.kind = "kill_forward", .world_size = 2, .rank = 1, .step = 23},
+                    Kill{.kind = "kill_backward", .world_size = 3, .rank = 2, .step = 2, .more = kManyBuckets},
+                    Kill{.kind = "kill_update", .world_size = 2, .rank = 1, .step = 26},
+                    Kill{.kind = "kill_update", .world_size = 3, .rank = 1, .step = 33, .more = kManyBuckets},
+                    Kill{.kind = "kill_eval", .world_size = 2, .rank = 1, .step = 20}),
+    [](const testing::TestParamInfo<Kill>& test_case) {
+      const Kill& kill = test_case.param;
+      return fmt::format("{}_of_rank_{}_of_{}_in_step_{}", kill.kind, kill.rank, kill.world_size, kill.step);
+    });
+
+// The signal arrives first, and the ranks cannot agree on it, because one of them does not respond.
+TEST(Recovery, SignalBeforeALossLosesNoStep) {
+  Job job(2, kConfig);
+  job.limit_groups(1);
+  job.do_not_replace({1});
+  bool is_stopped = false;
+  job.run([&](Job& running) {
+    if (is_stopped || !running.is_saving()) return;
+    is_stopped = true;
+    running.rank(1).signal(SIGSTOP);
+    running.rank(0).signal(SIGTERM);
+    running.rank(1).signal(SIGKILL);
+  });
+  EXPECT_EQ(job.rank(0).wait(), to_int(ExitCode::kTempFail)) << job.all_logs();
+  Job resumed(2, kConfig, "", /*with_channel=*/false, 0, job.checkpoints());
+  ASSERT_TRUE(resumed.run()) << resumed.all_logs();
+  EXPECT_EQ(resumed.bits(), undisturbed(2));
+}
+
+// Rank 0 does not save what the others would have to complete: the buckets after the first step, and weights that are
+// not finite.
+TEST(Recovery, SignalSavesOnlyACompleteState) {
+  const std::string config =
+      "task: tiny\nsteps: 100000\nbatch: {size: 16}\ndata: {samples: 208}\nthreads: 1\nlog: {every_steps: 50000}\n"
+      "eval: {every_epochs: 0}\ncheckpoint: {every_epochs: 0, best: {save: false}}\n";
+  for (const bool is_first : {true, false}) {
+    Job job(2, config,
+            is_first ? "model: {fault: {kind: kill_update, rank: 1}}\n"
+                     : "model: {fault: {kind: nan_from, rank: 1, step: 5}}\n");
+    job.limit_groups(1);
+    job.do_not_replace({0, 1});
+    job.run([&](Job& running) {
+      if (!is_first && running.all_logs().find("\"step\":8") != std::string::npos) running.rank(1).signal(SIGKILL);
+      if (running.is_absent(1) && running.is_waiting(0)) running.rank(0).signal(SIGTERM);
+    });
+    EXPECT_EQ(job.rank(0).wait(), to_int(ExitCode::kPeerLost)) << job.all_logs();
+    EXPECT_FALSE(fs::exists(job.checkpoints() / "last"));
+  }
+}
+
+// ---- saves
+// -----------------------------------------------------------------------------------------------------------
+
 TEST(Recovery, RankZeroInASave) {
   Job job(2, kConfig);
   bool killed = false;
@@ -422,6 +516,37 @@ TEST(Recovery, TheNewestCheckpointIsDamagedWhenRankZeroIsLost) {
     EXPECT_EQ(job.bits(), undisturbed(2));
     EXPECT_EQ(job.lines_of("a checkpoint is damaged; the ranks continue from memory").size(), is_removed ? 0 : 1);
   }
+}
+
+// The others have the state and continue without saves, and so does the rank that replaces rank 0, until the folder is
+// available again.
+TEST(Recovery, TheFolderIsNotAvailableWhenRankZeroIsLost) {
+  Job plain(2, kConfig);
+  ASSERT_TRUE(plain.run()) << plain.all_logs();
+  Job job(2, kConfig, "model: {fault: {kind: slow, rank: 1}}\n");  // each step takes at least 200 ms
+  const fs::path away = job.checkpoints().string() + "-away";
+  bool is_back = false;
+  EXPECT_TRUE(job.run([&](Job& running) {
+    if (is_back) return;
+    if (!fs::exists(away)) {
+      if (!fs::exists(running.checkpoints() / "last")) return;
+      running.rank(0).signal(SIGKILL);
+      running.rank(0).wait();  // it writes no further file
+      fs::rename(running.checkpoints(), away);
+      std::ofstream(running.checkpoints()) << "in the way";
+    } else if (!running.recovery_lines().empty()) {
+      fs::remove(running.checkpoints());
+      fs::rename(away, running.checkpoints());
+      is_back = true;
+    }
+  })) << job.all_logs();
+  EXPECT_TRUE(is_back);
+  EXPECT_EQ(job.recoveries(), 1);
+  EXPECT_EQ(job.bits(), plain.bits());
+  EXPECT_EQ(state_of(job.checkpoints() / "last").at("extra").at("best"),
+            state_of(plain.checkpoints() / "last").at("extra").at("best"));
+  EXPECT_EQ(job.lines_of("the checkpoint folder is not available; the next save tries again").size(), 1U)
+      << job.all_logs();
 }
 
 // A replaced rank 0 counts the steps that were skipped before it was started.

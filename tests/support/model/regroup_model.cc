@@ -132,7 +132,7 @@ class WorldKey {
         const NodeAgent::State& state = node.agent->state();
         for (const NodeAgent::Slot& slot : state.slots) {
           put(slot.report);
-          put(slot.is_stopping, slot.early_exits);
+          put(slot.is_stopping, slot.is_abandoned, slot.early_exits);
         }
         put_id(state.coordinator);
         put(age(world, state.coordinator, state.order_sequence), state.respawns, state.generation, state.forming,

@@ -190,6 +190,38 @@ INSTANTIATE_TEST_SUITE_P(
              .member = 0}),
     [](const auto& row) { return row.param.name; });
 
+// The members that remain may save the state alone, unlike those of other groups (InterruptedAndCrashed).
+TEST(Supervisor, LostMemberDoesNotHideASavedState) {
+  struct Row {
+    ExitStatus lost;
+    ExitStatus other;
+    int exit_code;
+  };
+  for (const Row& row : {Row{.lost = died(SIGKILL), .other = code(75), .exit_code = 75},
+                         Row{.lost = died(SIGSEGV), .other = code(75), .exit_code = 75},
+                         Row{.lost = died(SIGKILL), .other = code(76), .exit_code = 137},
+                         Row{.lost = died(SIGKILL), .other = died(SIGTERM), .exit_code = 137},
+                         Row{.lost = code(65), .other = code(75), .exit_code = 65}}) {
+    Supervisor supervisor(2, kGrace, /*recovers_losses=*/true);
+    supervisor.signalled(SIGTERM, at(1));
+    const MemberExit lost{1, row.lost, false};
+    supervisor.exited({&lost, 1}, at(2));
+    const MemberExit other{0, row.other, false};
+    supervisor.exited({&other, 1}, at(3));
+    EXPECT_EQ(supervisor.result().exit_code, row.exit_code);
+  }
+}
+
+TEST(Supervisor, LossBeforeTheSignalIsDecisive) {
+  Supervisor supervisor(2, kGrace, /*recovers_losses=*/true);
+  const MemberExit lost{1, died(SIGKILL), false};
+  supervisor.exited({&lost, 1}, at(1));
+  supervisor.signalled(SIGTERM, at(2));
+  const MemberExit other{0, code(75), false};
+  supervisor.exited({&other, 1}, at(3));
+  EXPECT_EQ(supervisor.result().exit_code, 137);
+}
+
 // ---- Signals and time --------------------------------------------------------------------------------------------
 
 Supervisor::Signals exit_one(Supervisor& supervisor, int member, ExitStatus status, int second,

@@ -39,8 +39,9 @@ class CoordinatorTest : public ::testing::Test {
     report.generation = generation;
     return report;
   }
-  static RankReport exited(ProcessId process, int exit_code) {
+  static RankReport exited(ProcessId process, int exit_code, int64_t generation = 0) {
     RankReport report;
+    report.generation = generation;
     report.phase = exit_code == 0 ? RankPhase::kFinished : RankPhase::kExited;
     report.process = process;
     report.exit_code = exit_code;
@@ -141,6 +142,21 @@ TEST_F(CoordinatorTest, PermanentExitCodeEndsTheJob) {
 }
 
 // A rank exits with 76 if another one is lost before it can keep its state.
+// Up to the limit of start failures.
+TEST_F(CoordinatorTest, TemporaryFailureBeforeJoiningIsNotPermanent) {
+  Coordinator coordinator = running_group(options());
+  report(coordinator, 0, exited(1, 137));
+  ProcessId process = 3;
+  for (int i = 0; i < kMaxStartFailures; ++i) {
+    report(coordinator, 0, exited(process, 75, -1));
+    EXPECT_EQ(coordinator.order().kind, OrderKind::kForm);
+    ++process;
+  }
+  report(coordinator, 0, exited(process, 75, -1));
+  EXPECT_EQ(coordinator.order().kind, OrderKind::kEnd);
+  EXPECT_THAT(coordinator.order().reason, HasSubstr("rank 0 failed 4 times before it joined"));
+}
+
 TEST_F(CoordinatorTest, LossOfAnotherRankIsNotTheCause) {
   Coordinator coordinator = running_group(options());
   report(coordinator, 0, exited(1, 76));
@@ -180,6 +196,26 @@ TEST_F(CoordinatorTest, FailureAfterRankFinishedEndsTheJob) {
   report(coordinator, 1, exited(2, 137));
   EXPECT_EQ(coordinator.order().kind, OrderKind::kEnd);
   EXPECT_THAT(coordinator.order().reason, HasSubstr("rank 0 had already finished"));
+}
+
+TEST_F(CoordinatorTest, ProgramThatDoesNotRegroupEndsTheJob) {
+  Coordinator coordinator(options(), 9);
+  report(coordinator, 0, exited(1, 0, -1));
+  EXPECT_EQ(coordinator.order().kind, OrderKind::kEnd);
+  EXPECT_THAT(coordinator.order().reason,
+              HasSubstr("rank 0 ended with exit code 0 before it joined the group: its program does not regroup; use "
+                        "--restart-policy group"));
+  EXPECT_FALSE(coordinator.order().success);
+}
+
+TEST_F(CoordinatorTest, TimeoutOfTheFirstGroupNamesTheRemedy) {
+  Coordinator coordinator(options(), 9);
+  RankReport starting;
+  starting.process = 1;
+  report(coordinator, 0, starting);
+  now_ += options().form_timeout;
+  EXPECT_TRUE(coordinator.time_passed(now_));
+  EXPECT_THAT(coordinator.order().reason, HasSubstr("if their program does not regroup, use --restart-policy group"));
 }
 
 TEST_F(CoordinatorTest, AllRanksFinish) {

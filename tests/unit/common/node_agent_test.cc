@@ -126,6 +126,33 @@ TEST(NodeAgent, RespawnsFailedRankAndLetsTheOtherLeave) {
   EXPECT_EQ(agent.report().ranks[0].exit_code, 137);
 }
 
+// The launcher has killed a standby process that did not respond.
+TEST(NodeAgent, AbandonedStartIsNotAFailure) {
+  NodeAgent agent = agent_of(RestartPolicy::kRank);
+  agent.start();
+  agent.received(form(0, 1));
+  const NodeReport before = agent.report();
+  agent.abandon_start(1);
+  EXPECT_THAT(agent.exited(1, 137).spawn, ElementsAre(1));
+  EXPECT_EQ(agent.report().ranks, before.ranks);
+  EXPECT_THAT(agent.exited(1, 137).spawn, ElementsAre(1)) << "killed by another program";
+  EXPECT_NE(agent.report().ranks[1].process, before.ranks[1].process);
+}
+
+TEST(NodeAgent, AbandonedStartOfARankThatHasJoinedIsAFailure) {
+  NodeAgent agent = agent_of(RestartPolicy::kRank);
+  agent.start();
+  agent.received(form(0, 1));
+  const ProcessId before = agent.state().slots[1].report.process;
+  agent.abandon_start(1);
+  agent.joined(1, join(-1, -1));
+  EXPECT_THAT(agent.exited(1, 137).spawn, ElementsAre(1));
+  EXPECT_NE(agent.report().ranks[1].process, before);
+  agent.abandon_start(1);
+  agent.exited(1, 78);
+  EXPECT_EQ(agent.report().ranks[1].phase, RankPhase::kExited) << "it ended by itself";
+}
+
 TEST(NodeAgent, ReplacedMemberIsNotAssigned) {
   NodeAgent agent = agent_of(RestartPolicy::kRank);
   agent.start();
@@ -146,6 +173,18 @@ TEST(NodeAgent, PermanentFailureIsNotRepeated) {
   agent.received(form(0, 1));
   EXPECT_THAT(agent.exited(0, 78).spawn, IsEmpty());
   EXPECT_EQ(agent.report().ranks[0].phase, RankPhase::kExited);
+}
+
+TEST(NodeAgent, TemporaryFailureIsRepeatedBeforeJoining) {
+  NodeAgent agent = agent_of(RestartPolicy::kRank);
+  agent.start();
+  agent.received(form(0, 1));
+  EXPECT_THAT(agent.exited(0, 75).spawn, ElementsAre(0));
+  agent.joined(0, join(-1, -1));
+  agent.joined(1, join(-1, -1));
+  agent.received(run(agent, 0, 2));
+  agent.exited(0, 75);
+  EXPECT_THAT(agent.received(form(1, 3)).spawn, IsEmpty()) << "it was requested to stop";
 }
 
 TEST(NodeAgent, KillsOnlyTheNamedProcess) {
