@@ -31,6 +31,8 @@ const char* variable(const char* name) {
 ProgramImage::ProgramImage(std::vector<std::string> argv, const std::vector<std::string>& variables)
     : words_(std::move(argv)) {
   for (const char* name : {"PATH", "HOME"}) entries_.push_back(std::string(name) + "=" + variable(name));
+  if (std::getenv("TSAN_OPTIONS") != nullptr)
+    entries_.push_back(std::string("TSAN_OPTIONS=") + variable("TSAN_OPTIONS"));
   entries_.insert(entries_.end(), variables.begin(), variables.end());
   for (std::string& word : words_) arguments_.push_back(word.data());
   arguments_.push_back(nullptr);

@@ -38,7 +38,7 @@ class ProgramImage {
 int wait_for_program(pid_t& pid, const std::function<std::string()>& output, const std::function<void()>& poll = {});
 
 struct ProgramOptions {
-  std::map<std::string, std::string> environment;  // on top of a clean one: PATH, HOME and TMPDIR only
+  std::map<std::string, std::string> environment;  // on top of a clean one: PATH, HOME, TMPDIR and TSAN_OPTIONS only
   std::filesystem::path folder;                    // working directory; empty: a new temporary one
 };
 
