@@ -161,10 +161,12 @@ RuleInput rule_input(const PodFailure& failure) {
   if (failure.pod == nullptr) return input;
   // Rules about exit codes describe failures: NotIn never matches exit code 0.
   if (failure.pod->trainer && failure.pod->trainer->exit_code != 0) input.exit_code = failure.pod->trainer->exit_code;
-  input.is_disrupted = !failure.pod->disruption.empty();
+  // A stop after the end of the trainer is not the reason for it.
+  const bool was_stopped = !ended_before_stop(*failure.pod);
+  input.is_disrupted = was_stopped && !failure.pod->disruption.empty();
   // The reason "Error" of the container of a collateral failure is the error of another rank.
   if (has_other_cause(failure)) return input;
-  input.reasons.push_back(failure.pod->reason);
+  if (was_stopped) input.reasons.push_back(failure.pod->reason);
   if (failure.pod->trainer) input.reasons.push_back(failure.pod->trainer->reason);
   return input;
 }

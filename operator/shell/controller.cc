@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <utility>
 
 #include "operator/core/desired.h"
+#include "operator/core/lifetime.h"
 #include "operator/core/membership.h"
 #include "operator/core/reconcile.h"
 #include "operator/core/rejection.h"
@@ -160,7 +162,13 @@ Controller::Result Controller::reconcile(const kube::ObjectKey& key, const std::
   if (!is_fresh) return {Result::Kind::kRequeueAfter, kStaleCacheDelay};
 
   if (needs_full_spec(*job)) {
-    if (!is_first_reconcile && is_reported_invalid(*job)) return {};
+    if (!is_first_reconcile && is_reported_invalid(*job)) {
+      // Without a new spec, only the deadline changes such a job.
+      const std::optional<SystemTime> end = deadline(*job);
+      if (!end) return {};
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(*end - deps_.clock->now());
+      if (left.count() > 0) return {Result::Kind::kRequeueAfter, left};
+    }
     Result result;
     job = read_full_job(*job, result);
     if (job == nullptr) return result;

@@ -459,6 +459,17 @@ TEST(FailurePolicy, AppliesFirstMatchingRule) {
        .decision = Decision::kRestart,
        .is_charged = true,
        .restart_reason = "PodDeleted"},
+      {.name = "a disruption after the end of the trainer is not its reason",
+       .rules = {on_disruption(FailureAction::kRestartFree), in(FailureAction::kFail, {3})},
+       .pod = pod_of_rank(1)
+                  .trainer_ended(3)
+                  .finished_at(at_second(20))
+                  .disrupted("EvictionByEvictionAPI")
+                  .deleting()
+                  .stop_requested(at_second(31)),
+       .decision = Decision::kFail,
+       .is_charged = true,
+       .restart_reason = ""},
       {.name = "an ignored exit code of a pod that was deleted long after its trainer ended",
        .rules = {in(FailureAction::kIgnore, {3})},
        .pod = pod_of_rank(1).trainer_ended(3).finished_at(at_second(20)).deleting().stop_requested(at_second(31)),

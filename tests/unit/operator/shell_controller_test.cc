@@ -497,6 +497,23 @@ TEST_F(TrimmedJobTest, ReadsJobWithInvalidSpecOnce) {
   EXPECT_EQ(decisions_, 2) << "the spec has changed";
 }
 
+TEST_F(TrimmedJobTest, ReadsJobWithInvalidSpecAgainAtItsDeadline) {
+  job_.status.conditions.at(0).reason = kInvalidSpec;
+  job_.status.observed_generation = job_.metadata.generation = 3;
+  job_.metadata.resource_version = "11";
+  job_.spec.active_deadline_seconds = 60;
+  job_.status.start_time = clock_->now();
+  serve_job(api::to_json(job_));
+  api_->push("trainingjobs", "MODIFIED", api::to_json(job_));
+  ASSERT_TRUE(becomes_true([&] { return cache_.has_seen(ResourceKind::kJob, "ns", "11"); }));
+  reconcile_now();
+  reconcile_now();
+  EXPECT_EQ(decisions_, 1);
+  clock_->advance(61s);
+  reconcile_now();
+  EXPECT_EQ(decisions_, 2);
+}
+
 class FullCacheTest : public ControllerTest {
  protected:
   FullCacheTest() : ControllerTest(Logger::silent(), kSpecBudget, 16 << 10) {}
