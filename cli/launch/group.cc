@@ -323,7 +323,7 @@ class Group {
   }
 
   // When something is due that no descriptor reports; nullopt: nothing is.
-  std::optional<SteadyTime> wake_time() const {
+  std::optional<SteadyTime> wake_time(SteadyTime now) const {
     std::optional<SteadyTime> out = supervisor_.deadline();
     const auto no_later_than = [&out](const std::optional<SteadyTime>& at) {
       if (at) out = std::min(out.value_or(*at), *at);
@@ -341,7 +341,7 @@ class Group {
     if (std::ranges::any_of(processes_, &Processes::is_lingering))
       no_later_than(clock_.steady() + std::chrono::milliseconds(100));
     for (const OutputQueue* queue : console_.queues()) {
-      if (queue->full() && queue->waiting_since() && !discards(*queue))
+      if (queue->full() && queue->waiting_since() && !discards(*queue, now))
         no_later_than(*queue->waiting_since() + reader_patience());
     }
     return out;
@@ -353,20 +353,21 @@ class Group {
 
   // Whether output of members is discarded, because a member that waits for the reader can neither continue nor react
   // to a signal.
-  bool discards(const OutputQueue& queue) const {
-    return queue.full() && queue.waiting_since() && *queue.waiting_since() + reader_patience() <= clock_.steady();
+  bool discards(const OutputQueue& queue, SteadyTime now) const {
+    return queue.full() && queue.waiting_since() && *queue.waiting_since() + reader_patience() <= now;
   }
 
   void wait_and_act() {
     std::vector<pollfd> fds = {{signals_.fd(), POLLIN, 0}};
+    const SteadyTime now = clock_.steady();  // one time for the descriptors and the deadline, which belong together
     const std::vector<OutputQueue*> queues = console_.queues();
     for (OutputQueue* queue : queues) {
-      queue->observe(clock_.steady());
+      queue->observe(now);
       fds.push_back({queue->empty() ? -1 : queue->fd(), POLLOUT, 0});
     }
     const size_t first_stream = fds.size();
     for (const Stream& stream : streams_) {
-      const bool waits = stream.to->full() && !discards(*stream.to);
+      const bool waits = stream.to->full() && !discards(*stream.to, now);
       fds.push_back({waits ? -1 : stream.from.get(), POLLIN, 0});
     }
 
@@ -376,7 +377,7 @@ class Group {
       standby_.add_descriptors(fds);
     }
 
-    if (::poll(fds.data(), fds.size(), poll_timeout(wake_time(), clock_.steady())) < 0) return;
+    if (::poll(fds.data(), fds.size(), poll_timeout(wake_time(now), clock_.steady())) < 0) return;
 
     // Once for each descriptor: a second write could block, see OutputQueue.
     for (size_t i = 0; i < queues.size(); ++i) {
@@ -436,7 +437,7 @@ class Group {
     if (got > 0 && !stream.to->closed()) {
       std::string lines;
       stream.prefixer.feed({buffer.data(), static_cast<size_t>(got)}, lines);
-      if (discards(*stream.to)) {
+      if (discards(*stream.to, clock_.steady())) {
         stream.to->discard(lines);
       } else {
         stream.to->push(lines);
@@ -552,6 +553,11 @@ class Group {
 
   // Reads the remaining output. All writers have ended.
   void drain() {
+    // The reader may have waited for this process meanwhile.
+    for (OutputQueue* queue : console_.queues()) {
+      pollfd fd{queue->empty() ? -1 : queue->fd(), POLLOUT, 0};
+      if (::poll(&fd, 1, 0) > 0) queue->write_some(clock_.steady());
+    }
     for (Stream& stream : streams_) {
       while (read_some(stream)) {
       }

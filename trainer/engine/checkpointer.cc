@@ -10,6 +10,7 @@
 #include <set>
 #include <utility>
 
+#include "common/files.h"
 #include "common/status_macros.h"
 #include "common/text.h"
 #include "common/work_progress.h"
@@ -590,8 +591,11 @@ Result<bool> Checkpointer::join(bool is_new, DistributedDataParallel& model, con
     lacks_marks_ = true;
     return requested_step_ >= 0;
   }
+  if (!marks && options_.on_error == CheckpointErrors::kContinue)  // after a signal
+    return fail(ExitCode::kTempFail, std::string("interrupted by a signal while ") + kReading);
   if (!marks) return tl::make_unexpected(marks.error());
   RETURN_IF_ERROR(take_marks(*marks));
+  forget_worse_candidate();
   // A checkpoint may be saved again, with the mark of the best one, after an evaluation at the end of an epoch.
   const bool has_mark =
       !candidate_ || candidate_->step != requested_step_ || (best_ && best_->step == candidate_->step);
@@ -603,6 +607,8 @@ Result<bool> Checkpointer::join(bool is_new, DistributedDataParallel& model, con
 Result<Checkpointer::Marks> Checkpointer::read_marks(std::chrono::milliseconds limit) const {
   std::optional<Result<Marks>> marks = run_interruptibly<Result<Marks>>(
       [root = options_.store.root]() -> Result<Marks> {
+        // A folder that is missing is not one without checkpoints: its volume may not be mounted.
+        RETURN_IF_ERROR(make_writable_folder(root));
         Marks out{.high_water_step = read_high_water(root), .latest = {}, .is_last = false};
         ASSIGN_OR_RETURN(out.latest, read_latest_state(root));
         const std::optional<std::filesystem::path>& folder = out.latest.search.folder;
@@ -627,6 +633,11 @@ Result<void> Checkpointer::take_marks(const Marks& marks) {
   return {};
 }
 
+void Checkpointer::forget_worse_candidate() {
+  if (!candidate_ || !best_ || candidate_->step == best_->step) return;
+  if (!is_better(options_.best->mode, candidate_->value, best_->value)) candidate_.reset();
+}
+
 // Reads the marks on rank 0 if the folder was not available when this rank replaced a lost one. Without them, a save
 // would remove the best checkpoint as an old one.
 Result<void> Checkpointer::read_missing_marks() {
@@ -634,7 +645,7 @@ Result<void> Checkpointer::read_missing_marks() {
   ASSIGN_OR_RETURN(const Marks marks, read_marks(kMarksPatience));
   RETURN_IF_ERROR(take_marks(marks));
   lacks_marks_ = false;
-  if (candidate_ && best_ && !is_better(options_.best->mode, candidate_->value, best_->value)) candidate_.reset();
+  forget_worse_candidate();
   high_water_ = std::make_unique<AsyncHighWater>(options_.store.root);
   return {};
 }

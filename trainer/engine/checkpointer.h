@@ -168,6 +168,7 @@ class Checkpointer {
   Result<Marks> read_marks(std::chrono::milliseconds limit) const;
   Result<void> take_marks(const Marks& marks);
   Result<void> read_missing_marks();
+  void forget_worse_candidate();  // after the marks on disk were read
 
   // Called by all ranks.
   Result<void> set_aside(const std::vector<SkippedCheckpoint>& damaged);

@@ -520,7 +520,8 @@ TEST(Recovery, TheNewestCheckpointIsDamagedWhenRankZeroIsLost) {
 
 // The others have the state and continue without saves, and so does the rank that replaces rank 0, until the folder is
 // available again.
-TEST(Recovery, TheFolderIsNotAvailableWhenRankZeroIsLost) {
+// `block` makes the path of the folder unusable.
+void lose_rank_zero_without_folder(const std::function<void(const fs::path& folder)>& block) {
   Job plain(2, kConfig);
   ASSERT_TRUE(plain.run()) << plain.all_logs();
   Job job(2, kConfig, "model: {fault: {kind: slow, rank: 1}}\n");  // each step takes at least 200 ms
@@ -533,7 +534,7 @@ TEST(Recovery, TheFolderIsNotAvailableWhenRankZeroIsLost) {
       running.rank(0).signal(SIGKILL);
       running.rank(0).wait();  // it writes no further file
       fs::rename(running.checkpoints(), away);
-      std::ofstream(running.checkpoints()) << "in the way";
+      block(running.checkpoints());
     } else if (!running.recovery_lines().empty()) {
       fs::remove(running.checkpoints());
       fs::rename(away, running.checkpoints());
@@ -547,6 +548,15 @@ TEST(Recovery, TheFolderIsNotAvailableWhenRankZeroIsLost) {
             state_of(plain.checkpoints() / "last").at("extra").at("best"));
   EXPECT_EQ(job.lines_of("the checkpoint folder is not available; the next save tries again").size(), 1U)
       << job.all_logs();
+}
+
+TEST(Recovery, TheFolderIsNotAvailableWhenRankZeroIsLost) {
+  lose_rank_zero_without_folder([](const fs::path& folder) { std::ofstream(folder) << "in the way"; });
+}
+
+// A folder that does not exist is not one without checkpoints, whose best one may be removed.
+TEST(Recovery, TheFolderIsMissingWhenRankZeroIsLost) {
+  lose_rank_zero_without_folder([](const fs::path& folder) { fs::create_symlink("not-mounted", folder); });
 }
 
 // A replaced rank 0 counts the steps that were skipped before it was started.
