@@ -14,6 +14,7 @@
 #include <optional>
 #include <sstream>
 #include <string_view>
+#include <system_error>
 
 #include "common/number.h"
 #include "common/terminal.h"

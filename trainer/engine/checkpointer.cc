@@ -584,15 +584,15 @@ Result<bool> Checkpointer::join(bool is_new, DistributedDataParallel& model, con
   copy_.reserve(live_tensors(model, parts));
   const int64_t known = std::exchange(known_step_, -1);  // what is on disk counts
   const Result<Marks> marks = read_marks(std::chrono::milliseconds::max());
-  if (!marks && options_.on_error == CheckpointErrors::kContinue && !stop_.flag().is_raised()) {
+  if (!marks && options_.on_error == CheckpointErrors::kContinue) {
+    if (stop_.flag().is_raised())
+      return fail(ExitCode::kTempFail, std::string("interrupted by a signal while ") + kReading);
     telemetry_.logger().warn("the newest checkpoint cannot be read; the next save tries again",
                              {{"reason", marks.error().message}});
     known_step_ = known;
     lacks_marks_ = true;
     return requested_step_ >= 0;
   }
-  if (!marks && options_.on_error == CheckpointErrors::kContinue)  // after a signal
-    return fail(ExitCode::kTempFail, std::string("interrupted by a signal while ") + kReading);
   if (!marks) return tl::make_unexpected(marks.error());
   RETURN_IF_ERROR(take_marks(*marks));
   forget_worse_candidate();

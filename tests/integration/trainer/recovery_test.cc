@@ -316,15 +316,18 @@ struct Kill {
   int rank = 0;
   int step = 0;
   std::string more = "";
+
+  // The settings of a job with this fault, in addition to kConfig.
+  std::string settings() const {
+    return fmt::format("{}model: {{fault: {{kind: {}, rank: {}, step: {}}}}}\n", more, kind, rank, step);
+  }
 };
 
 class KilledRank : public testing::TestWithParam<Kill> {};
 
 TEST_P(KilledRank, ChangesNoBitAndLosesNoStep) {
   const Kill& kill = GetParam();
-  Job job(kill.world_size, kConfig,
-          fmt::format("{}model: {{fault: {{kind: {}, rank: {}, step: {}}}}}\n", kill.more, kill.kind, kill.rank,
-                      kill.step));
+  Job job(kill.world_size, kConfig, kill.settings());
   ASSERT_TRUE(job.run()) << job.all_logs();
   EXPECT_EQ(job.recoveries(), 1);
   EXPECT_EQ(job.starts(), kill.world_size + 1);
@@ -365,8 +368,7 @@ INSTANTIATE_TEST_SUITE_P(
                          kill.more.empty() ? "" : "_over_gloo");
     });
 
-// ---- a signal in a recovery
-// ------------------------------------------------------------------------------------------
+// ---- a signal in a recovery -----------------------------------------------------------------------------------------
 
 class StoppedRecovery : public testing::TestWithParam<Kill> {};
 
@@ -374,9 +376,7 @@ class StoppedRecovery : public testing::TestWithParam<Kill> {};
 // from it ends with the bits of an undisturbed one.
 TEST_P(StoppedRecovery, LosesNoStep) {
   const Kill& kill = GetParam();
-  Job job(kill.world_size, kConfig,
-          fmt::format("{}model: {{fault: {{kind: {}, rank: {}, step: {}}}}}\n", kill.more, kill.kind, kill.rank,
-                      kill.step));
+  Job job(kill.world_size, kConfig, kill.settings());
   job.limit_groups(1);
   job.do_not_replace({1, 2, 3});
   job.run([&](Job& running) {
@@ -451,8 +451,7 @@ TEST(Recovery, SignalSavesOnlyACompleteState) {
   }
 }
 
-// ---- saves
-// -----------------------------------------------------------------------------------------------------------
+// ---- saves ----------------------------------------------------------------------------------------------------------
 
 TEST(Recovery, RankZeroInASave) {
   Job job(2, kConfig);
@@ -519,8 +518,7 @@ TEST(Recovery, TheNewestCheckpointIsDamagedWhenRankZeroIsLost) {
 }
 
 // The others have the state and continue without saves, and so does the rank that replaces rank 0, until the folder is
-// available again.
-// `block` makes the path of the folder unusable.
+// available again. `block` makes its path unusable.
 void lose_rank_zero_without_folder(const std::function<void(const fs::path& folder)>& block) {
   Job plain(2, kConfig);
   ASSERT_TRUE(plain.run()) << plain.all_logs();
