@@ -1,6 +1,7 @@
 #include "trainer/distributed/socket.h"
 
 #include <arpa/inet.h>
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <netdb.h>
@@ -159,3 +160,15 @@ bool is_loopback(const std::string& numeric_address) {
 }
 
 }  // namespace oarlock
+
+// Replaces the function of the C library in the whole process: it returns the address instead of asking the DNS for a
+// name, unless the caller requires a name. LibTorch's TCPStore calls it for a log line of each connection that it
+// accepts, on its only thread. With a DNS server that does not respond, the store of rank 0 would be blocked for 5 s or
+// more for each rank.
+extern "C" __attribute__((visibility("default"))) int getnameinfo(const sockaddr* address, socklen_t address_length,
+                                                                  char* host, socklen_t host_length, char* service,
+                                                                  socklen_t service_length, int flags) {
+  static const auto of_libc = reinterpret_cast<decltype(&getnameinfo)>(::dlsym(RTLD_NEXT, "getnameinfo"));
+  if ((flags & NI_NAMEREQD) == 0) flags |= NI_NUMERICHOST;
+  return of_libc(address, address_length, host, host_length, service, service_length, flags);
+}

@@ -1,12 +1,16 @@
 // The rendezvous of the ranks, and each of its failures: the exit code, and one line that names the cause.
 #include "trainer/distributed/rendezvous.h"
 
+#include <arpa/inet.h>
+#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netdb.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include <array>
 #include <atomic>
 #include <csignal>
 #include <memory>
@@ -411,6 +415,22 @@ TEST(MuteMaster, DeadlineEndsRankWithOneLine) {
   EXPECT_THAT(ranks.last_word(0).message,
               AllOf(HasSubstr("could not be reached within 2 s"), HasSubstr("does not respond as a TCPStore")));
   EXPECT_THAT(test::lines(ranks.rank(0).err()), testing::SizeIs(1)) << ranks.rank(0).err();
+}
+
+// The function that LibTorch's libraries are bound to. 127.0.0.1 has a name on every host.
+TEST(Addresses, AreNotLookedUpByLibtorch) {
+  const auto bound = reinterpret_cast<decltype(&getnameinfo)>(::dlsym(RTLD_DEFAULT, "getnameinfo"));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(29500);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  std::array<char, NI_MAXHOST> host{};
+  std::array<char, NI_MAXSERV> service{};
+  ASSERT_EQ(bound(reinterpret_cast<const sockaddr*>(&address), sizeof address, host.data(), host.size(), service.data(),
+                  service.size(), NI_NUMERICSERV),
+            0);
+  EXPECT_STREQ(host.data(), "127.0.0.1");
+  EXPECT_STREQ(service.data(), "29500");
 }
 
 TEST(Addresses, PrefersAddressSeenByOtherNodes) {
