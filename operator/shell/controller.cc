@@ -45,8 +45,8 @@ bool is_rejection(const kube::ApiError& error) {
   return error.kind == ErrorKind::kForbidden || error.kind == ErrorKind::kInvalid;
 }
 
-// Whether the plan only updates what rank 0 reports. A rank can change that with each poll, so the write can be
-// delayed, and is not worth a line in the log.
+// Whether the plan only updates what rank 0 reports, and how many pods are ready. Pods can change these at any time, so
+// the write can be delayed, and is not worth a line in the log.
 bool is_progress_update(const Plan& plan, const api::Status& present) {
   const auto* patch = plan.actions.empty() ? nullptr : std::get_if<PatchStatus>(&plan.actions.front());
   if (patch == nullptr || patch->status == present) return false;
@@ -58,6 +58,8 @@ bool is_progress_update(const Plan& plan, const api::Status& present) {
   next.recoveries = present.recoveries;
   next.in_pod_restarts = present.in_pod_restarts;
   if (next.elastic && present.elastic) next.elastic->active_nodes = present.elastic->active_nodes;
+  next.nodes.ready = present.nodes.ready;
+  next.nodes.summary = present.nodes.summary;
   return next == present;
 }
 

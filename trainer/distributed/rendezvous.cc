@@ -1,13 +1,11 @@
 #include "trainer/distributed/rendezvous.h"
 
-#include <c10/util/Logging.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <algorithm>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
@@ -64,22 +62,6 @@ Json failure_outcome(ExitCode code, const std::string& message) {
   return {{"code", to_int(code)}, {"message", message}};
 }
 
-// Suppresses LibTorch's error log lines while it is in scope: each has a backtrace of 20 lines, and the exception
-// reports the error, too. Does nothing if TORCH_CPP_LOG_LEVEL is set.
-class SuppressLibtorchLog {
- public:
-  SuppressLibtorchLog() {
-    constexpr int kFatal = 3;
-    if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = kFatal;
-  }
-  ~SuppressLibtorchLog() { FLAGS_caffe2_log_level = previous_; }
-  SuppressLibtorchLog(const SuppressLibtorchLog&) = delete;
-  SuppressLibtorchLog& operator=(const SuppressLibtorchLog&) = delete;
-
- private:
-  const int previous_ = FLAGS_caffe2_log_level;
-};
-
 class Rendezvous {
  public:
   Rendezvous(const RendezvousOptions& options, const StopFlag& stop, const Clock& clock, const Logger& logger)
@@ -93,7 +75,6 @@ class Rendezvous {
   Result<RendezvousResult> run() {
     RETURN_IF_ERROR(options_.rank == 0 ? serve() : join());
     try {
-      const SuppressLibtorchLog suppress;
       return check_in();
     } catch (const c10::DistError&) {
       return fail(ExitCode::kPeerLost,
@@ -205,7 +186,6 @@ class Rendezvous {
     store_connect_timeout_ = std::min(2 * store_connect_timeout_, kMaxStoreConnectTimeout);
     Json master;
     try {
-      const SuppressLibtorchLog suppress;
       store_ = c10::make_intrusive<c10d::TCPStore>(own_.master_address, store);
       master = Json::parse(to_text(store_->get(kMaster)), nullptr, false);
       store_->setTimeout(kStoreTimeout);

@@ -3,8 +3,12 @@
 #include <gmock/gmock.h>
 
 #include <atomic>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
 
@@ -329,6 +333,54 @@ TEST(CliList, ShowsProgressOnATerminal) {
   EXPECT_EQ(list.wait(), 0) << list.output();
   const std::vector<std::string> lines = screen(list.output());
   EXPECT_THAT(lines.front(), HasSubstr("NAME")) << "the line is erased";
+}
+
+// `oarlock list` on a terminal, with a credential plugin that reads a password there.
+class CliCredentialPlugin : public ::testing::Test {
+ protected:
+  CliCredentialPlugin()
+      : server_([](HostileServer::Connection& connection, const HostileServer::Received&) {
+          connection.answer(200, Json{{"metadata", Json::object()}, {"items", Json::array()}}.dump());
+          return true;
+        }) {
+    std::ofstream(path("plugin")) << "#!/bin/sh\n"
+                                  << "trap 'echo > " << path("interrupted") << "; exit 1' INT\n"
+                                  << "printf 'Password: ' > /dev/tty\n"
+                                  << "read -r password < /dev/tty\n"
+                                  << R"(echo '{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1",)"
+                                  << R"("status":{"token":"'"$password"'"}}')"
+                                  << "\n";
+    std::filesystem::permissions(path("plugin"), std::filesystem::perms::owner_all);
+    std::ofstream(path("kubeconfig"))
+        << "current-context: x\ncontexts: [{name: x, context: {cluster: c, user: u}}]\n"
+        << "clusters: [{name: c, cluster: {server: '" << server_.url() << "'}}]\n"
+        << "users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: " << path("plugin")
+        << "}}}]\n";
+    list_ = std::make_unique<TerminalProgram>(
+        std::vector<std::string>{oarlock(), "list", "--kubeconfig", path("kubeconfig")}, folder_.path());
+  }
+
+  std::string path(const char* name) const { return (folder_.path() / name).string(); }
+  bool shows(const std::string& text) {
+    return becomes_true([&] { return list_->output().find(text) != std::string::npos; });
+  }
+
+  TemporaryFolder folder_;
+  HostileServer server_;
+  std::unique_ptr<TerminalProgram> list_;
+};
+
+TEST_F(CliCredentialPlugin, ReadsAPasswordOnTheTerminal) {
+  ASSERT_TRUE(shows("Password: ")) << list_->output();
+  list_->type("secret\n");
+  EXPECT_EQ(list_->wait(), 0) << list_->output();
+}
+
+TEST_F(CliCredentialPlugin, EndsOnCtrlC) {
+  ASSERT_TRUE(shows("Password: ")) << list_->output();
+  list_->type("\x03");
+  EXPECT_EQ(list_->wait(), 128 + SIGINT) << list_->output();
+  EXPECT_TRUE(becomes_true([&] { return std::filesystem::exists(path("interrupted")); }));
 }
 
 TEST(CliErrors, MissingCrdIsReportedWithRemedy) {

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "tests/support/rank_harness.h"
+#include "trainer/distributed/library_errors.h"
 #include "trainer/distributed/socket.h"
 
 namespace oarlock {
@@ -46,6 +47,8 @@ RealClock& abandoned_calls_clock() {
 
 class Rendezvous : public testing::Test {
  protected:
+  static void SetUpTestSuite() { silence_libtorch_log(); }
+
   RendezvousOptions options(int rank, int world_size = 2) const {
     return {rank, world_size, "127.0.0.1", port_, "uid-1", 0, milliseconds(300'000), "", "cpu", false};
   }

@@ -412,6 +412,20 @@ TEST_F(ControllerTest, LimitsWritesOfTheNodesThatTrain) {
   EXPECT_EQ(writes(), static_cast<size_t>(ProgressWriteLimiter::kBurst));
 }
 
+// A readiness probe may change its mind each second.
+TEST_F(ControllerTest, LimitsWritesOfTheNumberOfReadyPods) {
+  for (int i = 1; i <= 2 * ProgressWriteLimiter::kBurst; ++i) {
+    PatchStatus patch{job_.status};
+    patch.status.nodes.ready = i;
+    patch.status.nodes.summary = std::to_string(i) + "/1";
+    Plan flapped;
+    flapped.actions.emplace_back(patch);
+    plan(flapped);
+    reconcile_now();
+  }
+  EXPECT_EQ(writes(), static_cast<size_t>(ProgressWriteLimiter::kBurst));
+}
+
 TEST_F(ControllerTest, OtherStatusChangesAreNotRateLimited) {
   for (int step = 1; step <= 2 * ProgressWriteLimiter::kBurst; ++step) {
     plan(progress(step));

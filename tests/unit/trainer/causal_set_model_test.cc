@@ -11,6 +11,7 @@
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/cumsum.h>
 #include <ATen/ops/mse_loss.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/randperm.h>
 #include <ATen/ops/stack.h>
@@ -241,6 +242,23 @@ TEST(GnnModel, AnInactiveHeadGivesNothingAndLearnsNothing) {
   EXPECT_FALSE(outputs[1].defined());
   for (const auto& item : model.named_parameters())
     EXPECT_EQ(item.value().requires_grad(), !item.key().starts_with("downstream_tasks.1")) << item.key();
+}
+
+TEST(CausalSetMetrics, HaveTheDeclaredNames) {
+  const at::Tensor outputs = at::ones({4, 2});
+  for (const LossKind kind :
+       {LossKind::kCrossEntropy, LossKind::kMse, LossKind::kL1, LossKind::kSmoothL1, LossKind::kBce}) {
+    for (const std::string name : {"", "size"}) {
+      MetricSums totals = {{"count", 4}};
+      const at::Tensor targets = kind == LossKind::kCrossEntropy ? at::ones({4, 1}) : at::ones({4, 2});
+      add_sums(name, kind, at::ones({4}), name.empty() ? at::Tensor() : outputs, targets, totals);
+      Metrics metrics;
+      add_metrics(name, kind, totals, metrics);
+      std::vector<std::string> names;
+      for (const auto& [key, value] : metrics) names.push_back(key);
+      EXPECT_THAT(metric_names(name, kind), testing::UnorderedElementsAreArray(names));
+    }
+  }
 }
 
 TEST(GnnModel, ConcatenatedHeadsMakeUpTheWidth) {

@@ -242,6 +242,8 @@ TEST_F(PlantedData, PredictingTheMeansScoresPerfectlyAndTheBaselineDoesNot) {
   EXPECT_GT(metrics.at("baseline_mse_de"), 0.1);
   EXPECT_TRUE(metrics.contains("unseen_single_mse_de"));
   EXPECT_EQ(metrics.at("frac_sigma_below_1_non_dropout"), 1);
+  const std::vector<std::string> names = summary_names();
+  for (const auto& [name, value] : metrics) EXPECT_THAT(names, testing::Contains(name));
 }
 
 // The mean over 300 control cells of what model-plain and model-uncertainty predict.

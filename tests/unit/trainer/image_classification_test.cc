@@ -233,6 +233,7 @@ TEST(ImageMetrics, CountTop1AndTop5) {
   sums["count"] = 4;
   const Metrics metrics = task->metrics(sums, {});
   EXPECT_THAT(metrics, ElementsAre(Pair("accuracy", 0.25), Pair("loss", sums.at("loss") / 4), Pair("top5", 0.75)));
+  EXPECT_THAT(task->metric_names(), testing::UnorderedElementsAre("accuracy", "loss", "top5"));
 
   FixedModel few(torch::tensor({{1., 2.}, {1., 2.}, {1., 2.}, {1., 2.}}));  // fewer classes than five
   Batch binary = batch;

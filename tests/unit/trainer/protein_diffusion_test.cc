@@ -151,6 +151,7 @@ TEST(ProteinDiffusion, AnUntrainedModelCostsTheLogarithmOfTheTokens) {
     EXPECT_NEAR(metrics.at("loss"), scale * metrics.at("token_loss"), 1e-6 * scale);
     EXPECT_NEAR(metrics.at("perplexity_bound"), std::exp(metrics.at("token_loss")), 1e-9);
     EXPECT_EQ(task->monitor().metric, "loss");
+    for (const auto& [name, value] : metrics) EXPECT_THAT(task->metric_names(), testing::Contains(name));
     double entropy = 0;
     for (const double share : test::residue_shares()) entropy -= share * std::log(share);
     EXPECT_NEAR(metrics.at("residue_unigram_loss"), entropy, 0.02 * entropy);
