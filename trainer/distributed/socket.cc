@@ -161,8 +161,8 @@ bool is_loopback(const std::string& numeric_address) {
 
 }  // namespace oarlock
 
-// Replaces the function of the C library in the whole process: it returns the address instead of asking the DNS for a
-// name, unless the caller requires a name. LibTorch's TCPStore calls it for a log line of each connection that it
+// Replaces the function of the C library in the whole process: unless the caller requires a name, it returns the
+// numeric address, and queries no DNS server. LibTorch's TCPStore calls it for a log line of each connection that it
 // accepts, on its only thread. With a DNS server that does not respond, the store of rank 0 would be blocked for 5 s or
 // more for each rank.
 extern "C" __attribute__((visibility("default"))) int getnameinfo(const sockaddr* address, socklen_t address_length,
