@@ -39,6 +39,16 @@ TEST(ConnectionTable, ReplacesOldestOfHeaviestPeer) {
   EXPECT_EQ(table.size(), 4u);
 }
 
+// A host has as many IPv6 addresses as it wants, all in one network.
+TEST(ConnectionTable, AddressesOfOneNetworkCountTogether) {
+  ConnectionTable table = table_of({.connections = 4, .connections_per_peer = 4});
+  admit(table, "192.0.2.1");
+  const Id first = admit(table, "2001:db8::1");
+  admit(table, "2001:db8::2");
+  admit(table, "2001:db8::3");
+  EXPECT_EQ(replaced_by(table, "192.0.2.2"), first);
+}
+
 TEST(ConnectionTable, PeerAtItsLimitReplacesOwnConnection) {
   ConnectionTable table = table_of({.connections = 10, .connections_per_peer = 2});
   admit(table, "a");
