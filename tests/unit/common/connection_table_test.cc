@@ -39,7 +39,7 @@ TEST(ConnectionTable, ReplacesOldestOfHeaviestPeer) {
   EXPECT_EQ(table.size(), 4u);
 }
 
-// A host has as many IPv6 addresses as it wants, all in one network.
+// A host may use any number of IPv6 addresses of its network.
 TEST(ConnectionTable, AddressesOfOneNetworkCountTogether) {
   ConnectionTable table = table_of({.connections = 4, .connections_per_peer = 4});
   admit(table, "192.0.2.1");
