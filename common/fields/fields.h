@@ -60,7 +60,6 @@ struct Limits {
   bool drops_unknown = false;  // a lenient reader drops items with unknown members or values
 
   const char* noun = "";  // a valid value in words, with its article, for messages: "the exit code of a failure"
-  const char* only = "";  // the only value that the API server accepts; in the schema only
 
   bool is_bounded() const { return low > -std::numeric_limits<double>::infinity(); }
   std::string interval() const;  // "[0, 1)"

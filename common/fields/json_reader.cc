@@ -187,7 +187,8 @@ void JsonFieldsReader::number_or_name(std::string_view key, int& number, NumberF
   } else if (value->is_string() && value->get_ref<const std::string&>() == name) {
     form = NumberForm::kName;
   } else if (value->is_string()) {
-    report({&path_, key}, "an integer or " + std::string(name), *value);
+    findings_.unknown.push_back(
+        fmt::format("{}: expected an integer or {}, got {}", FieldPath{&path_, key}.text(), name, short_text(*value)));
   } else {
     form = NumberForm::kNumber;
     take({&path_, key}, *value, number);

@@ -16,8 +16,8 @@ struct ReadFindings {
   std::vector<std::string> unknown;   // "spec.elastic: unknown field"
 };
 
-// Reads JSON. Fields that are absent or null keep their value. Fields of a wrong type and unknown values are added to
-// the findings and do not prevent the other fields from being read. Limits are not checked. Not thread-safe.
+// Reads JSON. Fields that are absent or null keep their value. Fields of a wrong type and unknown values and names are
+// added to the findings and do not prevent the other fields from being read. Limits are not checked. Not thread-safe.
 class JsonFieldsReader final : public Fields {
  public:
   // How members that the description does not name are treated.

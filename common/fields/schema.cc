@@ -48,7 +48,6 @@ void limit_value(OrderedJson& schema, const Limits& limits) {
   if (limits.min_length > 0) schema["minLength"] = limits.min_length;
   if (limits.max_length > 0) schema["maxLength"] = limits.max_length;
   if (*limits.pattern != '\0') schema["pattern"] = limits.pattern;
-  if (*limits.only != '\0') schema["enum"] = OrderedJson::array({limits.only});
 }
 
 OrderedJson array_of(OrderedJson items, const Limits& limits) {

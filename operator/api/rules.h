@@ -35,11 +35,12 @@ inline constexpr int kMaxAttempt = 999'999'999;
 inline constexpr int64_t kMaxAnnotationBytes = 256 << 10;
 // Size of spec.template. As a JSON tree it uses up to forty times its size, and etcd stores no pod above 1.5 MiB.
 inline constexpr int64_t kMaxTemplateBytes = 512 << 10;
-// Size of spec.template and spec.trainer, times spec.nodes. etcd stores each pod about five times before it compacts
-// (created, scheduled, running, ended, and a restart doubles that), so its default quota of 2 GiB holds this size.
+// Size of spec.template, spec.trainer and the environment of further containers, times spec.nodes. etcd stores each pod
+// about five times before it compacts (created, scheduled, running, ended, and a restart doubles that), so its default
+// quota of 2 GiB holds this size.
 inline constexpr int64_t kMaxTotalBytes = 256 << 20;
-// The only pod condition that a failure rule can match.
-inline constexpr char kDisruptionTarget[] = "DisruptionTarget";
+// Approximate size of the environment that the operator adds to each container.
+inline constexpr int64_t kEnvironmentBytes = 1024;
 
 // The API server calculates quantities with all their digits. For a large exponent this takes minutes, for each
 // request.

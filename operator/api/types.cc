@@ -34,9 +34,9 @@ void describe_exit_codes(ExitCodeMatch& codes, Fields& fields) {
 }
 
 void describe_pod_condition(PodConditionMatch& condition, Fields& fields) {
-  fields.field("type", condition.type, {.only = rules::kDisruptionTarget},
-               "Set when the cluster removes the pod: preemption, drain, taint, eviction.");
-  fields.field("status", condition.status, {.only = "True"}, "Value of the condition.");
+  fields.choice("type", condition.type, {{"DisruptionTarget", PodConditionType::kDisruptionTarget}},
+                "Set when the cluster removes the pod: preemption, drain, taint, eviction.");
+  fields.choice("status", condition.status, {{"True", PodConditionStatus::kTrue}}, "Value of the condition.");
   fields.require("type");
 }
 

@@ -49,9 +49,13 @@ struct ExitCodeMatch {
   bool operator==(const ExitCodeMatch&) const = default;
 };
 
+enum class PodConditionType { kDisruptionTarget };
+enum class PodConditionStatus { kTrue };
+
+// The only condition that a rule can match is DisruptionTarget=True.
 struct PodConditionMatch {
-  std::string type;
-  std::string status = "True";
+  PodConditionType type = PodConditionType::kDisruptionTarget;
+  PodConditionStatus status = PodConditionStatus::kTrue;
 
   bool operator==(const PodConditionMatch&) const = default;
 };

@@ -90,9 +90,11 @@ std::string rounded_up_size(int64_t bytes) {
 
 // Checks the sizes of the job's pods. `annotations` is the size of the template's annotations, keys and values
 // together.
-void check_sizes(const Spec& spec, int64_t annotations, Found& found) {
+// `annotations` is the size of those of the template, and `containers` the number of its containers.
+void check_sizes(const Spec& spec, int64_t annotations, int64_t containers, Found& found) {
   const auto trainer = static_cast<int64_t>(spec.trainer.size());
-  const auto pod = trainer + static_cast<int64_t>(spec.pod_template.size());
+  const int64_t environments = std::max<int64_t>(containers - 1, 0) * rules::kEnvironmentBytes;
+  const auto pod = trainer + static_cast<int64_t>(spec.pod_template.size()) + environments;
   if (trainer > 0) annotations += trainer + static_cast<int64_t>(std::string_view(kAnnotationConfig).size());
   if (annotations > rules::kMaxAnnotationBytes) {
     found.add({trainer > 0 ? "spec.trainer" : "spec.template.metadata.annotations",
@@ -102,11 +104,12 @@ void check_sizes(const Spec& spec, int64_t annotations, Found& found) {
   }
   if (spec.nodes > rules::kMaxNodes || pod * spec.nodes <= rules::kMaxTotalBytes) return;
   found.add({trainer > pod / 2 ? "spec.trainer" : "spec.template",
-             fmt::format("{} times {} of spec.template and spec.trainer are {}; the maximum is {}, because the "
+             fmt::format("{} times {} of spec.template{} and spec.trainer are {}; the maximum is {}, because the "
                          "API server stores a copy in each pod: move large parts into a ConfigMap, a volume or "
                          "the image, or use fewer nodes",
-                         counted(spec.nodes, "node"), rounded_up_size(pod), rounded_up_size(pod * spec.nodes),
-                         rounded_up_size(rules::kMaxTotalBytes))});
+                         counted(spec.nodes, "node"), rounded_up_size(pod),
+                         environments > 0 ? ", the environment of its containers" : "",
+                         rounded_up_size(pod * spec.nodes), rounded_up_size(rules::kMaxTotalBytes))});
 }
 
 // Checks that labels and annotations are maps of strings. Returns the size of the annotations, keys and values
@@ -222,9 +225,19 @@ void check_combination(const Spec& spec, const Json& pod_spec, Found& found) {
   }
 }
 
+// A number above the limit is reported separately.
+int64_t count_containers(const Json& pod) {
+  int64_t count = 0;
+  for (const char* key : {"containers", "initContainers"}) {
+    const size_t size = elements(oarlock::member(pod, "spec"), key).size();
+    count += std::min<int64_t>(static_cast<int64_t>(size), rules::kMaxContainers);
+  }
+  return count;
+}
+
 void check_template(const Spec& spec, Found& found) {
   const std::string path = "spec.template";
-  if (spec.pod_template.empty()) return check_sizes(spec, 0, found);
+  if (spec.pod_template.empty()) return check_sizes(spec, 0, 1, found);
   if (const auto bytes = static_cast<int64_t>(spec.pod_template.size()); bytes > rules::kMaxTemplateBytes) {
     found.add({path, fmt::format("has {}; the maximum is {}: move large parts into a ConfigMap, a volume or the image",
                                  rounded_up_size(bytes), rounded_up_size(rules::kMaxTemplateBytes))});
@@ -235,7 +248,7 @@ void check_template(const Spec& spec, Found& found) {
     found.add({path, "is not JSON"});
     return;
   }
-  check_sizes(spec, check_template_metadata(pod, found), found);
+  check_sizes(spec, check_template_metadata(pod, found), count_containers(pod), found);
   const std::string spec_path = path + ".spec";
   if (const Json* pod_spec = member(pod, "spec", Json::value_t::object, path, found)) {
     check_pod_spec(spec, *pod_spec, spec_path, found);
@@ -294,13 +307,6 @@ void check_rule(const FailureRule& rule, const std::string& path, Found& found) 
       (rule.on_exit_codes ? 1 : 0) + (rule.on_pod_reasons.empty() ? 0 : 1) + (rule.on_pod_conditions.empty() ? 0 : 1);
   if (given != 1) found.add({path, rules::kOneRequirement});
   if (rule.action == FailureAction::kIgnore && !rule.on_exit_codes) found.add({path, rules::kIgnoreNeedsExit});
-  for (const PodConditionMatch& condition : rule.on_pod_conditions) {
-    if (condition.type != rules::kDisruptionTarget || condition.status != "True") {
-      found.add({path + ".onPodConditions",
-                 fmt::format("{}={} cannot be matched; only DisruptionTarget with status \"True\" can", condition.type,
-                             condition.status)});
-    }
-  }
 }
 
 void check_policies(const Spec& spec, Found& found) {

@@ -333,6 +333,7 @@ PodFactory::PodFactory(const Job& job, int attempt, int nodes, const PodDefaults
   if (!job.spec.trainer.empty()) add_config(pod_spec, trainer);
   select_variables(trainer);
   set_frame(std::move(pod));
+  text_size_ = text(std::max(nodes, 1) - 1).size();
 }
 
 // Removes the contract's variables from the template's environment, except for those that the user may set. part_text()
@@ -427,9 +428,8 @@ std::vector<EnvVar> PodFactory::variables(const ContainerEnvironment& environmen
 }
 
 std::string PodFactory::text(int node_rank, bool is_replacement) const {
-  constexpr size_t kPartsSize = 4096;
   std::string out;
-  out.reserve(frame_.size() + kPartsSize * std::max<size_t>(environments_.size(), 1));
+  out.reserve(std::max(frame_.size(), text_size_));
   size_t done = 0;
   for (const Placeholder& placeholder : placeholders_) {
     out.append(frame_, done, placeholder.begin - done);

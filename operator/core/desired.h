@@ -92,8 +92,8 @@ class PodFactory {
 
   // Returns the pod as JSON text: the body of the request that creates it.
   std::string text(int node_rank, bool is_replacement = false) const;
-  // Returns the approximate length of one such text.
-  size_t text_size() const { return frame_.size(); }
+  // Returns the length of the longest of these texts, those of replacements excepted.
+  size_t text_size() const { return text_size_; }
   // Returns the same pod as a JSON tree.
   nlohmann::json pod(int node_rank, bool is_replacement = false) const;
 
@@ -132,6 +132,7 @@ class PodFactory {
   std::vector<ContainerEnvironment> environments_;
   std::string frame_;                      // the pod's text with placeholders
   std::vector<Placeholder> placeholders_;  // in the order of their positions
+  size_t text_size_ = 0;
 };
 
 }  // namespace oarlock::control

@@ -187,7 +187,7 @@ bool matches(const api::FailureRule& rule, const RuleInput& pod) {
   if (rule.on_exit_codes) return pod.exit_code && matches(*rule.on_exit_codes, *pod.exit_code);
   const bool has_reason = std::any_of(pod.reasons.begin(), pod.reasons.end(),
                                       [&](const std::string& reason) { return contains(rule.on_pod_reasons, reason); });
-  // The API supports no condition other than DisruptionTarget=True.
+  // A condition is always DisruptionTarget=True.
   return has_reason || (!rule.on_pod_conditions.empty() && pod.is_disrupted);
 }
 

@@ -261,6 +261,7 @@ std::unique_ptr<kube::Informer<T>> Cache::make_informer(ResourceKind kind, kube:
   };
   const WatchScope scope{kind, selection.name_space};
   hooks.on_problem = [this, scope](const kube::ApiError& error) { hooks_.on_error(scope, error); };
+  hooks.on_listing = [this, scope] { hooks_.on_listing(scope); };
   hooks.on_synced = [this, scope](size_t objects) { hooks_.on_synced(scope, objects); };
   hooks.on_watching = [this, scope] { hooks_.on_watching(scope); };
   hooks.on_incomplete = [this, scope](const std::set<std::string>& namespaces) {

@@ -103,6 +103,7 @@ struct WatchScope {
 struct CacheHooks {
   std::function<void(const kube::ObjectKey& job, Urgency)> on_change;  // the job or one of its objects has changed
   std::function<void(const WatchScope&, const kube::ApiError&)> on_error;
+  std::function<void(const WatchScope&)> on_listing;  // a list begins, which on_synced or on_error ends
   std::function<void(const WatchScope&, size_t objects)> on_synced;
   std::function<void(const WatchScope&)> on_watching;  // the first event of a watch that follows a list
   // The key is empty if the object has no readable name.

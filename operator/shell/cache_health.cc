@@ -70,6 +70,7 @@ void CacheHealth::record_failure(const WatchScope& scope, const kube::ApiError& 
   int count = 0;
   {
     const std::lock_guard lock(mutex_);
+    outdated_since_.try_emplace(scope, now);
     Failure& failure = failures_[scope];
     count = ++failure.count;
     failure.public_text = what + public_description(error) + advice;
@@ -86,6 +87,11 @@ void CacheHealth::record_failure(const WatchScope& scope, const kube::ApiError& 
               {"failures", count}});
 }
 
+void CacheHealth::record_listing(const WatchScope& scope) {
+  const std::lock_guard lock(mutex_);
+  outdated_since_.try_emplace(scope, clock_->steady());
+}
+
 void CacheHealth::record_list(const WatchScope& scope, size_t objects) {
   const bool had_failed = clear(scope);
   log_.write(LogLevel::kInfo, had_failed ? "the cache is up to date again" : "the cache is up to date",
@@ -98,6 +104,7 @@ void CacheHealth::record_watch(const WatchScope& scope) {
 
 bool CacheHealth::clear(const WatchScope& scope) {
   const std::lock_guard lock(mutex_);
+  outdated_since_.erase(scope);
   return failures_.erase(scope) > 0;
 }
 
@@ -108,6 +115,16 @@ int CacheHealth::failures(ResourceKind kind) const {
     if (scope.kind == kind) most = std::max(most, failure.count);
   }
   return most;
+}
+
+kube::Seconds CacheHealth::out_of_date(ResourceKind kind) const {
+  const SteadyTime now = clock_->steady();
+  const std::lock_guard lock(mutex_);
+  kube::Seconds longest{0};
+  for (const auto& [scope, since] : outdated_since_) {
+    if (scope.kind == kind) longest = std::max<kube::Seconds>(longest, now - since);
+  }
+  return longest;
 }
 
 std::string CacheHealth::current_failure() const {
@@ -163,10 +180,19 @@ std::string CacheHealth::incomplete_reason() const {
 }
 
 std::string CacheHealth::stale_reason() const {
+  const SteadyTime now = clock_->steady();
   const std::lock_guard lock(mutex_);
   for (const auto& [scope, failure] : failures_) {
     if (failure.count >= kFailuresUntilStale)
       return fmt::format("{} ({} consecutive failures)", failure.public_text, failure.count);
+  }
+  for (const auto& [scope, since] : outdated_since_) {
+    if (now - since < kTimeUntilStale) continue;
+    const auto failure = failures_.find(scope);
+    const std::string what = failure != failures_.end() ? failure->second.public_text
+                                                        : fmt::format("a list of {} has not ended", scope.to_string());
+    return fmt::format("{} (out of date for {} minutes)", what,
+                       std::chrono::duration_cast<std::chrono::minutes>(now - since).count());
   }
   return "";
 }

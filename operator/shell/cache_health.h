@@ -1,6 +1,7 @@
 // Health of the cache's informers: the lists and watches that fail, since when, and the remedy.
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -9,6 +10,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "operator/kube/client/work_queue.h"
 #include "operator/shell/cache.h"
 
 namespace oarlock::control {
@@ -26,11 +28,16 @@ class CacheHealth {
   // After this many consecutive failures the cache may be out of date. With the informers' backoff that takes at least
   // 12 s.
   static constexpr int kFailuresUntilStale = 5;
+  // So it may after this time, with fewer failures that take longer, or during a list that does not end. A failure of
+  // a watch can remain for up to four and a half minutes where nothing changes: the time until silent watches are
+  // checked (reflector.h).
+  static constexpr std::chrono::minutes kTimeUntilStale{5};
 
   CacheHealth(std::string server, std::shared_ptr<const Clock> clock, const Logger& log)
       : server_(std::move(server)), clock_(std::move(clock)), log_(log) {}
 
   void record_failure(const WatchScope& scope, const kube::ApiError& error);
+  void record_listing(const WatchScope& scope);               // a list begins
   void record_list(const WatchScope& scope, size_t objects);  // a list succeeded
   void record_watch(const WatchScope& scope);                 // a watch delivered its first event
 
@@ -40,6 +47,10 @@ class CacheHealth {
 
   // Consecutive failures for this kind, in the namespace with the most of them.
   int failures(ResourceKind kind) const;
+
+  // The time since the first of these failures, or since the start of a list in progress, whichever is longer, in the
+  // namespace where it is longest; 0 if there is neither.
+  kube::Seconds out_of_date(ResourceKind kind) const;
 
   // A failure that persists, in one line with the server's message and a remedy; empty if there is none.
   std::string current_failure() const;
@@ -69,8 +80,9 @@ class CacheHealth {
   const Logger log_;
   // Not held while a line is logged, which may block: the HTTP server's I/O thread calls stale_reason().
   mutable std::mutex mutex_;
-  std::map<WatchScope, Failure> failures_;   // of the scopes that do not work now
-  std::map<WatchScope, size_t> incomplete_;  // number of incomplete namespaces
+  std::map<WatchScope, Failure> failures_;           // of the scopes that do not work now
+  std::map<WatchScope, SteadyTime> outdated_since_;  // of these, and of those that are being listed
+  std::map<WatchScope, size_t> incomplete_;          // number of incomplete namespaces
 };
 
 }  // namespace oarlock::control

@@ -155,7 +155,12 @@ const char* Controller::requeue(const kube::ObjectKey& key, const Result& result
 Controller::Result Controller::reconcile(const kube::ObjectKey& key, const std::stop_token& stop) {
   std::shared_ptr<const Job> job = deps_.cache->job(key);
   const bool is_first_reconcile = track(key, job.get());
-  if (job == nullptr) return {};
+  if (job == nullptr) {
+    // The delay until its deadline or removal can be decades.
+    deps_.queue->cancel_delayed(key);
+    if (deps_.cache->job(key) != nullptr) deps_.queue->add(key);  // it was created again meanwhile
+    return {};
+  }
   if (deps_.cache->is_incomplete(key.name_space)) return {Result::Kind::kRequeueAfter, kIncompleteCacheDelay};
   const bool is_fresh =
       deps_.own_writes->is_cache_fresh(job->metadata.uid, [&](ResourceKind kind, const std::string& version) {

@@ -246,6 +246,12 @@ void JobMetrics::collect(const FamilySink& sink) const {
   pass("workqueue_longest_running_processor_seconds",
        "How many seconds has the longest running processor for workqueue been running without completing an API call.",
        queue_labels, source_.longest_work().count());
+  FamilyBuilder out_of_date("oarlock_cache_out_of_date_seconds",
+                            "Time in seconds since lists and watches of a resource began to fail, or since the start "
+                            "of a list in progress; 0 while a watch delivers the changes.");
+  for (const ResourceKind kind : {ResourceKind::kJob, ResourceKind::kPod, ResourceKind::kService})
+    out_of_date.add({{"resource", resource_of(kind).to_string()}}, source_.out_of_date(kind).count());
+  out_of_date.move_to(sink);
 
   std::vector<std::shared_ptr<const CachedJob>> jobs = source_.jobs();
   const size_t all = jobs.size();

@@ -8,6 +8,7 @@
 
 #include "common/http/metrics.h"
 #include "operator/kube/client/work_queue.h"
+#include "operator/shell/cache.h"
 #include "operator/shell/projection.h"
 
 namespace oarlock::control {
@@ -26,6 +27,7 @@ class JobMetrics {
     std::function<std::vector<std::shared_ptr<const CachedJob>>()> jobs;
     std::function<kube::Seconds()> unfinished_work;
     std::function<kube::Seconds()> longest_work;
+    std::function<kube::Seconds(ResourceKind)> out_of_date;  // CacheHealth::out_of_date()
   };
   explicit JobMetrics(Source source, size_t max_jobs = 2000) : source_(std::move(source)), max_jobs_(max_jobs) {}
 

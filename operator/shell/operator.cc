@@ -165,6 +165,7 @@ CacheHooks Operator::cache_hooks() {
     health_.record_failure(scope, error);
     metrics_->set_cache_failures(resource_of(scope.kind).to_string(), health_.failures(scope.kind));
   };
+  hooks.on_listing = [this](const WatchScope& scope) { health_.record_listing(scope); };
   hooks.on_synced = [this, record_success](const WatchScope& scope, size_t objects) {
     health_.record_list(scope, objects);
     record_success(scope);
@@ -215,7 +216,8 @@ HttpRoutes Operator::probes() {
 HttpRoutes Operator::routes() {
   JobMetrics job_metrics({.jobs = [this] { return cache_.jobs(); },
                           .unfinished_work = [this] { return queue_.unfinished_work(); },
-                          .longest_work = [this] { return queue_.longest_running(); }});
+                          .longest_work = [this] { return queue_.longest_running(); },
+                          .out_of_date = [this](ResourceKind kind) { return health_.out_of_date(kind); }});
   HttpRoutes routes = probes();
   routes.emplace("/metrics", metrics_handler(registry_, std::bind_front(&JobMetrics::collect, std::move(job_metrics))));
   return routes;

@@ -39,6 +39,7 @@ ProgressPoller::ProgressPoller(ProgressOptions options, Connect connect, OnChang
                                std::shared_ptr<const Clock> clock)
     : options_(options),
       slow_threads_(std::clamp(options.slow_threads, 1, std::max(1, options.threads - 1))),
+      failed_threads_(std::max(1, slow_threads_ - 1)),
       connect_(std::move(connect)),
       on_change_(std::move(on_change)),
       clock_(std::move(clock)) {}
@@ -62,7 +63,8 @@ void ProgressPoller::set_address(Target& target, const std::string& uid, const s
   target.uid = uid;
   target.url = url;
   target.generation = ++generations_;
-  target.is_in_flight = target.is_prompt = target.has_failed = false;
+  target.is_in_flight = false;
+  target.group = Group::kSlow;
   target.probe.last_poll.reset();
 }
 
@@ -132,21 +134,26 @@ ProgressPoller::PollResult ProgressPoller::poll(const std::string& url, const st
   return out;
 }
 
-// Returns the target to poll next: due targets come first, then the groups (see the header) by turns, then targets that
-// have not failed, then the longest waiting one.
+bool ProgressPoller::has_thread(Group group) const {
+  const int failed = in_flight_.at(static_cast<size_t>(Group::kFailed));
+  const int slow = in_flight_.at(static_cast<size_t>(Group::kSlow)) + failed;
+  return group == Group::kPrompt || (slow < slow_threads_ && (group == Group::kSlow || failed < failed_threads_));
+}
+
+// Returns the target to poll next: due targets come first, then the groups by turns, then the longest waiting one.
 ProgressPoller::Targets::iterator ProgressPoller::next_target(SteadyTime now) {
   const auto order_of = [&](const Targets::value_type& entry) {
     const auto& [job, target] = entry;
-    if (target.due > now) return std::tuple(true, uint64_t{0}, false, target.due);
+    if (target.due > now) return std::tuple(true, uint64_t{0}, target.due);
     const auto turns = last_polls_.find(job.name_space);
-    const uint64_t last = turns == last_polls_.end() ? 0 : turns->second.at(target.is_prompt ? 1 : 0);
-    return std::tuple(false, last, target.has_failed, target.due);
+    const uint64_t last = turns == last_polls_.end() ? 0 : turns->second.at(static_cast<size_t>(target.group));
+    return std::tuple(false, last, target.due);
   };
   auto next = targets_.end();
   decltype(order_of(*next)) best;
   for (auto it = targets_.begin(); it != targets_.end(); ++it) {
     const Target& target = it->second;
-    if (target.url.empty() || target.is_in_flight || (!target.is_prompt && slow_in_flight_ >= slow_threads_)) continue;
+    if (target.url.empty() || target.is_in_flight || !has_thread(target.group)) continue;
     if (const auto order = order_of(*it); next == targets_.end() || order < best) {
       next = it;
       best = order;
@@ -160,8 +167,7 @@ bool ProgressPoller::record(const kube::ObjectKey& job, uint64_t generation, Sys
   if (it == targets_.end() || it->second.generation != generation) return false;  // of an earlier address
   Target& target = it->second;
   target.is_in_flight = false;
-  target.has_failed = !result.status;
-  target.is_prompt = result.status && result.took <= options_.prompt;
+  target.group = !result.status ? Group::kFailed : result.took <= options_.prompt ? Group::kPrompt : Group::kSlow;
   target.wait = result.status ? options_.interval : std::min(target.wait * 2, options_.max_interval);
   target.due = clock_->steady() + target.wait;
   target.probe.last_poll = {started, result.status.has_value()};
@@ -192,9 +198,10 @@ void ProgressPoller::run(const std::stop_token& stop) {
       continue;
     }
     earliest_poll_ = std::max(earliest_poll_ + gap, now);
-    const bool is_slow = !next->second.is_prompt;
-    if (is_slow) ++slow_in_flight_;
-    last_polls_[next->first.name_space].at(is_slow ? 0 : 1) = ++polls_;
+    const Group group = next->second.group;
+    const auto index = static_cast<size_t>(group);
+    ++in_flight_.at(index);
+    last_polls_[next->first.name_space].at(index) = ++polls_;
     next->second.is_in_flight = true;
     const kube::ObjectKey job = next->first;
     const uint64_t generation = next->second.generation;
@@ -204,9 +211,9 @@ void ProgressPoller::run(const std::stop_token& stop) {
     lock.unlock();
     PollResult result = poll(url, uid, stop);
     lock.lock();
-    if (is_slow) {
-      --slow_in_flight_;
-      ++changes_;  // another thread may start a slow poll now
+    --in_flight_.at(index);
+    if (group != Group::kPrompt) {
+      ++changes_;  // another thread may start a poll of these groups now
       changed_.notify_one();
     }
     if (!record(job, generation, started, std::move(result))) continue;

@@ -29,8 +29,9 @@ struct ProgressOptions {
   std::chrono::milliseconds prompt{500};          // a job whose response takes longer is slow
   std::chrono::milliseconds max_interval{30000};  // between two polls of an address that does not respond
   double rate = 20;      // polls that begin per second, over all jobs; jobs that are due wait for their turn
-  int threads = 4;       // at least 1
-  int slow_threads = 2;  // of `threads`: concurrent polls of jobs that are not known to respond promptly
+  int threads = 5;       // at least 1
+  int slow_threads = 3;  // of `threads`: concurrent polls of jobs that are not known to respond promptly; those that
+                         // did not respond to their last poll use one less
 };
 
 // The results of polling a job's rank 0.
@@ -46,10 +47,12 @@ struct RankProbe {
 // polled with exponential backoff.
 //
 // The jobs that are due take turns: in each namespace, those that responded promptly to their last poll are one group,
-// and the others (unreachable, slow, or not polled yet) are a second one. The group that was polled least recently is
-// next, and in it the job that has waited longest. So a namespace full of jobs, or of jobs that do not respond, hardly
-// delays the jobs of other namespaces: with N such groups, a job that is alone in its group waits for at most N other
-// polls. The second groups of all namespaces use at most ProgressOptions::slow_threads at a time. Thread-safe.
+// those that responded slowly or were not polled yet are a second one, and those that did not respond are a third one.
+// The group that was polled least recently is next, and in it the job that has waited longest. So a namespace full of
+// jobs, or of jobs that do not respond, hardly delays the jobs of other namespaces: with N such groups, a job that is
+// alone in its group waits for at most N other polls. The second and third groups of all namespaces use at most
+// ProgressOptions::slow_threads at a time, and the third ones do not use all of these, so that any number of
+// unreachable jobs does not delay new and slow ones. Thread-safe.
 class ProgressPoller {
  public:
   // Creates a transport to "http://10.0.0.1:9400"; returns null if the address is invalid.
@@ -81,6 +84,10 @@ class ProgressPoller {
   size_t active_jobs() const;  // jobs that are polled
 
  private:
+  // By the last poll of the present address.
+  enum class Group { kPrompt, kSlow, kFailed };  // kSlow: also not polled yet
+  static constexpr size_t kGroups = 3;
+
   struct Target {
     std::string uid;
     std::string url;          // empty: paused
@@ -88,8 +95,7 @@ class ProgressPoller {
     SteadyTime due{};
     std::chrono::milliseconds wait{0};  // until the next poll
     bool is_in_flight = false;
-    bool is_prompt = false;
-    bool has_failed = false;  // the last poll of the url
+    Group group = Group::kSlow;
     RankProbe probe;
   };
   using Targets = std::unordered_map<kube::ObjectKey, Target>;
@@ -104,12 +110,14 @@ class ProgressPoller {
   PollResult poll(const std::string& url, const std::string& uid, const std::stop_token& stop) const;
   // Called with the mutex held.
   void set_address(Target& target, const std::string& uid, const std::string& url);
+  bool has_thread(Group group) const;
   Targets::iterator next_target(SteadyTime now);
   // Returns whether the progress has changed.
   bool record(const kube::ObjectKey& job, uint64_t generation, SystemTime started, PollResult result);
 
   const ProgressOptions options_;
   const int slow_threads_;
+  const int failed_threads_;
   const Connect connect_;
   const OnChange on_change_;
   const std::shared_ptr<const Clock> clock_;
@@ -117,11 +125,11 @@ class ProgressPoller {
   std::condition_variable_any changed_;
   Targets targets_;
   size_t active_ = 0;  // targets with a url
-  // Number of the last poll of the slow and of the prompt jobs of each namespace.
-  std::unordered_map<std::string, std::array<uint64_t, 2>> last_polls_;
+  // Number of the last poll of each group of each namespace.
+  std::unordered_map<std::string, std::array<uint64_t, kGroups>> last_polls_;
   uint64_t polls_ = 0;  // started so far
   SteadyTime earliest_poll_{};
-  int slow_in_flight_ = 0;
+  std::array<int, kGroups> in_flight_{};
   uint64_t generations_ = 0;
   uint64_t changes_ = 0;  // counts changes that may make a poll due earlier
   std::vector<std::jthread> threads_;

@@ -358,8 +358,7 @@ size_t spec_bytes(const api::Spec& spec) {
     bytes += sizeof rule;
     if (rule.on_exit_codes) bytes += rule.on_exit_codes->values.capacity() * sizeof(int64_t);
     for (const std::string& reason : rule.on_pod_reasons) bytes += sizeof reason + reason.capacity();
-    for (const api::PodConditionMatch& match : rule.on_pod_conditions)
-      bytes += sizeof match + match.type.capacity() + match.status.capacity();
+    bytes += rule.on_pod_conditions.capacity() * sizeof(api::PodConditionMatch);
   }
   return bytes;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <fmt/format.h>
+#include <gtest/gtest.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -13,6 +14,13 @@
 #include <string>
 
 namespace oarlock::test {
+
+// Whether the programs are built with sanitizers, which multiply their time and memory. Limits do not apply to them.
+#ifdef OARLOCK_SANITIZED
+inline constexpr bool kSanitized = true;
+#else
+inline constexpr bool kSanitized = false;
+#endif
 
 // Returns the number in an environment variable; `value` if it is not set.
 inline int option(const char* name, int value) {
@@ -33,23 +41,34 @@ inline double memory_of(pid_t pid, const std::string& name) {
   throw std::runtime_error("no " + name);
 }
 
-// Moves a process into a memory cgroup below the one of this program, as a container's memory limit does. It needs
-// cgroups of version 1 and the permission to create one; otherwise is_set() is false, and the test has to rely on
+// Expects that a process has taken at most this much memory.
+inline void expect_memory_within(double mib, double limit) {
+  if (kSanitized) return;
+  EXPECT_LE(mib, limit) << "MiB";
+}
+
+// Moves a process into a memory cgroup, as a container's memory limit does. The cgroup is below that of this program;
+// with cgroups of version 2 it may be next to it, because a cgroup with processes has no children with controllers.
+// Without the permission to create one, and with sanitizers, is_set() is false, and the test has to rely on
 // memory_of().
 class MemoryLimit {
  public:
   MemoryLimit(pid_t pid, int mib) {
-    const std::string own = own_cgroup();
-    if (own.empty()) return;
-    folder_ = "/sys/fs/cgroup/memory" + own + fmt::format("/oarlock-test-{}", ::getpid());
-    std::error_code error;
-    is_set_ = std::filesystem::create_directory(folder_, error) &&
-              put("memory.limit_in_bytes", std::to_string(int64_t{mib} << 20)) &&
-              put("cgroup.procs", std::to_string(pid));
+    if (kSanitized) return;
+    std::ifstream file("/proc/self/cgroup");
+    for (std::string line; !is_set_ && std::getline(file, line);) {
+      const std::filesystem::path own = std::filesystem::path(line.substr(line.rfind(':') + 1)).relative_path();
+      if (line.find(":memory:") != std::string::npos) {
+        is_set_ = set("/sys/fs/cgroup/memory" / own, "memory.limit_in_bytes", pid, mib);
+      } else if (line.starts_with("0::")) {
+        is_set_ = set("/sys/fs/cgroup" / own, "memory.max", pid, mib) ||
+                  set("/sys/fs/cgroup" / own.parent_path(), "memory.max", pid, mib);
+      }
+    }
   }
   // The process must have ended.
   ~MemoryLimit() {
-    if (!folder_.empty()) ::rmdir(folder_.c_str());
+    if (is_set_) ::rmdir(folder_.c_str());
   }
   MemoryLimit(const MemoryLimit&) = delete;
   MemoryLimit& operator=(const MemoryLimit&) = delete;
@@ -57,16 +76,17 @@ class MemoryLimit {
   bool is_set() const { return is_set_; }
 
  private:
-  static std::string own_cgroup() {
-    std::ifstream file("/proc/self/cgroup");
-    for (std::string line; std::getline(file, line);) {
-      const size_t at = line.find(":memory:");
-      if (at != std::string::npos) return line.substr(at + 8);
-    }
-    return "";
+  bool set(const std::filesystem::path& parent, const std::string& limit, pid_t pid, int mib) {
+    folder_ = parent / fmt::format("oarlock-test-{}", ::getpid());
+    std::error_code error;
+    if (!std::filesystem::create_directory(folder_, error)) return false;
+    if (put(limit, std::to_string(int64_t{mib} << 20)) && put("cgroup.procs", std::to_string(pid))) return true;
+    ::rmdir(folder_.c_str());
+    return false;
   }
+  // Does not create the file, as opening it for writing alone would do in a folder that is not a cgroup.
   bool put(const std::string& file, const std::string& text) const {
-    return static_cast<bool>(std::ofstream(folder_ / file) << text << std::flush);
+    return static_cast<bool>(std::ofstream(folder_ / file, std::ios::in | std::ios::out) << text << std::flush);
   }
 
   std::filesystem::path folder_;

@@ -29,6 +29,7 @@ constexpr Milliseconds kRunLimit{60000};
 // A child of the command may hold its output open after its end. What the command itself has written can be read
 // immediately then.
 constexpr Milliseconds kOutputGrace{500};
+constexpr Milliseconds kTerminalGrace{2000};  // after a stop, of a command that shares the terminal
 // A credential is replaced when a quarter of its lifetime is left, but not earlier than this before it expires.
 constexpr std::chrono::minutes kEarliestRefresh{5};
 constexpr std::chrono::seconds kRetryInterval{10};
@@ -124,6 +125,12 @@ PluginRun read_until_end(pid_t pid, int fd, int cancelled, std::chrono::steady_c
   }
 }
 
+// Waits until the process has ended, for at most kTerminalGrace.
+void wait_for_end(pid_t pid) {
+  const auto end = std::chrono::steady_clock::now() + kTerminalGrace;
+  while (!has_ended(pid) && std::chrono::steady_clock::now() < end) ::poll(nullptr, 0, 5);
+}
+
 // Removes the process. Unless the run is complete and the exit code is 0, it is killed first, with its group if it has
 // its own; processes of that group that this process inherits, as the init process of a container does, are removed,
 // too. Returns the status of waitpid(2).
@@ -141,12 +148,14 @@ int reap(pid_t pid, bool has_group, bool is_complete) {
   return status;
 }
 
+}  // namespace
+
 Result<ExecCredential> read_credential(const ExecConfig& config, const std::string& output) {
   const Json body = parse_untrusted_json(output);
   if (text_at(body, "kind") != "ExecCredential") return failed(config, "did not print an ExecCredential");
   if (const std::string version = text_at(body, "apiVersion"); version != config.api_version) {
-    return failed(
-        config, fmt::format("printed apiVersion '{}', but the kubeconfig requires '{}'", version, config.api_version));
+    return failed(config, fmt::format("printed apiVersion '{}', but the kubeconfig requires '{}'", shortened(version),
+                                      config.api_version));
   }
   const Json& status = member(body, "status");
   ExecCredential out;
@@ -160,13 +169,11 @@ Result<ExecCredential> read_credential(const ExecConfig& config, const std::stri
   if (const std::string expires = text_at(status, "expirationTimestamp"); !expires.empty()) {
     SystemTime time;
     if (!from_rfc3339(expires, time))
-      return failed(config, fmt::format("returned the invalid expirationTimestamp '{}'", expires));
+      return failed(config, fmt::format("returned the invalid expirationTimestamp '{}'", shortened(expires)));
     out.expires = time;
   }
   return out;
 }
-
-}  // namespace
 
 Result<ExecCredential> run_plugin(const ExecConfig& config, Milliseconds limit, const std::stop_token& stop) {
   if (stop.stop_requested()) return failed(config, "was not started because this process stops");
@@ -186,6 +193,8 @@ Result<ExecCredential> run_plugin(const ExecConfig& config, Milliseconds limit, 
   const std::stop_callback on_stop(stop, [&stopped] { ::eventfd_write(stopped.get(), 1); });
   const auto end = std::chrono::steady_clock::now() + limit;
   const PluginRun run = read_until_end(pid, reader.get(), stopped.get(), end, output);
+  // Ctrl-C reaches the plugin, too, which may have to restore the terminal.
+  if (run == PluginRun::kStopped && config.shares_terminal) wait_for_end(pid);
   const int status = reap(pid, !config.shares_terminal, run == PluginRun::kEnded);
   if (stop.stop_requested()) return failed(config, "was killed because this process stops");
   if (run == PluginRun::kTooMuchOutput) {

@@ -27,7 +27,7 @@ struct ExecConfig {
   std::string install_hint;  // shown if the command cannot be started
   std::string cluster;       // JSON of spec.cluster; empty if the plugin does not request it
   // The command stays in the process group of this process, whose terminal it can then use: it receives Ctrl-C, and can
-  // read a password. Otherwise it has its own process group.
+  // read a password. Otherwise it has its own process group. After a stop, it has two seconds to end by itself.
   bool shares_terminal = false;
 
   bool operator==(const ExecConfig&) const = default;
@@ -46,6 +46,10 @@ struct ExecCredential {
 // message of an error names the command.
 Result<ExecCredential> run_plugin(const ExecConfig& config, std::chrono::milliseconds limit,
                                   const std::stop_token& stop = {});
+
+// Parses the output of a plugin. Fails with kConfig if it is not a usable ExecCredential; the message names the
+// command.
+Result<ExecCredential> read_credential(const ExecConfig& config, const std::string& output);
 
 // Keeps a plugin's credential up to date. It runs the command on a dedicated thread if there is no credential, if the
 // credential has expired or will soon, or if the server has rejected it. Until the command has ended, a credential that

@@ -272,6 +272,7 @@ class Informer final : private ReflectorTarget, private ReflectorObserver {
     std::function<void(const ObjectKey&, const T* before, const T* after)> on_change;
     std::function<void(const ObjectKey&, const Error&)> on_unreadable;  // the key may be empty
     std::function<void(const ApiError&)> on_problem;
+    std::function<void()> on_listing = [] {};  // a list begins, which on_synced or on_problem ends
     std::function<void(size_t objects)> on_synced;
     std::function<void()> on_watching = [] {};
   };
@@ -430,6 +431,7 @@ class Informer final : private ReflectorTarget, private ReflectorObserver {
     pending_bytes_ = 0;
     pending_incomplete_.clear();
     is_replacing_ = true;
+    hooks_.on_listing();
   }
   void abandon_replace() override {
     typename Store<T>::Records().swap(pending_);

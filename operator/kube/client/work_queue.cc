@@ -29,6 +29,13 @@ void QueueState::add_rate_limited(const ObjectKey& key, SteadyTime now) {
   add_after(key, delay, now);
 }
 
+void QueueState::cancel_delayed(const ObjectKey& key) {
+  const auto it = due_.find(key);
+  if (it == due_.end()) return;
+  delayed_.erase({it->second, &it->first});
+  due_.erase(it);
+}
+
 int QueueState::failures(const ObjectKey& key) const {
   const auto it = failures_.find(key);
   return it == failures_.end() ? 0 : it->second;
@@ -115,6 +122,11 @@ void WorkQueue::forget(const ObjectKey& key) {
   state_.forget(key);
 }
 
+void WorkQueue::cancel_delayed(const ObjectKey& key) {
+  const std::lock_guard lock(mutex_);
+  state_.cancel_delayed(key);
+}
+
 int WorkQueue::failures(const ObjectKey& key) const {
   const std::lock_guard lock(mutex_);
   return state_.failures(key);
@@ -156,6 +168,11 @@ void WorkQueue::shut_down() {
 size_t WorkQueue::depth() const {
   const std::lock_guard lock(mutex_);
   return state_.depth();
+}
+
+size_t WorkQueue::delayed() const {
+  const std::lock_guard lock(mutex_);
+  return state_.delayed();
 }
 
 Seconds WorkQueue::unfinished_work() const {

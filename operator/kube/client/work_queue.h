@@ -90,6 +90,8 @@ class QueueState {
   void add_rate_limited(const ObjectKey& key, SteadyTime now);
   // Resets the number of failures of the key.
   void forget(const ObjectKey& key) { failures_.erase(key); }
+  // Cancels the delayed add of the key, if any.
+  void cancel_delayed(const ObjectKey& key);
   int failures(const ObjectKey& key) const;
 
   // Queues the keys whose delay has ended, and returns the oldest key of the namespace whose turn it is. Returns
@@ -148,6 +150,7 @@ class WorkQueue {
   void add_after(const ObjectKey& key, std::chrono::milliseconds delay);
   void add_rate_limited(const ObjectKey& key);
   void forget(const ObjectKey& key);
+  void cancel_delayed(const ObjectKey& key);
   int failures(const ObjectKey& key) const;
 
   // Blocks until a key is ready. Returns nullopt after shut_down().
@@ -157,6 +160,7 @@ class WorkQueue {
   void shut_down();
 
   size_t depth() const;
+  size_t delayed() const;
   Seconds unfinished_work() const;
   Seconds longest_running() const;
 

@@ -2,8 +2,8 @@
 
 import contextlib
 import pathlib
-import socket
 import subprocess
+import sys
 import tempfile
 import time
 import urllib.error
@@ -11,6 +11,9 @@ import urllib.request
 from collections.abc import Iterator
 
 import sample_series
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "tests" / "support"))
+from reserved_port import ReservedPort  # noqa: E402
 
 # Blocks made from OpenMetrics have no staleness markers. With a lookback just below the longest scrape interval, and
 # queries at multiples of the shortest one, a series ends with its last sample nevertheless.
@@ -20,7 +23,7 @@ LOOKBACK = "29s"
 @contextlib.contextmanager
 def serve(cluster: str = "") -> Iterator[str]:
     """Runs Prometheus on the loopback interface and yields its URL."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, ReservedPort() as port:
         work = pathlib.Path(folder)
         sample_series.write(work / "samples", cluster)
         subprocess.run(
@@ -29,9 +32,6 @@ def serve(cluster: str = "") -> Iterator[str]:
             stdout=subprocess.DEVNULL,
         )
         (work / "prometheus.yml").write_text("global: {}\n")
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
         with (work / "log").open("w") as log:
             process = subprocess.Popen(
                 [

@@ -1,11 +1,16 @@
 // The operator behind a proxy that injects faults: it is killed after each single write of a job, responses are lost,
 // watches freeze, end or restart from an older version, and the API server returns stale lists. The cluster must reach
 // the same state every time, and afterwards nothing is written any more.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <csignal>
 #include <fstream>
+#include <mutex>
 #include <thread>
 
 #include "tests/support/empty_cluster.h"
@@ -192,6 +197,41 @@ TEST_F(Fault, SurvivesKillsAndLostResponsesAnywhere) {
     for (int i = 0; i < 4; ++i) threads.emplace_back(work);
   }
   EXPECT_THAT(problems, ::testing::IsEmpty()) << "without faults: " << wanted;
+}
+
+// A webhook that takes a second for each DELETE, unless eight of them arrive at the same time.
+TEST_F(Fault, DeletesPodsInParallel) {
+  constexpr int kNodes = 32;
+  constexpr int kTogether = 8;
+  std::mutex mutex;
+  std::condition_variable changed;
+  int in_progress = 0;
+  int most = 0;
+  Stage stage(*server_, server_->make_namespace());
+  stage.proxy().on_write(
+      [&](int, const HostileServer::Received& request) {
+        if (request.method != "DELETE") return Fate::kPass;
+        std::unique_lock lock(mutex);
+        most = std::max(most, ++in_progress);
+        changed.notify_all();
+        changed.wait_for(lock, std::chrono::seconds(1), [&] { return most >= kTogether; });
+        --in_progress;
+        return Fate::kPass;
+      },
+      {});
+  stage.revive();
+  JobWorld& world = stage.world();
+  world.create_job("j", kNodes);
+  world.wait("all pods", [&] { return world.live_pods().size() == kNodes; });
+  world.set_pods(world.live_pods(), pod_running());
+  world.wait_for_phase("j", "Running");
+  world.set_pod("j-0-5", pod_ended(137));
+  world.wait("the pods of attempt 1", [&] {
+    const Names live = world.live_pods();
+    return live.size() == kNodes && live.contains(fmt::format("j-1-{}", kNodes - 1));
+  });
+  const std::lock_guard lock(mutex);
+  EXPECT_GE(most, kTogether);
 }
 
 TEST_F(Fault, FrozenWatchCausesNoDuplicates) {

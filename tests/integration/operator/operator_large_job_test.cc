@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <optional>
 #include <thread>
 
@@ -61,6 +62,8 @@ class LargeJob : public ::testing::Test {
 
 TEST_F(LargeJob, RestartsWithinItsMemoryLimit) {
   cgroup_.emplace(operator_.program().pid(), limit_);
+  const bool is_limit_given = std::getenv("OARLOCK_LARGE_JOB_MIB") != nullptr;
+  ASSERT_TRUE(cgroup_->is_set() || !is_limit_given) << "this program cannot create a memory cgroup";
   const Json pod_template = {
       {"spec", {{"containers", {{{"name", kTrainerContainer}, {"image", "example.invalid/t"}}}}}}};
   const auto created = steady_clock::now();
@@ -94,7 +97,7 @@ TEST_F(LargeJob, RestartsWithinItsMemoryLimit) {
       "%d nodes of %d KiB: created in %.1f s; from the failure to the first new pod %.1f s, to the last %.1f s; "
       "memory at most %.1f MiB%s\n",
       nodes_, kib_, started, first, last, most, cgroup_->is_set() ? ", in a cgroup" : "");
-  EXPECT_LE(most, limit_);
+  expect_memory_within(most, limit_);
 }
 
 // The condition of a job that is too large reports it, and none of its objects is created.
@@ -114,7 +117,7 @@ TEST_F(LargeJob, RejectsTooLargeJobWithMessage) {
   EXPECT_EQ(condition["reason"], "InvalidSpec");
   EXPECT_THAT(condition["message"].get<std::string>(), ::testing::HasSubstr("the maximum is 256 MiB"));
   EXPECT_FALSE(exists(pod(0, 0)));
-  EXPECT_LE(memory_of(operator_.program().pid(), "VmHWM"), 48);
+  expect_memory_within(memory_of(operator_.program().pid(), "VmHWM"), 48);
 }
 
 }  // namespace

@@ -1,7 +1,10 @@
 // Policies of a job against a real kube-apiserver with the real controllers: its end, the cleanup of its objects, and
 // reports of the kubelet and the scheduler about its pods.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
 
 #include "operator/core/desired.h"
@@ -37,6 +40,20 @@ class Policies : public ::testing::Test {
     world_->call("POST", world_->jobs(),
                  {{"apiVersion", kApiVersion}, {"kind", kKind}, {"metadata", {{"name", name}}}, {"spec", spec}});
   }
+  // For values that are nested too deeply for a tree.
+  void create_text(const std::string& name, const std::string& pod_template, const std::string& trainer) {
+    const std::string job =
+        fmt::format(R"({{"apiVersion":"{}","kind":"{}","metadata":{{"name":"{}"}},"spec":{{"nodes":2,)"
+                    R"("template":{},"trainer":{}}}}})",
+                    kApiVersion, kKind, name, pod_template, trainer);
+    const auto response = server_->transport().send(
+        {.method = "POST", .target = world_->jobs(), .body = job, .content_type = "application/json"},
+        std::chrono::seconds(60), {});
+    ASSERT_TRUE(response) << response.error().message;
+    EXPECT_EQ(response->status, 201) << response->body;
+  }
+  static std::string nested_lists(size_t depth) { return std::string(depth, '[') + std::string(depth, ']'); }
+  static constexpr char kTemplate[] = R"({"spec":{"containers":[{"name":"trainer","image":"example.invalid/t"}]}})";
   // Waits until both pods of an attempt exist.
   void set_group(const std::string& name, int attempt, const Json& first, const Json& second) {
     const std::string prefix = name + "-" + std::to_string(attempt) + "-";
@@ -167,20 +184,37 @@ TEST_F(Policies, NumbersOfOneJobHideNoOtherJob) {
   EXPECT_EQ(operator_->get("/readyz").status, 200);
 }
 
+// The API server accepts up to 10,000 levels of JSON.
 TEST_F(Policies, LargeConfigurationsDoNotAffectOtherJobs) {
-  Json deep = 1;
-  for (int i = 0; i < 2000; ++i) {
-    Json outer = Json::array();
-    outer.push_back(std::move(deep));
-    deep = std::move(outer);
-  }
-  Json spec = {{"trainer", Json::object()}};
-  spec["trainer"]["deep"] = std::move(deep);
-  create("deep", std::move(spec));
+  create_text("deep", kTemplate, R"({"deep":)" + nested_lists(9900) + "}");
   create("long", {{"trainer", {{"text", std::string(200000, 'x')}}}});
   create("after", {});
   for (const std::string name : {"deep", "long", "after"})
     world_->wait("the pods of " + name, [&] { return has_pod(name + "-0-0") && has_pod(name + "-0-1"); });
+}
+
+TEST_F(Policies, ReportsUnreadableJobOnItself) {
+  create_text("j", R"({"deep":)" + nested_lists(9900) + "," + std::string(kTemplate).substr(1), "{}");
+  create("after", {});
+  set_group("after", 0, pod_running(), pod_running());
+  world_->wait_for_phase("after", "Running");
+  world_->wait("the condition", [&] { return condition("j", "Unreadable").value("status", "") == "True"; });
+  EXPECT_EQ(condition("j", "Unreadable")["reason"], "InvalidObject");
+  EXPECT_THAT(condition("j", "Unreadable")["message"].get<std::string>(),
+              HasSubstr("spec.template: nested deeper than 100 levels; the operator ignores the job"));
+  world_->wait("the event", [&] {
+    const std::vector<std::string> reasons = world_->event_reasons("j");
+    return std::ranges::count(reasons, "Unreadable") == 1;
+  });
+  EXPECT_FALSE(has_pod("j-0-0"));
+  EXPECT_EQ(operator_->get("/readyz").status, 200);
+  // The same name can be used again.
+  world_->delete_job("j");
+  world_->wait("the end of the job", [&] { return !exists(world_->jobs() + "/j"); });
+  create("j", {});
+  set_group("j", 0, pod_running(), pod_running());
+  world_->wait_for_phase("j", "Running");
+  EXPECT_TRUE(condition("j", "Unreadable").empty());
 }
 
 TEST_F(Policies, ForegroundDeletionDeletesPodsFirst) {

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "common/http/server.h"
+#include "common/port_reservation.h"
 #include "tests/support/api_server.h"
 #include "tests/support/empty_cluster.h"
 #include "tests/support/paths.h"
@@ -90,12 +91,9 @@ TEST_F(OperatorProgram, APortInUseEndsWith69) {
 }
 
 TEST_F(OperatorProgram, AbsentApiServerIsLoggedOnceAndExitsWith69) {
-  int port = 0;
-  {
-    HostileServer gone([](auto&, const auto&) { return false; });
-    port = gone.port();
-  }
-  const std::string server = "http://127.0.0.1:" + std::to_string(port);
+  const auto unused = PortReservation::make(1);
+  ASSERT_TRUE(unused) << unused.error().message;
+  const std::string server = "http://127.0.0.1:" + std::to_string(unused->first());
   const End end = run({"--kubeconfig", kubeconfig_for(server), "--listen-address", "127.0.0.1", "--port", "0",
                        "--startup-timeout", "6"});
   EXPECT_EQ(end.code, 69);

@@ -1,11 +1,16 @@
 // The progress that rank 0 serves becomes the status of the job, and a job without progress is stalled.
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <functional>
 
 #include "common/contract.h"
+#include "common/files.h"
 #include "common/http/server.h"
 #include "tests/support/job_scenario.h"
 
@@ -15,15 +20,19 @@ namespace {
 using Json = nlohmann::json;
 
 // Every address of 127/8 is local, so a pod can have one that no other test uses.
-std::string own_address() {
-  return "127.77." + std::to_string(::getpid() / 250 % 250) + "." + std::to_string(1 + ::getpid() % 250);
+std::string own_address(int network = 77) {
+  return "127." + std::to_string(network) + "." + std::to_string(::getpid() / 250 % 250) + "." +
+         std::to_string(1 + ::getpid() % 250);
 }
 
-Result<std::unique_ptr<HttpServer>> serve_rank_0(const std::string& ip, const std::atomic<int64_t>& step) {
-  return HttpServer::start(ip, kDefaultMetricsPort, {{kStatusPath, [&step](const std::string&) {
+// With `advances`, each response has another step.
+Result<std::unique_ptr<HttpServer>> serve_rank_0(const std::string& ip, std::atomic<int64_t>& step,
+                                                 bool advances = false) {
+  return HttpServer::start(ip, kDefaultMetricsPort, {{kStatusPath, [&step, advances](const std::string&) {
                                                         RankStatus rank_status;
                                                         rank_status.world_size = 2;
                                                         rank_status.phase = "train";
+                                                        if (advances) ++step;
                                                         rank_status.step = step;
                                                         rank_status.target_steps = 200;
                                                         rank_status.checkpoint_step = 30;
@@ -32,6 +41,18 @@ Result<std::unique_ptr<HttpServer>> serve_rank_0(const std::string& ip, const st
                                                         return HttpResponse{200, "application/json",
                                                                             to_json(rank_status)};
                                                       }}});
+}
+
+// Returns a listener that accepts no connection.
+FileDescriptor listen_silently(const std::string& ip, int port) {
+  FileDescriptor listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  EXPECT_EQ(::inet_pton(AF_INET, ip.c_str(), &address.sin_addr), 1);
+  EXPECT_EQ(::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  EXPECT_EQ(::listen(listener.get(), 1), 0);
+  return listener;
 }
 
 TEST_F(Scenario, ProgressComesFromRankZero) {
@@ -52,6 +73,55 @@ TEST_F(Scenario, ProgressComesFromRankZero) {
   step = 100;
   EXPECT_TRUE(eventually([&] { return world_.status("j")["progress"]["step"] == 100; }));
   EXPECT_TRUE(eventually([&] { return operator_->metric("trainingjob_progress_ratio") == 0.5; }));
+}
+
+// More jobs than polls and writes per second, and jobs whose rank 0 accepts connections and does not respond.
+TEST_F(Scenario, ManyJobsShareThePollsAndTheWrites) {
+  constexpr int kJobs = 25;
+  constexpr int kSilentJobs = 10;
+  const std::string ip = own_address(77);
+  std::atomic<int64_t> step = 0;
+  const auto rank = serve_rank_0(ip, step, /*advances=*/true);
+  ASSERT_TRUE(rank) << rank.error().message;
+  const std::string silent_ip = own_address(78);
+  const FileDescriptor silent = listen_silently(silent_ip, kDefaultMetricsPort);
+  start_operator();
+  const auto start = [&](const std::string& prefix, int i, const Json& pod_status) {
+    const std::string name = prefix + std::to_string(i);
+    world_.create_job(name, 1);
+    set_pod(name + "-0-0", pod_status);
+  };
+  for (int i = 0; i < kSilentJobs; ++i) start("silent", i, pod_running(silent_ip));
+  for (int i = 0; i < kJobs; ++i) start("j", i, pod_running(ip));
+  const auto steps = [&] {
+    std::vector<int64_t> out;
+    for (int i = 0; i < kJobs; ++i)
+      out.push_back(world_.status("j" + std::to_string(i)).value("/progress/step"_json_pointer, int64_t{0}));
+    return out;
+  };
+  const auto all_above = [&](const std::vector<int64_t>& before) {
+    const std::vector<int64_t> now = steps();
+    return std::ranges::equal(now, before, std::greater());
+  };
+  ASSERT_TRUE(eventually([&] { return all_above(std::vector<int64_t>(kJobs, 0)); }));
+  // From here on, only progress changes.
+  const auto patches = [&] { return operator_->metric("rest_client_requests_total", {R"(method="PATCH")"}); };
+  const auto info_lines = [&] {
+    const std::string log = operator_->log();
+    size_t count = 0;
+    for (size_t at = 0; (at = log.find(R"("level":"info")", at)) != std::string::npos; ++at) ++count;
+    return count;
+  };
+  const std::vector<int64_t> before = steps();
+  const auto begin = std::chrono::steady_clock::now();
+  const double patches_before = patches();
+  const size_t lines_before = info_lines();
+  ASSERT_TRUE(eventually([&] { return all_above(before); })) << testing::PrintToString(steps());
+  const double written = patches() - patches_before;
+  const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
+  EXPECT_GE(written, kJobs);
+  EXPECT_LE(written, 10 + 5 * time.count() + 1) << "a burst of 10, and 5 per second";
+  EXPECT_EQ(info_lines(), lines_before);
 }
 
 TEST_F(Scenario, StalledUntilStepAdvances) {

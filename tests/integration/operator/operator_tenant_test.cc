@@ -1,5 +1,6 @@
 // A tenant who creates many large jobs, against a real kube-apiserver: the operator's memory stays below a limit, the
-// jobs of others proceed, and so do the tenant's. 400 jobs by default; the chart's default limit takes a minute or two:
+// jobs of others proceed, and so do the tenant's. 400 jobs by default; 1,000 take a minute or two below the chart's
+// default limit:
 //   OARLOCK_TENANT_JOBS=1000 OARLOCK_TENANT_MIB=128 BUILD/tests/integration/operator/operator_tenant_test
 #include <gmock/gmock.h>
 
@@ -80,7 +81,7 @@ TEST_F(Tenant, ManyLargeJobsFitIntoMemoryLimit) {
   const double most = memory("VmHWM");
   std::printf("%d unfinished jobs of 240 KiB: %.1f MiB, at most %.1f MiB%s; a neighbor's pods exist after %.1f s\n",
               jobs_, memory("VmRSS"), most, cgroup_->is_set() ? " (in a cgroup)" : "", small);
-  EXPECT_LE(most, limit_);
+  expect_memory_within(most, limit_);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <set>
 #include <thread>
 
+#include "common/port_reservation.h"
 #include "operator/kube/client/request.h"
 #include "tests/support/hostile_server.h"
 #include "tests/support/transport_calls.h"
@@ -75,16 +76,14 @@ TEST(Transport, RetriesOnlyGetOnAClosedIdleConnection) {
 }
 
 TEST(Transport, ReportsConnectErrorWithoutListener) {
-  int port = 0;
-  {
-    HostileServer gone([](auto&, const auto&) { return false; });
-    port = gone.port();
-  }
-  auto transport = transport_to("http://127.0.0.1:" + std::to_string(port));
+  const auto unused = PortReservation::make(1);
+  ASSERT_TRUE(unused) << unused.error().message;
+  const std::string address = "127.0.0.1:" + std::to_string(unused->first());
+  auto transport = transport_to("http://" + address);
   const auto response = transport->send(create_request(pods(), "ns", "{}"), 5s, {});
   ASSERT_FALSE(response);
   EXPECT_EQ(response.error().kind, TransportErrorKind::kConnect);
-  EXPECT_THAT(response.error().message, HasSubstr("127.0.0.1:" + std::to_string(port)));
+  EXPECT_THAT(response.error().message, HasSubstr(address));
   EXPECT_THAT(response.error().message, Not(HasSubstr("\n")));
 }
 

@@ -5,6 +5,7 @@
 #include <future>
 
 #include "common/http/client/credentials.h"
+#include "common/port_reservation.h"
 #include "operator/kube/client/request.h"
 #include "tests/support/hostile_server.h"
 #include "tests/support/transport_calls.h"
@@ -172,15 +173,12 @@ TEST_F(TransportProxy, ErrorsNameTheProxyWithoutCredentials) {
                                    Not(HasSubstr("wrong")), Not(HasSubstr("\n"))));
   EXPECT_THAT(server.received(), IsEmpty());
 
-  int port = 0;
-  {
-    HostileServer gone(echo);
-    port = gone.port();
-  }
-  error = error_of(options(server, "http://user:wrong@127.0.0.1:" + std::to_string(port)));
+  const auto unused = PortReservation::make(1);
+  ASSERT_TRUE(unused) << unused.error().message;
+  const std::string address = "127.0.0.1:" + std::to_string(unused->first());
+  error = error_of(options(server, "http://user:wrong@" + address));
   EXPECT_EQ(error.kind, TransportErrorKind::kConnect);
-  EXPECT_THAT(error.message,
-              AllOf(HasSubstr("proxy http://127.0.0.1:" + std::to_string(port)), Not(HasSubstr("wrong"))));
+  EXPECT_THAT(error.message, AllOf(HasSubstr("proxy http://" + address), Not(HasSubstr("wrong"))));
 }
 
 TEST_F(TransportProxy, RejectsInvalidProxy) {

@@ -108,25 +108,32 @@ TEST(Codec, SetsDefaultsOfUnknownEnumerationValues) {
   json object = minimal();
   object["spec"]["cleanPodPolicy"] = "Archive";
   object["spec"]["successPolicy"] = "Majority";
+  object["spec"]["processesPerNode"] = "perSocket";
   object["spec"]["failurePolicy"] = {{"maxRestarts", 7}, {"rules", json::parse(R"([
         {"action": "Fail", "onPodReasons": ["OOMKilled"]},
         {"action": "Snooze", "onPodReasons": ["Evicted"]},
         {"action": "Fail", "onExitCodes": {"operator": "Between", "values": [3, 9]}},
         {"action": "Fail", "onPodReasons": ["A"], "onNodes": ["n"]},
+        {"action": "Fail", "onPodConditions": [{"type": "NodeUnhealthy", "status": "True"}]},
+        {"action": "Fail", "onPodConditions": [{"type": "DisruptionTarget", "status": "False"}]},
         {"action": "RestartFree", "onExitCodes": {"operator": "In", "values": [42]}}])")}};
   const auto read = api::training_job_from_json(object);
   ASSERT_TRUE(read) << read.error().message;
   EXPECT_EQ(read->spec.clean_pod_policy, api::CleanPodPolicy::kRunning);
   EXPECT_EQ(read->spec.success_policy, api::SuccessPolicy::kAllRanks);
+  EXPECT_EQ(read->spec.processes_per_node, 1);
   EXPECT_EQ(read->spec.failure_policy.max_restarts, 7);
   ASSERT_EQ(read->spec.failure_policy.rules.size(), 2U);
   EXPECT_EQ(read->spec.failure_policy.rules[1].action, api::FailureAction::kRestartFree);
   EXPECT_EQ(read->report.unknown,
-            (std::vector<std::string>{R"(spec.failurePolicy.rules[1].action: unknown value "Snooze")",
-                                      R"(spec.failurePolicy.rules[2].onExitCodes.operator: unknown value "Between")",
-                                      "spec.failurePolicy.rules[3].onNodes: unknown field",
-                                      R"(spec.successPolicy: unknown value "Majority")",
-                                      R"(spec.cleanPodPolicy: unknown value "Archive")"}));
+            (std::vector<std::string>{
+                R"(spec.processesPerNode: expected an integer or auto, got "perSocket")",
+                R"(spec.failurePolicy.rules[1].action: unknown value "Snooze")",
+                R"(spec.failurePolicy.rules[2].onExitCodes.operator: unknown value "Between")",
+                "spec.failurePolicy.rules[3].onNodes: unknown field",
+                R"(spec.failurePolicy.rules[4].onPodConditions[0].type: unknown value "NodeUnhealthy")",
+                R"(spec.failurePolicy.rules[5].onPodConditions[0].status: unknown value "False")",
+                R"(spec.successPolicy: unknown value "Majority")", R"(spec.cleanPodPolicy: unknown value "Archive")"}));
 }
 
 TEST(Codec, DerivesUnknownPhaseFromStatus) {
@@ -191,7 +198,7 @@ TEST(Codec, StatusPatchPreservesUnknownMembersOfListItems) {
 TEST(Codec, ReadsOtherFieldsDespiteWrongTypes) {
   json object = minimal();
   object["spec"]["nodes"] = {{"min", 1}};
-  object["spec"]["processesPerNode"] = "many";
+  object["spec"]["processesPerNode"] = {1};
   object["status"] = json::parse(R"({"attempt": 2, "conditions": [{"type": "Running", "status": "True"}]})");
   api::TrainingJob job = api::read_training_job(object);
   EXPECT_EQ(job.metadata.uid, "u");
@@ -249,7 +256,7 @@ TEST(Codec, RoundTripsEveryField) {
   job.spec.failure_policy.rules = {
       {api::FailureAction::kIgnore, api::ExitCodeMatch{api::ExitCodeOperator::kNotIn, {3, 42}}, {}, {}},
       {api::FailureAction::kFail, std::nullopt, {"OOMKilled", "Evicted"}, {}},
-      {api::FailureAction::kRestartFree, std::nullopt, {}, {{"DisruptionTarget", "True"}}}};
+      {api::FailureAction::kRestartFree, std::nullopt, {}, {api::PodConditionMatch()}}};
   job.spec.stall_policy.timeout_seconds = 90;
   job.spec.success_policy = api::SuccessPolicy::kRank0;
   job.spec.clean_pod_policy = api::CleanPodPolicy::kAll;

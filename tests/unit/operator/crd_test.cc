@@ -112,8 +112,7 @@ TEST(Crd, HasTheLimitsOfTheCode) {
   EXPECT_EQ(limits(rule["onExitCodes"]["properties"]["values"]["items"]), std::pair(1, api::rules::kMaxExitCode));
   EXPECT_EQ(rule["onPodReasons"]["maxItems"], api::rules::kMaxRules);
   EXPECT_EQ(rule["onPodReasons"]["items"]["maxLength"], api::rules::kMaxReason);
-  EXPECT_EQ(rule["onPodConditions"]["items"]["properties"]["type"]["enum"],
-            json::array({api::rules::kDisruptionTarget}));
+  EXPECT_EQ(rule["onPodConditions"]["items"]["properties"]["type"]["enum"], json::array({"DisruptionTarget"}));
   EXPECT_EQ(limits(spec["stallPolicy"]["properties"]["timeoutSeconds"]), std::pair(1, api::rules::kMaxSeconds));
   EXPECT_EQ(limits(spec["activeDeadlineSeconds"]), std::pair(1, api::rules::kMaxSeconds));
   EXPECT_EQ(limits(spec["ttlSecondsAfterFinished"]), std::pair(0, api::rules::kMaxSeconds));

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "operator/api/rules.h"
 #include "tests/support/builders.h"
 #include "tests/support/golden.h"
 
@@ -182,6 +183,18 @@ TEST(Desired, TextOfAPodIsNotMuchLongerThanItsTemplate) {
   const std::string text = factory.text(0);
   EXPECT_EQ(json::parse(text)["spec"]["containers"][0]["env"].back()["value"], value);
   EXPECT_LT(text.capacity(), 2 * value.size());
+  EXPECT_EQ(factory.text_size(), text.size());
+}
+
+TEST(Desired, EnvironmentOfAContainerHasTheSizeOfItsLimit) {
+  json pod = json::parse(kFullTemplate);
+  const auto size = [&] { return PodFactory(JobBuilder().pod_template(pod.dump()).build(), 0).text_size(); };
+  const size_t before = size();
+  const json container = {{"name", "further"}, {"image", "i"}};
+  pod["spec"]["containers"].push_back(container);
+  const size_t environment = size() - before - container.dump().size();
+  EXPECT_LE(environment, static_cast<size_t>(api::rules::kEnvironmentBytes));
+  EXPECT_GE(environment, static_cast<size_t>(api::rules::kEnvironmentBytes / 2));
 }
 
 TEST(Desired, PodsDifferOnlyInRank) {

@@ -292,9 +292,7 @@ api::FailureRule not_in(FailureAction action, std::vector<int64_t> codes) {
 api::FailureRule on_reason(FailureAction action, const std::string& reason) {
   return {action, std::nullopt, {reason}, {}};
 }
-api::FailureRule on_disruption(FailureAction action) {
-  return {action, std::nullopt, {}, {{"DisruptionTarget", "True"}}};
-}
+api::FailureRule on_disruption(FailureAction action) { return {action, std::nullopt, {}, {api::PodConditionMatch()}}; }
 
 struct RuleRow {
   const char* name;

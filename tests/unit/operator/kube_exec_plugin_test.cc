@@ -258,6 +258,9 @@ TEST_F(ExecPluginTest, ErrorsNameTheCommand) {
   EXPECT_THAT(error_of(plugin(credential(R"({"token":"t","expirationTimestamp":"soon"})"))), HasSubstr("'soon'"));
   EXPECT_THAT(error_of(plugin(R"(echo '{"kind":"ExecCredential","apiVersion":"v9","status":{"token":"t"}}')")),
               HasSubstr("apiVersion 'v9'"));
+  const auto unreadable = read_credential(missing, R"({"kind":"ExecCredential","apiVersion":"\u001b[2J"})");
+  ASSERT_FALSE(unreadable);
+  EXPECT_THAT(unreadable.error().message, HasSubstr(R"(apiVersion '\x1b[2J')"));
   EXPECT_THAT(error_of(plugin("exec sleep 60"), 200ms), HasSubstr("did not end within"));
   EXPECT_THAT(error_of(plugin("exec yes"), 60s), HasSubstr("printed more than 1 MiB: a credential is much shorter"));
 }

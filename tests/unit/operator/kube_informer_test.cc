@@ -117,6 +117,7 @@ class InformerTest : public ::testing::Test {
       unreadable_.push_back(key.to_string() + ": " + e.message);
     };
     hooks.on_problem = [this](const ApiError& e) { problems_.push_back(e.message); };
+    hooks.on_listing = [this] { ++listings_; };
     hooks.on_synced = [this](size_t count) { synced_.push_back(count); };
     hooks.on_watching = [this] { ++watching_; };
     hooks.placeholder = std::move(stand_in);
@@ -146,6 +147,7 @@ class InformerTest : public ::testing::Test {
   std::vector<std::string> changes_, announced_, unreadable_, problems_;
   std::vector<size_t> synced_;
   int projections_ = 0;
+  int listings_ = 0;
   int watching_ = 0;
   size_t max_objects_ = 1000;
   size_t max_bytes_ = 64u << 20;
@@ -177,6 +179,23 @@ TEST_F(InformerTest, ListsFromTheCacheAndWatchesFromItsVersion) {
   EXPECT_THAT(sleeper_->slept, IsEmpty());
 }
 
+// A custom resource can have at most 3 MB (the limit of a request), of which etcd stores half by default.
+TEST_F(InformerTest, ReadsObjectsOfThreeMegabytes) {
+  const auto large = [](const char* name, const char* version) {
+    std::string out = object(name, version, "red");
+    std::string noise = "[1";
+    while (noise.size() < 3'000'000) noise += R"(,{"k":["v"]})";
+    return out.replace(out.find("[1"), 2, noise);
+  };
+  transport_->script({.pieces = {list("10", {large("a", "3"), object("b", "4", "blue")})}});
+  transport_->script({.pieces = {event("ADDED", large("c", "11")), event("ADDED", object("d", "12", "blue"))}});
+  run();
+  for (const char* name : {"a", "c"}) EXPECT_EQ(color_of(name), "red");
+  for (const char* name : {"b", "d"}) EXPECT_EQ(color_of(name), "blue");
+  EXPECT_THAT(unreadable_, IsEmpty());
+  EXPECT_THAT(problems_, IsEmpty());
+}
+
 TEST_F(InformerTest, AnnouncesEachChangeBeforeReadersSeeIt) {
   transport_->script({.pieces = {list("10", {object("a", "3", "red"), object("b", "4", "blue")})}});
   transport_->script({.pieces = {event("MODIFIED", object("a", "11", "green")),
@@ -185,6 +204,7 @@ TEST_F(InformerTest, AnnouncesEachChangeBeforeReadersSeeIt) {
   transport_->script({.pieces = {}});
   run();
   ASSERT_THAT(announced_, SizeIs(6));
+  EXPECT_EQ(listings_, 2);
   EXPECT_EQ(announced_[2], "a:red>green");
   EXPECT_EQ(announced_[3], "b:blue>-");
   EXPECT_THAT((std::vector<std::string>{announced_.begin() + 4, announced_.end()}),

@@ -127,6 +127,18 @@ TEST_F(QueueStateTest, EarlierTimeReplacesTheLaterOne) {
   EXPECT_EQ(queue_.next_due(), std::nullopt);
 }
 
+TEST_F(QueueStateTest, CancelsDelayedAdd) {
+  queue_.add_after(kA, 1000ms, at(0ms));
+  queue_.add_after(kB, 2000ms, at(0ms));
+  queue_.cancel_delayed(kA);
+  queue_.cancel_delayed(kA);
+  EXPECT_EQ(queue_.delayed(), 1U);
+  EXPECT_EQ(queue_.get(at(1000ms)), std::nullopt);
+  queue_.add_after(kA, 1500ms, at(1000ms));
+  EXPECT_EQ(queue_.get(at(2000ms)), kB);
+  EXPECT_EQ(queue_.get(at(2500ms)), kA);
+}
+
 TEST_F(QueueStateTest, ZeroDelayAddsImmediately) {
   queue_.add_after(kA, 0ms, at(0ms));
   EXPECT_EQ(queue_.get(at(0ms)), kA);

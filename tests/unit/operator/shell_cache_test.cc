@@ -65,6 +65,7 @@ class CacheTest : public ::testing::Test {
   Cache cache_{{},
                {.on_change = [](const ObjectKey&, Urgency) {},
                 .on_error = [](const WatchScope&, const kube::ApiError&) {},
+                .on_listing = [](const WatchScope&) {},
                 .on_synced = [](const WatchScope&, size_t) {},
                 .on_watching = [](const WatchScope&) {},
                 .on_unreadable = [](ResourceKind, const ObjectKey&, const Error&) {}},
@@ -121,6 +122,7 @@ TEST(CacheLimit, DropsOldestFinishedJobsFirst) {
   std::set<std::string> incomplete;
   CacheHooks hooks{.on_change = [](const ObjectKey&, Urgency) {},
                    .on_error = [](const WatchScope&, const kube::ApiError&) {},
+                   .on_listing = [](const WatchScope&) {},
                    .on_synced = [](const WatchScope&, size_t) {},
                    .on_watching = [](const WatchScope&) {},
                    .on_unreadable = [](ResourceKind, const ObjectKey&, const Error&) {}};

@@ -6,11 +6,13 @@
 #include <gmock/gmock.h>
 #include <prometheus/registry.h>
 
+#include <algorithm>
 #include <atomic>
 #include <limits>
 #include <nlohmann/json.hpp>
 
 #include "operator/api/codec.h"
+#include "operator/api/rules.h"
 #include "operator/core/reconcile.h"
 #include "tests/support/builders.h"
 #include "tests/support/fake_api.h"
@@ -165,6 +167,7 @@ class ControllerTest : public ::testing::Test {
   static CacheHooks quiet_hooks() {
     return {.on_change = [](const ObjectKey&, Urgency) {},
             .on_error = [](const WatchScope&, const kube::ApiError&) {},
+            .on_listing = [](const WatchScope&) {},
             .on_synced = [](const WatchScope&, size_t) {},
             .on_watching = [](const WatchScope&) {},
             .on_unreadable = [](ResourceKind, const ObjectKey&, const Error&) {}};
@@ -306,6 +309,21 @@ TEST_F(ControllerTest, LongPlanYieldsToOtherJobs) {
   EXPECT_EQ(decisions_, 3) << "the rest follows though nothing has happened";
 }
 
+TEST_F(ControllerTest, LongPlanWithProgressIsNotHung) {
+  Plan many;
+  for (int rank = 0; rank < 100; ++rank) many.actions.emplace_back(CreatePod{fmt::format("j-0-{}", rank), 0, rank});
+  plan(many);
+  std::atomic<double> longest = 0;  // seconds
+  api_->on_request([&](const kube::Request&) {
+    longest = std::max(longest.load(), queue_.longest_running().count());
+    clock_->advance(1s);
+    return Response{.status = 201, .body = "{}", .retry_after = {}};
+  });
+  reconcile_now();
+  EXPECT_EQ(writes(), 100u);
+  EXPECT_LE(longest, 40) << "the calls of one batch, which run at the same time";
+}
+
 TEST_F(ControllerTest, ExceptionAffectsOnlyItsJob) {
   throws_ = true;
   reconcile_now();
@@ -353,8 +371,12 @@ TEST_F(ControllerTest, RejectedTemplateReachesTheNextDecision) {
   EXPECT_THAT(last_observed().template_error, IsEmpty());
 }
 
-TEST_F(ControllerTest, ADeletedJobIsNotPolled) {
+TEST_F(ControllerTest, ADeletedJobIsNotPolledOrDelayed) {
+  Plan until_deadline;
+  until_deadline.requeue_after = std::chrono::seconds(api::rules::kMaxSeconds);
+  plan(until_deadline);
   reconcile_now();
+  EXPECT_EQ(queue_.delayed(), 1u);
   poller_.watch(key_, job_.metadata.uid, "10.0.0.1", 9400);
   job_.metadata.resource_version = "11";
   api_->push("trainingjobs", "DELETED", api::to_json(job_));
@@ -362,6 +384,7 @@ TEST_F(ControllerTest, ADeletedJobIsNotPolled) {
   ASSERT_EQ(poller_.active_jobs(), 1u);
   reconcile_now();
   EXPECT_EQ(poller_.active_jobs(), 0u);
+  EXPECT_EQ(queue_.delayed(), 0u) << "each deleted job would take memory until its deadline";
 }
 
 TEST_F(ControllerTest, AFinishedJobIsNotPolled) {

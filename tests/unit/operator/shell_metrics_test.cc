@@ -27,10 +27,12 @@ class MetricsTest : public ::testing::Test {
     return metrics_handler(registry_, std::bind_front(&JobMetrics::collect, job_metrics()))("").body;
   }
   JobMetrics job_metrics() const {
-    return JobMetrics({.jobs = [this] { return jobs_; },
-                       .unfinished_work = [] { return kube::Seconds(1.5); },
-                       .longest_work = [] { return kube::Seconds(0.5); }},
-                      max_jobs_);
+    return JobMetrics(
+        {.jobs = [this] { return jobs_; },
+         .unfinished_work = [] { return kube::Seconds(1.5); },
+         .longest_work = [] { return kube::Seconds(0.5); },
+         .out_of_date = [](ResourceKind kind) { return kube::Seconds(kind == ResourceKind::kPod ? 400 : 0); }},
+        max_jobs_);
   }
   void add(const Job& job) { jobs_.push_back(std::make_shared<const CachedJob>(make_cached_job(job, budget_))); }
 
@@ -445,7 +447,34 @@ TEST(CacheHealth, RepeatedFailuresMakeTheCacheStale) {
   EXPECT_EQ(health.failures(ResourceKind::kJob), 0);
 }
 
+TEST(CacheHealth, SlowFailuresMakeTheCacheStale) {
+  const auto clock = std::make_shared<test::FakeClock>();
+  CacheHealth health("https://h:6443", clock, Logger::silent());
+  const WatchScope jobs{ResourceKind::kJob, ""};
+  health.record_listing(jobs);
+  clock->advance(CacheHealth::kTimeUntilStale - 1s);
+  EXPECT_EQ(health.stale_reason(), "");
+  EXPECT_EQ(health.out_of_date(ResourceKind::kJob), CacheHealth::kTimeUntilStale - 1s);
+  EXPECT_EQ(health.out_of_date(ResourceKind::kPod), 0s);
+  clock->advance(1s);
+  EXPECT_EQ(health.stale_reason(), "a list of trainingjobs.oarlock.dev has not ended (out of date for 5 minutes)");
+  // Another attempt does not make it up to date.
+  health.record_failure(jobs, kube::to_api_error(500, "", "etcd is away"));
+  health.record_listing(jobs);
+  EXPECT_THAT(health.stale_reason(), HasSubstr("the API server returned status 500 (out of date for 5 minutes)"));
+  health.record_list(jobs, 3);
+  EXPECT_EQ(health.stale_reason(), "");
+  EXPECT_EQ(health.out_of_date(ResourceKind::kJob), 0s);
+  health.record_failure(jobs, kube::to_api_error(500, "", "etcd is away"));
+  clock->advance(CacheHealth::kTimeUntilStale);
+  EXPECT_NE(health.stale_reason(), "");
+  health.record_watch(jobs);
+  EXPECT_EQ(health.stale_reason(), "");
+}
+
 TEST_F(MetricsTest, ExportsCacheHealth) {
+  EXPECT_THAT(text(), HasSubstr(R"(oarlock_cache_out_of_date_seconds{resource="pods"} 400)"));
+  EXPECT_THAT(text(), HasSubstr(R"(oarlock_cache_out_of_date_seconds{resource="services"} 0)"));
   EXPECT_THAT(text(), HasSubstr(R"(oarlock_cache_consecutive_failures{resource="trainingjobs.oarlock.dev"} 0)"));
   EXPECT_THAT(text(), HasSubstr(R"(oarlock_cache_unreadable_objects_total{resource="pods"} 0)"));
   metrics_->set_cache_failures("pods", 7);

@@ -276,6 +276,29 @@ TEST_F(ProgressPollerTest, UnresponsiveRanksUseSlowThreadsOnly) {
   poller_->stop();  // does not wait for those that hang
 }
 
+TEST_F(ProgressPollerTest, UnreachableJobsOfManyNamespacesDoNotDelayNewOnes) {
+  start({.interval = 1ms, .timeout = 1s, .max_interval = 1ms, .rate = 1e6, .threads = 4, .slow_threads = 3});
+  for (int i = 0; i < 100; ++i) poller_->watch({"ns-" + std::to_string(i), "silent"}, "u", address(i), 9400);
+  ASSERT_TRUE(eventually([&] {
+    for (int i = 0; i < 100; ++i) {
+      if (!poller_->latest({"ns-" + std::to_string(i), "silent"}, "u").last_poll) return false;
+    }
+    return true;
+  }));
+  // From now on they do not respond before the timeout.
+  for (int i = 0; i < 100; ++i) ranks_.hold(url(i));
+  const auto held = [&] {
+    int count = 0;
+    for (int i = 0; i < 100; ++i) count += ranks_.in_flight(url(i));
+    return count;
+  };
+  ASSERT_TRUE(eventually([&] { return held() == 2; }));
+  ranks_.set_status(url(200), at_step(1));
+  poller_->watch(kJob, "u", address(200), 9400);
+  EXPECT_TRUE(eventually([&] { return step() == 1; }));
+  EXPECT_EQ(held(), 2);
+}
+
 TEST_F(ProgressPollerTest, SlowThreadsServeNamespacesRoundRobin) {
   start({.interval = 1h, .timeout = 1s, .max_interval = 1h, .rate = 1e6, .threads = 2, .slow_threads = 1});
   ranks_.hold(url(0));

@@ -153,7 +153,7 @@ TEST(Validate, ReadsThePolicies) {
       (api::FailureRule{api::FailureAction::kIgnore, api::ExitCodeMatch{api::ExitCodeOperator::kIn, {3, 42}}, {}, {}}));
   EXPECT_EQ(policy.rules[1], (api::FailureRule{api::FailureAction::kFail, std::nullopt, {"OOMKilled"}, {}}));
   EXPECT_EQ(policy.rules[2],
-            (api::FailureRule{api::FailureAction::kRestartFree, std::nullopt, {}, {{"DisruptionTarget", "True"}}}));
+            (api::FailureRule{api::FailureAction::kRestartFree, std::nullopt, {}, {api::PodConditionMatch()}}));
 }
 
 TEST(Validate, ReportsPolicyProblems) {
@@ -182,7 +182,8 @@ TEST(Validate, ReportsPolicyProblems) {
   EXPECT_THAT(rule("{action: Fail, onExitCodes: {operator: In, values: [1, 1]}}"), HasSubstr("1 occurs twice"));
   EXPECT_THAT(rule("{action: Fail, onExitCodes: {operator: In, values: []}}"), HasSubstr("at least one exit code"));
   EXPECT_THAT(rule("{action: Fail, onPodReasons: [not one]}"), HasSubstr("is not one CamelCase word"));
-  EXPECT_THAT(rule("{action: Fail, onPodConditions: [{type: Ready}]}"), HasSubstr("Ready=True cannot be matched"));
+  EXPECT_THAT(rule("{action: Fail, onPodConditions: [{type: Ready}]}"),
+              HasSubstr("'Ready' is not one of DisruptionTarget"));
   EXPECT_THAT(rule("{action: Fail, onExitCode: {}}"), HasSubstr("did you mean 'onExitCodes'?"));
 }
 
@@ -481,6 +482,19 @@ TEST(Validate, LimitsTotalSizeOfPods) {
   const auto large_template = api::validate(JobBuilder().nodes(4096).pod_template(pod.dump()).build());
   ASSERT_EQ(large_template.size(), 1U);
   EXPECT_EQ(large_template[0].path, "spec.template");
+  // Each container receives the environment of the job.
+  pod = json::parse(kMinimalTemplate);
+  for (int i = 0; i < 31; ++i) {
+    const std::string name = fmt::format("container-with-a-long-name-{}", i);
+    pod["spec"]["containers"].push_back({{"name", name}, {"image", "i"}});
+    pod["spec"]["initContainers"].push_back({{"name", "init-" + name}, {"image", "i"}});
+  }
+  const std::string many_containers = pod.dump();
+  EXPECT_TRUE(api::validate(JobBuilder().nodes(2048).pod_template(many_containers).build()).empty());
+  const auto environments = api::validate(JobBuilder().nodes(4096).pod_template(many_containers).build());
+  ASSERT_EQ(environments.size(), 1U);
+  EXPECT_THAT(environments[0].message,
+              HasSubstr("of spec.template, the environment of its containers and spec.trainer"));
 }
 
 // The API server accepts 262,144 bytes of annotations, keys included.
