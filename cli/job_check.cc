@@ -3,14 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
+#include <string_view>
+#include <tuple>
 #include <utility>
 
+#include "cli/launch/console.h"
+#include "cli/launch/supervisor.h"
 #include "cli/trainer_check.h"
 #include "common/clock.h"
 #include "common/status_macros.h"
 #include "common/terminal.h"
 #include "common/text.h"
+#include "common/yaml/reader.h"
 
 namespace oarlock::cli {
 namespace {
@@ -22,14 +28,19 @@ constexpr int kNoResult = 126;
 // What oarlock-trainer reports of spec.trainer.
 class TrainerPart {
  public:
-  explicit TrainerPart(TrainerCheck trainer) : trainer_(std::move(trainer)) {}
+  // `clock` and `console` must outlive this object.
+  TrainerPart(const Clock& clock, launch::Console& console)
+      : clock_(clock), console_(console), trainer_(clock, console) {}
 
-  // Returns whether there is no problem, and records problems in `result`.
-  Result<bool> is_valid(const InputFile& file, const api::TrainingJob& job, JobCheckResult& result) {
+  // Begins with a file of so many jobs. `shown` is the number of lines with problems of this file so far.
+  void begin_file(const InputFile& file, size_t jobs, size_t shown) {
+    file_ = {.file = &file, .jobs = jobs, .shown = shown};
+  }
+
+  // Returns whether spec.trainer of the next job of the file has no problem, and records problems in `result`.
+  Result<bool> is_valid(const api::TrainingJob& job, JobCheckResult& result) {
+    ++file_.position;
     if (!TrainerCheck::applies_to(job)) return true;
-    const auto note = [&](const std::string& subject, const std::string& reason) {
-      print_error(fmt::format("{}: note: {} is not checked: {}\n", printable(file.name()), subject, printable(reason)));
-    };
     const std::string subject = "spec.trainer of " + shortened(job.metadata.name);
     if (const std::string image = TrainerCheck::foreign_image(job); !image.empty()) {
       note(subject, fmt::format("the image {} is not oarlock/trainer", shortened(image)));
@@ -39,30 +50,108 @@ class TrainerPart {
       if (!std::exchange(has_noted_, true)) note("spec.trainer", trainer_.program().error().message);
       return true;
     }
-    // Signals end this process except while the check runs: output may block.
-    ASSIGN_OR_RETURN(const launch::SignalSource signals, launch::SignalSource::take());
-    ASSIGN_OR_RETURN(const launch::GroupResult checked, trainer_.run(file, job, {}, launch::Stdio::kErrors, signals));
-    signals.restore();
-    if (checked.interrupted_by != 0) {
-      result.exit_code = 128 + checked.interrupted_by;
-      result.no_result = 0;
-      is_interrupted_ = true;
-    } else if (checked.exit_code >= kNoResult) {
-      note(subject, fmt::format("oarlock-trainer ended with exit code {}", checked.exit_code));
-      result.no_result = std::max(result.no_result, checked.exit_code);
-    } else {
-      result.exit_code = std::max(result.exit_code, checked.exit_code);
+    const Key key(job.spec.trainer, job.spec.nodes, job.spec.elastic ? job.spec.elastic->min_nodes : job.spec.nodes,
+                  job.spec.processes_per_node);
+    auto known = file_.checked.find(key);
+    if (known != file_.checked.end() && known->second.exit_code == 0) return true;
+    if (file_.shown >= yaml::Problems::kMaxShown) {
+      ++file_.not_shown;
+      return false;
     }
-    return checked.exit_code == 0 && !is_interrupted_;
+    if (known == file_.checked.end()) {
+      if (file_.checked.size() == kMaxTrainerChecks) {
+        ++file_.beyond_limit;
+        return false;
+      }
+      ASSIGN_OR_RETURN(const launch::GroupResult ended, check(job));
+      if (ended.interrupted_by != 0) {
+        result.exit_code = 128 + ended.interrupted_by;
+        result.no_result = 0;
+        is_interrupted_ = true;
+        return false;
+      }
+      known = file_.checked.emplace(key, Checked{job.metadata.name, ended.exit_code}).first;
+    } else if (known->second.exit_code < kNoResult) {
+      print_error(fmt::format("{}: {} has the same problems as that of {}\n", printable(file_.file->name()), subject,
+                              shortened(known->second.job)));
+      ++file_.shown;
+    }
+    const int exit_code = known->second.exit_code;
+    if (exit_code >= kNoResult) {
+      note(subject, fmt::format("oarlock-trainer ended with exit code {}", exit_code));
+      result.no_result = std::max(result.no_result, exit_code);
+    } else {
+      result.exit_code = std::max(result.exit_code, exit_code);
+    }
+    return exit_code == 0;
+  }
+
+  // Reports the jobs of the file that were not checked.
+  void end_file(JobCheckResult& result) const {
+    const auto more_jobs = [](size_t count) { return fmt::format("{} more {}", count, count == 1 ? "job" : "jobs"); };
+    if (file_.not_shown > 0) {
+      print_error(fmt::format("{}: and {} whose spec.trainer is not checked\n", printable(file_.file->name()),
+                              more_jobs(file_.not_shown)));
+    }
+    if (file_.beyond_limit > 0) {
+      note("spec.trainer of " + more_jobs(file_.beyond_limit),
+           fmt::format("the file has more than {} different ones; split it", kMaxTrainerChecks));
+      result.no_result = std::max(result.no_result, to_int(ExitCode::kUsage));
+    }
   }
 
   bool is_interrupted() const { return is_interrupted_; }
 
  private:
+  // The input of a check except for the environment: spec.trainer, and the sizes of the group.
+  using Key = std::tuple<std::string, int, int, int>;
+  struct Checked {
+    std::string job;  // the first one with this input
+    int exit_code = 0;
+  };
+  struct File {
+    const InputFile* file = nullptr;
+    size_t jobs = 0;
+    size_t position = 0;  // of the current job, from 1
+    size_t shown = 0;     // lines with problems
+    size_t not_shown = 0;
+    size_t beyond_limit = 0;
+    std::map<Key, Checked> checked = {};
+  };
+
+  void note(const std::string& subject, const std::string& reason) const {
+    print_error(
+        fmt::format("{}: note: {} is not checked: {}\n", printable(file_.file->name()), subject, printable(reason)));
+  }
+
+  // Runs oarlock-trainer, and counts the lines with problems.
+  Result<launch::GroupResult> check(const api::TrainingJob& job) {
+    // Signals end this process except while the check runs: output may block.
+    ASSIGN_OR_RETURN(const launch::SignalSource signals, launch::SignalSource::take());
+    if (file_.jobs > 1) {
+      console_.show_progress(fmt::format("checking spec.trainer of {} ({} of {})", shortened(job.metadata.name),
+                                         file_.position, file_.jobs));
+    }
+    const size_t lines_before = console_.err().lines();
+    ASSIGN_OR_RETURN(launch::GroupResult ended, trainer_.run(*file_.file, job, {}, signals));
+    if (ended.exit_code > 0 && ended.exit_code < kNoResult) file_.shown += console_.err().lines() - lines_before;
+    console_.show_progress("");
+    const auto signal = console_.flush(signals, clock_, clock_.steady() + launch::kFlushPatience);
+    if (signal && ended.interrupted_by == 0) ended.interrupted_by = *signal;
+    signals.restore();
+    return ended;
+  }
+
+  const Clock& clock_;
+  launch::Console& console_;
   TrainerCheck trainer_;
+  File file_;
   bool has_noted_ = false;  // that there is no oarlock-trainer
   bool is_interrupted_ = false;
 };
+
+// The number of lines of a message.
+size_t line_count(std::string_view message) { return static_cast<size_t>(std::ranges::count(message, '\n')) + 1; }
 
 Result<std::vector<InputFile>> open_files(const std::vector<std::string>& files, std::string_view command) {
   if (files.empty()) {
@@ -91,7 +180,7 @@ Result<JobCheckResult> check_jobs(const std::vector<std::string>& files, const J
 
   const RealClock clock;
   launch::Console console(fmt::format("oarlock {}", options.command));
-  TrainerPart trainer(TrainerCheck(clock, console));
+  TrainerPart trainer(clock, console);
   for (size_t i = 0; i < read.size(); ++i) {
     const std::optional<Error> problems = read[i] ? read[i]->problems : read[i].error();
     if (problems) {
@@ -99,14 +188,16 @@ Result<JobCheckResult> check_jobs(const std::vector<std::string>& files, const J
       out.exit_code = std::max(out.exit_code, to_int(problems->code));
     }
     if (!read[i]) continue;
+    trainer.begin_file(out.files[i], read[i]->jobs.size(), problems ? line_count(problems->message) : 0);
     for (const api::TrainingJob& job : read[i]->jobs) {
       bool is_valid = true;
       if (!options.any_trainer_keys) {
-        ASSIGN_OR_RETURN(is_valid, trainer.is_valid(out.files[i], job, out));
+        ASSIGN_OR_RETURN(is_valid, trainer.is_valid(job, out));
       }
       if (trainer.is_interrupted()) return out;
       if (is_valid && !problems) RETURN_IF_ERROR(on_valid(out.files[i], job));
     }
+    trainer.end_file(out);
   }
   return out;
 }

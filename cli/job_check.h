@@ -13,6 +13,10 @@
 
 namespace oarlock::cli {
 
+// The largest number of different values of spec.trainer that are checked of each file. Each check starts an
+// oarlock-trainer, which takes about a second.
+inline constexpr size_t kMaxTrainerChecks = 100;
+
 struct JobCheckOptions {
   std::string_view command;       // that the user has given, such as "validate"
   bool any_pod_fields = false;    // spec.template is not checked
@@ -22,7 +26,9 @@ struct JobCheckOptions {
 struct JobCheckResult {
   std::vector<InputFile> files;  // all of them, in the given order
   int exit_code = 0;             // the largest of all problems; 128 + the number of the signal that ended the check
-  int no_result = 0;             // the largest exit code of those oarlock-trainers that ended without a result
+  // The largest exit code of those oarlock-trainers that ended without a result; at least kUsage if a file exceeds
+  // kMaxTrainerChecks.
+  int no_result = 0;
 };
 
 // Called for each job of a file in which read_jobs() finds no problem and whose spec.trainer has none, in their order.
@@ -31,8 +37,9 @@ using OnValidJob = std::function<Result<void>(const InputFile& file, const api::
 // Checks all jobs, and prints their problems on standard error.
 //
 // spec.trainer of some jobs cannot be judged; a note states so: of jobs whose image is not oarlock/trainer, because it
-// may have other tasks; of all if oarlock-trainer is not on this machine; and of those for which it ends without a
-// result, for example because of a signal.
+// may have other tasks; of all if oarlock-trainer is not on this machine; of those for which it ends without a result,
+// for example because of a signal; and of those beyond kMaxTrainerChecks. After about yaml::Problems::kMaxShown lines
+// with problems of a file, the remaining jobs of the file are only counted.
 //
 // Signals end the process while it reads files, and then end the check. Fails with kUsage if no file is given or
 // standard input twice, as InputFile::open(), and if `on_valid` fails.

@@ -185,16 +185,12 @@ void check_pods(const yaml::Node& document, const api::TrainingJob* job, yaml::P
     check_volume_mounts(*pod_spec, "spec.template.spec", volumes_of(*job), problems);
 }
 
-}  // namespace
-
-Result<JobFile> read_jobs(const InputFile& file, TemplateCheck check) {
-  ASSIGN_OR_RETURN(const std::string text, read_file(file.path(), yaml::limits::kFileBytes + 1));
-  ASSIGN_OR_RETURN(const std::vector<yaml::Node> documents, yaml::parse_all(text, file.name()));
+Result<JobFile> read_jobs(const std::vector<yaml::Node>& documents, const std::string& file, TemplateCheck check) {
   using Name = std::pair<std::string, std::string>;  // namespace and name
   const auto name_of = [](const api::TrainingJob& job) { return Name(job.metadata.name_space, job.metadata.name); };
   JobFile out;
   bool has_jobs = false;
-  yaml::Problems problems(file.name());
+  yaml::Problems problems(file);
   std::map<Name, yaml::Mark> seen;
   std::set<Name> repeated;
   std::set<std::string> others;  // kinds of other objects
@@ -224,7 +220,7 @@ Result<JobFile> read_jobs(const InputFile& file, TemplateCheck check) {
     if (is_valid) out.jobs.push_back(std::move(job));
   }
   if (!has_jobs) {
-    return fail(ExitCode::kConfig, fmt::format("{}: there is no {} ({}) in this file{}", printable(file.name()), kKind,
+    return fail(ExitCode::kConfig, fmt::format("{}: there is no {} ({}) in this file{}", printable(file), kKind,
                                                kApiVersion, describe_others(others, documents.empty())));
   }
   std::erase_if(out.jobs, [&](const api::TrainingJob& job) { return repeated.contains(name_of(job)); });
@@ -232,14 +228,28 @@ Result<JobFile> read_jobs(const InputFile& file, TemplateCheck check) {
   return out;
 }
 
-Result<std::vector<api::TrainingJob>> load_jobs(const InputFile& file, TemplateCheck check) {
-  ASSIGN_OR_RETURN(JobFile read, read_jobs(file, check));
+}  // namespace
+
+Result<std::vector<yaml::Node>> read_documents(const InputFile& file) {
+  ASSIGN_OR_RETURN(const std::string text, read_file(file.path(), yaml::limits::kFileBytes + 1));
+  return yaml::parse_all(text, file.name());
+}
+
+Result<JobFile> read_jobs(const InputFile& file, TemplateCheck check) {
+  ASSIGN_OR_RETURN(const std::vector<yaml::Node> documents, read_documents(file));
+  return read_jobs(documents, file.name(), check);
+}
+
+Result<std::vector<api::TrainingJob>> jobs_of(const std::vector<yaml::Node>& documents, const std::string& file,
+                                              TemplateCheck check) {
+  ASSIGN_OR_RETURN(JobFile read, read_jobs(documents, file, check));
   if (read.problems) return tl::make_unexpected(*std::move(read.problems));
   return std::move(read.jobs);
 }
 
-void note_template_problems(const InputFile& input, std::string_view command) {
-  const Result<std::vector<api::TrainingJob>> checked = load_jobs(input, TemplateCheck::kPodSchema);
+void note_template_problems(const std::vector<yaml::Node>& documents, const std::string& file,
+                            std::string_view command) {
+  const Result<std::vector<api::TrainingJob>> checked = jobs_of(documents, file, TemplateCheck::kPodSchema);
   if (checked) return;
   print_error(fmt::format("oarlock {}: note: Kubernetes {} rejects these pods:\n{}\n", command, pod_schema_version(),
                           checked.error().message));

@@ -9,6 +9,7 @@
 
 #include "common/error.h"
 #include "common/files.h"
+#include "common/yaml/reader.h"
 #include "operator/api/types.h"
 
 namespace oarlock::cli {
@@ -52,12 +53,18 @@ struct JobFile {
 // parsed or has no TrainingJob, and as read_file() does.
 Result<JobFile> read_jobs(const InputFile& file, TemplateCheck check);
 
-// Returns the jobs of read_jobs(). Fails with its problems, too.
-Result<std::vector<api::TrainingJob>> load_jobs(const InputFile& file, TemplateCheck check = TemplateCheck::kNone);
+// Returns the documents of a YAML file. Fails with kConfig if it cannot be parsed, and as read_file() does.
+Result<std::vector<yaml::Node>> read_documents(const InputFile& file);
 
-// Writes a note with the problems of the templates in a file that load_jobs() accepts. For commands that continue,
+// Returns the TrainingJobs of documents as read_jobs() does, and fails with their problems, too. `file` is the name of
+// the file in messages.
+Result<std::vector<api::TrainingJob>> jobs_of(const std::vector<yaml::Node>& documents, const std::string& file,
+                                              TemplateCheck check = TemplateCheck::kNone);
+
+// Writes a note with the problems of the templates in documents that jobs_of() accepts. For commands that continue,
 // because a newer API server may know more fields. `command` is the one that runs, such as "render".
-void note_template_problems(const InputFile& input, std::string_view command);
+void note_template_problems(const std::vector<yaml::Node>& documents, const std::string& file,
+                            std::string_view command);
 
 // Returns the job with this name, or the only job if the name is empty. Fails with kUsage if there is no such job.
 Result<api::TrainingJob> choose_job(std::vector<api::TrainingJob> jobs, const std::string& name,

@@ -457,6 +457,8 @@ Result<int> launch_ranks(LaunchFlags flags, const std::vector<std::string>& argv
     console.print_line(written.error().message);
     console.flush(signals, clock, clock.steady() + kFlushPatience);
   }
+  if (result.exit_code == 0 && !result.lost_output.empty())
+    return fail(ExitCode::kIoErr, fmt::format("{}: output that goes only to this file is lost", result.lost_output));
   return result.exit_code;
 }
 

@@ -87,8 +87,8 @@ Result<api::TrainingJob> with_flags(api::TrainingJob job, const RunFlags& flags)
                                             problems.front().message));
 }
 
-// Checks that the program exists, and that oarlock-trainer accepts spec.trainer with the settings. Returns 0, or the
-// exit code of the trainer, which reports its problems on standard error.
+// Checks that the program exists, and that oarlock-trainer accepts spec.trainer with the settings, or the settings
+// alone without spec.trainer. Returns 0, or the exit code of the trainer, which reports its problems on standard error.
 Result<int> check_before_run(const api::TrainingJob& job, const InputFile& file, const RunFlags& flags,
                              const launch::SignalSource& signals, const Clock& clock, Console& console) {
   const Environment environment = launch::environment_of(environ);
@@ -97,16 +97,26 @@ Result<int> check_before_run(const api::TrainingJob& job, const InputFile& file,
   run::HostSettings settings;
   settings.metrics_ports.assign(static_cast<size_t>(job.spec.nodes), 0);
   settings.base = environment;
-  const Result<void> found =
-      run::find_program(run::local_processes(job, settings).front().argv, run::own_folder(), path)
-          .and_then([&](const auto& argv) { return launch::find_executable(argv.front(), path); });
+  const run::LocalProcess process = run::local_processes(job, settings).front();
+  const Result<void> found = run::find_program(process.argv, run::own_folder(), path).and_then([&](const auto& argv) {
+    return launch::find_executable(argv.front(), path);
+  });
   RETURN_IF_ERROR(found);
-  if (!TrainerCheck::applies_to(job)) return 0;
+  if (!run::runs_default_command(job)) return 0;
+  if (job.spec.trainer.empty()) {
+    if (process.environment.contains(kEnvConfig)) return 0;  // a file of the template, such as one of a ConfigMap
+    if (flags.options.settings.empty()) {
+      return fail(ExitCode::kConfig,
+                  fmt::format("{}: {} has no spec.trainer, so oarlock-trainer has no configuration; add it, or give "
+                              "settings such as task=image_classification",
+                              printable(file.name()), job.metadata.name));
+    }
+  }
   TrainerCheck trainer(clock, console);
   if (!trainer.program()) return tl::make_unexpected(trainer.program().error());
   api::TrainingJob fixed = job;
   fixed.spec.elastic.reset();  // a local run has all nodes
-  const Result<GroupResult> result = trainer.run(file, fixed, flags.options.settings, launch::Stdio::kErrors, signals);
+  const Result<GroupResult> result = trainer.run(file, fixed, flags.options.settings, signals);
   return result.map([](const GroupResult& ended) { return ended.exit_code; });
 }
 
@@ -141,8 +151,11 @@ Result<int> run_job(const RunFlags& given) {
   ASSIGN_OR_RETURN(RunFlags flags, with_file(given));
   ASSIGN_OR_RETURN(const InputFile input, InputFile::open(flags.file));
   flags.file = input.path();
-  ASSIGN_OR_RETURN(std::vector<api::TrainingJob> jobs, load_jobs(input));
-  note_template_problems(input, "run");
+  // The file is read before signals are blocked.
+  ASSIGN_OR_RETURN(const std::vector<yaml::Node> documents, read_documents(input));
+  ASSIGN_OR_RETURN(std::vector<api::TrainingJob> jobs, jobs_of(documents, input.name()));
+  note_template_problems(documents, input.name(), "run");
+  const run::ConfigMaps config_maps = run::config_maps_of(documents);
   const size_t jobs_in_file = jobs.size();
   ASSIGN_OR_RETURN(api::TrainingJob chosen, choose_job(std::move(jobs), flags.name, input.name()));
   ASSIGN_OR_RETURN(api::TrainingJob job, with_flags(std::move(chosen), flags));
@@ -155,7 +168,6 @@ Result<int> run_job(const RunFlags& given) {
   if (!refused || *refused != 0) return refused;
   ASSIGN_OR_RETURN(run::RunFolder folder, run::RunFolder::open(flags.workdir, job.metadata.name, flags.fresh, clock));
   ASSIGN_OR_RETURN(const std::string config, config_file(job, jobs_in_file, flags.file, folder.path()));
-  ASSIGN_OR_RETURN(const run::ConfigMaps config_maps, run::load_config_maps(input.path()));
   flags.options.volumes = run::local_volumes(job, config_maps, folder.path() / "volumes");
   RETURN_IF_ERROR(run::write_volumes(flags.options.volumes));
   if (folder.moved_to()) console.print_line(fmt::format("the earlier run is now in {}", folder.moved_to()->string()));

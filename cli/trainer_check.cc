@@ -47,21 +47,27 @@ std::string TrainerCheck::foreign_image(const api::TrainingJob& job) {
 }
 
 Result<launch::GroupResult> TrainerCheck::run(const InputFile& file, const api::TrainingJob& job,
-                                              const std::vector<std::string>& settings, launch::Stdio stdio,
+                                              const std::vector<std::string>& settings,
                                               const launch::SignalSource& signals) {
   constexpr auto kGrace = std::chrono::seconds(5);
   launch::Command command{*program_, environment_};
-  const std::string name = job.metadata.name_space + "/" + job.metadata.name;
-  command.argv.insert(command.argv.end(), {"--check", "--config", file.path(), "--job", name});
+  command.environment.erase(kEnvConfig);  // the ranks do not receive it
+  command.argv.emplace_back("--check");
+  const bool has_file = !job.spec.trainer.empty();
+  if (has_file) {
+    const std::string name = job.metadata.name_space + "/" + job.metadata.name;
+    command.argv.insert(command.argv.end(), {"--config", file.path(), "--job", name});
+  }
   const auto add = [&](const char* option, int value) {
     command.argv.insert(command.argv.end(), {option, std::to_string(value)});
   };
   add("--nodes", job.spec.nodes);
   if (job.spec.elastic) add("--min-nodes", job.spec.elastic->min_nodes);
   add("--nproc", job.spec.processes_per_node);
-  if (file.name() != file.path()) command.argv.insert(command.argv.end(), {"--config-name", file.name()});
+  if (has_file && file.name() != file.path()) command.argv.insert(command.argv.end(), {"--config-name", file.name()});
   command.argv.insert(command.argv.end(), settings.begin(), settings.end());
-  return launch::run_group({{std::move(command), "oarlock-trainer", ""}}, {kGrace, stdio}, signals, clock_, console_);
+  return launch::run_group({{std::move(command), "oarlock-trainer", ""}}, {kGrace, launch::Stdio::kErrorPipe}, signals,
+                           clock_, console_);
 }
 
 }  // namespace oarlock::cli

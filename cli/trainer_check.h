@@ -32,12 +32,11 @@ class TrainerCheck {
   const Result<std::vector<std::string>>& program() const { return program_; }
 
   // Runs `oarlock-trainer --check` on the file of the user, so that messages have its line numbers, for the group of
-  // `job`: each number of nodes from elastic.minNodes to nodes. `settings` are further arguments, such as "epochs=3".
-  // Messages are written to standard error, and with Stdio::kOutput other output to standard output. REQUIRES:
-  // applies_to(job) and program().
+  // `job`: each number of nodes from elastic.minNodes to nodes. `settings` are further arguments, such as "epochs=3";
+  // without spec.trainer, they are the configuration. Messages are written to standard error. REQUIRES: program(), and
+  // applies_to(job) or settings.
   Result<launch::GroupResult> run(const InputFile& file, const api::TrainingJob& job,
-                                  const std::vector<std::string>& settings, launch::Stdio stdio,
-                                  const launch::SignalSource& signals);
+                                  const std::vector<std::string>& settings, const launch::SignalSource& signals);
 
  private:
   const Clock& clock_;

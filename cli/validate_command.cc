@@ -23,14 +23,14 @@ std::string description() {
   return fmt::format(
       "Check TrainingJobs by the rules of the API server, spec.template by the fields of a pod in Kubernetes {},\n"
       "and spec.trainer by oarlock-trainer if that is next to this program or in PATH and the image is\n"
-      "oarlock/trainer. Prints one line per problem, file:line:column: path: message, for the first 20 problems of\n"
-      "each file.",
-      pod_schema_version());
+      "oarlock/trainer. Prints one line per problem, file:line:column: path: message, for about 20 problems of each\n"
+      "file. If a file has more than {} different values of spec.trainer, the others are not checked.",
+      pod_schema_version(), kMaxTrainerChecks);
 }
 
 constexpr char kValidateFooter[] = R"(
-exit codes: 0: all are valid; 66: a file cannot be read; 78: there are problems; 128 + N: signal N ended
-oarlock-trainer.
+exit codes: 0: all are valid; 64: a file has too many values of spec.trainer; 66: a file cannot be read; 78: there are
+problems; 128 + N: signal N ended oarlock-trainer.
 
 examples:
   oarlock validate trainingjob.yaml
@@ -108,12 +108,13 @@ Result<int> render(const RenderFlags& flags) {
   if (flags.file.empty() == flags.argument.empty())
     return fail(ExitCode::kUsage, "give one file, as oarlock render FILE, or with -f FILE (- for standard input)");
   ASSIGN_OR_RETURN(const InputFile input, InputFile::open(flags.file.empty() ? flags.argument : flags.file));
-  ASSIGN_OR_RETURN(std::vector<api::TrainingJob> jobs, load_jobs(input));
+  ASSIGN_OR_RETURN(const std::vector<yaml::Node> documents, read_documents(input));
+  ASSIGN_OR_RETURN(std::vector<api::TrainingJob> jobs, jobs_of(documents, input.name()));
   if (!flags.name.empty()) {
     ASSIGN_OR_RETURN(api::TrainingJob job, choose_job(std::move(jobs), flags.name, input.name()));
     jobs = {std::move(job)};
   }
-  note_template_problems(input, "render");
+  note_template_problems(documents, input.name(), "render");
   Json items = Json::array();
   for (api::TrainingJob& job : jobs) {
     if (job.metadata.uid.empty()) job.metadata.uid = "00000000-0000-0000-0000-000000000000";

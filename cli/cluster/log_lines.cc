@@ -78,21 +78,23 @@ std::string terminal_text(std::string_view text) {
 
 void LogLines::feed(std::string_view bytes, std::string& out) {
   while (!bytes.empty()) {
-    const size_t end = bytes.find('\n');
-    const size_t room = kLongestLine - pending_.size();
-    const std::string_view piece = bytes.substr(0, std::min({end, room, bytes.size()}));
-    pending_ += piece;
-    bytes.remove_prefix(piece.size());
-    if (!bytes.empty() && bytes.front() == '\n') {
+    if (bytes.front() == '\n') {
       bytes.remove_prefix(1);
       add_line(pending_, out);
       pending_.clear();
       is_continued_ = false;
-    } else if (pending_.size() == kLongestLine) {
+      continue;
+    }
+    // A full line is not output before its next byte, which may be its end.
+    if (pending_.size() == kLongestLine) {
       add_line(pending_, out);
       pending_.clear();
       is_continued_ = true;
     }
+    const std::string_view piece =
+        bytes.substr(0, std::min({bytes.find('\n'), kLongestLine - pending_.size(), bytes.size()}));
+    pending_ += piece;
+    bytes.remove_prefix(piece.size());
   }
 }
 

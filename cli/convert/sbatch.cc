@@ -276,9 +276,10 @@ class SbatchConversion {
       resources["requests"]["cpu"] = cpus;
       if (!request_.memory_per_cpu.empty()) {
         const std::string unit = request_.memory_per_cpu.substr(request_.memory_per_cpu.size() - 2);
-        const int64_t each =
-            parse_integer<int64_t>(request_.memory_per_cpu.substr(0, request_.memory_per_cpu.size() - 2)).value_or(0);
-        if (each < 1'000'000'000'000) resources["limits"]["memory"] = fmt::format("{}{}", each * cpus, unit);
+        const auto each = parse_integer<int64_t>(request_.memory_per_cpu.substr(0, request_.memory_per_cpu.size() - 2));
+        int64_t all = 0;
+        if (each && !__builtin_mul_overflow(*each, cpus, &all))
+          resources["limits"]["memory"] = fmt::format("{}{}", all, unit);
       }
     }
     if (!request_.memory.empty()) resources["limits"]["memory"] = request_.memory;

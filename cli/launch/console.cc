@@ -111,6 +111,7 @@ OutputQueue::OutputQueue(int fd)
       largest_write_(largest_write(fd, !reopened_.open())) {}
 
 void OutputQueue::push(std::string_view text) {
+  lines_ += static_cast<size_t>(std::ranges::count(text, '\n'));
   if (!closed_) text_ += text;
 }
 
@@ -183,6 +184,13 @@ std::vector<OutputQueue*> Console::queues() {
 
 void Console::print_line(std::string_view line) {
   err().push(fmt::format("{}: {}\n", program_, printable_lines(line)));
+}
+
+void Console::show_progress(std::string_view line) {
+  const int columns = err().columns();
+  if (columns == 0) return;
+  const std::string text = line.empty() ? "" : fmt::format("{}: {}", program_, printable(line));
+  err().push(fmt::format("{}{}\r", cut_to_width(text, static_cast<size_t>(std::max(columns - 1, 1))), kEraseLine));
 }
 
 Result<void> Console::written() const {

@@ -84,6 +84,7 @@ class OutputQueue {
 
   int fd() const { return reopened_.open() ? reopened_.get() : fd_; }
   bool empty() const { return written_ == text_.size(); }
+  size_t lines() const { return lines_; }                        // that were pushed since the construction
   bool full() const { return text_.size() - written_ > kFull; }  // producers should pause, or discard their text
   bool closed() const { return closed_; }                        // a write failed; further text is discarded
   int error() const { return error_; }                           // errno of the failed write; 0 if none failed
@@ -102,6 +103,7 @@ class OutputQueue {
   size_t largest_write_;
   std::string text_;
   size_t written_ = 0;
+  size_t lines_ = 0;
   size_t missing_ = 0;  // bytes discarded since the last line that stated their number
   std::optional<SteadyTime> waiting_since_;
   bool closed_ = false;
@@ -125,6 +127,10 @@ class Console {
 
   // Queues one line of the launcher for standard error.
   void print_line(std::string_view line);
+
+  // Queues a line for the terminal of standard error that the next line replaces; an empty line erases it. Does nothing
+  // if standard error is not a terminal.
+  void show_progress(std::string_view line);
 
   // Fails with kIoErr if output was lost because a stream could not be written, for example to a full device. A reader
   // that closed its end (EPIPE) is not an error.

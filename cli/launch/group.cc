@@ -112,6 +112,7 @@ class Group {
       if (result.exit_code == to_int(ExitCode::kPeerLost)) result.disconnected = disconnected_;
       if (finished_elsewhere_ && result.interrupted_by == 0) result.exit_code = 0;
     }
+    result.lost_output = lost_output_;
     const bool stopped = result.interrupted_by != 0;
     // The pod is killed soon after the grace period, and the caller has yet to write its termination message.
     std::optional<SteadyTime> deadline;
@@ -156,6 +157,8 @@ class Group {
     }
     Child& child = *process;
     processes_[index] = {.group = child.pid};
+    if (options_.stdio == Stdio::kErrorPipe)
+      add_stream(std::move(child.err), console_.err(), index, LogFile(), LogMode::kConsoleAndFiles);
     if (options_.stdio == Stdio::kPipes) {
       Result<LogFile> out = open_log(member, "stdout.log");
       Result<LogFile> err = open_log(member, "stderr.log");
@@ -430,8 +433,10 @@ class Group {
     std::array<char, 65536> buffer;
     const ssize_t got = ::read(stream.from.get(), buffer.data(), buffer.size());
     if (got > 0 && stream.file.is_open()) {
-      if (const auto problem = stream.file.write({buffer.data(), static_cast<size_t>(got)}))
+      if (const auto problem = stream.file.write({buffer.data(), static_cast<size_t>(got)})) {
         console_.print_line(*problem);
+        if (!stream.on_console) lost_output_ = stream.file.path().string();
+      }
     }
     if (got > 0 && !stream.on_console) return true;
     if (got > 0 && !stream.to->closed()) {
@@ -593,6 +598,7 @@ class Group {
   bool failed_elsewhere_ = false;     // it ended because of another node
   bool finished_elsewhere_ = false;   // the other nodes have finished without this one
   std::string disconnected_;          // why this node has left the group by itself; empty: it has not
+  std::string lost_output_;           // see GroupResult
   StandbySlot standby_;
   std::vector<Stream> streams_;
 };

@@ -25,7 +25,7 @@ enum class LogMode {
 struct Member {
   Command command;
   std::string name;    // for messages, such as "rank 3"
-  std::string prefix;  // "[RANK 3] ", before each line; used with Stdio::kPipes only
+  std::string prefix;  // "[RANK 3] ", before each line that comes from a pipe
   // Files of an earlier start of this member, which a restart removes first.
   std::vector<std::filesystem::path> stale_files = {};
   // The termination message of the pod, if the member writes it itself; a restart empties it. Empty: none.

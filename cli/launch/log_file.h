@@ -22,6 +22,7 @@ class LogFile {
   static Result<LogFile> open(const std::filesystem::path& path);
 
   bool is_open() const { return file_.open(); }
+  const std::filesystem::path& path() const { return path_; }
 
   // Appends the bytes. Returns a message for the user when bytes are lost for the first time.
   std::optional<std::string> write(std::string_view bytes);

@@ -90,12 +90,11 @@ void become(char* const* argv, char* const* environment, const cpu_set_t* cores,
   } else {
     const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
     if (null >= 0) ::dup2(null, STDIN_FILENO);
-    if (null >= 0 && stdio == Stdio::kErrors) ::dup2(null, STDOUT_FILENO);
+    const bool is_quiet = stdio == Stdio::kErrors || stdio == Stdio::kErrorPipe;
+    if (null >= 0 && is_quiet) ::dup2(null, STDOUT_FILENO);
   }
-  if (stdio == Stdio::kPipes) {
-    ::dup2(out, STDOUT_FILENO);
-    ::dup2(err, STDERR_FILENO);
-  }
+  if (out >= 0) ::dup2(out, STDOUT_FILENO);
+  if (err >= 0) ::dup2(err, STDERR_FILENO);
   if (inherited >= 0) ::fcntl(inherited, F_SETFD, 0);
   signals.restore();
   ::execvpe(argv[0], argv, environment);
@@ -188,11 +187,10 @@ Result<Child> spawn(const Command& command, Stdio stdio, const SignalSource& sig
 
   Pipe out;
   Pipe err;
-  if (stdio == Stdio::kPipes) {
-    for (Pipe* pipe : {&out, &err}) {
-      ASSIGN_OR_RETURN(*pipe, make_pipe());
-      ::fcntl(pipe->reader.get(), F_SETFL, O_NONBLOCK);
-    }
+  for (Pipe* pipe : {&out, &err}) {
+    if (stdio != Stdio::kPipes && (stdio != Stdio::kErrorPipe || pipe == &out)) continue;
+    ASSIGN_OR_RETURN(*pipe, make_pipe());
+    ::fcntl(pipe->reader.get(), F_SETFL, O_NONBLOCK);
   }
   ASSIGN_OR_RETURN(Pipe report, make_pipe());  // carries errno if exec fails; a successful exec closes it
 

@@ -88,12 +88,13 @@ enum class Stdio {
   kForeground,  // inherits the streams of this process, and becomes the foreground process group of the terminal
   kOutput,      // stdin is /dev/null; inherits stdout and stderr
   kErrors,      // stdin and stdout are /dev/null; inherits stderr
+  kErrorPipe,   // stdin and stdout are /dev/null; stderr is a pipe
   kPipes,       // stdin is /dev/null; stdout and stderr are pipes
 };
 
 struct Child {
   pid_t pid = -1;      // also the id of its process group
-  FileDescriptor out;  // non-blocking reading ends of its pipes; only with kPipes
+  FileDescriptor out;  // non-blocking reading ends of its pipes; closed without a pipe
   FileDescriptor err;
 };
 

@@ -36,6 +36,8 @@ struct GroupResult {
   int interrupted_by = 0;  // the signal that stopped the group before any failure; 0 if none did
   // Why this node has left a group that may continue without it, with exit code 76; empty if it has not.
   std::string disconnected = {};
+  // A file of --log-dir that lacks output of which it would be the only copy; empty if no such output was lost.
+  std::string lost_output = {};
 };
 
 // Rules:

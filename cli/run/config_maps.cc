@@ -12,7 +12,6 @@
 #include "common/files.h"
 #include "common/status_macros.h"
 #include "common/yaml/object_list.h"
-#include "common/yaml/reader.h"
 #include "operator/core/desired.h"
 
 namespace oarlock::run {
@@ -74,9 +73,7 @@ std::string replace_path(const std::string& text, const std::string& from, const
 
 }  // namespace
 
-Result<ConfigMaps> load_config_maps(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string text, read_file(path, yaml::limits::kFileBytes + 1));
-  ASSIGN_OR_RETURN(const std::vector<yaml::Node> documents, yaml::parse_all(text, path));
+ConfigMaps config_maps_of(const std::vector<yaml::Node>& documents) {
   ConfigMaps out;
   for (const auto& [document, list_path] : yaml::list_objects(documents)) {
     if (document.kind() != yaml::Node::Kind::kMap || text_of(document, "kind") != "ConfigMap") continue;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/error.h"
+#include "common/yaml/reader.h"
 #include "operator/api/types.h"
 
 namespace oarlock::run {
@@ -14,8 +15,8 @@ namespace oarlock::run {
 // By name: the files of a ConfigMap, by key.
 using ConfigMaps = std::map<std::string, std::map<std::string, std::string>>;
 
-// Returns the ConfigMaps of a file with Kubernetes objects. Ignores binaryData.
-Result<ConfigMaps> load_config_maps(const std::string& path);
+// Returns the ConfigMaps in the documents of a file. Ignores binaryData. Pure.
+ConfigMaps config_maps_of(const std::vector<yaml::Node>& documents);
 
 // A mounted volume of the trainer container, as a folder.
 struct LocalVolume {

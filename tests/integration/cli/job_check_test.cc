@@ -6,15 +6,26 @@
 
 #include "common/error.h"
 #include "tests/integration/cli/offline_support.h"
+#include "tests/support/terminal_program.h"
 
 namespace oarlock::test {
 namespace {
 
 using testing::AllOf;
+using testing::Contains;
 using testing::ElementsAre;
 using testing::EndsWith;
 using testing::HasSubstr;
+using testing::Not;
+using testing::SizeIs;
 using JobCheckTest = OfflineTest;
+
+std::string job_with_task(const std::string& name, const std::string& task) {
+  return fmt::format(
+      "---\napiVersion: oarlock.dev/v1alpha1\nkind: TrainingJob\nmetadata: {{name: {}}}\nspec: {{trainer: {{task: "
+      "{}}}}}\n",
+      name, task);
+}
 
 TEST_F(JobCheckTest, ValidateRunsTrainerCheck) {
   write("job.yaml",
@@ -59,11 +70,13 @@ TEST_F(JobCheckTest, PassesTheSizesOfTheGroup) {
 TEST_F(JobCheckTest, ValidateChecksTheTrainerPartOfEveryJob) {
   const std::string job =
       "apiVersion: oarlock.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: NAME, namespace: team}\nspec:\n  trainer: "
-      "{task: x}\n  template: {spec: {containers: [{name: trainer}]}}\n";
+      "{task: NAME}\n  template: {spec: {containers: [{name: trainer}]}}\n";
   std::string good = job;
   std::string bad = job;
-  good.replace(good.find("NAME"), 4, "good");
-  bad.replace(bad.find("NAME"), 4, "bad");
+  for (int i = 0; i < 2; ++i) {
+    good.replace(good.find("NAME"), 4, "good");
+    bad.replace(bad.find("NAME"), 4, "bad");
+  }
   write("job.yaml", good + "---\n" + bad);
   trainer("echo \"$*\" >> arguments; case \"$*\" in *team/bad*) echo unknown task >&2; exit 78;; esac");
   const auto run = start({"validate", "-f", "job.yaml"});
@@ -179,7 +192,7 @@ TEST_F(JobCheckTest, ReportsTheProblemsOfAllPartsTogether) {
   write("job.yaml",
         job("a", "  trainer: {task: x}\n  template: {spec: {containers: [{name: trainer, resouces: {}}]}}\n") +
             "---\n" + job("b", "  trainer: {task: x}\n  nodse: 2\n") +  //
-            "---\n" + job("c", "  trainer: {task: x}\n") +              //
+            "---\n" + job("c", "  trainer: {task: y}\n") +              //
             "---\n" + job("d", "  trainer: {task: x}\n") +              //
             "---\n" + job("d", "  trainer: {task: x}\n"));
   trainer("echo \"$5: unknown task\" >&2; exit 78");
@@ -193,6 +206,60 @@ TEST_F(JobCheckTest, ReportsTheProblemsOfAllPartsTogether) {
                             "default/a: unknown task", "default/c: unknown task"))
         << command;
   }
+}
+
+TEST_F(JobCheckTest, ChecksEqualTrainerPartsOnce) {
+  write("job.yaml", job_with_task("a", "good") + job_with_task("b", "bad") + job_with_task("c", "good") +
+                        job_with_task("d", "bad"));
+  trainer("echo \"$5\" >> checked; case \"$5\" in default/b) echo unknown task >&2; exit 78;; esac");
+  const auto run = start({"validate", "job.yaml"});
+  EXPECT_EQ(run->wait(), 78);
+  EXPECT_THAT(lines(content(folder_.path() / "checked")), ElementsAre("default/a", "default/b"));
+  EXPECT_THAT(lines(run->out()), ElementsAre("job.yaml: TrainingJob a is valid: 1 node x 1 rank",
+                                             "job.yaml: TrainingJob c is valid: 1 node x 1 rank"));
+  EXPECT_THAT(lines(run->err()),
+              ElementsAre("unknown task", "job.yaml: spec.trainer of d has the same problems as that of b"));
+}
+
+TEST_F(JobCheckTest, LimitsTheProblemsOfAFile) {
+  std::string jobs;
+  for (int i = 0; i < 10; ++i) jobs += job_with_task(fmt::format("j{}", i), fmt::format("t{}", i));
+  write("job.yaml", jobs);
+  write("other.yaml", job_with_task("other", "x"));
+  trainer("seq 15 >&2; exit 78");
+  const auto run = start({"validate", "job.yaml", "other.yaml"});
+  EXPECT_EQ(run->wait(), 78);
+  const std::vector<std::string> shown = lines(run->err());
+  ASSERT_THAT(shown, SizeIs(2 * 15 + 1 + 15)) << run->err();
+  EXPECT_EQ(shown[2 * 15], "job.yaml: and 8 more jobs whose spec.trainer is not checked");
+  EXPECT_EQ(shown.back(), "15") << "of the other file";
+}
+
+TEST_F(JobCheckTest, LimitsTheNumberOfChecks) {
+  std::string jobs;
+  for (int i = 0; i < 102; ++i) jobs += job_with_task(fmt::format("j{}", i), fmt::format("t{}", i));
+  write("job.yaml", jobs);
+  trainer("echo x >> checked");
+  const auto validate = start({"validate", "job.yaml"});
+  EXPECT_EQ(validate->wait(), to_int(ExitCode::kUsage));
+  EXPECT_THAT(lines(content(folder_.path() / "checked")), SizeIs(100));
+  EXPECT_THAT(lines(validate->out()), SizeIs(100));
+  const std::string note =
+      "job.yaml: note: spec.trainer of 2 more jobs is not checked: the file has more than 100 different ones; split it";
+  EXPECT_THAT(lines(validate->err()), ElementsAre(note));
+  const auto submit = start({"submit", "--kubeconfig", "missing", "job.yaml"});
+  EXPECT_EQ(submit->wait(), to_int(ExitCode::kNoInput));
+  EXPECT_THAT(lines(submit->err()), ElementsAre(note, HasSubstr("missing")));
+}
+
+TEST_F(JobCheckTest, ShowsProgressOnATerminal) {
+  write("job.yaml", job_with_task("a", "x") + job_with_task("b", "y"));
+  trainer("exit 0");
+  TerminalProgram run({(folder_.path() / "oarlock").string(), "validate", "job.yaml"}, folder_.path());
+  EXPECT_EQ(run.wait(), 0) << run.output();
+  EXPECT_THAT(run.output(), HasSubstr("oarlock validate: checking spec.trainer of b (2 of 2)"));
+  EXPECT_THAT(screen(run.output()), AllOf(Contains("job.yaml: TrainingJob b is valid: 1 node x 1 rank"),
+                                          Not(Contains(HasSubstr("checking")))));
 }
 
 // A signal ends both commands with its code, even if what was checked before is valid or invalid.

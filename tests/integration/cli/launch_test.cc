@@ -507,6 +507,23 @@ TEST(Launch, LogFilesOfAnyTypeDoNotBlock) {
   EXPECT_THAT(program.err(), HasSubstr("stdout.log: is a named pipe that no process reads"));
 }
 
+// A full device does not stop the ranks, but a success would hide that their output is nowhere.
+TEST(Launch, FailsIfTheOnlyCopyOfTheOutputIsLost) {
+  const TemporaryFolder folder;
+  const auto logs = folder.path() / "logs" / "attempt_0" / "rank_0";
+  std::filesystem::create_directories(logs);
+  std::filesystem::create_symlink("/dev/full", logs / "stdout.log");
+  const auto run = [&](const std::string& redirects, const std::string& script) {
+    return std::make_unique<Program>(
+        launch({"--log-dir", folder.path() / "logs", "--redirects", redirects}, "echo out; " + script));
+  };
+  const auto lost = run("3", "exit 0");
+  EXPECT_EQ(lost->wait(), 74);
+  EXPECT_THAT(lines(lost->err()).back(), HasSubstr("stdout.log: output that goes only to this file is lost"));
+  EXPECT_EQ(run("3", "exit 3")->wait(), 3);
+  EXPECT_EQ(run("2", "exit 0")->wait(), 0) << "the console has the output, too";
+}
+
 TEST(Launch, HelpHasExamples) {
   Program program({oarlock(), "launch", "--help"});
   EXPECT_EQ(program.wait(), 0);

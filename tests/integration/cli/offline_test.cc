@@ -49,6 +49,50 @@ TEST_F(OfflineTest, SignalsEndCommandsThatRead) {
   }
 }
 
+// `run` blocks signals when it begins, and --fresh must not rename anything for a file that has become unreadable.
+TEST_F(OfflineTest, RunReadsItsFileOnce) {
+  write("job.yaml", R"(apiVersion: oarlock.dev/v1alpha1
+kind: TrainingJob
+metadata: {name: j}
+spec:
+  trainer: {task: x}
+  template:
+    spec:
+      volumes: [{name: code, configMap: {name: scripts}}]
+      containers: [{name: trainer, volumeMounts: [{name: code, mountPath: /script}]}]
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: scripts}
+data: {text: hello}
+)");
+  trainer("case \"$*\" in *--check*) mv job.yaml read.yaml;; esac");
+  const auto run = start({"run", "job.yaml"});
+  EXPECT_EQ(run->wait(), 0) << run->err();
+  EXPECT_EQ(content(folder_.path() / "oarlock-runs/j/volumes/code/text"), "hello");
+}
+
+// Without spec.trainer, the settings or a file that the template names are the configuration.
+TEST_F(OfflineTest, RunNeedsAConfiguration) {
+  const std::string head = "apiVersion: oarlock.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: j}\nspec: ";
+  write("none.yaml", head + "{nodes: 1}\n");
+  write("file.yaml", head +
+                         "{template: {spec: {containers: [{name: trainer, env: [{name: OARLOCK_CONFIG, value: "
+                         "trainer.yaml}]}]}}}\n");
+  trainer("case $1 in --check) echo \"$*\" >&2; exit 78;; esac; echo \"$OARLOCK_CONFIG\"");
+  const auto none = start({"run", "none.yaml"});
+  EXPECT_EQ(none->wait(), 78);
+  EXPECT_THAT(lines(none->err()), ElementsAre(HasSubstr("none.yaml: j has no spec.trainer, so oarlock-trainer has no "
+                                                        "configuration; add it, or give settings")));
+  const auto settings = start({"run", "none.yaml", "task=x"});
+  EXPECT_EQ(settings->wait(), 78);
+  EXPECT_THAT(lines(settings->err()), ElementsAre("--check --nodes 1 --nproc 1 task=x"));
+  EXPECT_FALSE(fs::exists(folder_.path() / "oarlock-runs"));
+  const auto file = start({"run", "file.yaml"});
+  EXPECT_EQ(file->wait(), 0) << file->err();
+  EXPECT_EQ(file->out(), "trainer.yaml\n");
+}
+
 TEST_F(OfflineTest, ValidateReportsEveryProblemOfEveryFile) {
   write("good.yaml", kJob);
   write("bad.yaml",

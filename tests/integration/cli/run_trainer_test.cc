@@ -195,10 +195,28 @@ TEST_F(RunTrainerTest, PipedOutputWithoutPrefixesIsJson) {
 TEST_F(RunTrainerTest, RejectsSettingsBeforeFreshRenames) {
   job(4);
   ASSERT_EQ(start()->wait(), 0);
-  const auto wrong = start({"--fresh", "optimizer.lr=.inf"});
-  EXPECT_EQ(wrong->wait(), 78);
-  EXPECT_THAT(wrong->err(), HasSubstr("command line: spec.trainer.optimizer.lr: inf is not finite"));
-  EXPECT_TRUE(fs::exists(folder_.path() / "oarlock-runs/j/run.json"));
+  std::ofstream(folder_.path() / "none.yaml")
+      << "apiVersion: oarlock.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: j}\nspec: {nodes: 1}\n";
+  struct Row {
+    std::vector<std::string> arguments;
+    const char* error;
+  };
+  const Row rows[] = {
+      {.arguments = {"job.yaml", "optimizer.lr=.inf"},
+       .error = "command line: spec.trainer.optimizer.lr: inf is not finite"},
+      {.arguments = {"none.yaml", "task=image_classification", "epochs=1", "optimizer.lrr=3"},
+       .error = "command line: optimizer.lrr: unknown key; did you mean 'lr'?"},
+      {.arguments = {"none.yaml"},
+       .error = "none.yaml: j has no spec.trainer, so oarlock-trainer has no configuration"},
+  };
+  for (const Row& row : rows) {
+    std::vector<std::string> argv = {oarlock(), "run", "--fresh"};
+    argv.insert(argv.end(), row.arguments.begin(), row.arguments.end());
+    Program wrong(argv, {.environment = {}, .folder = folder_.path()});
+    EXPECT_EQ(wrong.wait(), 78) << row.error;
+    EXPECT_THAT(wrong.err(), HasSubstr(row.error));
+    EXPECT_TRUE(fs::exists(folder_.path() / "oarlock-runs/j/run.json")) << row.error;
+  }
   EXPECT_EQ(start()->wait(), 0);
 }
 

@@ -3,7 +3,6 @@
 
 #include <gmock/gmock.h>
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "common/files.h"
@@ -32,16 +31,13 @@ api::TrainingJob job_with(const Json& mounts, const Json& volumes) {
 const ConfigMaps kScripts = {{"scripts", {{"train.py", "print(1)\n"}, {"other.py", ""}}}};
 
 TEST(ConfigMaps, AreReadFromTheFileOfTheJob) {
-  const test::TemporaryFolder folder;
-  const fs::path file = folder.path() / "job.yaml";
-  std::ofstream(file)
-      << "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: scripts}\ndata:\n  train.py: |\n    print(1)\n"
-         "  number: \"7\"\nbinaryData: {x: AA==}\n---\nkind: Secret\nmetadata: {name: s}\n---\n"
-         "kind: ConfigMap\nmetadata: {name: empty}\n";
-  const auto maps = load_config_maps(file.string());
-  ASSERT_TRUE(maps.has_value()) << maps.error().message;
-  ASSERT_EQ(maps->size(), 1u);
-  EXPECT_THAT(maps->at("scripts"), ElementsAre(Pair("number", "7"), Pair("train.py", "print(1)\n")));
+  const std::string text =
+      "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: scripts}\ndata:\n  train.py: |\n    print(1)\n"
+      "  number: \"7\"\nbinaryData: {x: AA==}\n---\nkind: Secret\nmetadata: {name: s}\n---\n"
+      "kind: ConfigMap\nmetadata: {name: empty}\n";
+  const ConfigMaps maps = config_maps_of(yaml::parse_all(text, "job.yaml").value());
+  ASSERT_EQ(maps.size(), 1u);
+  EXPECT_THAT(maps.at("scripts"), ElementsAre(Pair("number", "7"), Pair("train.py", "print(1)\n")));
 }
 
 TEST(ConfigMaps, BecomeFoldersOfTheirVolumes) {

@@ -17,6 +17,7 @@ namespace {
 using testing::AllOf;
 using testing::Contains;
 using testing::HasSubstr;
+using testing::Not;
 
 std::string text_of(const Result<Converted>& job) {
   if (!job) return "error: " + job.error().message + "\n";
@@ -79,6 +80,17 @@ TEST(Sbatch, ReportsMistakesWithLines) {
               HasSubstr("job.sbatch:2: the program is $COMMAND, whose value is known only when the script runs"));
   EXPECT_THAT(message_of("#!/bin/sh\ntorchrun 'open\n"), HasSubstr("job.sbatch:2: a quote is not closed"));
   EXPECT_THAT(message_of("#!/bin/sh\ntorchrun \xff\n"), HasSubstr("not UTF-8"));
+}
+
+TEST(Sbatch, MultipliesMemoryPerCpu) {
+  const auto converted = [](const std::string& memory) {
+    return text_of(convert_sbatch("#!/bin/sh\n#SBATCH --ntasks-per-node=10 --cpus-per-task=1000000 --mem-per-cpu=" +
+                                      memory + "\nsrun python train.py\n",
+                                  "job.sbatch", {}));
+  };
+  EXPECT_THAT(converted("2G"), HasSubstr("20000000Gi"));
+  EXPECT_THAT(converted("999999999999G"), AllOf(HasSubstr("train.py"), Not(HasSubstr("memory"))));
+  EXPECT_THAT(converted("99999999999999999999G"), AllOf(HasSubstr("train.py"), Not(HasSubstr("memory"))));
 }
 
 TEST(Sbatch, ElasticTorchrunBecomesElasticJob) {

@@ -68,6 +68,12 @@ TEST(LogLines, BoundsLineWithoutEnd) {
   EXPECT_EQ(std::count(out.begin(), out.end(), 'x'), static_cast<std::ptrdiff_t>(endless.size()));
 }
 
+TEST(LogLines, LongestLineIsOneLineInAnyPieces) {
+  const std::string longest(LogLines::kLongestLine, 'x');
+  for (const size_t piece : {SIZE_MAX, LogLines::kLongestLine, size_t{256}, size_t{1}})
+    EXPECT_EQ(converted({.has_prefix = false}, longest + "\nnext\n", piece), longest + "\nnext\n");
+}
+
 TEST(LogLines, SkipsRestOfKnownLongLine) {
   LogLines lines({.has_prefix = false});
   const std::string long_line = kFirst + std::string(2 * LogLines::kLongestLine, 'x') + "\n";
