@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
@@ -13,6 +14,7 @@
 #include <string_view>
 
 #include "common/files.h"
+#include "common/text.h"
 
 namespace oarlock::fuzz {
 
@@ -23,6 +25,17 @@ inline std::string_view text_of(const uint8_t* data, size_t size) {
 // Reports a violated property as libFuzzer expects it.
 inline void require(bool holds) {
   if (!holds) std::abort();
+}
+
+// Requires that a message for users has a text, and no control characters but the ends of its lines.
+inline void require_printable_lines(std::string_view message) {
+  require(!message.empty());
+  while (true) {
+    const size_t end = std::min(message.find('\n'), message.size());
+    require(is_printable(message.substr(0, end)));
+    if (end == message.size()) return;
+    message.remove_prefix(end + 1);
+  }
 }
 
 // Passes `bytes` to a sink (kube::ByteSink) in pieces of this size, until it returns false.

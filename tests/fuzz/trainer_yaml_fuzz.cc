@@ -1,17 +1,83 @@
-// A trainer configuration. One that is accepted prints as a configuration that is accepted as well and prints the same.
+// A trainer configuration with the sections of its task, and the overrides of the command line, each of which follows a
+// NUL. One that is accepted prints as a configuration that is accepted without overrides and prints the same.
+#include <string>
+#include <string_view>
+#include <vector>
+
 #include "tests/fuzz/input.h"
 #include "trainer/config/load.h"
+#include "trainer/tasks/causal_set/config.h"
+#include "trainer/tasks/comformer/config.h"
+#include "trainer/tasks/gears/config.h"
+#include "trainer/tasks/image_classification/config.h"
+#include "trainer/tasks/protein_diffusion/config.h"
 
 using namespace oarlock;
 
+namespace {
+
+constexpr size_t kMaxOverrides = 16;
+
+template <typename Config>
+void describe_section(std::string_view key, Fields& root) {
+  Config config;
+  root.section(key, [&](Fields& fields) { describe(config, fields); }, "");
+}
+
+template <typename Config>
+void describe_root(Fields& root) {
+  Config config;
+  describe(config, root);
+}
+
+// The sections that the constructor of the task's class describes, without LibTorch.
+void describe_sections(const std::string& task, Fields& root) {
+  if (task == "causal_set") {
+    describe_section<causal_set::CausalSetDataConfig>("data", root);
+    describe_section<causal_set::CausalSetModelConfig>("model", root);
+    describe_section<causal_set::TestingConfig>("testing", root);
+  } else if (task == "comformer") {
+    describe_section<comformer::CrystalDataConfig>("data", root);
+    describe_section<comformer::ComformerConfig>("model", root);
+    describe_section<comformer::TestConfig>("test", root);
+  } else if (task == "gears") {
+    describe_root<gears::GearsTaskConfig>(root);
+  } else if (task == "image_classification") {
+    describe_section<image_classification::ImageDataConfig>("data", root);
+    describe_section<image_classification::ImageModelConfig>("model", root);
+  } else if (task == "protein_diffusion") {
+    describe_root<protein_diffusion::DiffusionConfig>(root);
+  }
+}
+
+// Splits a text at its first NULs; the last part has the rest.
+std::vector<std::string> split_at_nul(std::string_view text, size_t max_parts) {
+  std::vector<std::string> parts;
+  while (parts.size() + 1 < max_parts) {
+    const size_t end = text.find('\0');
+    if (end == std::string_view::npos) break;
+    parts.emplace_back(text.substr(0, end));
+    text.remove_prefix(end + 1);
+  }
+  parts.emplace_back(text);
+  return parts;
+}
+
+}  // namespace
+
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const std::string text(fuzz::text_of(data, size));
-  const TaskNames tasks{.names = {"image_classification"}, .describe_sections = [](const std::string&, Fields&) {}};
-  const Result<TrainerConfig> config = parse_config(text, "trainer.yaml", tasks);
-  const Result<std::string> printed = print_parsed_config(text, "trainer.yaml", tasks);
+  static const TaskNames tasks{
+      .names = {"causal_set", "comformer", "gears", "image_classification", "protein_diffusion"},
+      .describe_sections = describe_sections};
+  std::vector<std::string> overrides = split_at_nul(fuzz::text_of(data, size), 1 + kMaxOverrides);
+  const std::string text = std::move(overrides.front());
+  overrides.erase(overrides.begin());
+  const Result<TrainerConfig> config = parse_config(text, "trainer.yaml", tasks, overrides);
+  const Result<std::string> printed = print_parsed_config(text, "trainer.yaml", tasks, overrides);
   fuzz::require(config.has_value() == printed.has_value());
   if (!config) {
-    fuzz::require(!config.error().message.empty() && config.error().message.size() < 100'000);
+    fuzz::require_printable_lines(config.error().message);
+    fuzz::require(config.error().message.size() < 100'000);
     return 0;
   }
   const Result<std::string> again = print_parsed_config(*printed, "printed.yaml", tasks);

@@ -43,13 +43,15 @@ void describe(ConvolutionConfig& config, Fields& fields) {
   if (!fields.has("normalize") && sage) config.normalize = false;
   if (!fields.has("aggregate") && kind == Kind::kGraphConv) config.aggregate = Reduction::kSum;
   fields.field("bias", config.bias, "add a bias");
-  fields.field("add_self_loops", config.add_self_loops, "gcn, gat: add an edge from each node to itself");
-  fields.only_if("add_self_loops", gcn || gat, "belongs to the convolutions gcn and gat");
   fields.field("normalize", config.normalize,
                "gcn: normalize by the degrees of both nodes (default true); sage: normalize output rows to length 1 "
                "(default false)");
   fields.only_if("normalize", gcn || sage, "belongs to the convolutions gcn and sage");
   if (gcn && !config.normalize && !fields.has("add_self_loops")) config.add_self_loops = false;
+  fields.field(
+      "add_self_loops", config.add_self_loops,
+      "gcn, gat: add an edge from each node to itself; default: false for gcn without normalize, otherwise true");
+  fields.only_if("add_self_loops", gcn || gat, "belongs to the convolutions gcn and gat");
   if (gcn && !config.normalize && config.add_self_loops)
     fields.problem("add_self_loops", "needs normalize: true in a gcn, as in torch_geometric");
   fields.choice<Reduction>(
