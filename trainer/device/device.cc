@@ -2,13 +2,16 @@
 
 #include <ATen/Context.h>
 #include <c10/util/Exception.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <array>
+#include <cerrno>
 #include <cstdlib>
 #include <thread>
 
+#include "common/files.h"
 #include "common/status_macros.h"
 
 namespace oarlock {
@@ -21,25 +24,46 @@ int device_index(const DeviceRequest& request, const LocalRank& local, const Cud
   return local.has_own_devices && devices.visible < local.world_size ? 0 : local.rank;
 }
 
+// Whether the machine has the device, but CUDA does not show it.
+bool is_lost(int index, const CudaDevices& devices) {
+  return devices.in_build && devices.has_driver && !devices.is_filtered && index >= devices.visible &&
+         index < devices.files;
+}
+
+std::string lost_device_text(int index, const LocalRank& local, const CudaDevices& devices) {
+  return fmt::format(
+      "local rank {} of {} needs CUDA device {}, but CUDA shows {} of the {} GPUs of this machine: a GPU or its driver "
+      "failed",
+      local.rank, local.world_size, index, devices.visible, devices.files);
+}
+
 // Returns why the rank cannot use CUDA device `index`, or nullopt if it can.
-std::optional<std::string> cuda_problem(const DeviceRequest& request, const LocalRank& local, int index,
-                                        const CudaDevices& devices) {
-  if (!devices.in_build) return "device: cuda is not in this build; use device: cpu, or a build with -DOARLOCK_CUDA=ON";
+std::optional<Error> cuda_problem(const DeviceRequest& request, const LocalRank& local, int index,
+                                  const CudaDevices& devices) {
+  const auto unavailable = [](std::string message) { return Error{ExitCode::kUnavailable, std::move(message)}; };
+  if (!devices.in_build)
+    return unavailable("device: cuda is not in this build; use device: cpu, or a build with -DOARLOCK_CUDA=ON");
+  if (is_lost(index, devices)) {
+    return Error{ExitCode::kDeviceFailed,
+                 lost_device_text(index, local, devices) +
+                     "; look for Xid lines in the node's kernel log, and drain the node if it fails again"};
+  }
   if (devices.visible == 0) {
-    return "device: cuda, but this machine shows no CUDA device; check the driver and CUDA_VISIBLE_DEVICES, or use "
-           "device: cpu";
+    return unavailable(
+        "device: cuda, but this machine shows no CUDA device; check the driver and CUDA_VISIBLE_DEVICES, or use "
+        "device: cpu");
   }
   if (index < devices.visible) return std::nullopt;
   if (!request.gpu_ids.empty()) {
-    return fmt::format(
-        "gpu_ids: [{}] gives local rank {} the device {}, but {} are visible, numbered from 0 (after "
-        "CUDA_VISIBLE_DEVICES); correct gpu_ids",
-        fmt::join(request.gpu_ids, ", "), local.rank, index, devices.visible);
+    return unavailable(
+        fmt::format("gpu_ids: [{}] gives local rank {} the device {}, but {} are visible, numbered from 0 (after "
+                    "CUDA_VISIBLE_DEVICES); correct gpu_ids",
+                    fmt::join(request.gpu_ids, ", "), local.rank, index, devices.visible));
   }
-  return fmt::format(
-      "local rank {} of {} has no CUDA device: {} visible; start at most {} ranks on this node, or use "
-      "device: cpu",
-      local.rank, local.world_size, devices.visible, devices.visible);
+  return unavailable(
+      fmt::format("local rank {} of {} has no CUDA device: {} visible; start at most {} ranks on this node, or use "
+                  "device: cpu",
+                  local.rank, local.world_size, devices.visible, devices.visible));
 }
 
 }  // namespace
@@ -49,20 +73,45 @@ Result<DeviceChoice> choose_device(const DeviceRequest& request, const LocalRank
   const bool has_gpu_ids = !request.gpu_ids.empty();
   RETURN_IF_ERROR(check_gpu_ids(request.gpu_ids, local.world_size));
   const bool cuda_required = request.kind == DeviceKind::kCuda || has_gpu_ids;
+  const int index = device_index(request, local, devices);
   if (!cuda_required && devices.visible == 0) {
+    if (is_lost(index, devices)) {
+      return DeviceChoice{.cuda = std::nullopt,
+                          .warning = lost_device_text(index, local, devices) + ": training on the CPU",
+                          .has_lost_gpu = true};
+    }
     return DeviceChoice{std::nullopt, devices.in_build ? "no CUDA device is visible: training on the CPU" : ""};
   }
-  const int index = device_index(request, local, devices);
-  const std::optional<std::string> problem = cuda_problem(request, local, index, devices);
+  std::optional<Error> problem = cuda_problem(request, local, index, devices);
   if (!problem) return DeviceChoice{index, ""};
-  if (request.fallback == Fallback::kNone) return fail(ExitCode::kUnavailable, *problem);
-  return DeviceChoice{std::nullopt, fmt::format("{}; distributed.fallback: cpu: training on the CPU", *problem)};
+  if (request.fallback == Fallback::kNone) return tl::make_unexpected(*std::move(problem));
+  return DeviceChoice{std::nullopt,
+                      fmt::format("{}; distributed.fallback: cpu: training on the CPU", problem->message)};
+}
+
+int count_device_files(const std::filesystem::path& folder) {
+  int count = 0;
+  visit_folder(folder, [&](const std::filesystem::path& path) {
+    constexpr std::string_view kPrefix = "nvidia";
+    const std::string name = path.filename().string();
+    if (!name.starts_with(kPrefix)) return;
+    const std::string number = name.substr(kPrefix.size());
+    if (number.empty() || number.find_first_not_of("0123456789") != std::string::npos) return;
+    const FileDescriptor device(::open(path.c_str(), O_RDWR | O_CLOEXEC));  // fails with EIO or ENODEV if it is lost
+    if (device.open() || (errno != EPERM && errno != EACCES)) ++count;
+  });
+  return count;
 }
 
 Result<SelectedDevice> select_device(const DeviceRequest& request, const LocalRank& local) {
-  const CudaDevices devices = request.kind == DeviceKind::kCpu ? CudaDevices{} : cuda_devices();
+  CudaDevices devices;
+  if (request.kind != DeviceKind::kCpu) devices = cuda_devices();
+  if (devices.in_build) {
+    devices.is_filtered = std::getenv("CUDA_VISIBLE_DEVICES") != nullptr;
+    devices.files = count_device_files("/dev");
+  }
   ASSIGN_OR_RETURN(const DeviceChoice choice, choose_device(request, local, devices));
-  if (!choice.cuda) return SelectedDevice{c10::kCPU, choice.warning};
+  if (!choice.cuda) return SelectedDevice{c10::kCPU, choice.warning, choice.has_lost_gpu};
   make_current(*choice.cuda);
   return SelectedDevice{c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(*choice.cuda)), choice.warning};
 }
@@ -125,6 +174,12 @@ bool contains_word(std::string_view device, std::string_view part) {
 }
 
 }  // namespace
+
+Error with_location(Error error, const std::string& host, c10::Device device) {
+  if (error.code != ExitCode::kDeviceFailed) return error;
+  const std::string cuda = device.is_cuda() ? ", " + device.str() : "";
+  return {error.code, fmt::format("host {}{}: {}", host, cuda, error.message)};
+}
 
 std::optional<double> peak_flops(std::string_view device, MatmulPrecision precision) {
   for (const DataSheet& sheet : kDataSheets) {

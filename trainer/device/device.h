@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
@@ -35,32 +36,42 @@ struct LocalRank {
 // CUDA support of the build and the machine.
 struct CudaDevices {
   bool in_build = false;
-  int visible = 0;  // after CUDA_VISIBLE_DEVICES
+  bool has_driver = true;    // a driver is installed and new enough for the build
+  bool is_filtered = false;  // CUDA_VISIBLE_DEVICES is set
+  int visible = 0;           // after CUDA_VISIBLE_DEVICES
+  int files = 0;             // of count_device_files()
 };
 
 struct DeviceChoice {
-  std::optional<int> cuda;  // index among the visible devices; nullopt for the CPU
-  std::string warning;      // for the log; set if the request could not be met
+  std::optional<int> cuda;    // index among the visible devices; nullopt for the CPU
+  std::string warning;        // for the log; set if the request could not be met
+  bool has_lost_gpu = false;  // DeviceKind::kAuto selected the CPU because a GPU or its driver failed
 };
 
 // Local rank n uses device n. If fewer devices are visible than the node has ranks, and each rank has its own ones,
 // it takes device 0. DeviceKind::kAuto selects CUDA if the build and the machine support it, otherwise the CPU. Fails
 // with kUnavailable if CUDA was requested but is not available, or if there are fewer devices than ranks; with
-// Fallback::kCpu selects the CPU with a warning instead. kConfig if gpu_ids has fewer entries than the node has ranks.
-// Pure.
+// kDeviceFailed if the machine has a file for the device, but CUDA does not show it. With Fallback::kCpu selects the
+// CPU with a warning instead. kConfig if gpu_ids has fewer entries than the node has ranks. Pure.
 Result<DeviceChoice> choose_device(const DeviceRequest& request, const LocalRank& local, const CudaDevices& devices);
 
 struct SelectedDevice {
   c10::Device device = c10::kCPU;
   std::string warning;  // for the log; empty if there is none
+  bool has_lost_gpu = false;
 };
 
 // Applies choose_device() to this machine, and makes the device current.
 Result<SelectedDevice> select_device(const DeviceRequest& request, const LocalRank& local);
 
-// Returns the CUDA devices that are visible to this process. Throws c10::Error if a device or its driver has failed,
-// but not if there is no device.
+// Returns the CUDA devices that are visible to this process, without `is_filtered` and `files`. Throws c10::Error if a
+// device or its driver has failed, but not if there is no device.
 CudaDevices cuda_devices();
+
+// Number of NVIDIA's device files in a folder (nvidia0, nvidia1, ...) that this process may open. A batch system may
+// deny access to the devices of other jobs.
+int count_device_files(const std::filesystem::path& folder);
+
 void make_current(int cuda_index);
 
 // ---- configuration ----
@@ -101,6 +112,10 @@ std::optional<DeviceMemory> device_memory(c10::Device device);
 
 // The name that CUDA reports; empty on the CPU.
 std::string device_name(c10::Device device);
+
+// Adds the host, and the CUDA device if there is one, to the message of kDeviceFailed. Returns other errors unchanged.
+// Pure.
+Error with_location(Error error, const std::string& host, c10::Device device);
 
 struct DeviceVersions {
   std::string cuda;  // empty in a build without CUDA

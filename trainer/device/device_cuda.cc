@@ -16,10 +16,10 @@ namespace oarlock {
 CudaDevices cuda_devices() {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
-  const bool is_absent =
-      error == cudaErrorNoDevice || error == cudaErrorInsufficientDriver || error == cudaErrorStubLibrary;
-  TORCH_CHECK(error == cudaSuccess || is_absent, "CUDA error: ", cudaGetErrorString(error));
-  return {.in_build = true, .visible = is_absent ? 0 : count};
+  const bool has_driver = error != cudaErrorInsufficientDriver && error != cudaErrorStubLibrary;
+  TORCH_CHECK(error == cudaSuccess || error == cudaErrorNoDevice || !has_driver,
+              "CUDA error: ", cudaGetErrorString(error));
+  return {.in_build = true, .has_driver = has_driver, .visible = error == cudaSuccess ? count : 0};
 }
 
 void make_current(int cuda_index) { c10::cuda::set_device(static_cast<c10::DeviceIndex>(cuda_index)); }

@@ -119,7 +119,8 @@ class Rendezvous {
     store_->set(kMaster, to_bytes(Json{{"world_size", options_.world_size},
                                        {"uid", options_.uid},
                                        {"attempt", options_.attempt},
-                                       {"device", options_.device}}
+                                       {"device", options_.device},
+                                       {"has_lost_gpu", options_.has_lost_gpu}}
                                       .dump()));
     return {};
   }
@@ -230,13 +231,21 @@ class Rendezvous {
       return fail(ExitCode::kConfig, message);
     }
     if (const std::string device = text_at(master, "device"); device != options_.device) {
-      const std::string message = fmt::format(
-          "rendezvous: rank {} trains on '{}', but rank 0 on '{}'; give all ranks the same devices, or set device: cpu",
-          options_.rank, options_.device, device);
-      publish(failure_outcome(ExitCode::kConfig, message));
-      return fail(ExitCode::kConfig, message);
+      const bool has_lost_gpu = options_.has_lost_gpu || true_at(master, "has_lost_gpu");
+      const ExitCode code = has_lost_gpu ? ExitCode::kDeviceFailed : ExitCode::kConfig;
+      const std::string message = fmt::format("rendezvous: rank {} trains on '{}', but rank 0 on '{}'; {}",
+                                              options_.rank, options_.device, device,
+                                              has_lost_gpu ? "the GPU of the rank on the CPU, or its driver, failed"
+                                                           : "give all ranks the same devices, or set device: cpu");
+      publish(failure_outcome(code, message));
+      return fail(own_code(code), message);
     }
     return true;
+  }
+
+  // The failure of a GPU is the cause on its own rank only.
+  ExitCode own_code(ExitCode code) const {
+    return code == ExitCode::kDeviceFailed && !options_.has_lost_gpu ? ExitCode::kPeerLost : code;
   }
 
   // ---- all ranks ----
@@ -297,9 +306,10 @@ class Rendezvous {
     }
     store_->add(kOutcomesRead, 1);
     linger();
-    // Other ranks publish only these two.
-    const bool is_known = code == to_int(ExitCode::kConfig) || code == to_int(ExitCode::kTempFail);
-    return fail(is_known ? static_cast<ExitCode>(code) : ExitCode::kPeerLost, text_at(go, "message"));
+    for (const ExitCode known : {ExitCode::kConfig, ExitCode::kTempFail, ExitCode::kDeviceFailed}) {
+      if (code == to_int(known)) return fail(own_code(known), text_at(go, "message"));
+    }
+    return fail(ExitCode::kPeerLost, text_at(go, "message"));
   }
 
   // The store ends with rank 0, so the other ranks, including those that have yet to arrive, must read the outcome

@@ -33,6 +33,7 @@ struct RendezvousOptions {
   // The rendezvous is repeated after a stop (docs/recovery.md), so the stop must take effect quickly: blocking calls
   // are abandoned after kRegroupStopGrace, and rank 0 does not wait until the other ranks have read the reason.
   bool is_repeatable = false;
+  bool has_lost_gpu = false;  // `device` is "cpu" because a GPU or its driver failed
 };
 
 inline constexpr std::chrono::milliseconds kRegroupStopGrace{150};
@@ -50,7 +51,8 @@ struct RendezvousResult {
 // port was in use for a minute, or `stop` was raised. A port in use and a master of another job are retried until the
 // deadline: an earlier pod or another job on the host's network may release the port. kUnavailable: the port cannot be
 // bound. kConfig: the ranks disagree about world size or device, two processes claim the same rank, or the master is of
-// a newer attempt. kPeerLost: rank 0 exited meanwhile.
+// a newer attempt. kDeviceFailed: this rank has lost its GPU, and another rank trains on one. kPeerLost: rank 0 exited
+// meanwhile, or another rank has lost its GPU.
 Result<RendezvousResult> rendezvous(const RendezvousOptions& options, std::shared_ptr<const StopFlag> stop,
                                     const Clock& clock, const Logger& logger);
 

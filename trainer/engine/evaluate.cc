@@ -161,11 +161,14 @@ Result<void> write_rows_csv(const std::filesystem::path& path, const EvalRows& r
   return write_file_atomically(path, text);
 }
 
-Result<void> write_eval_rows(const std::filesystem::path& path, const EvalRows& rows, const ProcessGroup& group) {
+Result<void> write_eval_rows(const std::filesystem::path& path, EvalRows rows, const ProcessGroup& group,
+                             StopAgreement& stop) {
   if (path.empty()) return {};
-  Result<void> written;
-  if (group.rank() == 0 && !rows.columns.empty()) written = write_rows_csv(path, rows);
-  return group.agree(written);
+  const bool writes = group.rank() == 0 && !rows.columns.empty();
+  const Result<void> written = run_on_all_ranks(
+      [path, writes, rows = std::move(rows)] { return writes ? write_rows_csv(path, rows) : Result<void>(); }, group,
+      stop, "the rows of an evaluation were written; a new start evaluates again");
+  return stop.agreed() ? written : group.agree(written);
 }
 
 namespace {

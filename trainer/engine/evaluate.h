@@ -47,8 +47,9 @@ EvalRows gather_rows(const EvalRows& mine, const RowLayout& layout, const Proces
 Result<void> write_rows_csv(const std::filesystem::path& path, const EvalRows& rows);
 
 // Called by all ranks together. Rank 0 writes its rows, if any, unless `path` is empty. A failure is returned on all
-// ranks.
-Result<void> write_eval_rows(const std::filesystem::path& path, const EvalRows& rows, const ProcessGroup& group);
+// ranks. A signal interrupts it as it does run_on_all_ranks(), because a file server may not respond.
+Result<void> write_eval_rows(const std::filesystem::path& path, EvalRows rows, const ProcessGroup& group,
+                             StopAgreement& stop);
 
 // ---- Evaluation ------------------------------------------------------------------------------------------------
 

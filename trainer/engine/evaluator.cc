@@ -5,6 +5,7 @@
 #include <exception>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "common/status_macros.h"
 #include "trainer/optim/amp.h"
@@ -108,10 +109,12 @@ Result<bool> Evaluator::evaluate(int64_t step) {
   const EvalConfig& eval = parts_.config.eval;
   EvalPass pass = evaluation_of(parts_.task);
   pass.batch_size = eval.batch_size > 0 ? eval.batch_size : parts_.config.batch.size;
-  ASSIGN_OR_RETURN(const Evaluation evaluation, run(pass, step));
+  ASSIGN_OR_RETURN(Evaluation evaluation, run(pass, step));
   if (evaluation.interrupted) return false;
-  metrics_ = evaluation.metrics;
-  RETURN_IF_ERROR(write_eval_rows(eval.rows_file, evaluation.rows, parts_.group));
+  const Result<void> written = write_eval_rows(eval.rows_file, std::move(evaluation.rows), parts_.group, parts_.stop);
+  if (parts_.stop.agreed()) return false;
+  RETURN_IF_ERROR(written);
+  metrics_ = std::move(evaluation.metrics);
   evaluated_.in_run = evaluated_.in_process = step;
   parts_.telemetry.record_evaluation(metrics_);
   bool is_best = false;

@@ -17,7 +17,6 @@
 #include "common/status_macros.h"
 #include "common/text.h"
 #include "trainer/checkpoint/directory.h"
-#include "trainer/device/device.h"
 #include "trainer/distributed/library_errors.h"
 #include "trainer/distributed/socket.h"
 #include "trainer/engine/stop_agreement.h"
@@ -54,6 +53,10 @@ MatmulPrecision matmul_precision(const TrainerConfig& config) {
 }
 
 }  // namespace
+
+LocalRank local_rank_of(const RankEnvironment& environment) {
+  return {environment.local_rank, environment.local_world_size, environment.has_own_devices};
+}
 
 RankProcess::RankProcess(RunOptions options, RankEnvironment environment, const TaskTable& tasks, const StopFlag& stop,
                          const Clock& clock, const Logger& logger)
@@ -152,9 +155,9 @@ Result<void> RankProcess::configure() {
   config_.loader.threads = loader_threads(config_.loader, usable_cpus(), sharers);
   ASSIGN_OR_RETURN(
       const SelectedDevice selected,
-      select_device({config_.device, config_.gpu_ids, config_.distributed.fallback},
-                    {environment_.local_rank, environment_.local_world_size, environment_.has_own_devices}));
+      select_device({config_.device, config_.gpu_ids, config_.distributed.fallback}, local_rank_of(environment_)));
   device_ = selected.device;
+  has_lost_gpu_ = selected.has_lost_gpu;
   if (!selected.warning.empty()) logger_.warn(selected.warning);
   configured_ = config_;
   return configure_device(config_.cuda, device_);
@@ -255,6 +258,7 @@ Result<DistributedContext> RankProcess::connect_ranks() {
   options.rendezvous.attempt = environment_.attempt;
   options.config = config_.distributed;
   options.device = device_;
+  options.rendezvous.has_lost_gpu = has_lost_gpu_;
   if (!channel_) return init_distributed(options, [this] { return activity(); }, stop_, clock_, logger_);
 
   options.rendezvous.master_addr = assignment_.store_host;
@@ -563,11 +567,7 @@ void RankProcess::report_times() const {
   telemetry_->logger().info(fmt::format("time of this process: {}", to_line(table)));
 }
 
-Error RankProcess::located(Error error) const {
-  if (error.code == ExitCode::kDeviceFailed)
-    error.message = fmt::format("host {}, {}: {}", host_name(), device_.str(), error.message);
-  return error;
-}
+Error RankProcess::located(Error error) const { return with_location(std::move(error), host_name(), device_); }
 
 std::string RankProcess::reason_for(const Error& error) const {
   if (is_fenced_off(error)) return "Replaced";

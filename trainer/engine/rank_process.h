@@ -9,6 +9,7 @@
 
 #include "common/contract.h"
 #include "trainer/config/load.h"
+#include "trainer/device/device.h"
 #include "trainer/distributed/init_distributed.h"
 #include "trainer/engine/task.h"
 #include "trainer/engine/task_setup.h"
@@ -41,6 +42,9 @@ struct Outcome {
   bool is_graceful = false;  // interrupted by a signal, and not because of a failure
   bool is_alone = false;     // the ranks were not connected yet, so no other rank reports the failure
 };
+
+// What the selection of a device depends on. Pure.
+LocalRank local_rank_of(const RankEnvironment& environment);
 
 class RankProcess {
  public:
@@ -125,6 +129,7 @@ class RankProcess {
   BatchPlan plan_;
   std::unique_ptr<Task> task_;
   at::Device device_ = at::kCPU;
+  bool has_lost_gpu_ = false;  // device_ is the CPU because a GPU or its driver failed
   std::unique_ptr<Telemetry> telemetry_;
   std::unique_ptr<RegroupChannel> channel_;  // null: without recovery
   // With a channel: of the current group. Before the first one, its generation is -1.

@@ -12,8 +12,9 @@
 namespace oarlock {
 namespace {
 constexpr double kIntervalSeconds = 0.5;
-// Limits the delay of a stop if units become slower between two agreements.
-constexpr double kLongestInterval = 200;  // units
+// Limits the delay of a stop if units become slower between two agreements: units of 1 s after quick ones must fit into
+// the grace period of a pod, which is 30 s by default.
+constexpr double kLongestInterval = 20;  // units
 }  // namespace
 
 bool StopAgreement::agree(bool wish, double& seconds) {
@@ -39,7 +40,8 @@ bool StopPace::after_unit(bool wish) {
   const bool stop = agreement_->agree(wish, slowest);
   const SteadyTime now = agreement_->clock().steady();
   seconds_per_unit_ = std::chrono::duration<double>(now - since_).count() / static_cast<double>(units_);
-  next_ = slowest > 0 ? static_cast<int64_t>(std::clamp(kIntervalSeconds / slowest, 1.0, kLongestInterval)) : 1;
+  const double longest = std::min(kLongestInterval, 2.0 * static_cast<double>(units_));
+  next_ = slowest > 0 ? static_cast<int64_t>(std::clamp(kIntervalSeconds / slowest, 1.0, longest)) : 1;
   since_ = now;
   units_ = 0;
   return stop;
@@ -48,13 +50,15 @@ bool StopPace::after_unit(bool wish) {
 Result<void> run_on_all_ranks(std::function<Result<void>()> work, const ProcessGroup& group, StopAgreement& stop,
                               const std::string& activity) {
   constexpr std::chrono::milliseconds kPollInterval{200};
+  const auto interrupted = [&] { return fail(ExitCode::kTempFail, "interrupted by a signal while " + activity); };
+  if (stop.agreed()) return interrupted();
   std::packaged_task<Result<void>()> task([work = std::move(work)] { return catch_errors(work); });
   std::future<Result<void>> own = task.get_future();
   std::thread(std::move(task)).detach();  // a future of std::async would wait for the work
   for (std::array<double, 1> working = {1}; working[0] > 0;) {
     working[0] = own.wait_for(kPollInterval) == std::future_status::ready ? 0 : 1;
     group.all_reduce_sum(working);
-    if (working[0] > 0 && stop.agree()) return fail(ExitCode::kTempFail, "interrupted by a signal while " + activity);
+    if (working[0] > 0 && stop.agree()) return interrupted();
   }
   return own.get();
 }

@@ -66,8 +66,10 @@ class StopAgreement {
   bool grows_ = false;
 };
 
-// Calls agree() between equal units of work, such as steps or batches, about twice a second. All ranks complete the
-// same number of units, so they compute the same interval in units from the slowest rank's time per unit.
+// Calls agree() between equal units of work, such as micro-batches, about twice a second, or more often if units are
+// short. All ranks complete the same number of units, so they compute the same interval in units from the slowest
+// rank's time per unit. An interval is at most 20 units, and at most twice the previous one, because units may become
+// slower.
 //
 // The time per unit is wall-clock time between the ends of two agreements, which wait for the device. The host's time
 // per unit would be wrong: a host that only enqueues work runs ahead of the device.
@@ -92,9 +94,11 @@ class StopPace {
 // ranks have completed theirs; an exception becomes a failure. Meanwhile the ranks exchange short messages five times a
 // second, which detects the loss of a rank, so the work may take longer than a collective may.
 //
-// When the ranks agree to stop (stop.agreed()), all return kTempFail within about half a second; the message is
-// "interrupted by a signal while <activity>". The thread is then abandoned, perhaps blocked in a system call, until the
-// process ends: `work` must own everything that it uses, or use objects that live as long as the process.
+// When the ranks agree to stop, all return kTempFail within about half a second; the message is "interrupted by a
+// signal while <activity>". The thread is then abandoned, perhaps blocked in a system call, until the process ends:
+// `work` must own everything that it uses, or use objects that live as long as the process. If the ranks have agreed to
+// stop before the call, all return the same failure without running `work`. Afterwards, stop.agreed() therefore implies
+// that all ranks have this failure; without it, a failure is this rank's own.
 Result<void> run_on_all_ranks(std::function<Result<void>()> work, const ProcessGroup& group, StopAgreement& stop,
                               const std::string& activity);
 

@@ -1,5 +1,7 @@
 #include "trainer/engine/train_loop.h"
 
+#include <ATen/ops/aminmax.h>
+#include <ATen/ops/stack.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -31,6 +33,18 @@ Result<DistributedSampler> make_sampler(const TrainParts& parts) {
                                      .seed = parts.config.seed,
                                      .shuffle = true,
                                      .drop_last = parts.config.batch.drop_last});
+}
+
+// Whether the parameters that are trained are finite. Waits for the device once, and copies no parameter.
+bool are_finite(const std::vector<NamedTensor>& parameters) {
+  std::vector<at::Tensor> extremes;
+  for (const NamedTensor& item : parameters) {
+    if (!item.tensor.requires_grad() || item.tensor.numel() == 0) continue;
+    const auto [smallest, largest] = at::aminmax(item.tensor.detach());
+    extremes.push_back(smallest.to(at::kDouble));
+    extremes.push_back(largest.to(at::kDouble));
+  }
+  return extremes.empty() || at::stack(extremes).isfinite().all().item<bool>();
 }
 
 // Tasks with sequences have a tensor of this name.
@@ -154,7 +168,9 @@ Result<void> TrainLoop::train_epoch() {
   const std::unique_ptr<DevicePrefetcher> feed =
       make_device_prefetcher([this] { return loader_->next(); }, parts_.group.device(),
                              feed_options(parts_.config, parts_.group.world_size()));
-  while (!is_finished() && !summary_.interrupted && train_step(*feed)) {
+  while (!is_finished() && !summary_.interrupted) {
+    ASSIGN_OR_RETURN(const bool is_complete, train_step(*feed));
+    if (!is_complete) break;
     RETURN_IF_ERROR(after_step());
   }
   parts_.telemetry.enter(Phase::kOther);
@@ -179,8 +195,9 @@ void TrainLoop::begin_epoch() {
   }
 }
 
-// Returns false at the end of the epoch.
-bool TrainLoop::train_step(DevicePrefetcher& feed) {
+// Returns false at the end of the epoch, and if the ranks have stopped between two micro-batches, which undoes the
+// step.
+Result<bool> TrainLoop::train_step(DevicePrefetcher& feed) {
   const SteadyTime begin = parts_.clock.steady();
   const int64_t samples = samples_of_next_step();
   if (samples == 0) return false;
@@ -188,15 +205,22 @@ bool TrainLoop::train_step(DevicePrefetcher& feed) {
   schedule_step();
   parts_.step.begin(position_.step, samples);
   StepReport report;
-  while (!parts_.step.complete()) {
+  bool is_stopped = false;
+  while (!is_stopped && !parts_.step.complete()) {
     const Batch batch = next_batch(feed);
     report.data_bytes += bytes_of(batch);
     report.tokens += tokens_of(batch);
     parts_.step.add(batch);
+    is_stopped = !parts_.step.complete() && pace_.after_unit();
   }
-  step_done(samples, begin, report);
+  if (!is_stopped) step_done(samples, begin, report);
   if (parts_.profiler != nullptr) parts_.profiler->after_step();
-  return true;
+  if (!is_stopped) return true;
+  parts_.step.undo();
+  if (position_.step == 0)
+    return fail(ExitCode::kTempFail, "interrupted by a signal during the first step; a new start repeats it");
+  RETURN_IF_ERROR(stop());
+  return false;
 }
 
 // Sets the learning rates and the momentum of the next step.
@@ -278,10 +302,12 @@ Result<void> TrainLoop::end_epoch() {
     const int64_t epochs_completed = position_.epoch + 1;
     if (evaluator_.is_due_after_epoch(epochs_completed, position_.step)) {
       ASSIGN_OR_RETURN(is_best_, evaluate());
-      if (parts_.stop.agreed()) return stop();  // the position remains before the end of the epoch
+      // The position remains before the end of the epoch, so that a new process repeats the evaluation.
+      if (!evaluator_.has_evaluated(position_.step)) return stop();
     }
     position_ = {position_.step, epochs_completed, 0};
     due_ = Due::kEpochSave;
+    if (parts_.stop.agreed()) return stop();
   }
   const int64_t every = parts_.config.checkpoint.every_epochs;
   if (is_best_ || save_due_ || (every > 0 && position_.epoch % every == 0)) RETURN_IF_ERROR(save(SaveUntil::kStarted));
@@ -303,10 +329,13 @@ Result<void> TrainLoop::complete() {
   RETURN_IF_ERROR(evaluator_.run_final_passes(position_.step));
   if (parts_.stop.agreed()) return stop();
   RETURN_IF_ERROR(save(SaveUntil::kOnDisk));
-  is_final_ = evaluator_.has_best_passes();
-  RETURN_IF_ERROR(evaluator_.run_best_passes(position_.step));
-  // The model may have the best weights now, so nothing is saved. Without these passes the run is complete.
-  summary_.interrupted = is_final_ && parts_.stop.agreed();
+  if (!evaluator_.has_best_passes()) return {};  // the run is complete
+  if (!parts_.stop.agreed()) {
+    is_final_ = true;
+    RETURN_IF_ERROR(evaluator_.run_best_passes(position_.step));
+  }
+  // The model may have the best weights now, so nothing is saved.
+  summary_.interrupted = parts_.stop.agreed();
   return {};
 }
 
@@ -420,6 +449,17 @@ void TrainLoop::report_nonfinite_losses(double own_losses, StepReading& reading)
   parts_.telemetry.record_nonfinite_losses(static_cast<int64_t>(largest[0]), *reading.first_nonfinite_loss);
 }
 
+// The loss of a step is that of the weights before its update. The ranks have equal weights.
+Result<void> TrainLoop::check_weights() {
+  if (!has_stepped_ || are_finite(parts_.model.parameters())) return {};
+  return end_by(NonfiniteStop{
+      "NonFiniteGradient",
+      {ExitCode::kDataErr,
+       fmt::format("the weights are not finite after step {}, because its gradient was not, or its update was too "
+                   "large; lower optimizer.lr, or set nonfinite.gradient: skip; the newest checkpoint is from before",
+                   position_.step)}});
+}
+
 Result<void> TrainLoop::end_by(const std::optional<NonfiniteStop>& stop) {
   if (!stop) return {};
   nonfinite_reason_ = stop->reason;
@@ -449,7 +489,7 @@ Result<bool> TrainLoop::evaluate() {
   RETURN_IF_ERROR(sync_loss());
   if (parts_.step.can_undo()) before_evaluation_ = host_state();
   ASSIGN_OR_RETURN(const bool is_best, evaluator_.evaluate(position_.step));
-  if (!parts_.stop.agreed()) {
+  if (evaluator_.has_evaluated(position_.step)) {
     RETURN_IF_ERROR(scheduler_.observe(evaluator_.metrics()));
     write_history();
   }
@@ -457,8 +497,8 @@ Result<bool> TrainLoop::evaluate() {
   return is_best;
 }
 
-// Rank 0 writes on another thread, because a file server may not respond. Without the files, the ranks stop as in an
-// evaluation.
+// Rank 0 writes on another thread, because a file server may not respond. If the ranks agree to stop meanwhile, the
+// evaluation is complete nevertheless.
 void TrainLoop::write_history() {
   std::vector<ReportFile> files = report_.add_evaluation(position_.step, epochs_done(), evaluator_.metrics());
   if (!report_.is_enabled()) return;
@@ -473,6 +513,7 @@ void TrainLoop::write_history() {
 Result<void> TrainLoop::save(SaveUntil until) {
   if (parts_.checkpointer == nullptr) return {};
   RETURN_IF_ERROR(sync_loss());  // never save weights that are not finite
+  RETURN_IF_ERROR(check_weights());
   report_.reduce_losses();
   const Result<void> saved = parts_.checkpointer->save(position_, parts_.model, stateful_, until);
   parts_.telemetry.enter(Phase::kOther);
@@ -529,9 +570,7 @@ RecoveryState TrainLoop::recovery_state() const {
 bool TrainLoop::can_stop_alone() const {
   if (!has_state_ || is_final_ || position_.step == 0 || parts_.checkpointer == nullptr) return false;
   if (parts_.group.world_size() != world_size_ || !parts_.model.is_reduction_state_known()) return false;
-  return std::ranges::all_of(parts_.model.parameters(), [](const NamedTensor& parameter) {
-    return parameter.tensor.detach().isfinite().all().item<bool>();
-  });
+  return are_finite(parts_.model.parameters());
 }
 
 // The collectives of a group that is not connected are those of a group of one rank.

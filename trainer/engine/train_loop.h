@@ -41,8 +41,8 @@ class TrainLoop {
   // Fails with kConfig if the batch does not fit the world size or the data.
   static Result<TrainLoop> create(const TrainParts& parts);
 
-  // Called by all ranks together. Fails with kDataErr if the section "nonfinite" ends the run, and otherwise as the
-  // checkpointer does. Throws the exceptions of the task and the group.
+  // Called by all ranks together. Fails with kDataErr if the section "nonfinite" or weights that are not finite end the
+  // run, and otherwise as the checkpointer does. Throws the exceptions of the task and the group.
   Result<TrainSummary> run();
 
   // ---- recovery without a checkpoint (docs/recovery-engine.md) ----
@@ -89,7 +89,7 @@ class TrainLoop {
   // step at which the run begins or resumes, and `target_steps` the one at which it ends.
   void on_start(std::function<void(int64_t step, int64_t target_steps)> call) { on_start_ = std::move(call); }
 
-  // "NonFiniteLoss" or "NonFiniteGradient" if the section "nonfinite" has ended the run; otherwise empty.
+  // "NonFiniteLoss" or "NonFiniteGradient" if values that are not finite have ended the run; otherwise empty.
   const std::string& nonfinite_reason() const { return nonfinite_reason_; }
 
   // Whether the ranks' parameters were found to differ.
@@ -115,7 +115,7 @@ class TrainLoop {
   Result<void> catch_up();
   Result<void> train_epoch();
   void begin_epoch();
-  bool train_step(DevicePrefetcher& feed);
+  Result<bool> train_step(DevicePrefetcher& feed);
   void schedule_step();
   Batch next_batch(DevicePrefetcher& feed);
   void step_done(int64_t samples, SteadyTime begin, StepReport report);
@@ -130,6 +130,7 @@ class TrainLoop {
   void show_loss();
   void track_step(double loss, const StepReading& reading);
   void report_nonfinite_losses(double own_losses, StepReading& reading);
+  Result<void> check_weights();
   Result<void> end_by(const std::optional<NonfiniteStop>& stop);
   void report_device_memory();
   Result<void> check_parameters();

@@ -62,10 +62,11 @@ TrainStep::TrainStep(const TrainerConfig& config, Task& task, DistributedDataPar
   const at::TensorOptions scalar = at::TensorOptions(group.device()).dtype(at::kFloat);
   if (config.amp.scales()) scaler_.emplace(config.amp, group.device());
   if (config.ema.enabled) average_.emplace(config.ema, model.parameters(), model.buffers());
-  if (!scaler_ && !config.nonfinite.checks_gradients()) return;
+  const bool skips = scaler_ || config.nonfinite.checks_gradients();
+  if (skips || config.gradient.accumulation_steps > 1) buffers_.emplace(buffer_tensors(model.buffers()));
+  if (!skips) return;
   found_inf_ = at::zeros({}, scalar);
   one_ = at::ones({}, scalar);
-  buffers_.emplace(buffer_tensors(model.buffers()));
   model.enable_skipped_steps();
 }
 

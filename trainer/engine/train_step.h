@@ -77,7 +77,8 @@ class TrainStep {
 
   // Called when a collective of a step has failed: restores the values that the model's buffers and the loss had after
   // the last completed step. Parameters, optimizer, scaler and moving average still have these values, because they
-  // change only after the last collective of a step. Does nothing if no step is in progress.
+  // change only after the last collective of a step. Does nothing if no step is in progress. Called also when the ranks
+  // stop between two micro-batches, which does not require enable_undo().
   void undo();
 
   // Called when this rank has received the state of another one, which has completed a step that this rank has not:
@@ -158,10 +159,10 @@ class TrainStep {
   at::Tensor loss_;
   at::Tensor gradient_norm_;
   NonfiniteSteps nonfinite_;
-  // Undefined and empty if no step can be skipped.
-  at::Tensor found_inf_;  // float32 scalar on the device, 1 if the last step was skipped
-  at::Tensor one_;        // float32 scalar on the device
-  std::optional<BufferRollback> buffers_;
+  // Undefined if no step can be skipped.
+  at::Tensor found_inf_;                   // float32 scalar on the device, 1 if the last step was skipped
+  at::Tensor one_;                         // float32 scalar on the device
+  std::optional<BufferRollback> buffers_;  // none if no step can be skipped or undone
 
   bool can_undo_ = false;
   bool buffers_kept_ = false;  // in the step in progress

@@ -83,6 +83,16 @@ TEST_F(CheckpointerErrors, ContinueSavesTheNextPosition) {
   EXPECT_TRUE(std::filesystem::exists(folder_.path() / checkpoint_folder_name(kBlockedStep + 2)));
 }
 
+// The ranks may have agreed to stop while they waited for the last save.
+TEST_F(CheckpointerErrors, TheBestCheckpointIsNotReadAfterAnAgreementToStop) {
+  const auto checkpointer = open(CheckpointErrors::kContinue);
+  ASSERT_TRUE(save(*checkpointer, kBlockedStep + 2, SaveUntil::kOnDisk));
+  ASSERT_TRUE(stops_.agree(/*wish=*/true));
+  const Result<std::optional<int64_t>> best = checkpointer->restore_best(*model_, {});
+  ASSERT_FALSE(best);
+  EXPECT_EQ(best.error().code, ExitCode::kTempFail);
+}
+
 // A rank that replaces a lost one, when a file has the place of the folder.
 class ReplacedWriter : public CheckpointerErrors {
  protected:

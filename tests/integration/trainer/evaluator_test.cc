@@ -6,12 +6,14 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <stdexcept>
 
 #include "common/fields/yaml_reader.h"
 #include "tests/support/rank_harness.h"
+#include "tests/support/temporary_folder.h"
 #include "tests/support/trainer_program/tiny_task.h"
 
 namespace oarlock {
@@ -116,6 +118,24 @@ TEST(EvalRows, AreGatheredFromUnevenRanks) {
     EXPECT_TRUE(torch::equal(all.columns.at("y"),
                              torch::tensor({{10., 10.}, {20., 20.}, {21., 21.}, {-1., -2.}}, torch::kDouble)));
   });
+}
+
+TEST(EvalRows, AreNotWrittenAfterAnAgreementToStop) {
+  const test::TemporaryFolder folder;
+  test::run_ranks(2, [&](const ProcessGroup& group) {
+    const StopFlag flag;
+    const RealClock clock;
+    StopAgreement stop(flag, group, clock);
+    EvalRows rows;
+    if (group.rank() == 0) rows = {.ids = {4}, .columns = {{"x", torch::tensor({0.5}, torch::kDouble)}}};
+    EXPECT_TRUE(write_eval_rows(folder.path() / "complete.csv", rows, group, stop));
+    EXPECT_TRUE(stop.agree(/*wish=*/group.rank() == 1));
+    const Result<void> interrupted = write_eval_rows(folder.path() / "interrupted.csv", rows, group, stop);
+    ASSERT_FALSE(interrupted);
+    EXPECT_EQ(interrupted.error().code, ExitCode::kTempFail);
+  });
+  EXPECT_EQ(test::content(folder.path() / "complete.csv"), "id,x\n4,0.5\n");
+  EXPECT_FALSE(std::filesystem::exists(folder.path() / "interrupted.csv"));
 }
 
 TEST(EvalRows, RejectMismatchesByName) {

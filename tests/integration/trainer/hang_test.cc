@@ -6,6 +6,7 @@
 #include <csignal>
 
 #include "tests/support/rank_harness.h"
+#include "trainer/distributed/socket.h"
 
 namespace oarlock {
 namespace {
@@ -105,6 +106,21 @@ TEST(FailingRank, SendsItsReasonToTheOthers) {
     EXPECT_EQ(codes[static_cast<size_t>(rank)], to_int(ExitCode::kPeerLost));
     EXPECT_THAT(ranks.last_word(rank).message, AllOf(HasSubstr("rank 1 failed: "), HasSubstr("the fault 'throw'")));
   }
+}
+
+TEST(FailingRank, NamesHostOfFailedDevice) {
+  TrainerRanks ranks(2, {.config = std::string(kJob) + "model: {fault: {kind: device, rank: 1, step: 6}}\n",
+                         .arguments = {},
+                         .environment = {},
+                         .folder = {}});
+  const std::vector<int> codes = ranks.wait();
+  const std::string reason =
+      "host " + host_name() + ": the device or its driver failed: CUDA error: uncorrectable ECC error encountered";
+  EXPECT_EQ(codes[1], to_int(ExitCode::kDeviceFailed));
+  EXPECT_EQ(ranks.last_word(1).reason, kReasonDeviceFailed);
+  EXPECT_THAT(ranks.last_word(1).message, testing::StartsWith(reason));
+  EXPECT_EQ(codes[0], to_int(ExitCode::kPeerLost));
+  EXPECT_THAT(ranks.last_word(0).message, HasSubstr("rank 1 failed: " + reason));
 }
 
 TEST(DivergedRank, IsNamedWithTheParameterAndEndsAll) {

@@ -89,6 +89,33 @@ TEST(ReductionResume, BitsDifferWithoutState) {
   EXPECT_NE(killed_and_resumed(2, config, parts), expected);
 }
 
+void expect_finite_reduction(const std::filesystem::path& folder) {
+  const auto checkpoint = read_checkpoint(folder);
+  ASSERT_TRUE(checkpoint) << checkpoint.error().message;
+  ASSERT_TRUE(checkpoint->tensors.contains("reduction"));
+  for (const auto& [name, tensor] : checkpoint->tensors.at("reduction"))
+    EXPECT_TRUE(tensor.isfinite().all().item<bool>()) << folder << ": " << name;
+}
+
+// A NaN in the error feedback would make every later gradient NaN. The skipped step is the last one before a save.
+TEST(ReductionResume, SkippedStepLeavesPowerSgdStateFinite) {
+  const TemporaryFolder folder;
+  const std::string config = config_with(powersgd("matrix_approximation_rank: 2, min_compression_rate: 1"),
+                                         "nonfinite: {loss: skip, gradient: skip}\n");
+  const auto train = [&](std::vector<std::string> arguments, int steps, int skipped) {
+    arguments.insert(arguments.end(), {"steps=" + std::to_string(steps), "--checkpoint-dir", folder.path().string()});
+    TrainerRanks ranks(2, {.config = config, .arguments = arguments, .environment = {}, .folder = {}});
+    EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
+    EXPECT_EQ(ranks.log_line(0, "training is complete")["step"], steps);
+    EXPECT_EQ(ranks.log_line(0, "skipped steps with a non-finite loss or gradient").value("steps", 0), skipped);
+  };
+  train({"model.fault.kind=nan", "model.fault.rank=1", "model.fault.step=9"}, 20, 1);
+  expect_finite_reduction(folder.path() / "step-00000010");
+  expect_finite_reduction(folder.path() / "step-00000020");
+  train({}, 40, 0);
+  expect_finite_reduction(folder.path() / "step-00000040");
+}
+
 TEST(ReductionResume, LogsWhyStateIsDropped) {
   const auto steps = [](int count) { return fmt::format("steps: {}\n", count); };
   const auto config = [&](int count, const std::string& ddp) {

@@ -101,6 +101,23 @@ TEST_F(Rendezvous, DifferingDevicesFailOnAllRanks) {
   }
 }
 
+// A restart may help the rank that fell back to the CPU; its failure is not the fault of the others.
+TEST_F(Rendezvous, LostGpuFailsOnItsRank) {
+  for (const size_t victim : {size_t{0}, size_t{1}}) {
+    auto ranks = std::vector{options(0), options(1)};
+    for (RendezvousOptions& rank : ranks) rank.device = "cuda";
+    ranks[victim].device = "cpu";
+    ranks[victim].has_lost_gpu = true;
+    const auto attempts = run(ranks);
+    for (size_t rank = 0; rank < ranks.size(); ++rank) {
+      ASSERT_FALSE(*attempts[rank].result);
+      EXPECT_EQ(attempts[rank].error().code, rank == victim ? ExitCode::kDeviceFailed : ExitCode::kPeerLost);
+      EXPECT_THAT(attempts[rank].error().message,
+                  AllOf(HasSubstr("'cpu'"), HasSubstr("the GPU of the rank on the CPU, or its driver, failed")));
+    }
+  }
+}
+
 TEST_F(Rendezvous, ConnectsAllRanks) {
   const auto attempts = run({options(2, 3), options(0, 3), options(1, 3)});
   for (const Attempt& attempt : attempts) {

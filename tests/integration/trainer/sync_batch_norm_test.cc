@@ -36,6 +36,7 @@ struct Case {
   BatchNormOptions options{};
   at::MemoryFormat format = at::MemoryFormat::Contiguous;
   at::ScalarType type = at::kFloat;
+  int64_t repeats = 1;  // of the batch
 };
 
 std::shared_ptr<BatchNorm> make(const Case& test_case) {
@@ -80,8 +81,9 @@ void expect_joined(const Case& test_case) {
       const at::Tensor whole = batch.clone().requires_grad_();
       const at::Tensor part = shard(batch).clone().requires_grad_();
       const int64_t before = group.sequence_number();
-      const at::Tensor wanted = joined->forward(whole);
-      const at::Tensor actual = own->forward(part);
+      const std::vector<at::Tensor> copies(static_cast<size_t>(test_case.repeats), whole);
+      const at::Tensor wanted = joined->forward(torch::cat(copies)).narrow(0, 0, total);
+      const at::Tensor actual = own->forward_repeated(part, test_case.repeats);
       expect_near(actual, shard(wanted), "output");
       wanted.backward(gradient);
       actual.backward(shard(gradient));
@@ -120,6 +122,12 @@ TEST(SyncBatchNorm, HandlesUnequalAndEmptyShards) {
   expect_joined({.shards = {0, 4}, .rest = {6}});
   // One value per rank: the gradient nearly cancels, so that floats would compare rounding errors.
   expect_joined({.shards = {1, 1}, .rest = {6}, .type = at::kDouble});
+}
+
+TEST(SyncBatchNorm, CountsRepeatedValues) {
+  expect_joined({.shards = {4, 3}, .rest = {5}, .repeats = 3});
+  expect_joined({.shards = {2, 2}, .rest = {4, 3}, .options = {.momentum = std::nullopt}, .repeats = 5});
+  expect_joined({.shards = {0, 3}, .rest = {5}, .type = at::kDouble, .repeats = 2});
 }
 
 TEST(SyncBatchNorm, AppliesOptions) {

@@ -131,6 +131,29 @@ TEST(Failure, AGradientThatIsNotFiniteStopsAllByPolicy) {
   EXPECT_EQ(find_latest_checkpoint(folder.path())->step, 10);
 }
 
+// The loss is that of the weights before the update.
+TEST(Failure, WeightsThatAreNotFiniteAreNeverSaved) {
+  const TemporaryFolder folder;
+  const std::string config =
+      "task: tiny\nsteps: 20\nbatch: {size: 16}\nlog: {every_steps: 1000}\neval: {every_epochs: 0}\n"
+      "checkpoint: {every_steps: 1, every_epochs: 0}\n";
+  const std::vector<std::string> arguments = {"--checkpoint-dir", folder.path().string()};
+  {
+    TrainerRanks ranks(2, {.config = config + "model: {fault: {kind: nan_gradient, rank: 1, step: 12}}\n",
+                           .arguments = arguments,
+                           .environment = {},
+                           .folder = {}});
+    EXPECT_THAT(ranks.wait(), Each(to_int(ExitCode::kDataErr)));
+    for (const int rank : {0, 1}) EXPECT_EQ(ranks.last_word(rank).reason, "NonFiniteGradient");
+    EXPECT_THAT(ranks.last_word(0).message,
+                AllOf(HasSubstr("weights are not finite after step 13"), HasSubstr("nonfinite.gradient")));
+    EXPECT_EQ(find_latest_checkpoint(folder.path())->step, 12);
+  }
+  TrainerRanks resumed(2, {.config = config, .arguments = arguments, .environment = {}, .folder = {}});
+  EXPECT_THAT(resumed.wait(), Each(0)) << resumed.rank(0).err();
+  EXPECT_EQ(find_latest_checkpoint(folder.path())->step, 20);
+}
+
 TEST(Failure, ARunThatSkippedMostOfItsStepsIsNotComplete) {
   const TemporaryFolder folder;
   const std::string config =

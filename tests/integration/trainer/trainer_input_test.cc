@@ -223,6 +223,26 @@ TEST(CommandLine, GraphsAreRejectedByTasksThatCannotBeRecorded) {
   }
 }
 
+TEST(CommandLine, ReportsLostOutput) {
+  const auto run = [](const std::string& redirection, std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"/bin/sh", "-c", "exec \"$@\" " + redirection, "sh", test::test_trainer()});
+    test::Program program(arguments);
+    const int code = program.wait();
+    return std::pair(code, program.err());
+  };
+  for (const std::vector<std::string>& arguments : {std::vector<std::string>{"--help"},
+                                                    {"--version"},
+                                                    {"--print-reference"},
+                                                    {"--print-config", "task=tiny", "steps=1"},
+                                                    {"--check", "task=tiny", "steps=1"}}) {
+    EXPECT_THAT(run(">/dev/full", arguments),
+                testing::Pair(to_int(ExitCode::kIoErr), HasSubstr("standard output cannot be written: ")))
+        << arguments[0];
+    EXPECT_EQ(run("<&- >&- 2>&-", arguments).first, 0) << arguments[0];
+  }
+  EXPECT_EQ(run("2>/dev/full", {"--check", "task=tiny", "stepz=1"}).first, to_int(ExitCode::kConfig));
+}
+
 TEST(CommandLine, HelpVersionCheckAndUsage) {
   const TemporaryFolder folder;
   const std::string good = folder.path() / "good.yaml";

@@ -38,7 +38,7 @@ constexpr std::chrono::milliseconds kSlowBatch(500);
 struct Fault {
   std::string kind;
   int64_t rank = 0;
-  int64_t step = 0;   // counted from 0, of this process; of the run for the faults that kill
+  int64_t step = 0;   // counted from 0, of this process; of the run for the faults that kill, and slow_forward
   std::string once;   // file that the first process with the fault creates; if it exists, there is no fault
   int64_t delay = 0;  // microseconds, of kill_later
 
@@ -239,10 +239,13 @@ class TinyTask final : public ModelTask<TinyNet> {
       HalfUpdate::arm(parameters.front(), parameters[parameters.size() - 2], report);
     }
     if (fault_.step == step_ && fault_.here("throw")) throw std::runtime_error("the fault 'throw'");
+    if (fault_.step == step_ && fault_.here("device"))
+      throw std::runtime_error("CUDA error: uncorrectable ECC error encountered");
     if (fault_.step == step_ && fault_.here("diverge")) {
       const at::NoGradGuard no_grad;
       model.parameters().front().add_(1);
     }
+    if (context.step >= fault_.step) fault_.slow_if("slow_forward", kSlowBatch);
     if (fault_.here("slow")) std::this_thread::sleep_for(std::chrono::milliseconds(100));
     at::Tensor loss = loss_of(model, batch);
     fault_.kill_if("kill_forward", context.step);
@@ -250,6 +253,7 @@ class TinyTask final : public ModelTask<TinyNet> {
       loss.register_hook([this](const at::Tensor&) { fault_.kill_if("kill_backward", run_step_); });
     if (fault_.step == step_ && fault_.here("nan")) loss = loss * std::numeric_limits<double>::quiet_NaN();
     if (fault_.step <= step_ && fault_.here("nan_from")) loss = loss * std::numeric_limits<double>::quiet_NaN();
+    if (fault_.step == step_ && fault_.here("nan_gradient")) loss = loss + (loss * 0).sqrt();  // the loss is unchanged
     if (fault_.step == step_ && fault_.here("inf")) loss = loss + std::numeric_limits<double>::infinity();
     ++step_;
     return loss;
@@ -301,13 +305,13 @@ class TinyTask final : public ModelTask<TinyNet> {
  private:
   void describe_fault(Fields& fault) {
     fault.field("kind", fault_.kind,
-                "throw, nan, shape, prepare, prepare_data, stall_data, stall_eval, diverge, slow, slow_prepare_data, "
-                "kill_forward, kill_backward, kill_update, kill_eval, kill_later, "
-                "or, on every rank, long_prepare_data, long_prepare, slow_eval or slow_pass");
+                "throw, device, nan, nan_gradient, shape, prepare, prepare_data, stall_data, stall_eval, diverge, "
+                "slow, slow_prepare_data, kill_forward, kill_backward, kill_update, kill_eval, kill_later, "
+                "or, on every rank, long_prepare_data, long_prepare, slow_forward, slow_eval or slow_pass");
     fault.field("once", fault_.once, "of the faults that kill: created by the process that is killed");
     fault.field("delay", fault_.delay, at_least(0), "of kill_later, in microseconds");
     fault.field("rank", fault_.rank, at_least(0), "of the rank that fails");
-    fault.field("step", fault_.step, at_least(0), "of this process, from 0");
+    fault.field("step", fault_.step, at_least(0), "of this process, from 0; of slow_forward: the first of the run");
   }
 
   EvalOutput pass_output(TinyNet& model, const Batch& batch) {

@@ -9,8 +9,8 @@
 namespace oarlock::test {
 
 // data:  samples, eval_samples, rows, prepared_file, prepare_on
-// model: hidden, dropout, batch_norm, fault {kind: throw | nan | nan_from | inf | shape | prepare | prepare_data, rank,
-// step}
+// model: hidden, dropout, batch_norm, fault {kind: throw | device | nan | nan_from | nan_gradient | inf | shape |
+// prepare | prepare_data, rank, step}
 std::unique_ptr<Task> make_tiny(Fields& root);
 
 }  // namespace oarlock::test

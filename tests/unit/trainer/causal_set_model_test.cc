@@ -15,6 +15,7 @@
 #include <ATen/ops/randn.h>
 #include <ATen/ops/randperm.h>
 #include <ATen/ops/stack.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <torch/utils.h>
 
@@ -23,6 +24,7 @@
 
 #include "tests/unit/trainer/expect_close.h"
 #include "trainer/checkpoint/safetensors.h"
+#include "trainer/config/load.h"
 
 namespace oarlock::causal_set {
 namespace {
@@ -258,6 +260,19 @@ TEST(CausalSetMetrics, HaveTheDeclaredNames) {
       for (const auto& [key, value] : metrics) names.push_back(key);
       EXPECT_THAT(metric_names(name, kind), testing::UnorderedElementsAreArray(names));
     }
+  }
+}
+
+TEST(CausalSetConfig, PrintedConvolutionReadsBack) {
+  const TaskNames tasks{{"causal_set"}, [](const std::string&, Fields& root) {
+                          CausalSetModelConfig model;
+                          root.section("model", [&](Fields& fields) { describe(model, fields); }, "the network");
+                        }};
+  for (const char* block : {"conv: gcn", "conv: gcn, normalize: false", "conv: gat", "conv: sage", "conv: graphconv"}) {
+    const std::string text = fmt::format("task: causal_set\nsteps: 1\nmodel: {{blocks: [{{{}}}]}}\n", block);
+    const auto printed = print_parsed_config(text, "f.yaml", tasks);
+    ASSERT_TRUE(printed) << printed.error().message;
+    EXPECT_EQ(print_parsed_config(*printed, "printed.yaml", tasks).value_or(""), *printed) << block;
   }
 }
 

@@ -4,6 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <utility>
+
+#include "tests/support/temporary_folder.h"
 #include "trainer/distributed/init_distributed.h"
 
 namespace oarlock {
@@ -68,6 +72,65 @@ TEST(ChooseDevice, MissingDeviceIsErrorWithoutFallback) {
       EXPECT_THAT(fallback->warning, AllOf(HasSubstr("device: cuda"), HasSubstr("on the CPU")));
     }
   }
+}
+
+// CUDA shows three devices of a machine with four device files.
+TEST(ChooseDevice, LostDeviceIsDeviceFailure) {
+  constexpr CudaDevices kLost = {.in_build = true, .visible = 3, .files = 4};
+  EXPECT_EQ(choose_device({}, {2, 4}, kLost)->cuda, 2);
+  for (const auto& [request, local] : {std::pair<DeviceRequest, LocalRank>{{}, {3, 4}},
+                                       {{.kind = DeviceKind::kCuda}, {3, 4}},
+                                       {{.gpu_ids = {3}}, {0, 1}}}) {
+    const auto choice = choose_device(request, local, kLost);
+    ASSERT_FALSE(choice);
+    EXPECT_EQ(choice.error().code, ExitCode::kDeviceFailed);
+    EXPECT_THAT(choice.error().message, AllOf(HasSubstr("CUDA device 3, but CUDA shows 3 of the 4 GPUs"),
+                                              HasSubstr("a GPU or its driver failed")));
+    CudaDevices filtered = kLost;
+    filtered.is_filtered = true;
+    EXPECT_EQ(choose_device(request, local, filtered).error().code, ExitCode::kUnavailable);
+    DeviceRequest with_fallback = request;
+    with_fallback.fallback = Fallback::kCpu;
+    EXPECT_EQ(choose_device(with_fallback, local, kLost)->cuda, std::nullopt);
+  }
+  const auto more_ranks = choose_device({}, {4, 5}, kLost);
+  ASSERT_FALSE(more_ranks);
+  EXPECT_EQ(more_ranks.error().code, ExitCode::kUnavailable) << "the machine does not have a fifth GPU";
+}
+
+TEST(ChooseDevice, LostSingleDeviceIsDeviceFailure) {
+  CudaDevices devices = {.in_build = true, .visible = 0, .files = 1};
+  const DeviceRequest cuda = {.kind = DeviceKind::kCuda};
+  EXPECT_EQ(choose_device(cuda, {0, 1}, devices).error().code, ExitCode::kDeviceFailed);
+  devices.has_driver = false;
+  EXPECT_EQ(choose_device(cuda, {0, 1}, devices).error().code, ExitCode::kUnavailable) << "the driver is too old";
+  EXPECT_EQ(choose_device(cuda, {0, 1}, {.in_build = false, .files = 1}).error().code, ExitCode::kUnavailable);
+}
+
+TEST(ChooseDevice, AutoReportsLostDevice) {
+  const auto lost = choose_device({}, {0, 1}, {.in_build = true, .visible = 0, .files = 1});
+  ASSERT_TRUE(lost);
+  EXPECT_EQ(lost->cuda, std::nullopt);
+  EXPECT_TRUE(lost->has_lost_gpu);
+  EXPECT_THAT(lost->warning, AllOf(HasSubstr("a GPU or its driver failed"), HasSubstr("on the CPU")));
+  EXPECT_FALSE(choose_device({}, {0, 1}, kNoGpu)->has_lost_gpu);
+}
+
+TEST(CountDeviceFiles, CountsGpusOnly) {
+  const test::TemporaryFolder folder;
+  EXPECT_EQ(count_device_files(folder.path() / "missing"), 0);
+  for (const char* name : {"nvidia0", "nvidia1", "nvidia12", "nvidia", "nvidiactl", "nvidia-uvm", "nvidia0a", "tty0"})
+    std::ofstream(folder.path() / name) << "";
+  EXPECT_EQ(count_device_files(folder.path()), 3);
+}
+
+TEST(WithLocation, NamesHostAndDevice) {
+  const Error failed = {ExitCode::kDeviceFailed, "uncorrectable ECC error"};
+  EXPECT_EQ(with_location(failed, "gpu07", c10::Device(c10::kCUDA, 3)).message,
+            "host gpu07, cuda:3: uncorrectable ECC error");
+  EXPECT_EQ(with_location(failed, "gpu07", c10::kCPU).message, "host gpu07: uncorrectable ECC error");
+  const Error other = {ExitCode::kUnavailable, "no CUDA device"};
+  EXPECT_EQ(with_location(other, "gpu07", c10::Device(c10::kCUDA, 3)), other);
 }
 
 TEST(ChooseDevice, RejectsMoreRanksThanDevices) {
