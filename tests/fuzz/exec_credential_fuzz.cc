@@ -1,6 +1,6 @@
 // The output of a credential plugin, an ExecCredential. One that is accepted has a token or a certificate with its key,
-// and is accepted with the same content when it is written again. The keys of the corpus belong to no one; their headers
-// are escaped for the tools that search repositories for secrets.
+// and is accepted with the same content when it is written again. The keys of the corpus belong to no one; their
+// headers are escaped for the tools that search repositories for secrets.
 #include <nlohmann/json.hpp>
 #include <string>
 

@@ -8,7 +8,7 @@ import socket
 import sys
 
 
-def _bound(number):
+def _bound(number: int) -> socket.socket:
     bound = socket.socket(socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET)
     try:
         if bound.family == socket.AF_INET6:
@@ -25,8 +25,8 @@ def _bound(number):
 class ReservedPort:
     """`number` is the first of `count` consecutive ports."""
 
-    def __init__(self, count=1):
-        self._sockets = []
+    def __init__(self, count: int = 1) -> None:
+        self._sockets: list[socket.socket] = []
         while len(self._sockets) < count:
             try:
                 self._sockets.append(_bound(self.number + len(self._sockets) if self._sockets else 0))
@@ -36,18 +36,18 @@ class ReservedPort:
                 self._close()
 
     @property
-    def number(self):
-        return self._sockets[0].getsockname()[1]
+    def number(self) -> int:
+        return int(self._sockets[0].getsockname()[1])
 
-    def _close(self):
+    def _close(self) -> None:
         for bound in self._sockets:
             bound.close()
         self._sockets = []
 
-    def __enter__(self):
+    def __enter__(self) -> int:
         return self.number
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self._close()
 
 
