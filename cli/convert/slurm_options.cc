@@ -200,7 +200,7 @@ size_t SlurmOptions::read(const std::vector<std::string>& words, int line, const
       value = word.substr(word[2] == '=' ? 3 : 2);
     }
     const auto* found = std::ranges::find_if(kSlurmOptions, [&](const SlurmOption& option) {
-      return is_long ? option.name == name : option.letter == name.front();
+      return is_long ? option.name == name : option.letter == name.front() && option.letter != '\0';
     });
     const std::string shown = (is_long ? "--" : "-") + name;
     if (found == std::end(kSlurmOptions)) {

@@ -106,7 +106,7 @@ TEST(OperatorMemory, IdleIsAtMost15MiB) {
   EXPECT_EQ(one.get("/metrics").status, 200);
   const double resident = memory(one, "VmRSS");
   std::printf("idle: %.1f MiB\n", resident);
-  EXPECT_LE(resident, 15);
+  expect_memory_within(resident, 15);
 }
 
 TEST(OperatorMemory, TenThousandPodsNeedAtMost25MiB) {
@@ -120,7 +120,7 @@ TEST(OperatorMemory, TenThousandPodsNeedAtMost25MiB) {
   const double resident = memory(one, "VmRSS");
   const double most = memory(one, "VmHWM");
   std::printf("10,000 pods after two relists: %.1f MiB, at most %.1f MiB\n", resident, most);
-  EXPECT_LE(resident, 25);
+  expect_memory_within(resident, 25);
   expect_memory_within(most, 35);  // while two states are held and pages of start-up are still there
 }
 

@@ -82,6 +82,13 @@ TEST(Sbatch, ReportsMistakesWithLines) {
   EXPECT_THAT(message_of("#!/bin/sh\ntorchrun \xff\n"), HasSubstr("not UTF-8"));
 }
 
+TEST(Sbatch, ByteZeroIsNoOption) {
+  const std::string script = "#!/bin/sh\n#SBATCH -" + std::string(8, '\0') + "-requeue\nsrun python train.py\n";
+  const std::string text = text_of(convert_sbatch(script, "job.sbatch", {}));
+  EXPECT_THAT(text, HasSubstr("is not a known option"));
+  EXPECT_EQ(text.find('\0'), std::string::npos);
+}
+
 TEST(Sbatch, MultipliesMemoryPerCpu) {
   const auto converted = [](const std::string& memory) {
     return text_of(convert_sbatch("#!/bin/sh\n#SBATCH --ntasks-per-node=10 --cpus-per-task=1000000 --mem-per-cpu=" +

@@ -263,17 +263,28 @@ TEST(CausalSetMetrics, HaveTheDeclaredNames) {
   }
 }
 
+TaskNames names_of_causal_set() {
+  return {{"causal_set"}, [](const std::string&, Fields& root) {
+            CausalSetModelConfig model;
+            root.section("model", [&](Fields& fields) { describe(model, fields); }, "the network");
+          }};
+}
+
 TEST(CausalSetConfig, PrintedConvolutionReadsBack) {
-  const TaskNames tasks{{"causal_set"}, [](const std::string&, Fields& root) {
-                          CausalSetModelConfig model;
-                          root.section("model", [&](Fields& fields) { describe(model, fields); }, "the network");
-                        }};
+  const TaskNames tasks = names_of_causal_set();
   for (const char* block : {"conv: gcn", "conv: gcn, normalize: false", "conv: gat", "conv: sage", "conv: graphconv"}) {
     const std::string text = fmt::format("task: causal_set\nsteps: 1\nmodel: {{blocks: [{{{}}}]}}\n", block);
     const auto printed = print_parsed_config(text, "f.yaml", tasks);
     ASSERT_TRUE(printed) << printed.error().message;
     EXPECT_EQ(print_parsed_config(*printed, "printed.yaml", tasks).value_or(""), *printed) << block;
   }
+}
+
+TEST(CausalSetConfig, NoHeadsAreAProblem) {
+  const auto printed = print_parsed_config("task: causal_set\nsteps: 1\nmodel: {blocks: [{conv: gat, heads: 0}]}\n",
+                                           "f.yaml", names_of_causal_set());
+  ASSERT_FALSE(printed);
+  EXPECT_THAT(printed.error().message, ::testing::HasSubstr("model.blocks[0].heads: 0 is not in [1, "));
 }
 
 TEST(GnnModel, ConcatenatedHeadsMakeUpTheWidth) {

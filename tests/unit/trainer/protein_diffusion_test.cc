@@ -57,6 +57,8 @@ TEST(ProteinDiffusionOptions, DefaultsAndTheGuidesKeys) {
 TEST(ProteinDiffusionOptions, ProblemsNamePlaceAndRemedy) {
   EXPECT_THAT(make_task("model: {hidden_size: 100}").problems,
               HasSubstr("model.hidden_size: 100 is not a multiple of 2 * n_heads (24)"));
+  EXPECT_THAT(make_task("model: {n_heads: 0}").problems, HasSubstr("model.n_heads: 0 is not in [1, 65536]"));
+  EXPECT_THAT(make_task("model: {n_heads: 9223372036854775807}").problems, HasSubstr("model.n_heads: "));
   EXPECT_THAT(make_task("model: {tokens: 20}").problems, HasSubstr("model.tokens: 20 is not in [25, 65536]"));
   EXPECT_THAT(make_task("graph: {type: uniform}, model: {scale_by_sigma: true}").problems,
               HasSubstr("model.scale_by_sigma: needs graph.type: absorb"));

@@ -80,7 +80,8 @@ void describe(BlockConfig& config, Fields& fields) {
   fields.field("skip", config.skip, "add the block's input, through a linear layer without bias if the widths differ");
   fields.field("dropout", config.dropout, from_below(0, 1), "dropout probability at the end of the block");
   const ConvolutionConfig& convolution = config.convolution;
-  if (convolution.kind == ConvolutionKind::kGat && convolution.concat && config.out % convolution.heads != 0)
+  const bool is_divided = convolution.kind == ConvolutionKind::kGat && convolution.concat && convolution.heads > 0;
+  if (is_divided && config.out % convolution.heads != 0)
     fields.problem("out",
                    fmt::format("{} is not a multiple of heads ({}), which are concatenated; or set concat: false",
                                config.out, convolution.heads));

@@ -121,7 +121,8 @@ void describe(SeddConfig& config, const GraphConfig& graph, int64_t min_tokens, 
   fields.field("activation_checkpointing", config.activation_checkpointing,
                "recompute each block in the backward pass instead of keeping its activations: less memory, more time");
   fields.only_if("scale_by_sigma", absorbs, "needs graph.type: absorb");
-  if (config.hidden_size % (2 * config.n_heads) != 0) {
+  const bool has_heads = config.n_heads >= 1 && config.n_heads <= kMaxWidth;
+  if (has_heads && config.hidden_size % (2 * config.n_heads) != 0) {
     fields.problem("hidden_size", fmt::format("{} is not a multiple of 2 * n_heads ({}): heads have an even width",
                                               config.hidden_size, 2 * config.n_heads));
   }
