@@ -42,6 +42,7 @@ ProgramImage::ProgramImage(std::vector<std::string> argv, const std::vector<std:
 
 void ProgramImage::execute(const std::filesystem::path& folder) const {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  for (const int number : {SIGINT, SIGQUIT}) ::signal(number, SIG_DFL);  // a shell ignores them in the background
   if (::chdir(folder.c_str()) == 0) ::execve(arguments_[0], arguments_.data(), environment_.data());
   ::_exit(99);
 }
