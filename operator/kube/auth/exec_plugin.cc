@@ -29,7 +29,6 @@ constexpr Milliseconds kRunLimit{60000};
 // A child of the command may hold its output open after its end. What the command itself has written can be read
 // immediately then.
 constexpr Milliseconds kOutputGrace{500};
-constexpr Milliseconds kTerminalGrace{2000};  // after a stop, of a command that shares the terminal
 // A credential is replaced when a quarter of its lifetime is left, but not earlier than this before it expires.
 constexpr std::chrono::minutes kEarliestRefresh{5};
 constexpr std::chrono::seconds kRetryInterval{10};
@@ -125,12 +124,6 @@ PluginRun read_until_end(pid_t pid, int fd, int cancelled, std::chrono::steady_c
   }
 }
 
-// Waits until the process has ended, for at most kTerminalGrace.
-void wait_for_end(pid_t pid) {
-  const auto end = std::chrono::steady_clock::now() + kTerminalGrace;
-  while (!has_ended(pid) && std::chrono::steady_clock::now() < end) ::poll(nullptr, 0, 5);
-}
-
 // Removes the process. Unless the run is complete and the exit code is 0, it is killed first, with its group if it has
 // its own; processes of that group that this process inherits, as the init process of a container does, are removed,
 // too. Returns the status of waitpid(2).
@@ -193,8 +186,6 @@ Result<ExecCredential> run_plugin(const ExecConfig& config, Milliseconds limit, 
   const std::stop_callback on_stop(stop, [&stopped] { ::eventfd_write(stopped.get(), 1); });
   const auto end = std::chrono::steady_clock::now() + limit;
   const PluginRun run = read_until_end(pid, reader.get(), stopped.get(), end, output);
-  // Ctrl-C reaches the plugin, too, which may have to restore the terminal.
-  if (run == PluginRun::kStopped && config.shares_terminal) wait_for_end(pid);
   const int status = reap(pid, !config.shares_terminal, run == PluginRun::kEnded);
   if (stop.stop_requested()) return failed(config, "was killed because this process stops");
   if (run == PluginRun::kTooMuchOutput) {

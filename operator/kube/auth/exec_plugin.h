@@ -27,7 +27,7 @@ struct ExecConfig {
   std::string install_hint;  // shown if the command cannot be started
   std::string cluster;       // JSON of spec.cluster; empty if the plugin does not request it
   // The command stays in the process group of this process, whose terminal it can then use: it receives Ctrl-C, and can
-  // read a password. Otherwise it has its own process group. After a stop, it has two seconds to end by itself.
+  // read a password. Otherwise it has its own process group.
   bool shares_terminal = false;
 
   bool operator==(const ExecConfig&) const = default;

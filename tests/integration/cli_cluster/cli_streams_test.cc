@@ -344,6 +344,7 @@ class CliCredentialPlugin : public ::testing::Test {
           return true;
         }) {
     std::ofstream(path("plugin")) << "#!/bin/sh\n"
+                                  << "trap '' HUP\n"  // of the end of the session's leader, which is `oarlock` here
                                   << "trap 'echo > " << path("interrupted") << "; exit 1' INT\n"
                                   << "printf 'Password: ' > /dev/tty\n"
                                   << "read -r password < /dev/tty\n"
