@@ -2,8 +2,8 @@
 // bits of the format, and byte 2 is the length of the first line's beginning in KiB: lines may be longer than the
 // limit. The output must not depend on the pieces, a terminal gets no control characters, and a file gets the bytes of
 // the log.
+#include <algorithm>
 #include <string>
-#include <utility>
 
 #include "cli/cluster/log_lines.h"
 #include "tests/fuzz/input.h"
