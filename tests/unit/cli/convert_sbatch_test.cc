@@ -82,7 +82,7 @@ TEST(Sbatch, ReportsMistakesWithLines) {
   EXPECT_THAT(message_of("#!/bin/sh\ntorchrun \xff\n"), HasSubstr("not UTF-8"));
 }
 
-TEST(Sbatch, ByteZeroIsNoOption) {
+TEST(Sbatch, ByteZeroIsAnUnknownOption) {
   const std::string script = "#!/bin/sh\n#SBATCH -" + std::string(8, '\0') + "-requeue\nsrun python train.py\n";
   const std::string text = text_of(convert_sbatch(script, "job.sbatch", {}));
   EXPECT_THAT(text, HasSubstr("is not a known option"));
