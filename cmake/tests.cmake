@@ -11,9 +11,10 @@
 # then read once (see CMAKE_UNITY_BUILD), so that the names in the anonymous namespaces of the files must be distinct. It is worth
 # it for files that test the same component. TORCH: they include heavy headers of LibTorch.
 #
-# The targets unit_tests and integration_tests build what these lanes run, and sanitized_tests what asan and tsan run.
+# The targets unit_tests, integration_tests and repeats_tests build what these lanes run, and sanitized_tests what asan and tsan run.
 add_custom_target(unit_tests)
 add_custom_target(integration_tests)
+add_custom_target(repeats_tests DEPENDS unit_tests integration_tests)
 add_custom_target(sanitized_tests DEPENDS unit_tests)
 set(OARLOCK_SSE_ENVIRONMENT ATEN_CPU_CAPABILITY=default MKL_ENABLE_INSTRUCTIONS=SSE4_2 ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE)
 
@@ -35,11 +36,7 @@ function(oarlock_test name)
     endif()
     set(command ${name} ${ARG_ARGS})
   endif()
-  if(TARGET ${ARG_LANE}_tests)
-    add_dependencies(${ARG_LANE}_tests ${name})
-  else()
-    add_dependencies(integration_tests ${name})
-  endif()
+  add_dependencies(${ARG_LANE}_tests ${name})
   set(labels ${ARG_LANE})
   if(ARG_SANITIZE)
     add_dependencies(sanitized_tests ${name})

@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""Checks that docs/requirements.md and the ctest labels agree, in both directions.
+"""Checks that the column "proved by" of docs/requirements.md is that of the ctest labels, or writes it with --update.
 
-A row's last column names the tests that prove it, or is "–". Each named test must exist and carry the row as a label;
-each row that a test carries must be in the table and name that test. The state before it is "done", "part: what is
-missing", or "–" without a test.
+The state before the column is "done", "part: what is missing", or "–" for a row that no test proves. A label without a row is
+an error.
 
-usage: requirement_rows.py SOURCE_DIR BUILD_DIR
+usage: requirement_rows.py SOURCE_DIR BUILD_DIR [--update]
 """
 import json
 import pathlib
@@ -13,7 +12,7 @@ import re
 import subprocess
 import sys
 
-ROW = re.compile(r"^\| ([KRLDGCQTS]\d\d)\b[^|]*\|[^|]*\| (done|part: [^|]+|–) \|([^|]*)\|\s*$")
+ROW = re.compile(r"^(\| ([KRLDGCQTS]\d\d)\b[^|]*\|[^|]*\| (done|part: [^|]+|–) \|)[^|]*\|\s*$")
 LABEL = re.compile(r"^[KRLDGCQTS]\d\d$")
 
 
@@ -26,34 +25,39 @@ def labels_by_test(build):
     return tests
 
 
-def main():
-    root, build = pathlib.Path(sys.argv[1]), sys.argv[2]
-    tests = labels_by_test(build)
-    named, problems, done = {}, [], 0
-    for line in (root / "docs/requirements.md").read_text().splitlines():
+def with_tests(text, tests):
+    """The table with the column of the labels, and the problems that only an author can correct."""
+    lines, problems, rows = [], [], {}
+    for line in text.splitlines():
         match = ROW.match(line)
         if match:
-            row, state, names = match.groups()
-            named[row] = set(re.findall(r"`([a-z0-9_]+)`", names))
-            done += state == "done"
-            if (state == "–") != (not named[row]):
-                problems.append(f"docs/requirements.md: row {row} has '{state}' and names {len(named[row])} tests")
+            rest, row, state = match.groups()
+            rows[row] = state
+            names = sorted(name for name, labels in tests.items() if row in labels)
+            if (state == "–") != (not names):
+                problems.append(f"docs/requirements.md: row {row} has '{state}' and {len(names)} tests carry it")
+            line = f"{rest} {', '.join(f'`{name}`' for name in names) or '–'} |"
         elif line.startswith("|") and not re.match(r"^\|(---| row )", line):
             problems.append(f"docs/requirements.md: this line is not a row: {line[:60]}")
-    for row, names in sorted(named.items()):
-        for name in sorted(names):
-            if name not in tests:
-                problems.append(f"docs/requirements.md: row {row} names the test {name}, which does not exist")
-            elif row not in tests[name]:
-                problems.append(f"docs/requirements.md: row {row} names the test {name}, which does not carry the label {row}")
-    for name, rows in sorted(tests.items()):
-        for row in sorted(rows):
-            if row not in named:
-                problems.append(f"test {name} carries {row}, which docs/requirements.md does not have")
-            elif name not in named[row]:
-                problems.append(f"test {name} carries {row}: name it in that row of docs/requirements.md")
-    begun = sum(1 for names in named.values() if names)
-    print("\n".join(problems) or f"of {len(named)} rows, {done} are done and {begun - done} in part")
+        lines.append(line)
+    problems += [f"test {name} carries {row}, which docs/requirements.md does not have"
+                 for name, labels in sorted(tests.items()) for row in sorted(labels - rows.keys())]
+    return "\n".join(lines) + "\n", problems, rows
+
+
+def main():
+    page = pathlib.Path(sys.argv[1]) / "docs/requirements.md"
+    old = page.read_text()
+    new, problems, rows = with_tests(old, labels_by_test(sys.argv[2]))
+    if "--update" in sys.argv[3:]:
+        page.write_text(new)
+    elif new != old:
+        lines = zip(old.splitlines(), new.splitlines())
+        problems += [f"docs/requirements.md: row {ROW.match(b).group(2)}: the tests are not those of the labels; write them with"
+                     " cmake --build build/release --target generate" for a, b in lines if a != b]
+    done = sum(1 for state in rows.values() if state == "done")
+    begun = sum(1 for state in rows.values() if state != "–")
+    print("\n".join(problems) or f"of {len(rows)} rows, {done} are done and {begun - done} in part")
     sys.exit(1 if problems or begun == 0 else 0)
 
 
