@@ -1,4 +1,4 @@
-"""Reads the mutants of tests/mutants/catalogue. One file per mutant: a header, then a unified diff that git applies.
+"""Reads the mutants of tests/mutants/catalogue, and the invariants that they break. One file per mutant: a header, then a unified diff that git applies.
 
     Bug: one sentence about what the diff breaks
     Tests: backoff_test supervisor_test:Supervisor.ForwardsStopSignalsUnchanged
@@ -58,6 +58,13 @@ def parse(name, text):
     if not files:
         raise CatalogueError(f"{name}: the diff changes no file")
     return Mutant(name, fields["Bug"], tests, tuple(fields.get("Programs", "").split()), files, text)
+
+
+def invariants():
+    """The invariants of invariants.txt, each with the names of the mutants that break it."""
+    lines = (FOLDER.parent / "invariants.txt").read_text().splitlines()
+    parted = [line.rpartition(": ") for line in lines if line and not line.startswith("#")]
+    return {invariant: names.split() for invariant, _, names in parted}
 
 
 def read_all(folder=FOLDER):
