@@ -51,6 +51,6 @@ TEST_P(FuzzCorpus, Replays) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, FuzzCorpus, testing::ValuesIn(fuzzers()), [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(All, FuzzCorpus, testing::ValuesIn(fuzzers()), [](const auto& fuzzer) { return fuzzer.param.name; });
 
 }  // namespace

@@ -14,7 +14,7 @@ namespace {
 
 // Nothing in the file can end a line of the request's head.
 void require_no_extra_lines(const kube::RequestFields& fields) {
-  const auto text = kube::format_request({.target = "/api"}, fields);
+  const auto text = kube::format_request({.target = "/api", .body = "", .content_type = ""}, fields);
   if (!text) return;
   const auto lines = 5 + (fields.token.empty() ? 0 : 1) + (fields.proxy_authorization.empty() ? 0 : 1);
   fuzz::require(std::ranges::count(*text, '\n') == lines && std::ranges::count(*text, '\r') == lines);
@@ -35,6 +35,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                           .host = server->header,
                           .user_agent = "a",
                           .token = config->token,
-                          .proxy_authorization = proxy ? proxy->authorization() : ""});
+                          .proxy_authorization = proxy ? proxy->authorization() : "",
+                          .further = ""});
   return 0;
 }
