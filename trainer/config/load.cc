@@ -204,11 +204,13 @@ Result<CompleteConfig> read(const ConfigNode& found, const std::string& file_nam
   Problems problems(file_name);
   ASSIGN_OR_RETURN(const Node node, expand_short_forms({given, found.path}, problems));
   YamlFieldsReader reader(node, found.path, problems);
-  FieldsWriter root(out.printed, EmptyFields::kWrite, reader);
+  FieldScopes scopes;
+  FieldsWriter root(out.printed, EmptyFields::kWrite, reader, &scopes);
   describe(out.config, root, tasks);
   report_foreign_keys({node, found.path}, problems, reader);
   reader.finish();
   if (!problems.empty()) return tl::make_unexpected(problems.to_error());
+  out.agreed = agreed_settings(out.printed, scopes);
   return out;
 }
 
