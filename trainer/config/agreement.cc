@@ -32,21 +32,22 @@ void add_values(const Json& value, const std::string& path, Scope inherited, con
                 AgreedValues& out) {
   const Scope scope = scope_of(path, scopes, inherited);
   if (scope == Scope::kRank) return;
-  const bool has_maps = value.is_array() && std::any_of(value.begin(), value.end(), [](const Json& item) {
-                          return item.is_object();
-                        });
+  const bool has_maps =
+      value.is_array() && std::any_of(value.begin(), value.end(), [](const Json& item) { return item.is_object(); });
   if (value.is_object()) {
     for (const auto& [key, member] : value.items())
       add_values(member, path.empty() ? key : fmt::format("{}.{}", path, key), scope, scopes, out);
   } else if (has_maps) {
-    for (size_t i = 0; i < value.size(); ++i)
-      add_values(value[i], fmt::format("{}[{}]", path, i), scope, scopes, out);
+    for (size_t i = 0; i < value.size(); ++i) add_values(value[i], fmt::format("{}[{}]", path, i), scope, scopes, out);
   } else {
     out[path] = scope == Scope::kPresence ? presence(value.is_string() ? text_of(value) : "value") : text_of(value);
   }
 }
 
-bool explains_others(std::string_view key) { return key == kVersionKey || key == kRevisionKey || key == kTask; }
+// Whether other values may differ because this one does.
+bool explains_others(std::string_view key) {
+  return key == kVersionKey || key == kRevisionKey || key == kTask || key.ends_with(".samples");
+}
 
 // For messages.
 std::string shown(const std::optional<std::string>& value) {
@@ -90,7 +91,8 @@ std::vector<ValueDifference> differences(const AgreedValues& here, const AgreedV
   std::sort(out.begin(), out.end(), [](const ValueDifference& a, const ValueDifference& b) {
     const bool a_first = explains_others(a.key);
     const bool b_first = explains_others(b.key);
-    return a_first != b_first ? a_first : a_first ? a.key > b.key : a.key < b.key;  // version, task, revision
+    if (a_first != b_first) return a_first;
+    return a_first ? a.key > b.key : a.key < b.key;  // version, task, revision, samples
   });
   return out;
 }

@@ -34,7 +34,8 @@ struct ValueDifference {
   bool operator==(const ValueDifference&) const = default;
 };
 
-// Returns every difference in the order of the keys, those that explain others first: the program's version, the task.
+// Returns every difference in the order of the keys, those that explain others first: the program's version, the task,
+// and the numbers of samples.
 std::vector<ValueDifference> differences(const AgreedValues& here, const AgreedValues& there);
 
 // What the compared values are.
