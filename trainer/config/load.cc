@@ -257,6 +257,8 @@ oarlock-trainer --config trainer.yaml epochs=3 --print-config  # the complete co
 All problems are reported together, each with its place (`file:line:column: key: ...`, or `command line: key: ...`), and
 the exit code is 78. A key without a value has its default value.
 
+All ranks of a run must have the same values, except for the keys and sections that may differ between ranks.
+
 ## Options of Python programs
 
 | Python | Oarlock |
