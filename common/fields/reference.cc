@@ -143,7 +143,8 @@ std::string FieldsReference::path_of(std::string_view key) const {
 std::string FieldsReference::note_of_scope(const std::string& key) const {
   const auto found = scopes_.find(key);
   if (found == scopes_.end() || found->second == Scope::kGroup) return "";
-  return found->second == Scope::kRank ? ". May differ between ranks" : ". May differ between ranks, of which all or none must set it";
+  return found->second == Scope::kRank ? ". May differ between ranks"
+                                       : ". May differ between ranks, of which all or none must set it";
 }
 
 std::string FieldsReference::markdown(size_t level, const std::string& note) const {
