@@ -87,6 +87,14 @@ using FieldValue = std::variant<bool*, std::string*, std::optional<std::string>*
                                 int64_t*, double*, std::optional<int>*, std::optional<int64_t>*, std::optional<double>*,
                                 std::vector<int64_t>*, std::vector<double>*, SystemTime*, std::optional<SystemTime>*>;
 
+// Which processes of a distributed program must have the same value of a field. A resumed run may change any value;
+// changes of the fields that must be the same are logged.
+enum class Scope {
+  kGroup,     // the same on all ranks: the default
+  kPresence,  // each rank may have its own value, such as a path, but all of them have one or none has
+  kRank,      // each rank may have its own value or none
+};
+
 // How a field that is a number or a certain name is given.
 enum class NumberForm { kNumber, kName, kAbsent };
 
@@ -185,6 +193,8 @@ class Fields {
   // The key has a meaning only if the condition holds. Otherwise it is a problem to set it, and the printed
   // configuration does not contain it. `why_not`: "belongs to the optimizer sgd".
   virtual void only_if(std::string_view /*key*/, bool /*condition*/, std::string_view /*why_not*/) {}
+  // The scope of a field, or of all fields of a section.
+  virtual void scope(std::string_view /*key*/, Scope /*scope*/) {}
   // Accepts any value of a key.
   virtual void skip(std::string_view /*key*/) {}
 

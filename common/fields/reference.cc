@@ -139,19 +139,30 @@ std::string FieldsReference::path_of(std::string_view key) const {
   return path_.empty() ? std::string(key) : fmt::format("{}.{}", path_, key);
 }
 
-std::string FieldsReference::markdown(size_t level) const {
+// "" unless each rank may have its own value.
+std::string FieldsReference::note_of_scope(const std::string& key) const {
+  const auto found = scopes_.find(key);
+  if (found == scopes_.end() || found->second == Scope::kGroup) return "";
+  return found->second == Scope::kRank ? ". May differ between ranks"
+                                       : ". May differ between ranks, of which all or none must set it";
+}
+
+std::string FieldsReference::markdown(size_t level, const std::string& note) const {
   std::string out;
-  if (!path_.empty()) out += fmt::format("{} {}\n\n{}.\n\n", std::string(level, '#'), code(path_), help_);
+  if (!path_.empty()) out += fmt::format("{} {}\n\n{}{}.\n\n", std::string(level, '#'), code(path_), help_, note);
   if (!rows_.empty()) {
     out += "| key | value | default | meaning |\n|---|---|---|---|\n";
     for (const Row& row : rows_) {
       const bool required = std::find(required_.begin(), required_.end(), row.key) != required_.end();
       out += fmt::format("| {} | {} | {} | {} |\n", code(row.key), cell(row.type),
-                         required ? "required" : cell(row.default_value), cell(row.help));
+                         required ? "required" : cell(row.default_value), cell(row.help + note_of_scope(row.key)));
     }
     out += '\n';
   }
-  for (const FieldsReference& section : sections_) out += section.markdown(level);
+  for (const FieldsReference& section : sections_) {
+    const std::string key = path_.empty() ? section.path_ : section.path_.substr(path_.size() + 1);
+    out += section.markdown(level, note_of_scope(key));
+  }
   return out;
 }
 

@@ -1,14 +1,21 @@
 #include "common/fields/writer.h"
 
 #include <algorithm>
+#include <string>
 #include <type_traits>
+#include <utility>
 
 namespace oarlock {
 
 template <typename Json>
-FieldsWriter<Json>::FieldsWriter(Json& target, EmptyFields empty, Fields* reader)
-    : target_(target), empty_(empty), reader_(reader) {
+FieldsWriter<Json>::FieldsWriter(Json& target, EmptyFields empty, Fields* reader, FieldScopes* scopes, std::string path)
+    : target_(target), empty_(empty), reader_(reader), scopes_(scopes), path_(std::move(path)) {
   if (!target_.is_object()) target_ = Json::object();
+}
+
+template <typename Json>
+std::string FieldsWriter<Json>::path_of(std::string_view key) const {
+  return path_.empty() ? std::string(key) : path_ + "." + std::string(key);
 }
 
 template <typename Json>
@@ -79,7 +86,7 @@ template <typename Json>
 void FieldsWriter<Json>::section(std::string_view key, const Describe& describe, std::string_view help) {
   Json printed;
   const auto print = [&](Fields* reader) {
-    FieldsWriter inner(printed, empty_, reader);
+    FieldsWriter inner(printed, empty_, reader, scopes_, path_of(key));
     describe(inner);
   };
   if (reader_ == nullptr) {
@@ -98,7 +105,7 @@ void FieldsWriter<Json>::visit_optional(std::string_view key, bool is_present, c
         key, is_present,
         [&](Fields& inner) {
           Json printed;
-          FieldsWriter writer(printed, empty_, &inner);
+          FieldsWriter writer(printed, empty_, &inner, scopes_, path_of(key));
           describe(writer);
           write(key, std::move(printed));
         },
@@ -142,7 +149,7 @@ void FieldsWriter<Json>::visit_list(std::string_view key, size_t size, const std
   // A list replaces the stored one as a whole, so its items need no nulls.
   const EmptyFields empty = empty_ == EmptyFields::kNull ? EmptyFields::kOmit : empty_;
   const auto print = [&](size_t index, Fields* reader) {
-    FieldsWriter item(items.emplace_back(), empty, reader);
+    FieldsWriter item(items.emplace_back(), empty, reader, scopes_, path_of(key) + "[" + std::to_string(index) + "]");
     describe(index, item);
   };
   if (reader_ == nullptr) {
@@ -161,6 +168,10 @@ void FieldsWriter<Json>::problem(std::string_view key, std::string_view message)
 template <typename Json>
 void FieldsWriter<Json>::require(std::string_view key) {
   if (reader_ != nullptr) reader_->require(key);
+}
+template <typename Json>
+void FieldsWriter<Json>::scope(std::string_view key, Scope scope) {
+  if (scopes_ != nullptr) (*scopes_)[path_of(key)] = scope;
 }
 template <typename Json>
 void FieldsWriter<Json>::skip(std::string_view key) {

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "trainer/data/fingerprint.h"
+
 namespace kepler {
 namespace {
 
@@ -48,6 +50,7 @@ class Planets final : public oarlock::Dataset {
   }
 
   int64_t size() const override { return static_cast<int64_t>(rows_.size()); }
+  std::string fingerprint() const override { return oarlock::sampled_fingerprint(*this); }
 
   void make_batch(std::span<const int64_t> indices, uint64_t, Batch& batch) const override {
     const auto count = static_cast<int64_t>(indices.size());
@@ -71,7 +74,10 @@ class Kepler final : public oarlock::ModelTask<torch::nn::LinearImpl> {
   explicit Kepler(oarlock::Fields& root) {
     root.section(
         "data",
-        [&](oarlock::Fields& data) { data.field("path", path_, "CSV file: name, distance in AU, period in days"); },
+        [&](oarlock::Fields& data) {
+          data.field("path", path_, "CSV file: name, distance in AU, period in days");
+          data.scope("path", oarlock::Scope::kRank);  // each node may have its own copy
+        },
         "the planets");
   }
 

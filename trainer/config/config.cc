@@ -20,6 +20,7 @@ void describe(PretrainedConfig& config, Fields& fields) {
   fields.field("path", config.path,
                "safetensors file, written by this program or by Python; empty: the model's own initialization. A "
                "checkpoint of the run has precedence");
+  fields.scope("path", Scope::kPresence);
   fields.field("strict", config.strict,
                "true: names and shapes must match the model's exactly; false: the matching tensors are loaded, and the "
                "others are logged");
@@ -80,6 +81,7 @@ void describe_devices(TrainerConfig& config, Fields& fields) {
   }
   fields.field("threads", config.threads, from_to(0, kMaxThreads),
                "intra-op threads of LibTorch in each rank; 0: the node's CPUs divided by its ranks");
+  for (const char* key : {"device", "gpu_ids", "threads"}) fields.scope(key, Scope::kRank);
 }
 
 // ---- combinations of sections that are not valid -------------------------------------------------------------------
@@ -175,6 +177,7 @@ void describe(TrainerConfig& config, Fields& fields, const TaskNames& tasks) {
       },
       "progress lines during training");
   describe_devices(config, fields);
+  for (const char* key : {"tracking", "profile", "loader"}) fields.scope(key, Scope::kRank);
 }
 
 // ---- Batch plan --------------------------------------------------------------------------------------------------

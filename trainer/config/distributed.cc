@@ -41,6 +41,7 @@ void describe(DistributedConfig& config, Fields& fields) {
                "timeout of one collective in seconds");
   fields.choice<Fallback>("fallback", config.fallback, {{"none", Fallback::kNone}, {"cpu", Fallback::kCpu}},
                           "if the configured device or backend is not available: fail, or use the CPU");
+  fields.scope("fallback", Scope::kRank);
   fields.field("check_parameters_every", config.check_parameters_every, from_to(0, kMaxSteps),
                "steps between two comparisons of all ranks' parameters; 0: only at the end");
 }
@@ -77,6 +78,7 @@ void describe(CudaConfig& config, Fields& fields) {
   fields.field("tf32", config.tf32, "float32 matrix products and convolutions in TF32: faster, 10 bits of mantissa");
   fields.field("memory_fraction", config.memory_fraction, above_to(0, 1),
                "fraction of the device memory that a rank may allocate before it is out of memory");
+  fields.scope("memory_fraction", Scope::kRank);
   fields.field("cudnn_benchmark", config.cudnn_benchmark, "cuDNN benchmarks its algorithms for each new shape");
   fields.field("deterministic", config.deterministic, "use deterministic kernels only");
   if (config.cudnn_benchmark && config.deterministic) {

@@ -46,6 +46,7 @@ void describe(EvalConfig& config, Fields& fields) {
   fields.field("rows_file", config.rows_file,
                "CSV file to which rank 0 writes the per-sample results of the newest evaluation: the column id and the "
                "columns of the task. Empty: none");
+  fields.scope("rows_file", Scope::kPresence);
 }
 
 void describe(EarlyStoppingConfig& config, Fields& fields) {
@@ -71,6 +72,7 @@ void describe(EarlyStoppingConfig& config, Fields& fields) {
 void describe(CheckpointConfig& config, Fields& fields) {
   fields.field("dir", config.dir,
                "folder of the checkpoints; empty: $OARLOCK_CHECKPOINT_DIR, or no checkpoints if that is not set");
+  fields.scope("dir", Scope::kPresence);
   fields.field("every_steps", config.every_steps, from_to(0, kMaxSteps),
                "optimizer steps between two saves; 0: disabled");
   fields.field("every_epochs", config.every_epochs, from_to(0, kMaxEpochs),
@@ -95,6 +97,7 @@ void describe(ReportConfig& config, Fields& fields) {
                "train_loss (the mean since the previous evaluation), learning_rate, seconds, and val_NAME for each "
                "metric; relative to checkpoint.dir if that is set. A resumed run continues the lists. Empty: none");
   fields.field("curves", config.curves, "SVG file that plots the columns of the history over the epochs. Empty: none");
+  for (const char* key : {"history", "curves"}) fields.scope(key, Scope::kPresence);
 }
 
 }  // namespace oarlock

@@ -204,11 +204,13 @@ Result<CompleteConfig> read(const ConfigNode& found, const std::string& file_nam
   Problems problems(file_name);
   ASSIGN_OR_RETURN(const Node node, expand_short_forms({given, found.path}, problems));
   YamlFieldsReader reader(node, found.path, problems);
-  FieldsWriter root(out.printed, EmptyFields::kWrite, reader);
+  FieldScopes scopes;
+  FieldsWriter root(out.printed, EmptyFields::kWrite, reader, &scopes);
   describe(out.config, root, tasks);
   report_foreign_keys({node, found.path}, problems, reader);
   reader.finish();
   if (!problems.empty()) return tl::make_unexpected(problems.to_error());
+  out.agreed = agreed_settings(out.printed, scopes);
   return out;
 }
 
@@ -254,6 +256,8 @@ oarlock-trainer --config trainer.yaml epochs=3 --print-config  # the complete co
 
 All problems are reported together, each with its place (`file:line:column: key: ...`, or `command line: key: ...`), and
 the exit code is 78. A key without a value has its default value.
+
+All ranks of a run must have the same values, except for the keys and sections that may differ between ranks.
 
 ## Options of Python programs
 

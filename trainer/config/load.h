@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/error.h"
+#include "trainer/config/agreement.h"
 #include "trainer/config/config.h"
 
 namespace oarlock {
@@ -24,6 +25,7 @@ struct ConfigSource {
 struct CompleteConfig {
   TrainerConfig config;
   nlohmann::ordered_json printed;  // with every default, and the task's own sections
+  AgreedValues agreed;             // those of its values that must be equal on all ranks
   bool is_of_job = false;          // spec.trainer of a TrainingJob
 };
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "trainer/data/batch.h"
 
@@ -20,6 +21,11 @@ class Dataset {
   // sample, so that a sample looks the same in every batch and on every rank. Must be thread-safe. Exceptions are
   // rethrown by DataLoader::next().
   virtual void make_batch(std::span<const int64_t> indices, uint64_t seed, Batch& batch) const = 0;
+
+  // A fingerprint of the content of the samples (fingerprint.h), by which the engine detects ranks with different data,
+  // and data that changed since a checkpoint. It must not depend on paths, times or the machine. Called once. Default:
+  // empty, and only the sizes are compared.
+  virtual std::string fingerprint() const { return ""; }
 };
 
 // Returns a new batch with the samples of these indices.

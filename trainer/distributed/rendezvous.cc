@@ -116,12 +116,12 @@ class Rendezvous {
       return fail(ExitCode::kUnavailable, fmt::format("rendezvous: the store on port {} did not start: {}",
                                                       options_.master_port, error.what()));
     }
-    store_->set(kMaster, to_bytes(Json{{"world_size", options_.world_size},
-                                       {"uid", options_.uid},
-                                       {"attempt", options_.attempt},
-                                       {"device", options_.device},
-                                       {"has_lost_gpu", options_.has_lost_gpu}}
-                                      .dump()));
+    store_->set(kMaster, to_bytes(dump_json(Json{{"world_size", options_.world_size},
+                                                 {"uid", options_.uid},
+                                                 {"attempt", options_.attempt},
+                                                 {"device", options_.device},
+                                                 {"has_lost_gpu", options_.has_lost_gpu},
+                                                 {"settings", to_json_object(options_.settings)}})));
     return {};
   }
 
@@ -239,6 +239,12 @@ class Rendezvous {
                                                            : "give all ranks the same devices, or set device: cpu");
       publish(failure_outcome(code, message));
       return fail(own_code(code), message);
+    }
+    const AgreedValues settings = agreed_values_from_json(master.value("settings", Json()));
+    if (const Result<void> same = check_agreement(AgreedKind::kSettings, options_.rank, options_.settings, settings);
+        !same) {
+      publish(failure_outcome(same.error().code, same.error().message));
+      return tl::make_unexpected(same.error());
     }
     return true;
   }

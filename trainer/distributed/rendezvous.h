@@ -1,8 +1,8 @@
 // Rendezvous of all ranks at rank 0's TCPStore. Retries, deadline and diagnosis are implemented here rather than by
 // LibTorch, because a host name may not exist yet and a rank that never arrives must be named.
 //
-// Keys in the store: oarlock/master (the job that rank 0 belongs to), oarlock/claim/<r> (number of processes that claim
-// rank r), oarlock/arrival/<r> (the process that claimed it first), oarlock/arrived (number of ranks),
+// Keys in the store: oarlock/master (the job and the settings of rank 0), oarlock/claim/<r> (number of processes that
+// claim rank r), oarlock/arrival/<r> (the process that claimed it first), oarlock/arrived (number of ranks),
 // oarlock/full ("full" or "failed"), oarlock/go (the outcome).
 #pragma once
 
@@ -16,6 +16,7 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/log.h"
+#include "trainer/config/agreement.h"
 #include "trainer/process/termination.h"
 
 namespace oarlock {
@@ -34,6 +35,7 @@ struct RendezvousOptions {
   // are abandoned after kRegroupStopGrace, and rank 0 does not wait until the other ranks have read the reason.
   bool is_repeatable = false;
   bool has_lost_gpu = false;  // `device` is "cpu" because a GPU or its driver failed
+  AgreedValues settings{};    // must be the same on all ranks
 };
 
 inline constexpr std::chrono::milliseconds kRegroupStopGrace{150};
@@ -50,9 +52,9 @@ struct RendezvousResult {
 // kTempFail: the deadline has passed (the message names the missing ranks, or why the master cannot be reached), the
 // port was in use for a minute, or `stop` was raised. A port in use and a master of another job are retried until the
 // deadline: an earlier pod or another job on the host's network may release the port. kUnavailable: the port cannot be
-// bound. kConfig: the ranks disagree about world size or device, two processes claim the same rank, or the master is of
-// a newer attempt. kDeviceFailed: this rank has lost its GPU, and another rank trains on one. kPeerLost: rank 0 exited
-// meanwhile, or another rank has lost its GPU.
+// bound. kConfig: the ranks disagree about world size, device or settings, two processes claim the same rank, or the
+// master is of a newer attempt. kDeviceFailed: this rank has lost its GPU, and another rank trains on one. kPeerLost:
+// rank 0 exited meanwhile, or another rank has lost its GPU.
 Result<RendezvousResult> rendezvous(const RendezvousOptions& options, std::shared_ptr<const StopFlag> stop,
                                     const Clock& clock, const Logger& logger);
 

@@ -27,6 +27,8 @@ using Json = nlohmann::json;
 constexpr char kTask[] = "task";  // keys of "extra" in state.json
 constexpr char kSeed[] = "seed";
 constexpr char kBest[] = "best";
+constexpr char kSettings[] = "settings";
+constexpr char kData[] = "data";
 constexpr char kExtra[] = "the member 'extra'";
 constexpr char kReading[] = "checkpoints were read; a new start reads them again";
 constexpr char kReduction[] = "reduction";  // also the name of a file of tensors
@@ -192,12 +194,43 @@ Result<std::string> Checkpointer::load_newest(const Found& found, DistributedDat
   const CheckpointState& state = checkpoint.state;
   RETURN_IF_ERROR(read_known(*search.folder / kStateFile, kExtra,
                              [&] { return check_identity(state.extra, options_.identity, search.folder->string()); }));
+  RETURN_IF_ERROR(check_changes(state, *search.folder));
   RETURN_IF_ERROR(restore_marks(state, *search.folder));
   RETURN_IF_ERROR(load(checkpoint, model, parts));
   warn_of_sections(checkpoint, parts);
   keep_reduction(checkpoint, model);
   last_save_ = Position{state.step, state.epoch, state.epoch_samples};
   return for_other_ranks(state, reduction_.values);
+}
+
+// Checkpoints of older releases have neither settings nor data.
+Result<void> Checkpointer::check_changes(const CheckpointState& state, const std::filesystem::path& folder) const {
+  const AgreedValues settings = agreed_values_from_json(state.extra.value(kSettings, Json()));
+  const AgreedValues data = agreed_values_from_json(state.extra.value(kData, Json()));
+  const int64_t samples = options_.identity.train_samples;
+  // The last step of an epoch may have counted some samples twice, so that each rank had the same number.
+  if (samples >= 0 && state.epoch_samples >= samples + state.world_size) {
+    return fail(ExitCode::kDataErr,
+                fmt::format("{}: the checkpoint has trained on {} samples of its epoch, but the training data have {}; "
+                            "restore the data, or use another checkpoint.dir",
+                            folder.string(), state.epoch_samples, samples));
+  }
+  if (!data.empty() && data != options_.identity.data) {
+    telemetry_.logger().warn("the data changed since the checkpoint",
+                             {{"changes", changes(data, options_.identity.data)}, {"step", state.step}});
+  }
+  AgreedValues before = settings;
+  AgreedValues now = options_.identity.settings;
+  if (before.empty()) now.clear();
+  if (state.world_size != group_.world_size()) {
+    before["ranks"] = fmt::format("{}", state.world_size);
+    now["ranks"] = fmt::format("{}", group_.world_size());
+  }
+  if (before != now) {
+    telemetry_.logger().info("the configuration changed since the checkpoint",
+                             {{"changes", changes(before, now)}, {"step", state.step}});
+  }
+  return {};
 }
 
 // Called if no checkpoint is valid.
@@ -433,7 +466,10 @@ void Checkpointer::begin_save(const Position& position, DistributedDataParallel&
   checkpoint.state.epoch = position.epoch;
   checkpoint.state.epoch_samples = position.epoch_samples;
   checkpoint.state.world_size = group_.world_size();
-  checkpoint.state.extra = {{kTask, options_.identity.task}, {kSeed, options_.identity.seed}};
+  checkpoint.state.extra = {{kTask, options_.identity.task},
+                            {kSeed, options_.identity.seed},
+                            {kSettings, to_json_object(options_.identity.settings)},
+                            {kData, to_json_object(options_.identity.data)}};
   for (const Stateful* part : parts) checkpoint.state.sections[name_of(*part)] = part->values();
   if (candidate_ && candidate_->step != position.step) candidate_.reset();  // the model has changed since
   const std::optional<Best>& best = candidate_ ? candidate_ : best_;

@@ -11,6 +11,7 @@
 #include "trainer/checkpoint/async_store.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/directory.h"
+#include "trainer/config/agreement.h"
 #include "trainer/config/evaluation.h"
 #include "trainer/distributed/distributed_data_parallel.h"
 #include "trainer/distributed/process_group.h"
@@ -31,10 +32,14 @@ struct Position {
   bool operator==(const Position&) const = default;
 };
 
-// Must be the same for all runs that share a folder.
+// What a run trains, and on which data. Task and seed must be the same for all runs that share a folder. Other changes
+// since the checkpoint are logged; data that are too few for the position of the checkpoint are an error.
 struct RunIdentity {
   std::string task;
   uint64_t seed = 0;
+  AgreedValues settings{};
+  AgreedValues data{};
+  int64_t train_samples = -1;  // -1: unknown
 };
 
 struct CheckpointerOptions {
@@ -77,7 +82,8 @@ class Checkpointer {
   // Loads the newest valid checkpoint into the model and the parts of all ranks, and returns its position, or nothing
   // if there is no checkpoint. Newer ones that are damaged are set aside. A part that the checkpoint does not contain
   // is initialized, and a section of the checkpoint without a part is ignored, each with a warning. Fails with kConfig
-  // if the checkpoint belongs to another task or seed; with kDataErr if it belongs to another model; with kCheckpoint,
+  // if the checkpoint belongs to another task or seed; with kDataErr if it belongs to another model, or its position is
+  // behind the end of the training data; with kCheckpoint,
   // kNoPermission or kTempFail if it cannot be read or all are damaged, and then nothing was changed. Fails with
   // kTempFail also if a signal stops the ranks while rank 0 reads (StopAgreement::agreed()).
   Result<std::optional<Position>> restore(DistributedDataParallel& model, const std::vector<Stateful*>& parts);
@@ -151,6 +157,7 @@ class Checkpointer {
                                 const std::vector<Stateful*>& parts);
   Result<void> load(const Checkpoint& checkpoint, DistributedDataParallel& model, const std::vector<Stateful*>& parts);
   void keep_reduction(const Checkpoint& checkpoint, const DistributedDataParallel& model);
+  Result<void> check_changes(const CheckpointState& state, const std::filesystem::path& folder) const;
   Result<void> restore_marks(const CheckpointState& state, const std::filesystem::path& folder);
   Result<void> check_restart(const CheckpointSearch& search) const;
   void warn_of_sections(const Checkpoint& checkpoint, const std::vector<Stateful*>& parts);

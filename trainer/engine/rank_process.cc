@@ -143,11 +143,15 @@ Result<void> RankProcess::configure() {
   config_ = std::move(configured.config);
   task_ = std::move(configured.task);
   printed_config_ = std::move(configured.printed);
+  settings_ = std::move(configured.agreed);
   if (options_.checkpoint_dir) {
     config_.checkpoint.dir = *options_.checkpoint_dir;
   } else if (config_.checkpoint.dir.empty()) {
     config_.checkpoint.dir = environment_.checkpoint_dir.value_or("");
   }
+  settings_["checkpoint.dir"] = presence(config_.checkpoint.dir);
+  settings_[kVersionKey] = options_.version;
+  settings_[kRevisionKey] = options_.revision;
   ASSIGN_OR_RETURN(plan_, plan_batches(config_, environment_.world_size));
   const int sharers = options_.cpu_sharers > 0 ? options_.cpu_sharers : environment_.local_world_size;
   const int threads = config_.threads > 0 ? config_.threads : std::max(1, usable_cpus() / sharers);
@@ -259,6 +263,7 @@ Result<DistributedContext> RankProcess::connect_ranks() {
   options.config = config_.distributed;
   options.device = device_;
   options.rendezvous.has_lost_gpu = has_lost_gpu_;
+  options.rendezvous.settings = settings_;
   if (!channel_) return init_distributed(options, [this] { return activity(); }, stop_, clock_, logger_);
 
   options.rendezvous.master_addr = assignment_.store_host;
@@ -390,6 +395,7 @@ Result<void> RankProcess::join(const Loss& loss) {
     ASSIGN_OR_RETURN(joining_, connect_ranks());
   }
   adopt(*std::exchange(joining_, std::nullopt));
+  RETURN_IF_ERROR(check_same_data(data_, group_));
   const int before = loop_->world_size();
   RETURN_IF_ERROR(resize());
   ASSIGN_OR_RETURN(const std::vector<int> replaced, loop_->join(assignment_.donor));
@@ -435,7 +441,8 @@ ProcessExit RankProcess::explain(const std::exception_ptr& exception) const {
 Result<void> RankProcess::build() {
   telemetry_->enter(Phase::kRestore);
   RETURN_IF_ERROR(prepare_data(*task_, group_, environment_.local_rank, *stops_, telemetry_->logger()));
-  RETURN_IF_ERROR(open_data(*task_, group_, *stops_));
+  ASSIGN_OR_RETURN(data_, open_data(*task_, group_, *stops_));
+  RETURN_IF_ERROR(check_same_data(data_, group_));
   RETURN_IF_ERROR(fit_batches());
   seed_model(config_.seed);
   std::shared_ptr<torch::nn::Module> module = task_->build_model();
@@ -499,7 +506,12 @@ Result<void> RankProcess::load_pretrained_weights(const torch::nn::Module& modul
 Result<void> RankProcess::open_checkpoints() {
   if (config_.checkpoint.dir.empty()) return {};
   CheckpointerOptions options = checkpointer_options(config_.checkpoint, {environment_.uid, environment_.attempt},
-                                                     {config_.task, config_.seed}, task_->monitor());
+                                                     {.task = config_.task,
+                                                      .seed = config_.seed,
+                                                      .settings = settings_,
+                                                      .data = data_,
+                                                      .train_samples = task_->train_data().size()},
+                                                     task_->monitor());
   options.is_replacement = is_replacement();
   ASSIGN_OR_RETURN(checkpointer_, Checkpointer::open(options, group_, *stops_, *telemetry_, clock_));
   step_->before_update([this] { checkpointer_->wait_for_copy(); });

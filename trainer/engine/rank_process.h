@@ -126,6 +126,8 @@ class RankProcess {
   TrainerConfig configured_;  // before apply_plan()
   TrainerConfig config_;
   nlohmann::json printed_config_;
+  AgreedValues settings_;  // that must be equal on all ranks
+  AgreedValues data_;      // the same of the data, once they are open
   BatchPlan plan_;
   std::unique_ptr<Task> task_;
   at::Device device_ = at::kCPU;

@@ -126,6 +126,11 @@ class Task {
   virtual const Dataset& train_data() const = 0;
   virtual const Dataset& eval_data() const = 0;
 
+  // Fingerprints by name of content in addition to that of train_data() and eval_data() which must be equal on all
+  // ranks: other sets of samples, a graph, a script (trainer/data/fingerprint.h). Called once, after prepare() and on
+  // its thread. Default: none.
+  virtual std::map<std::string, std::string> fingerprints() const { return {}; }
+
   // Returns the model with its initial parameters on the CPU. Its parameter names are the names in checkpoints. Uses
   // torch's default generator, which the engine seeds identically on all ranks before the call.
   virtual std::shared_ptr<torch::nn::Module> build_model() = 0;

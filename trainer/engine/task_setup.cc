@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <string>
 #include <string_view>
 
+#include "common/json_access.h"
 #include "common/status_macros.h"
 #include "common/text.h"
 #include "trainer/nn/module_tensors.h"
@@ -66,6 +68,7 @@ Result<ConfiguredTask> load_task(const ConfigSource& source, const TaskTable& ta
   ASSIGN_OR_RETURN(CompleteConfig complete, load_complete_config(source, names));
   out.config = std::move(complete.config);
   out.printed = nlohmann::json(complete.printed);
+  out.agreed = std::move(complete.agreed);
   out.is_of_job = complete.is_of_job;
   if (const std::string obstacle = out.task->graph_obstacle(); out.config.cuda.graphs && !obstacle.empty()) {
     return fail(ExitCode::kConfig, fmt::format("cuda.graphs: a step of {} cannot be recorded, because {}; remove it",
@@ -92,8 +95,41 @@ Result<void> prepare_data(Task& task, const ProcessGroup& group, int local_rank,
   return group.broadcast(prepared.map([] { return std::string(); })).map([](const std::string&) {});
 }
 
-Result<void> open_data(Task& task, const ProcessGroup& group, StopAgreement& stop) {
-  return run_on_all_ranks([&task] { return task.prepare(); }, group, stop, kActivity);
+namespace {
+
+AgreedValues agreed_data(const Task& task) {
+  AgreedValues out;
+  const auto add = [&out](const char* name, const Dataset& data) {
+    out[fmt::format("data.{}.samples", name)] = fmt::format("{}", data.size());
+    if (const std::string content = data.fingerprint(); !content.empty())
+      out[fmt::format("data.{}.fingerprint", name)] = content;
+  };
+  add("train", task.train_data());
+  add("eval", task.eval_data());
+  for (const auto& [name, content] : task.fingerprints()) out[fmt::format("data.{}.fingerprint", name)] = content;
+  return out;
+}
+
+}  // namespace
+
+Result<AgreedValues> open_data(Task& task, const ProcessGroup& group, StopAgreement& stop) {
+  const auto data = std::make_shared<AgreedValues>();  // the thread may be abandoned
+  const auto open = [&task, data] { return task.prepare().map([&] { *data = agreed_data(task); }); };
+  RETURN_IF_ERROR(run_on_all_ranks(open, group, stop, kActivity));
+  return *data;
+}
+
+Result<void> check_same_data(const AgreedValues& data, const ProcessGroup& group) {
+  const std::string text = dump_json(to_json_object(data));
+  const std::vector<int64_t> hashes = group.all_gather(static_cast<int64_t>(std::hash<std::string>()(text)));
+  if (std::equal(hashes.begin() + 1, hashes.end(), hashes.begin())) return {};
+  const std::vector<std::string> texts = group.all_gather(text);
+  const auto values_of = [&](size_t rank) {
+    return agreed_values_from_json(nlohmann::json::parse(texts[rank], nullptr, /*allow_exceptions=*/false));
+  };
+  for (size_t rank = 1; rank < texts.size(); ++rank)
+    RETURN_IF_ERROR(check_agreement(AgreedKind::kData, static_cast<int>(rank), values_of(rank), values_of(0)));
+  return {};
 }
 
 // ---- Pretrained weights ------------------------------------------------------------------------------------------

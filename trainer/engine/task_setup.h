@@ -22,6 +22,7 @@ namespace oarlock {
 struct ConfiguredTask {
   TrainerConfig config;
   nlohmann::json printed;      // the configuration with every default, for users
+  AgreedValues agreed;         // see CompleteConfig
   std::unique_ptr<Task> task;  // not prepared
   bool is_of_job = false;      // spec.trainer of a TrainingJob
 };
@@ -43,8 +44,13 @@ TaskNames task_names(const TaskTable& tasks);
 Result<void> prepare_data(Task& task, const ProcessGroup& group, int local_rank, StopAgreement& stop,
                           const Logger& log);
 
-// Runs Task::prepare() on every rank. A failure is returned on the rank where it happened.
-Result<void> open_data(Task& task, const ProcessGroup& group, StopAgreement& stop);
+// Runs Task::prepare() on every rank, and returns what must be equal in the data of all ranks. A failure is returned on
+// the rank where it happened.
+Result<AgreedValues> open_data(Task& task, const ProcessGroup& group, StopAgreement& stop);
+
+// Called by all ranks together: compares the values that open_data() returned. If those of a rank differ from those of
+// rank 0, all ranks fail with kDataErr, and a message that names the rank with the lowest number.
+Result<void> check_same_data(const AgreedValues& data, const ProcessGroup& group);
 
 // ---- Pretrained weights ------------------------------------------------------------------------------------------
 

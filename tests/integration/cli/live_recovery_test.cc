@@ -83,6 +83,7 @@ class Launchers {
   }
 
   fs::path checkpoints() const { return checkpoints_; }
+  std::string config() const { return (folder_.path() / "trainer.yaml").string(); }
 
   // Waits until a rank logs this step or a later one of the run. False if it never does.
   bool wait_for_step(int step) const {
@@ -174,8 +175,6 @@ class Launchers {
   bool has_ended() const {
     return std::ranges::none_of(programs_, [](const auto& program) { return alive(program->pid()); });
   }
-
-  std::string config() const { return (folder_.path() / "trainer.yaml").string(); }
 
   std::unique_ptr<Program> start(int node) const {
     std::vector<std::string> argv = {oarlock(), "launch", "--nproc", "2", "--no-prefix"};
@@ -356,6 +355,30 @@ TEST_F(LiveRecovery, SignalTogetherWithALossLosesNoStep) {
   Launchers resumed(1, data_, kByRank, kSteps, run.checkpoints());
   EXPECT_THAT(resumed.wait(), testing::Each(0)) << resumed.log();
   EXPECT_TRUE(resumed.bits() == undisturbed(1)) << resumed.log();
+}
+
+// The replacement of rank 1 reads a configuration file that was edited meanwhile, or another copy of the data.
+TEST_F(LiveRecovery, AReplacementThatDiffersEndsTheGroup) {
+  for (const bool data_differ : {false, true}) {
+    const CifarFolder data{8};
+    std::vector<std::string> options = kByRank;
+    options.emplace_back("--no-standby");
+    Launchers run(1, data, options, 100'000);
+    ASSERT_TRUE(run.wait_for_step(5)) << run.log();
+    if (data_differ) {
+      data.write("new.bin", 8, 10, 7);
+      fs::rename(data / "new.bin", data / "data_batch_2.bin");
+    } else {
+      std::ofstream(run.config(), std::ios::app) << "gradient: {clip_norm: 2}\n";
+    }
+    const auto pid = run.rank_process(0, 1);
+    ASSERT_TRUE(pid) << run.log();
+    ::kill(*pid, SIGKILL);
+    EXPECT_THAT(run.wait(), testing::Each(data_differ ? 65 : 78)) << run.log();
+    EXPECT_THAT(run.log(), HasSubstr(data_differ ? "the ranks differ: data.train.fingerprint is "
+                                                 : "the ranks differ: gradient.clip_norm is 2 on rank 1, but absent"));
+    EXPECT_EQ(run.recoveries(), 0) << run.log();
+  }
 }
 
 TEST_F(LiveRecovery, WithoutRestartsTheGroupEnds) {

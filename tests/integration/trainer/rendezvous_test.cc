@@ -101,6 +101,18 @@ TEST_F(Rendezvous, DifferingDevicesFailOnAllRanks) {
   }
 }
 
+TEST_F(Rendezvous, DifferingSettingsFailOnAllRanks) {
+  auto ranks = std::vector{options(0, 3), options(1, 3), options(2, 3)};
+  for (RendezvousOptions& rank : ranks) rank.settings = {{"seed", "1"}, {"version", "9"}};
+  ranks[2].settings["seed"] = "2";
+  const auto attempts = run(ranks);
+  for (const Attempt& attempt : attempts) {
+    ASSERT_FALSE(*attempt.result);
+    EXPECT_EQ(attempt.error().code, ExitCode::kConfig);
+    EXPECT_THAT(attempt.error().message, HasSubstr("seed is 2 on rank 2, but 1 on rank 0"));
+  }
+}
+
 // A restart may help the rank that fell back to the CPU; its failure is not the fault of the others.
 TEST_F(Rendezvous, LostGpuFailsOnItsRank) {
   for (const size_t victim : {size_t{0}, size_t{1}}) {

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <filesystem>
+#include <fstream>
 
 #include "tests/integration/trainer/run_support.h"
 
@@ -98,6 +100,71 @@ TEST(Failure, AModelThatDiffersStopsAllWithItsName) {
                          .folder = {}});
   EXPECT_THAT(ranks.wait(), ElementsAre(78, 78));
   EXPECT_THAT(ranks.last_word(1).message, HasSubstr("'fc1.weight'"));
+}
+
+// Runs the trainer with an additional argument on rank 1.
+class OtherArgument {
+ public:
+  explicit OtherArgument(const std::string& argument) {
+    std::ofstream(path()) << "#!/bin/sh\nif [ \"$RANK\" = 1 ]; then set -- \"$@\" '" << argument << "'; fi\nexec '"
+                          << test::test_trainer() << "' \"$@\"\n";
+    std::filesystem::permissions(path(), std::filesystem::perms::owner_all);
+  }
+  std::string path() const { return (folder_.path() / "trainer").string(); }
+
+ private:
+  TemporaryFolder folder_;
+};
+
+TEST(Failure, SettingsThatDifferStopAllWithTheirValues) {
+  struct Row {
+    std::string argument;
+    std::string message;
+  };
+  for (const Row& row : {Row{.argument = "seed=5", .message = "seed is 5 on rank 1, but 0 on rank 0; "},
+                         Row{.argument = "ema.enabled=true", .message = "ema.enabled is true on rank 1, but false"},
+                         Row{.argument = "optimizer.lr=0.25", .message = "optimizer.lr is 0.25 on rank 1, but 0.001 "},
+                         Row{.argument = "steps=7", .message = "steps is 7 on rank 1, but 1000000 on rank 0"},
+                         Row{.argument = "report.history=/dev/null", .message = "report.history is set on rank 1"},
+                         Row{.argument = "--checkpoint-dir=/tmp/x", .message = "checkpoint.dir is set on rank 1"}}) {
+    const OtherArgument trainer(row.argument);
+    TrainerRanks ranks(
+        2, {.config = kLong, .arguments = {}, .environment = {}, .folder = {}, .program = trainer.path()});
+    EXPECT_THAT(ranks.wait(), Each(78)) << row.argument;
+    for (const int rank : {0, 1}) {
+      EXPECT_THAT(ranks.last_word(rank).message, HasSubstr(row.message));
+      EXPECT_EQ(ranks.last_word(rank).reason, kReasonConfigInvalid);
+    }
+  }
+}
+
+TEST(Failure, SettingsOfARankMayDiffer) {
+  const OtherArgument trainer("loader={threads: 0, prefetch: 5}");
+  TrainerRanks ranks(2, {.config = "task: tiny\nsteps: 5\nbatch: {size: 16}\n",
+                         .arguments = {},
+                         .environment = {},
+                         .folder = {},
+                         .program = trainer.path()});
+  EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(1).err();
+}
+
+TEST(Failure, DataThatDifferStopAllWithTheirValues) {
+  struct Row {
+    std::string fault;
+    std::string message;
+  };
+  for (const Row& row : {Row{.fault = "less_data", .message = "data.train.samples is 128 on rank 1, but 256 on rank 0"},
+                         Row{.fault = "other_data", .message = "data.train.fingerprint is "}}) {
+    TrainerRanks ranks(2, {.config = std::string(kLong) + "model: {fault: {kind: " + row.fault + ", rank: 1}}\n",
+                           .arguments = {},
+                           .environment = {},
+                           .folder = {}});
+    EXPECT_THAT(ranks.wait(), Each(65)) << row.fault;
+    for (const int rank : {0, 1}) {
+      EXPECT_THAT(ranks.last_word(rank).message, AllOf(HasSubstr(row.message), HasSubstr("give all ranks the same")));
+      EXPECT_EQ(ranks.last_word(rank).reason, kReasonDataInvalid);
+    }
+  }
 }
 
 TEST(Failure, ALossThatIsNotFiniteStopsAllAndIsNeverSaved) {

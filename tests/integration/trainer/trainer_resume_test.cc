@@ -146,6 +146,39 @@ TEST(Resume, TheCheckpointOfAnotherSeedIsRefused) {
   EXPECT_THAT(ranks.last_word(1).message, AllOf(HasSubstr("seed 1"), HasSubstr("the configuration has 2")));
 }
 
+TEST(Resume, ChangedSettingsAreLogged) {
+  const TemporaryFolder folder;
+  undisturbed(2, "task: tiny\nsteps: 3\nbatch: {size: 16}\noptimizer: {lr: 0.25}\n", folder.path());
+  TrainerRanks ranks(1, {.config = "task: tiny\nsteps: 5\nbatch: {size: 16}\noptimizer: {lr: 0.5}\n",
+                         .arguments = {"--checkpoint-dir", folder.path().string()},
+                         .environment = {},
+                         .folder = {}});
+  EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
+  EXPECT_EQ(ranks.log_line(0, "the configuration changed since the checkpoint")["changes"],
+            "optimizer.lr: 0.25 -> 0.5; ranks: 2 -> 1; steps: 3 -> 5");
+  EXPECT_TRUE(ranks.log_line(0, "the data changed since the checkpoint").empty());
+}
+
+TEST(Resume, ChangedDataAreAWarningUnlessThePositionIsBehindTheirEnd) {
+  const TemporaryFolder folder;
+  const auto resumed_with = [&](int samples) {
+    return TrainerRanks(2, {.config = "task: tiny\nsteps: 8\nbatch: {size: 16}\ndata: {samples: " +
+                                      std::to_string(samples) + "}\n",
+                            .arguments = {"--checkpoint-dir", folder.path().string()},
+                            .environment = {},
+                            .folder = {}});
+  };
+  undisturbed(2, "task: tiny\nsteps: 6\nbatch: {size: 16}\ndata: {samples: 240}\n", folder.path());
+  TrainerRanks fewer = resumed_with(100);
+  EXPECT_THAT(fewer.wait(), Each(65));
+  EXPECT_THAT(fewer.last_word(1).message, AllOf(HasSubstr("trained on 192 samples"), HasSubstr("have 100")));
+  TrainerRanks more = resumed_with(250);
+  EXPECT_THAT(more.wait(), Each(0)) << more.rank(0).err();
+  const std::string changes = more.log_line(0, "the data changed since the checkpoint").value("changes", "");
+  EXPECT_THAT(changes, AllOf(HasSubstr("data.train.samples: 240 -> 250"), HasSubstr("data.train.fingerprint: ")));
+  EXPECT_THAT(changes, testing::Not(HasSubstr("data.eval")));
+}
+
 TEST(Resume, ACorruptCheckpointIsSkippedForTheNewestThatIsWhole) {
   const TemporaryFolder folder;
   const std::string config = "task: tiny\nsteps: 12\nbatch: {size: 16}\ncheckpoint: {every_steps: 4, keep: 0}\n";

@@ -26,6 +26,7 @@
 #include <thread>
 
 #include "trainer/data/batch.h"
+#include "trainer/data/fingerprint.h"
 #include "trainer/nn/batch_norm.h"
 
 namespace oarlock::test {
@@ -133,6 +134,12 @@ class RandomData final : public Dataset {
 
   int64_t size() const override { return features_.size(0); }
 
+  std::string fingerprint() const override {
+    FingerprintBuilder out;
+    out.add(features_);
+    return out.text();
+  }
+
   void make_batch(std::span<const int64_t> indices, uint64_t seed, Batch& batch) const override {
     if (before_batch_) before_batch_(batches_++, seed, indices);
     stack_rows(features_, indices, "features", batch);
@@ -214,8 +221,10 @@ class TinyTask final : public ModelTask<TinyNet> {
   Result<void> prepare() override {
     if (fault_.here("prepare")) return fail(ExitCode::kNoInput, "the fault 'prepare': a file is missing");
     fault_.slow_if("long_prepare", std::chrono::seconds(50));
-    train_ =
-        std::make_unique<RandomData>(samples_, 1, [this](int64_t batch, uint64_t seed, std::span<const int64_t> ids) {
+    const int64_t samples = fault_.here("less_data") ? samples_ / 2 : samples_;
+    const uint64_t content = fault_.here("other_data") ? 3 : 1;
+    train_ = std::make_unique<RandomData>(
+        samples, content, [this](int64_t batch, uint64_t seed, std::span<const int64_t> ids) {
           if (!ids_file_.empty()) std::ofstream(ids_file_, std::ios::app) << fmt::format("{}\n", fmt::join(ids, " "));
           if (!seeds_file_.empty()) std::ofstream(seeds_file_, std::ios::app) << std::to_string(seed) + "\n";
           if (batch == fault_.step) fault_.stall_if("stall_data");
@@ -305,7 +314,8 @@ class TinyTask final : public ModelTask<TinyNet> {
  private:
   void describe_fault(Fields& fault) {
     fault.field("kind", fault_.kind,
-                "throw, device, nan, nan_gradient, shape, prepare, prepare_data, stall_data, stall_eval, diverge, "
+                "throw, device, nan, nan_gradient, shape, prepare, prepare_data, less_data, other_data, stall_data, "
+                "stall_eval, diverge, "
                 "slow, slow_prepare_data, kill_forward, kill_backward, kill_update, kill_eval, kill_later, "
                 "or, on every rank, long_prepare_data, long_prepare, slow_forward, slow_eval or slow_pass");
     fault.field("once", fault_.once, "of the faults that kill: created by the process that is killed");

@@ -129,6 +129,93 @@ TEST(PrintConfig, IncludesEverySection) {
   EXPECT_THAT(*printed, HasSubstr("  lr: 0.001\n"));
 }
 
+// ---- values that must be equal on all ranks ------------------------------------------------------------------------
+
+AgreedValues agreed_with(const std::vector<std::string>& overrides) {
+  Sections sections;
+  std::vector<std::string> all = {"task=images", "steps=9", "checkpoint.dir=/a", "early_stopping.patience=3"};
+  all.insert(all.end(), overrides.begin(), overrides.end());
+  const auto config = load_complete_config({"", all}, tasks_with(sections));
+  EXPECT_TRUE(config) << config.error().message;
+  return config ? config->agreed : AgreedValues{};
+}
+
+TEST(AgreedSettings, IncludeAllButThoseOfARank) {
+  struct Row {
+    std::vector<std::string> overrides;
+    std::string key{};  // of the difference; empty: none
+  };
+  for (const Row& row : {
+           Row{.overrides = {"seed=1"}, .key = "seed"},
+           Row{.overrides = {"optimizer.lr=0.25"}, .key = "optimizer.lr"},
+           Row{.overrides = {"optimizer.betas=[0.5, 0.6]"}, .key = "optimizer.betas"},
+           Row{.overrides = {"ema.enabled=true"}, .key = "ema.enabled"},
+           Row{.overrides = {"gradient.clip_norm=1"}, .key = "gradient.clip_norm"},
+           Row{.overrides = {"log.every_steps=3"}, .key = "log.every_steps"},  // a collective follows such a step
+           Row{.overrides = {"early_stopping.init_best_score=.inf"}, .key = "early_stopping.init_best_score"},
+           Row{.overrides = {"data.path=/x"}, .key = "data.path"},  // the task does not say more
+           Row{.overrides = {"report.history=h"}, .key = "report.history"},
+           Row{.overrides = {"pretrained.path=p"}, .key = "pretrained.path"},
+           Row{.overrides = {"checkpoint.dir="}, .key = "checkpoint.dir"},
+           Row{.overrides = {"checkpoint.dir=/b"}},
+           Row{.overrides = {"device=cpu"}},
+           Row{.overrides = {"gpu_ids=[3]"}},
+           Row{.overrides = {"threads=2"}},
+           Row{.overrides = {"cuda.memory_fraction=0.5"}},
+           Row{.overrides = {"loader={threads: 1, prefetch: 7}"}},
+           Row{.overrides = {"profile.steps=3"}},
+           Row{.overrides = {"tracking={name: n, tensorboard: {enabled: true, dir: d}}"}},
+       }) {
+    const auto found = differences(agreed_with(row.overrides), agreed_with({}));
+    std::vector<std::string> keys;
+    for (const ValueDifference& item : found) keys.push_back(item.key);
+    EXPECT_EQ(keys, row.key.empty() ? std::vector<std::string>{} : std::vector{row.key}) << row.overrides.front();
+  }
+}
+
+TEST(AgreedSettings, ListsOfMapsHaveAValueForEachMember) {
+  const AgreedValues one = agreed_with({"optimizer.groups=[{preset: no_decay, lr: 0.5}]"});
+  const AgreedValues other = agreed_with({"optimizer.groups=[{preset: no_decay, lr: 0.25}]"});
+  EXPECT_EQ(differences(one, other), (std::vector<ValueDifference>{{"optimizer.groups[0].lr", "0.5", "0.25"}}));
+}
+
+TEST(Agreement, NamesTheDifferenceThatExplainsOthers) {
+  const AgreedValues of_rank_0 = {{"a", "1"}, {"revision", "x"}, {"task", "tiny"}, {"version", "1.0"}};
+  EXPECT_TRUE(check_agreement(AgreedKind::kSettings, 3, of_rank_0, of_rank_0));
+  AgreedValues values = of_rank_0;
+  values.erase("a");
+  values["b"] = "";
+  const auto two = check_agreement(AgreedKind::kSettings, 3, values, of_rank_0);
+  ASSERT_FALSE(two);
+  EXPECT_EQ(two.error().code, ExitCode::kConfig);
+  EXPECT_EQ(two.error().message,
+            "the ranks differ: a is absent on rank 3, but 1 on rank 0, and 1 other value differs; give all ranks the "
+            "same configuration");
+  values["task"] = "other";
+  EXPECT_THAT(check_agreement(AgreedKind::kSettings, 3, values, of_rank_0).error().message,
+              HasSubstr("task is other on rank 3, but tiny on rank 0, and 2 other values differ"));
+  values["version"] = "2.0";
+  EXPECT_THAT(check_agreement(AgreedKind::kSettings, 3, values, of_rank_0).error().message,
+              AllOf(HasSubstr("version is 2.0 on rank 3, but 1.0 on rank 0"), HasSubstr("run the same program")));
+  EXPECT_EQ(check_agreement(AgreedKind::kData, 1, {{"data.train.samples", "2"}}, {}).error().code, ExitCode::kDataErr);
+}
+
+TEST(Agreement, ChangesOfAResumedRunAreListed) {
+  EXPECT_EQ(changes({{"a", "1"}, {"b", "2"}}, {{"a", "1"}, {"b", "2"}}), "");
+  EXPECT_EQ(changes({{"a", "1"}, {"b", "2"}}, {{"a", "3"}, {"c", ""}}),
+            "a: 1 -> 3; b: 2 -> absent; c: absent -> empty");
+  AgreedValues many;
+  for (char key = 'a'; key < 'a' + 10; ++key) many[std::string(1, key)] = "1";
+  EXPECT_THAT(changes({}, many), testing::EndsWith("h: absent -> 1; and 2 more"));
+}
+
+TEST(Agreement, ValuesSurviveTheirTransfer) {
+  const AgreedValues values = {{"a", "1"}, {"b", ""}};
+  EXPECT_EQ(agreed_values_from_json(to_json_object(values)), values);
+  EXPECT_EQ(agreed_values_from_json(nlohmann::json::parse(R"({"a": "1", "b": 2})")), (AgreedValues{{"a", "1"}}));
+  EXPECT_EQ(agreed_values_from_json(nlohmann::json::parse("[1]")), AgreedValues{});
+}
+
 TEST(ReferencePage, IncludesEveryKeyOfEveryTask) {
   Sections sections;
   const std::string page = reference_page(tasks_with(sections));

@@ -130,6 +130,20 @@ TEST(Cifar, AWrongClassCountIsFoundInTheData) {
                                    HasSubstr("set model.classes")));
 }
 
+TEST(Fingerprint, DependsOnTheFilesAndNotOnTheirFolder) {
+  const CifarFolder folder(3);
+  const CifarFolder copy(3);
+  const CifarFolder changed(3);
+  changed.write("data_batch_3.bin", 3, 10, 99);
+  const ImageData data = opened(config_of(folder.path()));
+  const ImageData same = opened(config_of(copy.path()));
+  const ImageData other = opened(config_of(changed.path()));
+  EXPECT_EQ(data.train->fingerprint(), same.train->fingerprint());
+  EXPECT_NE(data.train->fingerprint(), data.eval->fingerprint());
+  EXPECT_NE(other.train->fingerprint(), data.train->fingerprint());
+  EXPECT_EQ(other.eval->fingerprint(), data.eval->fingerprint());
+}
+
 TEST(ImageOptions, MustFitTheImages) {
   const CifarFolder folder;
   ImageDataConfig config = config_of(folder.path());

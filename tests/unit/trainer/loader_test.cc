@@ -15,6 +15,8 @@
 #include <string>
 #include <thread>
 
+#include "trainer/data/fingerprint.h"
+
 namespace oarlock {
 namespace {
 
@@ -46,6 +48,38 @@ class CountingDataset final : public Dataset {
   int64_t bad_index_;
   mutable std::atomic<int> made_{0};
 };
+
+// Samples of 1 MiB; one of them may be changed.
+class LargeSamples final : public Dataset {
+ public:
+  LargeSamples(int64_t size, int64_t changed) : size_(size), changed_(changed) {}
+
+  int64_t size() const override { return size_; }
+  void make_batch(std::span<const int64_t> indices, uint64_t /*seed*/, Batch& batch) const override {
+    constexpr int64_t kBytes = int64_t{1} << 20;
+    batch.allocate("x", {batch.size(), kBytes}, at::kByte).zero_();
+    for (size_t i = 0; i < indices.size(); ++i)
+      batch["x"][static_cast<int64_t>(i)][7] = indices[i] == changed_ ? 255 : indices[i];
+  }
+
+ private:
+  int64_t size_;
+  int64_t changed_;
+};
+
+TEST(Fingerprint, DependsOnSizeAndSamples) {
+  const std::string same = sampled_fingerprint(LargeSamples(12, -1));
+  EXPECT_EQ(same.size(), 32U);
+  EXPECT_EQ(sampled_fingerprint(LargeSamples(12, -1)), same);
+  for (int64_t changed = 0; changed < 12; ++changed)
+    EXPECT_NE(sampled_fingerprint(LargeSamples(12, changed)), same) << changed;
+  for (const int64_t size : {0, 1, 11, 13}) EXPECT_NE(sampled_fingerprint(LargeSamples(size, -1)), same) << size;
+}
+
+TEST(Fingerprint, OfManySamplesIncludesTheFirstAndTheLast) {
+  const std::string same = sampled_fingerprint(LargeSamples(100, -1));
+  for (const int64_t changed : {0, 99}) EXPECT_NE(sampled_fingerprint(LargeSamples(100, changed)), same) << changed;
+}
 
 class LoaderThreads : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Threads, LoaderThreads, testing::Values(0, 1, 3));

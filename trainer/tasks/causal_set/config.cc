@@ -213,6 +213,7 @@ void describe(CausalSetDataConfig& config, Fields& fields) {
       {{"error", zarr::MissingChunks::kError}, {"fill", zarr::MissingChunks::kFill}},
       "reaction to a zarr chunk without a file; fill: use the fill value, for writers that omit empty chunks");
   fields.field("cache", config.cache, "folder of the converted graphs; empty: next to the first store");
+  for (const char* key : {"paths", "cache"}) fields.scope(key, Scope::kRank);
   fields.section(
       "split", [&](Fields& inner) { describe(config.split, inner); }, "split into training, validation and test set");
   if (config.node_features.empty()) fields.problem("node_features", "at least one is needed");
@@ -239,6 +240,7 @@ void describe(CausalSetModelConfig& config, Fields& fields) {
 void describe(TestingConfig& config, Fields& fields) {
   fields.field("batch_size", config.batch_size, from_to(1, kMaxBatchSize), "causal sets per batch and rank");
   fields.field("predictions", config.predictions, "CSV of the best model's predictions on the test set; empty: none");
+  fields.scope("predictions", Scope::kRank);
 }
 
 }  // namespace oarlock::causal_set

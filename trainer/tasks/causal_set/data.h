@@ -11,6 +11,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "trainer/data/dataset.h"
+#include "trainer/data/fingerprint.h"
 #include "trainer/data/graph_collation.h"
 #include "trainer/tasks/causal_set/config.h"
 
@@ -26,6 +27,7 @@ class CausalSets final : public Dataset {
 
   int64_t size() const override { return static_cast<int64_t>(samples_.size()); }
   void make_batch(std::span<const int64_t> indices, uint64_t seed, Batch& batch) const override;
+  std::string fingerprint() const override { return sampled_fingerprint(*this); }
 
   const std::vector<int64_t>& samples() const { return samples_; }
   const GraphCollation& graphs() const { return *graphs_; }  // of all samples

@@ -45,6 +45,7 @@ class CausalSet final : public ModelTask<GnnModel> {
 
   const Dataset& train_data() const override { return splits_->train; }
   const Dataset& eval_data() const override { return splits_->validation; }
+  std::map<std::string, std::string> fingerprints() const override { return {{"test", splits_->test.fingerprint()}}; }
 
   std::shared_ptr<GnnModel> create_model() override {
     const GraphArrays& arrays = splits_->train.graphs().arrays();

@@ -11,6 +11,7 @@ void describe(CrystalDataConfig& config, Fields& fields) {
   constexpr int64_t kMaxNeighbors = 1000;
   constexpr double kMaxCutoff = 100;
   fields.field("path", config.path, "labeled crystals: extended XYZ, or a JSON list of structures (.json)");
+  fields.scope("path", Scope::kRank);
   fields.field("target_property", config.target_property, "key of the label");
   fields.field("index", config.index, "structures to read: a slice start:stop:step or one index, as in Python and ASE");
   fields.field("cutoff", config.graph.nearest.cutoff, from_to(0.1, kMaxCutoff),
@@ -43,6 +44,7 @@ void describe(CrystalDataConfig& config, Fields& fields) {
   const double sum = config.split.train_ratio + config.split.val_ratio + config.split.test_ratio;
   constexpr double kRounding = 1e-9;
   if (sum > 1 + kRounding) fields.problem("train_ratio", fmt::format("the three ratios sum to {}, above 1", sum));
+  for (const char* key : {"cache_graphs", "cache"}) fields.scope(key, Scope::kRank);
   fields.only_if("cache", config.cache_graphs, "cache_graphs is false");
 }
 
@@ -70,6 +72,7 @@ void describe(ComformerConfig& config, Fields& fields) {
 void describe(TestConfig& config, Fields& fields) {
   fields.field("predictions", config.predictions,
                "CSV of id, target and prediction, e.g. test_predictions.csv; empty: none");
+  fields.scope("predictions", Scope::kRank);
   fields.field("batch_size", config.batch_size, from_to(1, kMaxBatchSize), "structures per batch and rank");
 }
 

@@ -7,10 +7,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "common/error.h"
 #include "trainer/data/dataset.h"
+#include "trainer/data/fingerprint.h"
 #include "trainer/data/graph_collation.h"
 #include "trainer/engine/task.h"
 #include "trainer/tasks/comformer/config.h"
@@ -39,6 +41,7 @@ class CrystalDataset final : public Dataset {
 
   int64_t size() const override { return static_cast<int64_t>(graphs_.size()); }
   void make_batch(std::span<const int64_t> indices, uint64_t /*seed*/, Batch& batch) const override;
+  std::string fingerprint() const override { return sampled_fingerprint(*this); }
 
   // Returns the labels, double [size, targets].
   at::Tensor labels() const;

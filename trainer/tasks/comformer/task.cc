@@ -48,6 +48,9 @@ class ComformerTask final : public ModelTask<Comformer> {
 
   const Dataset& train_data() const override { return *train_; }
   const Dataset& eval_data() const override { return *val_; }
+  std::map<std::string, std::string> fingerprints() const override {
+    return {{"test", test_ ? test_->fingerprint() : ""}};
+  }
 
   std::shared_ptr<Comformer> create_model() override { return make_comformer(model_); }
 

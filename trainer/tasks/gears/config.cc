@@ -32,6 +32,9 @@ void describe(GearsDataConfig& config, Fields& fields) {
                "CSV source,target,importance, used instead of the co-expression of the training cells");
   fields.field("test_batch_size", config.test_batch_size, from_to(1, kMaxBatchSize),
                "cells per batch in evaluation and prediction");
+  for (const char* key : {"path", "cache"}) fields.scope(key, Scope::kRank);
+  for (const char* key : {"gene2go", "go_graph", "gene_set_path", "coexpress_graph"})
+    fields.scope(key, Scope::kPresence);
 }
 
 void describe(GearsGraphConfig& config, Fields& fields) {
@@ -46,6 +49,7 @@ void describe(GearsGraphConfig& config, Fields& fields) {
 void describe(GearsTestConfig& config, Fields& fields) {
   fields.field("file", config.file, "CSV with the metrics of each condition and of the mean baseline");
   fields.field("predictions_file", config.predictions_file, "CSV with the predicted mean expression of each condition");
+  for (const char* key : {"file", "predictions_file"}) fields.scope(key, Scope::kRank);
 }
 
 void describe(GearsPredictConfig& config, Fields& fields) {
@@ -60,6 +64,7 @@ void describe(GearsPredictConfig& config, Fields& fields) {
   if (!config.interactions.empty()) fields.require("interactions_file");
   fields.field("interaction_genes", config.interaction_genes,
                "file of genes used for the scores, one per line; empty: all");
+  for (const char* key : {"file", "interactions_file", "interaction_genes"}) fields.scope(key, Scope::kRank);
 }
 
 }  // namespace
@@ -111,6 +116,7 @@ void describe(SplitConfig& config, Fields& fields) {
                  "belongs to the splits single, combo_seen0 and combo_seen1");
   fields.field("split_dict_path", config.split_dict_path,
                R"(custom: JSON file of the split: {"train": [...], "val": [...], "test": [...]})");
+  fields.scope("split_dict_path", Scope::kRank);
   fields.only_if("split_dict_path", is({kCustom}), "belongs to the split custom");
   if (is({kCustom})) fields.require("split_dict_path");
 }

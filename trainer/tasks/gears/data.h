@@ -11,6 +11,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "trainer/data/dataset.h"
+#include "trainer/data/fingerprint.h"
 #include "trainer/tasks/gears/cell_store.h"
 #include "trainer/tasks/gears/config.h"
 #include "trainer/tasks/gears/model.h"
@@ -55,6 +56,7 @@ class TrainingCells final : public Dataset {
 
   int64_t size() const override { return std::ssize(cells_); }
   void make_batch(std::span<const int64_t> indices, uint64_t seed, Batch& batch) const override;
+  std::string fingerprint() const override { return sampled_fingerprint(*this); }
 
  private:
   const GearsData& data_;
@@ -78,6 +80,7 @@ class GroupedCells final : public Dataset {
 
   int64_t size() const override { return std::ssize(samples_); }
   void make_batch(std::span<const int64_t> indices, uint64_t seed, Batch& batch) const override;
+  std::string fingerprint() const override { return sampled_fingerprint(*this); }
 
  private:
   const CellStore& store_;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/status_macros.h"
+#include "trainer/data/fingerprint.h"
 #include "trainer/tasks/gears/config.h"
 #include "trainer/tasks/gears/data.h"
 #include "trainer/tasks/gears/evaluation.h"
@@ -39,6 +40,12 @@ EvalOutput group_sums(GearsModel& model, const Batch& batch) {
   return out;
 }
 
+std::string fingerprint_of(const GraphEdges& edges) {
+  FingerprintBuilder out;
+  for (const at::Tensor& tensor : {edges.source, edges.target, edges.weight}) out.add(tensor);
+  return out.text();
+}
+
 class Gears final : public ModelTask<GearsModel> {
  public:
   explicit Gears(Fields& root) { describe(config_, root); }
@@ -67,6 +74,14 @@ class Gears final : public ModelTask<GearsModel> {
 
   const Dataset& train_data() const override { return *train_; }
   const Dataset& eval_data() const override { return *eval_; }
+
+  // The computed co-expression may differ in the last bits between machines.
+  std::map<std::string, std::string> fingerprints() const override {
+    std::map<std::string, std::string> out = {{"test", test_->fingerprint()},
+                                              {"ontology", fingerprint_of(data_->graphs.ontology)}};
+    if (!config_.data.coexpress_graph.empty()) out["coexpression"] = fingerprint_of(data_->graphs.coexpression);
+    return out;
+  }
 
   std::shared_ptr<GearsModel> create_model() override {
     return std::make_shared<GearsModel>(config_.model, data_->graphs);

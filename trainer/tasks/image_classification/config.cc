@@ -57,6 +57,7 @@ void describe(ImageDataConfig& config, Fields& fields) {
                              "file format. auto: detected from the file names; idx: MNIST, Fashion-MNIST; cifar10, "
                              "cifar100: the binary versions of these data sets");
   fields.field("path", config.path, "folder of the files");
+  fields.scope("path", Scope::kRank);
   fields.field("train_samples", config.train_samples, from_to(0, kMaxSamples),
                "number of training samples, from the first one; 0: all");
   fields.field("eval_samples", config.eval_samples, from_to(0, kMaxSamples),
@@ -88,6 +89,7 @@ void describe(ImageModelConfig& config, Fields& fields) {
   describe_resnet(config, fields);
   const bool script = config.kind == ImageModelKind::kTorchScript;
   fields.field("path", config.path, "torchscript: a file written by torch.jit.script(model).save() in Python");
+  fields.scope("path", Scope::kRank);
   fields.only_if("path", script, "belongs to the model torchscript");
   if (script && config.path.empty()) fields.problem("path", "is required by the model torchscript");
 }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "common/status_macros.h"
+#include "trainer/data/fingerprint.h"
 #include "trainer/data/random.h"
 #include "trainer/tasks/image_classification/images.h"
 
@@ -125,6 +126,16 @@ void ImageDataset::make_batch(std::span<const int64_t> indices, uint64_t seed, B
     to += channels * height * width;
     *label++ = images_.labels[i];
   }
+}
+
+std::string ImageDataset::fingerprint() const {
+  const auto& [channels, height, width] = images_.shape;
+  FingerprintBuilder out;
+  for (const int64_t size : {images_.size(), channels, height, width}) out.add(size);
+  for (const uint8_t* pixels : images_.pixels)
+    out.add(std::as_bytes(std::span(pixels, static_cast<size_t>(channels * height * width))));
+  out.add(std::as_bytes(std::span(images_.labels)));
+  return out.text();
 }
 
 namespace {

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "common/error.h"
@@ -57,6 +58,9 @@ class ImageDataset final : public Dataset {
   // Adds "image", float [n, channels, height, width], and "label", int64 [n]. The augmentation of an image depends only
   // on the seed and its index.
   void make_batch(std::span<const int64_t> indices, uint64_t seed, Batch& batch) const override;
+
+  // A fingerprint of all pixels and labels.
+  std::string fingerprint() const override;
 
  private:
   ImageSet images_;

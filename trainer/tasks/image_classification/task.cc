@@ -11,7 +11,9 @@
 #include <string>
 #include <utility>
 
+#include "common/files.h"
 #include "common/status_macros.h"
+#include "trainer/data/fingerprint.h"
 #include "trainer/nn/script_model.h"
 #include "trainer/tasks/image_classification/data.h"
 #include "trainer/tasks/image_classification/model.h"
@@ -89,6 +91,12 @@ class ImageClassification final : public Task {
 
   const Dataset& train_data() const override { return *images_.train; }
   const Dataset& eval_data() const override { return *images_.eval; }
+  std::map<std::string, std::string> fingerprints() const override {
+    if (!script_) return {};
+    FingerprintBuilder script;
+    script.add(std::string_view(read_file(model_.path).value_or("")));
+    return {{"script", script.text()}};
+  }
 
   std::shared_ptr<torch::nn::Module> build_model() override {
     if (script_) return script_;

@@ -28,6 +28,7 @@ void describe(SamplingConfig& config, Fields& fields) {
   fields.field("batch_size", config.batch_size, from_to(1, kMaxBatchSize), "sequences per batch and rank");
   fields.field("folder", config.folder,
                "folder in which the files step-N.fasta are written; required if samples is above 0");
+  fields.scope("folder", Scope::kRank);
   if (config.samples > 0 && config.folder.empty()) fields.require("folder");
 }
 
@@ -53,6 +54,8 @@ void describe(ProteinDataConfig& config, Fields& fields) {
   fields.field("eval_path", config.eval_path, "FASTA file for evaluation; empty: a part of path is held out");
   fields.field("cache", config.cache,
                "folder of the converted files, one byte per residue; empty: next to each FASTA file");
+  for (const char* key : {"path", "cache"}) fields.scope(key, Scope::kRank);
+  fields.scope("eval_path", Scope::kPresence);
   fields.field("min_length", config.filter.min_length, from_to(1, PackedRecords::kMaxLength),
                "minimum number of residues; shorter records are skipped");
   fields.field("max_length", config.filter.max_length, from_to(1, PackedRecords::kMaxLength),

@@ -14,6 +14,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "trainer/data/dataset.h"
+#include "trainer/data/fingerprint.h"
 #include "trainer/formats/packed_records.h"
 #include "trainer/tasks/protein_diffusion/config.h"
 
@@ -74,6 +75,7 @@ class NoisedSequences final : public Dataset {
   // Adds "tokens", int64 [n, length], and numbers that are uniform in [0, 1): "time", float [n], "move" and, if
   // enabled, "replacement", float [n, length]. They depend only on the epoch's seed and the sequence.
   void make_batch(std::span<const int64_t> indices, uint64_t seed, Batch& batch) const override;
+  std::string fingerprint() const override { return sampled_fingerprint(*this); }
 
  private:
   float time_of(int64_t index, uint64_t seed, float random) const;
