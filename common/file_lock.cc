@@ -7,6 +7,22 @@
 #include <cerrno>
 
 namespace oarlock {
+namespace {
+
+Result<LockOutcome> lock_outcome(int error_number, const std::filesystem::path& path) {
+  switch (error_number) {
+    case EWOULDBLOCK:
+      return LockOutcome::kLockedByOther;
+    case ENOSYS:
+    case ENOLCK:
+    case EOPNOTSUPP:  // on Linux, ENOTSUP is the same
+      return LockOutcome::kUnsupported;
+    default:
+      return fail_errno(error_number, fmt::format("{}: cannot be locked", path.string()));
+  }
+}
+
+}  // namespace
 
 Result<FileDescriptor> open_lock_file(const std::filesystem::path& path) {
   constexpr int kFlags = O_NOCTTY | O_NONBLOCK | O_CLOEXEC;
@@ -23,19 +39,6 @@ Result<LockOutcome> try_lock(int fd, LockMode mode, const std::filesystem::path&
     if (errno != EINTR) return lock_outcome(errno, path);
   }
   return LockOutcome::kLocked;
-}
-
-Result<LockOutcome> lock_outcome(int error_number, const std::filesystem::path& path) {
-  switch (error_number) {
-    case EWOULDBLOCK:
-      return LockOutcome::kLockedByOther;
-    case ENOSYS:
-    case ENOLCK:
-    case EOPNOTSUPP:  // on Linux, ENOTSUP is the same
-      return LockOutcome::kUnsupported;
-    default:
-      return fail_errno(error_number, fmt::format("{}: cannot be locked", path.string()));
-  }
 }
 
 }  // namespace oarlock

@@ -26,7 +26,4 @@ Result<FileDescriptor> open_lock_file(const std::filesystem::path& path);
 // an input or output error; the message names `path`.
 Result<LockOutcome> try_lock(int fd, LockMode mode, const std::filesystem::path& path);
 
-// Returns what flock(2) reports with this errno. Pure.
-Result<LockOutcome> lock_outcome(int error_number, const std::filesystem::path& path);
-
 }  // namespace oarlock

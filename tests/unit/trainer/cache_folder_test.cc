@@ -16,6 +16,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "common/file_lock.h"
@@ -117,7 +118,7 @@ class CacheEntryTest : public testing::Test {
       if (fails_) return fail(ExitCode::kDataErr, "no data");
       const Result<std::string> content = read_file(source_);
       write(part / "data", content.value_or("a directory"));
-      if (while_building_) while_building_(part);
+      if (const auto act = std::exchange(while_building_, nullptr)) act(part);
       return {};
     });
   }
@@ -147,7 +148,7 @@ class CacheEntryTest : public testing::Test {
                 .options = "a"};
   int built_ = 0;
   bool fails_ = false;
-  std::function<void(const fs::path&)> while_building_;
+  std::function<void(const fs::path&)> while_building_;  // called once
 };
 
 TEST_F(CacheEntryTest, IsBuiltOncePerContentAndOptions) {
@@ -277,7 +278,6 @@ TEST_F(CacheEntryTest, FailuresLeaveNothing) {
   EXPECT_EQ(try_open().error().code, ExitCode::kNoInput);
   fs::create_directory(key_.directory / "killed.part");
   write(source_, "first");
-  while_building_ = nullptr;
   open();
   EXPECT_THAT(entries(), SizeIs(1));
 }
@@ -316,10 +316,7 @@ TEST_F(CacheEntryTest, IsBuiltWithoutLocksAndNotRemoved) {
     const test::FlockFailure failure(error);
     key_.options = std::to_string(error);
     // Another process publishes the same entry in the meantime.
-    while_building_ = [&](const fs::path&) {
-      while_building_ = nullptr;
-      open();
-    };
+    while_building_ = [&](const fs::path&) { open(); };
     EXPECT_EQ(content(), "first");
     EXPECT_EQ(content(), "first");
   }
