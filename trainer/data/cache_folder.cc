@@ -283,14 +283,13 @@ Result<CacheEntry> CacheDirectory::build_entry() {
   if (std::error_code ignored; fs::exists(path, ignored) && !read_cache_manifest(path)) remove_atomically(path);
   RETURN_IF_ERROR(build(path, [&](const fs::path& part) { return fill_entry(part); }));
   std::optional<CacheManifest> manifest = read_cache_manifest(path);
-  std::string reason = fmt::format("{} cannot be read", kCacheManifest);
-  if (manifest) {
-    Found found{.path = path, .manifest = *std::move(manifest)};
-    if (std::optional<CacheEntry> entry = use(found)) return *std::move(entry);
-    reason = found.damage;
-  }
-  return fail(ExitCode::kTempFail,
-              fmt::format("{}: {}, although it was just written; was it removed?", path.string(), reason));
+  if (!manifest)
+    return fail(ExitCode::kCantCreate, fmt::format("{}: cannot be read or replaced; remove {}",
+                                                   (path / kCacheManifest).string(), path.string()));
+  Found found{.path = path, .manifest = *std::move(manifest)};
+  if (std::optional<CacheEntry> entry = use(found)) return *std::move(entry);
+  return fail(ExitCode::kTempFail, fmt::format("{}: {}, although it was just created; start again", path.string(),
+                                               found.damage));
 }
 
 Result<void> CacheDirectory::fill_entry(const fs::path& part) {

@@ -171,7 +171,9 @@ Result<std::shared_ptr<const CacheEntry>> open_entry(const CrystalDataConfig& co
                      .options = fmt::format("{} {} {} {} {} {} {}", config.target_property, targets, config.index,
                                             graph.nearest.count, graph.nearest.cutoff,
                                             static_cast<int>(graph.nearest.ties), graph.lattice_loops)};
-  return open_cache_entry(key, log, [&](const fs::path& part) { return build(config, targets, part, log); })
+  const auto fill = [&](const fs::path& part) { return build(config, targets, part, log); };
+  return open_regular_file(config.path)
+      .and_then([&](const FileDescriptor&) { return open_cache_entry(key, log, fill); })
       .map([](CacheEntry entry) { return std::make_shared<const CacheEntry>(std::move(entry)); })
       .map_error([](Error error) {
         if (error.code == ExitCode::kNoInput) error.message += " (data.path)";

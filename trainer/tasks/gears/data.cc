@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 
+#include "common/files.h"
 #include "common/memory_limit.h"
 #include "common/status_macros.h"
 #include "trainer/data/random.h"
@@ -29,12 +30,13 @@ constexpr int64_t kMaxPerturbed = 2;  // genes per condition
 
 Result<Entry> open_entry(const GearsDataConfig& config, std::string kind, int version, std::string options,
                          const Logger& log, const CacheFill& fill) {
-  return open_cache_entry({.directory = cache_directory(config.path, config.cache),
-                           .sources = {config.path},
-                           .kind = std::move(kind),
-                           .version = version,
-                           .options = std::move(options)},
-                          log, fill)
+  const CacheKey key{.directory = cache_directory(config.path, config.cache),
+                     .sources = {config.path},
+                     .kind = std::move(kind),
+                     .version = version,
+                     .options = std::move(options)};
+  return open_regular_file(config.path)
+      .and_then([&](const FileDescriptor&) { return open_cache_entry(key, log, fill); })
       .map([](CacheEntry entry) { return std::make_shared<const CacheEntry>(std::move(entry)); })
       .map_error([](Error error) {
         if (error.code == ExitCode::kNoInput) error.message += " (data.path)";
@@ -49,7 +51,8 @@ Result<Entry> open_converted(const GearsDataConfig& config, const Logger& log) {
 
 Result<Entry> open_network(const GearsDataConfig& config, const CoexpressionOptions& options, const GearsData& data,
                            const Logger& log) {
-  const std::string key = fmt::format("{} {} {}", options.threshold, options.similar, fmt::join(data.split.train, " "));
+  const std::string key = fmt::format("{} {} {} {}", kCellsVersion, options.threshold, options.similar,
+                                      fmt::join(data.split.train, " "));
   return open_entry(config, "network", kNetworkVersion, key, log, [&](const fs::path& part) -> Result<void> {
     const auto genes = static_cast<uint64_t>(data.store.gene_count());
     RETURN_IF_ERROR(expect_memory(genes * genes, kCoexpressionBytes, config.path + ": the co-expression of its genes"));

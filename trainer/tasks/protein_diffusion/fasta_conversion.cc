@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/files.h"
 #include "common/status_macros.h"
 #include "common/work_progress.h"
 #include "trainer/formats/fasta.h"
@@ -157,6 +158,7 @@ Result<CacheEntry> open_conversion(const fs::path& fasta, const SequenceFilter& 
                      .options = fmt::format("{} {} {} {} {} {} {}", filter.min_length, filter.max_length,
                                             filter.max_sequences, static_cast<int>(filter.unknown_residues),
                                             filter.max_unknown, held_out.fraction, held_out.seed)};
+  RETURN_IF_ERROR(open_regular_file(fasta));
   return open_cache_entry(key, log, [&](const fs::path& part) {
     return convert_fasta(fasta, filter, held_out, part, log).map([&](const ConversionCounts& counts) {
       report(fasta, key.directory, counts, log);
