@@ -116,7 +116,7 @@ class CacheEntryTest : public testing::Test {
     return open_cache_entry(key_, Logger::silent(), [&](const fs::path& part) -> Result<void> {
       ++built_;
       if (fails_) return fail(ExitCode::kDataErr, "no data");
-      const Result<std::string> content = read_file(source_);
+      const Result<std::string> content = read_file(key_.sources.front());
       write(part / "data", content.value_or("a directory"));
       if (const auto act = std::exchange(while_building_, nullptr)) act(part);
       return {};
