@@ -41,8 +41,8 @@ Result<FileDescriptor> lock(const fs::path& folder, const std::string& job) {
   }
   // Two runs at the same time would use the same attempt number, and overwrite each other's checkpoints.
   return fail(ExitCode::kUnavailable,
-              fmt::format("{}: the file system does not support locks (flock), which keep two runs of '{}' apart; choose "
-                          "a --workdir on another file system, or mount this one with locks",
+              fmt::format("{}: the file system does not support locks (flock), which keep two runs of '{}' apart; "
+                          "choose a --workdir on another file system, or mount this one with locks",
                           path.string(), job));
 }
 

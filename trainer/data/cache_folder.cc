@@ -50,8 +50,8 @@ Result<DirectoryLock> lock_directory(const fs::path& directory, const Logger& lo
     ASSIGN_OR_RETURN(const LockOutcome outcome, try_lock(file.get(), LockMode::kExclusive, path));
     if (outcome == LockOutcome::kUnsupported) {
       log.warn(
-          "the file system does not support locks (flock): processes that convert data at the same time may each do the "
-          "whole work, and outdated data are not removed; data.cache selects another directory",
+          "the file system does not support locks (flock): processes that convert data at the same time may each do "
+          "the whole work, and outdated data are not removed; data.cache selects another directory",
           {{"folder", directory.string()}});
       return DirectoryLock{};
     }
@@ -220,7 +220,10 @@ std::optional<CacheEntry> CacheDirectory::use(Found& found) const {
   const fs::path path = found.path / kCacheLock;
   // Without locks, or in a read-only directory without the file, entries are not removed.
   FileDescriptor lock = open_lock_file(path).value_or(FileDescriptor());
-  if (lock.open() && (try_lock(lock.get(), LockMode::kShared, path) == LockOutcome::kLockedByOther || !is_same_file(lock, path))) {
+  const bool is_removed =
+      lock.open() &&
+      (try_lock(lock.get(), LockMode::kShared, path) == LockOutcome::kLockedByOther || !is_same_file(lock, path));
+  if (is_removed) {
     found.damage = "it is being removed";
     return std::nullopt;
   }
@@ -326,7 +329,8 @@ void CacheDirectory::remove_outdated() const {
     const fs::path path = entry.path / kCacheLock;
     if (!is_outdated(entry.manifest)) continue;
     const Result<FileDescriptor> lock = open_lock_file(path);
-    if (lock && try_lock(lock->get(), LockMode::kExclusive, path) == LockOutcome::kLocked && remove_atomically(entry.path))
+    if (!lock || try_lock(lock->get(), LockMode::kExclusive, path) != LockOutcome::kLocked) continue;
+    if (remove_atomically(entry.path))
       log_.info("outdated converted data removed", {{"folder", entry.path.string()}});
   }
 }

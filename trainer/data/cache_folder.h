@@ -68,10 +68,10 @@ class CacheEntry {
 Result<CacheEntry> open_cache_entry(const CacheKey& key, const Logger& log, const CacheFill& fill);
 
 // Does nothing if `folder` exists. Otherwise creates its parent, calls `fill` to write into a new directory, and
-// renames that to `folder` after syncing its files, so that a folder is either absent or complete. Only one process at a
-// time builds a folder in a parent; others log that they wait. Removes the .part folders of processes that were killed.
-// Returns the error of `fill`, or kCantCreate or a similar code if the parent is not writable. Does not check whether
-// the folder is out of date or damaged: see open_cache_entry().
+// renames that to `folder` after syncing its files, so that a folder is either absent or complete. Only one process at
+// a time builds a folder in a parent; others log that they wait. Removes the .part folders of processes that were
+// killed. Returns the error of `fill`, or kCantCreate or a similar code if the parent is not writable. Does not check
+// whether the folder is out of date or damaged: see open_cache_entry().
 Result<void> build_cache_folder(const std::filesystem::path& folder, const Logger& log, const CacheFill& fill);
 
 }  // namespace oarlock

@@ -78,8 +78,9 @@ Result<void> write_cache_manifest(const fs::path& entry, const CacheManifest& ma
 
 Result<std::vector<CachedFile>> describe_files(const fs::path& entry) {
   std::vector<CachedFile> files;
-  const std::error_code error = visit_folder(
-      entry, [&](const fs::path& path) { files.push_back({.name = path.filename().string(), .times = {}, .checksum = {}}); });
+  const std::error_code error = visit_folder(entry, [&](const fs::path& path) {
+    files.push_back({.name = path.filename().string(), .times = {}, .checksum = {}});
+  });
   if (error) return fail_errno(error.value(), fmt::format("{}: cannot be read", entry.string()));
   std::ranges::sort(files, {}, &CachedFile::name);
   for (CachedFile& file : files) {

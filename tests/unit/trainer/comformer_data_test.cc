@@ -335,7 +335,8 @@ TEST(GraphCache, WithoutItTheGraphsAreTheSameAndNothingIsLeft) {
   const auto built = open_crystal_graphs(config, 1, Logger::silent());
   ASSERT_TRUE(built) << built.error().message;
   EXPECT_FALSE(fs::exists(path.string() + ".oarlock"));
-  EXPECT_TRUE(built->graphs.arrays().edge_index.equal(kept->graphs.arrays().edge_index)) << "the mapping outlives its files";
+  EXPECT_TRUE(built->graphs.arrays().edge_index.equal(kept->graphs.arrays().edge_index))
+      << "the mapping outlives its files";
   ASSERT_EQ(::setenv("TMPDIR", "/nonexistent", 1), 0);
   const auto homeless = open_crystal_graphs(config, 1, Logger::silent());
   ::unsetenv("TMPDIR");
@@ -414,7 +415,8 @@ TEST(CrystalDataset, BatchesAreTheGraphsOfTheFile) {
   fs::copy(test::data_path("comformer_crystals.extxyz"), path);
   const CrystalDataConfig config = config_of(path);
   ASSERT_TRUE(prepare_crystal_graphs(config, 1, Logger::silent()));
-  const auto graphs = std::make_shared<const GraphCollation>(open_crystal_graphs(config, 1, Logger::silent()).value().graphs);
+  const auto graphs =
+      std::make_shared<const GraphCollation>(open_crystal_graphs(config, 1, Logger::silent()).value().graphs);
   const CrystalDataset dataset(graphs, {7, 2, 4});
   EXPECT_EQ(dataset.size(), 3);
   const Batch batch = make_batch(dataset, std::vector<int64_t>{2, 0});

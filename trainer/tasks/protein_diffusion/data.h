@@ -46,7 +46,9 @@ class Sequences {
   // `limit`: uses only the first sequences; 0: all.
   // `entry`: the entry of the cache that contains them, if any.
   explicit Sequences(PackedRecords tokens, int64_t limit = 0, std::shared_ptr<const CacheEntry> entry = nullptr)
-      : entry_(std::move(entry)), tokens_(std::move(tokens)), size_(limit > 0 ? std::min(limit, tokens_.size()) : tokens_.size()) {}
+      : entry_(std::move(entry)),
+        tokens_(std::move(tokens)),
+        size_(limit > 0 ? std::min(limit, tokens_.size()) : tokens_.size()) {}
 
   int64_t size() const { return size_; }
   // Number of stored tokens of sequence i; at least 1.
