@@ -1,16 +1,14 @@
 #include "cli/run/run_folder.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
 
 #include <algorithm>
 #include <cctype>
-#include <cerrno>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "common/file_lock.h"
 #include "common/files.h"
 #include "common/json_access.h"
 #include "common/number.h"
@@ -29,14 +27,23 @@ constexpr int kMaxAttempts = 1'000'000'000;
 
 Result<FileDescriptor> lock(const fs::path& folder, const std::string& job) {
   const fs::path path = folder / kLockFile;
-  FileDescriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-  if (!file.open()) return fail_errno(errno, fmt::format("{}: cannot be created", path.string()));
-  if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
-    return fail(ExitCode::kUnavailable,
-                fmt::format("a run of '{}' is in progress in {}; wait for it, stop it, or choose another --workdir",
-                            job, folder.string()));
+  ASSIGN_OR_RETURN(FileDescriptor file, open_lock_file(path));
+  ASSIGN_OR_RETURN(const LockOutcome outcome, try_lock(file.get(), LockMode::kExclusive, path));
+  switch (outcome) {
+    case LockOutcome::kLocked:
+      return file;
+    case LockOutcome::kLockedByOther:
+      return fail(ExitCode::kUnavailable,
+                  fmt::format("a run of '{}' is in progress in {}; wait for it, stop it, or choose another --workdir",
+                              job, folder.string()));
+    case LockOutcome::kUnsupported:
+      break;
   }
-  return file;
+  // Two runs at the same time would use the same attempt number, and overwrite each other's checkpoints.
+  return fail(ExitCode::kUnavailable,
+              fmt::format("{}: the file system does not support locks (flock), which keep two runs of '{}' apart; "
+                          "choose a --workdir on another file system, or mount this one with locks",
+                          path.string(), job));
 }
 
 // Whether the folder contains more than the lock. Checkpoints without run.json are those of an earlier run, too.

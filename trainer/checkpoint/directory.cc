@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/file_lock.h"
 #include "common/files.h"
 #include "common/json_access.h"
 #include "common/number.h"
@@ -240,12 +240,13 @@ bool is_fenced_off(const Error& error) {
 }
 
 FenceLock::FenceLock(const std::filesystem::path& root)
-    : fd_(::open((root / kLockFile).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)) {
+    : fd_(open_lock_file(root / kLockFile).value_or(FileDescriptor()).release()) {
   if (fd_ < 0) return;
   const auto deadline = std::chrono::steady_clock::now() + kLockTimeout;
   while (!held_) {
-    held_ = ::flock(fd_, LOCK_EX | LOCK_NB) == 0;
-    if (held_ || (errno != EWOULDBLOCK && errno != EINTR) || std::chrono::steady_clock::now() > deadline) return;
+    const Result<LockOutcome> outcome = try_lock(fd_, LockMode::kExclusive, root / kLockFile);
+    held_ = outcome == LockOutcome::kLocked;
+    if (outcome != LockOutcome::kLockedByOther || std::chrono::steady_clock::now() > deadline) return;
     std::this_thread::sleep_for(kLockRetryInterval);
   }
 }

@@ -2,16 +2,15 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
+#include "common/file_lock.h"
 #include "common/json_access.h"
 #include "common/random.h"
 #include "common/status_macros.h"
@@ -92,11 +91,8 @@ bool FolderClaim::try_lock() {
     if (!file) return true;
     lock_file_ = std::move(*file);
   }
-  while (::flock(lock_file_.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno == EWOULDBLOCK) return false;
-    if (errno != EINTR) return true;  // such as ENOLCK
-  }
-  return true;
+  const Result<LockOutcome> outcome = oarlock::try_lock(lock_file_.get(), LockMode::kExclusive, path);
+  return !outcome || *outcome != LockOutcome::kLockedByOther;
 }
 
 bool FolderClaim::may_have_hidden_writer() const {

@@ -1,11 +1,13 @@
 // The small parts of `oarlock run`: its folder, the restart rules, programs and cores.
 #include <gmock/gmock.h>
 
+#include <cerrno>
 #include <fstream>
 
 #include "cli/run/local_job.h"
 #include "cli/run/local_run.h"
 #include "cli/run/run_folder.h"
+#include "tests/support/flock_error.h"
 #include "tests/support/temporary_folder.h"
 
 namespace oarlock::run {
@@ -55,6 +57,20 @@ TEST(RunFolder, AllowsOneRunAtATime) {
     EXPECT_THAT(second.error().message, HasSubstr("a run of 'job' is in progress"));
   }
   EXPECT_TRUE(RunFolder::open(folder.path(), "other", false, kClock).has_value());
+}
+
+TEST(RunFolder, NamesAFileSystemWithoutLocks) {
+  const test::TemporaryFolder folder;
+  for (const int error : {ENOSYS, ENOLCK, EOPNOTSUPP}) {
+    const test::FlockFailure failure(error);
+    const auto run = RunFolder::open(folder.path(), "job", false, kClock);
+    ASSERT_FALSE(run.has_value());
+    EXPECT_EQ(run.error().code, ExitCode::kUnavailable);
+    EXPECT_THAT(run.error().message, HasSubstr("job/lock: the file system does not support locks"));
+    EXPECT_THAT(run.error().message, HasSubstr("--workdir"));
+  }
+  const test::FlockFailure failure(EIO);
+  EXPECT_EQ(RunFolder::open(folder.path(), "job", false, kClock).error().code, ExitCode::kIoErr);
 }
 
 TEST(RunFolder, FreshRenamesEarlierRun) {

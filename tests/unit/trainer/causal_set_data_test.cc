@@ -68,6 +68,12 @@ class CausalSetData : public testing::Test {
         .write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(8 * values.size()));
   }
 
+  // Writes the one chunk of an array of zarr version 3, which is the file c/0.
+  static void set_chunk_v3(const fs::path& array, const std::vector<double>& values) {
+    std::ofstream(array / "c" / "0", std::ios::binary)
+        .write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(8 * values.size()));
+  }
+
   TemporaryFolder folder_;
 };
 
@@ -175,6 +181,28 @@ TEST_F(CausalSetData, AConversionIsMadeOnceAndAgainWhenTheStoreChanges) {
   elsewhere.cache = (folder_.path() / "cache").string();
   open(elsewhere);
   EXPECT_TRUE(fs::exists(folder_.path() / "cache/sets.zarr.oarlock"));
+}
+
+// zarr-python 3 writes the chunk, and nothing else, for array[:] = values.
+TEST_F(CausalSetData, AChangedChunkIsConvertedAgain) {
+  const fs::path store = generate("sets.zarr", 20);
+  const fs::path array = store / "manifold_like";
+  fs::remove_all(array);
+  fs::create_directories(array / "c");
+  std::ofstream(array / "zarr.json")
+      << R"({"zarr_format": 3, "node_type": "array", "shape": [20], "data_type": "float64", "fill_value": 0,
+             "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [20]}},
+             "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+             "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}]})";
+  set_chunk_v3(array, std::vector<double>(20, 0));
+  const auto time = fs::last_write_time(array / "c" / "0");
+  const auto sum = [&] { return open(config_of({store})).train.graphs().arrays().graphs.at("targets").sum(); };
+  EXPECT_EQ(sum().item<double>(), 0);
+  set_chunk_v3(array, std::vector<double>(20, 1));
+  EXPECT_EQ(sum().item<double>(), 20);
+  set_chunk_v3(array, std::vector<double>(20, 0));
+  fs::last_write_time(array / "c" / "0", time);
+  EXPECT_EQ(sum().item<double>(), 0);
 }
 
 TEST_F(CausalSetData, ABatchNamesItsSamples) {

@@ -268,7 +268,7 @@ TEST(GraphCache, GraphsAreBuiltOnceForAContent) {
     EXPECT_TRUE(done) << done.error().message;
     const auto graphs = open_crystal_graphs(config, 1, Logger::silent());
     EXPECT_TRUE(graphs) << graphs.error().message;
-    return graphs->size();
+    return graphs->graphs.size();
   };
   EXPECT_EQ(prepared(), 40);
   ASSERT_EQ(entries(cache, "graphs-").size(), 1U);
@@ -291,7 +291,7 @@ TEST(GraphCache, GraphsAreBuiltOnceForAContent) {
 
   write_crystals(path, CrystalFamily::kTriclinic, 41);
   EXPECT_EQ(prepared(), 41);
-  EXPECT_EQ(entries(cache, "graphs-").size(), 4U);
+  EXPECT_EQ(entries(cache, "graphs-").size(), 1U) << "those of the earlier content are removed";
 }
 
 // A process was killed while it wrote; another finds what it left.
@@ -303,23 +303,23 @@ TEST(GraphCache, IgnoresAPartlyWrittenArchive) {
   const CrystalDataConfig config = config_of(path);
   ASSERT_TRUE(prepare_crystal_graphs(config, 1, Logger::silent()));
   const fs::path built = cache / entries(cache, "graphs-")[0];
-  fs::remove(cache / entries(cache, "file-")[0]);
   fs::rename(built, built.string() + ".part");
   fs::resize_file(built.string() + ".part/edge_index", 8);
 
   ASSERT_TRUE(prepare_crystal_graphs(config, 1, Logger::silent()));
   EXPECT_FALSE(fs::exists(built.string() + ".part"));
-  EXPECT_EQ(open_crystal_graphs(config, 1, Logger::silent())->size(), 5);
+  EXPECT_EQ(open_crystal_graphs(config, 1, Logger::silent())->graphs.size(), 5);
 
   // A disk that lost some of it.
   fs::resize_file(built / "edges.vector", 100);
-  const auto damaged = open_crystal_graphs(config, 1, Logger::silent());
+  const auto damaged = open_graphs(built);
   ASSERT_FALSE(damaged);
   EXPECT_EQ(damaged.error().code, ExitCode::kDataErr);
   EXPECT_THAT(damaged.error().message, AllOf(HasSubstr("edges.vector: expected"), HasSubstr("remove its folder")));
+  EXPECT_EQ(open_crystal_graphs(config, 1, Logger::silent())->graphs.size(), 5);
   write(built / "graphs.json", "{}");
-  EXPECT_THAT(open_crystal_graphs(config, 1, Logger::silent()).error().message,
-              HasSubstr("graphs.json: the format is not"));
+  EXPECT_THAT(open_graphs(built).error().message, HasSubstr("graphs.json: the format is not"));
+  EXPECT_EQ(open_crystal_graphs(config, 1, Logger::silent())->graphs.size(), 5);
 }
 
 TEST(GraphCache, WithoutItTheGraphsAreTheSameAndNothingIsLeft) {
@@ -335,7 +335,8 @@ TEST(GraphCache, WithoutItTheGraphsAreTheSameAndNothingIsLeft) {
   const auto built = open_crystal_graphs(config, 1, Logger::silent());
   ASSERT_TRUE(built) << built.error().message;
   EXPECT_FALSE(fs::exists(path.string() + ".oarlock"));
-  EXPECT_TRUE(built->arrays().edge_index.equal(kept->arrays().edge_index)) << "the mapping outlives its files";
+  EXPECT_TRUE(built->graphs.arrays().edge_index.equal(kept->graphs.arrays().edge_index))
+      << "the mapping outlives its files";
   ASSERT_EQ(::setenv("TMPDIR", "/nonexistent", 1), 0);
   const auto homeless = open_crystal_graphs(config, 1, Logger::silent());
   ::unsetenv("TMPDIR");
@@ -414,7 +415,8 @@ TEST(CrystalDataset, BatchesAreTheGraphsOfTheFile) {
   fs::copy(test::data_path("comformer_crystals.extxyz"), path);
   const CrystalDataConfig config = config_of(path);
   ASSERT_TRUE(prepare_crystal_graphs(config, 1, Logger::silent()));
-  const auto graphs = std::make_shared<const GraphCollation>(*open_crystal_graphs(config, 1, Logger::silent()));
+  const auto graphs =
+      std::make_shared<const GraphCollation>(open_crystal_graphs(config, 1, Logger::silent()).value().graphs);
   const CrystalDataset dataset(graphs, {7, 2, 4});
   EXPECT_EQ(dataset.size(), 3);
   const Batch batch = make_batch(dataset, std::vector<int64_t>{2, 0});

@@ -2,6 +2,7 @@
 #include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
 
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -169,6 +170,30 @@ TEST_F(PlantedData, GroupsHoldEveryCellOnceAndAFewAtATime) {
   EXPECT_TRUE(batch["begin"].equal(at::tensor({0, 5, 7}, at::kLong)));
   EXPECT_EQ(batch["x"].size(0), 7);
   EXPECT_EQ(batch["group"][1].item<int64_t>(), data.val[0]);
+}
+
+// As after a power failure that lost blocks of the files.
+TEST_F(PlantedData, DamagedFilesAreConvertedAgain) {
+  namespace fs = std::filesystem;
+  const auto expression = [](const GearsData& data) {
+    std::vector<float> out(static_cast<size_t>(data.store.gene_count()));
+    data.store.expression(7, out);
+    return out;
+  };
+  const GearsData data = open(config());
+  const fs::path cells = data.entry->path();
+  for (const char* name : {"values.f32", "columns.i32", "begin.i64", "condition.i32", "means.f64", "counted.u8"}) {
+    SCOPED_TRACE(name);
+    const fs::path path = cells / name;
+    const std::string zeros(fs::file_size(path), '\0');
+    fs::remove(path);  // `data` has mapped it
+    std::ofstream(path, std::ios::binary) << zeros;
+    const GearsData again = open_gears_data(config(), {}).value();
+    EXPECT_EQ(expression(again), expression(data));
+    EXPECT_TRUE(again.store.means().equal(data.store.means()));
+    std::ofstream(path, std::ios::trunc).close();
+    EXPECT_TRUE(open_gears_data(config(), {}));
+  }
 }
 
 TEST_F(PlantedData, PreparedOnceWhateverIsTrained) {

@@ -1,7 +1,6 @@
 #include "trainer/tasks/causal_set/array_store.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 
@@ -12,13 +11,6 @@ namespace oarlock::causal_set {
 namespace {
 
 namespace fs = std::filesystem;
-
-// Returns size and modification time, or "-" if the path does not exist.
-std::string state_of(const fs::path& path) {
-  struct stat file{};
-  if (::stat(path.c_str(), &file) != 0) return "-";
-  return fmt::format("{} {}.{}", file.st_size, file.st_mtim.tv_sec, file.st_mtim.tv_nsec);
-}
 
 class ZarrArray final : public StoredArray {
  public:
@@ -51,13 +43,10 @@ class ZarrStore final : public ArrayStore {
       return std::make_unique<ZarrArray>(std::move(array));
     });
   }
-  std::string fingerprint(std::span<const std::string> names) const override {
-    std::string out;
-    for (const std::string& name : names) {
-      const fs::path array = path_ / name;
-      out += fmt::format("{} {} {} {};", name, state_of(array), state_of(array / ".zarray"),
-                         state_of(array / "zarr.json"));
-    }
+  std::vector<fs::path> sources(std::span<const std::string> names) const override {
+    std::vector<fs::path> out;
+    for (const std::string& name : names)
+      if (has(name)) out.push_back(path_ / name);
     return out;
   }
 
@@ -100,7 +89,7 @@ class Hdf5Store final : public ArrayStore {
       return std::make_unique<Hdf5Array>(std::move(dataset));
     });
   }
-  std::string fingerprint(std::span<const std::string> /*names*/) const override { return state_of(path_); }
+  std::vector<fs::path> sources(std::span<const std::string> /*names*/) const override { return {path_}; }
 
  private:
   fs::path path_;

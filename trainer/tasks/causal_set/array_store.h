@@ -37,8 +37,8 @@ class ArrayStore {
   virtual bool has(const std::string& name) const = 0;
   // Fails with kNoInput if the array does not exist, and with kDataErr if it cannot be read.
   virtual Result<std::unique_ptr<StoredArray>> open(const std::string& name) const = 0;
-  // Returns a text that changes when the store, or one of these arrays, is written again.
-  virtual std::string fingerprint(std::span<const std::string> names) const = 0;
+  // Returns the files and directories that contain these arrays. Names of arrays that do not exist are ignored.
+  virtual std::vector<std::filesystem::path> sources(std::span<const std::string> names) const = 0;
 };
 
 // Opens a folder as a zarr group, and a file as HDF5. Fails with kNoInput if the path does not exist, and with kDataErr

@@ -4,7 +4,6 @@
 #include <ATen/ops/randperm.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <xxhash.h>
 
 #include <cmath>
 #include <optional>
@@ -23,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 using Stores = std::vector<std::unique_ptr<ArrayStore>>;
 
-constexpr int kFormat = 1;  // version of the files that convert() writes
+constexpr int kVersion = 1;  // of the files that convert() writes
 constexpr int64_t kProgressEvery = 10'000;
 
 Result<Stores> open_stores(const CausalSetDataConfig& config) {
@@ -39,8 +38,7 @@ Result<Stores> open_stores(const CausalSetDataConfig& config) {
   return stores;
 }
 
-// The folder of a conversion: its name is a hash of everything that affects the content.
-fs::path folder_of(const CausalSetDataConfig& config, std::span<const TargetSpec> targets, const Stores& stores) {
+CacheKey key_of(const CausalSetDataConfig& config, std::span<const TargetSpec> targets, const Stores& stores) {
   std::vector<std::string> names = {"link_matrix", "adjacency_matrix", "cset_size", "num_samples"};
   names.insert(names.end(), config.node_features.begin(), config.node_features.end());
   names.insert(names.end(), config.graph_features.begin(), config.graph_features.end());
@@ -49,16 +47,20 @@ fs::path folder_of(const CausalSetDataConfig& config, std::span<const TargetSpec
     names.push_back(target.array);
     of_targets += fmt::format("{} {} {};", target.array, target.width, fmt::join(target.classes, ","));
   }
-  std::string all =
-      fmt::format("{} {} {} {} [{}] [{}] [{}]", kFormat, static_cast<int>(config.edges), static_cast<int>(config.axes),
-                  static_cast<int>(config.missing_chunks), fmt::join(config.node_features, ","),
-                  fmt::join(config.graph_features, ","), of_targets);
-  for (const auto& store : stores) all += "\n" + store->path().string() + " " + store->fingerprint(names);
-  fs::path first = fs::path(config.paths.front()).lexically_normal();
-  if (!first.has_filename()) first = first.parent_path();
-  const fs::path parent = config.cache.empty() ? first.parent_path() : fs::path(config.cache);
-  return parent / (first.filename().string() + ".oarlock") /
-         fmt::format("{:016x}", XXH3_64bits(all.data(), all.size()));
+  CacheKey key{.directory = cache_directory(config.paths.front(), config.cache),
+               .sources = {},
+               .kind = "graphs",
+               .version = kVersion,
+               .options = fmt::format("{} {} {} [{}] [{}] [{}]", static_cast<int>(config.edges),
+                                      static_cast<int>(config.axes), static_cast<int>(config.missing_chunks),
+                                      fmt::join(config.node_features, ","), fmt::join(config.graph_features, ","),
+                                      of_targets)};
+  for (const auto& store : stores) {
+    const std::vector<fs::path> sources = store->sources(names);
+    key.sources.insert(key.sources.end(), sources.begin(), sources.end());
+    key.options += fmt::format(" {}", sources.size());
+  }
+  return key;
 }
 
 std::vector<GraphColumn> columns_of(const CausalSetDataConfig& config, const SampleWidths& widths) {
@@ -123,19 +125,6 @@ Result<void> convert(const Stores& stores, const CausalSetDataConfig& config, st
   });
 }
 
-Result<CausalSetSplits> open_splits(const fs::path& folder, const CausalSetDataConfig& config) {
-  ASSIGN_OR_RETURN(GraphCollation graphs, open_graphs(folder));
-  const auto shared = std::make_shared<const GraphCollation>(std::move(graphs));
-  SplitIndices split = split_samples(shared->size(), config.split);
-  if (split.train.empty() || split.validation.empty())
-    return fail(
-        ExitCode::kDataErr,
-        fmt::format("data.split: of {} samples, {} are for training and {} for validation; neither may be empty",
-                    shared->size(), split.train.size(), split.validation.size()));
-  return CausalSetSplits{
-      {shared, std::move(split.train)}, {shared, std::move(split.validation)}, {shared, std::move(split.test)}};
-}
-
 }  // namespace
 
 void CausalSets::make_batch(std::span<const int64_t> indices, uint64_t /*seed*/, Batch& batch) const {
@@ -146,28 +135,34 @@ void CausalSets::make_batch(std::span<const int64_t> indices, uint64_t /*seed*/,
   graphs_->collate({samples.const_data_ptr<int64_t>(), indices.size()}, batch);
 }
 
-Result<void> prepare_causal_sets(const CausalSetDataConfig& config, std::span<const TargetSpec> targets,
-                                 const Logger& log) {
+Result<CausalSetSplits> open_causal_sets(const CausalSetDataConfig& config, std::span<const TargetSpec> targets,
+                                         const Logger& log) {
   ASSIGN_OR_RETURN(const Stores stores, open_stores(config));
-  const fs::path folder = folder_of(config, targets, stores);
-  const auto fill = [&](const fs::path& part) { return convert(stores, config, targets, part, log); };
-  return build_cache_folder(folder, log, fill)
-      .and_then([&] { return open_splits(folder, config); })
-      .map([&](const CausalSetSplits& splits) {
-        log.info("samples", {{"training", splits.train.size()},
-                             {"validation", splits.validation.size()},
-                             {"test", splits.test.size()}});
-      })
-      .map_error([&](Error error) {
-        if (error.code == ExitCode::kCantCreate || error.code == ExitCode::kNoPermission)
-          error.message += "; set data.cache to a writable folder";
-        return error;
-      });
+  ASSIGN_OR_RETURN(CacheEntry opened, open_cache_entry(key_of(config, targets, stores), log, [&](const fs::path& part) {
+                     return convert(stores, config, targets, part, log);
+                   }));
+  const auto entry = std::make_shared<const CacheEntry>(std::move(opened));
+  ASSIGN_OR_RETURN(GraphCollation graphs, open_graphs(entry->path()));
+  const auto shared = std::make_shared<const GraphCollation>(std::move(graphs));
+  SplitIndices split = split_samples(shared->size(), config.split);
+  if (split.train.empty() || split.validation.empty())
+    return fail(
+        ExitCode::kDataErr,
+        fmt::format("data.split: of {} samples, {} are for training and {} for validation; neither may be empty",
+                    shared->size(), split.train.size(), split.validation.size()));
+  return CausalSetSplits{{shared, std::move(split.train)},
+                         {shared, std::move(split.validation)},
+                         {shared, std::move(split.test)},
+                         entry};
 }
 
-Result<CausalSetSplits> open_causal_sets(const CausalSetDataConfig& config, std::span<const TargetSpec> targets) {
-  ASSIGN_OR_RETURN(const Stores stores, open_stores(config));
-  return open_splits(folder_of(config, targets, stores), config);
+Result<void> prepare_causal_sets(const CausalSetDataConfig& config, std::span<const TargetSpec> targets,
+                                 const Logger& log) {
+  return open_causal_sets(config, targets, log).map([&](const CausalSetSplits& splits) {
+    log.info("samples", {{"training", splits.train.size()},
+                         {"validation", splits.validation.size()},
+                         {"test", splits.test.size()}});
+  });
 }
 
 SplitIndices split_samples(int64_t samples, const SplitConfig& config) {

@@ -10,6 +10,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "trainer/data/cache_folder.h"
 #include "trainer/data/dataset.h"
 #include "trainer/data/fingerprint.h"
 #include "trainer/data/graph_collation.h"
@@ -41,17 +42,19 @@ struct CausalSetSplits {
   CausalSets train;
   CausalSets validation;
   CausalSets test;
+  std::shared_ptr<const CacheEntry> entry;  // of their graphs
 };
 
-// Converts the stores unless that is done. For Task::prepare_data(). A conversion is kept as FIRST_STORE.oarlock/HASH,
-// where HASH is of the state of the stores' files and of every option that affects the content. `targets` lists the
-// arrays of the active heads. Fails with kNoInput, kCantCreate, or kDataErr naming file, array and sample.
+// Converts the stores unless that is done, as open_cache_entry() does in FIRST_STORE.oarlock. For Task::prepare_data().
+// `targets` lists the arrays of the active heads. Fails with kNoInput, kCantCreate, or kDataErr naming file, array and
+// sample.
 Result<void> prepare_causal_sets(const CausalSetDataConfig& config, std::span<const TargetSpec> targets,
                                  const Logger& log);
 
-// Maps the graphs that prepare_causal_sets() created into memory. For Task::prepare(). Fails with kDataErr if the
-// training or the validation set is empty.
-Result<CausalSetSplits> open_causal_sets(const CausalSetDataConfig& config, std::span<const TargetSpec> targets);
+// Maps the graphs that prepare_causal_sets() created into memory, or creates them. For Task::prepare(). Fails with
+// kDataErr if the training or the validation set is empty, and otherwise as prepare_causal_sets().
+Result<CausalSetSplits> open_causal_sets(const CausalSetDataConfig& config, std::span<const TargetSpec> targets,
+                                         const Logger& log = Logger::silent());
 
 struct SplitIndices {
   std::vector<int64_t> train;

@@ -1,13 +1,9 @@
 #include "trainer/tasks/comformer/graph_cache.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
-#include <unistd.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <new>
 #include <optional>
 #include <span>
@@ -19,7 +15,6 @@
 #include "common/files.h"
 #include "common/status_macros.h"
 #include "common/work_progress.h"
-#include "trainer/data/cache_folder.h"
 #include "trainer/data/graph_archive.h"
 #include "trainer/data/index_slice.h"
 #include "trainer/formats/crystal.h"
@@ -154,40 +149,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kFormat = 1;  // must change when the same file gives different graphs
-
-// Everything that affects the graphs, except for the file.
-std::string options_of(const CrystalDataConfig& config, int64_t targets) {
-  const CrystalGraphOptions& graph = config.graph;
-  return fmt::format("{} {} {} {} {} {} {} {}", kFormat, config.target_property, targets, config.index,
-                     graph.nearest.count, graph.nearest.cutoff, static_cast<int>(graph.nearest.ties),
-                     graph.lattice_loops);
-}
-
-std::string hash_of(const std::string& text) { return fmt::format("{:016x}", XXH3_64bits(text.data(), text.size())); }
-
-fs::path cache_of(const CrystalDataConfig& config) {
-  const fs::path file = config.path;
-  const fs::path parent = config.cache.empty() ? file.parent_path() : fs::path(config.cache);
-  return parent / (file.filename().string() + ".oarlock");
-}
-
-Result<fs::path> link_of(const CrystalDataConfig& config, int64_t targets) {
-  struct stat file{};
-  if (::stat(config.path.c_str(), &file) != 0)
-    return fail_errno(errno, fmt::format("{}: cannot be opened (data.path)", config.path));
-  if (!S_ISREG(file.st_mode)) return fail(ExitCode::kNoInput, fmt::format("{}: not a regular file", config.path));
-  const std::string key =
-      fmt::format("{} {}.{} {}", file.st_size, file.st_mtim.tv_sec, file.st_mtim.tv_nsec, options_of(config, targets));
-  return cache_of(config) / ("file-" + hash_of(key));
-}
-
-Result<fs::path> folder_of(const CrystalDataConfig& config, int64_t targets) {
-  ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(config.path, MappedFile::Access::kSequential));
-  const XXH128_hash_t content = XXH3_128bits(file.bytes().data(), file.bytes().size());
-  const std::string key = fmt::format("{:016x}{:016x} {}", content.high64, content.low64, options_of(config, targets));
-  return cache_of(config) / ("graphs-" + hash_of(key));
-}
+constexpr int kVersion = 1;  // must change when the same file gives different graphs
 
 Result<void> build(const CrystalDataConfig& config, int64_t targets, const fs::path& folder, const Logger& log) {
   ASSIGN_OR_RETURN(const auto source,
@@ -199,36 +161,38 @@ Result<void> build(const CrystalDataConfig& config, int64_t targets, const fs::p
       });
 }
 
-// Replaces an existing link.
-Result<void> make_link(const fs::path& link, const fs::path& target) {
-  const fs::path made = link.string() + fmt::format(".{}", ::getpid());
-  std::error_code error;
-  fs::remove(made, error);
-  fs::create_directory_symlink(target, made, error);
-  if (!error) fs::rename(made, link, error);
-  if (error) return fail(ExitCode::kCantCreate, fmt::format("{}: {}", link.string(), error.message()));
-  return sync_folder(link.parent_path());
+Result<std::shared_ptr<const CacheEntry>> open_entry(const CrystalDataConfig& config, int64_t targets,
+                                                     const Logger& log) {
+  const CrystalGraphOptions& graph = config.graph;
+  const CacheKey key{.directory = cache_directory(config.path, config.cache),
+                     .sources = {config.path},
+                     .kind = "graphs",
+                     .version = kVersion,
+                     .options = fmt::format("{} {} {} {} {} {} {}", config.target_property, targets, config.index,
+                                            graph.nearest.count, graph.nearest.cutoff,
+                                            static_cast<int>(graph.nearest.ties), graph.lattice_loops)};
+  const auto fill = [&](const fs::path& part) { return build(config, targets, part, log); };
+  return open_regular_file(config.path)
+      .and_then([&](const FileDescriptor&) { return open_cache_entry(key, log, fill); })
+      .map([](CacheEntry entry) { return std::make_shared<const CacheEntry>(std::move(entry)); })
+      .map_error([](Error error) {
+        if (error.code == ExitCode::kNoInput) error.message += " (data.path)";
+        return error;
+      });
 }
 
 }  // namespace
 
 Result<void> prepare_crystal_graphs(const CrystalDataConfig& config, int64_t targets, const Logger& log) {
   if (!config.cache_graphs) return {};
-  ASSIGN_OR_RETURN(const fs::path link, link_of(config, targets));
-  std::error_code ignored;
-  if (fs::exists(link, ignored)) return {};
-  if (Result<void> made = make_writable_folder(link.parent_path()); !made) {
-    made.error().message += "; set data.cache to a writable folder";
-    return made;
-  }
-  ASSIGN_OR_RETURN(const fs::path folder, folder_of(config, targets));
-  return build_cache_folder(folder, log, [&](const fs::path& part) { return build(config, targets, part, log); })
-      .and_then([&] { return make_link(link, folder.filename()); });
+  return open_entry(config, targets, log).map([](const auto&) {});
 }
 
-Result<GraphCollation> open_crystal_graphs(const CrystalDataConfig& config, int64_t targets, const Logger& log) {
+Result<CrystalGraphs> open_crystal_graphs(const CrystalDataConfig& config, int64_t targets, const Logger& log) {
   if (config.cache_graphs) {
-    return link_of(config, targets).and_then(open_graphs);
+    ASSIGN_OR_RETURN(std::shared_ptr<const CacheEntry> entry, open_entry(config, targets, log));
+    ASSIGN_OR_RETURN(GraphCollation graphs, open_graphs(entry->path()));
+    return CrystalGraphs{.entry = std::move(entry), .graphs = std::move(graphs)};
   }
   std::error_code error;
   const fs::path parent = fs::temp_directory_path(error);
@@ -238,7 +202,9 @@ Result<GraphCollation> open_crystal_graphs(const CrystalDataConfig& config, int6
                                                    error.message()));
   }
   ASSIGN_OR_RETURN(const ScratchFolder folder, ScratchFolder::create(parent, "oarlock-graphs-"));
-  return build(config, targets, folder.path(), log).and_then([&] { return open_graphs(folder.path()); });
+  RETURN_IF_ERROR(build(config, targets, folder.path(), log));
+  ASSIGN_OR_RETURN(GraphCollation graphs, open_graphs(folder.path()));
+  return CrystalGraphs{.entry = nullptr, .graphs = std::move(graphs)};
 }
 
 }  // namespace oarlock::comformer

@@ -34,8 +34,9 @@ class ComformerTask final : public ModelTask<Comformer> {
   }
 
   Result<void> prepare() override {
-    ASSIGN_OR_RETURN(GraphCollation opened, open_crystal_graphs(data_, model_.output_features, Logger::silent()));
-    const auto graphs = std::make_shared<const GraphCollation>(std::move(opened));
+    ASSIGN_OR_RETURN(CrystalGraphs opened, open_crystal_graphs(data_, model_.output_features, Logger::silent()));
+    entry_ = std::move(opened.entry);
+    const auto graphs = std::make_shared<const GraphCollation>(std::move(opened.graphs));
     Result<CrystalSplit> split = split_crystals(graphs->size(), data_.split);
     if (!split) return fail(split.error().code, data_.path + ": " + split.error().message);
     train_.emplace(graphs, std::move(split->train));
@@ -134,6 +135,7 @@ class ComformerTask final : public ModelTask<Comformer> {
   CrystalDataConfig data_;
   ComformerConfig model_;
   TestConfig test_config_;
+  std::shared_ptr<const CacheEntry> entry_;
   std::optional<CrystalDataset> train_;
   std::optional<CrystalDataset> val_;
   std::optional<CrystalDataset> test_;

@@ -3,16 +3,14 @@
 #include <ATen/ops/full.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/stat.h>
-#include <xxhash.h>
 
 #include <algorithm>
-#include <cerrno>
+#include <memory>
 #include <optional>
 
+#include "common/files.h"
 #include "common/memory_limit.h"
 #include "common/status_macros.h"
-#include "trainer/data/cache_folder.h"
 #include "trainer/data/random.h"
 #include "trainer/tasks/gears/conversion.h"
 #include "trainer/tasks/gears/gene_graphs.h"
@@ -23,28 +21,44 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kFormat = 1;  // version of the files that convert_anndata() writes
+using Entry = std::shared_ptr<const CacheEntry>;
+
+constexpr int kCellsVersion = 1;    // of the files that convert_anndata() writes
+constexpr int kNetworkVersion = 1;  // of the edges that coexpression_edges() returns
 constexpr char kNetwork[] = "co_expression_network.csv";
 constexpr int64_t kMaxPerturbed = 2;  // genes per condition
 
-std::string hash_of(const std::string& text) { return fmt::format("{:016x}", XXH3_64bits(text.data(), text.size())); }
-
-Result<fs::path> converted_folder(const GearsDataConfig& config) {
-  struct stat file{};
-  if (::stat(config.path.c_str(), &file) != 0) {
-    return fail_errno(errno, fmt::format("{}: cannot be opened (data.path)", config.path));
-  }
-  if (!S_ISREG(file.st_mode)) return fail(ExitCode::kNoInput, fmt::format("{}: not a regular file", config.path));
-  const fs::path path = config.path;
-  const fs::path parent = config.cache.empty() ? path.parent_path() : fs::path(config.cache);
-  return parent / (path.filename().string() + ".oarlock") /
-         hash_of(fmt::format("{} {} {}.{}", kFormat, file.st_size, file.st_mtim.tv_sec, file.st_mtim.tv_nsec));
+Result<Entry> open_entry(const GearsDataConfig& config, std::string kind, int version, std::string options,
+                         const Logger& log, const CacheFill& fill) {
+  const CacheKey key{.directory = cache_directory(config.path, config.cache),
+                     .sources = {config.path},
+                     .kind = std::move(kind),
+                     .version = version,
+                     .options = std::move(options)};
+  return open_regular_file(config.path)
+      .and_then([&](const FileDescriptor&) { return open_cache_entry(key, log, fill); })
+      .map([](CacheEntry entry) { return std::make_shared<const CacheEntry>(std::move(entry)); })
+      .map_error([](Error error) {
+        if (error.code == ExitCode::kNoInput) error.message += " (data.path)";
+        return error;
+      });
 }
 
-Result<fs::path> network_folder(const GearsDataConfig& config, const CoexpressionOptions& options, const Split& split) {
-  return converted_folder(config).map([&](const fs::path& converted) {
-    const std::string key = fmt::format("{} {} {}", options.threshold, options.similar, fmt::join(split.train, " "));
-    return fs::path(converted.string() + "-" + hash_of(key));
+Result<Entry> open_converted(const GearsDataConfig& config, const Logger& log) {
+  return open_entry(config, "cells", kCellsVersion, "", log,
+                    [&](const fs::path& part) { return convert_anndata(config.path, part, log); });
+}
+
+Result<Entry> open_network(const GearsDataConfig& config, const CoexpressionOptions& options, const GearsData& data,
+                           const Logger& log) {
+  const std::string key = fmt::format("{} {} {} {}", kCellsVersion, options.threshold, options.similar,
+                                      fmt::join(data.split.train, " "));
+  return open_entry(config, "network", kNetworkVersion, key, log, [&](const fs::path& part) -> Result<void> {
+    const auto genes = static_cast<uint64_t>(data.store.gene_count());
+    RETURN_IF_ERROR(expect_memory(genes * genes, kCoexpressionBytes, config.path + ": the co-expression of its genes"));
+    const std::vector<NamedEdge> edges = coexpression_edges(data.store, data.train, options);
+    log.info("co-expression computed", {{"edges", edges.size()}});
+    return write_edges(part / kNetwork, edges);
   });
 }
 
@@ -106,9 +120,9 @@ std::vector<int64_t> indices_of(const CellStore& store, const NameList& conditio
 }
 
 // Opens everything except for the co-expression.
-Result<GearsData> open_cells(const GearsDataConfig& config, const GearsGraphConfig& graphs) {
-  ASSIGN_OR_RETURN(const fs::path folder, converted_folder(config));
-  ASSIGN_OR_RETURN(CellStore store, CellStore::open(folder));
+Result<GearsData> open_cells(const GearsDataConfig& config, const GearsGraphConfig& graphs, const Logger& log) {
+  ASSIGN_OR_RETURN(Entry entry, open_converted(config, log));
+  ASSIGN_OR_RETURN(CellStore store, CellStore::open(entry->path()));
   ASSIGN_OR_RETURN(Ontology ontology, read_ontology(config, graphs.num_similar_genes_go_graph, store));
   GearsData data{.store = std::move(store), .perturbations = std::move(ontology.perturbations)};
   const int64_t conditions = std::ssize(data.store.conditions());
@@ -135,6 +149,7 @@ Result<GearsData> open_cells(const GearsDataConfig& config, const GearsGraphConf
                             config.path, conditions, data.left_out.size(), name_of(config.split.kind),
                             data.train.size(), data.val.size()));
   }
+  data.entry = std::move(entry);
   data.graphs.genes = data.store.gene_count();
   data.graphs.perturbations = std::ssize(data.perturbations);
   data.graphs.ontology = index_edges(ontology.edges, data.perturbations);
@@ -149,11 +164,7 @@ int64_t GearsData::perturbation(const std::string& gene) const {
 }
 
 Result<void> prepare_gears_data(const GearsDataConfig& config, const GearsGraphConfig& graphs, const Logger& log) {
-  ASSIGN_OR_RETURN(const fs::path folder, converted_folder(config));
-  const Result<void> converted =
-      build_cache_folder(folder, log, [&](const fs::path& part) { return convert_anndata(config.path, part, log); });
-  if (!converted) return converted;
-  ASSIGN_OR_RETURN(const GearsData data, open_cells(config, graphs));
+  ASSIGN_OR_RETURN(const GearsData data, open_cells(config, graphs, log));
   if (!data.left_out.empty()) {
     log.warn("these perturbations are not in the gene ontology and are left out",
              {{"conditions", fmt::format("{}", fmt::join(data.left_out, " "))}});
@@ -163,25 +174,18 @@ Result<void> prepare_gears_data(const GearsDataConfig& config, const GearsGraphC
                                 {"val", data.val.size()},
                                 {"test", data.test.size()}});
   if (!config.coexpress_graph.empty()) return {};
-  ASSIGN_OR_RETURN(const fs::path network, network_folder(config, graphs.coexpression, data.split));
-  return build_cache_folder(network, log, [&](const fs::path& part) -> Result<void> {
-    const auto genes = static_cast<uint64_t>(data.store.gene_count());
-    RETURN_IF_ERROR(expect_memory(genes * genes, kCoexpressionBytes, config.path + ": the co-expression of its genes"));
-    const std::vector<NamedEdge> edges = coexpression_edges(data.store, data.train, graphs.coexpression);
-    log.info("co-expression computed", {{"edges", edges.size()}});
-    return write_edges(part / kNetwork, edges);
-  });
+  return open_network(config, graphs.coexpression, data, log).map([](const Entry&) {});
 }
 
-Result<GearsData> open_gears_data(const GearsDataConfig& config, const GearsGraphConfig& graphs) {
-  Result<GearsData> data = open_cells(config, graphs);
+Result<GearsData> open_gears_data(const GearsDataConfig& config, const GearsGraphConfig& graphs, const Logger& log) {
+  Result<GearsData> data = open_cells(config, graphs, log);
   if (!data) return data;
-  fs::path csv = config.coexpress_graph;
-  if (csv.empty()) {
-    ASSIGN_OR_RETURN(const fs::path network, network_folder(config, graphs.coexpression, data->split));
-    csv = network / kNetwork;
+  Entry network;
+  if (config.coexpress_graph.empty()) {
+    ASSIGN_OR_RETURN(network, open_network(config, graphs.coexpression, *data, log));
   }
-  ASSIGN_OR_RETURN(const std::vector<NamedEdge> edges, read_edges(csv));
+  ASSIGN_OR_RETURN(const std::vector<NamedEdge> edges,
+                   read_edges(network ? network->path() / kNetwork : fs::path(config.coexpress_graph)));
   data->graphs.coexpression = index_edges(edges, data->store.genes());
   return data;
 }

@@ -4,12 +4,14 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "common/error.h"
 #include "common/log.h"
+#include "trainer/data/cache_folder.h"
 #include "trainer/data/dataset.h"
 #include "trainer/data/fingerprint.h"
 #include "trainer/tasks/gears/cell_store.h"
@@ -30,6 +32,7 @@ struct GearsData {
   std::vector<int64_t> test{};
   GearsGraphs graphs{};
   at::Tensor perturbed{};  // int64 [conditions, 2]: indices of perturbations; -1: none
+  std::shared_ptr<const CacheEntry> entry{};  // of the store
 
   int64_t control() const { return store.index_of(kControl); }
   // Returns the index of a gene that can be perturbed, or -1.
@@ -37,12 +40,13 @@ struct GearsData {
 };
 
 // Converts the file and computes the co-expression, each once. For Task::prepare_data(), on one rank of each node. The
-// results are cached under a hash of their inputs. Fails with kNoInput, kDataErr or kCantCreate.
+// results are entries of FILE.oarlock (cache_folder.h). Fails with kNoInput, kDataErr or kCantCreate.
 Result<void> prepare_gears_data(const GearsDataConfig& config, const GearsGraphConfig& graphs, const Logger& log);
 
-// Opens the files that prepare_gears_data() created, and reads the rest. For Task::prepare(). Fails with kDataErr if
-// the training or the validation set is empty.
-Result<GearsData> open_gears_data(const GearsDataConfig& config, const GearsGraphConfig& graphs);
+// Opens the files that prepare_gears_data() created, or creates them, and reads the rest. For Task::prepare(). Fails
+// with kDataErr if the training or the validation set is empty, and otherwise as prepare_gears_data().
+Result<GearsData> open_gears_data(const GearsDataConfig& config, const GearsGraphConfig& graphs,
+                                  const Logger& log = Logger::silent());
 
 // Returns the control cell of a cell. A control cell is its own control. Pure.
 int64_t matched_control(const GearsData& data, int64_t seed, int64_t cell);

@@ -90,63 +90,62 @@ float NoisedSequences::time_of(int64_t index, uint64_t seed, float random) const
 
 namespace {
 
-namespace fs = std::filesystem;
+using Entry = std::shared_ptr<const CacheEntry>;
 
 // Adds the remedy to the error if the file does not exist.
-Result<Conversion> locate(const std::string& path, std::string_view key, const ProteinDataConfig& config,
-                          const SequenceFilter& filter, const HeldOut& held_out) {
-  Result<Conversion> located = locate_conversion(path, filter, held_out, config.cache);
-  if (!located && located.error().code == ExitCode::kNoInput) {
-    located.error().message += fmt::format(
+Result<Entry> open_file(const std::string& path, std::string_view key, const ProteinDataConfig& config,
+                        const SequenceFilter& filter, const HeldOut& held_out, const Logger& log) {
+  Result<CacheEntry> opened = open_conversion(path, filter, held_out, config.cache, log);
+  if (opened) return std::make_shared<const CacheEntry>(*std::move(opened));
+  if (opened.error().code == ExitCode::kNoInput) {
+    opened.error().message += fmt::format(
         " (data.{}); `apt-get install mmseqs2-examples` installs 20,000 proteins into "
         "/usr/share/doc/mmseqs2/example-data",
         key);
   }
-  return located;
+  return tl::make_unexpected(opened.error());
 }
 
-Result<Conversion> train_conversion(const ProteinDataConfig& config) {
-  HeldOut held_out = config.held_out;
-  if (!config.eval_path.empty()) held_out = {};
-  return locate(config.path, "path", config, config.filter, held_out);
-}
+struct Conversions {
+  Entry train;
+  Entry eval;  // the same without data.eval_path
+};
 
-Result<Conversion> eval_conversion(const ProteinDataConfig& config) {
+Result<Conversions> open_conversions(const ProteinDataConfig& config, const Logger& log) {
+  const bool has_eval_file = !config.eval_path.empty();
+  ASSIGN_OR_RETURN(Entry train, open_file(config.path, "path", config, config.filter,
+                                          has_eval_file ? HeldOut{} : config.held_out, log));
+  if (!has_eval_file) return Conversions{train, train};
   SequenceFilter filter = config.filter;
   filter.max_sequences = 0;
-  return locate(config.eval_path, "eval_path", config, filter, {});
+  ASSIGN_OR_RETURN(Entry eval, open_file(config.eval_path, "eval_path", config, filter, {}, log));
+  return Conversions{std::move(train), std::move(eval)};
 }
 
-Result<Sequences> open_split(const fs::path& stem, int64_t limit, const std::string& remedy) {
-  ASSIGN_OR_RETURN(PackedRecords packed, PackedRecords::open(stem));
+Result<Sequences> open_split(const Entry& entry, const char* stem, int64_t limit, const std::string& remedy) {
+  ASSIGN_OR_RETURN(PackedRecords packed, PackedRecords::open(entry->path() / stem));
   if (packed.size() == 0) return fail(ExitCode::kDataErr, remedy);
-  return Sequences(std::move(packed), limit);
+  return Sequences(std::move(packed), limit, entry);
 }
 
 }  // namespace
 
 Result<void> prepare_proteins(const ProteinDataConfig& config, const Logger& log) {
-  ASSIGN_OR_RETURN(Conversion train, train_conversion(config));
-  if (const Result<void> converted = convert_once(train, log); !converted || config.eval_path.empty()) return converted;
-  ASSIGN_OR_RETURN(Conversion eval, eval_conversion(config));
-  return convert_once(eval, log);
+  return open_conversions(config, log).map([](const Conversions&) {});
 }
 
-Result<ProteinSplits> open_proteins(const ProteinDataConfig& config) {
-  ASSIGN_OR_RETURN(Conversion converted, train_conversion(config));
-  fs::path eval_stem = converted.folder / "eval";
-  if (!config.eval_path.empty()) {
-    ASSIGN_OR_RETURN(Conversion eval, eval_conversion(config));
-    eval_stem = eval.folder / "train";  // no part of eval_path is held out
-  }
-  ASSIGN_OR_RETURN(Sequences train, open_split(converted.folder / "train", 0,
+Result<ProteinSplits> open_proteins(const ProteinDataConfig& config, const Logger& log) {
+  ASSIGN_OR_RETURN(const Conversions conversions, open_conversions(config, log));
+  ASSIGN_OR_RETURN(Sequences train, open_split(conversions.train, "train", 0,
                                                fmt::format("{}: every sequence is held out; lower "
                                                            "data.eval_fraction ({})",
                                                            config.path, config.held_out.fraction)));
-  ASSIGN_OR_RETURN(Sequences eval, open_split(eval_stem, config.eval_sequences,
-                                              fmt::format("{}: no sequence is held out; raise data.eval_fraction ({}) "
-                                                          "or set data.eval_path",
-                                                          config.path, config.held_out.fraction)));
+  // No part of eval_path is held out.
+  ASSIGN_OR_RETURN(Sequences eval,
+                   open_split(conversions.eval, config.eval_path.empty() ? "eval" : "train", config.eval_sequences,
+                              fmt::format("{}: no sequence is held out; raise data.eval_fraction ({}) "
+                                          "or set data.eval_path",
+                                          config.path, config.held_out.fraction)));
   return ProteinSplits{.train = std::move(train), .eval = std::move(eval)};
 }
 

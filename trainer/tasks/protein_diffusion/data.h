@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -13,6 +14,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "trainer/data/cache_folder.h"
 #include "trainer/data/dataset.h"
 #include "trainer/data/fingerprint.h"
 #include "trainer/formats/packed_records.h"
@@ -43,8 +45,11 @@ std::string decode(std::span<const int64_t> tokens);
 class Sequences {
  public:
   // `limit`: uses only the first sequences; 0: all.
-  explicit Sequences(PackedRecords tokens, int64_t limit = 0)
-      : tokens_(std::move(tokens)), size_(limit > 0 ? std::min(limit, tokens_.size()) : tokens_.size()) {}
+  // `entry`: the entry of the cache that contains them, if any.
+  explicit Sequences(PackedRecords tokens, int64_t limit = 0, std::shared_ptr<const CacheEntry> entry = nullptr)
+      : entry_(std::move(entry)),
+        tokens_(std::move(tokens)),
+        size_(limit > 0 ? std::min(limit, tokens_.size()) : tokens_.size()) {}
 
   int64_t size() const { return size_; }
   // Number of stored tokens of sequence i; at least 1.
@@ -54,6 +59,7 @@ class Sequences {
   void tokens(int64_t i, std::span<int64_t> out) const;
 
  private:
+  std::shared_ptr<const CacheEntry> entry_;
   PackedRecords tokens_;
   int64_t size_;
 };
@@ -93,7 +99,8 @@ struct ProteinSplits {
   Sequences eval;
 };
 
-// Opens the files that prepare_proteins() created. For Task::prepare(). Fails with kDataErr if a split is empty.
-Result<ProteinSplits> open_proteins(const ProteinDataConfig& config);
+// Opens the files that prepare_proteins() created, or creates them. For Task::prepare(). Fails with kDataErr if a split
+// is empty, and otherwise as prepare_proteins().
+Result<ProteinSplits> open_proteins(const ProteinDataConfig& config, const Logger& log = Logger::silent());
 
 }  // namespace oarlock::protein_diffusion

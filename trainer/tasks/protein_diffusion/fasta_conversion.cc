@@ -1,10 +1,8 @@
 #include "trainer/tasks/protein_diffusion/fasta_conversion.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <xxhash.h>
 
-#include <cerrno>
 #include <cmath>
 #include <optional>
 #include <string>
@@ -14,7 +12,6 @@
 #include "common/files.h"
 #include "common/status_macros.h"
 #include "common/work_progress.h"
-#include "trainer/data/cache_folder.h"
 #include "trainer/formats/fasta.h"
 #include "trainer/formats/packed_records.h"
 #include "trainer/tasks/protein_diffusion/data.h"
@@ -135,19 +132,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kFormat = 1;  // version of the files that convert_fasta() writes
+constexpr int kVersion = 1;  // of the files that convert_fasta() writes
 
-std::string hash_of(const struct stat& file, const SequenceFilter& filter, const HeldOut& held_out) {
-  const std::string all =
-      fmt::format("{} {} {}.{} {} {} {} {} {} {} {}", kFormat, file.st_size, file.st_mtim.tv_sec, file.st_mtim.tv_nsec,
-                  filter.min_length, filter.max_length, filter.max_sequences, static_cast<int>(filter.unknown_residues),
-                  filter.max_unknown, held_out.fraction, held_out.seed);
-  return fmt::format("{:016x}", XXH3_64bits(all.data(), all.size()));
-}
-
-void report(const Conversion& conversion, const ConversionCounts& counts, const Logger& log) {
-  log.info("sequences converted", {{"file", conversion.fasta.string()},
-                                   {"to", conversion.folder.string()},
+void report(const fs::path& fasta, const fs::path& cache, const ConversionCounts& counts, const Logger& log) {
+  log.info("sequences converted", {{"file", fasta.string()},
+                                   {"to", cache.string()},
                                    {"records", counts.records},
                                    {"train", counts.train},
                                    {"eval", counts.eval},
@@ -160,29 +149,20 @@ void report(const Conversion& conversion, const ConversionCounts& counts, const 
 
 }  // namespace
 
-Result<Conversion> locate_conversion(const fs::path& fasta, const SequenceFilter& filter, const HeldOut& held_out,
-                                     const fs::path& cache) {
-  struct stat file{};
-  if (::stat(fasta.c_str(), &file) != 0) return fail_errno(errno, fmt::format("{}: cannot be opened", fasta.string()));
-  if (!S_ISREG(file.st_mode)) return fail(ExitCode::kNoInput, fmt::format("{}: not a regular file", fasta.string()));
-  const fs::path parent = cache.empty() ? fasta.parent_path() : cache;
-  return Conversion{.fasta = fasta,
-                    .filter = filter,
-                    .held_out = held_out,
-                    .folder = parent / (fasta.filename().string() + ".oarlock") / hash_of(file, filter, held_out)};
-}
-
-Result<void> convert_once(const Conversion& conversion, const Logger& log) {
-  const fs::path cache = conversion.folder.parent_path();
-  std::error_code ignored;
-  if (fs::exists(conversion.folder, ignored)) return {};
-  if (Result<void> made = make_writable_folder(cache); !made) {
-    made.error().message += "; set data.cache to a writable folder";
-    return made;
-  }
-  return build_cache_folder(conversion.folder, log, [&](const fs::path& part) {
-    return convert_fasta(conversion.fasta, conversion.filter, conversion.held_out, part, log)
-        .map([&](const ConversionCounts& counts) { report(conversion, counts, log); });
+Result<CacheEntry> open_conversion(const fs::path& fasta, const SequenceFilter& filter, const HeldOut& held_out,
+                                   const fs::path& cache, const Logger& log) {
+  const CacheKey key{.directory = cache_directory(fasta, cache),
+                     .sources = {fasta},
+                     .kind = "sequences",
+                     .version = kVersion,
+                     .options = fmt::format("{} {} {} {} {} {} {}", filter.min_length, filter.max_length,
+                                            filter.max_sequences, static_cast<int>(filter.unknown_residues),
+                                            filter.max_unknown, held_out.fraction, held_out.seed)};
+  RETURN_IF_ERROR(open_regular_file(fasta));
+  return open_cache_entry(key, log, [&](const fs::path& part) {
+    return convert_fasta(fasta, filter, held_out, part, log).map([&](const ConversionCounts& counts) {
+      report(fasta, key.directory, counts, log);
+    });
   });
 }
 

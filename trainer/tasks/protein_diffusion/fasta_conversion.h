@@ -1,6 +1,4 @@
-// Converts FASTA files to packed tokens, once. A conversion is kept as FILE.oarlock/HASH, where HASH is of the file's
-// size and modification time and of every option that affects the content; a different filter therefore never finds
-// stale files.
+// Converts FASTA files to packed tokens, once. A conversion is kept in FILE.oarlock (cache_folder.h).
 #pragma once
 
 #include <cstdint>
@@ -9,6 +7,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "trainer/data/cache_folder.h"
 #include "trainer/tasks/protein_diffusion/config.h"
 
 namespace oarlock::protein_diffusion {
@@ -29,22 +28,10 @@ struct ConversionCounts {
 Result<ConversionCounts> convert_fasta(const std::filesystem::path& fasta, const SequenceFilter& filter,
                                        const HeldOut& held_out, const std::filesystem::path& folder, const Logger& log);
 
-// A conversion and its place in the cache.
-struct Conversion {
-  std::filesystem::path fasta;
-  SequenceFilter filter;
-  HeldOut held_out;
-  std::filesystem::path folder;  // may not exist yet
-};
-
-// Determines the folder of a conversion. `cache` is the folder that contains FILE.oarlock; empty: the folder of the
-// file. Fails with kNoInput if the file does not exist.
-Result<Conversion> locate_conversion(const std::filesystem::path& fasta, const SequenceFilter& filter,
-                                     const HeldOut& held_out, const std::filesystem::path& cache);
-
-// Converts the file unless its folder exists. The folder appears atomically with all its files, so an interrupted
-// conversion leaves nothing that could be used. Waits while another process converts the same file. Logs the number of
-// skipped records. Fails with kDataErr naming file and line, or with kCantCreate.
-Result<void> convert_once(const Conversion& conversion, const Logger& log);
+// Opens the conversion of a file, and converts the file if there is none: an entry with the files of convert_fasta().
+// `cache` is the directory that contains FILE.oarlock; empty: the directory of the file. Logs the number of skipped
+// records. Fails as convert_fasta() and open_cache_entry().
+Result<CacheEntry> open_conversion(const std::filesystem::path& fasta, const SequenceFilter& filter,
+                                   const HeldOut& held_out, const std::filesystem::path& cache, const Logger& log);
 
 }  // namespace oarlock::protein_diffusion
