@@ -14,6 +14,7 @@
 
 #include "common/mapped_files.h"
 #include "common/status_macros.h"
+#include "common/temporary_files.h"
 
 namespace oarlock {
 
@@ -103,7 +104,7 @@ Result<FileDescriptor> create_memory_file(const char* name, std::string_view con
 }
 
 Result<void> write_file_atomically(const std::filesystem::path& path, std::string_view content) {
-  const std::filesystem::path temporary = path.string() + fmt::format(".tmp-{}", ::getpid());
+  const std::filesystem::path temporary = new_temporary_path(path);
   {
     ASSIGN_OR_RETURN(const FileDescriptor file, create_new_file(temporary, 0644));
     int error = write_all(file.get(), content);

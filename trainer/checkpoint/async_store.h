@@ -98,6 +98,9 @@ class AsyncCheckpointStore {
   // result.
   void start(Checkpoint checkpoint, std::optional<int64_t> best_step, std::function<void()> ready = {});
 
+  // As CheckpointStore::set_generation(). Must not be called while a save is in flight.
+  void set_generation(int64_t generation) { store_->set_generation(generation); }
+
   // Must not be used while a save is in flight. Shared, because a thread that uses it may be abandoned.
   std::shared_ptr<const CheckpointStore> store() const { return store_; }
 

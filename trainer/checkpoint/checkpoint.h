@@ -17,10 +17,12 @@
 
 namespace oarlock {
 
-// The writer of a checkpoint. `attempt` orders the writers of one job.
+// The writer of a checkpoint. `attempt` orders the writers of one job, and `generation` those of one attempt. Each
+// process of rank 0 has a generation that is larger than those of its predecessors in the attempt.
 struct CheckpointOwner {
-  std::string uid;  // UID of the job; empty outside Kubernetes
-  int attempt = 0;  // number of earlier starts of the group
+  std::string uid;         // UID of the job; empty outside Kubernetes
+  int attempt = 0;         // number of earlier starts of the group
+  int64_t generation = 0;  // of the group that the ranks have formed (docs/recovery.md); 0 without recovery
 
   bool operator==(const CheckpointOwner&) const = default;
 };

@@ -7,18 +7,15 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <functional>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <utility>
 #include <vector>
 
-#include "common/file_lock.h"
 #include "common/files.h"
-#include "common/json_access.h"
 #include "common/number.h"
+#include "common/random.h"
 #include "common/status_macros.h"
 #include "trainer/checkpoint/manifest.h"
 
@@ -126,20 +123,22 @@ Result<LatestState> read_latest_state(const fs::path& root) {
   return latest;
 }
 
-Result<void> set_link(const fs::path& root, const std::string& name, const std::string& target) {
+Result<void> set_link(const fs::path& root, const std::string& name, const std::string& target,
+                      const std::function<Result<void>()>& may_write) {
   if (link_target(root, name) == target) return {};
-  const fs::path temporary = root / fmt::format(".link-{}-{}", name, ::getpid());
-  ::unlink(temporary.c_str());
+  const fs::path link = root / name;
+  const auto failed = [&](int error) {
+    return fail_errno(error, fmt::format("{}: the link to {} cannot be set", link.string(), target));
+  };
+  const fs::path temporary = root / fmt::format(".link-{}-{}-{}", name, ::getpid(), random_hex(4));
   if (::symlink(target.c_str(), temporary.c_str()) != 0) {
-    const int error = errno;
-    if (!lacks_symbolic_links(error))
-      return fail_errno(error, fmt::format("{}: the link to {} cannot be created", (root / name).string(), target));
+    if (!lacks_symbolic_links(errno)) return failed(errno);
     RETURN_IF_ERROR(write_file_atomically(temporary, target + "\n"));
   }
-  if (::rename(temporary.c_str(), (root / name).c_str()) == 0) return {};
-  const int error = errno;
-  ::unlink(temporary.c_str());
-  return fail_errno(error, fmt::format("{}: the link to {} cannot be set", (root / name).string(), target));
+  Result<void> set = may_write();
+  if (set && ::rename(temporary.c_str(), link.c_str()) != 0) set = failed(errno);
+  if (!set) ::unlink(temporary.c_str());
+  return set;
 }
 
 std::optional<std::string> link_target(const fs::path& root, const std::string& name) {
@@ -157,7 +156,7 @@ std::optional<std::string> link_target(const fs::path& root, const std::string& 
   return is_name ? std::optional(*content) : std::nullopt;
 }
 
-HighWater::HighWater(const fs::path& root) : fd_(open_high_water(root)) {
+HighWater::HighWater(const fs::path& root) : root_(root), fd_(open_high_water(root)) {
   const Result<int64_t> mark = read_mark(root);
   step_ = mark.value_or(0);
   if (mark || fd_ < 0) return;
@@ -170,107 +169,16 @@ HighWater::~HighWater() {
 
 void HighWater::raise(int64_t step) {
   if (fd_ < 0 || step <= step_) return;
-  step_ = step;
+  // Reads the path and not the descriptor, because NFS shows the writes of another node after an open(2).
+  const Result<int64_t> mark = read_mark(root_);
+  if (!mark) return;  // it may be higher
+  step_ = std::max(step, *mark);
+  if (*mark >= step) return;
   const std::string text =
       fmt::format("{:020}\n", step);  // a constant length, so that each write replaces the last one
   [[maybe_unused]] const ssize_t written = ::pwrite(fd_, text.data(), text.size(), 0);
 }
 
 int64_t read_high_water(const fs::path& root) { return read_mark(root).value_or(0); }
-
-namespace {
-
-using nlohmann::json;
-
-constexpr char kTakenOver[] = "may not write here any more";
-constexpr char kLockFile[] = ".lock";
-constexpr auto kLockTimeout = std::chrono::seconds(5);
-constexpr auto kLockRetryInterval = std::chrono::milliseconds(5);
-constexpr size_t kMaxDisplaced = 16;  // displaced jobs that are remembered
-
-struct Fence {
-  bool exists = false;
-  CheckpointOwner owner;
-  std::vector<std::string> displaced;  // UIDs of the previous owners, latest last
-};
-
-tl::unexpected<Error> not_a_fence(const std::string& what) {
-  return fail(ExitCode::kDataErr,
-              fmt::format("{}: not a fence file; remove it if no other job writes to this folder", what));
-}
-
-Result<Fence> read_fence(const std::filesystem::path& root) {
-  const std::filesystem::path path = root / kFenceFile;
-  const auto text = read_regular_file(path, kMaxFenceBytes);
-  std::error_code ignored;
-  if (!text && text.error().code == ExitCode::kNoInput && !fs::exists(path, ignored)) return Fence{};
-  const bool is_other = !text && (text.error().code == ExitCode::kNoInput || text.error().code == ExitCode::kDataErr);
-  if (!text && !is_other) return tl::make_unexpected(as_checkpoint_error(text.error(), path));
-  if (is_other) return not_a_fence(text.error().message);
-  const json value = json::parse(*text, nullptr, /*allow_exceptions=*/false);
-  const int attempt = integer_at(value, "attempt", -1);
-  const bool good =
-      value.is_object() && value.contains("uid") && value["uid"].is_string() && attempt >= 0 &&
-      value.contains("displaced") && value["displaced"].is_array() &&
-      std::all_of(value["displaced"].begin(), value["displaced"].end(), [](const json& v) { return v.is_string(); });
-  if (!good) return not_a_fence(path.string());
-  return Fence{.exists = true,
-               .owner = {.uid = value["uid"], .attempt = attempt},
-               .displaced = value["displaced"].get<std::vector<std::string>>()};
-}
-
-// Returns kTempFail if the fence excludes `owner`.
-Result<void> admit(const Fence& fence, const std::filesystem::path& root, const CheckpointOwner& owner) {
-  if (!fence.exists) return {};
-  if (fence.owner.uid == owner.uid) {
-    if (owner.attempt >= fence.owner.attempt) return {};
-    return fail(ExitCode::kTempFail, fmt::format("{}: attempt {} of this job {}: attempt {} has taken over",
-                                                 root.string(), owner.attempt, kTakenOver, fence.owner.attempt));
-  }
-  if (std::find(fence.displaced.begin(), fence.displaced.end(), owner.uid) == fence.displaced.end()) return {};
-  return fail(ExitCode::kTempFail,
-              fmt::format("{}: job \"{}\" {}: job \"{}\" has taken over; give each its own checkpoint.dir",
-                          root.string(), owner.uid, kTakenOver, fence.owner.uid));
-}
-
-}  // namespace
-
-bool is_fenced_off(const Error& error) {
-  return error.code == ExitCode::kTempFail && error.message.find(kTakenOver) != std::string::npos;
-}
-
-FenceLock::FenceLock(const std::filesystem::path& root)
-    : fd_(open_lock_file(root / kLockFile).value_or(FileDescriptor()).release()) {
-  if (fd_ < 0) return;
-  const auto deadline = std::chrono::steady_clock::now() + kLockTimeout;
-  while (!held_) {
-    const Result<LockOutcome> outcome = try_lock(fd_, LockMode::kExclusive, root / kLockFile);
-    held_ = outcome == LockOutcome::kLocked;
-    if (outcome != LockOutcome::kLockedByOther || std::chrono::steady_clock::now() > deadline) return;
-    std::this_thread::sleep_for(kLockRetryInterval);
-  }
-}
-
-FenceLock::~FenceLock() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
-Result<void> check_fence(const std::filesystem::path& root, const CheckpointOwner& owner) {
-  ASSIGN_OR_RETURN(const Fence fence, read_fence(root));
-  return admit(fence, root, owner);
-}
-
-Result<void> claim_fence(const std::filesystem::path& root, const CheckpointOwner& owner) {
-  ASSIGN_OR_RETURN(Fence fence, read_fence(root));
-  RETURN_IF_ERROR(admit(fence, root, owner));
-  if (fence.exists && fence.owner == owner) return {};
-  // Writers without a UID can be displaced, but cannot be distinguished and excluded later.
-  if (fence.exists && fence.owner.uid != owner.uid && !fence.owner.uid.empty()) {
-    fence.displaced.push_back(fence.owner.uid);
-  }
-  if (fence.displaced.size() > kMaxDisplaced) fence.displaced.erase(fence.displaced.begin());
-  const json value{{"uid", owner.uid}, {"attempt", owner.attempt}, {"displaced", fence.displaced}};
-  return write_file_atomically(root / kFenceFile, value.dump() + "\n").map_error(as_save_error);
-}
 
 }  // namespace oarlock

@@ -1,10 +1,11 @@
-// The folder that contains the checkpoints of a job ("root"): step-00001234/ for each checkpoint, the links "best" and
-// "last", the high-water mark, and the fence. docs/checkpoint-format.md describes the files. Any process may read a
-// root without a lock; see store.h for writing.
+// The directory that contains the checkpoints of a job ("root"): step-00001234/ for each checkpoint, the links "best"
+// and "last", and the high-water mark. docs/checkpoint-format.md describes the files. Any process may read a root
+// without a lock; see store.h for writing.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -66,9 +67,11 @@ inline constexpr char kBestLink[] = "best";
 inline constexpr char kLastLink[] = "last";
 
 // Points the link root/<name> to `target`, the name of a checkpoint in root, and replaces an older link atomically. A
-// link is a symbolic link or, on a file system without symbolic links, a file that contains the name. Returns kIoErr or
-// another code of fail_errno().
-Result<void> set_link(const std::filesystem::path& root, const std::string& name, const std::string& target);
+// link is a symbolic link or, on a file system without symbolic links, a file that contains the name. Calls `may_write`
+// immediately before the replacement and returns its error. Does nothing if the link is correct. Otherwise fails with
+// kIoErr or another code of fail_errno().
+Result<void> set_link(const std::filesystem::path& root, const std::string& name, const std::string& target,
+                      const std::function<Result<void>()>& may_write);
 
 // Returns the target of a link, or nothing if there is no link or it does not contain the name of a checkpoint.
 std::optional<std::string> link_target(const std::filesystem::path& root, const std::string& name);
@@ -87,50 +90,17 @@ class HighWater {
   HighWater(const HighWater&) = delete;
   HighWater& operator=(const HighWater&) = delete;
 
-  // Raises the mark to `step`. Does nothing if the mark is not lower.
+  // Raises the mark to `step`. Does nothing if the mark is not lower. Another process may have raised it meanwhile, so
+  // the file is read first: a process that was cut off does not lower the mark of its successor.
   void raise(int64_t step);
 
  private:
+  std::filesystem::path root_;
   int fd_;
   int64_t step_;
 };
 
 // Returns the mark, or 0 if there is none or it cannot be read.
 int64_t read_high_water(const std::filesystem::path& root);
-
-// ---- fence ---------------------------------------------------------------------------------------------------------
-// Only the newest attempt of the newest job that claimed the fence of a root may write there.
-
-inline constexpr char kFenceFile[] = "fence.json";
-inline constexpr size_t kMaxFenceBytes = size_t{1} << 20;
-
-// Serializes writers while the fence is read and changed, and while a checkpoint is renamed to its final name. It is an
-// advisory lock (flock) on root/.lock. A holder that is stopped or disconnected must not block its successor, and some
-// file systems do not support locks. So the constructor waits a few seconds at most, and the caller then continues
-// without the lock.
-class FenceLock {
- public:
-  explicit FenceLock(const std::filesystem::path& root);
-  ~FenceLock();
-  FenceLock(const FenceLock&) = delete;
-  FenceLock& operator=(const FenceLock&) = delete;
-
-  bool held() const { return held_; }
-
- private:
-  int fd_;
-  bool held_ = false;
-};
-
-// Makes `owner` the writer of the root. Writes nothing if it already is. The caller holds the lock. Returns kTempFail
-// if a newer attempt or job has claimed the fence, kDataErr if the fence file is damaged, kTempFail or kNoPermission if
-// it cannot be read, and kIoErr or kCantCreate if it cannot be written. See is_fenced_off().
-Result<void> claim_fence(const std::filesystem::path& root, const CheckpointOwner& owner);
-
-// Returns whether the error of claim_fence() or check_fence() states that another attempt or job has claimed the root.
-bool is_fenced_off(const Error& error);
-
-// Returns the same errors as claim_fence(), but does not claim the fence.
-Result<void> check_fence(const std::filesystem::path& root, const CheckpointOwner& owner);
 
 }  // namespace oarlock

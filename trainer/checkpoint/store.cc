@@ -7,12 +7,15 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "common/files.h"
 #include "common/status_macros.h"
+#include "common/temporary_files.h"
+#include "trainer/checkpoint/fence.h"
 #include "trainer/checkpoint/manifest.h"
 
 namespace oarlock {
@@ -26,8 +29,7 @@ constexpr std::string_view kReplacedPrefix = ".replaced-";
 constexpr std::string_view kRemovedPrefix = ".removed-";
 constexpr std::string_view kLinkPrefix = ".link-";
 constexpr std::string_view kDamagedPrefix = "damaged-";
-constexpr int kMaxSetAside = 1000;                            // damaged checkpoints of one step that are kept
-constexpr std::string_view kFencePrefix = "fence.json.tmp-";  // of write_file_atomically()
+constexpr int kMaxSetAside = 1000;  // damaged checkpoints of one step that are kept
 
 Result<void> create_folder(const fs::path& path) {
   std::error_code error;
@@ -88,11 +90,12 @@ bool is_missing(const fs::path& path) {
   return fs::symlink_status(path, ignored).type() == fs::file_type::not_found;
 }
 
-// Renames the folder first, because removing it takes many calls, during which readers must not see it.
-void remove_checkpoint(const fs::path& folder) {
-  const fs::path removed = folder.parent_path() / (std::string(kRemovedPrefix) + folder.filename().string());
+// Removing a checkpoint takes many calls, during which readers must not see it, so that it is renamed first. Returns
+// the path that is to be removed.
+fs::path begin_removal(const fs::path& folder) {
+  fs::path removed = folder.parent_path() / (std::string(kRemovedPrefix) + folder.filename().string());
   remove_quietly(removed);
-  remove_quietly(::rename(folder.c_str(), removed.c_str()) == 0 ? removed : folder);
+  return ::rename(folder.c_str(), removed.c_str()) == 0 ? removed : folder;
 }
 
 }  // namespace
@@ -119,10 +122,11 @@ Result<SavedCheckpoint> CheckpointStore::save(Checkpoint checkpoint, std::option
   checkpoint.state.owner = options_.owner;
   const int64_t step = checkpoint.state.step;
   const std::string name = checkpoint_folder_name(step);
-  const fs::path written =
-      options_.root / fmt::format("{}{}-{}-{}", kWritingPrefix, name, options_.owner.attempt, ::getpid());
+  // Processes on two nodes may have the same number.
+  const fs::path written = options_.root / fmt::format("{}{}-{}-{}-{}", kWritingPrefix, name, options_.owner.attempt,
+                                                       options_.owner.generation, ::getpid());
   const fs::path replaced = options_.root / (std::string(kReplacedPrefix) + name);
-  SavedCheckpoint saved{.folder = options_.root / name, .bytes = 0};
+  SavedCheckpoint saved{.folder = options_.root / name, .bytes = 0, .links = {}};
 
   RETURN_IF_ERROR(clear_target(saved.folder));
   remove_quietly(written);
@@ -130,23 +134,24 @@ Result<SavedCheckpoint> CheckpointStore::save(Checkpoint checkpoint, std::option
   const auto bytes = write_checkpoint(checkpoint, written);
   if (!bytes) {
     remove_quietly(written);
-    // A newer attempt removes the temporary folders of older ones. If there is one, report it instead.
+    // A newer writer removes the temporary folders of older ones. If there is one, report it instead.
     if (const Result<void> fence = check_fence(); !fence && is_fenced_off(fence.error()))
       return tl::make_unexpected(fence.error());
     return tl::make_unexpected(as_save_error(bytes.error()));
   }
   saved.bytes = *bytes;
-  RETURN_IF_ERROR(publish_if_admitted(written, saved.folder, replaced));
-  written_.insert(saved.folder);
-  remove_quietly(written);  // the older checkpoint, if it could not be renamed
-  remove_quietly(replaced);
-  update_links(step, best_step);
-  prune(step, best_step);
-  for (const char* link : {kBestLink, kLastLink}) {
-    std::error_code ignored;
-    if (const auto target = link_target(options_.root, link); target && is_missing(options_.root / *target))
-      fs::remove(options_.root / link, ignored);
+  std::vector<fs::path> removed;
+  {
+    const FenceLock lock(options_.root);
+    RETURN_IF_ERROR(publish_if_admitted(written, saved.folder, replaced));
+    written_.insert(saved.folder);
+    saved.links = set_links(step, best_step);
+    removed = prune(step, best_step);
   }
+  removed.push_back(written);  // the older checkpoint, if it could not be renamed
+  removed.push_back(replaced);
+  for (const fs::path& path : removed) remove_quietly(path);
+  if (!saved.links && is_fenced_off(saved.links.error())) return tl::make_unexpected(saved.links.error());
   return saved;
 }
 
@@ -204,13 +209,13 @@ Result<void> CheckpointStore::clear_target(const fs::path& folder) {
   }
 }
 
-// Renames a complete folder to its final name under the lock, if the fence still belongs to the owner.
+// Called immediately before a name of the root is changed.
+Result<void> CheckpointStore::may_write() const { return check_fence().map_error(unread_fence_as_io_error); }
+
+// Renames a complete folder to its final name, if the fence still belongs to the owner. The caller holds the lock.
 Result<void> CheckpointStore::publish_if_admitted(const fs::path& written, const fs::path& target,
                                                   const fs::path& replaced) const {
-  const FenceLock lock(options_.root);
-  auto published = check_fence().map_error(unread_fence_as_io_error).and_then([&] {
-    return publish(written, target, replaced).map_error(as_save_error);
-  });
+  auto published = may_write().and_then([&] { return publish(written, target, replaced).map_error(as_save_error); });
   if (!published) {
     remove_quietly(written);
     return published;
@@ -218,52 +223,86 @@ Result<void> CheckpointStore::publish_if_admitted(const fs::path& written, const
   return sync_folder(options_.root).map_error(as_save_error);
 }
 
-// Updates the links. A failure is only logged, because the checkpoint is saved. The links are durable before a
-// checkpoint that an old link points to is removed.
-void CheckpointStore::update_links(int64_t step, std::optional<int64_t> best_step) {
-  Result<void> set = set_link(options_.root, kLastLink, checkpoint_folder_name(step));
-  if (set && best_step && !is_missing(options_.root / checkpoint_folder_name(*best_step)))
-    set = set_link(options_.root, kBestLink, checkpoint_folder_name(*best_step));
-  if (set) set = sync_folder(options_.root);
-  if (!set && !std::exchange(links_warned_, true)) logger_.warn(set.error().message);
+// Points the links to the checkpoints of these steps. The links are durable before a checkpoint that an old link points
+// to is removed. The caller holds the lock.
+Result<void> CheckpointStore::set_links(int64_t step, std::optional<int64_t> best_step) const {
+  const auto set = [&](const char* link, int64_t to) {
+    return set_link(options_.root, link, checkpoint_folder_name(to), [this] { return may_write(); });
+  };
+  Result<void> done = set(kLastLink, step);
+  if (best_step && !is_missing(options_.root / checkpoint_folder_name(*best_step))) {
+    const Result<void> best = set(kBestLink, *best_step);
+    if (done) done = best;
+  }
+  if (done) done = sync_folder(options_.root);
+  return done.map_error([](Error error) { return is_fenced_off(error) ? error : as_save_error(std::move(error)); });
+}
+
+Result<void> CheckpointStore::repair_links(int64_t step, std::optional<int64_t> best_step) const {
+  const auto is_set = [&](const char* link, int64_t to) {
+    return link_target(options_.root, link) == checkpoint_folder_name(to);
+  };
+  const bool has_best = best_step && !is_missing(options_.root / checkpoint_folder_name(*best_step));
+  if (is_set(kLastLink, step) && (!has_best || is_set(kBestLink, *best_step))) return {};
+  const FenceLock lock(options_.root);
+  return set_links(step, best_step);
 }
 
 void CheckpointStore::remove_leftovers() const {
   std::vector<fs::path> leftovers;
   visit_folder(options_.root, [&](const fs::path& path) {
     const std::string name = path.filename().string();
+    for (const std::string_view prefix : {kWritingPrefix, kReplacedPrefix, kRemovedPrefix, kLinkPrefix}) {
+      if (name.starts_with(prefix)) leftovers.push_back(path);
+    }
+  });
+  const auto add = [&leftovers](std::vector<fs::path> paths) {
+    leftovers.insert(leftovers.end(), paths.begin(), paths.end());
+  };
+  add(temporary_files(options_.root));
+  for (const fs::path& file : options_.other_files) {
+    const fs::path path = options_.root / file;
+    if (path.parent_path() != options_.root) add(temporary_files(path.parent_path(), path.filename().string()));
+  }
+  for (const fs::path& path : leftovers) {
+    if (!may_write()) return;
+    const std::string name = path.filename().string();
     if (name.starts_with(kReplacedPrefix)) {
       const fs::path target = options_.root / name.substr(kReplacedPrefix.size());
       if (is_missing(target)) {
         ::rename(path.c_str(), target.c_str());
-        return;
+        continue;
       }
     }
-    for (const std::string_view prefix : {kWritingPrefix, kReplacedPrefix, kRemovedPrefix, kLinkPrefix, kFencePrefix}) {
-      if (name.starts_with(prefix)) leftovers.push_back(path);
-    }
-  });
-  for (const fs::path& path : leftovers) {
     logger_.info("removed a temporary file of a crashed writer", {{"path", path.string()}});
     remove_quietly(path);
   }
 }
 
-void CheckpointStore::prune(int64_t newest_step, std::optional<int64_t> best_step) {
-  if (options_.keep <= 0) return;
-  const auto folders = list_checkpoints(options_.root);
-  if (!folders) return;
-  int kept = 0;
-  for (const StepFolder& folder : *folders) {
-    // Later steps than the one just saved belong to another run. They are kept, but not counted.
-    if (folder.step > newest_step || !may_remove(folder.path)) continue;
-    if (kept < options_.keep) {
-      ++kept;
-    } else if (folder.step != best_step) {
-      remove_checkpoint(folder.path);
-      written_.erase(folder.path);
+// Returns the paths that are to be removed, which needs no lock. Stops when another writer has claimed the fence. The
+// caller holds the lock.
+std::vector<fs::path> CheckpointStore::prune(int64_t newest_step, std::optional<int64_t> best_step) {
+  std::vector<fs::path> removed;
+  if (options_.keep > 0) {
+    int kept = 0;
+    for (const StepFolder& folder : list_checkpoints(options_.root).value_or(std::vector<StepFolder>{})) {
+      // Later steps than the one just saved belong to another run. They are kept, but not counted.
+      if (folder.step > newest_step || !may_remove(folder.path)) continue;
+      if (kept < options_.keep) {
+        ++kept;
+      } else if (folder.step != best_step) {
+        if (!may_write()) return removed;
+        removed.push_back(begin_removal(folder.path));
+        written_.erase(folder.path);
+      }
     }
   }
+  for (const char* link : {kBestLink, kLastLink}) {
+    std::error_code ignored;
+    const auto target = link_target(options_.root, link);
+    if (target && is_missing(options_.root / *target) && may_write()) fs::remove(options_.root / link, ignored);
+  }
+  return removed;
 }
 
 // Returns whether the folder is a checkpoint of a known format. Other folders are kept, and not counted.

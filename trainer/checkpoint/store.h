@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "common/error.h"
 #include "common/log.h"
@@ -19,16 +20,20 @@ struct StoreOptions {
   std::filesystem::path root;
   CheckpointOwner owner{};
   int keep = 3;  // number of newest checkpoints that are kept after a save, in addition to the best one; 0: all
+  // Other files, relative to the root, that only its owner writes, with write_file_atomically().
+  std::vector<std::filesystem::path> other_files{};
 };
 
 struct SavedCheckpoint {
   std::filesystem::path folder;
   int64_t bytes = 0;
+  Result<void> links;  // why "last" or "best" could not be set, although the checkpoint is saved
 };
 
-// Claims the root for its owner: a fence file in the root names the job and the attempt that may write (see
-// directory.h). For a writer of an older attempt of the same job, and of a job that another job has displaced, open()
-// and every save() return kTempFail, because its group was replaced. The checkpoints that it saved before remain.
+// Claims the root for its owner: a fence file in the root names the job, attempt and generation that may write (see
+// fence.h). For a writer of an older generation or attempt of the same job, and of a job that another job has
+// displaced, open() and every save() return kTempFail, because it was replaced. The checkpoints that it saved before
+// remain. The fence is checked, under its lock, immediately before each name of the root is changed.
 class CheckpointStore {
  public:
   // Creates the root, claims the fence, and removes the temporary files of crashed writers. Returns kCantCreate if the
@@ -39,6 +44,10 @@ class CheckpointStore {
   // For a root that is not available at present: does not access it. The first save() that succeeds claims the fence.
   static std::unique_ptr<CheckpointStore> open_unclaimed(const StoreOptions& options, const Logger& logger);
 
+  // This process now belongs to a later group of its attempt. The next save claims the fence for it. Must not be called
+  // concurrently with other methods.
+  void set_generation(int64_t generation) { options_.owner.generation = generation; }
+
   // Renames a damaged checkpoint to damaged-step-<step>, so that no save overwrites it and it can be examined. Returns
   // its new path, kTempFail if the fence belongs to another writer, or kIoErr.
   Result<std::filesystem::path> set_aside(const std::filesystem::path& folder) const;
@@ -46,7 +55,7 @@ class CheckpointStore {
   // Writes root/step-<step>/. A crash at any time leaves either no such checkpoint or a complete one, and no other
   // checkpoint is touched before the new one is durable. Then points the link "last" to it, and "best" to the
   // checkpoint of `best_step` (this one or an older one), and removes all but the newest `keep` checkpoints and the
-  // best one.
+  // best one. A link that cannot be set is reported in the result.
   //
   // A valid checkpoint of the same step is replaced in one rename, and a damaged one is set aside. The save fails if
   // the existing one cannot be read. Checkpoints whose manifest cannot be read are never removed.
@@ -56,7 +65,11 @@ class CheckpointStore {
   // are intact, and a later save may succeed. May be called from any thread, but not concurrently.
   Result<SavedCheckpoint> save(Checkpoint checkpoint, std::optional<int64_t> best_step = std::nullopt);
 
-  // Returns kTempFail if a newer attempt has claimed the fence.
+  // Sets the links for the newest checkpoint, `step`, as save() does: a crash may have prevented it. Accesses no other
+  // file if they are correct. Returns kTempFail if the fence belongs to another writer, or kIoErr or kCantCreate.
+  Result<void> repair_links(int64_t step, std::optional<int64_t> best_step) const;
+
+  // Returns kTempFail if another writer has claimed the fence.
   Result<void> check_fence() const;
 
  private:
@@ -64,16 +77,16 @@ class CheckpointStore {
   Result<void> claim_root();
   void remove_leftovers() const;
   Result<void> clear_target(const std::filesystem::path& folder);
+  Result<void> may_write() const;
   Result<void> publish_if_admitted(const std::filesystem::path& written, const std::filesystem::path& target,
                                    const std::filesystem::path& replaced) const;
-  void update_links(int64_t step, std::optional<int64_t> best_step);
-  void prune(int64_t newest_step, std::optional<int64_t> best_step);
+  Result<void> set_links(int64_t step, std::optional<int64_t> best_step) const;
+  std::vector<std::filesystem::path> prune(int64_t newest_step, std::optional<int64_t> best_step);
   bool may_remove(const std::filesystem::path& folder);
 
   StoreOptions options_;
   Logger logger_;
   bool lock_warned_ = false;
-  bool links_warned_ = false;
   std::set<std::filesystem::path> written_;     // checkpoints that this object wrote
   std::set<std::filesystem::path> unreadable_;  // old checkpoints that were reported and not removed
 };

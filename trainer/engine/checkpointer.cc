@@ -15,6 +15,7 @@
 #include "common/text.h"
 #include "common/work_progress.h"
 #include "trainer/checkpoint/directory.h"
+#include "trainer/checkpoint/fence.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/engine/stop_agreement.h"
 #include "trainer/process/termination.h"
@@ -245,22 +246,28 @@ Result<void> Checkpointer::check_restart(const CheckpointSearch& search) const {
   return {};
 }
 
-// The run will reach the steps of the `damaged` checkpoints of rank 0 again, and must not write over them.
-Result<void> Checkpointer::set_aside(const std::vector<SkippedCheckpoint>& damaged) {
-  using Outcomes = std::vector<Result<std::filesystem::path>>;
+// The run will reach the steps of the `damaged` checkpoints of rank 0 again, and must not write over them. A crash may
+// have prevented that the links are set to the checkpoint that was restored, if any.
+Result<void> Checkpointer::repair_folder(const std::vector<SkippedCheckpoint>& damaged, bool is_restored) {
+  struct Repairs {
+    std::vector<Result<std::filesystem::path>> set_aside;
+    Result<void> links;
+  };
   const std::shared_ptr<const CheckpointStore> store = store_ ? store_->store() : nullptr;
-  const Result<Outcomes> outcomes = read_on_rank_0<Outcomes>(
-      [damaged, store] {
-        Outcomes out;
+  const Result<Repairs> repairs = read_on_rank_0<Repairs>(
+      [damaged, store, is_restored, step = known_step_,
+       best = best_ ? std::optional(best_->step) : std::nullopt]() -> Result<Repairs> {
+        Repairs out;
         for (const SkippedCheckpoint& skipped : damaged) {
-          out.push_back(store->set_aside(skipped.folder));
-          if (!out.back() && is_fenced_off(out.back().error())) break;
+          out.set_aside.push_back(store->set_aside(skipped.folder));
+          if (!out.set_aside.back() && is_fenced_off(out.set_aside.back().error())) return out;
         }
+        if (is_restored) out.links = store->repair_links(step, best);
         return out;
       },
       group_, stop_, kReading);
-  if (!outcomes) return tl::make_unexpected(outcomes.error());
-  for (const Result<std::filesystem::path>& aside : *outcomes) {
+  if (!repairs) return tl::make_unexpected(repairs.error());
+  for (const Result<std::filesystem::path>& aside : repairs->set_aside) {
     if (aside) {
       telemetry_.logger().warn("a damaged checkpoint was set aside; remove it when it is no longer needed",
                                {{"folder", aside->string()}});
@@ -270,6 +277,11 @@ Result<void> Checkpointer::set_aside(const std::vector<SkippedCheckpoint>& damag
       telemetry_.logger().warn("a damaged checkpoint could not be set aside", {{"reason", aside.error().message}});
     }
   }
+  if (repairs->links) return {};
+  if (const auto error = fatal(repairs->links)) return tl::make_unexpected(*error);
+  telemetry_.logger().warn("the links to the checkpoints could not be set; the next save tries again",
+                           {{"reason", repairs->links.error().message}});
+  last_save_.reset();
   return {};
 }
 
@@ -357,9 +369,9 @@ Result<std::optional<Position>> Checkpointer::restore(DistributedDataParallel& m
     if (own) damaged = found->latest.search.skipped;
   }
   found = Found{};  // its memory
-  const Result<void> is_aside = set_aside(damaged);
-  if (stop_.agreed()) return tl::make_unexpected(is_aside.error());
-  if (own && !is_aside) own = tl::make_unexpected(is_aside.error());
+  const Result<void> repaired = repair_folder(damaged, own && !own->empty());
+  if (stop_.agreed()) return tl::make_unexpected(repaired.error());
+  if (own && !repaired) own = tl::make_unexpected(repaired.error());
   if (group_.rank() == 0 && own && own->empty() && high_water_step_ > 0)
     telemetry_.logger().warn("there is no checkpoint: training starts from the beginning",
                              {{"lost_steps", high_water_step_}});
@@ -483,6 +495,7 @@ void Checkpointer::begin_save(const Position& position, DistributedDataParallel&
   if (!reduction.values.is_null()) checkpoint.state.extra[kReduction] = std::move(reduction.values);
   if (!reduction.tensors.empty()) checkpoint.tensors[kReduction] = std::move(reduction.tensors);
   last_save_ = position;
+  store_->set_generation(options_.store.owner.generation);
   store_->start(std::move(checkpoint), best ? std::optional(best->step) : std::nullopt, [this] {
     copy_.finish();
     if (before_commit_) before_commit_();
@@ -509,7 +522,20 @@ Result<void> Checkpointer::finish_save(std::optional<FinishedSave> finished) {
   known_step_ = state.step;
   folder_ = finished->result->folder.string();
   telemetry_.record_checkpoint_saved(state.step, folder_, finished->result->bytes, finished->seconds);
-  return {};
+  if (!finished->result->links) {
+    last_save_.reset();  // the last save of the run sets them again
+    telemetry_.record_checkpoint_failure(/*save=*/true);
+    telemetry_.logger().warn("a checkpoint is saved, but the links to the checkpoints could not be set",
+                             {{"step", state.step}, {"reason", finished->result->links.error().message}});
+  }
+  return finished->result->links;
+}
+
+std::function<Result<void>()> Checkpointer::writer_check() const {
+  return [root = options_.store.root, owner = options_.store.owner]() -> Result<void> {
+    Result<void> admitted = check_fence(root, owner);
+    return admitted || is_fenced_off(admitted.error()) ? admitted : Result<void>();
+  };
 }
 
 std::optional<Error> Checkpointer::fatal(const Result<void>& saved) const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -67,8 +68,9 @@ enum class SaveUntil { kStarted, kOnDisk };
 // next one waits for it. If the ranks agree to stop (see StopAgreement) while the folder does not respond, the wait
 // ends after a limited time: save() then fails with kTempFail, and the thread is abandoned until the process ends. Rank
 // 0 detects the outcome of a save in poll(), and the next save broadcasts it. A failed save is logged. With the policy
-// `stop` it ends the run, and no later save is attempted; with `continue` the next save tries again. If a newer attempt
-// has taken over the folder (kTempFail), the run always ends.
+// `stop` it ends the run, and no later save is attempted; with `continue` the next save tries again. A save whose links
+// could not be set is a failed one, too. If a newer attempt or generation has taken over the folder (kTempFail), the run
+// always ends.
 class Checkpointer {
  public:
   // Acquires the fence of the folder. The references must outlive the checkpointer. Fails as CheckpointStore::open()
@@ -80,7 +82,7 @@ class Checkpointer {
   ~Checkpointer();
 
   // Loads the newest valid checkpoint into the model and the parts of all ranks, and returns its position, or nothing
-  // if there is no checkpoint. Newer ones that are damaged are set aside. A part that the checkpoint does not contain
+  // if there is no checkpoint. Newer ones that are damaged are set aside, and the links are corrected. A part that the checkpoint does not contain
   // is initialized, and a section of the checkpoint without a part is ignored, each with a warning. Fails with kConfig
   // if the checkpoint belongs to another task or seed; with kDataErr if it belongs to another model, or its position is
   // behind the end of the training data; with kCheckpoint,
@@ -115,7 +117,15 @@ class Checkpointer {
   // `call` is called before each save is committed, by the thread that writes it.
   void before_commit(std::function<void()> call) { before_commit_ = std::move(call); }
 
+  // Returns a function that fails if another process has taken over the folder, as is_fenced_off() reports. Rank 0
+  // calls it immediately before it writes another file of the run. Any thread may call it, also later than the end of
+  // this object. It succeeds if the fence cannot be read.
+  std::function<Result<void>()> writer_check() const;
+
   // ---- recovery without a checkpoint (docs/recovery-engine.md) ----
+
+  // Called when this rank has joined the group of this generation, or starts in it.
+  void set_generation(int64_t generation) { options_.store.owner.generation = generation; }
 
   // Returns the state of this object that a rank which replaces a lost one needs.
   nlohmann::json state_for_joining() const;
@@ -178,7 +188,7 @@ class Checkpointer {
   void forget_worse_candidate();  // after the marks on disk were read
 
   // Called by all ranks.
-  Result<void> set_aside(const std::vector<SkippedCheckpoint>& damaged);
+  Result<void> repair_folder(const std::vector<SkippedCheckpoint>& damaged, bool is_restored);
   Result<std::optional<FinishedSave>> wait_for_save();
   Result<void> broadcast(const nlohmann::json& state, DistributedDataParallel& model,
                          const std::vector<Stateful*>& parts);

@@ -162,12 +162,16 @@ Result<void> write_rows_csv(const std::filesystem::path& path, const EvalRows& r
 }
 
 Result<void> write_eval_rows(const std::filesystem::path& path, EvalRows rows, const ProcessGroup& group,
-                             StopAgreement& stop) {
+                             StopAgreement& stop, const WriterCheck& may_write) {
   if (path.empty()) return {};
   const bool writes = group.rank() == 0 && !rows.columns.empty();
   const Result<void> written = run_on_all_ranks(
-      [path, writes, rows = std::move(rows)] { return writes ? write_rows_csv(path, rows) : Result<void>(); }, group,
-      stop, "the rows of an evaluation were written; a new start evaluates again");
+      [path, writes, may_write, rows = std::move(rows)]() -> Result<void> {
+        if (!writes) return {};
+        if (may_write) RETURN_IF_ERROR(may_write());
+        return write_rows_csv(path, rows);
+      },
+      group, stop, "the rows of an evaluation were written; a new start evaluates again");
   return stop.agreed() ? written : group.agree(written);
 }
 
@@ -315,7 +319,10 @@ Result<Evaluation> evaluate(const EvalPass& pass, torch::nn::Module& module, con
   Evaluation out;
   out.rows = gather_rows(shard.rows.rows(), contents.rows, group);
   Result<std::string> metrics;
-  if (group.rank() == 0) metrics = pass.finish(totals, out.rows, steps).map(packed_metrics);
+  if (group.rank() == 0) {
+    const Result<void> admitted = options.may_write ? options.may_write() : Result<void>();
+    metrics = admitted.and_then([&] { return pass.finish(totals, out.rows, steps).map(packed_metrics); });
+  }
   ASSIGN_OR_RETURN(const std::string shared, group.broadcast(metrics));
   out.metrics = unpacked_metrics(shared);
   return out;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <vector>
 
 #include "trainer/data/data_loader.h"
@@ -46,10 +47,13 @@ EvalRows gather_rows(const EvalRows& mine, const RowLayout& layout, const Proces
 // are written so that they read back bitwise equal. Fails with kIoErr and similar codes.
 Result<void> write_rows_csv(const std::filesystem::path& path, const EvalRows& rows);
 
-// Called by all ranks together. Rank 0 writes its rows, if any, unless `path` is empty. A failure is returned on all
-// ranks. A signal interrupts it as it does run_on_all_ranks(), because a file server may not respond.
+// Returns an error on rank 0 if another process has replaced this one, which must not write files then. May be empty.
+using WriterCheck = std::function<Result<void>()>;
+
+// Called by all ranks together. Rank 0 writes its rows, if any, unless `path` is empty or `may_write` fails. A failure
+// is returned on all ranks. A signal interrupts it as it does run_on_all_ranks(), because a file server may not respond.
 Result<void> write_eval_rows(const std::filesystem::path& path, EvalRows rows, const ProcessGroup& group,
-                             StopAgreement& stop);
+                             StopAgreement& stop, const WriterCheck& may_write = {});
 
 // ---- Evaluation ------------------------------------------------------------------------------------------------
 
@@ -57,6 +61,7 @@ struct EvaluateOptions {
   DataLoaderOptions loader;  // batch_size is replaced by the pass's
   PrefetchOptions feed;
   StopAgreement* stop = nullptr;  // checked between batches; null: the pass cannot be interrupted
+  WriterCheck may_write{};        // called before pass.finish, which may write files; its failure ends the evaluation
 };
 
 struct Evaluation {

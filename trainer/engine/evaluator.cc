@@ -23,6 +23,10 @@ bool runs_during_training(const EvalPass& pass) { return is_due(pass, pass.every
 
 }  // namespace
 
+WriterCheck writer_check(const TrainParts& parts) {
+  return parts.checkpointer != nullptr ? parts.checkpointer->writer_check() : WriterCheck();
+}
+
 Evaluator::Evaluator(const TrainParts& parts)
     : parts_(parts), early_stopping_(parts.config.early_stopping, parts.task.monitor()), passes_(parts.task.passes()) {}
 
@@ -51,7 +55,7 @@ Result<Evaluation> Evaluator::run(const EvalPass& pass, int64_t step) {
   Result<Evaluation> out =
       oarlock::evaluate(pass, parts_.model.module(), parts_.group,
                         {loader_options(parts_.config, parts_.group.device(), pass.batch_size, parts_.config.seed),
-                         feed_options(parts_.config, parts_.group.world_size()), &parts_.stop},
+                         feed_options(parts_.config, parts_.group.world_size()), &parts_.stop, writer_check(parts_)},
                         step);
   if (out && !out->interrupted && parts_.tracking != nullptr) track(pass, *out, step);
   if (out) parts_.telemetry.enter(Phase::kOther);
@@ -111,7 +115,8 @@ Result<bool> Evaluator::evaluate(int64_t step) {
   pass.batch_size = eval.batch_size > 0 ? eval.batch_size : parts_.config.batch.size;
   ASSIGN_OR_RETURN(Evaluation evaluation, run(pass, step));
   if (evaluation.interrupted) return false;
-  const Result<void> written = write_eval_rows(eval.rows_file, std::move(evaluation.rows), parts_.group, parts_.stop);
+  const Result<void> written =
+      write_eval_rows(eval.rows_file, std::move(evaluation.rows), parts_.group, parts_.stop, writer_check(parts_));
   if (parts_.stop.agreed()) return false;
   RETURN_IF_ERROR(written);
   metrics_ = std::move(evaluation.metrics);

@@ -40,6 +40,9 @@ struct TrainParts {
   StepProfiler* profiler = nullptr;  // null if no steps are traced
 };
 
+// Returns Checkpointer::writer_check(), or an empty function without checkpoints.
+WriterCheck writer_check(const TrainParts& parts);
+
 // All ranks call the methods together, from the training thread. Evaluations and passes use the averaged weights if
 // ema.evaluate is set. The ranks may agree to stop in between (TrainParts::stop): then a method returns without a
 // result and without a change of state.

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <thread>
 #include <utility>
@@ -16,7 +17,7 @@
 #include "common/json_access.h"
 #include "common/status_macros.h"
 #include "common/text.h"
-#include "trainer/checkpoint/directory.h"
+#include "trainer/checkpoint/fence.h"
 #include "trainer/distributed/library_errors.h"
 #include "trainer/distributed/socket.h"
 #include "trainer/engine/stop_agreement.h"
@@ -396,6 +397,7 @@ Result<void> RankProcess::join(const Loss& loss) {
   }
   adopt(*std::exchange(joining_, std::nullopt));
   RETURN_IF_ERROR(check_same_data(data_, group_));
+  if (checkpointer_) checkpointer_->set_generation(assignment_.generation);
   const int before = loop_->world_size();
   RETURN_IF_ERROR(resize());
   ASSIGN_OR_RETURN(const std::vector<int> replaced, loop_->join(assignment_.donor));
@@ -505,13 +507,18 @@ Result<void> RankProcess::load_pretrained_weights(const torch::nn::Module& modul
 
 Result<void> RankProcess::open_checkpoints() {
   if (config_.checkpoint.dir.empty()) return {};
-  CheckpointerOptions options = checkpointer_options(config_.checkpoint, {environment_.uid, environment_.attempt},
+  const CheckpointOwner owner{environment_.uid, environment_.attempt, std::max<int64_t>(assignment_.generation, 0)};
+  CheckpointerOptions options = checkpointer_options(config_.checkpoint, owner,
                                                      {.task = config_.task,
                                                       .seed = config_.seed,
                                                       .settings = settings_,
                                                       .data = data_,
                                                       .train_samples = task_->train_data().size()},
                                                      task_->monitor());
+  for (const std::string& file : {config_.report.history, config_.report.curves})
+    if (!file.empty()) options.store.other_files.emplace_back(file);
+  if (!config_.eval.rows_file.empty())
+    options.store.other_files.push_back(std::filesystem::absolute(config_.eval.rows_file));
   options.is_replacement = is_replacement();
   ASSIGN_OR_RETURN(checkpointer_, Checkpointer::open(options, group_, *stops_, *telemetry_, clock_));
   step_->before_update([this] { checkpointer_->wait_for_copy(); });

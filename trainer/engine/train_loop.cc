@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "common/status_macros.h"
+#include "trainer/checkpoint/fence.h"
 #include "trainer/device/device.h"
 #include "trainer/distributed/library_errors.h"
 #include "trainer/engine/nonfinite.h"
@@ -491,23 +492,27 @@ Result<bool> TrainLoop::evaluate() {
   ASSIGN_OR_RETURN(const bool is_best, evaluator_.evaluate(position_.step));
   if (evaluator_.has_evaluated(position_.step)) {
     RETURN_IF_ERROR(scheduler_.observe(evaluator_.metrics()));
-    write_history();
+    RETURN_IF_ERROR(write_history());
   }
   before_evaluation_ = nullptr;
   return is_best;
 }
 
 // Rank 0 writes on another thread, because a file server may not respond. If the ranks agree to stop meanwhile, the
-// evaluation is complete nevertheless.
-void TrainLoop::write_history() {
+// evaluation is complete nevertheless. Fails if another process has replaced rank 0.
+Result<void> TrainLoop::write_history() {
   std::vector<ReportFile> files = report_.add_evaluation(position_.step, epochs_done(), evaluator_.metrics());
-  if (!report_.is_enabled()) return;
-  static_cast<void>(run_on_all_ranks(
-      [files = std::move(files), logger = parts_.telemetry.logger()] {
+  if (!report_.is_enabled()) return {};
+  const Result<void> written = run_on_all_ranks(
+      [files = std::move(files), logger = parts_.telemetry.logger(),
+       may_write = writer_check(parts_)]() -> Result<void> {
+        if (!files.empty() && may_write) RETURN_IF_ERROR(may_write());
         write_report(files, logger);
-        return Result<void>();
+        return {};
       },
-      parts_.group, parts_.stop, "the history of the run was written"));
+      parts_.group, parts_.stop, "the history of the run was written");
+  if (parts_.stop.agreed()) return {};
+  return parts_.group.agree(!written && is_fenced_off(written.error()) ? written : Result<void>());
 }
 
 Result<void> TrainLoop::save(SaveUntil until) {

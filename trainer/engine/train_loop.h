@@ -135,7 +135,7 @@ class TrainLoop {
   void report_device_memory();
   Result<void> check_parameters();
   Result<bool> evaluate();
-  void write_history();
+  Result<void> write_history();
   Result<void> save(SaveUntil until);
   Result<void> stop();
 

@@ -14,6 +14,7 @@
 #include "common/json_access.h"
 #include "common/random.h"
 #include "common/status_macros.h"
+#include "common/temporary_files.h"
 #include "common/text.h"
 #include "trainer/tracking/run_files.h"
 
@@ -108,6 +109,8 @@ bool FolderClaim::has_later_attempt_begun() const {
 
 void FolderClaim::begin() {
   has_begun_ = true;
+  std::error_code ignored;
+  for (const std::filesystem::path& path : temporary_files(folder_)) std::filesystem::remove(path, ignored);
   const nlohmann::json value = {{"process", process_}, {"uid", uid_}, {"attempt", attempt_}};
   const std::string text = dump_json(value) + "\n";
   // The lock file of another user is open for reading only. The end of a longer text is not JSON, and is cut next.

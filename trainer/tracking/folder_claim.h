@@ -42,7 +42,7 @@ class FolderClaim {
   // Whether a later attempt of the same job has begun to write. Called with the lock.
   bool has_later_attempt_begun() const;
 
-  // Called when this process begins to write.
+  // Called when this process begins to write. Removes the temporary files of earlier processes.
   void begin();
 
   // Whether another process has claimed the folder since claim(). If that is an earlier attempt of the same job, this

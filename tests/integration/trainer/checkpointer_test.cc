@@ -11,6 +11,7 @@
 
 #include "tests/support/program.h"
 #include "tests/support/temporary_folder.h"
+#include "trainer/checkpoint/fence.h"
 
 namespace oarlock {
 namespace {
@@ -93,11 +94,57 @@ TEST_F(CheckpointerErrors, TheBestCheckpointIsNotReadAfterAnAgreementToStop) {
   EXPECT_EQ(best.error().code, ExitCode::kTempFail);
 }
 
+// ---- links ---------------------------------------------------------------------------------------------------------
+
+class CheckpointerLinks : public CheckpointerErrors {
+ protected:
+  std::string target(const char* link) const { return link_target(folder_.path(), link).value_or("none"); }
+};
+
+// A crash between the rename of a checkpoint and the update of the links leaves them as they were.
+TEST_F(CheckpointerLinks, RestoreSetsThem) {
+  for (const int64_t step : {2, 4}) ASSERT_TRUE(save(*open(CheckpointErrors::kStop), step, SaveUntil::kOnDisk));
+  std::filesystem::remove(folder_.path() / kLastLink);
+  std::filesystem::create_symlink(checkpoint_folder_name(2), folder_.path() / kLastLink);
+  ASSERT_TRUE(open(CheckpointErrors::kStop)->restore(*model_, {}));
+  EXPECT_EQ(target(kLastLink), checkpoint_folder_name(4));
+}
+
+TEST_F(CheckpointerLinks, FailureEndsARestoreWithThePolicyStop) {
+  ASSERT_TRUE(save(*open(CheckpointErrors::kStop), 2, SaveUntil::kOnDisk));
+  std::filesystem::remove(folder_.path() / kLastLink);
+  std::filesystem::create_directories(folder_.path() / kLastLink / "in the way");
+  const auto restored = open(CheckpointErrors::kStop)->restore(*model_, {});
+  ASSERT_FALSE(restored);
+  EXPECT_EQ(restored.error().code, ExitCode::kIoErr);
+}
+
+// With the policy `continue`, the last save of a run sets the links, or fails, also if the checkpoint is saved already.
+TEST_F(CheckpointerLinks, CompletionSetsThemOrFails) {
+  ASSERT_TRUE(save(*open(CheckpointErrors::kContinue), 2, SaveUntil::kOnDisk));
+  std::filesystem::remove(folder_.path() / kLastLink);
+  std::filesystem::create_directories(folder_.path() / kLastLink / "in the way");
+  const auto checkpointer = open(CheckpointErrors::kContinue);
+  ASSERT_TRUE(checkpointer->restore(*model_, {}));
+  for (const int64_t step : {2, 4}) {
+    const Result<void> saved = save(*checkpointer, step, SaveUntil::kOnDisk);
+    ASSERT_FALSE(saved);
+    EXPECT_EQ(saved.error().code, ExitCode::kIoErr);
+    EXPECT_NE(saved.error().message.find("last: the link to"), std::string::npos) << saved.error().message;
+    EXPECT_TRUE(std::filesystem::exists(folder_.path() / checkpoint_folder_name(step)));
+  }
+  std::filesystem::remove_all(folder_.path() / kLastLink);
+  ASSERT_TRUE(save(*checkpointer, 4, SaveUntil::kOnDisk));
+  EXPECT_EQ(target(kLastLink), checkpoint_folder_name(4));
+}
+
 // A rank that replaces a lost one, when a file has the place of the folder.
 class ReplacedWriter : public CheckpointerErrors {
  protected:
-  Result<std::unique_ptr<Checkpointer>> replace(CheckpointErrors on_error, int attempt = 0) {
-    return Checkpointer::open({.store = {.root = root_, .owner = {.uid = "job", .attempt = attempt}, .keep = 0},
+  Result<std::unique_ptr<Checkpointer>> replace(CheckpointErrors on_error, int attempt = 0, int64_t generation = 0) {
+    return Checkpointer::open({.store = {.root = root_,
+                                         .owner = {.uid = "job", .attempt = attempt, .generation = generation},
+                                         .keep = 0},
                                .identity = {},
                                .on_error = on_error,
                                .on_all_damaged = AllDamaged::kStop,
@@ -132,6 +179,29 @@ TEST_F(ReplacedWriter, EndsIfANewerAttemptOwnsTheFolder) {
   const auto older = replace(CheckpointErrors::kContinue, 1);
   ASSERT_FALSE(older);
   EXPECT_TRUE(is_fenced_off(older.error())) << older.error().message;
+}
+
+// A rank 0 that was cut off neither saves nor writes other files of the run. One that remains in the next group does.
+TEST_F(ReplacedWriter, EndsIfALaterGenerationOwnsTheFolder) {
+  for (const bool remains : {false, true}) {
+    const auto first = replace(CheckpointErrors::kContinue, 0, 0);
+    ASSERT_TRUE(first);
+    ASSERT_TRUE(save(**first, 61, SaveUntil::kOnDisk));
+    EXPECT_TRUE((*first)->writer_check()());
+    if (remains) {
+      (*first)->set_generation(2);
+      ASSERT_TRUE(save(**first, 62, SaveUntil::kOnDisk));
+    }
+    const auto second = replace(CheckpointErrors::kContinue, 0, 1);
+    EXPECT_EQ(second.has_value(), !remains);
+    if (!remains) ASSERT_TRUE(save(**second, 1400, SaveUntil::kOnDisk));
+    const Result<void> late = save(**first, 63, SaveUntil::kOnDisk);
+    EXPECT_EQ(late.has_value(), remains);
+    EXPECT_EQ((*first)->writer_check()().has_value(), remains);
+    EXPECT_EQ(link_target(root_, kLastLink), checkpoint_folder_name(remains ? 63 : 1400));
+    if (!remains) EXPECT_TRUE(is_fenced_off(late.error())) << late.error().message;
+    std::filesystem::remove_all(root_);
+  }
 }
 
 }  // namespace

@@ -138,6 +138,24 @@ TEST(EvalRows, AreNotWrittenAfterAnAgreementToStop) {
   EXPECT_FALSE(std::filesystem::exists(folder.path() / "interrupted.csv"));
 }
 
+// Another process may have replaced rank 0.
+TEST(EvalRows, AreNotWrittenByAReplacedRank) {
+  const test::TemporaryFolder folder;
+  test::run_ranks(2, [&](const ProcessGroup& group) {
+    const StopFlag flag;
+    const RealClock clock;
+    StopAgreement stop(flag, group, clock);
+    EvalRows rows;
+    if (group.rank() == 0) rows = {.ids = {4}, .columns = {{"x", torch::tensor({0.5}, torch::kDouble)}}};
+    const Result<void> written =
+        write_eval_rows(folder.path() / "rows.csv", rows, group, stop,
+                        []() -> Result<void> { return fail(ExitCode::kTempFail, "generation 1 has taken over"); });
+    ASSERT_FALSE(written);
+    EXPECT_EQ(written.error().code, ExitCode::kTempFail);
+  });
+  EXPECT_FALSE(std::filesystem::exists(folder.path() / "rows.csv"));
+}
+
 TEST(EvalRows, RejectMismatchesByName) {
   RowCollector rows;
   rows.add({1, 2}, {{"x", torch::zeros({2})}});

@@ -17,6 +17,7 @@
 #include <random>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "common/files.h"
 #include "tests/integration/trainer/run_support.h"
@@ -77,6 +78,12 @@ class Job {
     absent_.erase(rank);
     not_replaced_.erase(rank);
     ranks_[static_cast<size_t>(rank)] = start(rank);
+  }
+  // Replaces a rank that remains alive, as on a node that is cut off.
+  std::unique_ptr<Program> cut_off(int rank) {
+    pending_[static_cast<size_t>(rank)].reset();
+    if (generation_ >= 0) std::ofstream(channel() / fmt::format("left-{}", generation_));
+    return std::exchange(ranks_[static_cast<size_t>(rank)], start(rank));
   }
   bool is_absent(int rank) const { return absent_.contains(rank); }
   bool is_waiting(int rank) const { return pending_[static_cast<size_t>(rank)].has_value(); }
@@ -464,6 +471,36 @@ TEST(Recovery, RankZeroInASave) {
   EXPECT_TRUE(killed);
   EXPECT_EQ(job.bits(), undisturbed(2));
   print_times(job);
+}
+
+// The names in a checkpoint folder, with the targets of links.
+std::map<std::string, std::string> names_of(const fs::path& folder) {
+  std::map<std::string, std::string> out;
+  for (const auto& entry : fs::directory_iterator(folder))
+    out[entry.path().filename().string()] = entry.is_symlink() ? fs::read_symlink(entry.path()).string() : "";
+  return out;
+}
+
+// Rank 0 is cut off and replaced. It returns when the run is complete, receives a signal, and wants to save its state.
+TEST(Recovery, RankZeroThatWasCutOffDoesNotSave) {
+  Job job(2, kConfig);
+  std::unique_ptr<Program> old;
+  ASSERT_TRUE(job.run([&](Job& running) {
+    if (old || !fs::exists(running.checkpoints() / "last")) return;
+    running.rank(0).signal(SIGSTOP);
+    old = running.cut_off(0);
+  })) << job.all_logs();
+  EXPECT_EQ(job.recoveries(), 1);
+  const auto names = names_of(job.checkpoints());
+  const int64_t reached = read_high_water(job.checkpoints());
+  old->signal(SIGTERM);
+  old->signal(SIGCONT);
+  EXPECT_EQ(old->wait(), to_int(ExitCode::kTempFail)) << old->err();
+  EXPECT_THAT(old->err(), testing::HasSubstr("generation 0 of attempt 0 of this job may not write here any more: "
+                                             "generation 1 has taken over"));
+  EXPECT_EQ(names_of(job.checkpoints()), names);
+  EXPECT_EQ(read_high_water(job.checkpoints()), reached);
+  EXPECT_EQ(job.bits(), undisturbed(2));
 }
 
 nlohmann::json state_of(const fs::path& checkpoint) {

@@ -8,11 +8,15 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <future>
 #include <optional>
+#include <string>
 #include <thread>
 
+#include "common/temporary_files.h"
 #include "tests/support/blocked_file.h"
 #include "tests/support/system_calls.h"
 #include "tests/support/temporary_folder.h"
@@ -34,16 +38,35 @@ TEST(Files, AtomicWriteLeavesNoOtherFile) {
 TEST(Files, AtomicWriteFollowsNoLinkAndWaitsForNoPipe) {
   const test::TemporaryFolder folder;
   const auto path = folder.path() / "a";
-  const std::string temporary = path.string() + ".tmp-" + std::to_string(getpid());
   std::ofstream(folder.path() / "target") << "content";
-  std::filesystem::create_symlink("target", temporary);
+  std::filesystem::create_symlink("target", path);
   ASSERT_TRUE(write_file_atomically(path, "one"));
   EXPECT_EQ(*read_file(path), "one");
   EXPECT_TRUE(std::filesystem::is_regular_file(std::filesystem::symlink_status(path)));
   EXPECT_EQ(*read_file(folder.path() / "target"), "content");
-  ASSERT_EQ(::mkfifo(temporary.c_str(), 0600), 0);
+  std::filesystem::remove(path);
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
   ASSERT_TRUE(write_file_atomically(path, "two"));
   EXPECT_EQ(*read_file(path), "two");
+}
+
+TEST(Files, FindsTheTemporaryFilesOfKilledProcesses) {
+  const test::TemporaryFolder folder;
+  const auto path = folder.path() / "a";
+  test::with_system_calls([&] { return write_file_atomically(path, "one") ? 0 : 1; },
+                          [&](const SystemCall& call) {
+                            if (call.is_rename()) ::kill(std::stoi(temporary_files(folder.path()).at(0).string().substr(
+                                                             path.string().size() + std::string(".tmp-").size())),
+                                                         SIGKILL);
+                            return 0;
+                          });
+  EXPECT_FALSE(std::filesystem::exists(path));
+  EXPECT_EQ(temporary_files(folder.path(), "a").size(), 1U);
+  std::ofstream(folder.path() / "b.tmp-77");  // of an earlier release
+  for (const char* other : {"a.tmp-", "a.tmp-mine", "a.tmp-77-mine", ".tmp-77", "a.tmp-77.txt"})
+    std::ofstream(folder.path() / other);
+  EXPECT_EQ(temporary_files(folder.path(), "a").size(), 1U);
+  EXPECT_EQ(temporary_files(folder.path()).size(), 2U);
 }
 
 TEST(Files, ReadsOnlyRegularFilesWithinTheLimit) {
@@ -199,9 +222,13 @@ TEST(Files, FailedWriteKeepsOldContent) {
   const test::TemporaryFolder folder;
   const auto path = folder.path() / "a";
   ASSERT_TRUE(write_file_atomically(path, "old"));
-  ASSERT_TRUE(std::filesystem::create_directory(path.string() + ".tmp-" + std::to_string(getpid())));  // in the way
-  EXPECT_FALSE(write_file_atomically(path, "new"));
-  EXPECT_EQ(*read_file(path), "old");
+  for (const char* failed : {"write", "fsync", "rename"}) {
+    EXPECT_EQ(test::with_system_calls([&] { return write_file_atomically(path, "new") ? 0 : 1; },
+                                      [&](const SystemCall& call) { return call.name == failed ? EIO : 0; }),
+              1);
+    EXPECT_EQ(*read_file(path), "old");
+    EXPECT_TRUE(temporary_files(folder.path()).empty()) << failed;
+  }
 }
 
 TEST(Files, RejectsFolderUnderFile) {

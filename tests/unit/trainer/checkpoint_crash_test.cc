@@ -86,6 +86,10 @@ TEST(CheckpointStore, SurvivesKillBeforeEachSystemCall) {
 
     // The next writer cleans up and continues.
     const auto next = open_store(folder.path(), {}, /*keep=*/1);
+    ASSERT_TRUE(next->repair_links(search.step, search.step == 3 ? 3 : 1));
+    EXPECT_EQ(link_target(folder.path(), kLastLink), checkpoint_folder_name(search.step)) << "call " << calls;
+    EXPECT_EQ(link_target(folder.path(), kBestLink), checkpoint_folder_name(search.step == 3 ? 3 : 1))
+        << "call " << calls;
     ASSERT_TRUE(next->save(third, 3));
     EXPECT_THAT(names_in(folder.path()), ElementsAre(".lock", "best", "fence.json", "last", "step-00000003"))
         << "call " << calls;
@@ -105,7 +109,7 @@ TEST(CheckpointStore, SurvivesKillDuringSave) {
     const auto store = CheckpointStore::open({.root = folder.path()}, Logger::silent());
     _exit((*store)->save(big) ? 0 : 1);
   }
-  const fs::path growing = folder.path() / (".writing-step-00000002-0-" + std::to_string(child)) / "model.safetensors";
+  const fs::path growing = folder.path() / (".writing-step-00000002-0-0-" + std::to_string(child)) / "model.safetensors";
   std::error_code missing;
   while (fs::file_size(growing, missing) == 0 || missing) {
     ASSERT_EQ(waitpid(child, nullptr, WNOHANG), 0) << "the save was over before it was seen";

@@ -5,13 +5,17 @@
 #include <gtest/gtest.h>
 #include <sys/file.h>
 
+#include <map>
 #include <set>
+#include <string>
 
 #include "common/files.h"
 #include "tests/support/checkpoints.h"
+#include "tests/support/model/fence_model.h"
 #include "tests/support/system_calls.h"
 #include "tests/support/temporary_folder.h"
 #include "trainer/checkpoint/directory.h"
+#include "trainer/checkpoint/fence.h"
 #include "trainer/checkpoint/store.h"
 
 namespace oarlock {
@@ -206,6 +210,70 @@ TEST(FenceDuringASave, DoesNotPublishAfterTakeover) {
     }
     EXPECT_GT(refused, 15);
   }
+}
+
+// The names of a root, with the targets of links and without those that only the old writer uses.
+std::map<std::string, std::string> public_names(const fs::path& root) {
+  std::map<std::string, std::string> out;
+  for (const std::string& name : test::names_in(root)) {
+    if (!name.starts_with('.')) out[name] = link_target(root, name).value_or("");
+  }
+  return out;
+}
+
+// Generation 1 claims the root, without the lock, whenever a save of generation 0 is about to check the fence. The save
+// has the lock, but its successor does not wait longer than a few seconds. The save then changes no further name.
+TEST(FenceDuringASave, ChangesNoNameAfterTheFailedCheck) {
+  const CheckpointOwner old_owner{.uid = "a", .attempt = 0, .generation = 0};
+  const CheckpointOwner new_owner{.uid = "a", .attempt = 0, .generation = 1};
+  constexpr int kChecks = 5;  // the claim, and before each of the renames: of the checkpoint, "last", "best", the old one
+  for (int n = 0; n < kChecks; ++n) {
+    SCOPED_TRACE("check " + std::to_string(n));
+    const test::TemporaryFolder folder;
+    const fs::path& root = folder.path();
+    const auto store = open_store(root, old_owner, /*keep=*/1);
+    must(store->save(checkpoint_of(1, 4), 1));
+    std::map<std::string, std::string> before;
+    int checks = 0;
+    const int code = test::with_system_calls(
+        [&] {
+          const auto saved = store->save(checkpoint_of(2, 4), 2);
+          return saved ? 0 : to_int(saved.error().code);
+        },
+        [&](const SystemCall& call) {
+          const bool is_check = call.name == "openat" && call.path == (root / kFenceFile).string();
+          if (!is_check || checks++ != n) return 0;
+          EXPECT_TRUE(claim_fence(root, new_owner));
+          before = public_names(root);
+          return 0;
+        });
+    EXPECT_GT(checks, n);
+    // The old checkpoint remains if the last check fails, which is no error.
+    EXPECT_EQ(code, n == kChecks - 1 ? 0 : to_int(ExitCode::kTempFail));
+    EXPECT_EQ(public_names(root), before);
+  }
+}
+
+// ---- the model -----------------------------------------------------------------------------------------------------
+
+TEST(FenceModel, LaterGenerationsAreNotOverwritten) {
+  const test::FenceModelResult locked = test::FenceModel({}).check();
+  EXPECT_EQ(locked.violation, "");
+  EXPECT_GT(locked.states, 100U);
+  // Without the lock, a process that pauses between its last check and the change of a name changes this name only.
+  const test::FenceModelResult unlocked = test::FenceModel({.locks_expire = true}).check();
+  EXPECT_EQ(unlocked.violation, "");
+  EXPECT_GT(unlocked.states, locked.states);
+}
+
+TEST(FenceModel, DetectsPlantedBugs) {
+  using test::FenceBug;
+  EXPECT_THAT(test::FenceModel({.bug = FenceBug::kNoGeneration}).check().violation,
+              testing::HasSubstr("changes 1 names after a later one has claimed"));
+  EXPECT_THAT(test::FenceModel({.bug = FenceBug::kUncheckedLinks}).check().violation,
+              testing::HasSubstr("changes 1 names after a later one has claimed"));
+  EXPECT_THAT(test::FenceModel({.locks_expire = true, .bug = FenceBug::kCheckedOnce}).check().violation,
+              testing::HasSubstr("changes 2 names after a later one has claimed"));
 }
 
 }  // namespace

@@ -23,6 +23,7 @@
 #include "tests/support/temporary_folder.h"
 #include "trainer/checkpoint/async_store.h"
 #include "trainer/checkpoint/directory.h"
+#include "trainer/checkpoint/fence.h"
 #include "trainer/checkpoint/store.h"
 
 namespace oarlock {
@@ -92,11 +93,15 @@ TEST(Checkpoint, ReadsFolderOfAnEarlierVersion) {
   EXPECT_EQ(latest.checkpoint->state.extra, expected.state.extra);
   expect_is(must(read_checkpoint(root / kBestLink)), 10);
 
-  // Its fence holds: an earlier attempt may not write, and the next one continues the folder.
+  // Its fence, which has no generation, holds: an earlier attempt may not write, a later generation continues the
+  // folder and fences off the one before it, and so does the next attempt.
   EXPECT_EQ(
       error_of(CheckpointStore::open({.root = root, .owner = {.uid = "job-uid-1", .attempt = 1}}, Logger::silent()))
           .code,
       ExitCode::kTempFail);
+  const auto same = open_store(root, {.uid = "job-uid-1", .attempt = 2});
+  open_store(root, {.uid = "job-uid-1", .attempt = 2, .generation = 1});
+  EXPECT_FALSE(same->check_fence());
   must(open_store(root, {.uid = "job-uid-1", .attempt = 3}, 2)->save(checkpoint_of(30), 10));
   EXPECT_THAT(names_in(root), testing::IsSupersetOf({"step-00000010", "step-00000020", "step-00000030"}));
   expect_is(must(read_checkpoint(root / kLastLink)), 30);
@@ -258,6 +263,15 @@ TEST(HighWater, PersistsAndNeverDecreases) {
   EXPECT_EQ(read_high_water(folder.path()), 0);
 }
 
+TEST(HighWater, IsNotLoweredByAnEarlierWriter) {
+  const test::TemporaryFolder folder;
+  HighWater earlier(folder.path());
+  earlier.raise(60);
+  HighWater(folder.path()).raise(1400);
+  earlier.raise(61);
+  EXPECT_EQ(read_high_water(folder.path()), 1400);
+}
+
 TEST(HighWater, IgnoresAnythingElseInThePlaceOfItsFile) {
   const test::TemporaryFolder folder;
   const fs::path file = folder.path() / "reached";
@@ -379,9 +393,15 @@ TEST(CheckpointStore, NextWriterRemovesLeftovers) {
   std::ofstream(folder.path() / ".writing-step-00000002-0-77" / "model.safetensors") << "half";
   fs::create_directory(folder.path() / ".removed-step-00000000");
   std::ofstream(folder.path() / "fence.json.tmp-77") << "{";
+  std::ofstream(folder.path() / "fence.json.tmp-77-0a1b2c3d") << "{";
+  fs::create_symlink("step-00000002", folder.path() / ".link-last-77-0a1b2c3d");
+  fs::create_directory(folder.path() / "report");
+  for (const char* name : {"history.json.tmp-77", "history.json.tmp-77-0a1b2c3d", "history.json.tmp-mine"})
+    std::ofstream(folder.path() / "report" / name) << "{";
   fs::rename(folder.path() / "step-00000001", folder.path() / ".replaced-step-00000001");
-  const auto store = open_store(folder.path());
-  EXPECT_THAT(names_in(folder.path()), ElementsAre(".lock", "fence.json", "last", "step-00000001"));
+  must(CheckpointStore::open({.root = folder.path(), .other_files = {"report/history.json"}}, Logger::silent()));
+  EXPECT_THAT(names_in(folder.path()), ElementsAre(".lock", "fence.json", "last", "report", "step-00000001"));
+  EXPECT_THAT(names_in(folder.path() / "report"), ElementsAre("history.json.tmp-mine"));
   EXPECT_EQ(must(find_latest_checkpoint(folder.path())).step, 1);
 }
 
@@ -405,6 +425,120 @@ TEST(CheckpointStore, FencesOlderAttempts) {
   EXPECT_TRUE(second->save(checkpoint_of(2)));
   EXPECT_TRUE(open_store(folder.path(), {.uid = "a", .attempt = 1})->save(checkpoint_of(3)))
       << "the same attempt again";
+}
+
+struct Successor {
+  std::string name;
+  CheckpointOwner old_owner;
+  CheckpointOwner new_owner;
+  std::string message;  // of the old one's error; empty: it may still write
+};
+
+std::ostream& operator<<(std::ostream& out, const Successor& successor) { return out << successor.name; }
+
+class FencedGeneration : public testing::TestWithParam<Successor> {};
+
+// The old writer changes no name of the root after its successor has claimed it.
+TEST_P(FencedGeneration, ChangesNothing) {
+  const Successor& successor = GetParam();
+  const test::TemporaryFolder folder;
+  const auto old_store = open_store(folder.path(), successor.old_owner, /*keep=*/1);
+  must(old_store->save(checkpoint_of(20), 20));
+  const auto new_store = open_store(folder.path(), successor.new_owner, /*keep=*/2);
+  for (const int64_t step : {200, 1400}) must(new_store->save(checkpoint_of(step), 200));
+  const std::vector<std::string> names = names_in(folder.path());
+  const auto saved = old_store->save(checkpoint_of(61), 20);
+  const Result<void> repaired = old_store->repair_links(20, 20);
+  if (successor.message.empty()) {
+    EXPECT_TRUE(saved);
+    return;
+  }
+  EXPECT_EQ(error_of(saved).code, ExitCode::kTempFail);
+  EXPECT_THAT(error_of(saved).message, HasSubstr(successor.message));
+  EXPECT_TRUE(is_fenced_off(error_of(repaired)));
+  EXPECT_FALSE(CheckpointStore::open({.root = folder.path(), .owner = successor.old_owner}, Logger::silent()));
+  EXPECT_EQ(names_in(folder.path()), names);
+  EXPECT_EQ(target_of(folder.path() / "last"), "step-00001400");
+  EXPECT_EQ(target_of(folder.path() / "best"), "step-00000200");
+  must(new_store->save(checkpoint_of(1500), 200));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    CheckpointStore, FencedGeneration,
+    testing::Values(
+        Successor{.name = "LaterGeneration",
+                  .old_owner = {.uid = "a", .attempt = 0, .generation = 0},
+                  .new_owner = {.uid = "a", .attempt = 0, .generation = 1},
+                  .message = "generation 0 of attempt 0 of this job may not write here any more: generation 1 has "
+                             "taken over"},
+        Successor{.name = "LaterAttempt",
+                  .old_owner = {.uid = "a", .attempt = 0, .generation = 7},
+                  .new_owner = {.uid = "a", .attempt = 1, .generation = 0},
+                  .message = "attempt 0 of this job may not write here any more: attempt 1 has taken over"},
+        Successor{.name = "SameGeneration",
+                  .old_owner = {.uid = "a", .attempt = 0, .generation = 2},
+                  .new_owner = {.uid = "a", .attempt = 0, .generation = 2},
+                  .message = ""},
+        // Each launch without a UID begins with generation 0.
+        Successor{.name = "NextLaunchWithoutUid",
+                  .old_owner = {.uid = "", .attempt = 0, .generation = 3},
+                  .new_owner = {.uid = "", .attempt = 0, .generation = 0},
+                  .message = ""}),
+    [](const auto& test_case) { return test_case.param.name; });
+
+// A rank 0 that remains in the next group keeps the root.
+TEST(CheckpointStore, ClaimsTheFenceForItsNextGeneration) {
+  const test::TemporaryFolder folder;
+  const auto store = open_store(folder.path(), {.uid = "a", .attempt = 0, .generation = 0});
+  store->set_generation(2);
+  must(store->save(checkpoint_of(1)));
+  EXPECT_TRUE(is_fenced_off(error_of(
+      CheckpointStore::open({.root = folder.path(), .owner = {.uid = "a", .attempt = 0, .generation = 1}},
+                            Logger::silent()))));
+}
+
+// Trainers of earlier releases read these members, and ignore the others.
+TEST(CheckpointStore, EarlierReleasesReadTheFence) {
+  const test::TemporaryFolder folder;
+  open_store(folder.path(), {.uid = "a", .attempt = 2, .generation = 3});
+  EXPECT_EQ(nlohmann::json::parse(must(read_file(folder.path() / "fence.json"))),
+            nlohmann::json({{"uid", "a"}, {"attempt", 2}, {"generation", 3}, {"displaced", nlohmann::json::array()}}));
+}
+
+// As after a crash between the rename of a checkpoint and the update of the links.
+TEST(CheckpointStore, RepairsLinks) {
+  const test::TemporaryFolder folder;
+  const auto store = open_store(folder.path());
+  for (const int64_t step : {2, 4}) must(store->save(checkpoint_of(step), step));
+  for (const char* link : {"last", "best"}) {
+    fs::remove(folder.path() / link);
+    fs::create_symlink("step-00000002", folder.path() / link);
+    ASSERT_TRUE(store->repair_links(4, 4));
+    EXPECT_EQ(target_of(folder.path() / link), "step-00000004");
+    fs::remove(folder.path() / link);
+    ASSERT_TRUE(store->repair_links(4, 4));
+    EXPECT_EQ(target_of(folder.path() / link), "step-00000004");
+  }
+  ASSERT_TRUE(store->repair_links(4, 3)) << "the best checkpoint was removed";
+  EXPECT_EQ(target_of(folder.path() / "best"), "step-00000004");
+}
+
+TEST(CheckpointStore, ReportsLinkThatCannotBeSet) {
+  for (const char* link : {"last", "best"}) {
+    const test::TemporaryFolder folder;
+    const auto store = open_store(folder.path(), {}, /*keep=*/1);
+    fs::create_directories(folder.path() / link / "in the way");
+    for (const int64_t step : {1, 2}) {
+      const SavedCheckpoint saved = must(store->save(checkpoint_of(step), step));
+      EXPECT_EQ(error_of(saved.links).code, ExitCode::kIoErr);
+      EXPECT_THAT(error_of(saved.links).message, HasSubstr(std::string(link) + ": the link to step-0000000"));
+    }
+    EXPECT_EQ(error_of(store->repair_links(2, 2)).code, ExitCode::kIoErr);
+    EXPECT_FALSE(fs::exists(folder.path() / "step-00000001")) << "old checkpoints are removed nevertheless";
+    fs::remove_all(folder.path() / link);
+    ASSERT_TRUE(store->repair_links(2, 2));
+    EXPECT_EQ(target_of(folder.path() / link), "step-00000002");
+  }
 }
 
 TEST(CheckpointStore, FencesDisplacedJob) {

@@ -32,6 +32,17 @@ TEST(FolderClaim, LaterProcessWaitsForTheLock) {
   EXPECT_FALSE(later.is_superseded());
 }
 
+TEST(FolderClaim, RemovesTemporaryFilesOfKilledProcesses) {
+  const TemporaryFolder folder;
+  FolderClaim claim(folder.path(), "uid", 1);
+  ASSERT_TRUE(claim.claim());
+  ASSERT_TRUE(claim.try_lock());
+  const std::filesystem::path left = folder.path() / "released.json.tmp-77-0a1b2c3d";
+  std::ofstream(left.c_str()) << "{";
+  claim.begin();
+  EXPECT_FALSE(std::filesystem::exists(left));
+}
+
 TEST(FolderClaim, EarlierAttemptThatStartsLateIsRejected) {
   const TemporaryFolder folder;
   FolderClaim later(folder.path(), "uid", 2);
