@@ -17,6 +17,7 @@
 #include "common/files.h"
 #include "common/status_macros.h"
 #include "common/work_progress.h"
+#include "trainer/formats/csv.h"
 
 namespace oarlock {
 namespace {
@@ -145,8 +146,9 @@ Result<void> write_rows_csv(const std::filesystem::path& path, const EvalRows& r
   std::string text = "id";
   for (const auto& [name, values] : rows.columns) {
     const int64_t width = width_of(values.sizes().slice(1));
-    if (values.dim() == 1) text += "," + name;
-    for (int64_t j = 0; values.dim() > 1 && j < width; ++j) text += fmt::format(",{}_{}", name, j);
+    if (values.dim() == 1) text += "," + csv_field(name);
+    for (int64_t j = 0; values.dim() > 1 && j < width; ++j)
+      text += "," + csv_field(fmt::format("{}_{}", name, j));
   }
   text += "\n";
   for (size_t i = 0; i < rows.ids.size(); ++i) {
