@@ -71,6 +71,29 @@ TEST_P(Encoding, CellsGenesAndLabelsAreThoseThatAnndataReads) {
 
 INSTANTIATE_TEST_SUITE_P(All, Encoding, ::testing::Values("legacy.h5ad", "anndata_0.7.h5ad", "nullable.h5ad"));
 
+// The layer "dense" is what anndata reads from X (make_gears_anndata_0_12.py).
+TEST(Anndata012, IsReadAsByAnndata) {
+  const Hdf5Group root = open(gears_file("anndata_0.12.h5ad"));
+  const AnnDataFrame obs = AnnDataFrame::open(root, "obs").value();
+  const AnnDataFrame var = AnnDataFrame::open(root, "var").value();
+  EXPECT_THAT(obs.strings("condition").value(), ElementsAre("ctrl", "A+ctrl", "ctrl", "B,b+ctrl", "A+ctrl", "ctrl"));
+  EXPECT_THAT(obs.strings("cell_type").value(), ElementsAre("T", "", "T", "T", "B", "B"));
+  EXPECT_EQ(obs.index()->back(), "cell5");
+  EXPECT_THAT(var.strings("gene_name").value(), ElementsAre("A", "B,b", "C \"c\"", "Ångström-γ"));
+  const std::vector<float> dense = root.dataset("layers/dense").value().read<float>().value();
+  std::vector<float> read(dense.size());
+  const Result<void> done = ExpressionMatrix::open(root).value().for_each_block([&](const SparseRows& block) {
+    for (int64_t row = 0; row < block.rows(); ++row) {
+      for (auto i = static_cast<size_t>(block.begin[static_cast<size_t>(row)]);
+           i < static_cast<size_t>(block.begin[static_cast<size_t>(row) + 1]); ++i)
+        read[static_cast<size_t>((block.first + row) * 4 + block.columns[i])] = block.values[i];
+    }
+    return Result<void>();
+  });
+  EXPECT_TRUE(done);
+  EXPECT_EQ(read, dense);
+}
+
 TEST(AnnDataFrame, AMissingStringIsMissing) {
   const AnnDataFrame obs = AnnDataFrame::open(open(gears_file("nullable.h5ad")), "obs").value();
   EXPECT_EQ(obs.labels("bulk_labels")->codes.back(), -1);
