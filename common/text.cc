@@ -176,6 +176,21 @@ std::string_view to_valid_utf8(std::string_view text, std::string& replaced) {
   return replaced = replace_invalid_utf8(text);
 }
 
+std::string to_utf8(std::string text) {
+  if (valid_length(text) == text.size()) return text;
+  std::string out;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x80) {
+      out += static_cast<char>(0xC0 | (byte >> 6));
+      out += static_cast<char>(0x80 | (byte & 0x3F));
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
 int edit_distance(std::string_view a_text, std::string_view b_text) {
   const std::string a = normalized(a_text);
   const std::string b = normalized(b_text);

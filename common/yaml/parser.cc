@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "common/files.h"
+#include "common/number.h"
 #include "common/text.h"
 #include "common/yaml/internal.h"
 
@@ -42,6 +43,40 @@ Tag tag_of(const std::string& tag) {
   if (tag == "tag:yaml.org,2002:int") return Tag::kInt;
   if (tag == "tag:yaml.org,2002:float") return Tag::kFloat;
   return Tag::kOther;
+}
+
+// Returns the value of the escape \uXXXX at `at`; nothing if there is none.
+std::optional<uint32_t> utf16_escape(std::string_view text, size_t at) {
+  constexpr size_t kDigits = 4;
+  if (text.size() < at + 2 + kDigits || text.substr(at, 2) != "\\u") return std::nullopt;
+  return parse_integer<uint32_t>(text.substr(at + 2, kDigits), 16);
+}
+
+// JSON escapes a character beyond U+FFFF as a pair of surrogates (json.dump() does so), which YAML does not have. Returns
+// JSON with each pair as one escape of YAML, and other text unchanged.
+std::string with_yaml_escapes(std::string_view text) {
+  constexpr uint32_t kHigh = 0xD800;
+  constexpr uint32_t kLow = 0xDC00;
+  constexpr size_t kEscape = 6;  // characters
+  const auto is_pair = [&](size_t at) {
+    const uint32_t high = utf16_escape(text, at).value_or(0);
+    const uint32_t low = utf16_escape(text, at + kEscape).value_or(0);
+    return (high & 0xFC00) == kHigh && (low & 0xFC00) == kLow;
+  };
+  std::string out;
+  size_t copied = 0;
+  for (size_t at = text.find('\\'); at != std::string_view::npos; at = text.find('\\', at)) {
+    if (!is_pair(at)) {
+      at += 2;  // an escaped backslash begins no escape
+      continue;
+    }
+    if (out.empty() && !nlohmann::json::accept(text)) break;  // in YAML it can be a backslash and a letter
+    const uint32_t code = 0x10000 + ((*utf16_escape(text, at) - kHigh) << 10) + *utf16_escape(text, at + kEscape) - kLow;
+    out += text.substr(copied, at - copied);
+    out += fmt::format("\\U{:08x}", code);
+    copied = at += 2 * kEscape;
+  }
+  return out.append(text.substr(copied));
 }
 
 class TreeBuilder final : public YAML::EventHandler {
@@ -291,9 +326,11 @@ Result<std::vector<Node>> parse(const std::string& text, const std::string& file
   if (std::optional<Refusal> bad = find_unreadable_text(text)) return refuse(std::move(*bad));
   std::string_view content = text;
   if (content.starts_with(kByteOrderMark)) content.remove_prefix(kByteOrderMark.size());
+  const std::string yaml = with_yaml_escapes(content);
+  content = yaml;
   TreeBuilder builder(content, on_command_line);
   try {
-    std::istringstream stream{std::string(content)};
+    std::istringstream stream{yaml};
     YAML::Parser parser(stream);
     while (parser.HandleNextDocument(builder)) {
     }

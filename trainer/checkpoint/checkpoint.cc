@@ -161,8 +161,10 @@ Result<int64_t> write_checkpoint(const Checkpoint& checkpoint, const std::filesy
                   fmt::format("{}: \"{}\" is not a valid name of a tensor file", folder.string(), stem));
     }
     const std::string name = tensor_file_name(stem);
-    // Python readers expect the format "pt" for tensors of PyTorch.
-    auto digest = write_safetensors(folder / name, tensors, {{"format", "pt"}});
+    SafetensorsMetadata metadata{{"format", "pt"}};  // which Python readers expect for tensors of PyTorch
+    if (stem == kModelTensors || stem == kAverageTensors)
+      metadata.insert(checkpoint.model_metadata.begin(), checkpoint.model_metadata.end());
+    auto digest = write_safetensors(folder / name, tensors, metadata);
     ASSIGN_OR_RETURN(manifest.files[name], std::move(digest));
   }
   ASSIGN_OR_RETURN(manifest.files[kStateFile],

@@ -40,11 +40,13 @@ struct CheckpointState {
 };
 
 inline constexpr char kModelTensors[] = "model";  // the section of parameters and buffers
+inline constexpr char kAverageTensors[] = "ema";  // the section of averaged parameters
 
 // A snapshot in memory. It is self-contained, so that another thread can write it while training continues.
 struct Checkpoint {
   CheckpointState state;
   std::map<std::string, TensorMap> tensors;  // "model" -> model.safetensors; names are [a-z0-9_-]+
+  SafetensorsMetadata model_metadata{};      // of the files of "model" and "ema"; not read back
 };
 
 // Writes all files, manifest.json last, and syncs them and the folder to disk. The folder must exist and be empty.

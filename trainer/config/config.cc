@@ -207,6 +207,21 @@ Result<int64_t> count_parts(const TrainerConfig& config, int world_size) {
                           config.batch.size, counted(world_size, "rank"), counted(accumulation, "accumulation step")));
 }
 
+// Returns the samples of the smallest forward pass of the epochs that the run has: the last one of an epoch may be
+// smaller than the others.
+int64_t smallest_batch(const TrainerConfig& config, const BatchPlan& plan, int world_size, int64_t samples) {
+  if (config.batch.drop_last) return plan.micro_batch;
+  const auto last_of = [&](int64_t step) {
+    const int64_t rest = step % plan.micro_batch;
+    return rest == 0 ? plan.micro_batch : rest;
+  };
+  const int64_t per_epoch = (samples + world_size - 1) / world_size;  // the sampler pads the last ones
+  const int64_t rest = per_epoch % plan.per_rank;
+  const bool has_last = !config.steps || *config.steps * plan.per_rank >= per_epoch;
+  const int64_t whole = last_of(plan.per_rank);
+  return rest == 0 || !has_last ? whole : std::min(whole, last_of(rest));
+}
+
 }  // namespace
 
 Result<BatchPlan> plan_batches(const TrainerConfig& config, int world_size, std::optional<int64_t> samples) {
@@ -240,6 +255,7 @@ Result<BatchPlan> plan_batches(const TrainerConfig& config, int world_size, std:
     reference = std::min(reference, static_cast<double>(*samples));
   }
   plan.effective_batch = plan.per_rank * world_size;
+  if (samples && *samples > 0) plan.smallest_batch = smallest_batch(config, plan, world_size, *samples);
   if (scaling.reference_batch) reference = static_cast<double>(*scaling.reference_batch);
   const double growth = static_cast<double>(plan.effective_batch) / reference;
   plan.lr_factor = scaling_factor(scaling.lr, growth, scaling.cap);

@@ -90,6 +90,7 @@ struct BatchPlan {
   int64_t micro_batch = 0;      // samples of one rank's forward pass
   int64_t per_rank = 0;         // samples of one rank's step: micro_batch * accumulation steps
   int64_t effective_batch = 0;  // samples of the step over all ranks
+  int64_t smallest_batch = 0;   // samples of the smallest forward pass of an epoch; 0 if the data are unknown
   double lr_factor = 1;         // on every learning rate
   int64_t warmup_steps = 0;     // schedule.warmup_steps, scaled and rounded
 };

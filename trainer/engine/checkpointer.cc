@@ -18,6 +18,7 @@
 #include "trainer/checkpoint/fence.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/engine/stop_agreement.h"
+#include "trainer/nn/module_tensors.h"
 #include "trainer/process/termination.h"
 
 namespace oarlock {
@@ -51,6 +52,20 @@ TensorMap model_tensors(DistributedDataParallel& model) {
   for (const NamedTensor& item : model.parameters()) out[item.name] = item.tensor.detach();
   for (const NamedTensor& item : model.buffers()) out[item.name] = item.tensor.detach();
   return out;
+}
+
+// Adds the tensors that Python's load_state_dict() expects in addition to the state.
+void add_derived(const torch::nn::Module& module, TensorMap& tensors) {
+  DerivedTensors derived = derived_tensors(module);
+  for (const auto& [name, first] : derived.ties) tensors[name] = tensors.at(first);
+  tensors.merge(std::move(derived.constants));
+}
+
+TensorMap without_derived(const torch::nn::Module& module, TensorMap tensors) {
+  const DerivedTensors derived = derived_tensors(module);
+  for (const auto& [name, first] : derived.ties) tensors.erase(name);
+  for (const auto& [name, value] : derived.constants) tensors.erase(name);
+  return tensors;
 }
 
 TensorSections live_tensors(DistributedDataParallel& model, const std::vector<Stateful*>& parts) {
@@ -301,7 +316,8 @@ Result<std::string> Checkpointer::load_best(const Result<std::optional<Checkpoin
 
 Result<void> Checkpointer::load(const Checkpoint& checkpoint, DistributedDataParallel& model,
                                 const std::vector<Stateful*>& parts) {
-  Result<void> loaded = copy_tensors(tensors_of(checkpoint, kModelTensors), model_tensors(model), kModelTensors);
+  Result<void> loaded = copy_tensors(without_derived(model.module(), tensors_of(checkpoint, kModelTensors)),
+                                     model_tensors(model), kModelTensors);
   for (const Stateful* part : parts) {
     if (!loaded || !checkpoint.state.sections.contains(name_of(*part))) continue;
     loaded = copy_tensors(tensors_of(checkpoint, part->section()), part->tensors(), name_of(*part));
@@ -492,6 +508,8 @@ void Checkpointer::begin_save(const Position& position, DistributedDataParallel&
                                      {"mode", name_of(options_.best->mode)}};
   }
   checkpoint.tensors = copy_.tensors();
+  checkpoint.model_metadata = options_.model_metadata;
+  add_derived(model.module(), checkpoint.tensors[kModelTensors]);
   if (!reduction.values.is_null()) checkpoint.state.extra[kReduction] = std::move(reduction.values);
   if (!reduction.tensors.empty()) checkpoint.tensors[kReduction] = std::move(reduction.tensors);
   last_save_ = position;

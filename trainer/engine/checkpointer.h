@@ -46,6 +46,7 @@ struct RunIdentity {
 struct CheckpointerOptions {
   StoreOptions store;
   RunIdentity identity;
+  SafetensorsMetadata model_metadata{};  // of model.safetensors and ema.safetensors
   CheckpointErrors on_error = CheckpointErrors::kContinue;
   AllDamaged on_all_damaged = AllDamaged::kStop;
   std::optional<Monitor> best;  // none: the best checkpoint is not tracked

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <stdexcept>
@@ -17,6 +18,8 @@
 #include "common/files.h"
 #include "common/status_macros.h"
 #include "common/work_progress.h"
+#include "trainer/engine/task_call.h"
+#include "trainer/formats/csv.h"
 
 namespace oarlock {
 namespace {
@@ -145,8 +148,9 @@ Result<void> write_rows_csv(const std::filesystem::path& path, const EvalRows& r
   std::string text = "id";
   for (const auto& [name, values] : rows.columns) {
     const int64_t width = width_of(values.sizes().slice(1));
-    if (values.dim() == 1) text += "," + name;
-    for (int64_t j = 0; values.dim() > 1 && j < width; ++j) text += fmt::format(",{}_{}", name, j);
+    if (values.dim() == 1) text += "," + csv_field(name);
+    for (int64_t j = 0; values.dim() > 1 && j < width; ++j)
+      text += "," + csv_field(fmt::format("{}_{}", name, j));
   }
   text += "\n";
   for (size_t i = 0; i < rows.ids.size(); ++i) {
@@ -218,7 +222,9 @@ std::optional<Shard> evaluate_shard(const EvalPass& pass, torch::nn::Module& mod
     const bool skip_batch = pace && options.stop->requested();
     const std::optional<Batch> batch = skip_batch ? std::nullopt : feed->next();
     if (batch) {
-      EvalOutput given = pass.step(module, *batch);
+      EvalOutput given =
+          call_task([&] { return pass.step(module, *batch); },
+                    [&] { return fmt::format("the pass \"{}\" ({})", pass.name, samples_of(*batch)); });
       given.sums[kCount] = static_cast<double>(batch->size());
       out.sums.push_back(std::move(given.sums));
       out.rows.add(batch->ids, given.rows);
@@ -292,6 +298,37 @@ std::vector<int64_t> evaluation_indices(int64_t size, int64_t batch_size, int ra
     for (int64_t i = begin; i < std::min(begin + batch_size, size); ++i) out.push_back(i);
   }
   return out;
+}
+
+Result<void> reject_means(const EvalPass& pass, torch::nn::Module& module, const at::Device& device) {
+  constexpr int64_t kMaxHalf = 8;  // samples
+  constexpr double kTolerance = 0.01;
+  const int64_t half = std::min({pass.batch_size / 2, pass.data->size() / 2, kMaxHalf});
+  if (half == 0) return {};
+  const at::NoGradGuard no_grad;
+  const TrainingModeGuard evaluation_mode(module);
+  const auto sums_of = [&](int64_t first, int64_t count) {
+    std::vector<int64_t> ids(static_cast<size_t>(count));
+    std::iota(ids.begin(), ids.end(), first);
+    Batch batch = make_batch(*pass.data, ids);
+    for (auto& [name, tensor] : batch.tensors) tensor = tensor.to(device);
+    return pass.step(module, batch).sums;
+  };
+  const MetricSums all = sums_of(0, 2 * half);
+  if (all.empty() || sums_of(0, 2 * half) != all) return {};
+  const MetricSums first = sums_of(0, half);
+  const MetricSums second = sums_of(half, half);
+  for (const auto& [name, value] : all) {
+    if (!first.contains(name) || !second.contains(name)) continue;
+    const double sum = first.at(name) + second.at(name);
+    if (std::abs(value / sum - 0.5) < kTolerance) {  // false if both are 0
+      return fail(ExitCode::kConfig,
+                  fmt::format("the evaluation returns {} for '{}' of {} samples, and {} and {} for the halves of them: a "
+                              "mean; return the sum over the samples of the batch (EvalOutput::sums)",
+                              value, name, 2 * half, first.at(name), second.at(name)));
+    }
+  }
+  return {};
 }
 
 EvalPass evaluation_of(Task& task) {

@@ -52,6 +52,8 @@ Result<Evaluation> Evaluator::run(const EvalPass& pass, int64_t step) {
   }
   parts_.model.broadcast_buffers();  // running statistics are rank 0's, as in the checkpoint
   const Autocast autocast(parts_.config.amp, parts_.group.device());
+  if (pass.name == kEvaluationName && !std::exchange(means_checked_, true))
+    RETURN_IF_ERROR(reject_means(pass, parts_.model.module(), parts_.group.device()));
   Result<Evaluation> out =
       oarlock::evaluate(pass, parts_.model.module(), parts_.group,
                         {loader_options(parts_.config, parts_.group.device(), pass.batch_size, parts_.config.seed),

@@ -116,6 +116,7 @@ class Evaluator {
   Metrics metrics_;
   std::vector<EvalPass> passes_;
   CompletedStep passed_{"passes"};
+  bool means_checked_ = false;  // by reject_means()
 };
 
 }  // namespace oarlock

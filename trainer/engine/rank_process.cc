@@ -465,7 +465,29 @@ Result<void> RankProcess::build() {
     step_->replay_with(std::move(graph));
   }
   enable_recovery();
-  return {};
+  return check_smallest_batches();
+}
+
+// Fails with kConfig if an epoch has a batch of one sample, with this number of ranks or with one that the group may
+// have later, and the model cannot train with it.
+Result<void> RankProcess::check_smallest_batches() {
+  if (is_replacement()) return {};  // its group is not connected yet, and the other ranks have checked
+  const int64_t samples = task_->train_data().size();
+  const auto has_single = [&](int ranks) {
+    const Result<BatchPlan> plan = plan_batches(configured_, ranks, samples);
+    return plan && plan->smallest_batch == 1;
+  };
+  int ranks = world_size();
+  for (int fewer = channel_ ? 1 : ranks; fewer < ranks && !has_single(ranks); ++fewer) {
+    if (has_single(fewer)) ranks = fewer;
+  }
+  if (!has_single(ranks)) return {};
+  return try_single_sample(*task_, model_->module(), device_).map_error([&](Error error) {
+    error.message = fmt::format("batch: with {}, an epoch of {} samples has a batch of one sample, with which the model "
+                                "cannot train ({}); set batch.drop_last: true, or choose another batch.size",
+                                counted(ranks, "rank"), samples, error.message);
+    return error;
+  });
 }
 
 // Repeats the batch plan of configure() with the size of the data.
@@ -486,7 +508,7 @@ Result<void> RankProcess::fit_batches() {
 Result<void> RankProcess::load_pretrained_weights(const torch::nn::Module& module) {
   if (config_.pretrained.path.empty()) return {};
   Result<SafetensorsFile> file =
-      read_on_rank_0<SafetensorsFile>([path = config_.pretrained.path] { return read_safetensors(path); }, group_,
+      read_on_rank_0<SafetensorsFile>([config = config_.pretrained] { return read_pretrained(config); }, group_,
                                       *stops_, "the pretrained weights were read; a new start reads them again");
   if (stops_->agreed()) return file.map([](const auto&) {});
   Result<void> loaded;
@@ -520,6 +542,10 @@ Result<void> RankProcess::open_checkpoints() {
   if (!config_.eval.rows_file.empty())
     options.store.other_files.push_back(std::filesystem::absolute(config_.eval.rows_file));
   options.is_replacement = is_replacement();
+  if (const std::string inference = task_->inference_settings(); !inference.empty()) {
+    options.model_metadata["inference"] = inference;
+    if (environment_.rank == 0) telemetry_->logger().info("settings of inference", {{"json", abridged(inference)}});
+  }
   ASSIGN_OR_RETURN(checkpointer_, Checkpointer::open(options, group_, *stops_, *telemetry_, clock_));
   step_->before_update([this] { checkpointer_->wait_for_copy(); });
   return {};

@@ -97,6 +97,7 @@ class RankProcess {
   void enable_recovery();
   Result<TrainSummary> run_loop();
   Result<void> fit_batches();
+  Result<void> check_smallest_batches();
   Result<void> load_pretrained_weights(const torch::nn::Module& module);
   Result<void> open_checkpoints();
   Result<void> open_tracking();

@@ -29,7 +29,8 @@ namespace oarlock {
 // ---- Evaluation ------------------------------------------------------------------------------------------------
 
 // Sums over samples by name, e.g. {"loss": 812.5, "correct": 903}. The engine adds "count", the number of samples, and
-// sums over batches and ranks in double precision, so that the result does not depend on the world size.
+// sums over batches and ranks in double precision, so that the result does not depend on the world size. A mean over the
+// batch in place of a sum is an error, which the first evaluation detects (reject_means()).
 using MetricSums = std::map<std::string, double>;
 using Metrics = std::map<std::string, double>;
 
@@ -95,6 +96,12 @@ enum class PrepareOn {
 struct Monitor {
   std::string metric = "loss";
   MetricMode mode = MetricMode::kMin;
+};
+
+// A setting of the engine that a task cannot use.
+struct UnusedSetting {
+  std::string key;     // "eval.rows_file"
+  std::string reason;  // a clause for a message: "its evaluation returns no rows"
 };
 
 // The position of a training step in the run.
@@ -163,6 +170,15 @@ class Task {
   // configuration: its shapes change, or it waits for the device. The configuration is rejected with this reason if it
   // sets cuda.graphs. Empty, the default: a step can be recorded.
   virtual std::string graph_obstacle() const { return ""; }
+
+  // What a program needs, in addition to the weights, to use the model: how inputs are normalized, the names of classes,
+  // the vocabulary, how outputs become labels. A JSON object, which is the value of "inference" in the metadata of
+  // model.safetensors. Called after prepare(). Empty, the default: nothing.
+  virtual std::string inference_settings() const { return ""; }
+
+  // The settings of the engine that have no effect with this task and configuration. A configuration that sets one of
+  // them (to anything but false, 0 or an empty value) is rejected with the reason. Default: none.
+  virtual std::vector<UnusedSetting> unused_settings() const { return {}; }
 
   // Passes over data in addition to the evaluation. Called once, after build_model(). Whatever the passes refer to must
   // live as long as the task. Default: none.

@@ -1,11 +1,13 @@
 #include "trainer/engine/task_setup.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/allclose.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
+#include <fstream>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -57,6 +59,13 @@ Result<void> check_metrics(const TrainerConfig& config, std::vector<std::string>
   return {};
 }
 
+// Returns whether the configuration sets a key, such as "eval.rows_file", to anything but false, 0 or an empty value.
+bool is_set(const nlohmann::json& config, std::string key) {
+  std::replace(key.begin(), key.end(), '.', '/');
+  const nlohmann::json value = config.value(nlohmann::json::json_pointer("/" + key), nlohmann::json());
+  return !value.is_null() && value != false && value != 0 && value != "" && !(value.is_structured() && value.empty());
+}
+
 constexpr char kActivity[] = "the data were prepared; a new start prepares them";
 
 }  // namespace
@@ -75,6 +84,11 @@ Result<ConfiguredTask> load_task(const ConfigSource& source, const TaskTable& ta
                                                out.config.task, obstacle));
   }
   RETURN_IF_ERROR(check_metrics(out.config, out.task->metric_names()));
+  for (const auto& [key, reason] : out.task->unused_settings()) {
+    if (!is_set(out.printed, key)) continue;
+    return fail(ExitCode::kConfig,
+                fmt::format("{}: has no effect with task {}, because {}; remove it", key, out.config.task, reason));
+  }
   return out;
 }
 
@@ -132,6 +146,52 @@ Result<void> check_same_data(const AgreedValues& data, const ProcessGroup& group
   return {};
 }
 
+// ---- Batches of one sample ---------------------------------------------------------------------------------------
+
+namespace {
+
+// Restores the values of tensors when it is destroyed.
+class KeptTensors {
+ public:
+  explicit KeptTensors(std::vector<at::Tensor> tensors) : tensors_(std::move(tensors)) {
+    for (const at::Tensor& tensor : tensors_) copies_.push_back(tensor.detach().clone());
+  }
+  ~KeptTensors() {
+    const at::NoGradGuard no_grad;
+    for (size_t i = 0; i < tensors_.size(); ++i) tensors_[i].copy_(copies_[i]);
+  }
+  KeptTensors(const KeptTensors&) = delete;
+  KeptTensors& operator=(const KeptTensors&) = delete;
+
+ private:
+  std::vector<at::Tensor> tensors_;
+  std::vector<at::Tensor> copies_;
+};
+
+}  // namespace
+
+Result<void> try_single_sample(Task& task, torch::nn::Module& module, const at::Device& device) {
+  constexpr std::string_view kTooFewValues = "more than 1 value per channel";  // LibTorch's words, and BatchNorm's
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> tensors = module.parameters();
+  for (const at::Tensor& buffer : module.buffers()) tensors.push_back(buffer);
+  const KeptTensors kept(std::move(tensors));
+  const StepContext context{.step = 0, .recorded = false, .before_parameters_change = [] {}};
+  try {
+    const std::vector<int64_t> first{0};
+    Batch batch = make_batch(task.train_data(), first);
+    for (auto& [name, tensor] : batch.tensors) tensor = tensor.to(device);
+    task.train_step(module, batch, context);
+  } catch (const std::exception& error) {
+    const std::string_view text = error.what();
+    const size_t at = text.find(kTooFewValues);
+    if (at == std::string_view::npos) return {};
+    const size_t begin = text.rfind('\n', at) + 1;  // 0 for the first line
+    return fail(ExitCode::kConfig, std::string(text.substr(begin, text.find('\n', at) - begin)));
+  }
+  return {};
+}
+
 // ---- Pretrained weights ------------------------------------------------------------------------------------------
 
 namespace {
@@ -165,6 +225,35 @@ PretrainedReport compare(const TensorMap& file, const TensorMap& model) {
   return out;
 }
 
+// Removes tensors that are no state of their own from those of a file, and gives a tied weight its first name. Returns
+// the names of those whose values are not those of the model.
+std::vector<std::string> remove_derived(const DerivedTensors& derived, TensorMap& file) {
+  const auto is_equal = [](const at::Tensor& a, const at::Tensor& b) {
+    return a.sizes() == b.sizes() && at::allclose(a.to(at::kDouble), b.to(at::kDouble), 1e-5, 1e-6, /*equal_nan=*/true);
+  };
+  std::vector<std::string> differing;
+  for (const auto& [name, first] : derived.ties) {
+    auto node = file.extract(name);
+    if (node.empty()) continue;
+    const auto [at, is_new] = file.emplace(first, node.mapped());
+    if (!is_new && !is_equal(at->second, node.mapped())) differing.push_back(name);
+  }
+  for (const auto& [name, value] : derived.constants) {
+    const auto node = file.extract(name);
+    if (!node.empty() && !is_equal(node.mapped(), value)) differing.push_back(name);
+  }
+  return differing;
+}
+
+// Returns whether the file begins as an archive or a pickle of torch.save().
+bool is_saved_by_torch(const std::string& path) {
+  constexpr std::string_view kZip = "PK\x03\x04";
+  constexpr std::string_view kPickle = "\x80\x02";
+  std::string begin(kZip.size(), '\0');
+  std::ifstream(path, std::ios::binary).read(begin.data(), static_cast<std::streamsize>(begin.size()));
+  return begin == kZip || begin.starts_with(kPickle);
+}
+
 std::string first_names(const std::vector<std::string>& names) {
   const size_t shown = std::min(names.size(), kNamesShown);
   std::string out =
@@ -180,7 +269,19 @@ std::string PretrainedReport::misfit() const {
   if (!missing.empty()) parts.push_back("it has no " + first_names(missing));
   if (!unexpected.empty()) parts.push_back("the model has no " + first_names(unexpected));
   if (!misshapen.empty()) parts.push_back("shapes differ: " + first_names(misshapen));
+  if (!differing.empty())
+    parts.push_back("constants or tied weights of the model have other values: " + first_names(differing));
   return fmt::format("{}", fmt::join(parts, "; "));
+}
+
+Result<SafetensorsFile> read_pretrained(const PretrainedConfig& config) {
+  Result<SafetensorsFile> file = read_safetensors(config.path);
+  if (file || file.error().code != ExitCode::kDataErr || !is_saved_by_torch(config.path)) return file;
+  return fail(ExitCode::kDataErr,
+              fmt::format("pretrained.path: {0} was written by torch.save(), and must be safetensors; convert it: python3 "
+                          "-c \"import torch; from safetensors.torch import save_file; save_file({{k: v.clone() for k, v "
+                          "in torch.load('{0}', map_location='cpu').items()}}, 'model.safetensors')\"",
+                          config.path));
 }
 
 TensorMap without_wrappers(TensorMap tensors) {
@@ -203,9 +304,11 @@ TensorMap without_wrappers(TensorMap tensors) {
 
 Result<PretrainedReport> load_pretrained(const PretrainedConfig& config, TensorMap tensors,
                                          const torch::nn::Module& module) {
-  const TensorMap from = without_wrappers(std::move(tensors));
+  TensorMap from = without_wrappers(std::move(tensors));
   const TensorMap to = tensors_of(module);
+  std::vector<std::string> differing = remove_derived(derived_tensors(module), from);
   PretrainedReport report = compare(from, to);
+  report.differing = std::move(differing);
   if (config.strict ? !report.fits() : report.loaded == 0) {
     return fail(
         ExitCode::kDataErr,

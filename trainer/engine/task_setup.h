@@ -52,6 +52,13 @@ Result<AgreedValues> open_data(Task& task, const ProcessGroup& group, StopAgreem
 // rank 0, all ranks fail with kDataErr, and a message that names the rank with the lowest number.
 Result<void> check_same_data(const AgreedValues& data, const ProcessGroup& group);
 
+// ---- Batches of one sample ---------------------------------------------------------------------------------------
+
+// Runs a training step with one sample, and restores the parameters and buffers. Fails with kConfig if the model needs
+// more samples, as batch normalization does whose channels have one value per sample. Other failures are not reported:
+// training reports them. All ranks must call it, because batch normalization may be synchronized.
+Result<void> try_single_sample(Task& task, torch::nn::Module& module, const at::Device& device);
+
 // ---- Pretrained weights ------------------------------------------------------------------------------------------
 
 // The result of loading, by tensor name.
@@ -60,17 +67,22 @@ struct PretrainedReport {
   std::vector<std::string> missing;     // in the model, not in the file
   std::vector<std::string> unexpected;  // in the file, not in the model
   std::vector<std::string> misshapen;   // in both, with the two shapes
+  std::vector<std::string> differing;   // constants of the model, and tied weights, with other values in the file
 
-  bool fits() const { return missing.empty() && unexpected.empty() && misshapen.empty(); }
+  bool fits() const { return missing.empty() && unexpected.empty() && misshapen.empty() && differing.empty(); }
   std::string misfit() const;  // a description with the first few names; empty if it fits
 };
 
 // Copies the tensors whose names and shapes match those of the model's parameters and buffers, and converts their type.
 // A prefix "module." (DistributedDataParallel) or "_orig_mod." (torch.compile) that all names of the file have is
-// removed. With strict, nothing is copied unless everything matches. `tensors` are those of the file config.path. Fails
+// removed. The file may contain a tied weight under one or all of its names, and the constants of the model
+// (derived_tensors()), if their values are equal. With strict, nothing is copied unless everything matches. `tensors` are those of the file config.path. Fails
 // with kDataErr, which names tensors.
 Result<PretrainedReport> load_pretrained(const PretrainedConfig& config, TensorMap tensors,
                                          const torch::nn::Module& module);
+
+// Reads the file config.path. Fails as read_safetensors() does, and names the conversion of a file of torch.save().
+Result<SafetensorsFile> read_pretrained(const PretrainedConfig& config);
 
 // Removes the prefixes that all names have. Pure.
 TensorMap without_wrappers(TensorMap tensors);

@@ -5,6 +5,7 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
+#include <fmt/format.h>
 
 #include <mutex>
 #include <stdexcept>
@@ -14,6 +15,7 @@
 #include "trainer/device/device.h"
 #include "trainer/distributed/library_errors.h"
 #include "trainer/engine/profiler.h"
+#include "trainer/engine/task_call.h"
 #include "trainer/optim/amp.h"
 
 namespace oarlock {
@@ -184,9 +186,13 @@ void TrainStep::forward_backward(const Batch& batch, double weight) {
 at::Tensor TrainStep::forward(const Batch& batch) {
   constexpr double kWithBackward = 3;  // the backward pass has twice the operations of the forward pass
   const Autocast autocast(config_.amp, group_.device());
-  if (flops_per_sample_) return task_.train_step(model_.module(), batch, context_);
+  const auto call = [&] {
+    return call_task([&] { return task_.train_step(model_.module(), batch, context_); },
+                     [&] { return fmt::format("train_step at step {} ({})", context_.step, samples_of(batch)); });
+  };
+  if (flops_per_sample_) return call();
   const FlopCounter counter;
-  const at::Tensor loss = task_.train_step(model_.module(), batch, context_);
+  const at::Tensor loss = call();
   flops_per_sample_ = kWithBackward * static_cast<double>(counter.flops()) / static_cast<double>(batch.size());
   return loss;
 }

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
@@ -129,9 +130,19 @@ void split(std::string_view line, std::vector<std::string_view>& words) {
   }
 }
 
+// Returns the word as symbols of elements are written, as ase does: programs write CU or cu for Cu.
+std::string capitalized(std::string_view word) {
+  std::string out;
+  for (const char c : word) {
+    const auto letter = static_cast<unsigned char>(c);
+    out += static_cast<char>(out.empty() ? std::toupper(letter) : std::tolower(letter));
+  }
+  return out;
+}
+
 Result<uint8_t> element_of(const std::vector<std::string_view>& words, const Columns& columns) {
   if (columns.symbol) {
-    const auto number = atomic_number(words[*columns.symbol]);
+    const auto number = atomic_number(capitalized(words[*columns.symbol]));
     if (number) return *number;
     return invalid(fmt::format("'{}' is not a chemical element", shortened(words[*columns.symbol])));
   }

@@ -84,6 +84,8 @@ std::optional<bool> parse_flag(std::string_view word) {
 
 template <typename Value, typename Parse>
 Result<std::vector<Value>> values_of(std::string_view text, const char* kind, const Parse& parse) {
+  constexpr std::string_view kJson = "_JSON";  // with which ase begins a list
+  if (text.starts_with(kJson)) text.remove_prefix(kJson.size());
   std::vector<Value> values;
   for (size_t at = 0; (at = text.find_first_not_of(kSeparators, at)) != std::string_view::npos;) {
     const size_t end = std::min(text.find_first_of(kSeparators, at), text.size());

@@ -35,7 +35,8 @@ std::string shown(char c) {
   return byte >= 0x20 && byte < 0x7f ? fmt::format("'{}'", c) : fmt::format("byte 0x{:02x}", byte);
 }
 
-bool is_text(char c) { return static_cast<uint8_t>(c) >= 0x20 || c == '\t'; }
+// Ctrl-A separates the titles of identical sequences, as in NCBI's nr.
+bool is_text(char c) { return static_cast<uint8_t>(c) >= 0x20 || c == '\t' || c == '\x01'; }
 
 }  // namespace
 

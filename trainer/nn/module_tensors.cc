@@ -28,6 +28,25 @@ std::vector<NamedTensor> unique_parameters(const torch::nn::Module& module) {
 
 std::vector<NamedTensor> unique_buffers(const torch::nn::Module& module) { return unique(module.named_buffers()); }
 
+DerivedTensors derived_tensors(const torch::nn::Module& module) {
+  DerivedTensors out;
+  for (const auto& tensors : {module.named_parameters(), module.named_buffers()}) {
+    std::map<const void*, std::string> first;
+    for (const auto& item : tensors) {
+      if (!item.value().defined()) continue;
+      const auto [at, is_new] = first.emplace(item.value().unsafeGetTensorImpl(), item.key());
+      if (!is_new) out.ties.emplace(item.key(), at->second);
+    }
+  }
+  for (const auto& item : module.named_modules("", /*include_self=*/true)) {
+    const auto* owner = dynamic_cast<const ConstantBuffers*>(item.value().get());
+    if (owner == nullptr) continue;
+    for (const auto& [name, value] : owner->constant_buffers())
+      out.constants.emplace(item.key().empty() ? name : item.key() + "." + name, value);
+  }
+  return out;
+}
+
 at::Tensor channels_last(const at::Tensor& tensor) {
   if (tensor.dim() != kImageDimensions) return tensor;
   if (tensor.size(1) != 1) return tensor.contiguous(at::MemoryFormat::ChannelsLast);

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,21 @@ std::vector<NamedTensor> unique_parameters(const torch::nn::Module& module);
 
 // Returns the buffers of a module and its submodules in the same way.
 std::vector<NamedTensor> unique_buffers(const torch::nn::Module& module);
+
+// A submodule that computes with constants which its Python counterpart keeps as buffers.
+class ConstantBuffers {
+ public:
+  virtual ~ConstantBuffers() = default;
+  // Returns them under the names of Python, relative to the submodule: "0.centers".
+  virtual std::map<std::string, at::Tensor> constant_buffers() const = 0;
+};
+
+// The tensors of Python's state_dict that are no state of their own.
+struct DerivedTensors {
+  std::map<std::string, std::string> ties;      // further names of tied weights -> the first name
+  std::map<std::string, at::Tensor> constants;  // of all ConstantBuffers
+};
+DerivedTensors derived_tensors(const torch::nn::Module& module);
 
 // Converts every 4-dimensional parameter and buffer of a module to channels-last (NHWC) in place, the layout in which
 // convolutions are fastest on tensor cores and in oneDNN. Names and values do not change. Call it before the Reducer is

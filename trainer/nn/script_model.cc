@@ -1,5 +1,6 @@
 #include "trainer/nn/script_model.h"
 
+#include <fmt/format.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/serialization/import.h>
 
@@ -36,25 +37,35 @@ Result<std::shared_ptr<ScriptModel>> ScriptModel::load(const std::string& path) 
     return fail(ExitCode::kNoInput, path + ": file not found; save one in Python: torch.jit.script(m).save(path)");
   try {
     auto script = std::make_unique<torch::jit::Module>(torch::jit::load(path, at::kCPU));
-    return std::shared_ptr<ScriptModel>(new ScriptModel(std::move(script)));
+    return std::shared_ptr<ScriptModel>(new ScriptModel(path, std::move(script)));
   } catch (const c10::Error& error) {
-    return fail(ExitCode::kDataErr, path + ": not a TorchScript module: " + error.what_without_backtrace());
+    const std::string text = error.what_without_backtrace();
+    return fail(ExitCode::kDataErr, path + ": not a TorchScript module: " + text.substr(0, text.find('\n')));
   }
 }
 
-ScriptModel::ScriptModel(std::unique_ptr<torch::jit::Module> script) : script_(std::move(script)) {
+ScriptModel::ScriptModel(std::string path, std::unique_ptr<torch::jit::Module> script)
+    : path_(std::move(path)), script_(std::move(script)) {
   register_members(*this, *script_);
 }
 
 ScriptModel::~ScriptModel() = default;
 
 at::Tensor ScriptModel::forward(const std::vector<at::Tensor>& inputs) {
-  return script_->forward({inputs.begin(), inputs.end()}).toTensor();
+  const c10::IValue output = script_->forward({inputs.begin(), inputs.end()});
+  if (output.isTensor()) return output.toTensor();
+  throw ErrorException({ExitCode::kConfig, fmt::format("{}: forward() returns {} in {} mode, expected one Tensor; return "
+                                                       "it alone",
+                                                       path_, output.type()->repr_str(),
+                                                       is_training() ? "training" : "evaluation")});
 }
 
 void ScriptModel::train(bool on) {
   torch::nn::Module::train(on);
-  script_->train(on);
+  // Module::train() of a script requires the attribute, which freezing removes.
+  for (torch::jit::Module module : script_->modules()) {
+    if (module.hasattr("training")) module.setattr("training", on);
+  }
 }
 
 }  // namespace oarlock

@@ -22,18 +22,21 @@ namespace oarlock {
 // frozen. The training mode and the device also apply to the script.
 class ScriptModel final : public torch::nn::Module {
  public:
-  // Loads a file on the CPU. Returns kNoInput if it does not exist, and kDataErr if it is not a TorchScript module.
+  // Loads a file on the CPU. Returns kNoInput if it does not exist, and kDataErr if it is not a TorchScript module. A
+  // module that was frozen (torch.jit.freeze) has no parameters.
   static Result<std::shared_ptr<ScriptModel>> load(const std::string& path);
   ~ScriptModel() override;
 
-  // Calls the forward method of the script, which must return one tensor. Throws its exceptions.
+  // Calls the forward method of the script. Throws its exceptions, and an ErrorException of kConfig if it does not return
+  // one tensor.
   at::Tensor forward(const std::vector<at::Tensor>& inputs);
 
   void train(bool on = true) override;
 
  private:
-  explicit ScriptModel(std::unique_ptr<torch::jit::Module> script);
+  ScriptModel(std::string path, std::unique_ptr<torch::jit::Module> script);
 
+  std::string path_;
   std::unique_ptr<torch::jit::Module> script_;
 };
 

@@ -256,6 +256,11 @@ class TinyTask final : public ModelTask<TinyNet> {
     }
     if (context.step >= fault_.step) fault_.slow_if("slow_forward", kSlowBatch);
     if (fault_.here("slow")) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    if (fault_.step == step_ && fault_.here("label")) {
+      Batch wrong = batch;
+      wrong.tensors["labels"] = batch["labels"] + kClasses;
+      return loss_of(model, wrong);
+    }
     at::Tensor loss = loss_of(model, batch);
     fault_.kill_if("kill_forward", context.step);
     if (fault_.here("kill_backward") && context.step >= fault_.step)
@@ -277,6 +282,7 @@ class TinyTask final : public ModelTask<TinyNet> {
     EvalOutput out;
     out.sums = {{"loss", loss.item<double>() * static_cast<double>(batch.size())},
                 {"correct", logits.argmax(1).eq(batch["labels"]).sum().item<double>()}};
+    if (fault_.here("mean")) out.sums["loss"] = loss.item<double>();
     if (rows_) out.rows = {{"target", batch["labels"]}, {"prediction", logits.argmax(1)}, {"logit", logits}};
     return out;
   }
@@ -298,6 +304,11 @@ class TinyTask final : public ModelTask<TinyNet> {
 
   Monitor monitor() const override { return {.metric = "accuracy", .mode = MetricMode::kMax}; }
 
+  std::vector<UnusedSetting> unused_settings() const override {
+    if (rows_) return {};
+    return {{"eval.rows_file", "data.rows is false"}};
+  }
+
   std::vector<EvalPass> passes() override {
     if (pass_file_.empty()) return {};
     return {{.name = "pass",
@@ -314,8 +325,8 @@ class TinyTask final : public ModelTask<TinyNet> {
  private:
   void describe_fault(Fields& fault) {
     fault.field("kind", fault_.kind,
-                "throw, device, nan, nan_gradient, shape, prepare, prepare_data, less_data, other_data, stall_data, "
-                "stall_eval, diverge, "
+                "throw, label, mean, device, nan, nan_gradient, shape, prepare, prepare_data, less_data, other_data, "
+                "stall_data, stall_eval, diverge, "
                 "slow, slow_prepare_data, kill_forward, kill_backward, kill_update, kill_eval, kill_later, "
                 "or, on every rank, long_prepare_data, long_prepare, slow_forward, slow_eval or slow_pass");
     fault.field("once", fault_.once, "of the faults that kill: created by the process that is killed");

@@ -96,6 +96,18 @@ TEST(YamlReader, ReadsJsonWithItsTypes) {
             nlohmann::json::parse(R"({"a":"1","b":1,"c":1.5,"d":null,"e":[true,"true"],"f":{},"g":true,"h":""})"));
 }
 
+// As json.dump() writes it. In YAML, a plain string has no escapes.
+TEST(YamlReader, ReadsSurrogatePairsOfJson) {
+  const auto value_of = [](const std::string& text) {
+    const auto documents = parse_all(text, "f.json");
+    EXPECT_TRUE(documents) << documents.error().message;
+    return documents ? documents->front().find("v")->text() : "";
+  };
+  EXPECT_EQ(value_of(R"({"v": "run \ud83d\ude80\uD834\uDD1E\\ud83d\u00e9"})"), "run \U0001F680\U0001D11E\\ud83dé");
+  EXPECT_EQ(value_of(R"(v: \ud83d\ude80)"), R"(\ud83d\ude80)");
+  EXPECT_FALSE(parse_all(R"({"v": "\ud83d"})", "f.json"));
+}
+
 TEST(YamlReader, SeveralDocuments) {
   const auto documents = parse_all("---\na: 1\n---\n---\nb: 2\n", "f");
   ASSERT_TRUE(documents);

@@ -191,5 +191,36 @@ TEST(BatchPlan, LimitsStepToDataSize) {
       << "there is no such step, which is an error";
 }
 
+TEST(BatchPlan, FindsTheSmallestBatchOfAnEpoch) {
+  struct Row {
+    int64_t batch;
+    int64_t accumulation;
+    int world;
+    int64_t samples;
+    bool drop_last;
+    std::optional<int64_t> steps;
+    int64_t smallest;
+  };
+  for (const Row& row : {
+           Row{.batch = 32, .accumulation = 1, .world = 1, .samples = 33, .drop_last = false, .steps = {}, .smallest = 1},
+           Row{.batch = 32, .accumulation = 1, .world = 2, .samples = 33, .drop_last = false, .steps = {}, .smallest = 17},
+           Row{.batch = 16, .accumulation = 1, .world = 2, .samples = 33, .drop_last = false, .steps = {}, .smallest = 1},
+           Row{.batch = 32, .accumulation = 1, .world = 1, .samples = 64, .drop_last = false, .steps = {}, .smallest = 32},
+           Row{.batch = 32, .accumulation = 1, .world = 1, .samples = 33, .drop_last = true, .steps = {}, .smallest = 32},
+           Row{.batch = 32, .accumulation = 1, .world = 1, .samples = 33, .drop_last = false, .steps = 1, .smallest = 32},
+           Row{.batch = 32, .accumulation = 1, .world = 1, .samples = 33, .drop_last = false, .steps = 2, .smallest = 1},
+           Row{.batch = 4, .accumulation = 3, .world = 1, .samples = 17, .drop_last = false, .steps = {}, .smallest = 1},
+           Row{.batch = 4, .accumulation = 3, .world = 1, .samples = 9, .drop_last = false, .steps = {}, .smallest = 1},
+           Row{.batch = 64, .accumulation = 1, .world = 1, .samples = 1, .drop_last = false, .steps = {}, .smallest = 1},
+       }) {
+    TrainerConfig config = config_of(row.batch, row.accumulation, 1, 0);
+    config.batch.drop_last = row.drop_last;
+    config.steps = row.steps;
+    EXPECT_EQ(plan_batches(config, row.world, row.samples).value().smallest_batch, row.smallest)
+        << row.samples << " samples, batch " << row.batch << ", " << row.world << " ranks";
+  }
+  EXPECT_EQ(plan_of(config_of(1, 1, 1, 0), 1).smallest_batch, 0) << "the data are unknown";
+}
+
 }  // namespace
 }  // namespace oarlock

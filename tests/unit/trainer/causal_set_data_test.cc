@@ -267,7 +267,9 @@ TEST_F(CausalSetData, WhatIsWrongWithASampleIsNamedWithItsPlace) {
   EXPECT_THAT(refusal(config_of({store})).message,
               AllOf(HasSubstr("sets.zarr/link_matrix: sample 0: ["), HasSubstr("is 1, but there are 1 elements")));
   fs::remove(store / "link_matrix/4.0.0");
-  const Error missing = refusal(config_of({store}));
+  CausalSetDataConfig strict = config_of({store});
+  strict.missing_chunks = zarr::MissingChunks::kError;
+  const Error missing = refusal(strict);
   EXPECT_EQ(missing.code, ExitCode::kDataErr);
   EXPECT_THAT(missing.message, AllOf(HasSubstr("sets.zarr/link_matrix: chunk [4, 0, 0] ("), HasSubstr("is missing"),
                                      HasSubstr("missing_chunks: fill")));

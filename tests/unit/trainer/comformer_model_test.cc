@@ -53,6 +53,21 @@ TEST(ComformerModel, NamesOrderShapesAndNumbersOfParametersAreTheOriginals) {
   }
 }
 
+// The buffers of the originals' state_dict() that are constants.
+TEST(ComformerModel, NamesConstantBuffersOfTheOriginals) {
+  const auto shapes_of = [](const ComformerConfig& config) {
+    std::map<std::string, int64_t> sizes;
+    for (const auto& [name, tensor] : derived_tensors(*make_comformer(config)).constants) sizes[name] = tensor.numel();
+    return sizes;
+  };
+  EXPECT_EQ(shapes_of({}), (std::map<std::string, int64_t>{{"rbf.0.centers", 256}, {"rbf_angle.0.centers", 256}}));
+  EXPECT_EQ(shapes_of(kEquivariant), (std::map<std::string, int64_t>{{"equi_update.nlayer_1.tp.output_mask", 128},
+                                                                     {"equi_update.nlayer_1.tp.weight", 0},
+                                                                     {"equi_update.nlayer_2.tp.output_mask", 64},
+                                                                     {"equi_update.nlayer_2.tp.weight", 0},
+                                                                     {"rbf.0.centers", 256}}));
+}
+
 void load(torch::nn::Module& model, const ComformerGolden& golden, const std::string& buffers) {
   const at::NoGradGuard no_gradients;
   for (auto& item : model.named_parameters()) item.value().copy_(golden["weight." + item.key()]);

@@ -99,6 +99,17 @@ TEST(Extxyz, ReadsAnyColumnsAndComments) {
   EXPECT_THAT(second->crystal.numbers, ElementsAre(118));
 }
 
+TEST(Extxyz, ReadsListsOfAseAndSymbolsOfAnyCase) {
+  const Written file(
+      "3\nLattice=\"4 0 0 0 4 0 0 0 4\" pbc=\"_JSON [true, true, true]\" t2=\"_JSON [1.0, 2.5]\" "
+      "m=\"_JSON [[1, 2], [3, -4e1]]\"\nCU 0 0 0\nfe 1 1 1\nh 2 2 2\n");
+  const auto frame = ExtxyzFile::open(file.path()).value().read(0);
+  ASSERT_TRUE(frame) << frame.error().message;
+  EXPECT_THAT(frame->crystal.numbers, ElementsAre(29, 26, 1));
+  EXPECT_THAT(extxyz_numbers(frame->info.at("t2")).value(), ElementsAre(1, 2.5));
+  EXPECT_THAT(extxyz_numbers(frame->info.at("m")).value(), ElementsAre(1, 2, 3, -40));
+}
+
 // Some lines cross the end of the read buffer.
 TEST(Extxyz, ReadsManyFramesFromManyThreads) {
   constexpr int kFrames = 20'000;

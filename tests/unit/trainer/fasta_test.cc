@@ -85,6 +85,12 @@ TEST_F(FastaTest, AcceptsCrlf) {
   EXPECT_THAT(records(), ElementsAre(Record{"a", "MKVLAA", 1}, Record{"b", "A", 5}));
 }
 
+// NCBI's nr has one record for identical sequences.
+TEST_F(FastaTest, AcceptsTitlesSeparatedByControlA) {
+  write(">WP_1.1 a [E. coli]\x01GCX_1.1 b\nMK\n");
+  EXPECT_THAT(records(), ElementsAre(Record{"WP_1.1 a [E. coli]\x01GCX_1.1 b", "MK", 1}));
+}
+
 TEST_F(FastaTest, AcceptsEmptyNamesAndSequences) {
   write(">a\n>\nMK\n>c");
   EXPECT_THAT(records(), ElementsAre(Record{"a", "", 1}, Record{"", "MK", 2}, Record{"c", "", 4}));

@@ -71,6 +71,29 @@ TEST_P(Encoding, CellsGenesAndLabelsAreThoseThatAnndataReads) {
 
 INSTANTIATE_TEST_SUITE_P(All, Encoding, ::testing::Values("legacy.h5ad", "anndata_0.7.h5ad", "nullable.h5ad"));
 
+// The layer "dense" is what anndata reads from X (make_gears_anndata_0_12.py).
+TEST(Anndata012, IsReadAsByAnndata) {
+  const Hdf5Group root = open(gears_file("anndata_0.12.h5ad"));
+  const AnnDataFrame obs = AnnDataFrame::open(root, "obs").value();
+  const AnnDataFrame var = AnnDataFrame::open(root, "var").value();
+  EXPECT_THAT(obs.strings("condition").value(), ElementsAre("ctrl", "A+ctrl", "ctrl", "B,b+ctrl", "A+ctrl", "ctrl"));
+  EXPECT_THAT(obs.strings("cell_type").value(), ElementsAre("T", "", "T", "T", "B", "B"));
+  EXPECT_EQ(obs.index()->back(), "cell5");
+  EXPECT_THAT(var.strings("gene_name").value(), ElementsAre("A", "B,b", "C \"c\"", "Ångström-γ"));
+  const std::vector<float> dense = root.dataset("layers/dense").value().read<float>().value();
+  std::vector<float> read(dense.size());
+  const Result<void> done = ExpressionMatrix::open(root).value().for_each_block([&](const SparseRows& block) {
+    for (int64_t row = 0; row < block.rows(); ++row) {
+      for (auto i = static_cast<size_t>(block.begin[static_cast<size_t>(row)]);
+           i < static_cast<size_t>(block.begin[static_cast<size_t>(row) + 1]); ++i)
+        read[static_cast<size_t>((block.first + row) * 4 + block.columns[i])] = block.values[i];
+    }
+    return Result<void>();
+  });
+  EXPECT_TRUE(done);
+  EXPECT_EQ(read, dense);
+}
+
 TEST(AnnDataFrame, AMissingStringIsMissing) {
   const AnnDataFrame obs = AnnDataFrame::open(open(gears_file("nullable.h5ad")), "obs").value();
   EXPECT_EQ(obs.labels("bulk_labels")->codes.back(), -1);
@@ -94,16 +117,81 @@ TEST(ExpressionMatrix, DenseAndSparseOfAnyNumbersAreTheSame) {
               ElementsAre(3.5F, 0, 7));
   EXPECT_THAT(sums_of("u8", [](Hdf5Writer& f) { f.numbers<uint8_t>("X", {0, 1, 2, 250}, {2, 2}, 1); }),
               ElementsAre(1, 252));
-  EXPECT_THAT(sums_of("csr",
-                      [](Hdf5Writer& f) {
-                        f.group("X");
-                        f.attribute("X", "encoding-type", "csr_matrix");
-                        f.attribute("X", "shape", std::vector<int64_t>{3, 3});
-                        f.numbers<int64_t>("X/data", {1, 2, 3}, {3});
-                        f.numbers<int64_t>("X/indices", {0, 2, 1}, {3});
-                        f.numbers<int64_t>("X/indptr", {0, 2, 2, 3}, {4});
-                      }),
-              ElementsAre(3, 0, 3));
+  const auto csr = [](Hdf5Writer& f) {
+    f.group("X");
+    f.attribute("X", "encoding-type", "csr_matrix");
+    f.attribute("X", "shape", std::vector<int64_t>{3, 3});
+    f.numbers<int64_t>("X/data", {1, 2, 3}, {3});
+    f.numbers<int64_t>("X/indices", {0, 2, 1}, {3});
+    f.numbers<int64_t>("X/indptr", {0, 2, 2, 3}, {4});
+  };
+  EXPECT_THAT(sums_of("csr", csr), ElementsAre(3, 0, 3));
+}
+
+// Each row is what scipy.sparse.csr_matrix((data, indices, indptr)).toarray() returns.
+TEST(ExpressionMatrix, SumsDuplicatesAndSortsColumnsLikeScipy) {
+  struct Row {
+    const char* name;
+    std::vector<float> data;
+    std::vector<int32_t> indices;
+    std::vector<int64_t> indptr;
+    std::vector<int64_t> columns;  // of the elements that are read
+    std::vector<float> values;
+  };
+  const Row kRows[] = {
+      {.name = "duplicates next to each other",
+       .data = {1, 2, 4},
+       .indices = {1, 1, 2},
+       .indptr = {0, 3, 3},
+       .columns = {1, 2},
+       .values = {3, 4}},
+      {.name = "unsorted",
+       .data = {1, 2, 4},
+       .indices = {2, 0, 1},
+       .indptr = {0, 2, 3},
+       .columns = {0, 2, 1},
+       .values = {2, 1, 4}},
+      {.name = "unsorted duplicates in the second row, of more values than columns",
+       .data = {7, 1, 2, 4, 8, 16},
+       .indices = {0, 2, 0, 2, 0, 2},
+       .indptr = {0, 1, 6},
+       .columns = {0, 0, 2},
+       .values = {7, 10, 21}},
+      {.name = "duplicates that cancel out",
+       .data = {1, -1},
+       .indices = {1, 1},
+       .indptr = {0, 2, 2},
+       .columns = {1},
+       .values = {0}},
+      {.name = "values after the last row",
+       .data = {1, 2, 4},
+       .indices = {0, 1, 2},
+       .indptr = {0, 1, 2},
+       .columns = {0, 1},
+       .values = {1, 2}},
+  };
+  for (const Row& row : kRows) {
+    const test::TemporaryFolder folder;
+    {
+      Hdf5Writer file(folder.path() / "csr");
+      file.group("X");
+      file.attribute("X", "encoding-type", "csr_matrix");
+      file.attribute("X", "shape", std::vector<int64_t>{2, 3});
+      file.numbers("X/data", row.data, {row.data.size()});
+      file.numbers("X/indices", row.indices, {row.indices.size()});
+      file.numbers("X/indptr", row.indptr, {row.indptr.size()});
+    }
+    const auto matrix = ExpressionMatrix::open(open(folder.path() / "csr"));
+    ASSERT_TRUE(matrix) << row.name << ": " << matrix.error().message;
+    const Result<void> read = matrix->for_each_block([&](const SparseRows& block) -> Result<void> {
+      EXPECT_THAT(block.columns, ::testing::ElementsAreArray(row.columns)) << row.name;
+      EXPECT_EQ(block.values, row.values) << row.name;
+      EXPECT_EQ(block.begin.size(), 3U) << row.name;
+      EXPECT_EQ(block.begin.back(), std::ssize(row.values)) << row.name;
+      return {};
+    });
+    EXPECT_TRUE(read) << row.name;
+  }
 }
 
 // Sizes that agree with each other, but not with the file.
@@ -123,15 +211,17 @@ TEST(ExpressionMatrix, RejectsImpossibleSizes) {
       H5Dclose(file.dataset("X/indices", H5T_NATIVE_INT32, {count}, chunk));
       file.numbers<int64_t>("X/indptr", indptr, {indptr.size()});
     }
-    const auto matrix = ExpressionMatrix::open(open(path));
-    if (matrix) return "it was read";
-    EXPECT_EQ(matrix.error().code, ExitCode::kDataErr);
-    return matrix.error().message;
+    const Result<void> read = ExpressionMatrix::open(open(path)).and_then([](const ExpressionMatrix& matrix) {
+      return matrix.for_each_block([](const SparseRows&) { return Result<void>(); });
+    });
+    if (read) return "it was read";
+    EXPECT_EQ(read.error().code, ExitCode::kDataErr);
+    return read.error().message;
   };
   EXPECT_THAT(error_of({-1, 3}, {}, 0), HasSubstr("does not fit together"));
   EXPECT_THAT(error_of({INT64_MAX, 3}, {0}, 0), HasSubstr("does not fit together"));
   constexpr int64_t kMany = int64_t{1} << 40;  // of one cell, which a block contains as a whole
-  EXPECT_THAT(error_of({1, 3}, {0, kMany}, kMany), HasSubstr("cell 0 has 1099511627776 values, but there are 3 genes"));
+  EXPECT_THAT(error_of({1, 3}, {0, kMany}, kMany), HasSubstr("cannot contain"));
 }
 
 // A small file that GEARS can use, with one thing wrong.
@@ -144,6 +234,26 @@ struct TinyFile {
   std::vector<int64_t> begin{0, 2, 3, 4};
   std::string encoding = "csr_matrix";
   std::string condition_column = "condition";
+  std::vector<std::string> genes{"A", "B"};
+  bool nullable = false;  // as anndata 0.12 with pandas 3: strings are groups of values and mask, also of categories
+
+  static void write_nullable(Hdf5Writer& file, const std::string& name, const std::vector<std::string>& values) {
+    file.group(name);
+    file.attribute(name, "encoding-type", "nullable-string-array");
+    file.strings(name + "/values", values);
+    file.numbers<uint8_t>(name + "/mask", std::vector<uint8_t>(values.size()), {values.size()});
+  }
+
+  void write_conditions(Hdf5Writer& file) const {
+    const std::string column = "obs/" + condition_column;
+    if (!nullable) return file.strings(column, conditions);
+    file.group(column);
+    file.attribute(column, "encoding-type", "categorical");
+    std::vector<int8_t> codes(conditions.size());
+    std::iota(codes.begin(), codes.end(), 0);
+    file.numbers(column + "/codes", codes, {codes.size()});
+    write_nullable(file, column + "/categories", conditions);
+  }
 
   Result<void> convert() {
     {
@@ -157,10 +267,17 @@ struct TinyFile {
       file.group("obs");
       file.attribute("obs", "_index", "_index");
       file.strings("obs/_index", {"c0", "c1", "c2"});
-      file.strings("obs/" + condition_column, conditions);
+      write_conditions(file);
       file.group("var");
       file.attribute("var", "_index", "_index");
-      file.strings("var/_index", {"A", "B"});
+      if (nullable) {
+        write_nullable(file, "var/_index", genes);
+        file.group("uns");
+        file.group("uns/top_non_dropout_de_20");
+        write_nullable(file, "uns/top_non_dropout_de_20/_A+ctrl_1+1", {genes[1]});
+      } else {
+        file.strings("var/_index", genes);
+      }
     }
     fs::create_directories(folder.path() / "out");
     return convert_anndata(path, folder.path() / "out", Logger::silent());
@@ -187,6 +304,39 @@ TEST(GearsConversion, AFileWithoutStatisticsGetsThem) {
   EXPECT_EQ(store.conditions()[1].de.size(), 2U);
 }
 
+TEST(GearsConversion, ReadsNullableStringsOfAnndata012) {
+  TinyFile file;
+  file.nullable = true;
+  const Result<void> converted = file.convert();
+  ASSERT_TRUE(converted) << converted.error().message;
+  const CellStore store = CellStore::open(file.folder.path() / "out").value();
+  EXPECT_THAT(store.genes(), ElementsAre("A", "B"));
+  EXPECT_EQ(store.index_of("A+ctrl"), 1);
+  EXPECT_THAT(store.conditions()[1].non_dropout_de, ElementsAre(1));
+}
+
+TEST(GearsConversion, SumsDuplicatesInStatistics) {
+  TinyFile file;
+  file.values = {1, 2, 3, 1, 3};
+  file.indices = {0, 1, 0, 1, 1};
+  file.begin = {0, 2, 3, 5};
+  const Result<void> converted = file.convert();
+  ASSERT_TRUE(converted) << converted.error().message;
+  const CellStore store = CellStore::open(file.folder.path() / "out").value();
+  std::vector<float> cell(2);
+  store.expression(2, cell);
+  EXPECT_THAT(cell, ElementsAre(0, 4));
+  EXPECT_DOUBLE_EQ(store.means()[0][1].item<double>(), 3);
+}
+
+TEST(GearsConversion, ReadsNamesOfLatin1AndWithCommas) {
+  TinyFile file;
+  file.genes = {"IFN-\xDF", "a,\"b\""};
+  const Result<void> converted = file.convert();
+  ASSERT_TRUE(converted) << converted.error().message;
+  EXPECT_THAT(CellStore::open(file.folder.path() / "out").value().genes(), ElementsAre("IFN-ß", "a,\"b\""));
+}
+
 TEST(GearsConversion, MalformedFilesAreOneClearLine) {
   const auto message_of = [](const std::function<void(TinyFile&)>& spoil) {
     TinyFile file;
@@ -208,8 +358,14 @@ TEST(GearsConversion, MalformedFilesAreOneClearLine) {
               AllOf(HasSubstr("/X/data"), HasSubstr("cell 1, gene 0: nan")));
   EXPECT_THAT(message_of([](TinyFile& f) { f.indices[3] = 2; }),
               AllOf(HasSubstr("/X/data"), HasSubstr("cell 2 has a value of gene 2, but there are 2 genes")));
-  EXPECT_THAT(message_of([](TinyFile& f) { f.begin.back() = 9; }), HasSubstr("/X does not fit together"));
-  EXPECT_THAT(message_of([](TinyFile& f) { f.values.pop_back(); }), HasSubstr("/X does not fit together"));
+  EXPECT_THAT(message_of([](TinyFile& f) { f.indices[3] = -1; }), HasSubstr("cell 2 has a value of gene -1"));
+  EXPECT_THAT(message_of([](TinyFile& f) { f.begin.back() = 9; }),
+              HasSubstr("/X does not fit together: indptr ends with 9, but data has 4 values"));
+  EXPECT_THAT(message_of([](TinyFile& f) { f.begin.front() = 1; }), HasSubstr("indptr begins with 1, expected 0"));
+  EXPECT_THAT(message_of([](TinyFile& f) { f.begin[2] = 1; }), HasSubstr("indptr decreases to 1 at row 1"));
+  EXPECT_THAT(message_of([](TinyFile& f) { f.begin.pop_back(); }), HasSubstr("indptr has 3 numbers for 3 rows"));
+  EXPECT_THAT(message_of([](TinyFile& f) { f.values.pop_back(); }),
+              HasSubstr("/X does not fit together: data has 3 values, indices has 4"));
   EXPECT_THAT(message_of([](TinyFile& f) { f.encoding = "csc_matrix"; }), HasSubstr("tocsr()"));
 }
 

@@ -77,6 +77,9 @@ TEST(GearsGraphs, EdgesAreReadAsTheOriginalWritesThem) {
   const std::vector<NamedEdge> edges{{"A", "B", 0.1}, {"B", "B", 1}, {"C", "A", 1.0 / 3}};
   ASSERT_TRUE(write_edges(csv, edges));
   EXPECT_EQ(read_edges(csv).value(), edges);
+  const std::vector<NamedEdge> quoted{{"HLA-A,B", "say \"x\"", 0.5}, {"\"q\"", "two\nlines", 0.25}, {"", "B", 1}};
+  ASSERT_TRUE(write_edges(csv, quoted));
+  EXPECT_EQ(read_edges(csv).value(), quoted);
   std::ofstream(csv) << ",target,importance,source\r\n0,B,0.5,A\r\n1,B,1,B\r\n";
   EXPECT_EQ(read_edges(csv).value(), (std::vector<NamedEdge>{{"A", "B", 0.5}, {"B", "B", 1}}));
   std::ofstream(csv) << "\xEF\xBB\xBF\"source\",\"target\",\"importance\"\r\n\"A\",\"B\",0.5\r\nB,\"B\",1\r\n";

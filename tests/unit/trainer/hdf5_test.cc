@@ -168,6 +168,7 @@ TEST_F(Hdf5Test, ReadsStringsAndAttributes) {
   {
     Hdf5Writer file(path_);
     file.strings("words", {"ctrl", "", "AHR+ctrl", "β"});
+    file.strings("latin1", {"\xC5ngstr\xF6m", "Ångström"});
     const hid_t fixed = Hdf5Writer::check(H5Tcopy(H5T_C_S1));
     H5Tset_size(fixed, 4);
     const hid_t set = file.dataset("fixed", fixed, {3}, 0);
@@ -184,6 +185,7 @@ TEST_F(Hdf5Test, ReadsStringsAndAttributes) {
   }
   const Hdf5Group root = open();
   EXPECT_THAT(root.dataset("words").value().read_strings().value(), ElementsAre("ctrl", "", "AHR+ctrl", "β"));
+  EXPECT_THAT(root.dataset("latin1").value().read_strings().value(), ElementsAre("Ångström", "Ångström"));
   EXPECT_THAT(root.dataset("fixed").value().read_strings().value(), ElementsAre("AB", "CDEF", ""));
   EXPECT_THAT(root.dataset("padded").value().read_strings().value(), ElementsAre("A B", "CD"));
   EXPECT_EQ(root.dataset("words").value().string_attribute("encoding-type").value(), "string-array");
@@ -319,6 +321,34 @@ TEST_F(Hdf5Test, TruncatedChunkNamesDataset) {
   ::testing::internal::CaptureStderr();
   expect_error(data.read_rows<float>(50, 100), {path_.string(), "/X/data", "rows 50 to 150", "inflate", "damaged"});
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "") << "the library prints its stack of errors";
+}
+
+// As h5py's lzf, whose filter only h5py has.
+TEST_F(Hdf5Test, NamesAFilterThatIsMissing) {
+  constexpr H5Z_filter_t kLzf = 32000;
+  {
+    Hdf5Writer file(path_);
+    const hsize_t size = 4;
+    const hid_t space = Hdf5Writer::check(H5Screate_simple(1, &size, nullptr));
+    const hid_t properties = Hdf5Writer::check(H5Pcreate(H5P_DATASET_CREATE));
+    H5Pset_chunk(properties, 1, &size);
+    Hdf5Writer::check(H5Pset_filter(properties, kLzf, H5Z_FLAG_OPTIONAL, 0, nullptr));
+    const hid_t text = Hdf5Writer::check(H5Tcopy(H5T_C_S1));
+    H5Tset_size(text, 2);
+    for (const auto& [name, type] : {std::pair{"numbers", H5T_NATIVE_INT16}, std::pair{"strings", text}}) {
+      const hid_t set = H5Dcreate2(file.file(), name, type, space, H5P_DEFAULT, properties, H5P_DEFAULT);
+      const hsize_t offset = 0;
+      Hdf5Writer::check(H5Dwrite_chunk(Hdf5Writer::check(set), H5P_DEFAULT, 0, &offset, 4, "\x01\x02\x03\x04"));
+      H5Dclose(set);
+    }
+    H5Tclose(text);
+    H5Pclose(properties);
+    H5Sclose(space);
+  }
+  const Hdf5Group root = open();
+  expect_error(root.dataset("numbers").value().read<float>(),
+               {"/numbers is compressed with the filter", "(number 32000)", "write the file again with gzip"});
+  expect_error(root.dataset("strings").value().read_strings(), {"/strings is compressed with the filter"});
 }
 
 }  // namespace

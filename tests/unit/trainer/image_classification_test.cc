@@ -318,10 +318,10 @@ TEST(ImageScript, AScriptForOtherDataIsFoundBeforeTraining) {
   const Error classes = error_of(IdxFolder(6, 9, 9), "5");
   EXPECT_EQ(classes.code, ExitCode::kConfig);
   EXPECT_THAT(classes.message,
-              HasSubstr("returns logits of shape [1, 3] for an image of [1, 1, 9, 9], expected [1, 5]"));
+              HasSubstr("returns logits of shape [1, 3] for images of shape [1, 1, 9, 9], expected [1, 5]"));
   const Error small = error_of(IdxFolder(6, 2, 2), "3");
   EXPECT_EQ(small.code, ExitCode::kConfig);
-  EXPECT_THAT(small.message, HasSubstr("rejects an image of [1, 1, 2, 2]: "));
+  EXPECT_THAT(small.message, HasSubstr("rejects images of shape [1, 1, 2, 2] in evaluation mode: "));
 }
 
 }  // namespace

@@ -2,11 +2,15 @@
 #include "trainer/engine/task_setup.h"
 
 #include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
 
+#include <fstream>
+
 #include "tests/support/temporary_folder.h"
+#include "trainer/nn/module_tensors.h"
 
 namespace oarlock {
 namespace {
@@ -114,6 +118,55 @@ TEST_F(Pretrained, NotStrictLoadsMatchingTensors) {
   EXPECT_THAT(report->missing, ElementsAre("seen"));
   EXPECT_EQ(sum("fc1.weight"), 3);
   EXPECT_EQ(sum("fc2.weight"), head);
+}
+
+class TiedNet : public torch::nn::Module, public ConstantBuffers {
+ public:
+  TiedNet() {
+    const at::Tensor weight = register_parameter("a", at::zeros({2}));
+    register_parameter("b", weight);
+  }
+  std::map<std::string, at::Tensor> constant_buffers() const override { return {{"centers", at::full({2}, 0.1)}}; }
+};
+
+// As state_dict() of Python has them, or safetensors.torch.save_model(), which leaves out all names but one.
+TEST_F(Pretrained, AcceptsTiedWeightsAndConstants) {
+  const at::Tensor three = at::full({2}, 3.0);
+  const at::Tensor centers = at::full({2}, 0.1);
+  const auto load_tied = [&](TensorMap tensors, TiedNet& net, bool strict = true) {
+    return load_pretrained({"w.safetensors", strict}, std::move(tensors), net);
+  };
+  for (const TensorMap& tensors : {TensorMap{{"a", three}, {"b", three.clone()}, {"centers", centers}},
+                                   TensorMap{{"a", three}}, TensorMap{{"b", three}, {"centers", centers}}}) {
+    TiedNet net;
+    const auto report = load_tied(tensors, net);
+    ASSERT_TRUE(report) << report.error().message;
+    EXPECT_EQ(net.named_parameters()["a"].sum().item<double>(), 6);
+    EXPECT_TRUE(report->fits());
+  }
+  for (const TensorMap& tensors : {TensorMap{{"a", three}, {"b", at::full({2}, 4.0)}},
+                                   TensorMap{{"a", three}, {"centers", at::full({2}, 0.2)}}}) {
+    TiedNet net;
+    const auto report = load_tied(tensors, net);
+    ASSERT_FALSE(report);
+    EXPECT_THAT(report.error().message, HasSubstr("constants or tied weights of the model have other values: '"));
+    EXPECT_TRUE(load_tied(tensors, net, /*strict=*/false));
+  }
+}
+
+TEST_F(Pretrained, NamesTheConversionOfAFileOfTorchSave) {
+  const auto path = folder_.path() / "best.pt";
+  for (const char* begin : {"PK\x03\x04rest of a zip archive", "\x80\x02}q"}) {
+    std::ofstream(path) << begin;
+    const auto file = read_pretrained({path.string(), true});
+    ASSERT_FALSE(file);
+    EXPECT_EQ(file.error().code, ExitCode::kDataErr);
+    EXPECT_THAT(file.error().message,
+                AllOf(HasSubstr("best.pt was written by torch.save()"), HasSubstr("save_file("),
+                      testing::Not(HasSubstr("header")), testing::Not(HasSubstr("\n"))));
+  }
+  std::ofstream(path) << "nothing of this kind";
+  EXPECT_THAT(read_pretrained({path.string(), true}).error().message, testing::Not(HasSubstr("torch.save")));
 }
 
 TEST_F(Pretrained, RejectsFileOfAnotherModel) {

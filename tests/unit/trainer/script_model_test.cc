@@ -4,8 +4,10 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/ones.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/jit/api/module.h>
 
 #include <fstream>
 
@@ -68,6 +70,56 @@ TEST(ScriptModel, MatchesThreeStepsOfPython) {
     const at::Tensor& expected = tensors.at("after." + item.name);
     EXPECT_TRUE(item.tensor.to(at::kDouble).allclose(expected.to(at::kDouble), 1e-5, 1e-6)) << item.name;
   }
+}
+
+std::string saved(const torch::jit::Module& script, const test::TemporaryFolder& folder) {
+  const std::string path = (folder.path() / "model.pt").string();
+  script.save(path);
+  return path;
+}
+
+TEST(ScriptModel, RejectsAnotherResultThanATensor) {
+  const test::TemporaryFolder folder;
+  torch::jit::Module script("net");
+  script.register_parameter("w", at::ones({2}), /*is_buffer=*/false);
+  script.define("def forward(self, x):\n  return x * self.w, x\n");
+  const auto model = ScriptModel::load(saved(script, folder));
+  ASSERT_TRUE(model) << model.error().message;
+  try {
+    (*model)->forward({at::ones({2})});
+    ADD_FAILURE() << "it was accepted";
+  } catch (const ErrorException& error) {
+    EXPECT_EQ(error.error().code, ExitCode::kConfig);
+    EXPECT_THAT(error.error().message,
+                testing::AllOf(HasSubstr("model.pt: forward() returns Tuple[Tensor, Tensor] in training mode"),
+                               testing::Not(HasSubstr("\n"))));
+  }
+}
+
+// torch.jit.freeze() removes the parameters and the attribute "training".
+TEST(ScriptModel, LoadsAFrozenModuleWithoutParameters) {
+  const test::TemporaryFolder folder;
+  torch::jit::Module script("net");
+  script.define("def forward(self, x):\n  return x + x\n");
+  const auto model = ScriptModel::load(saved(script, folder));
+  ASSERT_TRUE(model) << model.error().message;
+  (*model)->train();
+  (*model)->eval();
+  EXPECT_TRUE((*model)->parameters().empty());
+  EXPECT_EQ((*model)->forward({at::ones({})}).item<double>(), 2);
+}
+
+TEST(ScriptModel, NamesTiedWeights) {
+  const test::TemporaryFolder folder;
+  torch::jit::Module script("net");
+  const at::Tensor weight = at::ones({2});
+  script.register_parameter("a", weight, /*is_buffer=*/false);
+  script.register_parameter("b", weight, /*is_buffer=*/false);
+  script.define("def forward(self, x):\n  return x * self.a * self.b\n");
+  const auto model = ScriptModel::load(saved(script, folder));
+  ASSERT_TRUE(model) << model.error().message;
+  EXPECT_THAT(names(unique_parameters(**model)), ElementsAre("a"));
+  EXPECT_THAT(derived_tensors(**model).ties, ElementsAre(testing::Pair("b", "a")));
 }
 
 TEST(ScriptModel, RejectsOtherFiles) {

@@ -9,6 +9,7 @@
 
 #include "common/memory_limit.h"
 #include "common/status_macros.h"
+#include "common/text.h"
 
 namespace oarlock {
 namespace {
@@ -49,7 +50,7 @@ Result<std::vector<std::string>> read_variable(const Hdf5Place& place, const Hdf
   if (!reads.read(type.get(), pointers.data())) return hdf5_call_failed(place, "cannot be read");
   std::vector<std::string> strings;
   strings.reserve(pointers.size());
-  for (const char* pointer : pointers) strings.emplace_back(pointer == nullptr ? "" : pointer);
+  for (const char* pointer : pointers) strings.push_back(to_utf8(pointer == nullptr ? "" : pointer));
   const auto size = static_cast<hsize_t>(count);
   const Hdf5Handle space(H5Screate_simple(1, &size, nullptr), H5Sclose);
   H5Dvlen_reclaim(type.get(), space.get(), H5P_DEFAULT, pointers.data());
@@ -67,7 +68,7 @@ Result<std::vector<std::string>> read_fixed(const Hdf5Place& place, const Hdf5Ha
   for (size_t at = 0; at < bytes.size(); at += width) {
     std::string text(bytes, at, ::strnlen(bytes.data() + at, width));
     while (space_padded && !text.empty() && text.back() == ' ') text.pop_back();
-    strings.push_back(std::move(text));
+    strings.push_back(to_utf8(std::move(text)));
   }
   return strings;
 }

@@ -5,6 +5,7 @@
 #include <hdf5.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <functional>
 #include <numeric>
@@ -72,6 +73,31 @@ Result<void> expect_own_elements(const Hdf5Handle& dataset, const Hdf5Place& pla
   if (H5Pget_external_count(properties.get()) != 0)
     return hdf5_fail(place, fmt::format("has its elements in another file{}", kInOtherFile));
   return {};
+}
+
+// Returns the name of a filter of the dataset that the library does not have; empty if it has all of them.
+std::string missing_filter(const Hdf5Handle& dataset) {
+  constexpr size_t kMaxName = 80;
+  constexpr size_t kMaxValues = 20;
+  const Hdf5Handle properties(H5Dget_create_plist(dataset.get()), H5Pclose);
+  const int filters = properties.open() ? H5Pget_nfilters(properties.get()) : 0;
+  for (int i = 0; i < filters; ++i) {
+    unsigned flags = 0;
+    size_t values = kMaxValues;
+    std::array<unsigned, kMaxValues> value{};
+    std::array<char, kMaxName + 1> name{};
+    const H5Z_filter_t filter = H5Pget_filter2(properties.get(), static_cast<unsigned>(i), &flags, &values,
+                                               value.data(), kMaxName, name.data(), nullptr);
+    if (filter < 0 || H5Zfilter_avail(filter) > 0) continue;
+    return fmt::format("{} (number {})", name[0] == '\0' ? "without a name" : shortened(name.data()), filter);
+  }
+  return "";
+}
+
+tl::unexpected<Error> filter_fail(const Hdf5Place& place, const std::string& filter) {
+  return hdf5_fail(place, fmt::format("is compressed with the filter {}, which this program does not have; write the "
+                                      "file again with gzip (compression=\"gzip\" in h5py and anndata)",
+                                      filter));
 }
 
 bool is_type(const Hdf5Handle& object, H5I_type_t type) { return object.open() && H5Iget_type(object.get()) == type; }
@@ -305,9 +331,16 @@ Result<void> Hdf5Dataset::read_selected(std::span<const int64_t> begin, std::spa
   if (H5Dread(handle().get(), memory_type, memory_space.get(), file_space.get(), H5P_DEFAULT, out) < 0) {
     const std::string rows =
         shape_.empty() ? "" : fmt::format(" (rows {} to {})", begin.front(), begin.front() + count.front());
-    return hdf5_call_failed(place(), "cannot be read" + rows);
+    return read_failed(place(), "cannot be read" + rows);
   }
   return {};
+}
+
+// For a failed call of the library that reads elements.
+tl::unexpected<Error> Hdf5Dataset::read_failed(const Hdf5Place& place, const std::string& what) const {
+  tl::unexpected<Error> failed = hdf5_call_failed(place, what);  // first: the next call of the library clears its reason
+  const std::string filter = missing_filter(handle());
+  return filter.empty() ? failed : filter_fail(place, filter);
 }
 
 Result<std::vector<double>> Hdf5Dataset::read_box(std::span<const int64_t> begin,
@@ -379,7 +412,11 @@ Result<std::vector<std::string>> Hdf5Dataset::read_strings_as(const Hdf5Place& s
           },
       .file_bytes = bytes_of_file,
       .text_bytes = [&](int64_t memory_type, uint64_t enough) { return text_bytes(memory_type, enough); }};
-  return read_hdf5_strings(strings, type.get(), size(), member, reads);
+  Result<std::vector<std::string>> read = read_hdf5_strings(strings, type.get(), size(), member, reads);
+  if (!read && H5Tget_class(type.get()) == H5T_STRING) {
+    if (const std::string filter = missing_filter(handle()); !filter.empty()) return filter_fail(strings, filter);
+  }
+  return read;
 }
 
 Result<uint64_t> Hdf5Dataset::file_bytes() const {
@@ -421,7 +458,7 @@ Result<std::vector<double>> Hdf5Dataset::read_member_numbers(const std::string& 
   H5Tinsert(memory_type.get(), member.c_str(), 0, H5T_NATIVE_DOUBLE);
   std::vector<double> out(static_cast<size_t>(size()));
   if (H5Dread(handle().get(), memory_type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, out.data()) < 0) {
-    return hdf5_call_failed(place().below(member), "cannot be read");
+    return read_failed(place().below(member), "cannot be read");
   }
   return out;
 }

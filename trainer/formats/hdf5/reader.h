@@ -84,6 +84,7 @@ class Hdf5Dataset : public Hdf5Object {
   Result<uint64_t> file_bytes() const;
   std::optional<uint64_t> text_bytes(int64_t memory_type, uint64_t enough) const;
   Result<void> read_numbers(int64_t first, int64_t count, int64_t memory_type, void* out) const;
+  tl::unexpected<Error> read_failed(const Hdf5Place& place, const std::string& what) const;
   Result<void> read_selected(std::span<const int64_t> begin, std::span<const int64_t> count, int64_t memory_type,
                              void* out) const;
   Result<Hdf5Handle> member_type(const std::string& member) const;

@@ -329,6 +329,9 @@ Result<Bytes> Array::read(std::span<const int64_t> begin, std::span<const int64_
 }
 
 Result<Bytes> Array::missing_chunk(const std::string& place) const {
+  if (metadata_.fill.empty()) {
+    return fail(ExitCode::kDataErr, place + " is missing, and the array has no fill value: copy the array again");
+  }
   if (missing_ == MissingChunks::kError) {
     return fail(ExitCode::kDataErr, place +
                                         " is missing: copy the array again, or set missing_chunks: fill if its "

@@ -12,9 +12,9 @@
 
 namespace oarlock::zarr {
 
-// How to treat a chunk that is not stored. The specification requires the fill value, and some writers (zarr-python)
-// omit chunks that contain only the fill value. In a data set in which every sample was written, a missing file means
-// that data was lost.
+// How to treat a chunk that is not stored. The specification requires the fill value, because writers, such as
+// zarr-python by default, omit chunks that contain only the fill value. kError is for stores whose writer omits none:
+// then a missing file means that data was lost.
 enum class MissingChunks { kError, kFill };
 
 // Reads boxes of an array. Memory use is one box and one chunk. Thread-safe.
@@ -22,7 +22,7 @@ class Array {
  public:
   // Opens a folder that contains .zarray or zarr.json. Returns kNoInput if there is neither, and kDataErr, naming the
   // file, if the metadata is invalid or not supported.
-  static Result<Array> open(const std::filesystem::path& folder, MissingChunks missing = MissingChunks::kError);
+  static Result<Array> open(const std::filesystem::path& folder, MissingChunks missing = MissingChunks::kFill);
 
   const std::filesystem::path& folder() const { return folder_; }
   const Shape& shape() const { return metadata_.shape; }
@@ -31,7 +31,7 @@ class Array {
 
   // Reads the elements [begin, begin + count) along each axis, in row-major order, little-endian. Throws
   // std::out_of_range if the box is not inside the array. Returns kDataErr, naming the file and the numbers of the
-  // chunk, if a chunk is missing, truncated or damaged; other codes if a file cannot be read.
+  // chunk, if a chunk is truncated, damaged, or missing without a fill value; other codes if a file cannot be read.
   Result<std::vector<uint8_t>> read(std::span<const int64_t> begin, std::span<const int64_t> count) const;
 
   // Reads a box as numbers. Integers beyond 2^53 are rounded.

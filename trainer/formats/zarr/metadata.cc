@@ -52,8 +52,9 @@ Result<Shape> parse_sizes(const Json& json, const char* name, int64_t least) {
   return sizes;
 }
 
-// Parses a number, a boolean, "NaN", "Infinity" or "-Infinity". null means 0.
+// Parses a number, a boolean, "NaN", "Infinity" or "-Infinity". null means that there is none.
 Result<std::vector<uint8_t>> parse_fill_value(const Json& json, ElementType type) {
+  if (json.is_null()) return std::vector<uint8_t>();
   std::vector<uint8_t> fill(type.size);
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   bool fits = true;
@@ -69,7 +70,7 @@ Result<std::vector<uint8_t>> parse_fill_value(const Json& json, ElementType type
     fits = to_element(std::numeric_limits<double>::quiet_NaN(), type, fill);
   } else if (json == "Infinity" || json == "-Infinity") {
     fits = to_element(json == "Infinity" ? kInfinity : -kInfinity, type, fill);
-  } else if (!json.is_null()) {
+  } else {
     return invalid(fmt::format("fill_value {} is not a number", shown(json)));
   }
   if (!fits) return invalid(fmt::format("fill_value {} does not fit into an element", shown(json)));

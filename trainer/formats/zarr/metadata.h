@@ -33,7 +33,7 @@ struct ArrayMetadata {
   Shape shape;
   Shape chunk;  // elements of a chunk along each axis; with sharding, of a chunk within a shard
   ElementType type;
-  std::vector<uint8_t> fill;  // the fill value: one little-endian element
+  std::vector<uint8_t> fill;  // the fill value: one little-endian element; empty if there is none
   Encoding encoding;
   std::vector<Sharding> sharding;  // none or one
   std::string key_prefix;          // of the file of a chunk, for example "c/"

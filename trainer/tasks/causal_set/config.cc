@@ -210,8 +210,9 @@ void describe(CausalSetDataConfig& config, Fields& fields) {
       "reversed: samples are the last axis, as in arrays written by Julia; auto: detected from the shape");
   fields.choice<zarr::MissingChunks>(
       "missing_chunks", config.missing_chunks,
-      {{"error", zarr::MissingChunks::kError}, {"fill", zarr::MissingChunks::kFill}},
-      "reaction to a zarr chunk without a file; fill: use the fill value, for writers that omit empty chunks");
+      {{"fill", zarr::MissingChunks::kFill}, {"error", zarr::MissingChunks::kError}},
+      "reaction to a zarr chunk without a file; fill: use the fill value, as writers omit chunks that contain only it; "
+      "error: for stores whose writer omits none");
   fields.field("cache", config.cache, "folder of the converted graphs; empty: next to the first store");
   for (const char* key : {"paths", "cache"}) fields.scope(key, Scope::kRank);
   fields.section(

@@ -35,7 +35,7 @@ struct CausalSetDataConfig {
   std::vector<std::string> node_features{"in_degree", "out_degree", "max_pathlen_future", "max_pathlen_past"};
   std::vector<std::string> graph_features;
   AxisOrder axes = AxisOrder::kAuto;
-  zarr::MissingChunks missing_chunks = zarr::MissingChunks::kError;
+  zarr::MissingChunks missing_chunks = zarr::MissingChunks::kFill;
   std::string cache;
   SplitConfig split;
 };

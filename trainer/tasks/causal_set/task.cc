@@ -3,6 +3,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
@@ -94,6 +95,16 @@ class CausalSet final : public ModelTask<GnnModel> {
       names.insert(names.end(), own.begin(), own.end());
     }
     return names;
+  }
+
+  std::string inference_settings() const override {
+    nlohmann::json targets = nlohmann::json::array();
+    for (const GraphTaskConfig& task : model_.tasks)
+      if (task.head.active) targets.push_back(task.name);
+    return nlohmann::json{{"node_features", data_.node_features},
+                          {"graph_features", data_.graph_features},
+                          {"outputs", targets}}
+        .dump();
   }
 
   std::string graph_obstacle() const override { return "causal sets have different numbers of elements and links"; }

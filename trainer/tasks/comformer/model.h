@@ -10,10 +10,13 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <string>
 
 #include "trainer/nn/batch_norm.h"
 #include "trainer/nn/mlp.h"
+#include "trainer/nn/module_tensors.h"
 #include "trainer/tasks/comformer/config.h"
 
 namespace oarlock::comformer {
@@ -40,9 +43,10 @@ struct BasisOptions {
 // Embeds numbers by Gaussians with equally spaced centers and a linear layer:
 // softplus(linear(exp(-gamma (x - center)^2))), gamma = 1 / spacing (not squared, as in the original). The linear layer
 // is named 1, because it is the second of three modules in the original's Sequential.
-class BasisEmbedding final : public torch::nn::Module {
+class BasisEmbedding final : public torch::nn::Module, public ConstantBuffers {
  public:
   explicit BasisEmbedding(const BasisOptions& options);
+  std::map<std::string, at::Tensor> constant_buffers() const override;
   // [...] -> [..., width]
   at::Tensor forward(const at::Tensor& x);
 
@@ -133,12 +137,15 @@ class EdgeUpdate final : public torch::nn::Module {
 at::Tensor spherical_harmonics(const at::Tensor& vectors);
 
 // The weights of a tensor product as a function of the edge features. Parameters: fc.0, fc.2.
-class PathWeights final : public torch::nn::Module {
+class PathWeights final : public torch::nn::Module, public ConstantBuffers {
  public:
-  PathWeights(int64_t edge_width, int64_t weights);
+  // `outputs` is the width of the result of the product.
+  PathWeights(int64_t edge_width, int64_t weights, int64_t outputs);
+  std::map<std::string, at::Tensor> constant_buffers() const override;
   at::Tensor forward(const at::Tensor& edges);  // [e, edge width] -> [e, weights]
 
  private:
+  int64_t outputs_;
   std::shared_ptr<Mlp> layers_;
 };
 

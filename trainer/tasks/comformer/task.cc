@@ -4,6 +4,7 @@
 #include <ATen/ops/mse_loss.h>
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
@@ -75,6 +76,24 @@ class ComformerTask final : public ModelTask<Comformer> {
   std::vector<std::string> metric_names() const override { return {"loss", "mae", "rmse", "mean_baseline_mae"}; }
 
   std::string graph_obstacle() const override { return "crystals have different numbers of atoms and edges"; }
+
+  std::string inference_settings() const override {
+    const auto numbers = [](const at::Tensor& tensor) {
+      const at::Tensor values = tensor.cpu().contiguous();
+      const auto* data = values.const_data_ptr<double>();
+      return std::vector<double>(data, data + values.numel());
+    };
+    return nlohmann::json{{"output", "label = output * std + mean for each target"},
+                          {"target_property", data_.target_property},
+                          {"mean", numbers(scaler_.mean())},
+                          {"std", numbers(scaler_.standard_deviation())}}
+        .dump();
+  }
+
+  std::vector<UnusedSetting> unused_settings() const override {
+    return {{"eval.rows_file", "its evaluation returns no values per sample; test.predictions writes those of the test "
+                               "set"}};
+  }
 
   Monitor monitor() const override { return {.metric = "mae", .mode = MetricMode::kMin}; }
 

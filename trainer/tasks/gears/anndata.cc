@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <unordered_map>
+#include <utility>
 
 #include "common/status_macros.h"
 
@@ -27,6 +29,50 @@ Result<std::vector<int64_t>> shape_of(const Hdf5Group& group) {
       group.integers_attribute(group.has_attribute("shape") ? "shape" : "h5sparse_shape");
   if (shape && shape->size() != 2) return hdf5_fail(group.place(), "has a shape of other than two dimensions");
   return shape;
+}
+
+// Returns why `begin` (indptr) cannot be the beginnings of `rows` rows; empty if it can. As in SciPy, values after the
+// last row are allowed, and belong to no row.
+std::string row_problem(const std::vector<int64_t>& begin, int64_t rows, int64_t values, int64_t indices) {
+  if (std::ssize(begin) != rows + 1) return fmt::format("indptr has {} numbers for {} rows", begin.size(), rows);
+  if (values != indices) return fmt::format("data has {} values, indices has {}", values, indices);
+  if (begin.front() != 0) return fmt::format("indptr begins with {}, expected 0", begin.front());
+  const auto end = std::is_sorted_until(begin.begin(), begin.end());
+  if (end != begin.end()) return fmt::format("indptr decreases to {} at row {}", *end, end - begin.begin() - 1);
+  if (begin.back() > values) return fmt::format("indptr ends with {}, but data has {} values", begin.back(), values);
+  return "";
+}
+
+// Returns the block with each row sorted by column, and with the sum of the values of a column that a row has several
+// times, as SciPy adds them.
+SparseRows with_unique_columns(SparseRows block) {
+  const auto increases = [&](int64_t row) {
+    const auto from = block.columns.begin() + block.begin[static_cast<size_t>(row)];
+    const auto to = block.columns.begin() + block.begin[static_cast<size_t>(row) + 1];
+    return std::adjacent_find(from, to, std::greater_equal<>()) == to;
+  };
+  int64_t row = 0;
+  while (row < block.rows() && increases(row)) ++row;
+  if (row == block.rows()) return block;
+  SparseRows out{.first = block.first, .begin = {0}, .columns = {}, .values = {}};
+  std::vector<std::pair<int32_t, float>> elements;
+  for (row = 0; row < block.rows(); ++row) {
+    elements.clear();
+    for (auto i = static_cast<size_t>(block.begin[static_cast<size_t>(row)]);
+         i < static_cast<size_t>(block.begin[static_cast<size_t>(row) + 1]); ++i)
+      elements.emplace_back(block.columns[i], block.values[i]);
+    std::stable_sort(elements.begin(), elements.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    for (const auto& [column, value] : elements) {
+      if (std::ssize(out.columns) > out.begin.back() && out.columns.back() == column) {
+        out.values.back() += value;
+      } else {
+        out.columns.push_back(column);
+        out.values.push_back(value);
+      }
+    }
+    out.begin.push_back(std::ssize(out.values));
+  }
+  return out;
 }
 
 }  // namespace
@@ -55,21 +101,10 @@ Result<ExpressionMatrix> ExpressionMatrix::open_sparse(const Hdf5Group& group) {
   ASSIGN_OR_RETURN(Hdf5Dataset indices, group.dataset("indices"));
   ASSIGN_OR_RETURN(const Hdf5Dataset indptr, group.dataset("indptr"));
   ASSIGN_OR_RETURN(std::vector<int64_t> begin, indptr.read<int64_t>());
-  const bool whole = !begin.empty() && static_cast<int64_t>(begin.size()) - 1 == shape.front() && begin.front() == 0 &&
-                     std::is_sorted(begin.begin(), begin.end()) && begin.back() == values.size() &&
-                     values.size() == indices.size();
-  if (!whole) {
-    return hdf5_fail(group.place(),
-                     fmt::format("does not fit together: {} rows, {} in indptr, {} values, {} indices; the file is "
-                                 "truncated or damaged",
-                                 shape.front(), static_cast<int64_t>(begin.size()) - 1, values.size(), indices.size()));
-  }
-  // A block has at least one row, so that the longest row determines the memory of a block.
-  for (size_t row = 0; row + 1 < begin.size(); ++row) {
-    if (begin[row + 1] - begin[row] > shape.back()) {
-      return hdf5_fail(group.place(), fmt::format("cell {} has {} values, but there are {} genes; the file is damaged",
-                                                  row, begin[row + 1] - begin[row], shape.back()));
-    }
+  if (const std::string problem = row_problem(begin, shape.front(), values.size(), indices.size()); !problem.empty()) {
+    return hdf5_fail(group.place(), fmt::format("does not fit together: {}; the file is truncated or damaged: fetch or "
+                                                "write it again",
+                                                problem));
   }
   ExpressionMatrix matrix(std::move(values), shape.front(), shape.back());
   matrix.indices_.push_back(std::move(indices));
@@ -100,7 +135,7 @@ Result<SparseRows> ExpressionMatrix::read_block(int64_t first, int64_t end) cons
   Result<SparseRows> block = indices_.empty() ? read_dense(first, end) : read_sparse(first, end);
   if (!block) return block;
   RETURN_IF_ERROR(check(*block));
-  return block;
+  return indices_.empty() ? block : with_unique_columns(std::move(*block));
 }
 
 Result<SparseRows> ExpressionMatrix::read_dense(int64_t first, int64_t end) const {
@@ -174,6 +209,13 @@ Result<Labels> nullable(const Hdf5Group& column) {
   return without_masked(numbered(words), mask);
 }
 
+std::vector<std::string> words_of(const Labels& labels) {
+  std::vector<std::string> words;
+  words.reserve(labels.codes.size());
+  for (const int32_t code : labels.codes) words.push_back(code < 0 ? "" : labels.names[static_cast<size_t>(code)]);
+  return words;
+}
+
 // Determines the number of rows from a column, without reading it.
 Result<int64_t> rows_of(const Hdf5Group& table, const std::string& index) {
   if (table.has_group(index)) {
@@ -184,6 +226,12 @@ Result<int64_t> rows_of(const Hdf5Group& table, const std::string& index) {
 }
 
 }  // namespace
+
+Result<std::vector<std::string>> read_string_array(const Hdf5Group& group, const std::string& name) {
+  if (group.has_group(name)) return group.group(name).and_then(nullable).map(words_of);
+  ASSIGN_OR_RETURN(const Hdf5Dataset words, group.dataset(name));
+  return words.read_strings();
+}
 
 Result<AnnDataFrame> AnnDataFrame::open(const Hdf5Group& root, const std::string& name) {
   ASSIGN_OR_RETURN(Hdf5Group own_root, Hdf5Group::open_file(root.place().file));
@@ -224,11 +272,7 @@ Result<Labels> AnnDataFrame::labels(const std::string& column) const {
 }
 
 Result<std::vector<std::string>> AnnDataFrame::strings(const std::string& column) const {
-  ASSIGN_OR_RETURN(const Labels read, labels(column));
-  std::vector<std::string> words;
-  words.reserve(read.codes.size());
-  for (const int32_t code : read.codes) words.push_back(code < 0 ? "" : read.names[static_cast<size_t>(code)]);
-  return words;
+  return labels(column).map(words_of);
 }
 
 Result<Labels> AnnDataFrame::labels_of_group(const Hdf5Group& columns, const std::string& column) const {
@@ -237,13 +281,13 @@ Result<Labels> AnnDataFrame::labels_of_group(const Hdf5Group& columns, const std
     if (!inside.has("codes")) return nullable(inside);
     ASSIGN_OR_RETURN(const Hdf5Dataset numbers, inside.dataset("codes"));
     ASSIGN_OR_RETURN(std::vector<int32_t> codes, numbers.read<int32_t>());
-    return coded(inside.place(), std::move(codes), inside.dataset("categories"));
+    return coded(inside.place(), std::move(codes), read_string_array(inside, "categories"));
   }
   ASSIGN_OR_RETURN(const Hdf5Dataset words, columns.dataset(column));
   if (!words.has_attribute("categories")) return words.read_strings().map(numbered);
   ASSIGN_OR_RETURN(const std::string path, words.reference_attribute("categories"));
   ASSIGN_OR_RETURN(std::vector<int32_t> codes, words.read<int32_t>());
-  return coded(words.place(), std::move(codes), root_.dataset(path.substr(1)));
+  return coded(words.place(), std::move(codes), read_string_array(root_, path.substr(1)));
 }
 
 Result<Labels> AnnDataFrame::labels_of_compound(const Hdf5Dataset& table, const std::string& column) const {
@@ -256,13 +300,12 @@ Result<Labels> AnnDataFrame::labels_of_compound(const Hdf5Dataset& table, const 
       return hdf5_fail(table.place().below(column), fmt::format("row {} has the invalid code {}", row, numbers[row]));
   }
   return coded(table.place().below(column), std::vector<int32_t>(numbers.begin(), numbers.end()),
-               root_.dataset("uns/" + column + "_categories"));
+               read_string_array(root_, "uns/" + column + "_categories"));
 }
 
 Result<Labels> AnnDataFrame::coded(const Hdf5Place& place, std::vector<int32_t> codes,
-                                   Result<Hdf5Dataset> categories) const {
-  ASSIGN_OR_RETURN(const Hdf5Dataset words, std::move(categories));
-  ASSIGN_OR_RETURN(std::vector<std::string> names, words.read_strings());
+                                   Result<std::vector<std::string>> categories) const {
+  ASSIGN_OR_RETURN(std::vector<std::string> names, std::move(categories));
   for (size_t row = 0; row < codes.size(); ++row) {
     if (codes[row] >= static_cast<int32_t>(names.size())) {
       return hdf5_fail(

@@ -34,7 +34,7 @@ class ExpressionMatrix {
 
   // Calls `take` for all rows in order, in blocks of about a million elements, and stops when it fails. Fails with
   // kDataErr, naming row and dataset, if a block cannot be read, or contains a column out of range or a value that is
-  // not finite.
+  // not finite. The columns of each row increase: several values of one column are added, as SciPy does.
   Result<void> for_each_block(const std::function<Result<void>(const SparseRows& block)>& take) const;
 
  private:
@@ -61,6 +61,9 @@ struct Labels {
   std::vector<std::string> names;
   std::vector<int32_t> codes;
 };
+
+// Reads an array of strings: a dataset, or a group of values and mask, whose missing strings are empty.
+Result<std::vector<std::string>> read_string_array(const Hdf5Group& group, const std::string& name);
 
 // A table, in each of the encodings in use:
 //   - the current one: a group with a dataset per column; a categorical is a group of codes and categories; strings
@@ -89,7 +92,8 @@ class AnnDataFrame {
 
   Result<Labels> labels_of_group(const Hdf5Group& columns, const std::string& column) const;
   Result<Labels> labels_of_compound(const Hdf5Dataset& table, const std::string& column) const;
-  Result<Labels> coded(const Hdf5Place& place, std::vector<int32_t> codes, Result<Hdf5Dataset> categories) const;
+  Result<Labels> coded(const Hdf5Place& place, std::vector<int32_t> codes,
+                       Result<std::vector<std::string>> categories) const;
 
   Hdf5Group root_;
   Table table_;

@@ -14,6 +14,7 @@
 #include "common/files.h"
 #include "common/memory_limit.h"
 #include "common/status_macros.h"
+#include "common/text.h"
 #include "common/work_progress.h"
 #include "trainer/tasks/gears/anndata.h"
 #include "trainer/tasks/gears/cell_store.h"
@@ -132,6 +133,21 @@ Result<Cells> read_cells(const AnnDataFrame& obs, const std::string& file) {
   return cells;
 }
 
+// An array of a condition: uns/NAME/CONDITION.
+struct UnsEntry {
+  Hdf5Group group;
+  std::string name;
+};
+
+// Returns uns/NAME/CONDITION, if it exists.
+Result<std::optional<UnsEntry>> find_uns(const Hdf5Group& root, const char* name, const Condition& condition) {
+  const std::string path = fmt::format("uns/{}", name);
+  if (!root.has_group(path)) return std::nullopt;
+  ASSIGN_OR_RETURN(Hdf5Group group, root.group(path));
+  if (!group.has(condition.full_name)) return std::nullopt;
+  return std::optional(UnsEntry{std::move(group), condition.full_name});
+}
+
 // Translates gene names in the file to indices.
 class GeneNumbers {
  public:
@@ -139,13 +155,15 @@ class GeneNumbers {
     for (size_t i = 0; i < ids.size(); ++i) numbers_.emplace(ids[i], static_cast<int64_t>(i));
   }
 
-  Result<std::vector<int64_t>> of(const Hdf5Dataset& names) const {
-    ASSIGN_OR_RETURN(const std::vector<std::string> read, names.read_strings());
+  Result<std::vector<int64_t>> of(const UnsEntry& entry) const {
+    ASSIGN_OR_RETURN(const std::vector<std::string> read, read_string_array(entry.group, entry.name));
     std::vector<int64_t> out;
     for (const std::string& name : read) {
       const auto at = numbers_.find(name);
-      if (at == numbers_.end())
-        return hdf5_fail(names.place(), fmt::format("has the gene {}, which is not in var", name));
+      if (at == numbers_.end()) {
+        return hdf5_fail(entry.group.place().below(entry.name),
+                         fmt::format("has the gene {}, which is not in var", shortened(name)));
+      }
       out.push_back(at->second);
     }
     return out;
@@ -154,16 +172,6 @@ class GeneNumbers {
  private:
   std::unordered_map<std::string, int64_t> numbers_;
 };
-
-// Returns uns/NAME/CONDITION, if it exists.
-Result<std::optional<Hdf5Dataset>> find_uns(const Hdf5Group& root, const char* name, const Condition& condition) {
-  const std::string path = fmt::format("uns/{}", name);
-  if (!root.has_group(path)) return std::nullopt;
-  ASSIGN_OR_RETURN(const Hdf5Group group, root.group(path));
-  if (!group.has(condition.full_name)) return std::nullopt;
-  ASSIGN_OR_RETURN(Hdf5Dataset found, group.dataset(condition.full_name));
-  return std::optional(std::move(found));
-}
 
 class Summary {
  public:
@@ -225,7 +233,7 @@ class Summary {
     if (condition.name != kControl) {
       ASSIGN_OR_RETURN(const std::vector<int64_t> ranking, ranking_of(condition));
       top.assign(ranking.begin(), ranking.begin() + std::min(kTopGenes, std::ssize(ranking)));
-      ASSIGN_OR_RETURN(const std::optional<Hdf5Dataset> given, find_uns(root_, "top_non_dropout_de_20", condition));
+      ASSIGN_OR_RETURN(const std::optional<UnsEntry> given, find_uns(root_, "top_non_dropout_de_20", condition));
       ASSIGN_OR_RETURN(
           std::vector<int64_t> read,
           given ? numbers_.of(*given) : Result<std::vector<int64_t>>(top_non_dropout(ranking, means, control)));
@@ -237,7 +245,7 @@ class Summary {
   }
 
   Result<std::vector<int64_t>> ranking_of(const Condition& condition) const {
-    ASSIGN_OR_RETURN(const std::optional<Hdf5Dataset> given, find_uns(root_, "rank_genes_groups_cov_all", condition));
+    ASSIGN_OR_RETURN(const std::optional<UnsEntry> given, find_uns(root_, "rank_genes_groups_cov_all", condition));
     if (given) return numbers_.of(*given);
     return rank_genes(sums_, condition.first_group, cells_.control_group_of(condition.first_group));
   }
@@ -245,14 +253,15 @@ class Summary {
   Result<std::vector<uint8_t>> counted_of(const Condition& condition, const std::vector<double>& means) const {
     std::vector<uint8_t> mask(means.size(), condition.name == kControl ? 1 : 0);
     if (condition.name == kControl) return mask;
-    ASSIGN_OR_RETURN(const std::optional<Hdf5Dataset> given, find_uns(root_, "non_zeros_gene_idx", condition));
+    ASSIGN_OR_RETURN(const std::optional<UnsEntry> given, find_uns(root_, "non_zeros_gene_idx", condition));
     if (!given) {
       for (size_t gene = 0; gene < mask.size(); ++gene) mask[gene] = means[gene] != 0 ? 1 : 0;
     } else {
-      ASSIGN_OR_RETURN(const std::vector<int64_t> genes, given->read<int64_t>());
+      ASSIGN_OR_RETURN(const Hdf5Dataset numbers, given->group.dataset(given->name));
+      ASSIGN_OR_RETURN(const std::vector<int64_t> genes, numbers.read<int64_t>());
       for (const int64_t gene : genes) {
         if (gene < 0 || gene >= std::ssize(mask)) {
-          return hdf5_fail(given->place(), fmt::format("has gene {} of {}", gene, mask.size()));
+          return hdf5_fail(numbers.place(), fmt::format("has gene {} of {}", gene, mask.size()));
         }
         mask[static_cast<size_t>(gene)] = 1;
       }

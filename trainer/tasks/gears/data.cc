@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 using Entry = std::shared_ptr<const CacheEntry>;
 
-constexpr int kCellsVersion = 1;    // of the files that convert_anndata() writes
+constexpr int kCellsVersion = 2;    // of the files that convert_anndata() writes
 constexpr int kNetworkVersion = 1;  // of the edges that coexpression_edges() returns
 constexpr char kNetwork[] = "co_expression_network.csv";
 constexpr int64_t kMaxPerturbed = 2;  // genes per condition
@@ -72,6 +72,7 @@ Result<std::vector<std::string>> candidate_genes(const GearsDataConfig& config, 
 }
 
 struct Ontology {
+  std::vector<std::string> candidates;  // sorted: the perturbations, and the genes without terms
   std::vector<std::string> perturbations;
   std::vector<NamedEdge> edges;
 };
@@ -79,7 +80,8 @@ struct Ontology {
 // Without terms and graph, every gene can be perturbed, and the graph has no edges.
 Result<Ontology> read_ontology(const GearsDataConfig& config, int64_t similar, const CellStore& store) {
   ASSIGN_OR_RETURN(std::vector<std::string> genes, candidate_genes(config, store));
-  Ontology ontology{.perturbations = sorted_unique(std::move(genes)), .edges = {}};
+  Ontology ontology{.candidates = sorted_unique(std::move(genes)), .perturbations = {}, .edges = {}};
+  ontology.perturbations = ontology.candidates;
   std::optional<GeneTerms> terms;
   if (!config.gene2go.empty()) {
     ASSIGN_OR_RETURN(GeneTerms read, read_gene2go(config.gene2go));
@@ -101,16 +103,17 @@ Result<Ontology> read_ontology(const GearsDataConfig& config, int64_t similar, c
   return ontology;
 }
 
-// Returns the indices of a condition's genes, or nothing if one of them cannot be perturbed or there are too many.
-std::optional<std::vector<int64_t>> indices_of(const std::string& condition, const std::vector<std::string>& sorted) {
-  std::vector<int64_t> numbers;
-  for (const std::string& gene : genes_of(condition)) {
-    const auto at = std::lower_bound(sorted.begin(), sorted.end(), gene);
-    if (at == sorted.end() || *at != gene) return std::nullopt;
-    numbers.push_back(at - sorted.begin());
-  }
-  if (std::ssize(numbers) > kMaxPerturbed) return std::nullopt;
-  return numbers;
+// Returns why a condition cannot be used; empty if it can.
+std::string obstacle_of(const NameList& genes, const Ontology& ontology, const GearsDataConfig& config) {
+  if (std::ssize(genes) > kMaxPerturbed) return fmt::format("more than {} perturbed genes", kMaxPerturbed);
+  const auto lacks_one = [&](const NameList& sorted) {
+    return !std::all_of(genes.begin(), genes.end(), [&](const std::string& gene) {
+      return std::binary_search(sorted.begin(), sorted.end(), gene);
+    });
+  };
+  if (lacks_one(ontology.candidates)) return fmt::format("a gene is not in {} (data.gene_set_path)", config.gene_set_path);
+  if (lacks_one(ontology.perturbations)) return fmt::format("a gene is not in {} (data.gene2go)", config.gene2go);
+  return "";
 }
 
 std::vector<int64_t> indices_of(const CellStore& store, const NameList& conditions) {
@@ -119,22 +122,33 @@ std::vector<int64_t> indices_of(const CellStore& store, const NameList& conditio
   return numbers;
 }
 
+// Returns "3 left out: more than 2 perturbed genes; ..." for a message.
+std::string count_left_out(const std::map<std::string, NameList>& left_out) {
+  std::vector<std::string> parts;
+  for (const auto& [reason, conditions] : left_out)
+    parts.push_back(fmt::format("{} left out: {}", conditions.size(), reason));
+  return parts.empty() ? "none left out" : fmt::format("{}", fmt::join(parts, "; "));
+}
+
 // Opens everything except for the co-expression.
 Result<GearsData> open_cells(const GearsDataConfig& config, const GearsGraphConfig& graphs, const Logger& log) {
   ASSIGN_OR_RETURN(Entry entry, open_converted(config, log));
   ASSIGN_OR_RETURN(CellStore store, CellStore::open(entry->path()));
   ASSIGN_OR_RETURN(Ontology ontology, read_ontology(config, graphs.num_similar_genes_go_graph, store));
-  GearsData data{.store = std::move(store), .perturbations = std::move(ontology.perturbations)};
+  GearsData data{.store = std::move(store), .perturbations = ontology.perturbations};
   const int64_t conditions = std::ssize(data.store.conditions());
   data.perturbed = at::full({conditions, kMaxPerturbed}, -1, at::kLong);
   NameList known;
   for (int64_t i = 0; i < conditions; ++i) {
     const std::string& name = data.store.conditions()[static_cast<size_t>(i)].name;
-    const auto numbers = indices_of(name, data.perturbations);
-    (numbers ? known : data.left_out).push_back(name);
-    for (int64_t k = 0; numbers && k < std::ssize(*numbers); ++k) {
-      data.perturbed.select(0, i)[k] = (*numbers)[static_cast<size_t>(k)];
+    const NameList genes = genes_of(name);
+    if (const std::string obstacle = obstacle_of(genes, ontology, config); !obstacle.empty()) {
+      data.left_out[obstacle].push_back(name);
+      continue;
     }
+    known.push_back(name);
+    for (int64_t k = 0; k < std::ssize(genes); ++k)
+      data.perturbed.select(0, i)[k] = data.perturbation(genes[static_cast<size_t>(k)]);
   }
   ASSIGN_OR_RETURN(Split split, make_split(config.split, known));
   data.split = std::move(split);
@@ -144,9 +158,8 @@ Result<GearsData> open_cells(const GearsDataConfig& config, const GearsGraphConf
   data.test = indices_of(data.store, data.split.test);
   if (data.train.empty() || data.val.empty()) {
     return fail(ExitCode::kDataErr,
-                fmt::format("{}: of {} conditions ({} left out, as their genes are not in the ontology) the split {} "
-                            "leaves {} to train on and {} to validate with",
-                            config.path, conditions, data.left_out.size(), name_of(config.split.kind),
+                fmt::format("{}: of {} conditions ({}) the split {} leaves {} to train on and {} to validate with",
+                            config.path, conditions, count_left_out(data.left_out), name_of(config.split.kind),
                             data.train.size(), data.val.size()));
   }
   data.entry = std::move(entry);
@@ -165,9 +178,9 @@ int64_t GearsData::perturbation(const std::string& gene) const {
 
 Result<void> prepare_gears_data(const GearsDataConfig& config, const GearsGraphConfig& graphs, const Logger& log) {
   ASSIGN_OR_RETURN(const GearsData data, open_cells(config, graphs, log));
-  if (!data.left_out.empty()) {
-    log.warn("these perturbations are not in the gene ontology and are left out",
-             {{"conditions", fmt::format("{}", fmt::join(data.left_out, " "))}});
+  for (const auto& [reason, conditions] : data.left_out) {
+    log.warn("these perturbations are left out",
+             {{"reason", reason}, {"conditions", fmt::format("{}", fmt::join(conditions, " "))}});
   }
   log.info("conditions split", {{"split", name_of(config.split.kind)},
                                 {"train", data.train.size()},

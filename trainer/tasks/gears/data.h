@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -25,7 +26,7 @@ namespace oarlock::gears {
 struct GearsData {
   CellStore store;
   std::vector<std::string> perturbations;  // genes that can be perturbed, sorted: the rows of the model's pert_emb
-  std::vector<std::string> left_out{};     // conditions with other genes
+  std::map<std::string, std::vector<std::string>> left_out{};  // conditions that cannot be used, by the reason
   Split split{};
   std::vector<int64_t> train{};
   std::vector<int64_t> val{};

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "common/files.h"
+#include "trainer/formats/csv.h"
 
 namespace oarlock::gears {
 
@@ -232,7 +233,7 @@ Result<void> write_results(const std::filesystem::path& csv, const std::vector<C
       "baseline_mse_de,baseline_pearson_de,baseline_pearson_delta,frac_opposite_direction_top20_non_dropout,"
       "frac_sigma_below_1_non_dropout,mse_top20_de_non_dropout\n";
   for (const ConditionResult& result : results) {
-    text += fmt::format("{},{},{}", result.condition, result.subgroup, result.cells);
+    text += fmt::format("{},{},{}", csv_field(result.condition), result.subgroup, result.cells);
     for (const ConditionScore* score : {&result.model, &result.baseline}) {
       text += fmt::format(",{},{},{},{},{}", score->mse, score->pearson, score->mse_de, score->pearson_de,
                           score->pearson_delta);
@@ -247,10 +248,10 @@ Result<void> write_expression(const std::filesystem::path& csv, const std::vecto
                               const std::vector<std::string>& genes, const std::vector<std::vector<double>>& mean,
                               const std::vector<double>& certainty) {
   std::string text = certainty.empty() ? "perturbation" : "perturbation,certainty";
-  for (const std::string& gene : genes) text += "," + gene;
+  for (const std::string& gene : genes) text += "," + csv_field(gene);
   text += "\n";
   for (size_t i = 0; i < names.size(); ++i) {
-    text += names[i];
+    text += csv_field(names[i]);
     if (!certainty.empty()) text += fmt::format(",{}", certainty[i]);
     for (const double value : mean[i]) text += fmt::format(",{}", value);
     text += "\n";

@@ -16,6 +16,7 @@
 #include "common/number.h"
 #include "common/status_macros.h"
 #include "common/text.h"
+#include "trainer/formats/csv.h"
 #include "trainer/tasks/gears/string_lists.h"
 
 namespace oarlock::gears {
@@ -26,30 +27,15 @@ constexpr size_t kMaxTableBytes = size_t{1} << 30;  // the files are read as a w
 
 constexpr size_t kMaxColumns = 1000;
 
-// Returns the first kMaxColumns cells, without the quotes that R's write.csv() writes around texts. A comma at the end
-// of the line is not followed by an empty cell.
-std::vector<std::string_view> cells_of(std::string_view line) {
-  if (line.ends_with('\r')) line.remove_suffix(1);
-  std::vector<std::string_view> cells;
-  while (!line.empty() && cells.size() < kMaxColumns) {
-    const size_t quote = line.starts_with('"') ? line.find('"', 1) : std::string_view::npos;
-    const bool is_quoted = quote != std::string_view::npos;
-    const size_t comma = line.find(',', is_quoted ? quote : 0);
-    cells.push_back(is_quoted ? line.substr(1, quote - 1) : line.substr(0, comma));
-    line.remove_prefix(comma == std::string_view::npos ? line.size() : comma + 1);
-  }
-  return cells;
-}
-
-// Returns the file without a byte order mark, which Excel writes. Fails with kOsErr if its lines may not fit into
-// memory.
+// Returns the file as UTF-8, without a byte order mark, which Excel writes. Fails with kOsErr if its lines may not fit
+// into memory.
 Result<std::string> read_table(const std::filesystem::path& path) {
   constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
   constexpr uint64_t kMostMemory = 32;  // bytes of memory for a byte of the file: of names with one letter
   ASSIGN_OR_RETURN(std::string text, read_regular_file(path, kMaxTableBytes));
   RETURN_IF_ERROR(expect_memory(text.size(), kMostMemory, path.string()));
   if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
-  return text;
+  return to_utf8(std::move(text));
 }
 
 tl::unexpected<Error> bad_line(const std::filesystem::path& csv, int64_t line, const std::string& what) {
@@ -57,8 +43,7 @@ tl::unexpected<Error> bad_line(const std::filesystem::path& csv, int64_t line, c
 }
 
 // Indices of the three columns.
-Result<std::array<size_t, 3>> columns_of(const std::filesystem::path& csv, const std::string& header) {
-  const std::vector<std::string_view> names = cells_of(header);
+Result<std::array<size_t, 3>> columns_of(const std::filesystem::path& csv, const std::vector<std::string>& names) {
   std::array<size_t, 3> at{};
   const std::array<const char*, 3> wanted{"source", "target", "importance"};
   for (size_t i = 0; i < wanted.size(); ++i) {
@@ -74,17 +59,24 @@ Result<std::array<size_t, 3>> columns_of(const std::filesystem::path& csv, const
 
 Result<std::vector<NamedEdge>> read_edges(const std::filesystem::path& csv) {
   ASSIGN_OR_RETURN(const std::string text, read_table(csv));
-  std::istringstream in(text);
-  std::string line;
-  std::getline(in, line);
-  ASSIGN_OR_RETURN(const auto columns, columns_of(csv, line));
+  CsvReader table(text, kMaxColumns);
+  std::vector<std::string> cells;
+  const auto next = [&]() -> Result<bool> {
+    Result<bool> read = table.next(cells);
+    if (!read) return bad_line(csv, table.line(), read.error().message);
+    return read;
+  };
+  RETURN_IF_ERROR(next().map([](bool) {}));
+  ASSIGN_OR_RETURN(const auto columns, columns_of(csv, cells));
   const auto [source, target, importance] = columns;
   std::vector<NamedEdge> edges;
-  for (int64_t number = 2; std::getline(in, line); ++number) {
-    const std::vector<std::string_view> cells = cells_of(line);
+  for (;;) {
+    ASSIGN_OR_RETURN(const bool is_record, next());
+    if (!is_record) break;
+    const int64_t number = table.line();
     if (cells.empty()) continue;
     if (cells.size() <= std::max({source, target, importance})) return bad_line(csv, number, "has too few columns");
-    NamedEdge edge{.source = std::string(cells[source]), .target = std::string(cells[target])};
+    NamedEdge edge{.source = cells[source], .target = cells[target]};
     const std::string_view value = cells[importance];
     const std::optional<double> parsed = parse_double(value);
     if (!parsed || !(*parsed >= 0 && *parsed <= std::numeric_limits<float>::max())) {
@@ -100,7 +92,7 @@ Result<std::vector<NamedEdge>> read_edges(const std::filesystem::path& csv) {
 
 Result<void> write_edges(const std::filesystem::path& csv, const std::vector<NamedEdge>& edges) {
   std::string text = "source,target,importance\n";
-  for (const NamedEdge& edge : edges) text += fmt::format("{},{},{}\n", edge.source, edge.target, edge.importance);
+  for (const NamedEdge& edge : edges) text += fmt::format("{},{},{}\n", csv_field(edge.source), csv_field(edge.target), edge.importance);
   return write_file_atomically(csv, text);
 }
 

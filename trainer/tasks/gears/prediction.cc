@@ -11,6 +11,7 @@
 #include "common/files.h"
 #include "common/status_macros.h"
 #include "trainer/data/random.h"
+#include "trainer/formats/csv.h"
 #include "trainer/tasks/gears/evaluation.h"
 #include "trainer/tasks/gears/gene_graphs.h"
 
@@ -90,7 +91,7 @@ Result<void> write_interactions(const GearsPredictConfig& config, const Changes&
       for (const auto& [name, value] : scores) text += "," + name;
       text += "\n";
     }
-    text += pair;
+    text += csv_field(pair);
     for (const auto& [name, value] : scores) text += fmt::format(",{}", value);
     text += "\n";
   }

@@ -3,6 +3,7 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/stack.h>
 
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
@@ -101,6 +102,10 @@ class Gears final : public ModelTask<GearsModel> {
   }
 
   std::vector<std::string> metric_names() const override { return summary_names(); }
+
+  std::string inference_settings() const override {
+    return nlohmann::json{{"genes", data_->store.genes()}, {"perturbations", data_->perturbations}}.dump();
+  }
 
   std::string graph_obstacle() const override { return "which cells are perturbed changes from batch to batch"; }
 

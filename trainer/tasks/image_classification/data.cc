@@ -195,6 +195,7 @@ Result<ImageData> open_image_data(const ImageDataConfig& config, int64_t classes
   const Normalization normalization =
       config.mean.empty() ? statistics_of(train) : Normalization{config.mean, config.std};
   ImageData data;
+  data.normalization = normalization;
   data.train = std::make_unique<ImageDataset>(std::move(train), normalization, config.augment);
   data.eval = std::make_unique<ImageDataset>(std::move(eval), normalization, Augmentation{});
   return data;

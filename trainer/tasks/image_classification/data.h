@@ -71,6 +71,7 @@ class ImageDataset final : public Dataset {
 struct ImageData {
   std::unique_ptr<ImageDataset> train;
   std::unique_ptr<ImageDataset> eval;  // never augmented
+  Normalization normalization;
 };
 
 // Opens the files that the section "data" names. Fails with kNoInput if they do not exist; with kDataErr if they are

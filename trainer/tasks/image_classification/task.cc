@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -30,11 +31,30 @@ double count_top_k(const at::Tensor& logits, const at::Tensor& labels, int64_t k
   return best.eq(labels.unsqueeze(1)).sum().item<double>();
 }
 
-// Returns the message of a TorchScript error, which is the last line, after a trace of the script.
-std::string last_line(std::string text) {
+// Returns the message of an error of a script in one line: the last one, after a trace of the script.
+std::string script_message(const std::exception& error) {
+  const auto* library = dynamic_cast<const c10::Error*>(&error);
+  std::string text = library != nullptr ? library->what_without_backtrace() : error.what();
   text.erase(text.find_last_not_of('\n') + 1);
   return text.substr(text.rfind('\n') + 1);
 }
+
+// Restores the buffers of a module when it is destroyed.
+class KeptBuffers {
+ public:
+  explicit KeptBuffers(torch::nn::Module& module) : buffers_(module.buffers()) {
+    for (const at::Tensor& buffer : buffers_) copies_.push_back(buffer.clone());
+  }
+  ~KeptBuffers() {
+    for (size_t i = 0; i < buffers_.size(); ++i) buffers_[i].copy_(copies_[i]);
+  }
+  KeptBuffers(const KeptBuffers&) = delete;
+  KeptBuffers& operator=(const KeptBuffers&) = delete;
+
+ private:
+  std::vector<at::Tensor> buffers_;
+  std::vector<at::Tensor> copies_;
+};
 
 // Returns a grid of images [n, channels, height, width] in rows of eight, as RGB values from 0 to 255 [height, width,
 // 3]. The contrast of each image is stretched. The frame of an image is green if `right` [n] is true, otherwise red.
@@ -81,7 +101,7 @@ class ImageClassification final : public Task {
     ASSIGN_OR_RETURN(ImageData data, open_image_data(data_, model_.classes));
     images_ = std::move(data);
     const ImageShape& shape = images_.train->shape();
-    RETURN_IF_ERROR(load_script({1, shape.channels, shape.height, shape.width}));
+    RETURN_IF_ERROR(load_script(shape));
     if (model_.kind == ImageModelKind::kCnn && std::min(shape.height, shape.width) < 4) {
       return fail(ExitCode::kDataErr, fmt::format("{}: images are {} x {}; the model cnn needs at least 4 x 4: use mlp",
                                                   data_.path, shape.height, shape.width));
@@ -133,6 +153,23 @@ class ImageClassification final : public Task {
                : "";
   }
 
+  std::string inference_settings() const override {
+    return nlohmann::json{{"input", "pixels / 255, then (x - mean) / std for each channel"},
+                          {"mean", images_.normalization.mean},
+                          {"std", images_.normalization.std},
+                          {"classes", model_.classes}}
+        .dump();
+  }
+
+  std::vector<UnusedSetting> unused_settings() const override {
+    std::vector<UnusedSetting> unused{{"eval.rows_file", "its evaluation returns no values per sample"}};
+    if (model_.kind == ImageModelKind::kTorchScript)
+      unused.push_back({"ddp.sync_batch_norm", "a TorchScript module computes batch normalization by itself"});
+    if (model_.kind == ImageModelKind::kCnn || model_.kind == ImageModelKind::kMlp)
+      unused.push_back({"ddp.sync_batch_norm", "the models cnn and mlp have no batch normalization"});
+    return unused;
+  }
+
   // A grid of the first images of the evaluation with green (right) or red frames, and a table of the predictions.
   PassMedia show(torch::nn::Module& model, const EvalRows& /*rows*/) override {
     Batch batch;
@@ -156,25 +193,42 @@ class ImageClassification final : public Task {
     return dynamic_cast<ImageModel&>(model).forward(batch["image"]);
   }
 
-  // Loads the script if the model is one, and runs it on an image of this shape, so that a script for other data fails
-  // before training.
-  Result<void> load_script(at::IntArrayRef image) {
+  // Loads the script if the model is one, and runs it on images of this shape in both modes, so that a script for other
+  // data fails before training.
+  Result<void> load_script(const ImageShape& shape) {
     if (model_.kind != ImageModelKind::kTorchScript) return {};
     ASSIGN_OR_RETURN(std::shared_ptr<ScriptModel> script, ScriptModel::load(model_.path));
+    const std::vector<at::Tensor> parameters = script->parameters();
+    if (std::none_of(parameters.begin(), parameters.end(), [](const at::Tensor& p) { return p.requires_grad(); })) {
+      return fail(ExitCode::kConfig,
+                  fmt::format("{}: has no parameters that require gradients; save torch.jit.script(model) in training "
+                              "mode, without torch.jit.freeze or torch.jit.optimize_for_inference",
+                              model_.path));
+    }
     script_ = std::move(script);
+    return try_script({1, shape.channels, shape.height, shape.width}, /*trains=*/false).and_then([&] {
+      // Two images, because batch normalization may need more than one.
+      return try_script({2, shape.channels, shape.height, shape.width}, /*trains=*/true);
+    });
+  }
+
+  Result<void> try_script(at::IntArrayRef images, bool trains) {
     const at::NoGradGuard no_gradients;
-    script_->eval();
+    const KeptBuffers kept(*script_);
+    script_->train(trains);
     try {
-      const at::Tensor logits = script_->forward({at::zeros(image)});
+      const at::Tensor logits = script_->forward({at::zeros(images)});
       script_->train();
-      if (logits.sizes() == at::IntArrayRef{1, model_.classes}) return {};
+      if (logits.sizes() == at::IntArrayRef{images[0], model_.classes}) return {};
       return fail(ExitCode::kConfig,
-                  fmt::format("{}: returns logits of shape {} for an image of {}, expected [1, {}] "
-                              "(model.classes)",
-                              model_.path, c10::str(logits.sizes()), c10::str(image), model_.classes));
+                  fmt::format("{}: returns logits of shape {} for images of shape {}, expected [{}, {}] (model.classes)",
+                              model_.path, c10::str(logits.sizes()), c10::str(images), images[0], model_.classes));
+    } catch (const ErrorException& error) {
+      return tl::make_unexpected(error.error());
     } catch (const std::exception& error) {
-      return fail(ExitCode::kConfig,
-                  fmt::format("{}: rejects an image of {}: {}", model_.path, c10::str(image), last_line(error.what())));
+      return fail(ExitCode::kConfig, fmt::format("{}: rejects images of shape {} in {} mode: {}", model_.path,
+                                                 c10::str(images), trains ? "training" : "evaluation",
+                                                 script_message(error)));
     }
   }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
@@ -104,6 +105,19 @@ class ProteinDiffusion final : public ModelTask<SeddModel> {
     if (config_.model.activation_checkpointing)
       return "model.activation_checkpointing reads the state of the random generators back";
     return "";
+  }
+
+  std::string inference_settings() const override {
+    return nlohmann::json{{"tokens", "residue i of the alphabet has the token first_residue_token + i"},
+                          {"alphabet", kResidues},
+                          {"first_residue_token", kFirstResidueToken},
+                          {"unknown_token", kUnknownToken}}
+        .dump();
+  }
+
+  std::vector<UnusedSetting> unused_settings() const override {
+    return {{"eval.rows_file", "its evaluation returns no values per sample"},
+            {"ddp.sync_batch_norm", "its model has no batch normalization"}};
   }
 
   std::vector<EvalPass> passes() override {
