@@ -433,7 +433,7 @@ Result<int> launch_ranks(LaunchFlags flags, const std::vector<std::string>& argv
   options.recovery = recovery.get();
   if (report) options.report = &*report;
   options.has_standby = !flags.no_standby;
-  ASSIGN_OR_RETURN(const GroupResult result, run_group(members, options, signals, clock, console));
+  ASSIGN_OR_RETURN(const GroupResult ended, run_group(members, options, signals, clock, console));
 
   std::vector<std::string> texts;
   std::vector<std::string> reasons;
@@ -441,6 +441,7 @@ Result<int> launch_ranks(LaunchFlags flags, const std::vector<std::string>& argv
     texts.push_back(files ? files->text(i) : log_text(pod_log));
     reasons.push_back(error_files ? reason_of_error_file(error_files->text(i)) : "");
   }
+  const GroupResult result = resolve_interruption(ended, texts);
   const std::string message = pod_message(texts, ranks, result, reasons);
   // Ranks without support for the contract may have written the file of the pod themselves; keep their message.
   const std::string present = log_text(pod_log);

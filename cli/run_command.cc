@@ -117,7 +117,10 @@ Result<int> check_before_run(const api::TrainingJob& job, const InputFile& file,
   api::TrainingJob fixed = job;
   fixed.spec.elastic.reset();  // a local run has all nodes
   const Result<GroupResult> result = trainer.run(file, fixed, flags.options.settings, signals);
-  return result.map([](const GroupResult& ended) { return ended.exit_code; });
+  return result.map([](const GroupResult& ended) {
+    const bool is_interrupted = ended.interrupted_by != 0 && ended.exit_code == 0;
+    return is_interrupted ? 128 + ended.interrupted_by : ended.exit_code;
+  });
 }
 
 // Takes the file from the arguments if it was not given with -f: the one that is not KEY=VALUE.

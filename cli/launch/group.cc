@@ -303,13 +303,35 @@ class Group {
     if (failed_elsewhere_ || finished_elsewhere_) supervisor_.expect_failure(clock_.steady());
   }
 
+  // ---- Ctrl-Z ----
+
+  // A member with the terminal receives the signals of its keys instead of this process.
+  bool was_stopped_by_terminal(pid_t pid, int signal) const {
+    const bool is_of_terminal = signal == SIGTSTP || signal == SIGTTIN || signal == SIGTTOU;
+    return options_.stdio == Stdio::kForeground && is_of_terminal && ::isatty(STDIN_FILENO) == 1 &&
+           pid == processes_.front().group;
+  }
+
+  // Stops all members and this process, until the shell continues it. The members are in process groups that the
+  // terminal does not stop. They continue immediately if nothing could continue this process.
+  void suspend(bool by_terminal) {
+    for (size_t i = 0; i < members_.size(); ++i) signal_member(static_cast<int>(i), SIGSTOP);
+    signals_.suspend(/*of_group=*/by_terminal);
+    if (options_.stdio == Stdio::kForeground && !processes_.front().is_gone)
+      give_terminal_to(processes_.front().group);
+    for (size_t i = 0; i < members_.size(); ++i) signal_member(static_cast<int>(i), SIGCONT);
+  }
+
   // Reports the exits that the recovery has handled to the supervisor. `missing` is the status of a member that has not
   // started.
   void hand_over_exits(ExitStatus missing) {
     std::vector<MemberExit> exits;
     for (size_t i = 0; i < members_.size(); ++i) {
       if (processes_[i].group > 0 && !processes_[i].exit) continue;  // it still runs
-      exits.push_back({static_cast<int>(i), processes_[i].exit.value_or(missing), processes_[i].is_lingering});
+      exits.push_back({.member = static_cast<int>(i),
+                       .status = processes_[i].exit.value_or(missing),
+                       .leftovers = processes_[i].is_lingering,
+                       .is_earlier = processes_[i].exit.has_value()});
     }
     const bool was_stopping = supervisor_.stopping();
     send(supervisor_.exited(exits, clock_.steady()));
@@ -391,6 +413,10 @@ class Group {
     }
     std::erase_if(streams_, [](const Stream& stream) { return !stream.from.open(); });
     for (const int signal : signals_.read()) {
+      if (signal == SIGTSTP) {
+        suspend(/*by_terminal=*/false);
+        continue;
+      }
       const bool was_stopping = supervisor_.stopping();
       const bool recovered = recovers();
       send(supervisor_.signalled(signal, clock_.steady()));
@@ -480,16 +506,30 @@ class Group {
     perform(options_.recovery->exited(static_cast<int>(index), status.exit_code(), clock_.steady()));
   }
 
+  // A member has saved its state because of a signal that was forwarded. The group ends as after a signal that stops it.
+  void end_interrupted(const MemberExit& exit) {
+    options_.recovery->stop(clock_.steady());
+    send(supervisor_.exited(std::span(&exit, 1), clock_.steady()));
+    report_failure();
+    hand_over_exits({.code = 0, .signal = SIGTERM});
+  }
+
   void reap() {
     std::vector<MemberExit> exits;
     int wait_status = 0;
-    for (pid_t pid; (pid = ::waitpid(-1, &wait_status, WNOHANG)) > 0;) {
+    bool is_suspended = false;
+    for (pid_t pid; (pid = ::waitpid(-1, &wait_status, WNOHANG | WUNTRACED)) > 0;) {
+      if (WIFSTOPPED(wait_status)) {
+        is_suspended = is_suspended || was_stopped_by_terminal(pid, WSTOPSIG(wait_status));
+        continue;
+      }
       if (standby_.remove(pid)) guard_.remove(pid);
       for (size_t i = 0; i < processes_.size(); ++i) {
         if (processes_[i].group == pid && !gone(i))
           exits.push_back({static_cast<int>(i), ExitStatus::from_wait(wait_status), false});
       }
     }
+    if (is_suspended && exits.empty()) suspend(/*by_terminal=*/true);
     // This follows the loop, because zombies belong to their process group until they are reaped.
     for (MemberExit& exit : exits) {
       const auto i = static_cast<size_t>(exit.member);
@@ -500,7 +540,10 @@ class Group {
     if (recovers()) {
       for (const MemberExit& exit : exits) {
         const auto i = static_cast<size_t>(exit.member);
-        if (recovers()) {
+        if (recovers() && exit.status.code == to_int(ExitCode::kTempFail) &&
+            supervisor_.is_reaction(exit.status, clock_.steady())) {
+          end_interrupted(exit);
+        } else if (recovers()) {
           recover_member(i, exit.status);
         } else {  // the exit before this one has ended the recovery, without this one
           send(supervisor_.exited(std::span(&exit, 1), clock_.steady()));

@@ -130,7 +130,7 @@ class LocalRun {
       if (const auto arrived = console_.flush(signals_, clock_, end)) return *arrived == SIGUSR1 || *arrived == SIGUSR2;
       pollfd signal{signals_.fd(), POLLIN, 0};
       if (::poll(&signal, 1, launch::poll_timeout(end, clock_.steady())) <= 0) continue;
-      for (const int arrived : signals_.read()) {
+      for (const int arrived : signals_.read_and_suspend()) {
         if (arrived != SIGUSR1 && arrived != SIGUSR2) return false;
       }
     }
@@ -181,10 +181,11 @@ class LocalRun {
     launch::GroupOptions group{.grace = grace_};
     group.stdio = uses_pipes ? launch::Stdio::kPipes : launch::Stdio::kOutput;
     group.attempt = attempt;
-    ASSIGN_OR_RETURN(const GroupResult result, launch::run_group(members, group, signals_, clock_, console_));
+    ASSIGN_OR_RETURN(const GroupResult group_result, launch::run_group(members, group, signals_, clock_, console_));
 
     std::vector<std::string> texts;
     for (size_t i = 0; i < members.size(); ++i) texts.push_back(messages.text(static_cast<int>(i)));
+    const GroupResult result = launch::resolve_interruption(group_result, texts);
     const auto decisive = static_cast<size_t>(std::max(result.member, 0));
     return Ended{result, members[decisive].name, processes[decisive].node, launch::pod_message(texts, ranks, result),
                  !texts[decisive].empty()};
