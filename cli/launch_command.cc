@@ -55,7 +55,8 @@ With --restart-policy rank, --min-nodes and --shrink-after default to OARLOCK_MI
 the operator sets for such jobs with spec.elastic; --rejoin-timeout is then longer than --shrink-after, unless it is set.
 The exit code is that of the rank that failed
 first, 128+n after signal n. 66: the command does not exist; 77: it is not executable; 78: the environment is invalid.
-SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are forwarded; a second SIGINT kills the ranks.
+SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 and SIGXCPU are forwarded; a second SIGINT kills the ranks. SIGTSTP
+(Ctrl-Z) stops the ranks, too. 75: a signal has stopped the ranks, and they have saved their state or ended with 0.
 With several ranks, each line of output begins with [RANK r]; a single rank inherits stdin and stdout.
 
 examples:

@@ -38,6 +38,8 @@ struct GroupResult {
   // The members that ended with exit code 0 after that signal. Whether they are complete is known from their termination
   // messages only (resolve_interruption()).
   std::vector<int> stopped = {};
+  SteadyTime::duration lifetime{0};  // of the process of the decisive member
+  std::string last_line = {};        // of its standard error, if that is a pipe
   // Why this node has left a group that may continue without it, with exit code 76; empty if it has not.
   std::string disconnected = {};
   // A file of --log-dir that lacks output of which it would be the only copy; empty if no such output was lost.
