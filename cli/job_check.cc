@@ -9,6 +9,7 @@
 #include <tuple>
 #include <utility>
 
+#include "cli/job_warnings.h"
 #include "cli/launch/console.h"
 #include "cli/launch/supervisor.h"
 #include "cli/trainer_check.h"
@@ -29,8 +30,9 @@ constexpr int kNoResult = 126;
 class TrainerPart {
  public:
   // `clock` and `console` must outlive this object.
-  TrainerPart(const Clock& clock, launch::Console& console)
-      : clock_(clock), console_(console), trainer_(clock, console) {}
+  // `program` is the one that the user has named; empty: oarlock-trainer.
+  TrainerPart(const Clock& clock, launch::Console& console, const std::string& program)
+      : clock_(clock), console_(console), is_named_(!program.empty()), trainer_(clock, console, program) {}
 
   // Begins with a file of so many jobs. `shown` is the number of lines with problems of this file so far.
   void begin_file(const InputFile& file, size_t jobs, size_t shown) {
@@ -40,13 +42,14 @@ class TrainerPart {
   // Returns whether spec.trainer of the next job of the file has no problem, and records problems in `result`.
   Result<bool> is_valid(const api::TrainingJob& job, JobCheckResult& result) {
     ++file_.position;
-    if (!TrainerCheck::applies_to(job)) return true;
+    if (job.spec.trainer.empty()) return true;
     const std::string subject = "spec.trainer of " + shortened(job.metadata.name);
-    if (const std::string image = TrainerCheck::foreign_image(job); !image.empty()) {
-      note(subject, fmt::format("the image {} is not oarlock/trainer", shortened(image)));
+    if (const std::string obstacle = TrainerCheck::obstacle(job); !is_named_ && !obstacle.empty()) {
+      note(subject, obstacle);
       return true;
     }
     if (!trainer_.program()) {
+      if (is_named_) return tl::make_unexpected(trainer_.program().error());
       if (!std::exchange(has_noted_, true)) note("spec.trainer", trainer_.program().error().message);
       return true;
     }
@@ -144,6 +147,7 @@ class TrainerPart {
 
   const Clock& clock_;
   launch::Console& console_;
+  const bool is_named_;
   TrainerCheck trainer_;
   File file_;
   bool has_noted_ = false;  // that there is no oarlock-trainer
@@ -152,6 +156,13 @@ class TrainerPart {
 
 // The number of lines of a message.
 size_t line_count(std::string_view message) { return static_cast<size_t>(std::ranges::count(message, '\n')) + 1; }
+
+void print_warnings(const InputFile& file, const api::TrainingJob& job) {
+  for (const std::string& warning : job_warnings(job)) {
+    print_error(fmt::format("{}: warning: {}: {}\n", printable(file.name()), shortened(job.metadata.name),
+                            printable(warning)));
+  }
+}
 
 Result<std::vector<InputFile>> open_files(const std::vector<std::string>& files, std::string_view command) {
   if (files.empty()) {
@@ -180,7 +191,7 @@ Result<JobCheckResult> check_jobs(const std::vector<std::string>& files, const J
 
   const RealClock clock;
   launch::Console console(fmt::format("oarlock {}", options.command));
-  TrainerPart trainer(clock, console);
+  TrainerPart trainer(clock, console, options.trainer);
   for (size_t i = 0; i < read.size(); ++i) {
     const std::optional<Error> problems = read[i] ? read[i]->problems : read[i].error();
     if (problems) {
@@ -195,6 +206,7 @@ Result<JobCheckResult> check_jobs(const std::vector<std::string>& files, const J
         ASSIGN_OR_RETURN(is_valid, trainer.is_valid(job, out));
       }
       if (trainer.is_interrupted()) return out;
+      if (!problems) print_warnings(out.files[i], job);
       if (is_valid && !problems) RETURN_IF_ERROR(on_valid(out.files[i], job));
     }
     trainer.end_file(out);

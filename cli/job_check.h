@@ -21,6 +21,7 @@ struct JobCheckOptions {
   std::string_view command;       // that the user has given, such as "validate"
   bool any_pod_fields = false;    // spec.template is not checked
   bool any_trainer_keys = false;  // spec.trainer is not checked
+  std::string trainer = {};       // the program that checks spec.trainer of all jobs; empty: oarlock-trainer
 };
 
 struct JobCheckResult {
@@ -34,15 +35,15 @@ struct JobCheckResult {
 // Called for each job of a file in which read_jobs() finds no problem and whose spec.trainer has none, in their order.
 using OnValidJob = std::function<Result<void>(const InputFile& file, const api::TrainingJob& job)>;
 
-// Checks all jobs, and prints their problems on standard error.
+// Checks all jobs, and prints their problems, and the job_warnings() of each valid one, on standard error.
 //
 // spec.trainer of some jobs cannot be judged; a note states so: of jobs whose image is not oarlock/trainer, because it
-// may have other tasks; of all if oarlock-trainer is not on this machine; of those for which it ends without a result,
+// may have other tasks; of those whose container runs another program, unless `trainer` names it; of all if oarlock-trainer is not on this machine; of those for which it ends without a result,
 // for example because of a signal; and of those beyond kMaxTrainerChecks. After about yaml::Problems::kMaxShown lines
 // with problems of a file, the remaining jobs of the file are only counted.
 //
 // Signals end the process while it reads files, and then end the check. Fails with kUsage if no file is given or
-// standard input twice, as InputFile::open(), and if `on_valid` fails.
+// standard input twice, as InputFile::open(), if `trainer` is not a program, and if `on_valid` fails.
 Result<JobCheckResult> check_jobs(const std::vector<std::string>& files, const JobCheckOptions& options,
                                   const OnValidJob& on_valid);
 

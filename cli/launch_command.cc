@@ -55,7 +55,8 @@ With --restart-policy rank, --min-nodes and --shrink-after default to OARLOCK_MI
 the operator sets for such jobs with spec.elastic; --rejoin-timeout is then longer than --shrink-after, unless it is set.
 The exit code is that of the rank that failed
 first, 128+n after signal n. 66: the command does not exist; 77: it is not executable; 78: the environment is invalid.
-SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are forwarded; a second SIGINT kills the ranks.
+SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 and SIGXCPU are forwarded; a second SIGINT kills the ranks. SIGTSTP
+(Ctrl-Z) stops the ranks, too. 75: a signal has stopped the ranks, and they have saved their state or ended with 0.
 With several ranks, each line of output begins with [RANK r]; a single rank inherits stdin and stdout.
 
 examples:
@@ -433,7 +434,7 @@ Result<int> launch_ranks(LaunchFlags flags, const std::vector<std::string>& argv
   options.recovery = recovery.get();
   if (report) options.report = &*report;
   options.has_standby = !flags.no_standby;
-  ASSIGN_OR_RETURN(const GroupResult result, run_group(members, options, signals, clock, console));
+  ASSIGN_OR_RETURN(const GroupResult ended, run_group(members, options, signals, clock, console));
 
   std::vector<std::string> texts;
   std::vector<std::string> reasons;
@@ -441,6 +442,7 @@ Result<int> launch_ranks(LaunchFlags flags, const std::vector<std::string>& argv
     texts.push_back(files ? files->text(i) : log_text(pod_log));
     reasons.push_back(error_files ? reason_of_error_file(error_files->text(i)) : "");
   }
+  const GroupResult result = resolve_interruption(ended, texts);
   const std::string message = pod_message(texts, ranks, result, reasons);
   // Ranks without support for the contract may have written the file of the pod themselves; keep their message.
   const std::string present = log_text(pod_log);

@@ -36,9 +36,10 @@ constexpr char kRunFooter[] = R"(
 Every rank of every node is a process here; MASTER_ADDR is 127.0.0.1. Checkpoints go to WORKDIR/NAME/checkpoints, and a
 second run resumes from them. A volume of a ConfigMap in the same file is written to WORKDIR/NAME/volumes, and paths on it
 are replaced. Container images and other volumes are not used: the command of the container 'trainer' is run from this
-machine's PATH, by default oarlock-trainer. Ctrl-C stops the ranks gracefully; a second Ctrl-C kills them.
+machine's PATH, by default oarlock-trainer. Ctrl-C stops the ranks gracefully; a second Ctrl-C kills them. A program that
+fails twice in the same way within seconds, before a step or a checkpoint, is not restarted again.
 
-exit codes: 0: the job is complete; 78: the file is invalid; otherwise that of the rank that failed first (128+n:
+exit codes: 0: the job is complete; 75: a signal has stopped it; 78: the file is invalid; otherwise that of the rank that failed first (128+n:
 signal n).
 
 examples:
@@ -117,7 +118,10 @@ Result<int> check_before_run(const api::TrainingJob& job, const InputFile& file,
   api::TrainingJob fixed = job;
   fixed.spec.elastic.reset();  // a local run has all nodes
   const Result<GroupResult> result = trainer.run(file, fixed, flags.options.settings, signals);
-  return result.map([](const GroupResult& ended) { return ended.exit_code; });
+  return result.map([](const GroupResult& ended) {
+    const bool is_interrupted = ended.interrupted_by != 0 && ended.exit_code == 0;
+    return is_interrupted ? 128 + ended.interrupted_by : ended.exit_code;
+  });
 }
 
 // Takes the file from the arguments if it was not given with -f: the one that is not KEY=VALUE.

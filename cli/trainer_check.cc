@@ -1,5 +1,7 @@
 #include "cli/trainer_check.h"
 
+#include <fmt/format.h>
+
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -8,6 +10,7 @@
 #include "cli/run/local_job.h"
 #include "common/contract.h"
 #include "common/json_access.h"
+#include "common/text.h"
 #include "operator/core/desired.h"
 #include "operator/core/pod_template.h"
 
@@ -24,26 +27,38 @@ std::string_view repository_of(std::string_view image) {
 
 }  // namespace
 
-TrainerCheck::TrainerCheck(const Clock& clock, launch::Console& console)
+TrainerCheck::TrainerCheck(const Clock& clock, launch::Console& console, const std::string& program)
     : clock_(clock), console_(console), environment_(launch::environment_of(environ)) {
   const auto path = environment_.find("PATH");
-  program_ = run::find_program({"oarlock-trainer"}, run::own_folder(), path == environment_.end() ? "" : path->second);
+  const std::string places = path == environment_.end() ? "" : path->second;
+  program_ = run::find_program({program.empty() ? "oarlock-trainer" : program}, run::own_folder(), places);
+  if (program.empty()) return;
+  if (const Result<void> found = launch::find_executable(program, places); !found)
+    program_ = tl::make_unexpected(found.error());
 }
 
-bool TrainerCheck::applies_to(const api::TrainingJob& job) {
-  return !job.spec.trainer.empty() && run::runs_default_command(job);
-}
-
-std::string TrainerCheck::foreign_image(const api::TrainingJob& job) {
+std::string TrainerCheck::obstacle(const api::TrainingJob& job) {
   const nlohmann::json pod = control::make_pod_template(job, {});
-  std::string image;
+  nlohmann::json trainer;
   for (const nlohmann::json& container : elements(member(pod, "spec"), "containers")) {
-    if (text_at(container, "name") == kTrainerContainer) image = text_at(container, "image");
+    if (text_at(container, "name") == kTrainerContainer) trainer = container;
+  }
+  for (const char* key : {"command", "args"}) {
+    for (const nlohmann::json& item : elements(trainer, key)) {
+      const std::string word = item.is_string() ? item.get<std::string>() : "";
+      if (!run::runs_trainer(job)) {
+        return fmt::format("the container runs '{}'; check it with oarlock validate --trainer PROGRAM",
+                           shortened(word));
+      }
+      if (word.find('=') != std::string::npos)
+        return fmt::format("the command of the container may change it with '{}'", shortened(word));
+    }
   }
   constexpr std::string_view kOwn = control::kTrainerRepository;
+  const std::string image = text_at(trainer, "image");
   const std::string_view repository = repository_of(image);
   const bool is_own = repository == kOwn || repository.ends_with("/" + std::string(kOwn));
-  return is_own ? "" : image;
+  return is_own ? "" : fmt::format("the image {} is not oarlock/trainer", shortened(image));
 }
 
 Result<launch::GroupResult> TrainerCheck::run(const InputFile& file, const api::TrainingJob& job,

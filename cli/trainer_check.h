@@ -18,15 +18,13 @@ namespace oarlock::cli {
 // Not thread-safe.
 class TrainerCheck {
  public:
-  // `clock` and `console` must outlive this object.
-  TrainerCheck(const Clock& clock, launch::Console& console);
+  // `clock` and `console` must outlive this object. `program` is in the place of oarlock-trainer, unless it is empty.
+  TrainerCheck(const Clock& clock, launch::Console& console, const std::string& program = "");
 
-  // Returns true if oarlock-trainer reads spec.trainer of this job: it is set, and the template does not set a command.
-  static bool applies_to(const api::TrainingJob& job);
-
-  // Returns the image of the job's trainer if that is not oarlock/trainer, of any registry and tag, so that its program
-  // may have other tasks; otherwise "".
-  static std::string foreign_image(const api::TrainingJob& job);
+  // Returns why oarlock-trainer cannot check spec.trainer of this job, as a part of a message: its container runs another
+  // program or gives it settings, or its image is not oarlock/trainer, of any registry and tag, so that its program may
+  // have other tasks. Empty if it can.
+  static std::string obstacle(const api::TrainingJob& job);
 
   // The command, or an error if oarlock-trainer is neither next to this program nor in PATH.
   const Result<std::vector<std::string>>& program() const { return program_; }
@@ -34,7 +32,7 @@ class TrainerCheck {
   // Runs `oarlock-trainer --check` on the file of the user, so that messages have its line numbers, for the group of
   // `job`: each number of nodes from elastic.minNodes to nodes. `settings` are further arguments, such as "epochs=3";
   // without spec.trainer, they are the configuration. Messages are written to standard error. REQUIRES: program(), and
-  // applies_to(job) or settings.
+  // spec.trainer or settings.
   Result<launch::GroupResult> run(const InputFile& file, const api::TrainingJob& job,
                                   const std::vector<std::string>& settings, const launch::SignalSource& signals);
 

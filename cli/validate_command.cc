@@ -43,13 +43,16 @@ struct ValidateFlags {
   std::vector<std::string> arguments;  // likewise files
   bool any_pod_fields = false;
   bool any_trainer_keys = false;
+  std::string trainer;
 };
 
 Result<int> validate(const ValidateFlags& flags) {
   std::vector<std::string> files = flags.files;
   files.insert(files.end(), flags.arguments.begin(), flags.arguments.end());
-  const JobCheckOptions options{
-      .command = "validate", .any_pod_fields = flags.any_pod_fields, .any_trainer_keys = flags.any_trainer_keys};
+  const JobCheckOptions options{.command = "validate",
+                                .any_pod_fields = flags.any_pod_fields,
+                                .any_trainer_keys = flags.any_trainer_keys,
+                                .trainer = flags.trainer};
   const auto print = [](const InputFile& file, const api::TrainingJob& job) {
     return write_standard_output(fmt::format("{}: TrainingJob {} is valid: {} x {}\n", printable(file.name()),
                                              job.metadata.name, counted(job.spec.nodes, "node"),
@@ -74,6 +77,10 @@ void add_validate(CLI::App& app, Chosen& chosen) {
                              pod_schema_version());
   validate_app->add_flag("--any-trainer-keys", flags->any_trainer_keys,
                          "do not check spec.trainer: for an oarlock-trainer with other tasks or of another version");
+  validate_app
+      ->add_option("--trainer", flags->trainer,
+                   "check spec.trainer with this program in the place of oarlock-trainer: one with other tasks")
+      ->type_name("PROGRAM");
   validate_app->callback([flags, &chosen] { chosen = [flags] { return validate(*flags); }; });
 }
 

@@ -87,6 +87,11 @@ std::optional<TerminationMessage> termination_message_from_json(std::string_view
   return message;
 }
 
+bool reports_completion(std::string_view text) {
+  const std::optional<TerminationMessage> message = termination_message_from_json(text);
+  return message && message->reason == kReasonCompleted;
+}
+
 std::string to_json(const InPodRestarts& restarts) { return dump_json(json_of(restarts)); }
 
 std::optional<InPodRestarts> in_pod_restarts_from_json(std::string_view text) {

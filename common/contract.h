@@ -120,6 +120,10 @@ std::string to_json(const TerminationMessage& message);
 // distinguish it from a line of a log in JSON. Fields of the wrong type keep their defaults.
 std::optional<TerminationMessage> termination_message_from_json(std::string_view text);
 
+// Returns whether a termination message reports that the training is complete. Many programs exit with 0 on SIGTERM, so
+// the operator and the launchers count exit code 0 of a program that was requested to stop as success only then.
+bool reports_completion(std::string_view text);
+
 // ---- Status endpoint -------------------------------------------------------------------------------------------
 inline constexpr char kStatusPath[] = "/statusz";
 inline constexpr char kMetricsPath[] = "/metrics";

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <sstream>
 
-#include "common/files.h"
+#include "common/cgroup.h"
 
 namespace oarlock {
 namespace {
@@ -15,13 +15,6 @@ int bound_cpus() {
   cpu_set_t set;
   CPU_ZERO(&set);
   return sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(CPU_COUNT(&set), 1) : 1;
-}
-
-int cgroup_cpus() {
-  if (const auto max = read_file("/sys/fs/cgroup/cpu.max")) return cpus_from_cpu_max(*max);
-  const auto quota = read_file("/sys/fs/cgroup/cpu/cpu.cfs_quota_us");  // version 1
-  const auto period = read_file("/sys/fs/cgroup/cpu/cpu.cfs_period_us");
-  return quota && period ? cpus_from_cpu_max(*quota + " " + *period) : 0;
 }
 
 }  // namespace

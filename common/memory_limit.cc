@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
-#include <fstream>
 #include <sstream>
 
+#include "common/cgroup.h"
 #include "common/files.h"
 #include "common/text.h"
 
@@ -54,22 +54,13 @@ uint64_t own_memory() {
 
 std::optional<uint64_t> cgroup_memory_limit() {
   std::optional<uint64_t> smallest;
-  const auto consider = [&](const fs::path& file) {
-    const Result<std::string> text = read_file(file, kMaxProcFile);
+  visit_cgroups("memory", [&](const fs::path& directory, bool is_v2) {
+    const char* file = is_v2 ? "memory.max" : "memory.limit_in_bytes";
+    const Result<std::string> text = read_file(directory / file, kMaxProcFile);
     const std::optional<uint64_t> limit = text ? number_at(*text) : std::nullopt;
     constexpr uint64_t kNone = uint64_t{1} << 60;  // how version 1 expresses that there is no limit
     if (limit && *limit < kNone) smallest = std::min(*limit, smallest.value_or(kNone));
-  };
-  std::ifstream groups("/proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);) {
-    const bool is_v2 = line.starts_with("0::");
-    if (!is_v2 && line.find(":memory:") == std::string::npos) continue;
-    const fs::path root = is_v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory";
-    const char* file = is_v2 ? "memory.max" : "memory.limit_in_bytes";
-    fs::path path = fs::path(line.substr(line.rfind(':') + 1)).relative_path();
-    consider(root / file);
-    for (; !path.empty(); path = path.parent_path()) consider(root / path / file);
-  }
+  });
   return smallest;
 }
 

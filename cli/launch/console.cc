@@ -217,7 +217,7 @@ std::optional<int> Console::flush(const SignalSource& signals, const Clock& cloc
     if (fds[0].revents != 0) out_.write_some(clock.steady());
     if (fds[1].revents != 0) err_.write_some(clock.steady());
     if (fds[2].revents == 0) continue;
-    if (const std::vector<int> arrived = signals.read(); !arrived.empty()) return arrived.front();
+    if (const std::vector<int> arrived = signals.read_and_suspend(); !arrived.empty()) return arrived.front();
   }
   return std::nullopt;
 }

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "cli/launch/console.h"
+#include "cli/launch/early_failure.h"
 #include "cli/launch/guard.h"
 #include "cli/launch/log_file.h"
 #include "cli/launch/restart_report.h"
@@ -43,6 +44,7 @@ struct Stream {
   LinePrefixer prefixer;
   LogFile file;  // receives a copy, if open
   bool on_console = true;
+  std::optional<size_t> member = {};  // whose standard error this is
 
   void close() {
     std::string rest;
@@ -51,6 +53,16 @@ struct Stream {
     from.close();
   }
 };
+
+constexpr size_t kTailBytes = 2048;
+constexpr size_t kLastLineLength = 300;
+
+// Returns the last line that is not empty, for messages.
+std::string last_line_of(std::string_view text) {
+  text = trim(text);
+  const size_t end = text.rfind('\n');
+  return shortened(text.substr(end == std::string_view::npos ? 0 : end + 1), kLastLineLength);
+}
 
 bool group_exists(pid_t group) { return ::kill(-group, 0) == 0 || errno != ESRCH; }
 
@@ -85,6 +97,8 @@ class Group {
         supervisor_(static_cast<int>(members.size()), options.grace,
                     options.recovery != nullptr && !options.recovery->restarts_all_ranks()),
         processes_(members.size()),
+        tails_(members.size()),
+        failures_(members.size()),
         standby_(commands_of(members), clock, signals) {}
 
   Result<GroupResult> run() {
@@ -113,6 +127,12 @@ class Group {
       if (finished_elsewhere_ && result.interrupted_by == 0) result.exit_code = 0;
     }
     result.lost_output = lost_output_;
+    if (result.member >= 0) {
+      const auto member = static_cast<size_t>(result.member);
+      const Processes& processes = processes_[member];
+      if (processes.started_at && processes.ended_at) result.lifetime = *processes.ended_at - *processes.started_at;
+      result.last_line = last_line_of(tails_[member]);
+    }
     const bool stopped = result.interrupted_by != 0;
     // The pod is killed soon after the grace period, and the caller has yet to write its termination message.
     std::optional<SteadyTime> deadline;
@@ -155,8 +175,9 @@ class Group {
       ASSIGN_OR_RETURN(process, spawn(command, options_.stdio, signals_));
       guard_.add(process->pid);
     }
+    tails_[index].clear();
     Child& child = *process;
-    processes_[index] = {.group = child.pid};
+    processes_[index] = {.group = child.pid, .started_at = clock_.steady()};
     if (options_.stdio == Stdio::kErrorPipe)
       add_stream(std::move(child.err), console_.err(), index, LogFile(), LogMode::kConsoleAndFiles);
     if (options_.stdio == Stdio::kPipes) {
@@ -303,13 +324,35 @@ class Group {
     if (failed_elsewhere_ || finished_elsewhere_) supervisor_.expect_failure(clock_.steady());
   }
 
+  // ---- Ctrl-Z ----
+
+  // A member with the terminal receives the signals of its keys instead of this process.
+  bool was_stopped_by_terminal(pid_t pid, int signal) const {
+    const bool is_of_terminal = signal == SIGTSTP || signal == SIGTTIN || signal == SIGTTOU;
+    return options_.stdio == Stdio::kForeground && is_of_terminal && ::isatty(STDIN_FILENO) == 1 &&
+           pid == processes_.front().group;
+  }
+
+  // Stops all members and this process, until the shell continues it. The members are in process groups that the
+  // terminal does not stop. They continue immediately if nothing could continue this process.
+  void suspend(bool by_terminal) {
+    for (size_t i = 0; i < members_.size(); ++i) signal_member(static_cast<int>(i), SIGSTOP);
+    signals_.suspend(/*of_group=*/by_terminal);
+    if (options_.stdio == Stdio::kForeground && !processes_.front().is_gone)
+      give_terminal_to(processes_.front().group);
+    for (size_t i = 0; i < members_.size(); ++i) signal_member(static_cast<int>(i), SIGCONT);
+  }
+
   // Reports the exits that the recovery has handled to the supervisor. `missing` is the status of a member that has not
   // started.
   void hand_over_exits(ExitStatus missing) {
     std::vector<MemberExit> exits;
     for (size_t i = 0; i < members_.size(); ++i) {
       if (processes_[i].group > 0 && !processes_[i].exit) continue;  // it still runs
-      exits.push_back({static_cast<int>(i), processes_[i].exit.value_or(missing), processes_[i].is_lingering});
+      exits.push_back({.member = static_cast<int>(i),
+                       .status = processes_[i].exit.value_or(missing),
+                       .leftovers = processes_[i].is_lingering,
+                       .is_earlier = processes_[i].exit.has_value()});
     }
     const bool was_stopping = supervisor_.stopping();
     send(supervisor_.exited(exits, clock_.steady()));
@@ -323,6 +366,7 @@ class Group {
     const bool on_console = members_[member].on_console && (!file.is_open() || mode == LogMode::kConsoleAndFiles);
     streams_.push_back({std::move(from), &to, LinePrefixer(members_[member].prefix, to.columns(), progress_lines),
                         std::move(file), on_console});
+    if (&to == &console_.err()) streams_.back().member = member;
   }
 
   // When something is due that no descriptor reports; nullopt: nothing is.
@@ -391,6 +435,10 @@ class Group {
     }
     std::erase_if(streams_, [](const Stream& stream) { return !stream.from.open(); });
     for (const int signal : signals_.read()) {
+      if (signal == SIGTSTP) {
+        suspend(/*by_terminal=*/false);
+        continue;
+      }
       const bool was_stopping = supervisor_.stopping();
       const bool recovered = recovers();
       send(supervisor_.signalled(signal, clock_.steady()));
@@ -438,6 +486,11 @@ class Group {
         if (!stream.on_console) lost_output_ = stream.file.path().string();
       }
     }
+    if (got > 0 && stream.member) {
+      std::string& tail = tails_[*stream.member];
+      tail.append(buffer.data(), static_cast<size_t>(got));
+      tail.erase(0, tail.size() - std::min(tail.size(), kTailBytes));
+    }
     if (got > 0 && !stream.on_console) return true;
     if (got > 0 && !stream.to->closed()) {
       std::string lines;
@@ -480,27 +533,71 @@ class Group {
     perform(options_.recovery->exited(static_cast<int>(index), status.exit_code(), clock_.steady()));
   }
 
+  // Records a failure of a member. Returns whether it repeats the one before it, so that all members must not start
+  // again. A group that regroups has its own limit (kMaxStartFailures).
+  bool fails_early_again(size_t index, const ExitStatus& status) {
+    const bool is_stopped = processes_[index].kill_at.has_value();  // for the restart
+    if (status.ok() || is_stopped || !options_.recovery->restarts_all_ranks()) return false;
+    for (Stream& stream : streams_) {
+      while (stream.member == index && read_some(stream)) {
+      }
+    }
+    const Member& member = members_[index];
+    const auto log = member.command.environment.find(kEnvTerminationLog);
+    const bool has_log = log != member.command.environment.end();
+    const RankEnd end{.rank = static_cast<int>(index),
+                      .exit_code = status.exit_code(),
+                      .lifetime = *processes_[index].ended_at - *processes_[index].started_at,
+                      .has_progress = has_log && reports_progress(message_in(log->second)),
+                      .last_line = last_line_of(tails_[index])};
+    const std::optional<RankEnd> earlier = std::exchange(failures_[index], end);
+    if (!earlier || !is_repeated(*earlier, end)) return false;
+    console_.print_line(fmt::format("no further restart: {}", describe_repeated(member.name, end)));
+    return true;
+  }
+
+  // Ends the group because of a member that must not start again, as after a signal that stops it: the member has failed
+  // early again, or it has saved its state because of a signal that was forwarded.
+  void end_without_restart(const MemberExit& exit) {
+    options_.recovery->stop(clock_.steady());
+    send(supervisor_.exited(std::span(&exit, 1), clock_.steady()));
+    report_failure();
+    hand_over_exits({.code = 0, .signal = SIGTERM});
+  }
+
   void reap() {
     std::vector<MemberExit> exits;
     int wait_status = 0;
-    for (pid_t pid; (pid = ::waitpid(-1, &wait_status, WNOHANG)) > 0;) {
+    bool is_suspended = false;
+    for (pid_t pid; (pid = ::waitpid(-1, &wait_status, WNOHANG | WUNTRACED)) > 0;) {
+      if (WIFSTOPPED(wait_status)) {
+        is_suspended = is_suspended || was_stopped_by_terminal(pid, WSTOPSIG(wait_status));
+        continue;
+      }
       if (standby_.remove(pid)) guard_.remove(pid);
       for (size_t i = 0; i < processes_.size(); ++i) {
         if (processes_[i].group == pid && !gone(i))
           exits.push_back({static_cast<int>(i), ExitStatus::from_wait(wait_status), false});
       }
     }
+    if (is_suspended && exits.empty()) suspend(/*by_terminal=*/true);
     // This follows the loop, because zombies belong to their process group until they are reaped.
     for (MemberExit& exit : exits) {
       const auto i = static_cast<size_t>(exit.member);
       exit.leftovers = group_exists(processes_[i].group);
       processes_[i].is_lingering = exit.leftovers;
+      processes_[i].ended_at = clock_.steady();
       if (!exit.leftovers) forget(i);
     }
     if (recovers()) {
       for (const MemberExit& exit : exits) {
         const auto i = static_cast<size_t>(exit.member);
-        if (recovers()) {
+        if (recovers() && exit.status.code == to_int(ExitCode::kTempFail) &&
+            supervisor_.is_reaction(exit.status, clock_.steady())) {
+          end_without_restart(exit);
+        } else if (recovers() && fails_early_again(i, exit.status)) {
+          end_without_restart(exit);
+        } else if (recovers()) {
           recover_member(i, exit.status);
         } else {  // the exit before this one has ended the recovery, without this one
           send(supervisor_.exited(std::span(&exit, 1), clock_.steady()));
@@ -577,6 +674,8 @@ class Group {
   };
   struct Processes {                         // of a member, since its last start
     pid_t group = 0;                         // 0: not started
+    std::optional<SteadyTime> started_at = {};
+    std::optional<SteadyTime> ended_at = {};
     bool is_lingering = false;               // the leader has ended, others of the group have not
     bool is_gone = false;                    // the id of the group may be reused
     std::optional<ExitStatus> exit = {};     // of the leader, with recovery only
@@ -593,6 +692,8 @@ class Group {
   const std::set<pid_t> earlier_children_;  // of a shell that exec'ed this program with background jobs
   Supervisor supervisor_;
   std::vector<Processes> processes_;  // by member
+  std::vector<std::string> tails_;    // of the standard error, by member, if that is a pipe
+  std::vector<std::optional<RankEnd>> failures_;  // the last one of each member, with recovery only
   std::optional<Error> start_error_;  // of a member that could not be started again
   bool has_ended_ = false;            // the recovery
   bool failed_elsewhere_ = false;     // it ended because of another node

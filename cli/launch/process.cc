@@ -25,7 +25,7 @@ Result<SignalSource> SignalSource::take() {
   sigset_t taken;
   ::sigemptyset(&taken);
   ::sigaddset(&taken, SIGCHLD);
-  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) {
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGXCPU, SIGTSTP}) {
     struct sigaction action{};
     ::sigaction(signal, nullptr, &action);
     if (action.sa_handler != SIG_IGN) ::sigaddset(&taken, signal);
@@ -33,6 +33,7 @@ Result<SignalSource> SignalSource::take() {
   struct sigaction ignore{};
   ignore.sa_handler = SIG_IGN;
   ::sigaction(SIGPIPE, &ignore, &source.old_pipe_action_);
+  ::sigaction(SIGXFSZ, &ignore, &source.old_size_action_);  // write(2) then fails with EFBIG
   if (::sigprocmask(SIG_BLOCK, &taken, &source.old_mask_) != 0) return fail_errno(errno, "signals cannot be blocked");
   source.fd_ = FileDescriptor(::signalfd(-1, &taken, SFD_NONBLOCK | SFD_CLOEXEC));
   if (!source.fd_.open()) return fail_errno(errno, "signalfd cannot be opened");
@@ -48,7 +49,23 @@ std::vector<int> SignalSource::read() const {
   return signals;
 }
 
+std::vector<int> SignalSource::read_and_suspend() const {
+  std::vector<int> signals = read();
+  if (std::erase(signals, SIGTSTP) > 0) suspend();
+  return signals;
+}
+
+void SignalSource::suspend(bool of_group) const {
+  sigset_t stop;
+  ::sigemptyset(&stop);
+  ::sigaddset(&stop, SIGTSTP);
+  ::kill(of_group ? 0 : ::getpid(), SIGTSTP);
+  ::sigprocmask(SIG_UNBLOCK, &stop, nullptr);  // the process stops here
+  ::sigprocmask(SIG_BLOCK, &stop, nullptr);
+}
+
 void SignalSource::restore() const {
+  ::sigaction(SIGXFSZ, &old_size_action_, nullptr);
   ::sigaction(SIGPIPE, &old_pipe_action_, nullptr);
   ::sigprocmask(SIG_SETMASK, &old_mask_, nullptr);
 }
@@ -260,6 +277,10 @@ std::vector<int> usable_cores() {
 
 void take_back_terminal() {
   if (::isatty(STDIN_FILENO) == 1) make_foreground(::getpgrp());
+}
+
+void give_terminal_to(pid_t group) {
+  if (::isatty(STDIN_FILENO) == 1 && ::tcgetpgrp(STDIN_FILENO) == ::getpgrp()) make_foreground(group);
 }
 
 }  // namespace oarlock::launch

@@ -20,13 +20,19 @@ namespace oarlock::launch {
 // Signals as a descriptor: they are blocked and read with signalfd(2), so that one poll(2) loop handles all events.
 class SignalSource {
  public:
-  // Blocks SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2, except those that were ignored when this
-  // program started (nohup), and ignores SIGPIPE. REQUIRES: restore() was called for an earlier object.
+  // Blocks SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGXCPU and SIGTSTP, except those that were
+  // ignored when this program started (nohup), and ignores SIGPIPE and SIGXFSZ. REQUIRES: restore() was called for an
+  // earlier object.
   static Result<SignalSource> take();
 
   int fd() const { return fd_.get(); }
   // Returns the signals that have arrived, without SIGCHLD. Does not block.
   std::vector<int> read() const;
+  // The same without SIGTSTP, for which it calls suspend(). For callers that have no other processes to stop.
+  std::vector<int> read_and_suspend() const;
+  // Stops this process as SIGTSTP (Ctrl-Z) does by default, and with `of_group` all processes of its process group.
+  // Returns when SIGCONT continues it; immediately if nothing could continue it, as in a container or without a shell.
+  void suspend(bool of_group = false) const;
 
   // Restores the original signal state: in a child between fork and exec, or when this object is no longer used. A
   // signal that was not read then has its usual effect.
@@ -38,6 +44,7 @@ class SignalSource {
   FileDescriptor fd_;
   sigset_t old_mask_{};
   struct sigaction old_pipe_action_{};
+  struct sigaction old_size_action_{};
 };
 
 // ---- Environment -----------------------------------------------------------------------------------------------
@@ -125,5 +132,8 @@ std::vector<int> usable_cores();
 
 // Makes the process group of this process the foreground group of the terminal again, after a kForeground child.
 void take_back_terminal();
+
+// Makes another process group the foreground group of the terminal if this process is in the foreground.
+void give_terminal_to(pid_t group);
 
 }  // namespace oarlock::launch

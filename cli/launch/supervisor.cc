@@ -62,7 +62,10 @@ Supervisor::Signals Supervisor::exited(std::span<const MemberExit> exits, Steady
   std::stable_partition(batch.begin(), batch.end(), [](const MemberExit& exit) { return exit.status.signal != 0; });
   for (const MemberExit& exit : batch) {
     Member& member = members_[static_cast<size_t>(exit.member)];
+    const bool reacts = !stopping_ && is_reaction(exit.status, now);
+    if (reacts && !exit.status.ok()) interrupted_by_ = forwarded_;
     if (!exit.status.ok()) failures_.push_back({exit.member, exit.status, classify(member, exit.status)});
+    if (exit.status.ok() && (reacts || (interrupted_by_ != 0 && !exit.is_earlier))) stopped_.push_back(exit.member);
     member.state = exit.leftovers ? State::kLingering : State::kGone;
     if (exit.leftovers && !member.stop_requested) request_stop(exit.member, SIGTERM, now, signals);
   }
@@ -96,6 +99,9 @@ Supervisor::Signals Supervisor::signalled(int signal, SteadyTime now) {
     stopping_ = true;
     stop_at_.reset();
     saw_interrupt_key_ = saw_interrupt_key_ || signal == SIGINT;
+  } else {
+    forwarded_ = signal;
+    forwarded_until_ = now + grace_;
   }
   for (int i = 0; i < static_cast<int>(members_.size()); ++i) {
     if (again) {
@@ -136,6 +142,10 @@ void Supervisor::expect_failure(SteadyTime now) {
   if (!stopping_ && !stop_at_) stop_at_ = now + kCulpritGrace;
 }
 
+bool Supervisor::is_reaction(const ExitStatus& status, SteadyTime now) const {
+  return forwarded_until_ && now <= *forwarded_until_ && (status.ok() || status.code == to_int(ExitCode::kTempFail));
+}
+
 std::optional<SteadyTime> Supervisor::deadline() const {
   std::optional<SteadyTime> earliest = stop_at_;
   for (const Member& member : members_) {
@@ -164,6 +174,8 @@ int Supervisor::precedence(FailureKind kind) const {
 GroupResult Supervisor::result() const {
   GroupResult result;
   result.interrupted_by = interrupted_by_;
+  result.stopped = stopped_;
+  if (failures_.empty() && !stopped_.empty() && interrupted_by_ == 0) result.interrupted_by = forwarded_;
   // max_element() returns the first of equal elements: the earliest failure.
   const auto decisive = std::max_element(
       failures_.begin(), failures_.end(),

@@ -18,6 +18,7 @@ struct MemberExit {
   int member = 0;
   ExitStatus status;
   bool leftovers = false;  // other processes of its process group still run
+  bool is_earlier = false;  // it ended before the signal that stops the group, and is reported after it
 };
 
 // A signal to send to the process group of a member.
@@ -34,6 +35,11 @@ struct GroupResult {
   int member = -1;         // the decisive member, whose failure is reported; -1 if all succeeded
   ExitStatus status;       // of the decisive member
   int interrupted_by = 0;  // the signal that stopped the group before any failure; 0 if none did
+  // The members that ended with exit code 0 after that signal. Whether they are complete is known from their termination
+  // messages only (resolve_interruption()).
+  std::vector<int> stopped = {};
+  SteadyTime::duration lifetime{0};  // of the process of the decisive member
+  std::string last_line = {};        // of its standard error, if that is a pipe
   // Why this node has left a group that may continue without it, with exit code 76; empty if it has not.
   std::string disconnected = {};
   // A file of --log-dir that lacks output of which it would be the only copy; empty if no such output was lost.
@@ -44,7 +50,8 @@ struct GroupResult {
 // - The first failure stops the group: all members receive SIGTERM, and SIGKILL after the grace period. After a
 //   collateral failure (exit code 76), the other members have two seconds to end first, so that the cause is known.
 // - SIGTERM, SIGINT, SIGHUP and SIGQUIT are forwarded and start the same grace period; a second SIGINT sends SIGKILL
-//   immediately. Other signals are only forwarded.
+//   immediately. Other signals are only forwarded. A batch system warns with them of the end of its time limit: if a
+//   member ends with exit code 0 or 75 within the grace period after such a signal, the signal has stopped the group.
 // - Processes that a leader leaves behind are stopped in the same way.
 // - The first failure whose cause is in the member itself is decisive. Exit code 76, and exits that the stop itself
 // caused, count
@@ -68,6 +75,9 @@ class Supervisor {
   Signals time_passed(SteadyTime now);
   Signals stop_group(SteadyTime now);   // the group ends for a reason outside of its members
   void expect_failure(SteadyTime now);  // like stop_group(), after two seconds in which members may end by themselves
+
+  // Whether an end with this status is the reaction to a signal that was only forwarded.
+  bool is_reaction(const ExitStatus& status, SteadyTime now) const;
 
   std::optional<SteadyTime> deadline() const;  // when to call time_passed()
   bool finished() const;                       // all processes of all members have ended
@@ -105,6 +115,9 @@ class Supervisor {
   bool stopping_ = false;
   std::optional<SteadyTime> stop_at_;  // when to stop the group after a collateral failure
   int interrupted_by_ = 0;
+  int forwarded_ = 0;                          // the last signal that was only forwarded
+  std::optional<SteadyTime> forwarded_until_;  // when the time to react to it ends
+  std::vector<int> stopped_;                   // see GroupResult
   bool saw_interrupt_key_ = false;
 };
 

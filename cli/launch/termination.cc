@@ -31,6 +31,17 @@ std::string reason_of_error_file(const std::string& text) {
   return shortened(line.substr(0, line.find('\n')), kErrorReasonLength);
 }
 
+GroupResult resolve_interruption(GroupResult result, const std::vector<std::string>& texts) {
+  if (result.interrupted_by == 0 || result.exit_code != 0) return result;
+  const auto stopped = std::ranges::find_if(
+      result.stopped, [&](int member) { return !reports_completion(texts[static_cast<size_t>(member)]); });
+  if (stopped == result.stopped.end()) return result;
+  result.member = *stopped;
+  result.status = {};
+  result.exit_code = to_int(ExitCode::kTempFail);
+  return result;
+}
+
 std::string pod_message(const std::vector<std::string>& texts, const std::vector<int>& ranks, const GroupResult& result,
                         const std::vector<std::string>& reasons) {
   const auto member = static_cast<size_t>(std::max(result.member, 0));
@@ -42,6 +53,11 @@ std::string pod_message(const std::vector<std::string>& texts, const std::vector
   made.message = fmt::format("rank {} ended with {} and left no message", made.rank, describe(result.status));
   if (member < reasons.size() && !reasons[member].empty())
     made.message = fmt::format("rank {} ended with {}: {}", made.rank, describe(result.status), reasons[member]);
+  if (result.status.ok()) {  // see resolve_interruption()
+    made.reason = kReasonInterrupted;
+    made.message = fmt::format("rank {} ended with exit code 0 after {}, and did not report that its training is complete",
+                               made.rank, signal_name(result.interrupted_by));
+  }
   if (!result.disconnected.empty()) {
     made.reason = kReasonDisconnected;
     made.message = result.disconnected;

@@ -18,10 +18,16 @@ namespace oarlock::launch {
 // Returns the termination message of the pod: the message of the decisive member, or of the first member if all
 // succeeded. If the decisive member wrote none (SIGKILL, or a program without support for these messages), the function
 // creates one from its exit status, `reasons`, and the steps that the other members reported, without a step if none
-// did; for a node that has left its group, one with the reason kReasonDisconnected. `texts`, `ranks` and `reasons` are
+// did; for a node that has left its group, one with the reason kReasonDisconnected, and for a program that a signal
+// stopped and that ended with exit code 0, one with kReasonInterrupted. `texts`, `ranks` and `reasons` are
 // indexed by member; `reasons` may be empty. The result has at most 4096 bytes and may be empty.
 std::string pod_message(const std::vector<std::string>& texts, const std::vector<int>& ranks, const GroupResult& result,
                         const std::vector<std::string>& reasons = {});
+
+// Applies the operator's rule to a group that a signal stopped: a member that ended with exit code 0 after the signal is
+// complete only if its termination message reports that (reports_completion()). Otherwise the result has the exit code
+// kTempFail and that member. `texts` is indexed by member.
+GroupResult resolve_interruption(GroupResult result, const std::vector<std::string>& texts);
 
 // Returns the exception in a file that torch.distributed.elastic's @record wrote to TORCHELASTIC_ERROR_FILE, as one
 // line of at most 1000 bytes; empty if the text is not such a file. The text may have any content.

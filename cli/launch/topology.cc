@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <climits>
+#include <set>
 #include <sstream>
 
 #include "common/contract.h"
@@ -23,12 +24,30 @@ bool all_digits(const std::string& text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
 }
 
-// Counts the entries up to the first invalid one, as CUDA does: 2 for "0,2,-1,3".
-int listed_devices(const std::string& list) {
+// Returns the digits at the beginning of an entry, as CUDA reads "1gpu2"; empty if it has none, as in "-1".
+std::string leading_digits(std::string_view entry) {
+  entry = trim(entry);
+  if (entry.starts_with('+')) entry.remove_prefix(1);
+  return std::string(entry.substr(0, std::min(entry.find_first_not_of("0123456789"), entry.size())));
+}
+
+// Counts the entries up to the first one that is not one of `devices` devices, as CUDA and PyTorch do: 2 for "0,2,-1,3",
+// 1 for "0,abc,1", 0 for "NoDevFiles". An entry that occurs twice hides all devices.
+int listed_devices(const std::string& list, int devices) {
   std::istringstream stream(list);
-  int count = 0;
-  for (std::string entry; std::getline(stream, entry, ',') && !entry.empty() && entry != "-1";) ++count;
-  return count;
+  std::set<std::string> seen;
+  const bool has_ids = list.starts_with("GPU-") || list.starts_with("MIG-");
+  const std::string kind = list.substr(0, 4);
+  for (std::string entry; std::getline(stream, entry, ',');) {
+    if (has_ids && !entry.starts_with(kind)) break;
+    if (!has_ids) {
+      const std::optional<int> index = parse_integer<int>(leading_digits(entry));
+      if (!index || *index >= devices) break;
+      entry = std::to_string(*index);
+    }
+    if (!seen.insert(entry).second) return 0;
+  }
+  return static_cast<int>(seen.size());
 }
 
 // Counts nvidia0, nvidia1 ..., but not nvidiactl or nvidia-uvm.
@@ -106,7 +125,7 @@ Processors count_processors(const Environment& environment, const std::filesyste
   const int files = device_files(devices);
   const auto visible = environment.find(kVisibleDevices);
   const bool chosen = files > 0 && visible != environment.end();
-  return {.gpus = chosen ? listed_devices(visible->second) : files, .cpus = usable_cpus()};
+  return {.gpus = chosen ? listed_devices(visible->second, files) : files, .cpus = usable_cpus()};
 }
 
 Result<int> rank_count(const std::string& text, const Processors& processors) {

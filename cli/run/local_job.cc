@@ -160,6 +160,15 @@ bool runs_default_command(const api::TrainingJob& job) {
   return list_of(trainer_of(pod), "command").empty() && list_of(trainer_of(pod), "args").empty();
 }
 
+bool runs_trainer(const api::TrainingJob& job) {
+  if (runs_default_command(job)) return true;
+  const Json pod = control::make_pod_template(job, {});
+  std::vector<std::string> words = words_of(trainer_of(pod), "command");
+  for (std::string& word : words_of(trainer_of(pod), "args")) words.push_back(std::move(word));
+  return std::ranges::any_of(
+      words, [](const std::string& word) { return word.find("oarlock-trainer") != std::string::npos; });
+}
+
 bool saves_checkpoints(const api::TrainingJob& job) {
   return !control::PodFactory(job, 0).group().checkpoint_dir.empty();
 }

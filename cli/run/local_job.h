@@ -46,6 +46,8 @@ std::vector<LocalProcess> local_processes(const api::TrainingJob& job, const Hos
 
 // Returns true if the job runs oarlock-trainer, because neither `command` nor `args` is set.
 bool runs_default_command(const api::TrainingJob& job);
+// Returns true if the job runs oarlock-trainer by default or by name, such as under `oarlock launch`.
+bool runs_trainer(const api::TrainingJob& job);
 // Returns true if the pod mounts a volume `checkpoints`, as it does without a template.
 bool saves_checkpoints(const api::TrainingJob& job);
 

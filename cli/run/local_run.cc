@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/launch/early_failure.h"
 #include "cli/launch/group.h"
 #include "cli/launch/termination.h"
 #include "cli/run/local_job.h"
@@ -40,6 +41,16 @@ double grace_of(const api::TrainingJob& job) {
   const auto& spec = pod["spec"];
   const auto it = spec.find("terminationGracePeriodSeconds");
   return it != spec.end() && it->is_number() ? it->get<double>() : 30;
+}
+
+// Whether the user has chosen to restart after this exit code.
+bool has_restart_rule(const api::TrainingJob& job, int exit_code) {
+  return std::ranges::any_of(job.spec.failure_policy.rules, [&](const api::FailureRule& rule) {
+    const bool restarts = rule.action == api::FailureAction::kRestart || rule.action == api::FailureAction::kRestartFree;
+    if (!restarts || !rule.on_exit_codes) return false;
+    const bool is_listed = std::ranges::count(rule.on_exit_codes->values, exit_code) > 0;
+    return is_listed == (rule.on_exit_codes->operation == api::ExitCodeOperator::kIn);
+  });
 }
 
 Environment own_environment() {
@@ -90,6 +101,12 @@ class LocalRun {
       const control::GroupFailure failure =
           decide_after_exit(job_, charged, ended.node, ended.result.exit_code, ended.message);
       const std::string what = describe_end(ended);
+      const std::optional<launch::RankEnd> earlier = std::exchange(last_end_, ended.rank_end());
+      if (failure.decision == control::GroupFailure::Decision::kRestart && earlier &&
+          launch::is_repeated(*earlier, *last_end_) && !has_restart_rule(job_, ended.result.exit_code)) {
+        console_.print_line(launch::describe_repeated(ended.who, *last_end_));
+        return finish("Failed", ended, restarts, begin);
+      }
       if (failure.decision != control::GroupFailure::Decision::kRestart) {
         console_.print_line(fmt::format("{}: {}", what, why_not_restarted(failure, charged)));
         return finish("Failed", ended, restarts, begin);
@@ -111,6 +128,15 @@ class LocalRun {
     int node = 0;              // the node of that process
     std::string message;       // the termination message, created from the exit status if there was none
     bool has_message = false;  // the process wrote a message
+    bool has_saved = false;    // the folder of checkpoints has changed during the attempt
+
+    launch::RankEnd rank_end() const {
+      return {.rank = result.member,
+              .exit_code = result.exit_code,
+              .lifetime = result.lifetime,
+              .has_progress = has_saved || launch::reports_progress(message),
+              .last_line = result.last_line};
+    }
   };
 
   static std::string why_not_restarted(const control::GroupFailure& failure, int charged) {
@@ -130,7 +156,7 @@ class LocalRun {
       if (const auto arrived = console_.flush(signals_, clock_, end)) return *arrived == SIGUSR1 || *arrived == SIGUSR2;
       pollfd signal{signals_.fd(), POLLIN, 0};
       if (::poll(&signal, 1, launch::poll_timeout(end, clock_.steady())) <= 0) continue;
-      for (const int arrived : signals_.read()) {
+      for (const int arrived : signals_.read_and_suspend()) {
         if (arrived != SIGUSR1 && arrived != SIGUSR2) return false;
       }
     }
@@ -178,16 +204,18 @@ class LocalRun {
       members.back().log_folder = options_.log_folder;
     }
     announce(settings);
+    const auto saved_before = launch::newest_change(folder_.checkpoints());
     launch::GroupOptions group{.grace = grace_};
     group.stdio = uses_pipes ? launch::Stdio::kPipes : launch::Stdio::kOutput;
     group.attempt = attempt;
-    ASSIGN_OR_RETURN(const GroupResult result, launch::run_group(members, group, signals_, clock_, console_));
+    ASSIGN_OR_RETURN(const GroupResult group_result, launch::run_group(members, group, signals_, clock_, console_));
 
     std::vector<std::string> texts;
     for (size_t i = 0; i < members.size(); ++i) texts.push_back(messages.text(static_cast<int>(i)));
+    const GroupResult result = launch::resolve_interruption(group_result, texts);
     const auto decisive = static_cast<size_t>(std::max(result.member, 0));
     return Ended{result, members[decisive].name, processes[decisive].node, launch::pod_message(texts, ranks, result),
-                 !texts[decisive].empty()};
+                 !texts[decisive].empty(), launch::newest_change(folder_.checkpoints()) != saved_before};
   }
 
   // Reserves the rendezvous port, and for each node a range of metrics ports, since the nodes share this host.
@@ -216,6 +244,11 @@ class LocalRun {
   void announce(const HostSettings& settings) {
     const int per_node = job_.spec.processes_per_node;
     std::string urls;
+    if (!runs_trainer(job_)) {  // its program may serve none
+      console_.print_line(fmt::format("{}: attempt {}, {} of {}", job_.metadata.name, settings.attempt,
+                                      counted(job_.spec.nodes, "node"), counted(per_node, "rank")));
+      return;
+    }
     for (int rank = 0; rank < job_.world_size(); ++rank) {
       const int port = settings.metrics_ports[static_cast<size_t>(rank / per_node)] + rank % per_node;
       if (rank == kMostUrls) {
@@ -288,6 +321,7 @@ class LocalRun {
   const Clock& clock_;
   Console& console_;
   std::vector<SteadyTime::duration> durations_;  // of the attempts
+  std::optional<launch::RankEnd> last_end_;      // of the last attempt that failed
 };
 
 }  // namespace

@@ -160,7 +160,7 @@ bool ended_before_stop(const Pod& pod) {
 
 bool has_succeeded(const Pod& pod) {
   if (!has_exit_code_0(pod)) return false;
-  return ended_before_stop(pod) || (pod.trainer && has_reason(*pod.trainer, kReasonCompleted));
+  return ended_before_stop(pod) || (pod.trainer && reports_completion(pod.trainer->message));
 }
 
 }  // namespace oarlock::control

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
@@ -31,6 +32,8 @@ namespace {
 constexpr int kMaxNodes = 4096;  // as in a TrainingJob
 constexpr int kMaxRanksPerNode = 128;
 
+constexpr char kOwnName[] = "oarlock-trainer";
+
 constexpr char kExamples[] = R"(
 Rank, world size and master come from the environment: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR,
 MASTER_PORT. Without them it trains as a single process.
@@ -54,8 +57,27 @@ struct CommandLine {
   bool print_reference = false;
 };
 
+// The name under which this program was started: that of a user's own program with other tasks is not oarlock-trainer.
+std::string program_name() { return printable(program_invocation_short_name); }
+
+std::string version_line() {
+  const std::string version = OARLOCK_VERSION " (" OARLOCK_REVISION ")";
+  const std::string name = program_name();
+  return name == kOwnName ? fmt::format("{} {}", name, version) : fmt::format("{}, with Oarlock {}", name, version);
+}
+
+// The examples with the name of this program.
+std::string examples() {
+  std::string text = kExamples;
+  const std::string name = program_name();
+  const std::string_view own = kOwnName;
+  for (size_t at = 0; (at = text.find(own, at)) != std::string::npos; at += name.size())
+    text.replace(at, own.size(), name);
+  return text;
+}
+
 int complain(const Error& error) {
-  print_error(fmt::format("oarlock-trainer: error: {}\n", error.message));
+  print_error(fmt::format("{}: error: {}\n", program_name(), error.message));
   return to_int(error.code);
 }
 
@@ -167,9 +189,9 @@ int print(const CommandLine& command, const TaskTable& tasks) {
 
 int run(int argc, char** argv, const TaskTable& tasks, const RegroupChannelFactory& open_channel) {
   CommandLine command;
-  CLI::App app{"Trains one rank of a TrainingJob.", "oarlock-trainer"};
-  app.footer(kExamples);
-  app.set_version_flag("--version", std::string("oarlock-trainer " OARLOCK_VERSION " (" OARLOCK_REVISION ")"));
+  CLI::App app{"Trains one rank of a TrainingJob.", program_name()};
+  app.footer(examples());
+  app.set_version_flag("--version", version_line());
   app.add_option("settings", command.config.overrides,
                  "Overrides of the configuration, with YAML values: optimizer.lr=4e-3")
       ->type_name("KEY=VALUE");
@@ -208,7 +230,7 @@ int run(int argc, char** argv, const TaskTable& tasks, const RegroupChannelFacto
     return word == "--check" || word == "--print-config" || word == "--print-reference";
   });
   const auto report = [&](const std::string& message) {
-    const Error error{ExitCode::kUsage, message + "; see oarlock-trainer --help"};
+    const Error error{ExitCode::kUsage, fmt::format("{}; see {} --help", message, program_name())};
     return only_prints ? complain(error) : fail_before_training(error);
   };
   try {
@@ -242,7 +264,7 @@ int trainer_main(int argc, char** argv, const TaskTable& tasks, const RegroupCha
   recovery::wait_for_start();  // before anything reads the environment
   if (const Result<void> opened = open_standard_streams(); !opened) return to_int(opened.error().code);
   try {
-    return exit_code_after_flush("oarlock-trainer", run(argc, argv, tasks, open_channel));
+    return exit_code_after_flush(program_name(), run(argc, argv, tasks, open_channel));
   } catch (const std::exception& error) {  // a bug: no code should throw here
     return complain({ExitCode::kSoftware, error.what()});
   }

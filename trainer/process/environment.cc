@@ -124,6 +124,17 @@ struct Names {
 constexpr Names kPyTorch = {kEnvRank, kEnvWorldSize, kEnvLocalRank, kEnvLocalWorldSize};
 constexpr Names kOpenMpi = {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
                             "OMPI_COMM_WORLD_LOCAL_SIZE"};
+// The launchers of MPI other than Open MPI's, each with variables that number the ranks of a node. Hydra is the launcher
+// of MPICH, Intel MPI and MVAPICH, PALS that of Cray, and JSM that of Spectrum LSF.
+constexpr Names kMpi[] = {
+    {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE"},
+    {"MVP_COMM_WORLD_RANK", "MVP_COMM_WORLD_SIZE", "MVP_COMM_WORLD_LOCAL_RANK", "MVP_COMM_WORLD_LOCAL_SIZE"},
+    {"PMI_RANK", "PMI_SIZE", "PMI_LOCAL_RANK", "PMI_LOCAL_SIZE"},
+    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+    {"JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_LOCAL_RANK", "JSM_NAMESPACE_LOCAL_SIZE"},
+};
+// Set by each launcher that supports PMIx, which does not pass the number of ranks in a variable.
+constexpr char kPmixRank[] = "PMIX_RANK";
 constexpr Names kSlurm = {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"};
 
 void check_rank(VariableReader& reader, const Names& names, const RankEnvironment& out) {
@@ -182,10 +193,17 @@ void read_pytorch(VariableReader& reader, RankEnvironment& out) {
   out.node_rank = reader.integer(kEnvNodeRank, 0, kUnbounded).value_or(0);
 }
 
-// Open MPI's mpirun sets no master address, but on a single node it is known.
-void read_open_mpi(VariableReader& reader, RankEnvironment& out) {
-  read_rank(reader, kOpenMpi, out);
-  read_local_size(reader, kOpenMpi, out);
+// Launchers of MPI set no master address, but on a single node it is known.
+void read_mpi(VariableReader& reader, const Names& names, RankEnvironment& out) {
+  read_rank(reader, names, out);
+  if (out.world_size > 1 && !reader.has(names.local_world_size)) {
+    return reader.problem(
+        fmt::format("{} is not set although {}={}, so that the ranks of one node are not known; set {}, {}, {} and {} "
+                    "for each process, or start it with oarlock launch",
+                    names.local_world_size, names.world_size, out.world_size, kEnvRank, kEnvWorldSize, kEnvLocalRank,
+                    kEnvLocalWorldSize));
+  }
+  read_local_size(reader, names, out);
   out.node_rank = out.rank / std::max(out.local_world_size, 1);  // Open MPI's NODE_RANK counts processes, not nodes
   out.master_port = kDefaultMasterPort;
   if (out.local_world_size == out.world_size) out.master_addr = "127.0.0.1";
@@ -252,6 +270,27 @@ bool has_own_devices(VariableReader& reader, const RankEnvironment& out) {
          reader.text(kSlurm.local_rank) == std::to_string(out.local_rank);
 }
 
+// Returns the variables of a launcher of MPI; null without any. Of several rows with the same rank, it is the one whose
+// local variables are set.
+const Names* find_mpi(const VariableReader& reader) {
+  const auto is_set = [&](const Names& names) { return reader.has(names.rank) || reader.has(names.world_size); };
+  if (is_set(kOpenMpi)) return &kOpenMpi;
+  const Names* found = nullptr;
+  for (const Names& names : kMpi) {
+    if (!is_set(names)) continue;
+    if (reader.has(names.local_rank) || reader.has(names.local_world_size)) return &names;
+    found = &names;
+  }
+  return found;
+}
+
+// Returns whether srun started this process as this rank. With --mpi=pmi2 it also sets the variables of PMI, which say
+// less than its own. A launcher of MPI that starts its daemons with srun has numbers of its own.
+bool is_task_of_srun(const VariableReader& reader, const Names& mpi) {
+  return &mpi != &kOpenMpi && reader.has("SLURM_STEP_NODELIST") && reader.text(mpi.rank) == reader.text(kSlurm.rank) &&
+         reader.text(mpi.world_size) == reader.text(kSlurm.world_size);
+}
+
 // Uses the first launcher whose variables are set. PyTorch's variables take precedence: `oarlock launch` sets them
 // under srun.
 void read_launcher(VariableReader& reader, RankEnvironment& out) {
@@ -260,8 +299,16 @@ void read_launcher(VariableReader& reader, RankEnvironment& out) {
   };
   if (any({kPyTorch.rank, kPyTorch.world_size, kPyTorch.local_rank, kPyTorch.local_world_size}))
     return read_pytorch(reader, out);
-  if (any({kOpenMpi.rank, kOpenMpi.world_size})) return read_open_mpi(reader, out);
+  const Names* mpi = find_mpi(reader);
+  if (mpi != nullptr && !is_task_of_srun(reader, *mpi)) return read_mpi(reader, *mpi, out);
   if (any({kSlurm.rank, "SLURM_STEP_NODELIST"})) return read_slurm(reader, out);
+  if (const auto rank = reader.text(kPmixRank)) {
+    return reader.problem(
+        fmt::format("{}={}, but no variable has the number of ranks; set {}, {}, {}, {} and {} for each process, start "
+                    "it with oarlock launch, or unset {} to run alone",
+                    kPmixRank, *rank, kEnvRank, kEnvWorldSize, kEnvLocalRank, kEnvLocalWorldSize, kEnvMasterAddr,
+                    kPmixRank));
+  }
   read_pytorch(reader, out);
 }
 

@@ -47,8 +47,9 @@ struct RankEnvironment {
   bool operator==(const RankEnvironment&) const = default;
 };
 
-// Reads the variables of PyTorch's env:// rendezvous, otherwise those of Open MPI's mpirun (OMPI_COMM_WORLD_*),
-// otherwise those of Slurm's srun (SLURM_*). Without any of them the process is a single rank. Empty values count as
+// Reads the variables of PyTorch's env:// rendezvous, otherwise those of a launcher of MPI (OMPI_COMM_WORLD_*, MV2_*,
+// MVP_*, PMI_* with MPI_LOCAL*, JSM_*), otherwise those of Slurm's srun (SLURM_*). Without any of them the process is a
+// single rank; PMIX_RANK alone is an error, because the number of ranks is then not known. Empty values count as
 // not set. Fails with kConfig if a variable is missing, not a number, out of range or contradicts another one; the
 // message is one line that names the variable, its value and the remedy. Pure.
 Result<RankEnvironment> read_environment(const EnvironmentLookup& lookup);

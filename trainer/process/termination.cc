@@ -16,6 +16,11 @@
 namespace oarlock {
 namespace {
 
+constexpr int kStopSignals[] = {SIGTERM, SIGINT};
+// A terminal that is closed, and what batch systems send before the end of a time limit. A program that starts this one
+// may have chosen to ignore them, as nohup does.
+constexpr int kWarningSignals[] = {SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU};
+
 std::atomic<StopFlag*> handler_flag{nullptr};
 static_assert(std::atomic<StopFlag*>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
 
@@ -29,9 +34,14 @@ void raise_on_termination_signals(StopFlag& flag) {
   action.sa_handler = handle;
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
-  sigaction(SIGTERM, &action, nullptr);
-  sigaction(SIGINT, &action, nullptr);
+  for (const int signal : kStopSignals) sigaction(signal, &action, nullptr);
+  for (const int signal : kWarningSignals) {
+    struct sigaction present{};
+    sigaction(signal, nullptr, &present);
+    if (present.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);
+  }
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
 }
 
 // ---- Termination message and terminate handler --------------------------------------------------------------------

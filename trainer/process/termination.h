@@ -1,4 +1,4 @@
-// Termination of a rank: the flag that SIGTERM and SIGINT raise, blocking calls that the flag interrupts, the
+// Termination of a rank: the flag that SIGTERM and other signals raise, blocking calls that the flag interrupts, the
 // termination message in the file that the kubelet or the launcher reads, and the terminate handler.
 #pragma once
 
@@ -17,7 +17,7 @@
 
 namespace oarlock {
 
-// A flag that SIGTERM and SIGINT raise, and that the training loop checks between steps. Thread-safe.
+// A flag that SIGTERM and other signals raise, and that the training loop checks between steps. Thread-safe.
 class StopFlag {
  public:
   // Async-signal-safe. Only the first call has an effect.
@@ -33,8 +33,8 @@ class StopFlag {
   std::atomic<int> signal_{0};
 };
 
-// Installs handlers for SIGTERM and SIGINT that raise the flag, which must remain valid until the process exits, and
-// ignores SIGPIPE. Must be called at most once per process, because a signal handler can reach its flag only through a
+// Installs handlers for SIGTERM, SIGINT, and, unless they are ignored, SIGHUP, SIGUSR1, SIGUSR2 and SIGXCPU, that raise
+// the flag, which must remain valid until the process exits. Ignores SIGPIPE, and SIGXFSZ, so that write(2) fails. Must be called at most once per process, because a signal handler can reach its flag only through a
 // global pointer.
 void raise_on_termination_signals(StopFlag& flag);
 

@@ -182,6 +182,59 @@ TEST_F(JobCheckTest, ValidateDoesNotJudgeOtherPrograms) {
   EXPECT_EQ(crash->out(), "");
 }
 
+// Jobs that are valid, and probably wrong.
+struct WarningCase {
+  const char* name;
+  std::string spec;
+  std::string warning;  // on standard error; empty: none
+};
+
+TEST_F(JobCheckTest, ValidateWarns) {
+  const std::string container = "template: {spec: {containers: [{name: trainer, image: x, ";
+  const std::string end = "}]}}";
+  const std::string no_rank = "job.yaml: warning: j: processesPerNode is 2, but the command 'python3'";
+  const std::string lost = "job.yaml: warning: j: spec.trainer.checkpoint.dir '/out/c' is on no volume";
+  const std::string image = "image: oarlock/trainer, ";
+  trainer("echo \"$0 $*\" > arguments");
+  std::filesystem::copy_file(folder_.path() / "oarlock-trainer", folder_.path() / "kepler");
+  for (const WarningCase& row : std::vector<WarningCase>{
+           {"plain", "processesPerNode: 2, " + container + "command: [python3, train.py]" + end, no_rank},
+           {"in a shell", "processesPerNode: 2, " + container + "command: [sh, -c, 'cd /x && python3 train.py']" + end,
+            no_rank},
+           {"one rank", container + "command: [python3, train.py]" + end, ""},
+           {"torchrun", "processesPerNode: 2, " + container + "command: [torchrun, train.py]" + end, ""},
+           {"module", "processesPerNode: 2, " + container +
+                          "command: [python3, -m, torch.distributed.run, train.py]" + end,
+            ""},
+           {"launch in a shell",
+            "processesPerNode: 2, " + container + "command: [sh, -c, 'oarlock launch -- python3 train.py']" + end, ""},
+           {"entry point", "processesPerNode: 2, " + container + "args: [python3, train.py]" + end, ""},
+           {"no volume", image + "trainer: {task: x, checkpoint: {dir: /out/c}}", lost},
+           {"on a volume", image + "trainer: {task: x, checkpoint: {dir: /checkpoints/c}}", ""},
+           {"on its own volume",
+            "trainer: {task: x, checkpoint: {dir: /out/c}}, template: {spec: {volumes: [{name: o, hostPath: {path: "
+            "/o}}], containers: [{name: trainer, image: oarlock/trainer, volumeMounts: [{name: o, mountPath: /out/}]}]}}",
+            ""},
+           {"other program", "trainer: {task: x}, " + container + "command: [kepler]" + end,
+            "note: spec.trainer of j is not checked: the container runs 'kepler'; check it with oarlock validate "
+            "--trainer PROGRAM"},
+           {"setting", "trainer: {task: x}, " + container + "command: [oarlock, launch, oarlock-trainer, a=b]" + end,
+            "note: spec.trainer of j is not checked: the command of the container may change it with 'a=b'"}}) {
+    write("job.yaml",
+          "apiVersion: oarlock.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: j}\nspec: {" + row.spec + "}\n");
+    const auto run = start({"validate", "job.yaml"});
+    EXPECT_EQ(run->wait(), 0) << row.name << run->err();
+    EXPECT_THAT(run->err(), row.warning.empty() ? testing::Matcher<std::string>(testing::IsEmpty())
+                                                : testing::Matcher<std::string>(HasSubstr(row.warning)))
+        << row.name;
+  }
+  const auto named = start({"validate", "job.yaml", "--trainer", "./kepler"});
+  EXPECT_EQ(named->wait(), 0);
+  EXPECT_EQ(named->err(), "");
+  EXPECT_THAT(content(folder_.path() / "arguments"), testing::StartsWith("./kepler --check --config job.yaml"));
+  EXPECT_EQ(start({"validate", "job.yaml", "--trainer", "missing"})->wait(), to_int(ExitCode::kNoInput));
+}
+
 // A problem elsewhere in the file does not hide those of spec.trainer.
 TEST_F(JobCheckTest, ReportsTheProblemsOfAllPartsTogether) {
   const std::string head = "apiVersion: oarlock.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: NAME}\nspec:\n";

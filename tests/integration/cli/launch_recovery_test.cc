@@ -158,10 +158,35 @@ TEST(LaunchRecovery, OperatorCanReadTheRestartsOfAGroup) {
 
 TEST(LaunchRecovery, SpentBudgetHasTheExitCodeOfTheFailure) {
   Program program(launch({"--nproc", "2", "--max-restarts", "1"},
-                         {"/bin/bash", "-c", "echo $$ >> starts.$RANK; [ $RANK = 0 ] && exit 3; sleep 1000 & wait"}));
-  EXPECT_EQ(program.wait(), 3) << program.err();
+                         {"/bin/bash", "-c", "echo $$ >> starts.$RANK; [ $RANK = 0 ] && exit $((3 + TORCHELASTIC_RESTART_COUNT)); sleep 1000 & wait"}));
+  EXPECT_EQ(program.wait(), 4) << program.err();
   EXPECT_EQ(lines(content(program.folder() / "starts.0")).size(), 2u);
   EXPECT_THAT(program.err(), HasSubstr("the only restart is used up"));
+}
+
+// An exception before the first step.
+TEST(LaunchRecovery, RepeatedEarlyFailureEndsTheGroup) {
+  Program program(launch({"--nproc", "2", "--max-restarts", "5"},
+                         {"/bin/bash", "-c",
+                          "echo $$ >> starts.$RANK; [ $RANK = 1 ] && echo \"KeyError: 'labels'\" >&2 && exit 1; "
+                          "sleep 1000 & wait"}));
+  EXPECT_EQ(program.wait(), 1) << program.err();
+  EXPECT_EQ(lines(content(program.folder() / "starts.1")).size(), 2u);
+  EXPECT_THAT(program.err(), HasSubstr("no further restart: rank 1 ended with exit code 1 again within 30 s"));
+  EXPECT_THAT(program.err(), HasSubstr("its last line: KeyError: 'labels'"));
+}
+
+// Slurm's --signal: the rank saves its state, and no restart follows.
+TEST(LaunchRecovery, SaveAfterForwardedSignalEndsTheGroup) {
+  Program program(launch({"--nproc", "2", "--max-restarts", "5"},
+                         {"/bin/bash", "-c",
+                          "trap 'kill $!; exit 75' USR1; sleep 1000 & echo $$ >> starts.$RANK; echo $$ > ready.$RANK; "
+                          "wait"}));
+  ASSERT_GT(number_in(program.folder() / "ready.0"), 0);
+  ASSERT_GT(number_in(program.folder() / "ready.1"), 0);
+  program.signal(SIGUSR1);
+  EXPECT_EQ(program.wait(), 75) << program.err();
+  EXPECT_EQ(lines(content(program.folder() / "starts.0")).size(), 1u);
 }
 
 TEST(LaunchRecovery, DescendantsOfFailedRankAreKilledFirst) {

@@ -10,6 +10,7 @@
 #include "common/contract.h"
 #include "common/files.h"
 #include "tests/support/program.h"
+#include "tests/support/terminal_program.h"
 
 namespace oarlock::test {
 namespace {
@@ -110,13 +111,18 @@ TEST(Launch, KillsRankAfterTheGrace) {
 
 TEST(Launch, ForwardsSignalsToAllRanks) {
   for (const auto& [number, name] : std::vector<std::pair<int, std::string>>{
-           {SIGTERM, "TERM"}, {SIGINT, "INT"}, {SIGHUP, "HUP"}, {SIGUSR1, "USR1"}, {SIGUSR2, "USR2"}}) {
+           {SIGTERM, "TERM"},
+           {SIGINT, "INT"},
+           {SIGHUP, "HUP"},
+           {SIGUSR1, "USR1"},
+           {SIGUSR2, "USR2"},
+           {SIGXCPU, "XCPU"}}) {
     Program program(launch({"--nproc", "2"}, "trap 'echo got " + name + "; kill $!; exit 0' " + name +
                                                  "; sleep 1000 & echo $$ > ready.$RANK; wait"));
     ASSERT_GT(number_in(program.folder() / "ready.0"), 0);
     ASSERT_GT(number_in(program.folder() / "ready.1"), 0);
     program.signal(number);
-    EXPECT_EQ(program.wait(), 0) << name;
+    EXPECT_EQ(program.wait(), 75) << name << ": no rank reports that it is complete";
     EXPECT_THAT(lines(program.out()), UnorderedElementsAre("[RANK 0] got " + name, "[RANK 1] got " + name));
   }
 }
@@ -128,6 +134,50 @@ TEST(Launch, InterruptedAndSavedIsTempFail) {
   ASSERT_GT(number_in(program.folder() / "ready.1"), 0);
   program.signal(SIGTERM);
   EXPECT_EQ(program.wait(), 75);
+}
+
+TEST(Launch, CompletedAfterTheSignalIsSuccess) {
+  Program program(launch({"--nproc", "2"},
+                         "trap 'printf \"%s\" \"$DONE\" > $OARLOCK_TERMINATION_LOG; kill $!; exit 0' TERM; "
+                         "sleep 1000 & echo $$ > ready.$RANK; wait"),
+                  {.environment = {{"DONE", R"({"rank":0,"checkpointStep":9,"reason":"Completed"})"}}, .folder = {}});
+  ASSERT_GT(number_in(program.folder() / "ready.0"), 0);
+  ASSERT_GT(number_in(program.folder() / "ready.1"), 0);
+  program.signal(SIGTERM);
+  EXPECT_EQ(program.wait(), 0) << program.err();
+}
+
+// Whether the first process and all processes of the group are stopped, as Ctrl-Z does it.
+bool are_stopped(const std::vector<int>& pids) {
+  return std::ranges::all_of(pids, [](int pid) {
+    const std::string stat = content("/proc/" + std::to_string(pid) + "/stat");
+    return stat.find(") T") != std::string::npos;
+  });
+}
+
+// One rank has the terminal itself; several are in groups to which the terminal sends no signals.
+TEST(Launch, TerminalStopsAndContinuesTheRanks) {
+  for (const int nproc : {1, 2}) {
+    const TemporaryFolder folder;
+    TerminalProgram shell({"/bin/bash", "--norc", "-i"}, folder.path());
+    shell.type(oarlock() + " launch --nproc " + std::to_string(nproc) +
+               " -- /bin/bash -c 'echo $$ > pid.$RANK; exec sleep 1000'\n");
+    std::vector<int> ranks;
+    for (int i = 0; i < nproc; ++i) ranks.push_back(number_in(folder.path() / ("pid." + std::to_string(i))));
+    for (const char* resume : {"bg\n", "fg\n"}) {
+      shell.type("\x1a");
+      EXPECT_TRUE(eventually([&] { return are_stopped(ranks); })) << shell.output();
+      EXPECT_TRUE(eventually([&] { return shell.output().find("Stopped") != std::string::npos; })) << shell.output();
+      shell.type(resume);
+      EXPECT_TRUE(eventually([&] { return std::ranges::none_of(ranks, [](int rank) { return are_stopped({rank}); }); }))
+          << shell.output();
+      if (resume == std::string("bg\n")) shell.type("fg\n");
+    }
+    shell.type("\x03");
+    EXPECT_TRUE(eventually([&] { return std::ranges::none_of(ranks, alive); })) << shell.output();
+    shell.type("exit\n");
+    shell.wait();
+  }
 }
 
 TEST(Launch, SecondInterruptKillsImmediately) {
@@ -163,7 +213,7 @@ TEST(Launch, ReapsOrphansWhileRanksRun) {
   EXPECT_TRUE(
       eventually([&] { return !std::filesystem::exists("/proc/" + std::to_string(orphan)); }));  // not even a zombie
   program.signal(SIGTERM);
-  EXPECT_EQ(program.wait(), 0);
+  EXPECT_EQ(program.wait(), 75);
 }
 
 TEST(Launch, NoProcessSurvivesKilledLauncher) {

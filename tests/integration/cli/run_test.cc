@@ -82,7 +82,7 @@ TEST_F(RunTest, RunsEveryRankAndPrintsSummary) {
   const auto run = start();
   EXPECT_EQ(run->wait(), 0) << run->err();
   EXPECT_THAT(lines(run->out()), testing::UnorderedElementsAre("[RANK 0] rank 0 of 2", "[RANK 1] rank 1 of 2"));
-  EXPECT_THAT(run->err(), HasSubstr("j: attempt 0, 2 nodes of 1 rank; metrics of each rank: http://127.0.0.1:"));
+  EXPECT_THAT(run->err(), HasSubstr("j: attempt 0, 2 nodes of 1 rank\n")) << "this program serves no metrics";
   EXPECT_THAT(run->err(), HasSubstr("j: Complete after "));
   EXPECT_THAT(run->err(), HasSubstr("step 3, newest checkpoint at step 3"));
   EXPECT_THAT(run->err(), HasSubstr("checkpoints: " + file("oarlock-runs/j/checkpoints").string() + "\n"));
@@ -103,28 +103,53 @@ TEST_F(RunTest, RestartsTheWholeGroupUntilItSucceeds) {
 }
 
 TEST_F(RunTest, GivesUpAfterMaxRestarts) {
-  job({.nodes = 1, .max_restarts = 2, .script = "echo $OARLOCK_ATTEMPT >> attempts; exit 9"});
+  job({.nodes = 1, .max_restarts = 2, .script = "echo $OARLOCK_ATTEMPT >> attempts; exit $((9 + OARLOCK_ATTEMPT))"});
   const auto run = start();
-  EXPECT_EQ(run->wait(), 9);
+  EXPECT_EQ(run->wait(), 11);
   EXPECT_EQ(text("attempts"), "0\n1\n2\n");
   EXPECT_THAT(run->err(), AllOf(HasSubstr("all 2 restarts are used up"), HasSubstr("j: Failed after")));
 }
 
-TEST_F(RunTest, WaitsBeforeTheSecondQuickRestart) {
-  job({.nodes = 1, .max_restarts = 2, .backoff = 1, .script = "exit 9"});
+TEST_F(RunTest, RepeatedEarlyFailureFailsTheJob) {
+  // The ranks fail in the same way, and each of them is the first one in one of the attempts.
+  job({.nodes = 2,
+       .script = "echo $RANK >> starts.$OARLOCK_ATTEMPT\n[ $RANK = $OARLOCK_ATTEMPT ] || exec sleep 1000\n"
+                 "until [ $(wc -l < starts.$OARLOCK_ATTEMPT) = 2 ]; do :; done\n"
+                 "echo 'train.py: error: unrecognized arguments: --dta' >&2; exit 2"});
+  const auto run = start();
+  EXPECT_EQ(run->wait(), 2) << run->err();
+  EXPECT_THAT(run->err(), AllOf(HasSubstr("rank 0 ended with exit code 2; all ranks start again, restart 1 of 3"),
+                                HasSubstr("rank 1 ended with exit code 2 again within 30 s of its start"),
+                                HasSubstr("its last line: train.py: error: unrecognized arguments: --dta\n"),
+                                HasSubstr("j: Failed after")));
+  EXPECT_FALSE(fs::exists(file("starts.2")));
+}
+
+TEST_F(RunTest, ProgressKeepsTheRestarts) {
+  job({.nodes = 1,
+       .max_restarts = 2,
+       .script = "echo $OARLOCK_ATTEMPT >> attempts; mkdir -p $OARLOCK_CHECKPOINT_DIR\n"
+                 "touch $OARLOCK_CHECKPOINT_DIR/step-$OARLOCK_ATTEMPT; exit 9"});
   const auto run = start();
   EXPECT_EQ(run->wait(), 9);
+  EXPECT_EQ(text("attempts"), "0\n1\n2\n");
+}
+
+TEST_F(RunTest, WaitsBeforeTheSecondQuickRestart) {
+  job({.nodes = 1, .max_restarts = 2, .backoff = 1, .script = "kill -KILL $BASHPID"});
+  const auto run = start();
+  EXPECT_EQ(run->wait(), 137);
   EXPECT_THAT(run->err(), AllOf(HasSubstr("all ranks start again, restart 1 of 2"),
                                 HasSubstr("all ranks start again in 1 s, restart 2 of 2")));
   EXPECT_THAT(run->err(), HasSubstr("to start again, after the error is fixed: oarlock run job.yaml\n"));
 }
 
 TEST_F(RunTest, InterruptEndsTheWaitForARestart) {
-  job({.nodes = 1, .max_restarts = 9, .backoff = 600, .script = "echo x >> starts; exit 9"});
+  job({.nodes = 1, .max_restarts = 9, .backoff = 600, .script = "echo x >> starts; kill -KILL $BASHPID"});
   const auto run = start();
   ASSERT_TRUE(eventually([&] { return run->err().find("in 600 s") != std::string::npos; })) << run->err();
   run->signal(SIGINT);
-  EXPECT_EQ(run->wait(), 9);
+  EXPECT_EQ(run->wait(), 137);
   EXPECT_THAT(run->err(), HasSubstr("j: Interrupted after"));
   EXPECT_EQ(text("starts"), "x\nx\n");
 }
@@ -193,6 +218,18 @@ TEST_F(RunTest, InterruptStopsGracefullyAndDoesNotRestart) {
   EXPECT_EQ(lines(text("starts")).size(), 2u);
   EXPECT_THAT(run->err(),
               AllOf(HasSubstr("j: Interrupted after"), HasSubstr("to start again: oarlock run job.yaml\n")));
+}
+
+// As Lightning does. The other rank had finished before.
+TEST_F(RunTest, ExitWithZeroAfterTheSignalIsAnInterruption) {
+  job({.nodes = 2,
+       .script = "[ $RANK = 0 ] && exit 0\ntrap 'kill $!; exit 0' TERM\nsleep 1000 &\n"
+                 "echo $BASHPID > ready.$RANK\nwait"});
+  const auto run = start();
+  number_in(file("ready.1"));
+  run->signal(SIGTERM);
+  EXPECT_EQ(run->wait(), 75) << run->err();
+  EXPECT_THAT(run->err(), HasSubstr("j: Interrupted after"));
 }
 
 // With --fresh, the same command would start over.
@@ -338,7 +375,7 @@ TEST_F(RunTest, RejectsConcurrentRunOfOneJob) {
 TEST_F(RunTest, RanksHaveTheirOwnFreeMetricsPorts) {
   job({.nodes = 2,
        .per_node = 1,
-       .script = "python3 -c 'import os, socket; s = socket.socket(); "
+       .script = ": instead of oarlock-trainer\npython3 -c 'import os, socket; s = socket.socket(); "
                  "s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); s.bind((\"127.0.0.1\", "
                  "int(os.environ[\"OARLOCK_METRICS_PORT\"]) + int(os.environ[\"LOCAL_RANK\"]))); "
                  "print(s.getsockname()[1])'"});

@@ -51,6 +51,24 @@ TEST(PodMessage, NamesWhyANodeHasLeftItsGroup) {
   EXPECT_EQ(*message, (TerminationMessage{4, 90, 80, "Disconnected", "no answer for 9 s"}));
 }
 
+TEST(ResolveInterruption, SuccessNeedsTheReasonCompleted) {
+  const auto message = [](const char* reason) { return to_json(TerminationMessage{.rank = 4, .reason = reason}); };
+  const GroupResult stopped{.interrupted_by = SIGTERM, .stopped = {0, 1}};
+  const std::string completed = message("Completed");
+  EXPECT_EQ(resolve_interruption(stopped, {completed, completed}).exit_code, 0);
+  for (const std::string& other : {std::string(), message("Interrupted"), std::string("Completed")}) {
+    const GroupResult result = resolve_interruption(stopped, {completed, other});
+    EXPECT_EQ(result.exit_code, 75) << other;
+    EXPECT_EQ(result.member, 1);
+  }
+  EXPECT_EQ(resolve_interruption({.exit_code = 3, .member = 0, .interrupted_by = SIGTERM, .stopped = {1}}, {"", ""})
+                .exit_code,
+            3);
+  EXPECT_EQ(resolve_interruption({.interrupted_by = SIGTERM}, {"", ""}).exit_code, 0) << "ended before the signal";
+  const std::string text = pod_message({completed, ""}, kRanks, resolve_interruption(stopped, {completed, ""}));
+  EXPECT_EQ(termination_message_from_json(text)->reason, "Interrupted") << text;
+}
+
 TEST(PodMessage, TruncatesAnyTextToTheLimit) {
   const GroupResult verdict{.exit_code = 1, .member = 0, .status = {1, 0}};
   EXPECT_EQ(pod_message({"plain text", kRank5}, kRanks, verdict), "plain text");

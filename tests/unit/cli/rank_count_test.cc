@@ -37,6 +37,13 @@ TEST_F(Devices, CountsVisibleDevices) {
   EXPECT_EQ(gpus({{"CUDA_VISIBLE_DEVICES", "1,3"}}), 2);
   EXPECT_EQ(gpus({{"CUDA_VISIBLE_DEVICES", "0,-1,2"}}), 1) << "CUDA stops at the first that is none";
   EXPECT_EQ(gpus({{"CUDA_VISIBLE_DEVICES", ""}}), 0);
+  EXPECT_EQ(gpus({{"CUDA_VISIBLE_DEVICES", "NoDevFiles"}}), 0) << "Slurm, for a task without GPUs";
+  EXPECT_EQ(gpus({{"CUDA_VISIBLE_DEVICES", "0,abc,1"}}), 1);
+  EXPECT_EQ(gpus({{"CUDA_VISIBLE_DEVICES", "0,4,1"}}), 1) << "there are four";
+  EXPECT_EQ(gpus({{"CUDA_VISIBLE_DEVICES", "0,,1"}}), 1);
+  EXPECT_EQ(gpus({{"CUDA_VISIBLE_DEVICES", "1,2,1"}}), 0) << "a repeated device hides all";
+  EXPECT_EQ(gpus({{"CUDA_VISIBLE_DEVICES", " 1, 2"}}), 2);
+  EXPECT_EQ(gpus({{"CUDA_VISIBLE_DEVICES", "GPU-8932f937,1"}}), 1);
   EXPECT_EQ(gpus({{"CUDA_VISIBLE_DEVICES", "GPU-8932f937,GPU-5a1"}}), 2);
 }
 

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <fstream>
 
+#include "cli/launch/early_failure.h"
 #include "cli/run/local_job.h"
 #include "cli/run/local_run.h"
 #include "cli/run/run_folder.h"
@@ -147,6 +148,49 @@ TEST(DecideAfterExit, AppliesOperatorsRules) {
   }
   EXPECT_EQ(decide_after_exit(job, 0, 0, 78, "").reason, "PermanentFailure");
   EXPECT_EQ(decide_after_exit(job, 2, 0, 1, "").reason, "MaxRestartsExceeded");
+}
+
+struct RepeatedCase {
+  const char* name;
+  launch::RankEnd earlier;
+  launch::RankEnd later;
+  bool is_repeated;
+};
+
+TEST(EarlyFailure, IsRepeatedBySameFailureWithoutProgress) {
+  using std::chrono::seconds;
+  const launch::RankEnd usage{.rank = 1, .exit_code = 2, .lifetime = seconds(3), .last_line = "error: --dta"};
+  const auto changed = [&](auto change) {
+    launch::RankEnd end = usage;
+    change(end);
+    return end;
+  };
+  const auto with_code = [&](int code) { return changed([code](launch::RankEnd& end) { end.exit_code = code; }); };
+  const launch::RankEnd other_rank = changed([](launch::RankEnd& end) { end.rank = 0; });
+  const launch::RankEnd other_rank_and_line = changed([](launch::RankEnd& end) {
+    end.rank = 0;
+    end.last_line = "error: --epochs";
+  });
+  const launch::RankEnd late = changed([](launch::RankEnd& end) { end.lifetime = seconds(30); });
+  const launch::RankEnd saved = changed([](launch::RankEnd& end) { end.has_progress = true; });
+  for (const RepeatedCase& row :
+       {RepeatedCase{"the same", usage, usage, true}, RepeatedCase{"another rank, one line", usage, other_rank, true},
+        RepeatedCase{"another rank and line", usage, other_rank_and_line, false},
+        RepeatedCase{"another code", with_code(1), usage, false}, RepeatedCase{"late", late, usage, false},
+        RepeatedCase{"late again", usage, late, false}, RepeatedCase{"a checkpoint", saved, usage, false},
+        RepeatedCase{"a checkpoint, later", usage, saved, false},
+        RepeatedCase{"exception", with_code(1), with_code(1), true},
+        RepeatedCase{"no command", with_code(127), with_code(127), true},
+        RepeatedCase{"time-out of the rendezvous", with_code(75), with_code(75), false},
+        RepeatedCase{"lost rank", with_code(76), with_code(76), false},
+        RepeatedCase{"failed GPU", with_code(79), with_code(79), false},
+        RepeatedCase{"out of memory", with_code(137), with_code(137), false}})
+    EXPECT_EQ(launch::is_repeated(row.earlier, row.later), row.is_repeated) << row.name;
+  EXPECT_THAT(launch::describe_repeated("rank 1", usage),
+              testing::AllOf(HasSubstr("rank 1 ended with exit code 2 again"), HasSubstr("its last line: error: --dta")));
+  EXPECT_TRUE(launch::reports_progress(R"({"rank":0,"step":3,"checkpointStep":-1,"reason":"Failed"})"));
+  EXPECT_FALSE(launch::reports_progress(R"({"rank":0,"step":0,"checkpointStep":-1,"reason":"Failed"})"));
+  EXPECT_FALSE(launch::reports_progress("KeyError: 'labels'"));
 }
 
 TEST(FindProgram, SearchesOwnFolderThenPath) {

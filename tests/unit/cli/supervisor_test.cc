@@ -290,6 +290,39 @@ TEST(Supervisor, ForwardsOtherSignalsWithoutStopping) {
   EXPECT_EQ(supervisor.result().interrupted_by, 0);
 }
 
+// Exit code 0 on SIGTERM is no success by itself, unlike one before it.
+TEST(Supervisor, NamesMembersThatEndWithZeroAfterTheSignal) {
+  Supervisor supervisor(3, kGrace);
+  exit_one(supervisor, 0, kOk, 1);
+  supervisor.signalled(SIGTERM, at(2));
+  exit_one(supervisor, 1, kOk, 3);
+  const MemberExit earlier{.member = 2, .status = kOk, .is_earlier = true};
+  supervisor.exited({&earlier, 1}, at(3));
+  EXPECT_THAT(supervisor.result().stopped, ElementsAre(1));
+  EXPECT_EQ(supervisor.result().interrupted_by, SIGTERM);
+}
+
+struct ReactionCase {
+  ExitStatus status;
+  int second;  // of the end; the signal arrives in second 1
+  int interrupted_by;
+  std::vector<int> stopped;
+};
+
+// Slurm's --signal: the program saves its state, and ends with 75 or 0.
+TEST(Supervisor, EndSoonAfterForwardedSignalIsItsEffect) {
+  for (const ReactionCase& row : {ReactionCase{code(75), 21, SIGUSR1, {}}, ReactionCase{kOk, 21, SIGUSR1, {0}},
+                                  ReactionCase{code(75), 22, 0, {}}, ReactionCase{kOk, 22, 0, {}},
+                                  ReactionCase{code(1), 2, 0, {}}, ReactionCase{died(SIGUSR1), 2, 0, {}}}) {
+    Supervisor supervisor(1, kGrace);
+    supervisor.signalled(SIGUSR1, at(1));
+    exit_one(supervisor, 0, row.status, row.second);
+    EXPECT_EQ(supervisor.result().exit_code, row.status.exit_code());
+    EXPECT_EQ(supervisor.result().interrupted_by, row.interrupted_by) << describe(row.status) << row.second;
+    EXPECT_EQ(supervisor.result().stopped, row.stopped);
+  }
+}
+
 TEST(Supervisor, ReportsSignalThatStartedTheStop) {
   Supervisor supervisor(2, kGrace);
   supervisor.signalled(SIGTERM, at(1));

@@ -153,6 +153,72 @@ TEST(Environment, OpenMpiOnSingleNodeNeedsNoMaster) {
   EXPECT_EQ(environment->node_rank, 0);
 }
 
+struct MpiLauncher {
+  const char* name;
+  Variables variables;  // of the last of four ranks, two on each node
+};
+const std::vector<MpiLauncher> kMpiLaunchers = {
+    {"mpich_and_intel",
+     {{"PMI_RANK", "3"}, {"PMI_SIZE", "4"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}, {"PMI_FD", "9"}}},
+    {"mvapich2",
+     {{"MV2_COMM_WORLD_RANK", "3"},
+      {"MV2_COMM_WORLD_SIZE", "4"},
+      {"MV2_COMM_WORLD_LOCAL_RANK", "1"},
+      {"MV2_COMM_WORLD_LOCAL_SIZE", "2"},
+      {"PMI_RANK", "3"},
+      {"PMI_SIZE", "4"}}},
+    {"mvapich3",
+     {{"MVP_COMM_WORLD_RANK", "3"},
+      {"MVP_COMM_WORLD_SIZE", "4"},
+      {"MVP_COMM_WORLD_LOCAL_RANK", "1"},
+      {"MVP_COMM_WORLD_LOCAL_SIZE", "2"}}},
+    {"pals", {{"PMI_RANK", "3"}, {"PMI_SIZE", "4"}, {"PMI_LOCAL_RANK", "1"}, {"PMI_LOCAL_SIZE", "2"}}},
+    {"jsrun",
+     {{"JSM_NAMESPACE_RANK", "3"},
+      {"JSM_NAMESPACE_SIZE", "4"},
+      {"JSM_NAMESPACE_LOCAL_RANK", "1"},
+      {"JSM_NAMESPACE_LOCAL_SIZE", "2"},
+      {"PMIX_RANK", "3"}}},
+    {"hydra_started_with_srun",
+     {{"PMI_RANK", "3"},
+      {"PMI_SIZE", "4"},
+      {"MPI_LOCALRANKID", "1"},
+      {"MPI_LOCALNRANKS", "2"},
+      {"SLURM_PROCID", "1"},
+      {"SLURM_NTASKS", "2"},
+      {"SLURM_STEP_NODELIST", "gpu[07-08]"}}}};
+
+TEST(Environment, ReadsVariablesOfMpiLaunchers) {
+  for (const MpiLauncher& launcher : kMpiLaunchers) {
+    Variables variables = launcher.variables;
+    const auto without_master = read(variables);
+    ASSERT_FALSE(without_master) << launcher.name;
+    EXPECT_THAT(without_master.error().message, testing::HasSubstr("MASTER_ADDR is not set although the job has 4"));
+    variables["MASTER_ADDR"] = "node0";
+    const auto environment = read(variables);
+    ASSERT_TRUE(environment) << launcher.name << ": " << environment.error().message;
+    RankEnvironment expected{.rank = 3, .local_rank = 1, .world_size = 4, .local_world_size = 2, .node_rank = 1};
+    expected.master_addr = "node0";
+    expected.master_port = 29500;
+    EXPECT_EQ(*environment, expected) << launcher.name;
+  }
+}
+
+TEST(Environment, MpiOnSingleNodeNeedsNoMaster) {
+  const auto environment =
+      read({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}});
+  ASSERT_TRUE(environment) << environment.error().message;
+  EXPECT_EQ(environment->master_addr, "127.0.0.1");
+  EXPECT_EQ(read({{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}})->world_size, 1);
+}
+
+// srun --mpi=pmi2 sets the variables of PMI, too, and has no local rank among them.
+TEST(Environment, SlurmTaskWithPmiHasSlurmsNodes) {
+  Variables variables = slurm();
+  variables.merge(Variables{{"PMI_RANK", "5"}, {"PMI_SIZE", "6"}, {"PMIX_RANK", "5"}});
+  EXPECT_EQ(*read(variables), *read(slurm()));
+}
+
 TEST(Environment, ReadsSlurmVariables) {
   const auto environment = read(slurm());
   ASSERT_TRUE(environment) << environment.error().message;
@@ -270,6 +336,19 @@ INSTANTIATE_TEST_SUITE_P(
         WrongCase{"attempt_text", {{"OARLOCK_ATTEMPT", "x"}}, {"OARLOCK_ATTEMPT='x'"}},
         WrongCase{"metrics_port_too_large", {{"OARLOCK_METRICS_PORT", "65536"}}, {"OARLOCK_METRICS_PORT='65536'"}}),
     [](const auto& test_case) { return std::string(test_case.param.name); });
+
+TEST(Environment, RejectsRanksWithoutNumberOrNode) {
+  const auto pmix = read({{"PMIX_RANK", "1"}, {"PMIX_NAMESPACE", "prterun-1"}});
+  ASSERT_FALSE(pmix);
+  EXPECT_EQ(pmix.error().code, ExitCode::kConfig);
+  EXPECT_THAT(pmix.error().message, testing::HasSubstr("PMIX_RANK=1, but no variable has the number of ranks"));
+  const auto flux = read({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MASTER_ADDR", "a"}});
+  ASSERT_FALSE(flux);
+  EXPECT_THAT(flux.error().message, testing::HasSubstr("PMI_SIZE=2, so that the ranks of one node are not known"));
+  const auto half = read({{"PMI_RANK", "1"}, {"MPI_LOCALRANKID", "1"}});
+  ASSERT_FALSE(half);
+  EXPECT_THAT(half.error().message, testing::HasSubstr("PMI_SIZE is not set although PMI_RANK=1"));
+}
 
 class WrongLauncher : public testing::TestWithParam<WrongCase> {};
 

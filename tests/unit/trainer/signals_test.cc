@@ -1,9 +1,14 @@
-// The flag that SIGTERM and SIGINT raise.
+// The flag that SIGTERM and other signals raise.
 #include "trainer/process/termination.h"
 
 #include <gtest/gtest.h>
 
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <csignal>
+#include <cstdio>
 
 namespace oarlock {
 namespace {
@@ -26,6 +31,40 @@ TEST(Signals, RaiseFlagAndKeepProcessAlive) {
   EXPECT_EQ(flag.signal_number(), SIGINT);
   ASSERT_EQ(std::raise(SIGTERM), 0);
   EXPECT_EQ(flag.signal_number(), SIGINT);
+}
+
+// Each signal in a process of its own, because only one flag can have the handlers.
+class EndSignals : public testing::TestWithParam<int> {};
+
+TEST_P(EndSignals, RaiseFlagUnlessIgnored) {
+  for (const bool is_ignored : {false, true}) {
+    EXPECT_EXIT(
+        {
+          static StopFlag flag;
+          if (is_ignored) std::signal(GetParam(), SIG_IGN);  // nohup
+          raise_on_termination_signals(flag);
+          std::raise(GetParam());
+          std::_Exit(flag.signal_number());
+        },
+        testing::ExitedWithCode(is_ignored ? 0 : GetParam()), "");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, EndSignals, testing::Values(SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU),
+                         [](const auto& row) { return std::string(::sigabbrev_np(row.param)); });
+
+TEST(Signals, WriteBeyondTheFileSizeLimitFails) {
+  EXPECT_EXIT(
+      {
+        static StopFlag flag;
+        raise_on_termination_signals(flag);
+        const rlimit none{.rlim_cur = 0, .rlim_max = RLIM_INFINITY};
+        ::setrlimit(RLIMIT_FSIZE, &none);
+        std::FILE* file = std::tmpfile();
+        const bool is_written = ::write(::fileno(file), "x", 1) == 1;
+        std::_Exit(is_written ? 0 : errno);
+      },
+      testing::ExitedWithCode(EFBIG), "");
 }
 
 }  // namespace
