@@ -14,6 +14,7 @@
 #include "operator/core/elastic.h"
 #include "operator/core/failure.h"
 #include "operator/core/membership.h"
+#include "operator/core/status.h"
 
 namespace oarlock::cli {
 namespace {
@@ -41,6 +42,7 @@ control::Pod to_core_pod(const PodView& view, const std::string& owner_uid) {
   pod.message = view.message;
   pod.deleting = view.deleting;
   pod.scheduled = view.scheduled;
+  pod.unscheduled_message = view.unscheduled_message;
   pod.ready = view.ready;
   pod.disruption = view.disruption;
   pod.node_name = view.node;
@@ -51,6 +53,19 @@ control::Pod to_core_pod(const PodView& view, const std::string& owner_uid) {
     end.message = trainer->end->message ? to_json(*trainer->end->message) : trainer->end->text;
     end.finished_at = trainer->end->finished_at;
     pod.trainer = std::move(end);
+  } else if (const ContainerView* init = failed_init_container(view); init != nullptr && view.phase == "Failed") {
+    pod.trainer = control::Termination{.exit_code = init->end->exit_code,
+                                       .reason = init->end->reason,
+                                       .message = init->end->text,
+                                       .finished_at = init->end->finished_at,
+                                       .init_container = init->name};
+  }
+  for (const ContainerView& container : view.containers) {
+    pod.started = pod.started || container.running || container.end;
+    if (pod.waiting_reason.empty()) {
+      pod.waiting_reason = container.waiting_reason;
+      pod.waiting_message = container.waiting_message;
+    }
   }
   return pod;
 }
@@ -66,6 +81,7 @@ constexpr std::pair<Cause, std::string_view> kCauseNames[] = {
     {Cause::kEvicted, "Evicted"},
     {Cause::kPreempted, "Preempted"},
     {Cause::kNodeLost, "NodeLost"},
+    {Cause::kRejected, "PodRejected"},
     {Cause::kPodDeleted, "PodDeleted"},
     {Cause::kTerminated, "Terminated"},
     {Cause::kImagePull, "ImagePull"},
@@ -146,7 +162,8 @@ std::optional<Cause> removal_cause(const DiagnosisInput& input, const Incident& 
   if (is("PreemptionByScheduler") || mentions(reason, {"preempt"}) ||
       (!incident.record.pod.empty() && has_event(input, incident.record.pod, {"Preempted"})))
     return Cause::kPreempted;
-  if (is("DeletionByPodGC") || is("NodeLost") || is("NodeShutdown") || is("NodeAffinity")) return Cause::kNodeLost;
+  if (is("DeletionByPodGC") || is("NodeLost") || is("NodeShutdown")) return Cause::kNodeLost;
+  if (mentions(incident.record.message, {control::kRejectedByNode})) return Cause::kRejected;
   if (is("DeletionByTaintManager"))
     return incident.node == nullptr || is_node_gone(incident) ? Cause::kNodeLost : Cause::kEvicted;
   const bool is_eviction =
@@ -255,15 +272,37 @@ StartProblem problem_of_pod(const DiagnosisInput& input, const PodView& pod) {
   return {};
 }
 
+Cause cause_of_refusal(std::string_view message) {
+  return mentions(message, {"exceeded quota", "quota"}) ? Cause::kQuota : Cause::kPodRefused;
+}
+
 std::optional<Cause> cause_of_condition(const api::Condition& condition) {
-  if (condition.reason == "CreateRefused")
-    return mentions(condition.message, {"exceeded quota", "quota"}) ? Cause::kQuota : Cause::kPodRefused;
+  if (condition.reason == "CreateRefused") return cause_of_refusal(condition.message);
   if (condition.reason == "NameTaken" || condition.reason == "WaitingForNames") return Cause::kNameTaken;
   if (condition.reason == "InvalidSpec") return Cause::kSpecInvalid;
   if (condition.reason == "InvalidTemplate") return Cause::kTemplateInvalid;
   if (condition.reason == "Unschedulable") return Cause::kUnschedulable;
-  if (condition.reason == "PodsStarting") return std::nullopt;
+  if (condition.reason == control::kPodsStarting) return std::nullopt;
+  // The reason of a restart is that of the last failure; the end of the message describes the present state.
+  if (condition.type == to_string(api::Phase::kRestarting)) {
+    const size_t refused = condition.message.find(control::kApiServerRefused);
+    if (refused == std::string::npos) return std::nullopt;
+    return cause_of_refusal(std::string_view(condition.message).substr(refused));
+  }
   return cause_of_waiting(condition.reason);
+}
+
+// The cause of an attempt that ended before all pods had started (control::kNotStarted). Its record names the pod that
+// had not, and has no exit code.
+std::optional<Cause> cause_of_incomplete_start(const DiagnosisInput& input, const api::AttemptRecord& record) {
+  if (record.exit_code || !mentions(record.message, {control::kPodsHaveStarted})) return std::nullopt;
+  if (record.reason == "Unschedulable") return Cause::kUnschedulable;
+  if (record.reason == "CreateRefused") return cause_of_refusal(record.message);
+  if (record.reason == control::kPodsStarting) {
+    if (has_event(input, record.pod, {"FailedMount", "FailedAttachVolume", "FailedMapVolume"})) return Cause::kVolume;
+    return has_event(input, record.pod, {"Pulling"}) ? Cause::kImagePull : Cause::kContainerStart;
+  }
+  return cause_of_waiting(record.reason);
 }
 
 }  // namespace
@@ -353,9 +392,10 @@ Cause cause_of_incident(const DiagnosisInput& input, const Incident& incident) {
                                (has_event(input, incident.record.node, {"SystemOOM", "OOMKilling"}) ||
                                 has_event(input, incident.record.pod, {"OOMKilling", "OOMKilled"})));
   if (was_oom_killed) return Cause::kOutOfMemory;
+  if (const auto waiting = cause_of_incomplete_start(input, incident.record)) return *waiting;
   if (const auto removal = removal_cause(input, incident)) return *removal;
-  if (incident.pod != nullptr && (trainer == nullptr || !trainer->end) &&
-      failed_init_container(*incident.pod) != nullptr)
+  if (!incident.record.container.empty() || (incident.pod != nullptr && (trainer == nullptr || !trainer->end) &&
+                                             failed_init_container(*incident.pod) != nullptr))
     return Cause::kInitContainer;
   if (container_reason == "ContainerCannotRun" || container_reason == "StartError" ||
       mentions(incident.record.message, {"(containercannotrun)", "(starterror)"}))

@@ -63,6 +63,7 @@ enum class DiagnosedCause {
   kEvicted,            // by the kubelet, or by the eviction API (kubectl drain)
   kPreempted,          // by a pod of higher priority
   kNodeLost,           // the node does not respond or no longer exists
+  kRejected,           // the kubelet of the node did not admit the pod
   kPodDeleted,         // by a user or a controller
   kTerminated,         // by SIGTERM from outside
   kImagePull,

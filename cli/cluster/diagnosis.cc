@@ -160,8 +160,10 @@ Diagnosis explain(const DiagnosisInput& input, const Incident& incident, std::st
   set_place(incident, input.job.spec, out);
   if (out.exit_code) out.explanation = exit_code_text(*out.exit_code);
   if (out.cause == Cause::kOutOfMemory && out.exit_code == 128 + SIGKILL) out.explanation += ", out of memory";
-  if (out.cause == Cause::kInitContainer && incident.pod != nullptr) {
-    const ContainerView* init = failed_init_container(*incident.pod);
+  const ContainerView* init = incident.pod == nullptr ? nullptr : failed_init_container(*incident.pod);
+  if (out.cause == Cause::kInitContainer && init == nullptr && out.exit_code) {
+    out.explanation = fmt::format("init container {}: {}", printable(incident.record.container), out.explanation);
+  } else if (out.cause == Cause::kInitContainer && init != nullptr) {
     out.exit_code = init->end->exit_code;
     out.explanation = fmt::format("init container {}: {}", init->name, exit_code_text(init->end->exit_code));
     if (!init->end->text.empty()) out.message = init->end->text;
@@ -236,6 +238,8 @@ Diagnosis diagnose_waiting(const DiagnosisInput& input) {
     if (problem.cause != Cause::kNone) {
       out.evidence.push_back(fmt::format("attempt {} waits: {}: {}", status.attempt, to_string(problem.cause),
                                          control::sanitize_line(problem.message)));
+    } else if (present != nullptr) {  // the backoff, or pods of the last attempt that save a checkpoint
+      out.evidence.push_back(fmt::format("state of the restart: {}", control::sanitize_line(present->message)));
     }
     return out;
   }

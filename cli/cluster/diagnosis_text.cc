@@ -34,6 +34,8 @@ std::string_view sentence_pattern(Cause cause) {
       return "{} was preempted by a pod of higher priority";
     case Cause::kNodeLost:
       return "the node of {} was lost";
+    case Cause::kRejected:
+      return "the node of {} did not admit its pod";
     case Cause::kPodDeleted:
       return "the pod of {} was deleted";
     case Cause::kTerminated:
@@ -131,6 +133,9 @@ std::vector<std::string> remedies_for(DiagnosedCause cause, const api::Metadata&
     case Cause::kNodeLost:
       return {fmt::format("kubectl describe node {}", node),
               "shorter tolerations for node.kubernetes.io/unreachable in the template replace the pod earlier"};
+    case Cause::kRejected:
+      return {fmt::format("kubectl describe node {}", node),
+              "such restarts are free; if one node rejects the pods again and again, cordon it"};
     case Cause::kPodDeleted:
       return {"find out who deleted it: the audit log of the API server names the user",
               "to stop a job, use: oarlock suspend " + job.name};

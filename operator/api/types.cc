@@ -177,7 +177,8 @@ void describe_group_size(GroupSize& size, Fields& fields) {
 
 void describe_restart_count(RestartCount& count, Fields& fields) {
   fields.field("reason", count.reason,
-               "PodFailed, DeviceFailed, OOMKilled, Evicted, Disrupted, PodDeleted, PodLost, PeerLost, Interrupted, or "
+               "PodFailed, DeviceFailed, OOMKilled, Evicted, Disrupted, PodRejected, PodDeleted, PodLost, PeerLost, "
+               "Interrupted, NotStarted, or "
                "for an elastic job Shrunk, Grown or Scaled.");
   fields.field("count", count.count, "Number of restarts for this reason.");
   fields.require("reason");
@@ -256,7 +257,11 @@ void describe_attempt(AttemptRecord& record, Fields& fields) {
   fields.field("pod", record.pod, "The pod that caused the failure; absent if it is not known.");
   fields.field("node", record.node, "The node of that pod.");
   fields.field("nodeRank", record.node_rank, "Node rank of that pod.");
-  fields.field("exitCode", record.exit_code, "Exit code of its trainer container.");
+  fields.field("exitCode", record.exit_code, "Exit code of its trainer container, or of `container`.");
+  fields.field("container", record.container, "The init container that failed; absent if none did.");
+  fields.field("stopped", record.stopped,
+               "true if the attempt was stopped and did not crash: the pods of the next one wait until its pods have "
+               "saved a checkpoint, within their grace period.");
   fields.unknown_members(record.unknown_members);
 }
 

@@ -341,6 +341,10 @@ struct AttemptRecord {
   std::string node;  // on which the pod ran
   std::optional<int> node_rank;
   std::optional<int> exit_code;
+  std::string container{};  // whose exit code it is, if that is not the trainer but an init container
+  // The pods may have saved a checkpoint when the attempt ended, because it was stopped and did not crash. Those of the
+  // next attempt wait for them within their grace period.
+  bool stopped = false;
   std::string unknown_members{};  // as in Condition
 
   bool operator==(const AttemptRecord&) const = default;

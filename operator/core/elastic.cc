@@ -293,21 +293,6 @@ bool ended_by_resize(const api::AttemptRecord& record) {
   return record.pod.empty() && !record.exit_code && is_resize_reason(record.reason);
 }
 
-std::optional<seconds> handover_wait(const Observed& observed, const Membership& members) {
-  const api::Status& status = observed.job.status;
-  if (!observed.job.spec.elastic || status.phase != Phase::kRestarting || status.attempts.empty() ||
-      !ended_by_resize(status.attempts.back()) || !status.attempt_start_time)
-    return std::nullopt;
-  const bool has_live_pods = std::ranges::any_of(members.old, [&](const Pod* pod) {
-    const std::optional<PodIdentity> id = parse_pod_name(observed.job, pod->name);
-    return id && id->attempt == status.attempt - 1 && pod->phase != PodPhase::kSucceeded &&
-           pod->phase != PodPhase::kFailed;
-  });
-  if (!has_live_pods) return std::nullopt;
-  const seconds longest = clamp_period(observed.job.spec.elastic->shrink_after_seconds);
-  return time_until(end_of_delay(*status.attempt_start_time, longest, observed.now), observed.now);
-}
-
 std::optional<SystemTime> shrink_time(const Job& job, const Membership& members, SystemTime since, SystemTime now) {
   if (find_size(job) == nullptr) return std::nullopt;
   const seconds limit = clamp_period(job.spec.elastic->shrink_after_seconds);
@@ -326,6 +311,7 @@ std::optional<Plan> resize(const Observed& observed, const Membership& members) 
   record.attempt = next.attempt;
   record.reason = found->reason;
   record.message = message;
+  record.stopped = true;
   record_attempt(next, std::move(record), observed.now);
   ++next.attempt;
   count_restart(next.restarts, found->reason, false);

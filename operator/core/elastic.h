@@ -81,11 +81,6 @@ bool continues_with_fewer_nodes(const Observed& observed, const Membership& memb
 // Returns whether the attempt ended because the size of the group changed, and not because of a failure.
 bool ended_by_resize(const api::AttemptRecord& record);
 
-// Returns how long the pods of a group with a new size must still wait for the pods of the previous attempt, which save
-// a checkpoint before they end. The wait lasts at most until elastic.shrinkAfterSeconds after the decision, because the
-// pods of a failed node do not end. Absent if they need not wait.
-std::optional<std::chrono::seconds> handover_wait(const Observed& observed, const Membership& members);
-
 // Returns when a replacement of a lost pod that has no node yet is given up in favor of a smaller group; absent if the
 // job is not elastic. `since` is when the replacement was decided.
 std::optional<SystemTime> shrink_time(const Job& job, const Membership& members, SystemTime since, SystemTime now);

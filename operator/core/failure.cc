@@ -12,6 +12,7 @@
 #include "operator/core/desired.h"
 #include "operator/core/elastic.h"
 #include "operator/core/replacement.h"
+#include "operator/core/status.h"
 #include "operator/core/text.h"
 
 namespace oarlock::control {
@@ -69,6 +70,7 @@ GroupFailure restart_for(const Job& job, const Membership& members, size_t node_
   out.record.message = fmt::format("{}; {}", lost.message, why);
   out.reason = out.record.reason;
   out.message = out.record.message;
+  out.record.stopped = true;
   out.is_charged = false;  // the replacement was, unless the loss was free
   out.restart_reason = kPodLost;
   if (is_replacement_due(members, node_rank) && !is_name_taken(members, out.record.pod)) {
@@ -93,6 +95,7 @@ GroupFailure evaluate_keys(const Job& job, const Membership& members) {
     out.decision = GroupFailure::Decision::kRestart;
     out.record.attempt = job.status.attempt;
     out.record.reason = "ServiceReplaced";
+    out.record.stopped = true;
     out.record.message = fmt::format(
         "pods {} and {} cannot connect to each other: the job's Service was replaced between their creations",
         first->name, pod->name);
@@ -149,6 +152,39 @@ std::optional<GroupFailure> evaluate_end_before_replacement(const Observed& obse
   return std::nullopt;
 }
 
+// Whether the program ended by itself too soon to have waited for its peers.
+bool ended_soon(const PodFailure& failure) {
+  if (failure.cause != FailureCause::kExit) return false;
+  if (!failure.record.container.empty()) return true;  // an init container waits for nobody
+  const std::optional<SystemTime> since = failure.pod->scheduled_at;
+  return !since || failure.when - *since < kPeerWait;
+}
+
+// An attempt whose pods have not all started is not charged, because a rank that ended may have waited for the others
+// in vain. The record then names the pod that has not started, and why. An exit is charged if it came soon and nothing
+// keeps the other pods from starting: the program fails by itself.
+void excuse_incomplete_start(const Observed& observed, const Membership& members, const PodFailure& root_cause,
+                             GroupFailure& out) {
+  if (have_all_started(observed.job, members)) return;
+  const WaitingReason missing = find_waiting_reason(observed, members);
+  const bool is_named = missing.reason != kPodsStarting;
+  if (ended_soon(root_cause) && !is_named) return;
+  out.is_charged = false;
+  const bool has_own_cause = root_cause.cause == FailureCause::kRemoved || root_cause.cause == FailureCause::kLost ||
+                             !root_cause.record.container.empty();
+  if (has_own_cause) return;
+  api::AttemptRecord& record = out.record;
+  const std::string place = missing.pod == nullptr || is_named ? "" : fmt::format("; pod {} has not", missing.pod->name);
+  record.reason = missing.reason;
+  record.message = fmt::format("{}{}; {}", missing.message, place, record.message);
+  record.pod = missing.pod == nullptr ? "" : missing.pod->name;
+  record.node = missing.pod == nullptr ? "" : missing.pod->node_name;
+  record.exit_code.reset();
+  record.node_rank.reset();
+  if (missing.pod != nullptr) record.node_rank = parse_pod_name(observed.job, missing.pod->name)->node_rank;
+  out.restart_reason = kNotStarted;
+}
+
 bool was_short(const api::AttemptRecord& record) {
   return !record.start_time || record.end_time - *record.start_time < kBackoffResetAfter;
 }
@@ -188,6 +224,8 @@ GroupFailure evaluate_failure_policy(const Observed& observed, const Membership&
   if (std::optional<GroupFailure> restart = evaluate_end_before_replacement(observed, members, root_cause))
     return std::move(*restart);
   out.record = root_cause.record;
+  out.record.stopped = root_cause.cause == FailureCause::kRemoved || root_cause.cause == FailureCause::kInterrupted ||
+                       root_cause.cause == FailureCause::kLost;
   const bool replaced = is_name_taken(members, out.record.pod);
   if (root_cause.cause == FailureCause::kLost && !replaced) out.confirm_absent = out.record.pod;
   if (root_cause.pod != nullptr && regroups(job)) {
@@ -199,6 +237,8 @@ GroupFailure evaluate_failure_policy(const Observed& observed, const Membership&
     return out;
   }
   out.is_charged = root_cause.action != FailureAction::kRestartFree;
+  out.restart_reason = restart_reason(root_cause);
+  if (out.is_charged && !root_cause.rule) excuse_incomplete_start(observed, members, root_cause, out);
   const int used = used_restarts(job.status);
   const int allowed = job.spec.failure_policy.max_restarts;
   if (out.is_charged && used >= allowed) {
@@ -210,7 +250,6 @@ GroupFailure evaluate_failure_policy(const Observed& observed, const Membership&
   out.decision = GroupFailure::Decision::kRestart;
   out.reason = out.record.reason;
   out.message = out.record.message;
-  out.restart_reason = restart_reason(root_cause);
   return out;
 }
 

@@ -19,6 +19,9 @@ namespace oarlock::control {
 // GroupFailure::reason of a job that cannot restart again.
 inline constexpr std::string_view kMaxRestartsExceeded = "MaxRestartsExceeded";
 
+// A program that has run for this long without all of its peers may have ended because it waited for them.
+inline constexpr std::chrono::seconds kPeerWait{60};
+
 struct GroupFailure {
   enum class Decision {
     kNone,     // no pod has failed
@@ -65,6 +68,10 @@ struct GroupFailure {
 // kCollateralGracePeriod after the exit proves it, because rank 0 ends with its group: the group trains with fewer
 // nodes, or waits for this one. Without a response for kDisconnectedGracePeriod, as when it is node rank 0 that has
 // no connection, the exit is a collateral failure. Each replacement counts, so that maxRestarts bounds them.
+//
+// A restart without a matching rule is not charged if the pods of the attempt have not all started, as when one has no
+// node. It is charged if the trainer failed by itself within kPeerWait after its pod was scheduled and nothing is known
+// to keep the others from starting.
 GroupFailure evaluate_failure_policy(const Observed& observed, const Membership& members);
 
 // ---- Restart backoff -----------------------------------------------------------------------------------------------

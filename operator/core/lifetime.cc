@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "common/text.h"
+#include "operator/core/handover.h"
 #include "operator/core/pods.h"
 #include "operator/core/status.h"
 #include "operator/core/text.h"
@@ -90,6 +91,55 @@ void enter_suspended(const Job& job, bool started, SystemTime now, api::Status& 
   if (next.elastic) next.elastic->waiting_since.reset();
 }
 
+constexpr char kStoppingPods[] = "StoppingPods";
+
+// Whether the job is in phase Suspended, and its pods still end.
+bool is_stopping(const api::Status& status) {
+  const api::Condition* condition = find_condition(status, Phase::kSuspended);
+  return status.phase == Phase::kSuspended && condition != nullptr && !condition->status;
+}
+
+// Returns when the suspension began. REQUIRES: the phase is Suspended, and is_stopping() or no pod is left.
+SystemTime suspended_since(const api::Status& status, SystemTime now) {
+  const api::Condition* condition = find_condition(status, Phase::kSuspended);
+  return condition == nullptr ? now : condition->last_transition_time;
+}
+
+// Makes the condition Suspended false while pods end, and true when they have.
+void set_stopping(int pods, SystemTime now, api::Status& next) {
+  if (pods == 0) {
+    if (is_stopping(next)) enter_phase(next, Phase::kSuspended, "Suspended", "spec.suspend is true", now);
+    return;
+  }
+  for (api::Condition& condition : next.conditions) {
+    if (condition.type != to_string(Phase::kSuspended)) continue;
+    condition.status = false;
+    condition.reason = kStoppingPods;
+    condition.message = fmt::format("{} still running, to save a checkpoint within the grace period",
+                                    pods == 1 ? "1 pod is" : fmt::format("{} pods are", pods));
+  }
+}
+
+}  // namespace
+
+namespace {
+
+// A job was resumed while its pods still end. The patch is a fence for the deletions, as in suspend().
+Plan wait_to_resume(const Observed& observed, const Membership& members, const StoppingPods& stopping) {
+  api::Status next = refresh_status(observed, members);
+  set_stopping(stopping.count, observed.now, next);
+  Deletions live =
+      delete_live_pods(observed, members, "the job was suspended", suspended_since(next, observed.now));
+  Plan plan = make_plan(PlanState::kWait, "resumed: waiting for the pods that were stopped",
+                        earliest(live.requeue_after, stopping.wait));
+  if (next != observed.job.status || !live.actions.empty()) {
+    plan.state = PlanState::kProgress;
+    plan.actions.emplace_back(PatchStatus{std::move(next)});
+  }
+  append(plan.actions, std::move(live.actions));
+  return plan;
+}
+
 }  // namespace
 
 std::optional<SystemTime> deadline(const Job& job) {
@@ -144,7 +194,8 @@ std::optional<Plan> clean_up_finished(const Observed& observed, const Membership
   return plan;
 }
 
-// Deletes the pods of a job with spec.suspend.
+// Deletes the pods of a job with spec.suspend. The phase is Suspended immediately, so that a resume in the meantime is
+// not mistaken for a failure; the condition becomes true when the pods are gone.
 std::optional<Plan> suspend(const Observed& observed, const Membership& members) {
   const api::Status& status = observed.job.status;
   if (!observed.job.spec.suspend) return std::nullopt;
@@ -153,10 +204,13 @@ std::optional<Plan> suspend(const Observed& observed, const Membership& members)
   api::Status next = refresh_status(observed, members);
   if (!next.start_time && started) next.start_time = std::chrono::floor<seconds>(observed.now);
   if (is_new) enter_suspended(observed.job, started, observed.now, next);
-  const api::Condition* condition = find_condition(next, Phase::kSuspended);
-  const SystemTime since = condition == nullptr ? observed.now : condition->last_transition_time;
+  const SystemTime since = suspended_since(next, observed.now);
+  const StoppingPods stopping = find_suspending(members, observed.now);
+  if (is_new || is_stopping(next)) set_stopping(stopping.count, observed.now, next);
   Deletions live = delete_live_pods(observed, members, "the job is suspended", since);
-  Plan plan = make_plan(PlanState::kWait, "the job is suspended", live.requeue_after);
+  Plan plan =
+      make_plan(PlanState::kWait, "the job is suspended",
+                earliest(live.requeue_after, is_stopping(next) ? stopping.wait : std::nullopt));
   // The patch is also a fence: a job that was created suspended has the same attempt after its resume.
   if (next != status || !live.actions.empty()) plan.actions.emplace_back(PatchStatus{next});
   if (is_new) {
@@ -168,11 +222,16 @@ std::optional<Plan> suspend(const Observed& observed, const Membership& members)
   return plan;
 }
 
-// Starts a new attempt, which is not counted as a restart.
-std::optional<Plan> resume(const Observed& observed, const Membership&) {
+// Starts a new attempt, which is not counted as a restart, once the pods of the last one have ended.
+std::optional<Plan> resume(const Observed& observed, const Membership& members) {
   const Job& job = observed.job;
   if (job.status.phase != Phase::kSuspended) return std::nullopt;
   api::Status next = job.status;
+  if (is_stopping(next)) {
+    if (const StoppingPods stopping = find_suspending(members, observed.now); stopping.count > 0)
+      return wait_to_resume(observed, members, stopping);
+    set_stopping(0, observed.now, next);  // the deadline counts from the resume
+  }
   // Pods of the previous attempt may still exist under its names.
   if (next.start_time && has_next_attempt(job)) ++next.attempt;
   next.elastic.reset();  // the spec may have changed meanwhile; the attempt begins with all nodes

@@ -21,12 +21,13 @@ using Job = api::TrainingJob;
 
 enum class PodPhase { kPending, kRunning, kSucceeded, kFailed, kUnknown };
 
-// status.containerStatuses[name=trainer].state.terminated
+// status.containerStatuses[name=trainer].state.terminated, or that of an init container whose failure ended the pod
 struct Termination {
   int exit_code = 0;
   std::string reason;   // Completed, Error, OOMKilled, ContainerCannotRun ...
   std::string message;  // the termination message: JSON of oarlock-trainer, or the last line of the log
   std::optional<SystemTime> finished_at;
+  std::string init_container{};  // name of the init container; empty if the container is the trainer
 
   bool operator==(const Termination&) const = default;
 };
@@ -49,14 +50,20 @@ struct Pod {
   // When the pod's deletion was first requested or its condition DisruptionTarget became true, by the API server's
   // clock.
   std::optional<SystemTime> stop_requested_at;
+  // metadata.deletionTimestamp: the end of the grace period of the deletion, by the API server's clock.
+  std::optional<SystemTime> grace_ends_at{};
+  // The grace period of the deletion, or the one that a deletion would have (terminationGracePeriodSeconds).
+  int grace_seconds = 30;
   bool scheduled = false;                    // condition PodScheduled is true
   std::optional<SystemTime> scheduled_at{};  // when it became true, by the API server's clock; absent if not known
   std::string unscheduled_message;           // message of condition PodScheduled while it is false
   bool ready = false;                        // condition Ready is true
+  bool unreachable = false;                  // the node controller has marked the pod, because its node is not ready
   std::string disruption;  // reason of condition DisruptionTarget while it is true: PreemptionByScheduler ...
   std::string pod_ip;
   std::string node_name;
-  std::optional<Termination> trainer;  // set once the trainer container has terminated
+  bool started = false;                // a container, which may be an init container, has started
+  std::optional<Termination> trainer;  // set once the trainer container has terminated, or an init container has failed
   std::string waiting_reason;          // of the first waiting (init) container: ImagePullBackOff, ContainerCreating ...
   std::string waiting_message;
   std::string regroup_key{};  // RegroupSecret::key_id; empty if the pod's launcher restarts no ranks

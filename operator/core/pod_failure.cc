@@ -21,9 +21,10 @@ constexpr std::string_view kOomKilled = "OOMKilled";
 constexpr std::string_view kEvicted = "Evicted";
 constexpr std::string_view kDisrupted = "Disrupted";
 constexpr std::string_view kPodDeleted = "PodDeleted";
+constexpr std::string_view kPodRejected = "PodRejected";
 constexpr std::string_view kRestartReasons[] = {
-    kPodFailed, kReasonDeviceFailed, kOomKilled,         kEvicted, kDisrupted, kPodDeleted,
-    kPodLost,   kReasonPeerLost,     kReasonInterrupted, kShrunk,  kGrown,     kScaled};
+    kPodFailed,      kReasonDeviceFailed, kOomKilled, kEvicted, kDisrupted, kPodRejected, kPodDeleted, kPodLost,
+    kReasonPeerLost, kReasonInterrupted,  kNotStarted, kShrunk, kGrown,     kScaled};
 
 // ---- Cause of one failure ------------------------------------------------------------------------------------------
 
@@ -49,6 +50,8 @@ std::optional<FailureCause> cause_of(const Pod& pod) {
     return std::nullopt;
   }
   const int exit_code = pod.trainer->exit_code;
+  if (!pod.trainer->init_container.empty())
+    return ended_before_stop(pod) ? FailureCause::kExit : FailureCause::kRemoved;
   // A program that is stopped may end with any exit code because of SIGTERM, or because its peers or its storage were
   // stopped.
   if (!ended_before_stop(pod))
@@ -97,8 +100,10 @@ std::string_view default_reason(FailureCause cause) {
 void record_exit(const PodFailure& failure, api::AttemptRecord& record) {
   const Termination& end = *failure.pod->trainer;
   const TerminationSummary summary = summarize(end);
-  record.message = fmt::format("pod {} {}{}", location_of(*failure.pod), exit_text(end),
-                               summary.text.empty() ? "" : ": " + summary.text);
+  record.container = end.init_container;
+  record.message =
+      fmt::format("{}pod {} {}{}", end.init_container.empty() ? "" : "init container " + end.init_container + " of ",
+                  location_of(*failure.pod), exit_text(end), summary.text.empty() ? "" : ": " + summary.text);
   record.reason = end.reason == kOomKilled ? std::string(kOomKilled) : summary.reason;
   if (record.reason.empty() || is_resize_reason(record.reason)) record.reason = default_reason(failure.cause);
 }
@@ -107,7 +112,10 @@ void record_removal(const Pod& pod, api::AttemptRecord& record) {
   const std::string why = !pod.disruption.empty() ? pod.disruption : pod.reason;
   record.reason = to_reason(why);
   if (record.reason.empty()) record.reason = pod.deleting ? kPodDeleted : kPodFailed;
-  record.message = fmt::format("pod {} {}", location_of(pod), pod.deleting ? "was deleted" : "failed");
+  record.message = fmt::format("pod {} {}", location_of(pod),
+                               pod.deleting        ? "was deleted"
+                               : is_rejected(pod) ? kRejectedByNode
+                                                  : "failed");
   if (!why.empty()) record.message += fmt::format(" ({})", sanitize_line(why, 60));
   if (!pod.message.empty()) record.message += ": " + sanitize_line(pod.message);
 }
@@ -151,13 +159,13 @@ struct RuleInput {
   std::optional<int> exit_code;      // of the trainer container
   std::vector<std::string> reasons;  // of the pod, of its container, and of the record in status.attempts
   bool is_disrupted = false;         // condition DisruptionTarget is true
-  bool is_removed = false;           // FailureCause::kRemoved
+  bool is_incomplete = false;        // the pod was removed before its trainer had ended, or an init container failed
 };
 
 RuleInput rule_input(const PodFailure& failure) {
   RuleInput input;
   input.reasons = {failure.record.reason};
-  input.is_removed = failure.cause == FailureCause::kRemoved;
+  input.is_incomplete = failure.cause == FailureCause::kRemoved || !failure.record.container.empty();
   if (failure.pod == nullptr) return input;
   // Rules about exit codes describe failures: NotIn never matches exit code 0.
   if (failure.pod->trainer && failure.pod->trainer->exit_code != 0) input.exit_code = failure.pod->trainer->exit_code;
@@ -191,11 +199,11 @@ bool matches(const api::FailureRule& rule, const RuleInput& pod) {
   return has_reason || (!rule.on_pod_conditions.empty() && pod.is_disrupted);
 }
 
-// Returns the first rule that matches. Ignore does not match a pod that was removed before its trainer had ended: it
-// has not completed its work, whatever the exit code of its program after SIGTERM.
+// Returns the first rule that matches. Ignore does not match a pod that was removed before its trainer had ended, or
+// whose trainer did not start: it has not completed its work, whatever the exit code of its program after SIGTERM.
 std::optional<RuleMatch> match_rule(const api::FailurePolicy& policy, const RuleInput& pod) {
   for (size_t i = 0; i < policy.rules.size(); ++i) {
-    if (policy.rules[i].action == FailureAction::kIgnore && pod.is_removed) continue;
+    if (policy.rules[i].action == FailureAction::kIgnore && pod.is_incomplete) continue;
     if (matches(policy.rules[i], pod)) return RuleMatch{i, policy.rules[i].action};
   }
   return std::nullopt;
@@ -203,10 +211,13 @@ std::optional<RuleMatch> match_rule(const api::FailurePolicy& policy, const Rule
 
 FailureAction default_action(const PodFailure& failure) {
   if (failure.pod == nullptr) return FailureAction::kRestart;
-  if (failure.cause == FailureCause::kExit && is_permanent(failure.pod->trainer->exit_code))
+  // The codes of an init container have no defined meaning.
+  if (failure.cause == FailureCause::kExit && failure.record.container.empty() &&
+      is_permanent(failure.pod->trainer->exit_code))
     return FailureAction::kFail;
-  const bool is_disruption = failure.cause == FailureCause::kRemoved && !failure.pod->disruption.empty();
-  return is_disruption ? FailureAction::kRestartFree : FailureAction::kRestart;
+  const bool is_free =
+      failure.cause == FailureCause::kRemoved && (!failure.pod->disruption.empty() || is_rejected(*failure.pod));
+  return is_free ? FailureAction::kRestartFree : FailureAction::kRestart;
 }
 
 // Sets the record, the action and the rule, which follow from the other members.
@@ -220,6 +231,14 @@ void set_record_and_action(const Job& job, PodFailure& failure) {
 }
 
 }  // namespace
+
+bool is_rejected(const Pod& pod) {
+  constexpr std::string_view kReasons[] = {"UnexpectedAdmissionError", "NodeAffinity", "TopologyAffinityError",
+                                           "NodeShutdown",             "Shutdown",     "Preempting"};
+  if (pod.phase != PodPhase::kFailed || pod.deleting) return false;
+  if (!pod.started && !pod.trainer) return true;
+  return pod.reason.starts_with("OutOf") || std::ranges::find(kReasons, pod.reason) != std::end(kReasons);
+}
 
 bool has_other_cause(const PodFailure& failure) {
   return failure.cause == FailureCause::kCollateral || failure.cause == FailureCause::kDisconnected;
@@ -272,6 +291,7 @@ std::string_view restart_reason(const PodFailure& failure) {
   switch (failure.cause) {
     case FailureCause::kRemoved:
       if (!failure.pod->disruption.empty()) return kDisrupted;
+      if (is_rejected(*failure.pod)) return kPodRejected;
       if (failure.pod->reason == kEvicted) return kEvicted;
       return failure.pod->deleting ? kPodDeleted : kPodFailed;
     case FailureCause::kExit:

@@ -33,8 +33,8 @@ struct PodFailure {
 };
 
 // Returns the failures of the current attempt in the order of their node ranks, except for those that a rule ignores.
-// The default action is kFail for exit codes 64..78 other than 75 and 76, kRestartFree for disruptions and kRestart
-// otherwise.
+// The default action is kFail for exit codes 64..78 of the trainer other than 75 and 76, kRestartFree for disruptions
+// and for pods that their node rejected (is_rejected()), and kRestart otherwise.
 std::vector<PodFailure> find_pod_failures(const Job& job, const Membership& members);
 
 // Returns whether the pod has succeeded or has terminated in a way that a rule ignores.
@@ -43,11 +43,21 @@ bool is_done(const Job& job, const Pod& pod);
 // Returns whether the pod of this node rank is done, or the status records that it was.
 bool is_rank_done(const Job& job, const Membership& members, size_t node_rank);
 
+// Returns whether the pod failed because of its node: no container has started, or the kubelet gives such a reason for
+// a pod that it admitted before it was restarted (UnexpectedAdmissionError, OutOfcpu, NodeAffinity ...).
+bool is_rejected(const Pod& pod);
+
 // Returns whether the trainer ended because of another pod.
 bool has_other_cause(const PodFailure& failure);
 
+// In the message of a pod that is_rejected().
+inline constexpr std::string_view kRejectedByNode = "was rejected by its node";
+
 // The reason of a pod that does not exist any more.
 inline constexpr std::string_view kPodLost = "PodLost";
+
+// The reason of a restart because pods of the attempt did not start, in status.restarts.
+inline constexpr std::string_view kNotStarted = "NotStarted";
 
 // Returns the reason of a restart whose root cause is this failure; one of restart_reasons().
 std::string_view restart_reason(const PodFailure& failure);

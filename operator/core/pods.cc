@@ -10,6 +10,7 @@
 #include "operator/core/desired.h"
 #include "operator/core/elastic.h"
 #include "operator/core/failure.h"
+#include "operator/core/handover.h"
 #include "operator/core/status.h"
 
 namespace oarlock::control {
@@ -105,7 +106,7 @@ Creations create_missing_objects(const Observed& observed, const Membership& mem
   if (is_running(job.status.phase)) append(out.actions, replacement_actions(job, members));
   if (!can_create_pods(job.status.phase) || !has_missing_pods(members)) return out;
   out.requeue_after = time_until(restart_time(job.spec.failure_policy, job.status, observed.now), observed.now);
-  if (!out.requeue_after) out.requeue_after = handover_wait(observed, members);
+  if (!out.requeue_after) out.requeue_after = find_handover(job.status, job, members, observed.now).wait;
   if (out.requeue_after) return out;
   const int attempt = job.status.attempt;
   // There is no informer of claims: the request is repeated for each attempt, which costs little.

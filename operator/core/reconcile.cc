@@ -348,11 +348,22 @@ std::optional<Plan> reject_invalid_spec(const Observed& observed, const Membersh
                    fmt::format("{}: {}", problems.front().path, problems.front().message));
 }
 
+namespace {
+
+// Whether the API server has accepted a pod of this template: one of this attempt, or of the attempt whose failure began
+// this one. The template may change only while the job is suspended, and a resume records no failure.
+bool was_template_accepted(const api::Status& status, const Membership& members) {
+  return has_pods(members) || (!status.attempts.empty() && status.attempts.back().attempt == status.attempt - 1);
+}
+
+}  // namespace
+
 // Fails a job whose pods the API server rejects: the template is immutable while the job is active, so each further
-// request would fail as well.
+// request would fail as well. If a pod of the same template was accepted before, the cluster has changed, and the
+// operator tries again.
 std::optional<Plan> fail_invalid_template(const Observed& observed, const Membership& members) {
   if (observed.template_error.empty() || !can_create_pods(observed.job.status.phase)) return std::nullopt;
-  if (!has_missing_pods(members)) return std::nullopt;
+  if (!has_missing_pods(members) || was_template_accepted(observed.job.status, members)) return std::nullopt;
   api::Status next = refresh_status(observed, members);
   const std::string message = sanitize_line(observed.template_error);
   enter_phase(next, Phase::kFailed, kInvalidTemplate, message, observed.now);

@@ -196,6 +196,37 @@ std::optional<std::string> explain_unreadable_value(const std::string& problem, 
   return explain_invalid_quantity(given);
 }
 
+// ---- What admission has added --------------------------------------------------------------------------------------
+
+// Returns the value at a path in the pod, without its last `omitted` steps; null if there is none.
+const Json* find_in_pod(const Json& pod, const std::string& path, size_t omitted) {
+  const std::vector<Step> steps = split(path);
+  const Json* value = &pod;
+  for (size_t i = 0; i + omitted < steps.size() && value != nullptr; ++i) value = step_into(*value, steps[i]);
+  return value;
+}
+
+// Whether the message is about a field or a limit that the pod does not have as the operator sends it. An admission
+// plugin, such as a LimitRange or a mutating webhook, has added it.
+bool is_about_admission(const std::string& problem, const Json& pod) {
+  static const std::regex kProblem(R"re(\b((?:spec|metadata)\.[A-Za-z0-9_.\[\]/-]+): (Required value)?)re");
+  static const std::regex kLimit(
+      R"re(((?:spec)\.[A-Za-z0-9_.\[\]]+)\.resources\.requests: [^,]*equal to ([A-Za-z0-9./-]+) limit)re");
+  for (std::sregex_iterator it(problem.begin(), problem.end(), kProblem); it != std::sregex_iterator(); ++it) {
+    if (find_in_pod(pod, (*it)[1].str(), (*it)[2].matched ? 1 : 0) == nullptr) return true;
+  }
+  for (std::sregex_iterator it(problem.begin(), problem.end(), kLimit); it != std::sregex_iterator(); ++it) {
+    const Json* limits = find_in_pod(pod, (*it)[1].str() + ".resources.limits", 0);
+    if (limits == nullptr || !limits->contains((*it)[2].str())) return true;
+  }
+  return false;
+}
+
+// Admission webhooks and policies may deny a pod with any status code.
+bool is_denial(const std::string& message) {
+  return message.starts_with("admission webhook") || message.find(" denied the request") != std::string::npos;
+}
+
 }  // namespace
 
 std::optional<std::string> explain_invalid_pod(const Job& job, int status, const std::string& message) {
@@ -204,6 +235,7 @@ std::optional<std::string> explain_invalid_pod(const Job& job, int status, const
   static const std::regex kInvalid(R"re(^Pod "[^"]*" is invalid: )re");
   static const std::regex kUnknown(R"re(unknown field "((?:[^"\\]|\\.)+)")re");
   static const std::regex kField(R"re(\b((?:spec|metadata)\.[A-Za-z0-9_.\[\]/-]+))re");
+  if (is_denial(message.substr(0, kMaxMessage))) return std::nullopt;
   if (status == 413)
     return "spec.template: the API server does not accept pods of this size; move large parts into a ConfigMap, a "
            "volume or the image";
@@ -214,6 +246,7 @@ std::optional<std::string> explain_invalid_pod(const Job& job, int status, const
   const Json pod = PodFactory(job, job.status.attempt, {}, placeholder_secret()).pod(0);
   Json given = Json::parse(job.spec.pod_template.empty() ? "{}" : job.spec.pod_template, nullptr, false);
   const std::string problem = match.suffix();
+  if (!is_unreadable && is_about_admission(problem, pod)) return std::nullopt;
   if (is_unreadable) {
     if (const auto explained = explain_unreadable_value(problem, given)) return sanitize_line(*explained);
   }

@@ -6,8 +6,10 @@
 #include <chrono>
 #include <cmath>
 
+#include "common/text.h"
 #include "operator/core/elastic.h"
 #include "operator/core/failure.h"
+#include "operator/core/handover.h"
 #include "operator/core/pod_failure.h"
 #include "operator/core/pod_template.h"
 #include "operator/core/text.h"
@@ -114,35 +116,8 @@ api::Progress to_progress(const RankStatus& rank) {
   return out;
 }
 
-struct ConditionText {
-  std::string reason;
-  std::string message;
-};
-
 bool is_ordinary_wait(const std::string& reason) {
   return reason.empty() || reason == "ContainerCreating" || reason == "PodInitializing";
-}
-
-// Explains why the attempt does not run yet, by the most severe of the possible causes.
-ConditionText waiting_text(const Observed& observed, const Membership& members) {
-  const std::string so_far = fmt::format("{} of {} pods have started", count_started(members), members.current.size());
-  if (!observed.last_error.empty() && (has_missing_pods(members) || members.service == nullptr)) {
-    return {"CreateRefused", fmt::format("{}; the API server refused: {}", so_far, sanitize_line(observed.last_error))};
-  }
-  for (const Pod* pod : members.current) {
-    if (pod == nullptr || has_started(pod) || is_ordinary_wait(pod->waiting_reason)) continue;
-    // The kubelet alternates between ErrImagePull and ImagePullBackOff. A single reason keeps the status from changing.
-    const std::string reason =
-        pod->waiting_reason == "ErrImagePull" ? "ImagePullBackOff" : sanitize_line(pod->waiting_reason, 60);
-    const std::string why =
-        pod->waiting_message.empty() || pod->waiting_reason != reason ? "" : ": " + sanitize_line(pod->waiting_message);
-    return {reason, fmt::format("{}; pod {}: {}{}", so_far, pod->name, reason, why)};
-  }
-  for (const Pod* pod : members.current) {
-    if (pod == nullptr || pod->scheduled || pod->unscheduled_message.empty()) continue;
-    return {"Unschedulable", fmt::format("{}; pod {}: {}", so_far, pod->name, sanitize_line(pod->unscheduled_message))};
-  }
-  return {"PodsStarting", so_far};
 }
 
 // Updates the progress from the status that rank 0 of this attempt reported. lastStepTime is read from the operator's
@@ -229,14 +204,18 @@ void refresh_phase(const Observed& observed, const Membership& members, api::Sta
     if (status.progress) status.progress->last_step_time = whole_seconds(observed.now);
     return;
   }
-  ConditionText text = waiting_text(observed, members);
+  WaitingReason text = find_waiting_reason(observed, members);
   if (status.phase == Phase::kRestarting && !status.attempts.empty()) {
     const api::AttemptRecord& last = status.attempts.back();
     const std::optional<SystemTime> next_start = restart_time(observed.job.spec.failure_policy, status, observed.now);
     if (next_start && *next_start > observed.now) {
       text.message = fmt::format("repeated failures: the next start is at {}", to_rfc3339(*next_start));
+    } else if (const int count = find_handover(status, observed.job, members, observed.now).count; count > 0) {
+      text.message = fmt::format("waiting for {} of earlier attempts to save and end within the grace period",
+                                 counted(count, "pod"));
     }
-    text = {last.reason, fmt::format("attempt {}: {}; {}", last.attempt, last.message, text.message)};
+    text.reason = last.reason;
+    text.message = fmt::format("attempt {}: {}; {}", last.attempt, last.message, text.message);
   }
   enter_phase(status, status.phase, text.reason, text.message, observed.now);
 }
@@ -253,6 +232,42 @@ std::string state_of_rank_0(const Observed& observed, const Membership& members,
 }
 
 }  // namespace
+
+WaitingReason find_waiting_reason(const Observed& observed, const Membership& members) {
+  const std::string so_far = fmt::format("{} of {}{}", count_started(members), members.current.size(), kPodsHaveStarted);
+  const std::string& refused = observed.last_error.empty() ? observed.template_error : observed.last_error;
+  if (!refused.empty() && (has_missing_pods(members) || members.service == nullptr))
+    return {"CreateRefused", fmt::format("{}; {}{}", so_far, kApiServerRefused, sanitize_line(refused))};
+  for (const Pod* pod : members.current) {
+    if (pod == nullptr || has_started(pod) || is_ordinary_wait(pod->waiting_reason)) continue;
+    // The kubelet alternates between ErrImagePull and ImagePullBackOff. A single reason keeps the status from changing.
+    const std::string reason =
+        pod->waiting_reason == "ErrImagePull" ? "ImagePullBackOff" : sanitize_line(pod->waiting_reason, 60);
+    const std::string why =
+        pod->waiting_message.empty() || pod->waiting_reason != reason ? "" : ": " + sanitize_line(pod->waiting_message);
+    return {reason, fmt::format("{}; pod {}: {}{}", so_far, pod->name, reason, why), pod};
+  }
+  const Pod* first = nullptr;
+  for (const Pod* pod : members.current) {
+    if (pod == nullptr || has_started(pod)) continue;
+    if (first == nullptr) first = pod;
+    if (pod->scheduled || pod->unscheduled_message.empty()) continue;
+    return {"Unschedulable", fmt::format("{}; pod {}: {}", so_far, pod->name, sanitize_line(pod->unscheduled_message)),
+            pod};
+  }
+  return {kPodsStarting, so_far, first};
+}
+
+bool have_all_started(const Job& job, const Membership& members) {
+  if (is_running(job.status.phase)) return true;
+  for (size_t rank = 0; rank < members.current.size(); ++rank) {
+    const Pod* pod = members.current[rank];
+    const bool is_started = pod != nullptr && (pod->started || pod->trainer || pod->phase == PodPhase::kRunning ||
+                                               pod->phase == PodPhase::kSucceeded);
+    if (!is_started && !is_recorded_finished(members, rank)) return false;
+  }
+  return true;
+}
 
 api::Status refresh_status(const Observed& observed, const Membership& members) {
   const Job& job = observed.job;

@@ -18,6 +18,26 @@ namespace oarlock::control {
 // not terminal.
 api::Status refresh_status(const Observed& observed, const Membership& members);
 
+// Why an attempt does not run yet: the most severe of the possible causes.
+struct WaitingReason {
+  std::string reason;        // of the condition: CreateRefused, Unschedulable, ImagePullBackOff ... or kPodsStarting
+  std::string message;       // with the number of pods that have started
+  const Pod* pod = nullptr;  // the pod that has not started; null if it does not exist
+};
+WaitingReason find_waiting_reason(const Observed& observed, const Membership& members);
+
+// The reason of an attempt whose pods are starting and report no problem.
+inline constexpr char kPodsStarting[] = "PodsStarting";
+
+// In the message of each WaitingReason.
+inline constexpr char kPodsHaveStarted[] = " pods have started";
+
+// Precedes the API server's message in those of the reason CreateRefused.
+inline constexpr char kApiServerRefused[] = "the API server refused: ";
+
+// Returns whether a container of every pod of the attempt has started at some time.
+bool have_all_started(const Job& job, const Membership& members);
+
 // ---- Phases and conditions -----------------------------------------------------------------------------------------
 
 // Sets the phase and its condition, and sets the conditions of all other phases to false. lastTransitionTime changes

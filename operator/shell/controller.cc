@@ -40,9 +40,14 @@ constexpr size_t kLiveReadBudget = 24u << 20;  // bytes
 constexpr size_t kCopiesOfSpec = 8;
 constexpr size_t kKibOutsideSpec = 32;
 
-// Whether the API server rejects the object itself, which is reported in an event and in the job's condition.
+// After this many failures in a row, any other error is reported, too.
+constexpr int kReportedFailures = 3;
+
+// Whether the API server rejects the object itself, which is reported in an event and in the job's condition. Webhooks
+// deny objects with any status code, and a webhook that does not respond is an internal error.
 bool is_rejection(const kube::ApiError& error) {
-  return error.kind == ErrorKind::kForbidden || error.kind == ErrorKind::kInvalid;
+  return error.kind == ErrorKind::kForbidden || error.kind == ErrorKind::kInvalid ||
+         error.message.find("webhook") != std::string::npos;
 }
 
 // Whether the plan only updates what rank 0 reports, and how many pods are ready. Pods can change these at any time, so
@@ -248,25 +253,34 @@ Controller::Result Controller::handle(const Job& job, const Interruption& interr
     if (problem) {
       log.warn("the API server rejects the pods of the job", {{"error", *problem}, {"status", failure.status}});
       set_template_error(job, *problem);
-      return {Result::Kind::kRequeue};  // the next plan fails the job
+      // The next plan fails the job, or tries again if the template was accepted before.
+      if (job.status.attempt > 0 && deps_.queue->failures({job.metadata.name_space, job.metadata.name}) == 0)
+        emit_failed_create(job, interruption.action, *problem);
+      return {Result::Kind::kRequeue};
     }
   }
   const std::string error = sanitize_line(failure.message);  // admission webhooks can put any text into it
   log.warn("API call failed; retrying",
            {{"error", error}, {"status", failure.status}, {"reason", sanitize_line(failure.reason)}});
   const kube::ObjectKey key{job.metadata.name_space, job.metadata.name};
-  const bool is_rejected = is_rejection(failure) && interruption.action.starts_with("create");
+  const auto failures = static_cast<int>(deps_.queue->failures(key));
+  const bool is_reported = is_rejection(failure) || (failure.status != 0 && failures >= kReportedFailures);
+  const bool is_rejected = is_reported && interruption.action.starts_with("create");
   if (is_rejected) set_rejection(job.metadata.uid, error);
-  if (is_rejected && deps_.queue->failures(key) == 0) {
-    deps_.executor->emit(job, {.type = EmitEvent::Type::kWarning,
-                               .reason = "FailedCreate",
-                               .action = "Retry",
-                               .message = fmt::format("cannot {}: {}", interruption.action, error),
-                               .pod = ""});
+  if (is_rejected && failures == (is_rejection(failure) ? 0 : kReportedFailures)) {
+    emit_failed_create(job, interruption.action, error);
   }
   if (failure.retry_after)
     return {Result::Kind::kError, std::min<std::chrono::seconds>(*failure.retry_after, kMaxRetryDelay)};
   return {Result::Kind::kError};
+}
+
+void Controller::emit_failed_create(const Job& job, const std::string& action, const std::string& error) {
+  deps_.executor->emit(job, {.type = EmitEvent::Type::kWarning,
+                             .reason = "FailedCreate",
+                             .action = "Retry",
+                             .message = fmt::format("cannot {}: {}", action, error),
+                             .pod = ""});
 }
 
 bool Controller::track(const kube::ObjectKey& key, const Job* job) {

@@ -75,6 +75,7 @@ class Controller {
   Result reconcile(const kube::ObjectKey& key, const std::stop_token& stop);
   Result execute(const kube::ObjectKey& key, const Job& job, const Plan& plan, const std::stop_token& stop);
   Result handle(const Job& job, const Interruption& interruption);
+  void emit_failed_create(const Job& job, const std::string& action, const std::string& error);
   // Updates the uid that is known for the key. Returns whether it is the first reconcile of the job.
   bool track(const kube::ObjectKey& key, const Job* job);
   void forget(const kube::ObjectKey& key, const std::string& job_uid);

@@ -84,6 +84,9 @@ Interruption interruption(Interruption::Reason reason, std::string action, kube:
   return out;
 }
 
+// Whether an admission webhook has denied the request. It chooses the status code and the reason.
+bool is_denial(const kube::ApiError& error) { return error.message.find("denied the request") != std::string::npos; }
+
 Interruption name_conflict(std::string action, ResourceKind kind, const kube::ObjectKey& key) {
   Interruption out = interruption(Reason::kNameConflict, std::move(action));
   out.conflicting_kind = kind;
@@ -240,7 +243,7 @@ Executor::Outcome Executor::create(const Job& job, ResourceKind kind, const std:
   // A field of the template with a typo must not be dropped, because it may be the one that requests the GPUs.
   const auto validation = kind == ResourceKind::kPod ? kube::FieldValidation::kStrict : kube::FieldValidation::kDefault;
   auto response = client_.create(resource_of(kind), key.name_space, std::move(body), {}, {.validation = validation});
-  if (!response && response.error().kind == ErrorKind::kAlreadyExists) {
+  if (!response && response.error().kind == ErrorKind::kAlreadyExists && !is_denial(response.error())) {
     // Either this operator created the object and the response was lost, or it has another owner: the owner's uid
     // distinguishes the two.
     response = client_.get(resource_of(kind), key, {});

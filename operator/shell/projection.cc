@@ -83,18 +83,27 @@ void record_stop_request(SystemTime time, Pod& pod) {
   if (!pod.stop_requested_at || time < *pod.stop_requested_at) pod.stop_requested_at = time;
 }
 
-// deletionTimestamp is the end of the grace period, which began when the deletion was requested.
-void read_deletion(const Json& metadata, Pod& pod) {
-  const std::string ends = text_at(metadata, "deletionTimestamp");
-  pod.deleting = member(metadata, "deletionTimestamp").is_string();
-  SystemTime time;
-  if (!from_rfc3339(ends, time)) return;
-  const Json& grace = member(metadata, "deletionGracePeriodSeconds");
-  const int64_t seconds = grace.is_number_integer() ? grace.get<int64_t>() : 0;
-  // The limit of one day is above any real grace period, and keeps arithmetic on hostile values from overflowing.
-  record_stop_request(time - std::chrono::seconds(std::clamp<int64_t>(seconds, 0, 86400)), pod);
+// The limit of one day is above any real grace period, and keeps arithmetic on hostile values from overflowing.
+int grace_seconds_at(const Json& json, const char* key, int otherwise) {
+  const Json& grace = member(json, key);
+  return grace.is_number_integer() ? static_cast<int>(std::clamp<int64_t>(grace.get<int64_t>(), 0, 86400)) : otherwise;
 }
 
+// deletionTimestamp is the end of the grace period, which began when the deletion was requested.
+void read_deletion(const Json& object, Pod& pod) {
+  const Json& metadata = member(object, "metadata");
+  const std::string ends = text_at(metadata, "deletionTimestamp");
+  pod.deleting = member(metadata, "deletionTimestamp").is_string();
+  pod.grace_seconds = grace_seconds_at(member(object, "spec"), "terminationGracePeriodSeconds", pod.grace_seconds);
+  SystemTime time;
+  if (!from_rfc3339(ends, time)) return;
+  pod.grace_seconds = grace_seconds_at(metadata, "deletionGracePeriodSeconds", 0);
+  pod.grace_ends_at = time;
+  record_stop_request(time - std::chrono::seconds(pod.grace_seconds), pod);
+}
+
+// The node controller sets the condition Ready of the pods on a node that does not respond to False, and leaves the
+// rest of the status, so that the condition has no reason; a kubelet that sets it to False adds one.
 void read_conditions(const Json& status, Pod& pod) {
   for (const Json& condition : elements(status, "conditions")) {
     const std::string type = text_at(condition, "type");
@@ -109,6 +118,7 @@ void read_conditions(const Json& status, Pod& pod) {
       }
     } else if (type == "Ready") {
       pod.ready = is_true;
+      pod.unreachable = text_at(condition, "status") == "False" && text_at(condition, "reason").empty();
     } else if (type == "DisruptionTarget" && is_true) {
       pod.disruption = reason_at(condition, "reason");
       SystemTime since;
@@ -140,6 +150,16 @@ Termination read_termination(const Json& terminated) {
   return out;
 }
 
+// The trainer does not start if an init container fails. In a pod that has not failed, the kubelet starts the container
+// again, or it is a sidecar.
+void read_init_failure(const std::string& name, const Json& terminated, Pod& pod) {
+  if (pod.trainer || pod.phase != PodPhase::kFailed) return;
+  Termination end = read_termination(terminated);
+  if (end.exit_code == 0) return;
+  end.init_container = sanitize_line(name, kMaxShortReason);
+  pod.trainer = std::move(end);
+}
+
 void read_containers(const Json& status, Pod& pod) {
   for (const char* list : {"initContainerStatuses", "containerStatuses"}) {
     for (const Json& container : elements(status, list)) {
@@ -150,8 +170,11 @@ void read_containers(const Json& status, Pod& pod) {
         pod.waiting_message = message_at(waiting, "message");
       }
       const Json& terminated = member(state, "terminated");
-      if (std::string_view(list) == "containerStatuses" && text_at(container, "name") == kTrainerContainer &&
-          terminated.is_object()) {
+      pod.started = pod.started || terminated.is_object() || member(state, "running").is_object();
+      if (!terminated.is_object()) continue;
+      if (std::string_view(list) == "initContainerStatuses") {
+        read_init_failure(text_at(container, "name"), terminated, pod);
+      } else if (text_at(container, "name") == kTrainerContainer) {
         pod.trainer = read_termination(terminated);
       }
     }
@@ -328,11 +351,13 @@ kube::FieldFilter job_salvage_fields() {
 
 kube::FieldFilter pod_fields() {
   return owned_object_fields().with({"metadata.resourceVersion", R"(metadata.annotations.oarlock\.dev/regroup-key-id)",
-                                     "metadata.deletionGracePeriodSeconds", "spec.nodeName", "status.phase",
+                                     "metadata.deletionGracePeriodSeconds", "spec.nodeName",
+                                     "spec.terminationGracePeriodSeconds", "status.phase",
                                      "status.reason", "status.message", "status.podIP", "status.conditions.type",
                                      "status.conditions.status", "status.conditions.reason",
                                      "status.conditions.message", "status.conditions.lastTransitionTime",
-                                     "status.initContainerStatuses.state.waiting", "status.containerStatuses.name",
+                                     "status.initContainerStatuses.name", "status.initContainerStatuses.state",
+                                     "status.containerStatuses.name",
                                      "status.containerStatuses.state"});
 }
 
@@ -425,7 +450,7 @@ Result<CachedPod> project_pod(const Json& object) {
   pod.phase = phase_of(text_at(status, "phase"));
   pod.reason = reason_at(status, "reason");
   pod.message = message_at(status, "message");
-  read_deletion(metadata, pod);
+  read_deletion(object, pod);
   pod.pod_ip = text_at(status, "podIP");
   pod.node_name = text_at(member(object, "spec"), "nodeName");
   RETURN_IF_ERROR(check_length("status.podIP", pod.pod_ip, kMaxName));

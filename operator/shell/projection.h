@@ -106,20 +106,21 @@ ObjectMetadata read_object_metadata(const std::string& response);
 template <typename Visitor, typename T>
   requires std::is_same_v<std::remove_const_t<T>, Termination>
 void pack_fields(Visitor& visit, T& termination) {
-  auto& [exit_code, reason, message, finished_at] = termination;
-  visit(exit_code), visit(reason), visit(message), visit(finished_at);
+  auto& [exit_code, reason, message, finished_at, init_container] = termination;
+  visit(exit_code), visit(reason), visit(message), visit(finished_at), visit(init_container);
 }
 template <typename Visitor, typename T>
   requires std::is_same_v<std::remove_const_t<T>, CachedPod>
 void pack_fields(Visitor& visit, T& cached) {
   auto& [name, uid, resource_version, owner_uid, owner_is_job, phase, reason, message, deleting, stop_requested_at,
-         scheduled, scheduled_at, unscheduled_message, ready, disruption, pod_ip, node_name, trainer, waiting_reason,
-         waiting_message, regroup_key] = cached.pod;
+         grace_ends_at, grace_seconds, scheduled, scheduled_at, unscheduled_message, ready, unreachable, disruption,
+         pod_ip, node_name, started, trainer, waiting_reason, waiting_message, regroup_key] = cached.pod;
   visit(cached.job), visit(name), visit(uid), visit(resource_version), visit(owner_uid), visit(owner_is_job);
   visit(phase), visit(reason);
-  visit(message), visit(deleting), visit(stop_requested_at), visit(scheduled), visit(scheduled_at);
-  visit(unscheduled_message), visit(ready), visit(disruption);
-  visit(pod_ip), visit(node_name), visit(trainer), visit(waiting_reason), visit(waiting_message), visit(regroup_key);
+  visit(message), visit(deleting), visit(stop_requested_at), visit(grace_ends_at);
+  visit(grace_seconds), visit(scheduled), visit(scheduled_at);
+  visit(unscheduled_message), visit(ready), visit(unreachable), visit(disruption);
+  visit(pod_ip), visit(node_name), visit(started), visit(trainer), visit(waiting_reason), visit(waiting_message), visit(regroup_key);
 }
 template <typename Visitor, typename T>
   requires std::is_same_v<std::remove_const_t<T>, CachedService>

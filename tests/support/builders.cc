@@ -166,6 +166,7 @@ PodBuilder& PodBuilder::waiting(const std::string& reason, const std::string& me
 PodBuilder& PodBuilder::running() {
   if (!pod_.scheduled) scheduled();
   pod_.phase = PodPhase::kRunning;
+  pod_.started = true;
   pod_.ready = true;
   pod_.pod_ip = "10.0.0.1";
   return *this;
@@ -190,6 +191,7 @@ PodBuilder& PodBuilder::finished_at(SystemTime time) {
 PodBuilder& PodBuilder::evicted(const std::string& message) {
   if (!pod_.scheduled) scheduled();
   pod_.phase = PodPhase::kFailed;
+  pod_.started = true;
   pod_.ready = false;
   pod_.reason = "Evicted";
   pod_.message = message;
@@ -201,6 +203,18 @@ PodBuilder& PodBuilder::disrupted(const std::string& reason) {
 }
 PodBuilder& PodBuilder::deleting() {
   pod_.deleting = true;
+  return *this;
+}
+
+PodBuilder& PodBuilder::deleting_until(SystemTime grace_ends_at, int grace_seconds) {
+  pod_.deleting = true;
+  pod_.grace_ends_at = grace_ends_at;
+  pod_.grace_seconds = grace_seconds;
+  return *this;
+}
+PodBuilder& PodBuilder::unreachable() {
+  pod_.ready = false;
+  pod_.unreachable = true;
   return *this;
 }
 

@@ -73,6 +73,8 @@ class PodBuilder {
   PodBuilder& evicted(const std::string& message = "");
   PodBuilder& disrupted(const std::string& reason);
   PodBuilder& deleting();
+  PodBuilder& deleting_until(SystemTime grace_ends_at, int grace_seconds = 30);
+  PodBuilder& unreachable();
   PodBuilder& stop_requested(SystemTime time);
 
   control::Pod build() const { return pod_; }

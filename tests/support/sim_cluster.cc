@@ -13,6 +13,9 @@ namespace oarlock::test {
 
 using namespace control;  // NOLINT: this file is about its types
 
+// Of the pods: with the operator's margin, shorter than a tick of the model.
+constexpr int kGraceSeconds = 1;
+
 SimCluster::SimCluster(Job job) : job_(std::move(job)), now_(at_second(60)) {
   job_.metadata.resource_version = next_version();
 }
@@ -111,6 +114,7 @@ Outcome SimCluster::create_pod(const CreatePod& action) {
   pod.name = action.name;
   pod.owner_uid = job_.metadata.uid;
   if (regroups(job_)) pod.regroup_key = objects_.service->regroup_key;
+  pod.grace_seconds = kGraceSeconds;
   pod.uid = pod.name + "#" + std::to_string(++objects_.created[pod.name]);
   touch(pod);
   objects_.pods[pod.name] = pod;
@@ -122,7 +126,8 @@ Outcome SimCluster::delete_pod(const DeletePod& action) {
   Pod* pod = find(action.name);
   if (pod == nullptr || pod->uid != action.uid) return Outcome::kDone;
   if (!action.resource_version.empty() && action.resource_version != pod->resource_version) return Outcome::kStopped;
-  request_deletion(action.name);
+  if (job_.status.phase == api::Phase::kSuspended) note_stop(*pod);
+  begin_deletion(action.name);
   ++writes_;
   return Outcome::kDone;
 }
@@ -175,6 +180,7 @@ bool SimCluster::start(const std::string& name) {
   Pod* pod = find(name);
   if (pod == nullptr || !pod->scheduled || pod->deleting || pod->phase != PodPhase::kPending) return false;
   pod->phase = PodPhase::kRunning;
+  pod->started = true;
   pod->pod_ip = "10.0.0.1";
   touch(*pod);
   return true;
@@ -201,6 +207,11 @@ bool SimCluster::end_trainer(const std::string& name, int exit_code) {
   // A launcher that is killed writes no message.
   const char* message = exit_code > 0 && exit_code < 128 ? kLauncherMessage : "";
   pod->trainer = Termination{exit_code, exit_code == 0 ? "Completed" : "Error", message, now_};
+  const std::optional<PodIdentity> id = parse_pod_name(job_, name);
+  if (exit_code != 0 && !pod->deleting && id && id->attempt == job_.status.attempt) {
+    objects_.crashed_attempt = id->attempt;
+    if (objects_.stopped_attempt == id->attempt) objects_.stopped_attempt.reset();
+  }
   touch(*pod);
   return true;
 }
@@ -222,7 +233,18 @@ bool SimCluster::evict(const std::string& name) {
   return true;
 }
 
+void SimCluster::note_stop(const Pod& pod) {
+  const std::optional<PodIdentity> id = parse_pod_name(job_, pod.name);
+  if (id && id->attempt == job_.status.attempt && objects_.crashed_attempt != id->attempt)
+    objects_.stopped_attempt = id->attempt;
+}
+
 bool SimCluster::request_deletion(const std::string& name) {
+  if (const Pod* pod = find(name)) note_stop(*pod);
+  return begin_deletion(name);
+}
+
+bool SimCluster::begin_deletion(const std::string& name) {
   Pod* pod = find(name);
   if (pod == nullptr || pod->deleting) return false;
   const bool stops_immediately =
@@ -230,6 +252,7 @@ bool SimCluster::request_deletion(const std::string& name) {
   if (stops_immediately) return remove(name);
   pod->deleting = true;
   pod->stop_requested_at = now_;
+  pod->grace_ends_at = now_ + std::chrono::seconds(pod->grace_seconds);
   touch(*pod);
   return true;
 }

@@ -42,6 +42,8 @@ struct Objects {
   std::set<std::string> conflicting;   // foreign pods that made a create fail with AlreadyExists
   std::map<std::string, int> created;  // number of created pods by name; each has its own uid
   std::optional<RankStatus> reported;  // the last status of any rank 0
+  std::optional<int> stopped_attempt;  // the last one that a user, the cluster or a suspension stopped before a crash
+  std::optional<int> crashed_attempt;  // the last one of which a trainer failed that was not stopped
 
   bool operator==(const Objects&) const = default;
 };
@@ -117,6 +119,8 @@ class SimCluster {
 
  private:
   bool report_step(int world_size);
+  void note_stop(const control::Pod& pod);
+  bool begin_deletion(const std::string& name);
   Outcome confirm_absent(const control::ConfirmPodAbsent& action);
   Outcome create_service(const control::CreateService& action);
   std::string unused_key() const;

@@ -243,6 +243,67 @@ TEST_F(Policies, OrphanedPodsBlockNewJobOfSameName) {
   EXPECT_EQ(world_->live_pods().count("j-0-0"), 1U);
 }
 
+TEST_F(Policies, WaitsForCapacityWithoutCharge) {
+  create("j", {{"failurePolicy", {{"maxRestarts", 0}}}});
+  Json unschedulable = {{"conditions", {pod_condition("PodScheduled", false)}}};
+  unschedulable["conditions"][0].update({{"reason", "Unschedulable"}, {"message", "0/3 nodes are available"}});
+  set_group("j", 0, pod_ended(75, R"({"rank":0,"step":0,"checkpointStep":-1,"reason":"RendezvousTimeout","message":""})"),
+            unschedulable);
+  // The node of a pod of the next attempt does not admit it.
+  const Json rejected = {{"phase", "Failed"}, {"reason", "OutOfcpu"}, {"message", "Node didn't have enough cpu"}};
+  set_group("j", 1, pod_running(), rejected);
+  set_group("j", 2, pod_running(), pod_running());
+  world_->wait_for_phase("j", "Running");
+  const Json status = world_->status("j");
+  EXPECT_EQ(status["attempts"][0]["reason"], "Unschedulable");
+  EXPECT_EQ(status["attempts"][1]["reason"], "OutOfcpu");
+  EXPECT_EQ(status["restarts"]["total"], 2);
+  EXPECT_EQ(status["restarts"].value("charged", 0), 0);
+}
+
+// A webhook that does not respond, and a LimitRange that is created while the job runs.
+TEST_F(Policies, AdmissionProblemsAreReportedAndRetried) {
+  create("j", {{"resourcesPerNode", {{"requests", {{"memory", "1Gi"}}}}}});
+  set_group("j", 0, pod_running(), pod_running());
+  world_->wait_for_phase("j", "Running");
+  const std::string limits = "/api/v1/namespaces/" + world_->name_space() + "/limitranges";
+  world_->call("POST", limits,
+               {{"apiVersion", "v1"},
+                {"kind", "LimitRange"},
+                {"metadata", {{"name", "defaults"}}},
+                {"spec", {{"limits", {{{"type", "Container"}, {"default", {{"memory", "512Mi"}}}}}}}}});
+  world_->set_pod("j-0-1", pod_ended(1));
+  world_->wait("the refusal", [&] {
+    return condition("j", "Restarting").value("message", "").find("the API server refused: ") != std::string::npos;
+  });
+  world_->call("DELETE", limits + "/defaults");
+  const std::string hooks = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+  world_->call("POST", hooks,
+               {{"apiVersion", "admissionregistration.k8s.io/v1"},
+                {"kind", "ValidatingWebhookConfiguration"},
+                {"metadata", {{"name", "down"}}},
+                {"webhooks",
+                 {{{"name", "down.example.com"},
+                   {"admissionReviewVersions", {"v1"}},
+                   {"sideEffects", "None"},
+                   {"clientConfig", {{"url", "https://127.0.0.1:1/x"}}},
+                   {"namespaceSelector",
+                    {{"matchLabels", {{"kubernetes.io/metadata.name", world_->name_space()}}}}},
+                   {"rules",
+                    {{{"apiGroups", {""}},
+                      {"apiVersions", {"v1"}},
+                      {"operations", {"CREATE"}},
+                      {"resources", {"pods"}}}}}}}}});
+  create("other", {});
+  world_->wait("the webhook's error", [&] {
+    const Json pending = condition("other", "Pending");
+    return pending.value("reason", "") == "CreateRefused" &&
+           pending.value("message", "").find("failed calling webhook") != std::string::npos;
+  });
+  world_->call("DELETE", hooks + "/down");
+  set_group("other", 0, pod_running(), pod_running());
+}
+
 TEST_F(Policies, ReportsPodsRejectedByPodSecurity) {
   world_->call("PATCH", "/api/v1/namespaces/" + world_->name_space(),
                {{"metadata", {{"labels", {{"pod-security.kubernetes.io/enforce", "restricted"}}}}}});

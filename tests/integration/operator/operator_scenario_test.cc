@@ -302,6 +302,37 @@ TEST_F(Scenario, ExitCodeZeroDuringSuspensionOrDrainIsNotSuccess) {
             Json::parse(R"({"total": 1, "charged": 0, "reasons": [{"reason": "Disrupted", "count": 1}]})"));
 }
 
+// The pods have a node, so that a deletion has a grace period. The test is the kubelet that ends them.
+TEST_F(Scenario, NextAttemptWaitsForStoppedPods) {
+  start_operator();
+  for (const char* name : {"drained", "suspended"}) {
+    world_.create_job(name, {{"nodes", 1}});
+    const std::string first = std::string(name) + "-0-0";
+    set_pod(first, Json::object());
+    world_.call("POST", world_.pods() + "/" + first + "/binding",
+                {{"apiVersion", "v1"}, {"kind", "Binding"}, {"target", {{"kind", "Node"}, {"name", "node-1"}}}});
+    set_pod(first, pod_running());
+    expect_phase(name, "Running");
+  }
+  world_.call("DELETE", world_.pods() + "/drained-0-0");
+  EXPECT_TRUE(eventually([&] { return world_.has_condition("drained", "Restarting", "True", "PodDeleted"); }));
+  world_.patch_job("suspended", {{"spec", {{"suspend", true}}}});
+  EXPECT_TRUE(eventually([&] { return world_.has_condition("suspended", "Suspended", "False", "StoppingPods"); }));
+  world_.patch_job("suspended", {{"spec", {{"suspend", false}}}});
+  EXPECT_TRUE(eventually([&] {
+    const Json job = world_.job("suspended");
+    return job["status"]["observedGeneration"] == job["metadata"]["generation"];
+  }));
+  EXPECT_EQ(world_.pod_names(), (std::set<std::string>{"drained-0-0", "suspended-0-0"}));
+  EXPECT_THAT(world_.status("drained").dump(), HasSubstr("waiting for 1 pod of earlier attempts to save"));
+  for (const char* name : {"drained", "suspended"}) {
+    set_pod(std::string(name) + "-0-0", pod_ended(75));
+    set_pod(std::string(name) + "-1-0", pod_running());
+    expect_phase(name, "Running");
+  }
+  EXPECT_EQ(world_.status("suspended")["restarts"].value("total", 0), 0);
+}
+
 // One pod gets no node: the group shrinks, grows back, is scaled, and completes with the size that it has then.
 TEST_F(Scenario, ElasticGroupShrinksGrowsAndScales) {
   const auto world_size = [&](const char* pod) { return environment(world_.pod(pod))["WORLD_SIZE"]; };

@@ -229,7 +229,9 @@ std::string check_size(const SimCluster& cluster, const Job& after) {
 std::string check_conditions(const api::Status& is) {
   if (is.phase == Phase::kNone) return "";
   for (const api::Condition& condition : is.conditions) {
-    if (condition.status != (condition.type == to_string(is.phase))) return "a condition contradicts the phase";
+    const bool is_stopping = is.phase == Phase::kSuspended && condition.reason == "StoppingPods";
+    if (condition.status != (condition.type == to_string(is.phase) && !is_stopping))
+      return "a condition contradicts the phase";
   }
   return find_condition(is, is.phase) == nullptr ? "the phase has no condition" : "";
 }
@@ -291,6 +293,24 @@ std::string check_missing_nodes(const SimCluster& cluster) {
                                                 : "";
 }
 
+// No pod of a new attempt is created while a pod of an attempt that was asked to stop is within its grace period.
+std::string check_handover(const Plan& plan, const SimCluster& cluster) {
+  const std::optional<int> stopped = cluster.objects().stopped_attempt;
+  const bool creates = std::ranges::any_of(plan.actions, [&](const Action& action) {
+    const auto* create = std::get_if<CreatePod>(&action);
+    return create != nullptr && stopped && create->attempt > *stopped;
+  });
+  if (!creates) return "";
+  for (const auto& [name, pod] : cluster.pods()) {
+    const std::optional<PodIdentity> id = parse_pod_name(cluster.job(), name);
+    if (!id || id->attempt != *stopped || pod.owner_uid != cluster.job().metadata.uid) continue;
+    const bool has_time = !pod.grace_ends_at || cluster.now() < *pod.grace_ends_at;
+    if (pod.phase == PodPhase::kRunning && !pod.trainer && has_time && !pod.unreachable)
+      return "a pod is created while a pod that was asked to stop is within its grace period";
+  }
+  return "";
+}
+
 }  // namespace
 
 bool replaces_disconnected_pod(const Action& action, const SimCluster& before) {
@@ -305,6 +325,7 @@ bool replaces_disconnected_pod(const Action& action, const SimCluster& before) {
 }
 
 std::string check_plan(const Plan& plan, const SimCluster& cluster) {
+  if (std::string problem = check_handover(plan, cluster); !problem.empty()) return problem;
   if (plan.actions.empty()) {
     if (std::string problem = check_disconnected_pods(cluster); !problem.empty()) return problem;
     return check_missing_nodes(cluster);

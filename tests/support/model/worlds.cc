@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "operator/core/failure.h"
+#include "operator/core/handover.h"
 #include "operator/core/membership.h"
 #include "tests/support/builders.h"
 #include "tests/support/model/key_writer.h"
@@ -70,7 +71,11 @@ bool has_placement_times(const Job& job) {
   return job.spec.elastic && !is_terminal(status.phase) && (!is_running(status.phase) || !status.replacements.empty());
 }
 
-void age(Pod& pod, seconds older, bool has_placement_time) {
+void age(Pod& pod, seconds older, bool has_placement_time, bool is_active) {
+  // Once the time to end has passed, it does not matter when it did.
+  const bool may_be_awaited = is_active && pod.phase == PodPhase::kRunning && !pod.trainer && pod.grace_ends_at &&
+                              *pod.grace_ends_at - older + kStopMargin > now();
+  age(pod.grace_ends_at, older, may_be_awaited);
   age(pod.scheduled_at, older, has_placement_time);
   const bool is_collateral = pod.trainer && pod.trainer->exit_code == to_int(ExitCode::kPeerLost);
   const bool may_be_stopped = pod.trainer && !pod.stop_requested_at && pod.phase == PodPhase::kRunning;
@@ -83,8 +88,9 @@ void age(Pod& pod, seconds older, bool has_placement_time) {
 
 std::string key_of(const Pod& pod) {
   const auto age_of = [](const std::optional<SystemTime>& time) { return time ? (now() - *time).count() : 0; };
-  return fmt::format("{} {} {} {} {} {}{} {} {} {}{} {} {}|", pod.name, pod.uid, pod.owner_uid,
-                     static_cast<int>(pod.phase), pod.reason, pod.deleting, pod.scheduled, age_of(pod.scheduled_at),
+  return fmt::format("{} {} {} {} {} {} {}{} {} {} {} {}{} {} {}|", pod.name, pod.uid, pod.owner_uid,
+                     static_cast<int>(pod.phase), pod.reason, pod.started, pod.deleting, pod.scheduled, age_of(pod.scheduled_at),
+                     age_of(pod.grace_ends_at),
                      pod.disruption, pod.trainer ? pod.trainer->exit_code : -1, is_disconnected(pod) ? "d" : "",
                      age_of(pod.trainer ? pod.trainer->finished_at : std::nullopt), pod.regroup_key);
 }
@@ -215,7 +221,7 @@ uint32_t Worlds::intern_objects(Objects objects, const Job& job, seconds older) 
                 [&](const auto& item) { return parse_pod_name(job, item.first)->attempt < job.status.attempt; });
   std::string key = objects.service ? "service " + objects.service->regroup_key + "|" : "|";
   for (auto& [name, pod] : objects.pods) {
-    age(pod, older, has_placement_times(job));
+    age(pod, older, has_placement_times(job), !is_terminal(job.status.phase));
     const std::string text = key_of(pod);
     pod.resource_version = version_of(text);
     key += text;
@@ -225,6 +231,10 @@ uint32_t Worlds::intern_objects(Objects objects, const Job& job, seconds older) 
   if (objects.reported) {
     key += fmt::format("reported {} {} {}", objects.reported->attempt, objects.reported->step,
                        objects.reported->world_size);
+  }
+  for (std::optional<int>* attempt : {&objects.stopped_attempt, &objects.crashed_attempt}) {
+    if (*attempt && **attempt < job.status.attempt - 1) attempt->reset();
+    key += fmt::format("attempt {} ", attempt->value_or(-1));
   }
   for (const std::string& name : objects.conflicting) key += "conflict " + name;
   for (const auto& [name, count] : objects.created) key += fmt::format("created {} {}", name, count);

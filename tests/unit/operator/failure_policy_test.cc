@@ -195,7 +195,7 @@ TEST(FailurePolicy, DecidesByRootCause) {
        .pods = {pod_of_rank(0).running(), not_admitted},
        .decision = Decision::kRestart,
        .reason = "UnexpectedAdmissionError",
-       .message = "pod bert-0-1 on node-1 failed (UnexpectedAdmissionError): no devices",
+       .message = "pod bert-0-1 on node-1 was rejected by its node (UnexpectedAdmissionError): no devices",
        .root_cause = "bert-0-1",
        .exit_code = std::nullopt},
   };
@@ -560,6 +560,136 @@ TEST(FailurePolicy, FreeRestartIgnoresMaxRestarts) {
   const GroupFailure failure = evaluate_failure_policy(observed, classify_objects(observed));
   EXPECT_EQ(failure.decision, Decision::kRestart);
   EXPECT_FALSE(failure.is_charged);
+}
+
+// ---- What is free --------------------------------------------------------------------------------------------------
+
+TEST(FailurePolicy, IncompleteStartIsNotCharged) {
+  const Pod late = pod_of_rank(0).ended(1).scheduled_at(at_second(-10));
+  const Pod timed_out = pod_of_rank(0).ended(75);
+  const Pod unschedulable = pod_of_rank(1).unschedulable("0/3 nodes are available");
+  struct IncompleteRow {
+    const char* name;
+    std::vector<Pod> pods;
+    bool is_charged;
+    const char* reason;
+    const char* pod;
+    const char* last_error = "";
+  };
+  const IncompleteRow rows[] = {
+      {.name = "unschedulable",
+       .pods = {timed_out, unschedulable},
+       .is_charged = false,
+       .reason = "Unschedulable",
+       .pod = "bert-0-1"},
+      {.name = "a program that fails with another code when its peers do not come",
+       .pods = {late, unschedulable},
+       .is_charged = false,
+       .reason = "Unschedulable",
+       .pod = "bert-0-1"},
+      {.name = "image pull",
+       .pods = {timed_out, pod_of_rank(1).waiting("ErrImagePull", "not found")},
+       .is_charged = false,
+       .reason = "ImagePullBackOff",
+       .pod = "bert-0-1"},
+      {.name = "slow pull or volume attach",
+       .pods = {timed_out, pod_of_rank(1).waiting("ContainerCreating")},
+       .is_charged = false,
+       .reason = "PodsStarting",
+       .pod = "bert-0-1"},
+      {.name = "the same, another code after a long time",
+       .pods = {late, pod_of_rank(1).waiting("ContainerCreating")},
+       .is_charged = false,
+       .reason = "PodsStarting",
+       .pod = "bert-0-1"},
+      {.name = "quota",
+       .pods = {timed_out},
+       .is_charged = false,
+       .reason = "CreateRefused",
+       .pod = "",
+       .last_error = "exceeded quota"},
+      {.name = "a peer lost another one that had started",
+       .pods = {pod_of_rank(0).ended(76).finished_at(at_second(10)), unschedulable},
+       .is_charged = false,
+       .reason = "Unschedulable",
+       .pod = "bert-0-1"},
+      {.name = "deleted",
+       .pods = {pod_of_rank(0).running().deleting(), unschedulable},
+       .is_charged = false,
+       .reason = "PodDeleted",
+       .pod = "bert-0-0"},
+      {.name = "a program that fails immediately, while others start",
+       .pods = {pod_of_rank(0).ended(1).scheduled_at(at_second(50)), pod_of_rank(1).waiting("ContainerCreating")},
+       .is_charged = true,
+       .reason = "PodFailed",
+       .pod = "bert-0-0"},
+      {.name = "all have started",
+       .pods = {timed_out, pod_of_rank(1).running()},
+       .is_charged = true,
+       .reason = "Interrupted",
+       .pod = "bert-0-0"},
+  };
+  for (const IncompleteRow& row : rows) {
+    for (const Phase phase : {Phase::kPending, Phase::kRestarting}) {
+      Observed observed = seen(JobBuilder().max_restarts(row.is_charged ? 2 : 0).phase(phase), row.pods);
+      observed.last_error = row.last_error;
+      const GroupFailure failure = evaluate_failure_policy(observed, classify_objects(observed));
+      EXPECT_EQ(failure.decision, Decision::kRestart) << row.name;
+      EXPECT_EQ(failure.is_charged, row.is_charged) << row.name;
+      EXPECT_EQ(failure.reason, row.reason) << row.name;
+      EXPECT_EQ(failure.record.pod, row.pod) << row.name << ": " << failure.message;
+    }
+  }
+  const api::FailureRule charged = in(FailureAction::kRestart, {75});
+  const Observed by_rule = seen(JobBuilder().rule(charged).phase(Phase::kPending), {timed_out, unschedulable});
+  EXPECT_TRUE(evaluate_failure_policy(by_rule, classify_objects(by_rule)).is_charged) << "a rule decides first";
+}
+
+TEST(FailurePolicy, RejectedPodIsFree) {
+  const auto rejected = [](const std::string& reason, bool has_started) {
+    Pod one = pod_of_rank(1).scheduled();
+    one.phase = PodPhase::kFailed;
+    one.reason = reason;
+    one.started = has_started;
+    return one;
+  };
+  for (const char* reason : {"UnexpectedAdmissionError", "OutOfcpu", "OutOfmemory", "OutOfnvidia.com/gpu",
+                             "NodeAffinity", "TopologyAffinityError", "NodeShutdown", "SomethingNew", ""}) {
+    const GroupFailure failure = judged({pod_of_rank(0).running(), rejected(reason, false)}, Phase::kRunning, 2);
+    EXPECT_EQ(failure.decision, Decision::kRestart) << reason;
+    EXPECT_FALSE(failure.is_charged) << reason;
+    EXPECT_EQ(failure.restart_reason, "PodRejected") << reason;
+    EXPECT_EQ(failure.record.exit_code, std::nullopt) << reason;
+  }
+  EXPECT_FALSE(judged({pod_of_rank(0).running(), rejected("UnexpectedAdmissionError", true)}).is_charged)
+      << "after a restart of the kubelet, also of a pod that ran";
+  EXPECT_TRUE(judged({pod_of_rank(0).running(), rejected("DeadlineExceeded", true)}).is_charged);
+}
+
+TEST(FailurePolicy, InitContainerFailureIsRecorded) {
+  const auto with_code = [](int code) {
+    Pod one = pod_of_rank(1).scheduled();
+    one.phase = PodPhase::kFailed;
+    one.started = true;
+    one.trainer = Termination{code, "Error", "no such bucket", at_second(59), "fetch"};
+    return one;
+  };
+  const GroupFailure failure = judged({pod_of_rank(0).running(), with_code(3)});
+  EXPECT_EQ(failure.decision, Decision::kRestart);
+  EXPECT_TRUE(failure.is_charged);
+  EXPECT_EQ(failure.record.container, "fetch");
+  EXPECT_EQ(failure.record.exit_code, 3);
+  EXPECT_EQ(failure.record.message,
+            "init container fetch of pod bert-0-1 on node-1 ended with exit code 3: no such bucket");
+  EXPECT_EQ(judged({pod_of_rank(0).running(), with_code(78)}).decision, Decision::kRestart);
+  const auto by_rule = [&](FailureAction action) {
+    const Observed observed =
+        seen(JobBuilder().rule(in(action, {3})).phase(Phase::kRunning), {pod_of_rank(0).running(), with_code(3)});
+    return evaluate_failure_policy(observed, classify_objects(observed));
+  };
+  EXPECT_EQ(by_rule(FailureAction::kFail).decision, Decision::kFail);
+  EXPECT_FALSE(by_rule(FailureAction::kRestartFree).is_charged);
+  EXPECT_EQ(by_rule(FailureAction::kIgnore).decision, Decision::kRestart) << "the trainer has done no work";
 }
 
 TEST(FailurePolicy, RestartReasonsAreListed) {

@@ -78,6 +78,16 @@ TEST(ModelCheckItself, DetectsWrongRestartCountAndPrintsShortestTrace) {
   EXPECT_LT(std::count(violation.begin(), violation.end(), '\n'), 9) << violation;
 }
 
+// Does not wait for the pods of an attempt that was stopped.
+TEST(ModelCheckItself, DetectsPodsCreatedBeforeTheStoppedOnesEnd) {
+  const Policy hasty = [](const Observed& observed, const Membership&) {
+    Observed crashed = observed;
+    for (api::AttemptRecord& record : crashed.job.status.attempts) record.stopped = false;
+    return converge(crashed, classify_objects(crashed));
+  };
+  EXPECT_THAT(check_with(hasty, converge, kSmall).violation, HasSubstr("a pod that was asked to stop"));
+}
+
 // ---- Replacement of single pods
 
 ModelOptions by_rank(int faults) {

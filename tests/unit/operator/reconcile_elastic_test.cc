@@ -307,13 +307,14 @@ TEST(Elastic, NewPodsWaitForTheLastCheckpointOfTheOldOnes) {
   Job job = sized(elastic_job(), Phase::kRestarting, 2, 2);
   job.status.attempt_start_time = at_second(50);
   job.status.attempts = {ended_to_grow(1, at_second(50))};
-  const Pod saves = pod(1, 0).running().deleting();
+  job.status.attempts.back().stopped = true;
+  const Pod saves = pod(1, 0).running().deleting_until(at_second(80));
   Observed observed = seen(job, {saves});
   observed = after(observed, reconcile(observed));
   const Plan waits = reconcile(observed);
   EXPECT_THAT(waits.actions, IsEmpty());
-  EXPECT_EQ(waits.requeue_after, seconds(290));
-  observed.now = at_second(350);
+  EXPECT_EQ(waits.requeue_after, seconds(30));
+  observed.now = at_second(90);
   EXPECT_THAT(only<CreatePod>(reconcile(observed)), ::testing::SizeIs(2)) << "a pod of a dead node does not end";
   observed.now = at_second(61);
   observed.pods = {pod(1, 0).ended(0).build()};

@@ -39,6 +39,40 @@ TEST(ReconcileLifetime, ResumesAsNewAttemptWithoutCountingRestart) {
   expect_settled(observed, resumed);
 }
 
+TEST(ReconcileLifetime, SuspendedIsTrueOncePodsAreGone) {
+  Observed observed = seen(JobBuilder().nodes(1).suspend().phase(Phase::kRunning), {pod(0, 0).running()});
+  observed = after(observed, reconcile(observed));
+  EXPECT_EQ(observed.job.status.phase, Phase::kSuspended);
+  EXPECT_FALSE(condition_of(observed.job.status, Phase::kSuspended).status);
+  EXPECT_EQ(condition_of(observed.job.status, Phase::kSuspended).reason, "StoppingPods");
+
+  observed.pods = {pod(0, 0).running().deleting_until(at_second(90))};
+  EXPECT_THAT(reconcile(observed).actions, IsEmpty());
+  EXPECT_EQ(reconcile(observed).requeue_after, std::chrono::seconds(40));
+  Observed resumed = observed;
+  resumed.job.spec.suspend = false;
+  EXPECT_THAT(only<CreatePod>(reconcile(resumed)), IsEmpty()) << "the pod still saves a checkpoint";
+  EXPECT_EQ(reconcile(resumed).requeue_after, std::chrono::seconds(40));
+  EXPECT_EQ(status_after(resumed, reconcile(resumed)).restarts.total, 0);
+
+  for (const bool is_gone : {true, false}) {  // or the grace period has passed, as on a node that does not respond
+    Observed ended = observed;
+    if (is_gone) ended.pods.clear();
+    ended.now = at_second(is_gone ? 70 : 100);
+    const Plan plan = reconcile(ended);
+    EXPECT_THAT(names(plan), ElementsAre("PatchStatus Suspended 0"));
+    EXPECT_TRUE(condition_of(status_after(ended, plan), Phase::kSuspended).status);
+    EXPECT_EQ(condition_of(status_after(ended, plan), Phase::kSuspended).last_transition_time, ended.now);
+    expect_settled(ended, plan);
+    resumed.pods = ended.pods;
+    resumed.now = ended.now;
+    EXPECT_EQ(only<CreatePod>(reconcile(resumed)).at(0).name, "bert-1-0");
+    EXPECT_EQ(condition_of(status_after(resumed, reconcile(resumed)), Phase::kSuspended).last_transition_time,
+              ended.now)
+        << "activeDeadlineSeconds counts from the resume";
+  }
+}
+
 TEST(ReconcileLifetime, ExitCodeZeroOnSuspensionDoesNotComplete) {
   Observed observed = seen(JobBuilder().nodes(1).suspend().phase(Phase::kRunning), {pod(0, 0).running()});
   observed = after(observed, reconcile(observed));

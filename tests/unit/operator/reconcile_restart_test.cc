@@ -236,6 +236,75 @@ TEST(ReconcileRestart, DisruptionRestartsWithoutCharge) {
   EXPECT_THAT(only<EmitEvent>(plan).at(0).message, HasSubstr("a restart that does not count as attempt 1"));
 }
 
+// ---- Handover from stopped pods ------------------------------------------------------------------------------------
+
+TEST(ReconcileRestart, WaitsForStoppedPodsThatMaySave) {
+  struct Row {
+    const char* name;
+    std::vector<Pod> pods;
+    bool waits;
+  };
+  const SystemTime grace_end = at_second(80);
+  const Row rows[] = {
+      {.name = "deleted", .pods = {pod(0, 0).ended(75), pod(0, 1).running().deleting_until(grace_end)}, .waits = true},
+      {.name = "drained",
+       .pods = {pod(0, 0).ended(75),
+                pod(0, 1).running().deleting_until(grace_end).disrupted("EvictionByEvictionAPI")},
+       .waits = true},
+      {.name = "evicted, and the peer saves", .pods = {pod(0, 0).running(), pod(0, 1).evicted()}, .waits = true},
+      {.name = "interrupted, and the peer saves", .pods = {pod(0, 0).running(), pod(0, 1).ended(75)}, .waits = true},
+      {.name = "gone, and the peer saves", .pods = {pod(0, 0).running()}, .waits = true},
+      {.name = "crashed", .pods = {pod(0, 0).running(), pod(0, 1).ended(1)}, .waits = false},
+      {.name = "crashed, and the peer is deleted later",
+       .pods = {pod(0, 0).trainer_ended(76).finished_at(at_second(40)), pod(0, 1).ended(1)},
+       .waits = false},
+      {.name = "a trainer that has ended has saved",
+       .pods = {pod(0, 0).ended(75), pod(0, 1).trainer_ended(143).deleting_until(grace_end)},
+       .waits = false},
+      {.name = "a pod that never ran", .pods = {pod(0, 0).scheduled(), pod(0, 1).ended(75)}, .waits = false},
+      {.name = "the node does not respond",
+       .pods = {pod(0, 0).ended(75), pod(0, 1).running().unreachable().deleting_until(grace_end)},
+       .waits = false},
+      {.name = "the grace period has passed",
+       .pods = {pod(0, 0).ended(75), pod(0, 1).running().deleting_until(at_second(50))},
+       .waits = false},
+      {.name = "the API server's clock is wrong",
+       .pods = {pod(0, 0).ended(75), pod(0, 1).running().deleting_until(at_second(7200))},
+       .waits = false},
+  };
+  for (const Row& row : rows) {
+    const Observed observed = seen(JobBuilder().phase(Phase::kRunning), row.pods);
+    const Plan plan = reconcile(observed);
+    EXPECT_EQ(status_after(observed, plan).phase, Phase::kRestarting) << row.name;
+    EXPECT_EQ(only<CreatePod>(plan).empty(), row.waits) << row.name;
+    EXPECT_EQ(status_after(observed, plan).attempts.back().stopped, std::string(row.name).find("crash") != 0)
+        << row.name;
+    if (row.waits) {
+      ASSERT_TRUE(plan.requeue_after) << row.name;
+      EXPECT_LE(*plan.requeue_after, std::chrono::seconds(40)) << row.name << ": grace period and margin";
+    }
+  }
+}
+
+TEST(ReconcileRestart, HandoverEndsWithThePodsOrTheirGracePeriod) {
+  Observed observed =
+      seen(JobBuilder().nodes(1).phase(Phase::kRunning), {pod(0, 0).running().deleting_until(at_second(80))});
+  const Plan plan = reconcile(observed);
+  EXPECT_EQ(plan.requeue_after, std::chrono::seconds(30)) << "10 s after the grace period";
+  expect_settled(observed, plan);
+  observed = after(observed, plan);
+  EXPECT_THAT(condition_of(observed.job.status, Phase::kRestarting).message,
+              HasSubstr("waiting for 1 pod of earlier attempts to save and end within the grace period"));
+  observed.now = at_second(89);
+  EXPECT_THAT(reconcile(observed).actions, IsEmpty());
+  EXPECT_EQ(reconcile(observed).requeue_after, std::chrono::seconds(1));
+  observed.now = at_second(90);
+  EXPECT_THAT(names(reconcile(observed)), ElementsAre("PatchStatus Restarting 1", "CreatePod bert-1-0"));
+  observed.now = at_second(70);
+  observed.pods.clear();
+  EXPECT_THAT(names(reconcile(observed)), ElementsAre("PatchStatus Restarting 1", "CreatePod bert-1-0"));
+}
+
 // Attempts 0 and 1 failed within a second. This is attempt 2, whose failure was observed at second 59.
 Observed failed_twice(int backoff_seconds) {
   Job job = JobBuilder().backoff_seconds(backoff_seconds).phase(Phase::kRestarting, 2).restarts(2);

@@ -175,6 +175,46 @@ TEST(InvalidTemplate, FailsTheJobAndNamesTheField) {
   EXPECT_THAT(only<EmitEvent>(plan)[0].message, HasSubstr("containers[0].resouces"));
 }
 
+// The template is the same as that of the pods that were accepted, so admission has changed.
+TEST(InvalidTemplate, AcceptedTemplateIsTriedAgain) {
+  for (const bool has_pod : {true, false}) {
+    Observed observed = seen(JobBuilder().phase(has_pod ? api::Phase::kPending : api::Phase::kRestarting, 1));
+    if (has_pod) observed.pods = {test::PodBuilder("bert", 1, 0).running()};
+    if (!has_pod) observed.job.status.attempts.emplace_back().attempt = 0;
+    observed.template_error = "spec.resourcesPerNode.requests: Invalid value";
+    const Plan plan = reconcile(observed);
+    const api::Status status = test::status_after(observed, plan);
+    EXPECT_NE(status.phase, api::Phase::kFailed);
+    EXPECT_THAT(names(plan), ::testing::Contains("CreatePod bert-1-1"));
+    EXPECT_THAT(find_condition(status, status.phase)->message, HasSubstr("the API server refused: spec.resources"));
+  }
+  // A resume may follow a change of the template.
+  Observed resumed = seen(JobBuilder().phase(api::Phase::kPending, 2));
+  resumed.job.status.attempts.emplace_back().attempt = 0;
+  resumed.template_error = "spec.template.spec.foo: unknown field";
+  EXPECT_EQ(test::status_after(resumed, reconcile(resumed)).phase, api::Phase::kFailed);
+}
+
+TEST(Rejection, FieldsThatAdmissionAddedAreNotTheTemplates) {
+  const Job job = JobBuilder().pod_template(
+      R"({"spec": {"volumes": [{"name": "v", "emptyDir": {}}], "containers": [{"name": "trainer", "image": "i",
+          "resources": {"requests": {"memory": "1Gi", "cpu": "4"}, "limits": {"cpu": "2"}}}]}})");
+  const std::string begin = R"(Pod "bert-0-0" is invalid: )";
+  const char* added[] = {
+      R"(spec.containers[0].resources.requests: Invalid value: "1Gi": must be less than or equal to memory limit of 512Mi)",
+      R"(spec.containers[1].image: Required value)", R"(spec.volumes[9].name: Duplicate value: "v")",
+      R"(spec.priority: Forbidden: cannot be set)"};
+  for (const char* problem : added) EXPECT_FALSE(explain_invalid_pod(job, 422, begin + problem)) << problem;
+  const char* own[] = {
+      R"(spec.containers[0].resources.requests: Invalid value: "4": must be less than or equal to cpu limit of 2)",
+      R"(spec.containers[0].resources.limits: Required value: Limit must be set for non overcommitable resources)",
+      R"(spec.containers[0].livenessProbe: Required value: must specify a handler type)",
+      R"(spec.volumes[0].name: Invalid value: "v")"};
+  for (const char* problem : own) EXPECT_TRUE(explain_invalid_pod(job, 422, begin + problem)) << problem;
+  EXPECT_TRUE(explain_invalid_pod(job, 413, "Request entity too large: limit is 3145728"));
+  EXPECT_FALSE(explain_invalid_pod(job, 413, R"(admission webhook "a.example.com" denied the request: too large)"));
+}
+
 TEST(InvalidTemplate, DoesNotAffectPodsThatExist) {
   Observed observed =
       seen(JobBuilder().nodes(1).phase(api::Phase::kRunning), {test::PodBuilder("bert", 0, 0).running()});

@@ -348,6 +348,21 @@ TEST_F(ControllerTest, ReportsRejectionUntilCreateSucceeds) {
   EXPECT_THAT(last_observed().last_error, IsEmpty());
 }
 
+// Webhooks choose the status code of a denial, and one that does not respond is an internal error.
+TEST_F(ControllerTest, ReportsWebhooksWithAnyStatus) {
+  plan(create_pod());
+  for (const int status : {401, 404, 409, 410, 413, 429, 500, 503}) {
+    const std::string message = status == 500
+                                    ? R"(failed calling webhook "a.example.com": dial tcp: connection refused)"
+                                    : fmt::format(R"(admission webhook "a.example.com" denied it with {})", status);
+    answer_with(refusal(status, message));
+    reconcile_now();
+    answer_with(Response{.status = 201, .body = "{}", .retry_after = {}});
+    reconcile_now();
+    EXPECT_THAT(last_observed().last_error, HasSubstr(message)) << status;
+  }
+}
+
 TEST_F(ControllerTest, RejectedTemplateReachesTheNextDecision) {
   plan(create_pod());
   answer_with(refusal(

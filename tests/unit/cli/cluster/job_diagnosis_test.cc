@@ -470,6 +470,62 @@ TEST(Diagnosis, FindsNoFailureInHealthyJobs) {
   EXPECT_EQ(diagnose_objects({.job = job_object(Json::object())}).cause, DiagnosedCause::kNotManaged);
 }
 
+// Attempts that ended because not all pods started, and pods that a node did not admit, have no exit code.
+TEST(Diagnosis, NamesWhatKeptPodsFromStarting) {
+  struct Row {
+    const char* reason;
+    const char* message;
+    DiagnosedCause cause;
+    const char* event = "";
+  };
+  const std::string so_far = "1 of 2 pods have started";
+  const Row rows[] = {
+      {.reason = "Unschedulable", .message = "; pod bert-0-1: 0/3 nodes", .cause = DiagnosedCause::kUnschedulable},
+      {.reason = "ImagePullBackOff", .message = "; pod bert-0-1: not found", .cause = DiagnosedCause::kImagePull},
+      {.reason = "CreateRefused",
+       .message = "; the API server refused: exceeded quota: pods",
+       .cause = DiagnosedCause::kQuota},
+      {.reason = "PodsStarting", .message = "", .cause = DiagnosedCause::kVolume, .event = "FailedAttachVolume"},
+      {.reason = "PodsStarting", .message = "", .cause = DiagnosedCause::kImagePull, .event = "Pulling"}};
+  for (const Row& row : rows) {
+    const std::string message =
+        so_far + row.message + "; pod bert-0-0 on gpu-1 ended with exit code 75: RendezvousTimeout: 1 of 2 ranks";
+    Json status = status_in("Restarting", row.reason, "attempt 0: " + message + "; 0 of 2 pods have started");
+    status["attempt"] = 1;
+    status["attempts"] = Json::array({record(row.reason, message)});
+    const Diagnosis found =
+        diagnose_objects({.job = job_object(status), .events = {event_about("Pod", "bert-0-1", row.event, "m")}});
+    EXPECT_EQ(found.cause, row.cause) << row.reason << ": " << found.headline;
+    EXPECT_EQ(found.exit_code, std::nullopt);
+    EXPECT_THAT(found.evidence, testing::Not(Contains(HasSubstr("waits: ContainerStart"))));
+  }
+  const Diagnosis rejected = diagnose_objects({.job = job_object(failed_with(
+      record("OutOfcpu", "pod bert-0-1 on gpu-7 was rejected by its node (OutOfcpu): m"), "MaxRestartsExceeded"))});
+  EXPECT_EQ(rejected.cause, DiagnosedCause::kRejected);
+  EXPECT_THAT(rejected.headline, testing::Not(HasSubstr("exit code")));
+  Json init = record("PodFailed", "init container fetch of pod bert-0-1 on gpu-7 ended with exit code 3", 3);
+  init["container"] = "fetch";
+  const Diagnosis failed = diagnose_objects({.job = job_object(failed_with(init, "FailurePolicy"))});
+  EXPECT_EQ(failed.cause, DiagnosedCause::kInitContainer);
+  EXPECT_THAT(failed.explanation, HasSubstr("init container fetch: 3"));
+}
+
+TEST(Diagnosis, RestartingJobNamesWhatItWaitsFor) {
+  const std::string failure = "pod bert-0-1 on gpu-7 ended with exit code 1";
+  const auto evidence_of = [&](const std::string& state) {
+    Json status = status_in("Restarting", "PodFailed", "attempt 0: " + failure + "; " + state);
+    status["attempt"] = 1;
+    status["attempts"] = Json::array({record("PodFailed", failure, 1)});
+    return diagnose_objects({.job = job_object(status)}).evidence;
+  };
+  EXPECT_THAT(evidence_of("0 of 2 pods have started; the API server refused: exceeded quota"),
+              Contains(HasSubstr("attempt 1 waits: Quota")));
+  EXPECT_THAT(evidence_of("0 of 2 pods have started; the API server refused: failed calling webhook"),
+              Contains(HasSubstr("attempt 1 waits: PodRefused")));
+  EXPECT_THAT(evidence_of("waiting for 1 pod of earlier attempts to save"),
+              Contains(HasSubstr("state of the restart: attempt 0: " + failure + "; waiting for 1 pod")));
+}
+
 TEST(Diagnosis, ListsEarlierFailuresAndEvidence) {
   Json first = record("PodFailed", "pod bert-0-1 on gpu-7 ended with exit code 3", 3);
   Json second = record("OOMKilled", "pod bert-1-1 on gpu-7 ended with exit code 137 (OOMKilled)", 137);
