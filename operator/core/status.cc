@@ -144,16 +144,16 @@ void refresh_progress(const Observed& observed, api::Status& status) {
 template <typename Counts>
 bool add_reported(Counts& counts, int attempt, int64_t reported_total, double reported_seconds, SystemTime now) {
   if (reported_total <= 0 || reported_total > kMaxRecoveries) return false;
-  const double seconds =
+  const double duration =
       std::isfinite(reported_seconds) && reported_seconds > 0 ? round_to_digits(reported_seconds, 6) : 0;
   const bool is_same = counts.attempt == attempt && counts.attempt_total >= 0 && counts.attempt_total <= reported_total;
   const int64_t added = reported_total - (is_same ? counts.attempt_total : 0);
   if (added == 0) return false;
   counts.total = std::clamp<int64_t>(counts.total, 0, kMaxRecoveries) + added;
-  counts.seconds = round_to_digits(counts.seconds + std::max(0.0, seconds - (is_same ? counts.attempt_seconds : 0)), 6);
+  counts.seconds = round_to_digits(counts.seconds + std::max(0.0, duration - (is_same ? counts.attempt_seconds : 0)), 6);
   counts.attempt = attempt;
   counts.attempt_total = reported_total;
-  counts.attempt_seconds = seconds;
+  counts.attempt_seconds = duration;
   counts.last_time = whole_seconds(now);
   return true;
 }

@@ -244,11 +244,11 @@ TEST_F(Policies, OrphanedPodsBlockNewJobOfSameName) {
 }
 
 TEST_F(Policies, WaitsForCapacityWithoutCharge) {
-  create("j", {{"failurePolicy", {{"maxRestarts", 0}}}});
+  create("j", {{"failurePolicy", {{"maxRestarts", 0}, {"backoffSeconds", 1}}}});
   Json unschedulable = {{"conditions", {pod_condition("PodScheduled", false)}}};
   unschedulable["conditions"][0].update({{"reason", "Unschedulable"}, {"message", "0/3 nodes are available"}});
-  set_group("j", 0, pod_ended(75, R"({"rank":0,"step":0,"checkpointStep":-1,"reason":"RendezvousTimeout","message":""})"),
-            unschedulable);
+  set_group("j", 0, unschedulable,
+            pod_ended(75, R"({"rank":1,"step":0,"checkpointStep":-1,"reason":"RendezvousTimeout","message":""})"));
   // The node of a pod of the next attempt does not admit it.
   const Json rejected = {{"phase", "Failed"}, {"reason", "OutOfcpu"}, {"message", "Node didn't have enough cpu"}};
   set_group("j", 1, pod_running(), rejected);
