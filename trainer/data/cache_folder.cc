@@ -84,7 +84,7 @@ void remove_partial_folders(const fs::path& parent, bool is_locked) {
 
 fs::path part_of(const fs::path& folder) { return fmt::format("{}.{}{}", folder.string(), random_hex(4), kPart); }
 
-// Removes a directory. No other process sees a part of it. Returns whether it could be renamed.
+// Removes a directory, which disappears under its name before its files do. Returns whether it could be renamed.
 bool remove_atomically(const fs::path& folder) {
   std::error_code error;
   const fs::path part = part_of(folder);
