@@ -27,6 +27,10 @@ class CheckpointerErrors : public testing::Test {
     const std::filesystem::path in_the_way = folder_.path() / checkpoint_folder_name(kBlockedStep);
     std::filesystem::create_directory(in_the_way);
     std::ofstream(in_the_way / kManifestFile) << R"({"format": "oarlock-checkpoint", "version": 99})";
+    return open_folder(on_error);
+  }
+
+  std::unique_ptr<Checkpointer> open_folder(CheckpointErrors on_error) {
     auto opened = Checkpointer::open({.store = {.root = folder_.path(), .owner = {}, .keep = 0},
                                       .identity = {},
                                       .on_error = on_error,
@@ -103,28 +107,28 @@ class CheckpointerLinks : public CheckpointerErrors {
 
 // A crash between the rename of a checkpoint and the update of the links leaves them as they were.
 TEST_F(CheckpointerLinks, RestoreSetsThem) {
-  for (const int64_t step : {2, 4}) ASSERT_TRUE(save(*open(CheckpointErrors::kStop), step, SaveUntil::kOnDisk));
+  for (const int64_t step : {2, 4}) ASSERT_TRUE(save(*open_folder(CheckpointErrors::kStop), step, SaveUntil::kOnDisk));
   std::filesystem::remove(folder_.path() / kLastLink);
   std::filesystem::create_symlink(checkpoint_folder_name(2), folder_.path() / kLastLink);
-  ASSERT_TRUE(open(CheckpointErrors::kStop)->restore(*model_, {}));
+  ASSERT_TRUE(open_folder(CheckpointErrors::kStop)->restore(*model_, {}));
   EXPECT_EQ(target(kLastLink), checkpoint_folder_name(4));
 }
 
 TEST_F(CheckpointerLinks, FailureEndsARestoreWithThePolicyStop) {
-  ASSERT_TRUE(save(*open(CheckpointErrors::kStop), 2, SaveUntil::kOnDisk));
+  ASSERT_TRUE(save(*open_folder(CheckpointErrors::kStop), 2, SaveUntil::kOnDisk));
   std::filesystem::remove(folder_.path() / kLastLink);
   std::filesystem::create_directories(folder_.path() / kLastLink / "in the way");
-  const auto restored = open(CheckpointErrors::kStop)->restore(*model_, {});
+  const auto restored = open_folder(CheckpointErrors::kStop)->restore(*model_, {});
   ASSERT_FALSE(restored);
   EXPECT_EQ(restored.error().code, ExitCode::kIoErr);
 }
 
 // With the policy `continue`, the last save of a run sets the links, or fails, also if the checkpoint is saved already.
 TEST_F(CheckpointerLinks, CompletionSetsThemOrFails) {
-  ASSERT_TRUE(save(*open(CheckpointErrors::kContinue), 2, SaveUntil::kOnDisk));
+  ASSERT_TRUE(save(*open_folder(CheckpointErrors::kContinue), 2, SaveUntil::kOnDisk));
   std::filesystem::remove(folder_.path() / kLastLink);
   std::filesystem::create_directories(folder_.path() / kLastLink / "in the way");
-  const auto checkpointer = open(CheckpointErrors::kContinue);
+  const auto checkpointer = open_folder(CheckpointErrors::kContinue);
   ASSERT_TRUE(checkpointer->restore(*model_, {}));
   for (const int64_t step : {2, 4}) {
     const Result<void> saved = save(*checkpointer, step, SaveUntil::kOnDisk);
