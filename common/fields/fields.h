@@ -90,7 +90,7 @@ using FieldValue = std::variant<bool*, std::string*, std::optional<std::string>*
 // Which processes of a distributed program must have the same value of a field. A resumed run may change any value;
 // changes of the fields that must be the same are logged.
 enum class Scope {
-  kGroup,     // the same on all ranks: the default
+  kShared,    // the same on all ranks: the default
   kPresence,  // each rank may have its own value, such as a path, but all of them have one or none has
   kRank,      // each rank may have its own value or none
 };

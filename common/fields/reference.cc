@@ -142,7 +142,7 @@ std::string FieldsReference::path_of(std::string_view key) const {
 // "" unless each rank may have its own value.
 std::string FieldsReference::note_of_scope(const std::string& key) const {
   const auto found = scopes_.find(key);
-  if (found == scopes_.end() || found->second == Scope::kGroup) return "";
+  if (found == scopes_.end() || found->second == Scope::kShared) return "";
   return found->second == Scope::kRank ? ". May differ between ranks"
                                        : ". May differ between ranks, of which all or none must set it";
 }

@@ -18,7 +18,7 @@ enum class EmptyFields {
   kNull,  // for a merge patch, which preserves members that it does not contain; lists are written as empty lists
 };
 
-// The fields and sections with another scope than kGroup, by path: "optimizer.groups[0].lr".
+// The fields and sections with another scope than kShared, by path: "optimizer.groups[0].lr".
 using FieldScopes = std::map<std::string, Scope>;
 
 // Writes the described fields to `target`, in the order of `Json`: nlohmann::json sorts keys, ordered_json keeps the

@@ -72,7 +72,7 @@ std::string presence(const std::string& value) { return value.empty() ? "not set
 
 AgreedValues agreed_settings(const Json& printed, const FieldScopes& scopes) {
   AgreedValues out;
-  add_values(printed, "", Scope::kGroup, scopes, out);
+  add_values(printed, "", Scope::kShared, scopes, out);
   return out;
 }
 
