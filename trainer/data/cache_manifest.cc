@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-constexpr int kFormat = 1;
+constexpr int kManifestFormat = 1;
 constexpr size_t kMaxBytes = size_t{16} << 20;
 constexpr size_t kMaxStates = 256;  // of nodes with a copy of the sources each
 
@@ -46,7 +46,7 @@ std::optional<CacheManifest> read_cache_manifest(const fs::path& entry) try {
   const Result<std::string> content = read_regular_file(entry / kCacheManifest, kMaxBytes);
   if (!content) return std::nullopt;
   const Json json = parse_untrusted_json(*content, kMaxBytes);
-  if (json.at("format") != kFormat) return std::nullopt;
+  if (json.at("format") != kManifestFormat) return std::nullopt;
   CacheManifest manifest{.kind = json.at("kind"),
                          .version = json.at("version"),
                          .options = json.at("options"),
@@ -70,7 +70,7 @@ Result<void> write_cache_manifest(const fs::path& entry, const CacheManifest& ma
   Json files = Json::array();
   for (const CachedFile& file : manifest.files)
     files.push_back({{"name", file.name}, {"size", file.size}, {"times", file.times}, {"checksum", file.checksum}});
-  const Json json = {{"format", kFormat},           {"kind", manifest.kind},       {"version", manifest.version},
+  const Json json = {{"format", kManifestFormat},           {"kind", manifest.kind},       {"version", manifest.version},
                      {"options", manifest.options}, {"sources", manifest.sources}, {"digest", manifest.digest},
                      {"states", manifest.states},   {"files", files}};
   return write_file_atomically(entry / kCacheManifest, dump_json(json) + "\n");
