@@ -116,6 +116,22 @@ bool is_valid_hello(const std::string& line, const std::string& token) {
   return !token.empty() && recovery::is_equal_secret(text_at(json, "token"), token);
 }
 
+std::string describe_refusal(const std::string& where) {
+  return fmt::format("the launcher of node rank 0 at {} does not accept the value of {}; set the same one on all nodes",
+                     where, kEnvRegroupToken);
+}
+
+// The coordinator's answer to a first line with another token.
+constexpr char kRefusedKey[] = "refused";
+
+std::string refusal_line() { return nlohmann::json{{kRefusedKey, "token"}}.dump(); }
+
+bool is_refusal(const std::string& line) {
+  constexpr size_t kMaxRefusalLine = 64;
+  const nlohmann::json json = parse_untrusted_json(line, kMaxRefusalLine, 2);
+  return line.size() <= kMaxRefusalLine && json.is_object() && json.contains(kRefusedKey);
+}
+
 // The coordinator's answer to a report, which renews the lease of the launcher that has sent it.
 constexpr char kLeaseKey[] = "lease";
 
@@ -222,17 +238,38 @@ void Recovery::announce_size(const Order& order, RecoveryRequests& requests) {
       is_in_group ? ", and takes in the others when they connect" : "; this one joins it when its ranks are ready"));
 }
 
+// Returns whether the order forms a group again, which was not announced yet.
+bool Recovery::is_unannounced_restart(const Order& order) const {
+  const bool is_restart = order.is_growth || order.generation > order.uncharged;
+  return order.kind == OrderKind::kForm && order.generation > announced_ && is_restart;
+}
+
 void Recovery::send_order() {
   const std::string line = to_json(coordinator_->order());
   for (Peer& peer : peers_) {
-    if (peer.is_authenticated) peer.channel.send(line);
+    if (peer.is_authenticated && !peer.is_retired) peer.channel.send(line);
+  }
+}
+
+// A launcher whose reports no longer affect the group receives the order to end, instead of connecting again for ever.
+void Recovery::end_retired_peers() {
+  if (!coordinator_) return;
+  for (Peer& peer : peers_) {
+    if (peer.launcher == 0 || peer.is_retired || !coordinator_->is_retired(peer.launcher)) continue;
+    peer.is_retired = true;
+    peer.channel.send(to_json(coordinator_->order_for_retired()));
   }
 }
 
 void Recovery::publish(SteadyTime now, RecoveryRequests& requests) {
-  send_order();
   const Order order = coordinator_->order();
-  if (order.kind == OrderKind::kForm && order.generation > 0 && order.generation > announced_) {
+  if (coordinator_->state().is_replaced) {  // the other launchers belong to the group of another coordinator
+    for (Peer& peer : peers_) peer.channel.close();
+    requests.is_disconnected = true;
+    return act(agent_.end(order), now, requests);
+  }
+  send_order();
+  if (is_unannounced_restart(order)) {
     announced_ = order.generation;
     requests.messages.push_back(
         order.is_growth ? order.reason
@@ -274,14 +311,16 @@ RecoveryRequests Recovery::time_passed(SteadyTime now) {
   }
   if (coordinator_ && find_silent_peers(now)) publish(now, requests);
   if (coordinator_ && coordinator_->time_passed(now)) publish(now, requests);
+  end_retired_peers();
   peers_.remove_if([now](const Peer& peer) { return !peer.is_authenticated && peer.deadline <= now; });
   const bool is_closed = upstream_ && !upstream_->is_open();  // a report could not be sent
   if (is_closed || (connected_by_ && *connected_by_ <= now)) disconnect(now);
   if (accept_at_ && *accept_at_ <= now) accept_peers(now, requests);
   if (connect_at_ && *connect_at_ <= now) look_up_coordinator(now);
   if (is_remote() && give_up_at_ && *give_up_at_ <= now) {
-    give_up(fmt::format("no connection to the launcher of node rank 0 at {}",
-                        endpoint(options_.coordinator_host, options_.coordinator_port)),
+    const std::string where = endpoint(options_.coordinator_host, options_.coordinator_port);
+    give_up(is_refused_ ? describe_refusal(where)
+                        : fmt::format("no connection to the launcher of node rank 0 at {}", where),
             now, requests);
   }
   return requests;
@@ -298,7 +337,7 @@ void Recovery::give_up(const std::string& reason, SteadyTime now, RecoveryReques
     return slot.report.phase == recovery::RankPhase::kFinished;
   });
   requests.is_disconnected = !lost.success;
-  act(agent_.received(lost), now, requests);
+  act(agent_.end(lost), now, requests);
 }
 
 // Ends the ranks of a node that the group may have left out. A launcher that was stopped for a while detects this
@@ -343,6 +382,7 @@ RecoveryRequests Recovery::handle(const std::vector<pollfd>& ready, SteadyTime n
     has_changed = (is_lost && coordinator_->disconnected(peer.node, peer.launcher, now)) || has_changed;
   }
   if (has_changed) publish(now, requests);
+  end_retired_peers();
   peers_.remove_if([](const Peer& peer) { return !peer.channel.is_open(); });
   return requests;
 }
@@ -434,12 +474,16 @@ void Recovery::accept_peers(SteadyTime now, RecoveryRequests& requests) {
 }
 
 void Recovery::read_peer(Peer& peer, SteadyTime now, RecoveryRequests& requests) {
-  for (;;) {
+  while (!peer.is_refused) {
     const std::vector<std::string> lines = peer.channel.read();
     if (lines.empty()) return;
     for (const std::string& line : lines) {
       if (!peer.is_authenticated) {
-        if (!is_valid_hello(line, options_.token)) return peer.channel.close();
+        if (!is_valid_hello(line, options_.token)) {
+          peer.is_refused = true;
+          peer.channel.send(refusal_line());
+          break;
+        }
         peer.is_authenticated = true;
         peer.channel.set_max_line(recovery::kMaxLineLength);
         peer.channel.send(to_json(coordinator_->order()));
@@ -448,14 +492,15 @@ void Recovery::read_peer(Peer& peer, SteadyTime now, RecoveryRequests& requests)
       const auto report = recovery::node_report_from_json(line);
       if (!report || report->node == 0 || (peer.launcher != 0 && report->launcher != peer.launcher))
         return peer.channel.close();
-      if (coordinator_->is_retired(report->launcher)) return peer.channel.close();
       peer.node = report->node;
       peer.launcher = report->launcher;
       peer.received_at = now;
-      if (options_.lease) peer.channel.send(lease_line(report->sequence));
       if (coordinator_->received(*report, now)) publish(now, requests);
+      if (coordinator_->is_retired(report->launcher)) continue;  // end_retired_peers() follows
+      if (options_.lease) peer.channel.send(lease_line(report->sequence));
     }
   }
+  peer.channel.discard();
 }
 
 void Recovery::look_up_coordinator(SteadyTime now) {
@@ -497,6 +542,7 @@ void Recovery::read_coordinator(SteadyTime now, RecoveryRequests& requests) {
     if (error != 0) return disconnect(now);
     is_connecting_ = false;
     connected_by_.reset();
+    agent_.connected();
     upstream_->send(hello_line(options_.token));
     report(now, requests);
   }
@@ -510,13 +556,21 @@ void Recovery::read_coordinator(SteadyTime now, RecoveryRequests& requests) {
           leased_at_ = unanswered_.front().second;
         continue;
       }
+      if (is_refusal(line)) {
+        if (!std::exchange(is_refused_, true))
+          requests.messages.push_back(
+              describe_refusal(endpoint(options_.coordinator_host, options_.coordinator_port)));
+        return disconnect(now);
+      }
       const auto order = recovery::order_from_json(line);
       if (!order) {
         requests.messages.push_back(order.error().message);
         return disconnect(now);
       }
       give_up_at_.reset();  // the coordinator has accepted the token
-      if (order->kind == OrderKind::kForm && order->generation > 0 && order->generation > announced_) {
+      is_refused_ = false;
+      requests.is_disconnected = requests.is_disconnected || order->is_replaced;
+      if (is_unannounced_restart(*order)) {
         announced_ = order->generation;
         requests.messages.push_back(
             order->is_growth ? order->reason

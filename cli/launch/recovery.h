@@ -50,8 +50,8 @@ struct RecoveryRequests {
   std::vector<int> stop;   // send SIGTERM, and SIGKILL after the grace period
   std::vector<int> spawn;  // start the member again; add environment() to its environment
   std::optional<recovery::Order> ended = {};
-  // `ended` is not an order of the coordinator: this launcher has lost the connection to it, and the other nodes may
-  // continue without this one.
+  // This launcher is no longer in the group, which may continue without it: it has lost the connection to the
+  // coordinator, or another launcher has taken its place.
   bool is_disconnected = false;
   std::vector<std::string> messages;  // lines for the console
   // Requests to join from programs that can be standby processes (common/recovery/standby.h).
@@ -98,6 +98,8 @@ class Recovery {
   struct Peer {  // a launcher that is connected to this coordinator
     recovery::LineChannel channel;
     bool is_authenticated = false;
+    bool is_refused = false;  // its token is another one; it may still read the answer
+    bool is_retired = false;  // it has received the order to end
     int node = -1;
     uint64_t launcher = 0;
     SteadyTime deadline;     // of its authentication
@@ -112,6 +114,7 @@ class Recovery {
   void announce_fallback(const recovery::Order& order, RecoveryRequests& requests);
   void announce_size(const recovery::Order& order, RecoveryRequests& requests);
   void record_in_pod_restart(const recovery::Order& order, SteadyTime now);
+  bool is_unannounced_restart(const recovery::Order& order) const;
   void send_order();  // to the other launchers
   void read_rank(int member, SteadyTime now, RecoveryRequests& requests);
   void accept_peers(SteadyTime now, RecoveryRequests& requests);
@@ -119,6 +122,7 @@ class Recovery {
   // When a launcher without reports counts as one without a connection; nothing if it does already, or sends none.
   std::optional<SteadyTime> silent_at(const Peer& peer) const;
   bool find_silent_peers(SteadyTime now);
+  void end_retired_peers();
   void read_peer(Peer& peer, SteadyTime now, RecoveryRequests& requests);
   void read_coordinator(SteadyTime now, RecoveryRequests& requests);
   void give_up(const std::string& reason, SteadyTime now, RecoveryRequests& requests);
@@ -140,6 +144,7 @@ class Recovery {
   std::optional<HostLookup> lookup_;               // of the coordinator's host; in progress
   size_t connections_ = 0;                         // that were begun; selects one of several addresses
   bool is_connecting_ = false;
+  bool is_refused_ = false;  // the coordinator does not accept the token
   std::optional<SteadyTime> connect_at_;    // when to connect again
   std::optional<SteadyTime> connected_by_;  // when a connection attempt ends, since the name may have a new address
   std::optional<SteadyTime> give_up_at_;    // when a missing connection ends the group

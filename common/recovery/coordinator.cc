@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "common/text.h"
@@ -40,7 +41,7 @@ Order Coordinator::order() const {
   order.sequence = state_.sequence;
   order.kind = state_.kind;
   order.generation = state_.generation;
-  order.uncharged = state_.uncharged;
+  order.uncharged = uncharged();
   order.reason = state_.reason;
   order.success = state_.success;
   if (state_.kind == OrderKind::kForm) {
@@ -50,10 +51,22 @@ Order Coordinator::order() const {
   }
   if (state_.kind == OrderKind::kRun) {
     order.nodes = state_.group;
+    for (const int node : state_.group) order.launchers.push_back(state_.known.launchers[static_cast<size_t>(node)]);
     order.members = state_.members;
     order.donor = state_.donor;
     order.step = state_.step;
   }
+  return order;
+}
+
+Order Coordinator::order_for_retired() const {
+  Order order;
+  order.coordinator = id_;
+  order.sequence = std::numeric_limits<uint64_t>::max();
+  order.kind = OrderKind::kEnd;
+  order.generation = state_.generation;
+  order.reason = "another launcher has taken the place of this one, or the group continues without its node";
+  order.is_replaced = true;
   return order;
 }
 
@@ -73,13 +86,23 @@ bool Coordinator::received(const NodeReport& report, SteadyTime now) {
   NodeSlot& node = state_.nodes[static_cast<size_t>(report.node)];
   if (is_retired(report.launcher) || (node.launcher == report.launcher && report.sequence <= node.sequence))
     return false;
-  if (node.launcher != 0 && node.launcher != report.launcher) state_.retired.push_back(node.launcher);
+  const uint64_t before = state_.sequence;
+  if (!learn(report)) return true;
+  if (!is_admitted(report)) {
+    state_.retired.push_back(report.launcher);
+    decide(now);
+    return state_.sequence != before;
+  }
+  if (node.launcher != report.launcher) {
+    if (node.launcher != 0) state_.retired.push_back(node.launcher);
+    node.is_new = report.first_coordinator == 0 || report.first_coordinator == id_;
+  }
+  node.member_of = report.member_of;
   node.launcher = report.launcher;
   node.sequence = report.sequence;
   node.connected = true;
   node.acknowledged = report.coordinator == id_ && report.order_sequence >= state_.form_sequence;
   node.is_stopping = report.is_stopping;
-  const uint64_t before = state_.sequence;
   for (int i = 0; i < options_.ranks_per_node; ++i) {
     RankSlot& slot = state_.ranks[static_cast<size_t>(report.node * options_.ranks_per_node + i)];
     const RankReport& next = report.ranks[static_cast<size_t>(i)];
@@ -91,6 +114,60 @@ bool Coordinator::received(const NodeReport& report, SteadyTime now) {
   state_.uncharged = std::max(state_.uncharged, report.uncharged);
   decide(now);
   return state_.sequence != before;
+}
+
+// ---- The launchers of the group ------------------------------------------------------------------------------------
+
+// Updates what is known about the groups of this coordinator's predecessors. Returns false, and ends this launcher, if
+// there was a later group than its own: another coordinator has taken its place.
+bool Coordinator::learn(const NodeReport& report) {
+  const bool is_newer = !report.launchers.empty() && report.group > state_.known.generation;
+  const bool is_fenced = report.fence > state_.fence;
+  const int64_t newest = std::max(report.group, report.fence);
+  if (!state_.members.empty() && newest > state_.known.generation && state_.kind != OrderKind::kEnd) {
+    end(fmt::format("another launcher of node rank 0 has taken the place of this one: it has formed the group of "
+                    "generation {}, and this one that of generation {}",
+                    newest, state_.known.generation));
+    state_.is_replaced = true;
+    return false;
+  }
+  state_.fence = std::max(state_.fence, report.fence);
+  if (is_newer) {
+    state_.known.generation = report.group;
+    state_.known.launchers = report.launchers;
+    state_.known.launchers.resize(state_.nodes.size());
+  }
+  if (is_newer || is_fenced) retire_former_members();
+  return true;
+}
+
+// Returns whether the launcher was in an earlier group, but not in the newest one. If the members of the newest one are
+// not known, because only the fence proves that it existed, these know it themselves.
+bool Coordinator::is_former_member(int node, uint64_t launcher, int64_t member_of) const {
+  if (member_of < 0 || member_of > std::max(state_.known.generation, state_.fence)) return false;
+  if (state_.fence > state_.known.generation) return member_of < state_.fence;
+  return state_.known.generation >= 0 && state_.known.launchers[static_cast<size_t>(node)] != launcher;
+}
+
+// Returns whether the launcher belongs to the group, or may take the place of the one that reports for its node. Only a
+// launcher that has met no other coordinator is known to be newer than a member of the newest group. One that has met
+// another, and was in no group, may have been replaced meanwhile.
+bool Coordinator::is_admitted(const NodeReport& report) const {
+  const NodeSlot& slot = state_.nodes[static_cast<size_t>(report.node)];
+  if (slot.launcher == report.launcher) return true;
+  if (is_former_member(report.node, report.launcher, report.member_of)) return false;
+  const bool is_new = report.first_coordinator == 0 || report.first_coordinator == id_;
+  return slot.launcher == 0 || is_new || (report.member_of >= 0 && slot.member_of < 0 && !slot.is_new);
+}
+
+void Coordinator::retire_former_members() {
+  for (int i = 0; i < options_.nodes; ++i) {
+    NodeSlot& slot = state_.nodes[static_cast<size_t>(i)];
+    if (slot.launcher == 0 || !is_former_member(i, slot.launcher, slot.member_of)) continue;
+    state_.retired.push_back(slot.launcher);
+    slot = {.is_expected = slot.is_expected};
+    forget_reports(i);
+  }
 }
 
 bool Coordinator::is_retired(uint64_t launcher) const {
@@ -323,7 +400,7 @@ void Coordinator::begin_forming(SteadyTime now, bool is_growth) {
 
 // Returns why the group that forms can never be complete.
 std::optional<std::string> Coordinator::find_obstacle() const {
-  if (const int64_t restarts = state_.generation - state_.uncharged; restarts > 0 && restarts > options_.max_restarts) {
+  if (const int64_t restarts = state_.generation - uncharged(); restarts > 0 && restarts > options_.max_restarts) {
     return options_.max_restarts == 0
                ? state_.reason
                : fmt::format("{}; {} used up", state_.reason,
@@ -392,9 +469,9 @@ void Coordinator::decide(SteadyTime now) {
   if (!state_.form_at) state_.form_at = now + options_.form_timeout;
   if (!state_.formed_at) state_.formed_at = now;
   // A new coordinator learns here that a group existed before.
-  if (const int64_t next = state_.newest_seen + 1; next > state_.generation) {
+  if (const int64_t next = std::max(state_.newest_seen, state_.fence) + 1; next > state_.generation) {
     state_.generation = next;
-    if (state_.reason.empty()) state_.reason = "the launcher of node rank 0 was replaced";
+    if (state_.reason.empty() && state_.newest_seen >= 0) state_.reason = "the launcher of node rank 0 was replaced";
     if (!state_.leave_at) state_.leave_at = now + options_.leave_timeout;
     ++state_.sequence;
   }
@@ -404,6 +481,9 @@ void Coordinator::decide(SteadyTime now) {
       state_.nodes, [](const NodeSlot& node) { return !node.is_expected || (node.connected && node.acknowledged); });
   if (is_acknowledged && is_in_phase(RankPhase::kJoined)) complete(now);
 }
+
+// The first group of a launch is no restart, also if an earlier launch of this attempt has used generations.
+int64_t Coordinator::uncharged() const { return state_.newest_seen < 0 ? state_.generation : state_.uncharged; }
 
 // Counts groups whose donor was lost while a receiver had not yet taken over its state.
 void Coordinator::count_lost_handover() {
@@ -450,7 +530,12 @@ void Coordinator::complete(SteadyTime now) {
     state_.members.push_back(report.process);
     if (report.step < step) state_.receivers.push_back(report.process);
   }
+  state_.known = {.generation = state_.generation,
+                  .launchers = std::vector<uint64_t>(static_cast<size_t>(options_.nodes))};
+  for (const int node : state_.group)
+    state_.known.launchers[static_cast<size_t>(node)] = state_.nodes[static_cast<size_t>(node)].launcher;
   state_.kind = OrderKind::kRun;
+  state_.uncharged = uncharged();
   state_.newest_seen = std::max(state_.newest_seen, state_.generation);
   state_.began_at = now;
   state_.leave_at.reset();

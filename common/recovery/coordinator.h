@@ -1,7 +1,7 @@
 // The decisions of the coordinator of the regroup protocol (docs/recovery.md): when the group of the next generation is
 // complete, which rank is the donor, and when the group ends instead. It performs no I/O and reads no clock. The
 // launcher of node rank 0 runs it. A replacement needs no state of its predecessor: the reports contain the
-// generation, which is also the number of used restarts.
+// generation, which is also the number of used restarts, and the launchers of the newest group.
 #pragma once
 
 #include <chrono>
@@ -64,6 +64,13 @@ class Coordinator {
     std::optional<SteadyTime> lost_at{};  // since when it is not connected
     bool acknowledged = false;            // it has received the order to form the current group
     bool is_stopping = false;             // it was requested to stop
+    bool is_new = false;                  // this coordinator is the first one that it has met
+    int64_t member_of = -1;               // NodeReport::member_of
+  };
+  // The newest complete group that is known, of this coordinator or of a predecessor.
+  struct KnownGroup {
+    int64_t generation = -1;
+    std::vector<uint64_t> launchers;  // by node rank; 0: the node is not in it, or its launcher is not known
   };
   // Everything that the decisions depend on.
   struct State {
@@ -74,6 +81,8 @@ class Coordinator {
     std::vector<RankSlot> ranks;       // by rank
     std::vector<NodeSlot> nodes;       // by node rank
     std::vector<uint64_t> retired;     // launchers that were replaced
+    KnownGroup known;
+    int64_t fence = -1;                // the newest NodeReport::fence
     std::vector<int> group;            // nodes of the last complete group
     std::vector<ProcessId> members;    // of that group, by rank in it
     std::vector<ProcessId> receivers;  // members that had no state, or an older one
@@ -92,6 +101,7 @@ class Coordinator {
     bool has_cause = false;  // `reason` names a rank that ended, not one that lost a peer
     bool is_growth = false;  // the group that forms adds nodes, and its ranks leave between two steps
     bool success = false;
+    bool is_replaced = false;    // another coordinator has taken the place of this one, whose orders are void
     uint64_t sequence = 0;       // of the current order
     uint64_t form_sequence = 0;  // of the first order to form the current group
   };
@@ -110,10 +120,12 @@ class Coordinator {
 
   // The current order, for all launchers, and for each one that connects.
   Order order() const;
+  // The order that ends a launcher whose reports no longer affect the group.
+  Order order_for_retired() const;
   std::optional<SteadyTime> deadline() const;  // when to call time_passed()
   // When the group that forms continues without the nodes that are missing; absent if none is, or if it needs them.
   std::optional<SteadyTime> leave_out_at() const;
-  // Whether a launcher was replaced or left out. Its reports no longer affect the group.
+  // Whether a launcher was replaced or left out, which is final. Its reports no longer affect the group.
   bool is_retired(uint64_t launcher) const;
   const State& state() const { return state_; }
 
@@ -128,6 +140,10 @@ class Coordinator {
   bool is_in_phase(RankPhase phase) const;
   bool has_group_finished() const;
   void leave_out(SteadyTime now);
+  bool learn(const NodeReport& report);
+  bool is_former_member(int node, uint64_t launcher, int64_t member_of) const;
+  bool is_admitted(const NodeReport& report) const;
+  void retire_former_members();
   bool has_left(int rank) const;
   void begin_forming(SteadyTime now, bool is_growth);
   void find_cause();
@@ -137,6 +153,7 @@ class Coordinator {
   void end(std::string reason, bool success = false);
   std::optional<std::string> find_obstacle() const;
   void count_lost_handover();
+  int64_t uncharged() const;
 
   CoordinatorOptions options_;
   uint64_t id_;

@@ -63,6 +63,17 @@ std::vector<std::string> LineChannel::read() {
   return lines;
 }
 
+void LineChannel::discard() {
+  constexpr int kMaxReads = 16;  // before the caller continues with its other work
+  std::array<char, 65536> buffer;
+  for (int i = 0; i < kMaxReads && socket_.open(); ++i) {
+    const ssize_t got = ::recv(socket_.get(), buffer.data(), buffer.size(), 0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && errno == EAGAIN) return;
+    if (got <= 0) socket_.close();
+  }
+}
+
 bool is_equal_secret(std::string_view a, std::string_view b) {
   unsigned difference = a.size() == b.size() ? 0U : 1U;
   for (size_t i = 0; i < a.size(); ++i) {

@@ -23,6 +23,8 @@ class LineChannel {
   void flush();
   // Returns the complete lines that have arrived.
   std::vector<std::string> read();
+  // Discards what has arrived. The peer of a socket that is closed with unread bytes may lose the last lines.
+  void discard();
 
   void set_max_line(size_t bytes) { max_line_ = bytes; }
   int fd() const { return socket_.get(); }

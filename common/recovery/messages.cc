@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -134,9 +135,11 @@ class Reader {
     return value;
   }
   const std::string& error() const { return error_; }
+  // Members that earlier versions do not send are read only if they exist.
+  bool has(const char* key) const { return error_.empty() && json_.contains(key); }
 
  private:
-  // All members are required.
+  // All other members are required.
   const Json* find(const char* key) {
     if (!error_.empty()) return nullptr;
     const auto it = json_.find(key);
@@ -177,8 +180,13 @@ std::string to_json(const NodeReport& report) {
                     {"uncharged", report.uncharged},
                     {"coordinator", report.coordinator},
                     {"orderSequence", report.order_sequence},
+                    {"firstCoordinator", report.first_coordinator},
                     {"stopping", report.is_stopping},
-                    {"ranks", std::move(ranks)}});
+                    {"ranks", std::move(ranks)},
+                    {"memberOf", report.member_of},
+                    {"group", report.group},
+                    {"launchers", report.launchers},
+                    {"fence", report.fence}});
 }
 
 Result<NodeReport> node_report_from_json(std::string_view text) {
@@ -192,6 +200,8 @@ Result<NodeReport> node_report_from_json(std::string_view text) {
   reader.generation("uncharged", report.uncharged);
   reader.id("coordinator", report.coordinator);
   reader.id("orderSequence", report.order_sequence);
+  report.first_coordinator = report.coordinator;
+  if (reader.has("firstCoordinator")) reader.id("firstCoordinator", report.first_coordinator);
   reader.flag("stopping", report.is_stopping);
   const Json* ranks = reader.array("ranks", kMaxRanksPerNode);
   if (ranks == nullptr) return reader.finish(report);
@@ -206,7 +216,12 @@ Result<NodeReport> node_report_from_json(std::string_view text) {
     rank_reader.text("reason", rank.reason, kMaxTextLength);
     rank_reader.integer("exitCode", rank.exit_code, 0, 255);
     if (!rank_reader.error().empty()) reader.fail_with(rank_reader.error());
+    report.member_of = std::max(report.member_of, rank.generation);
   }
+  if (reader.has("memberOf")) reader.generation("memberOf", report.member_of);
+  if (reader.has("group")) reader.generation("group", report.group);
+  if (reader.has("launchers")) reader.ids("launchers", report.launchers);
+  if (reader.has("fence")) reader.generation("fence", report.fence);
   return reader.finish(report);
 }
 
@@ -220,11 +235,13 @@ std::string to_json(const Order& order) {
                     {"respawn", order.respawn},
                     {"kill", order.kill},
                     {"nodes", order.nodes},
+                    {"launchers", order.launchers},
                     {"members", order.members},
                     {"donor", order.donor},
                     {"step", order.step},
                     {"reason", limited(order.reason, kMaxTextLength)},
-                    {"success", order.success}});
+                    {"success", order.success},
+                    {"replaced", order.is_replaced}});
 }
 
 Result<Order> order_from_json(std::string_view text) {
@@ -245,6 +262,8 @@ Result<Order> order_from_json(std::string_view text) {
   reader.generation("step", order.step);
   reader.text("reason", order.reason, kMaxTextLength);
   reader.flag("success", order.success);
+  if (reader.has("launchers")) reader.ids("launchers", order.launchers);
+  if (reader.has("replaced")) reader.flag("replaced", order.is_replaced);
   return reader.finish(order);
 }
 
@@ -253,7 +272,8 @@ std::string to_json(const JoinRequest& request) {
                     {"step", request.step},
                     {"digest", limited(request.digest, kMaxDigestLength)},
                     {"reason", limited(request.reason, kMaxTextLength)},
-                    {"standbyProcess", request.standby_process}});
+                    {"standbyProcess", request.standby_process},
+                    {"fence", request.fence}});
 }
 
 Result<JoinRequest> join_request_from_json(std::string_view text) {
@@ -266,6 +286,7 @@ Result<JoinRequest> join_request_from_json(std::string_view text) {
   reader.text("reason", request.reason, kMaxTextLength);
   if (json.contains("standbyProcess"))  // programs that cannot stand by need not send it
     reader.integer("standbyProcess", request.standby_process, 0, std::numeric_limits<int>::max());
+  if (reader.has("fence")) reader.generation("fence", request.fence);
   return reader.finish(request);
 }
 

@@ -49,8 +49,15 @@ struct NodeReport {
   // The newest order that the launcher has received. It ignores older ones from then on.
   uint64_t coordinator = 0;
   uint64_t order_sequence = 0;
-  bool is_stopping = false;  // the launcher was requested to stop: its ranks end and do not start again
+  uint64_t first_coordinator = 0;  // the first one whose order the launcher has received; 0: none
+  bool is_stopping = false;        // the launcher was requested to stop: its ranks end and do not start again
   std::vector<RankReport> ranks;
+  int64_t member_of = -1;  // the generation of the newest group that the launcher was in; -1: none
+  // The newest complete group that the launcher knows of, for a coordinator that may not know it: its generation, and
+  // the launcher of each node, 0 for a node outside of it. A new coordinator obtains the members from these reports.
+  int64_t group = -1;
+  std::vector<uint64_t> launchers;
+  int64_t fence = -1;  // the newest generation that a rank has found in the fence of the checkpoint directory
 
   bool operator==(const NodeReport&) const = default;
 };
@@ -72,11 +79,14 @@ struct Order {
   bool respawn = true;             // kForm: failed ranks may start now; false during the back-off
   std::vector<ProcessId> kill;     // kForm: processes that did not leave their group in time
   std::vector<int> nodes;          // kRun: the nodes of the group, in ascending order
+  std::vector<uint64_t> launchers;  // kRun: the launcher of each of `nodes`
   std::vector<ProcessId> members;  // kRun: the process of each rank of the group: those of the first node, then ...
   int donor = -1;                  // kRun: the rank whose state all ranks take; -1: the newest checkpoint, if any
   int64_t step = -1;               // kRun: completed optimizer steps of the donor's state
   std::string reason;              // kForm and kEnd
   bool success = false;            // kEnd: all ranks finished
+  // kEnd: for the launcher that receives this order only. Another launcher has taken the place of it.
+  bool is_replaced = false;
 
   bool operator==(const Order&) const = default;
 };
@@ -89,6 +99,8 @@ struct JoinRequest {
   std::string reason;
   // The process id of a program that can be started ahead of time as a standby process (standby.h); 0: it cannot.
   int standby_process = 0;
+  // The newest generation of this attempt that has written to the checkpoint directory, if the process can read it.
+  int64_t fence = -1;
 
   bool operator==(const JoinRequest&) const = default;
 };

@@ -46,6 +46,7 @@ NodeAgent::Actions NodeAgent::joined(int rank, const JoinRequest& request) {
   report.step = request.step;
   report.digest = request.digest;
   report.reason = request.reason;
+  state_.fence = std::max(state_.fence, request.fence);
   return {.kill = {}, .stop = {}, .spawn = {}, .send = {}, .report = true};
 }
 
@@ -152,6 +153,7 @@ RankCommand NodeAgent::assignment(const Order& order, int member) const {
 // assigned; its report makes the coordinator form the next group.
 void NodeAgent::run(const Order& order, Actions& actions) {
   state_.forming = -1;
+  remember_group(order);
   const auto node = std::ranges::find(order.nodes, options_.node);
   if (node == order.nodes.end()) return;
   for (int rank = 0; rank < options_.ranks; ++rank) {
@@ -165,6 +167,7 @@ void NodeAgent::run(const Order& order, Actions& actions) {
     report.phase = RankPhase::kRunning;
     report.generation = order.generation;
     report.exit_code = 0;
+    state_.member_of = order.generation;
     slot.early_exits = 0;
     actions.report = true;
     if (options_.policy == RestartPolicy::kRank) {
@@ -181,6 +184,13 @@ NodeAgent::Actions NodeAgent::received(const Order& order) {
     return actions;
   state_.coordinator = order.coordinator;
   state_.order_sequence = order.sequence;
+  if (state_.first_coordinator == 0) state_.first_coordinator = order.coordinator;
+  if (order.is_replaced) return end(order);
+  if (is_outdated(order)) {
+    actions.report = true;  // which contains the newest group
+    return actions;
+  }
+  state_.is_group_known = true;
   state_.uncharged = std::max(state_.uncharged, order.uncharged);
   // A replaced launcher learns here which generations existed before.
   state_.generation =
@@ -194,11 +204,34 @@ NodeAgent::Actions NodeAgent::received(const Order& order) {
       run(order, actions);
       break;
     case OrderKind::kEnd:
-      state_.has_ended = true;
-      state_.forming = -1;
-      actions.ended = order;
-      break;
+      return end(order);
   }
+  return actions;
+}
+
+// Returns whether the coordinator does not know the newest group yet, or was replaced before that group formed. Its
+// decisions do not apply to the members of that group.
+bool NodeAgent::is_outdated(const Order& order) const {
+  return order.coordinator != state_.group_coordinator && order.generation <= state_.group;
+}
+
+void NodeAgent::remember_group(const Order& order) {
+  state_.group = order.generation;
+  state_.group_coordinator = order.coordinator;
+  state_.launchers.clear();
+  for (size_t i = 0; i < std::min(order.nodes.size(), order.launchers.size()); ++i) {
+    state_.launchers.resize(static_cast<size_t>(order.nodes[i]) + 1);
+    state_.launchers.back() = order.launchers[i];
+    if (order.launchers[i] == options_.launcher) state_.member_of = order.generation;
+  }
+}
+
+NodeAgent::Actions NodeAgent::end(const Order& order) {
+  Actions actions;
+  if (state_.has_ended) return actions;
+  state_.has_ended = true;
+  state_.forming = -1;
+  actions.ended = order;
   return actions;
 }
 
@@ -216,7 +249,14 @@ NodeReport NodeAgent::report() {
   report.uncharged = state_.uncharged;
   report.coordinator = state_.coordinator;
   report.order_sequence = state_.order_sequence;
+  report.first_coordinator = state_.first_coordinator;
   report.is_stopping = state_.is_stopping;
+  report.member_of = state_.member_of;
+  report.fence = state_.fence;
+  if (!state_.is_group_known) {
+    report.group = state_.group;
+    report.launchers = state_.launchers;
+  }
   for (const Slot& slot : state_.slots) report.ranks.push_back(slot.report);
   return report;
 }

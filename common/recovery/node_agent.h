@@ -61,6 +61,13 @@ class NodeAgent {
     int64_t generation = -1;      // the newest one that has existed
     int64_t uncharged = 0;        // the newest Order::uncharged
     int64_t forming = -1;         // the generation that the last order forms; -1: none
+    uint64_t first_coordinator = 0;
+    int64_t member_of = -1;           // the newest group that this launcher was in
+    int64_t group = -1;               // the newest complete group that this launcher knows of
+    uint64_t group_coordinator = 0;   // which has formed it
+    std::vector<uint64_t> launchers;  // of that group, by node rank; 0: the node is not in it
+    bool is_group_known = false;      // to the coordinator
+    int64_t fence = -1;               // the newest JoinRequest::fence
     bool has_ended = false;
     bool is_stopping = false;
   };
@@ -74,7 +81,11 @@ class NodeAgent {
   // The launcher kills the process of a rank because its start takes too long. Unless it has joined meanwhile, another
   // process takes its place at its end, and the coordinator does not count a failure.
   void abandon_start(int rank);
-  Actions received(const Order& order);  // over the current connection to a coordinator
+  // A connection to a coordinator was made, which may not know the newest group.
+  void connected() { state_.is_group_known = false; }
+  Actions received(const Order& order);  // over that connection
+  // The launcher ends the job on its node, with this order as the explanation.
+  Actions end(const Order& order);
   // The launcher was requested to stop. Later events of its ranks do not affect the group.
   Actions stop();
 
@@ -86,6 +97,8 @@ class NodeAgent {
   ProcessId next_process();
   void form(const Order& order, Actions& actions);
   void run(const Order& order, Actions& actions);
+  bool is_outdated(const Order& order) const;
+  void remember_group(const Order& order);
   void respawn(int rank, Actions& actions);
   RankCommand assignment(const Order& order, int member) const;
 

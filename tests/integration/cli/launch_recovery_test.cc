@@ -381,6 +381,100 @@ wait_for("finish")
 print(f"rank {group['rank']} of {group['worldSize']}, donor {group['donor']}, step {group['step']}", flush=True)
 )";
 
+// A rank whose state has ten steps more in each group. It leaves its group when it is requested to, and finishes when
+// the file `finish` exists. Rank 0 keeps the newest generation in the file `fence`, as in a checkpoint directory.
+constexpr char kMember[] = R"(
+import json, os, select, socket, sys
+rank = os.environ["RANK"]
+channel = socket.socket(fileno=int(os.environ["OARLOCK_REGROUP_FD"]))
+lines = channel.makefile("rb", buffering=0)
+def next_command():
+    line = lines.readline()
+    return json.loads(line) if line else sys.exit(1)
+def regroup(generation, step):
+    request = {"generation": generation, "step": step, "digest": "", "reason": "test"}
+    if rank == "0" and os.path.exists("fence"):
+        request["fence"] = int(open("fence").read())
+    channel.sendall((json.dumps(request) + "\n").encode())
+    while True:
+        command = next_command()
+        if command["kind"] == "end":
+            sys.exit(76)
+        if command["kind"] == "assign" and command["generation"] > generation:
+            break
+    if rank == "0":
+        with open("fence.new", "w") as file:
+            file.write(str(command["generation"]))
+        os.rename("fence.new", "fence")
+    print(f"generation {command['generation']} from step {command['step']}", flush=True)
+    return command["generation"]
+generation = regroup(-1, -1)
+while not os.path.exists("finish"):
+    if not select.select([channel], [], [], 0.01)[0]:
+        continue
+    command = next_command()
+    if command["kind"] == "end":
+        sys.exit(76)
+    if command["kind"] == "leave" and command["generation"] == generation:
+        generation = regroup(generation, 10 * (generation + 1))
+)";
+
+// A launcher and its successor, as after the pod of a node that is cut off was deleted by force.
+class ReplacedLauncher : public TwoNodes {
+ protected:
+  std::unique_ptr<Program> start_member(int node, bool is_replacement) {
+    std::map<std::string, std::string> variables = {{"OARLOCK_REGROUP_TOKEN", "secret"},
+                                                    {"OARLOCK_TERMINATION_LOG", "message." + std::to_string(node)}};
+    if (is_replacement) variables["OARLOCK_REPLACEMENT"] = "1";
+    const std::vector<std::string> options = {"--nproc", "1", "--max-restarts", "9", "--restart-policy", "rank"};
+    return std::unique_ptr<Program>(new Program(start(node, options, {"python3", "-c", kMember}, variables)));
+  }
+  static bool has_printed(const Program& program, const std::string& line) {
+    return eventually([&] { return program.out().find(line) != std::string::npos || !alive(program.pid()); }) &&
+           program.out().find(line) != std::string::npos;
+  }
+  void expect_replaced(Program& program) const {
+    EXPECT_EQ(program.wait(), 76) << program.err();
+    EXPECT_THAT(program.err(), HasSubstr("another launcher has taken the place of this one"));
+    EXPECT_THAT(content(folder_.path() / "message.1"), HasSubstr(R"("reason":"Disconnected")"));
+  }
+};
+
+TEST_F(ReplacedLauncher, EndsWhenItsSuccessorConnects) {
+  const auto first = start_member(0, false);
+  const auto old = start_member(1, false);
+  ASSERT_TRUE(has_printed(*old, "generation 0 from step -1")) << old->err();
+  const auto successor = start_member(1, true);
+  expect_replaced(*old);
+  EXPECT_TRUE(has_printed(*successor, "generation 1 from step 10")) << successor->err();
+  std::ofstream(folder_.path() / "finish").flush();
+  EXPECT_EQ(first->wait(), 0) << first->err();
+  EXPECT_EQ(successor->wait(), 0) << successor->err();
+}
+
+// The coordinator that knew it is replaced, too, and its successor cannot be reached.
+TEST_F(ReplacedLauncher, DoesNotReturnToANewCoordinator) {
+  auto first = start_member(0, false);
+  const auto old = start_member(1, false);
+  ASSERT_TRUE(has_printed(*old, "generation 0 from step -1")) << old->err();
+  old->signal(SIGSTOP);
+  const auto successor = start_member(1, true);
+  ASSERT_TRUE(has_printed(*first, "generation 1 from step 10")) << first->err();
+  ASSERT_TRUE(has_printed(*successor, "generation 1 from step 10")) << successor->err();
+  successor->signal(SIGSTOP);
+  first->signal(SIGKILL);
+  first->wait();
+  old->signal(SIGCONT);
+  first = start_member(0, true);
+  expect_replaced(*old);
+  successor->signal(SIGCONT);
+  EXPECT_TRUE(has_printed(*first, "generation 2 from step 20")) << first->err();
+  EXPECT_EQ(first->out(), "generation 2 from step 20\n");
+  std::ofstream(folder_.path() / "finish").flush();
+  EXPECT_EQ(first->wait(), 0) << first->err();
+  EXPECT_EQ(successor->wait(), 0) << successor->err();
+}
+
 // The ranks of the node that comes back are not ready when the others have finished.
 TEST_F(TwoNodes, NodeThatIsNotInTheGroupEndsWithIt) {
   const std::vector<std::string> options = {"--nproc",     "1", "--max-restarts", "1", "--restart-policy", "rank",
@@ -565,7 +659,8 @@ TEST_F(TwoNodes, WrongTokenIsRejected) {
   Program first = start(0, options, command, "secret");
   Program second = start(1, options, command, "guess");
   EXPECT_NE(second.wait(), 0);
-  EXPECT_THAT(second.err(), HasSubstr("no connection to the launcher of node rank 0"));
+  EXPECT_THAT(second.err(), AllOf(HasSubstr("does not accept the value of OARLOCK_REGROUP_TOKEN; set the same one on"),
+                                  Not(HasSubstr("no connection"))));
   EXPECT_NE(first.wait(), 0);
   EXPECT_EQ(first.out() + second.out(), "");
 }

@@ -68,11 +68,22 @@ struct Node {
   std::optional<Order> old_order;
 };
 
+// A launcher that was cut off, and lives on with its ranks. Nothing reaches it until it returns.
+struct Exile {
+  Node node;
+  std::optional<Coordinator> coordinator;  // of node rank 0
+  uint64_t coordinator_id = 0;
+};
+
 struct World {
   std::optional<Coordinator> coordinator;
+  uint64_t coordinator_id = 0;
   uint64_t coordinators = 0;  // so far
   uint64_t launchers = 0;     // so far
   std::vector<Node> nodes;
+  std::vector<std::optional<Exile>> exiles;        // by node rank: the launcher that was cut off last
+  std::vector<std::vector<uint64_t>> in_training;  // by node rank: its launchers, in the order of their first group
+  int64_t trained_step = 0;                        // the newest one
   std::vector<Process> processes;
   // Contributions to the all-reduce of a step in a group, by rank: the step and the bits of the contributed state.
   std::map<std::pair<std::string, int64_t>, std::map<int, std::pair<int64_t, int64_t>>> contributions;
@@ -99,65 +110,31 @@ struct Move {
   bool is_fault = false;
 };
 
+uint64_t launcher_of(const Process& process) { return process.id >> kBitsOfCounter; }
+
+// Returns the id of the launcher that runs on the node, or 0.
+uint64_t launcher_of(const Node& node) {
+  const bool has_started = node.agent && node.agent->state().processes > 0;
+  return has_started ? node.agent->state().slots[0].report.process >> kBitsOfCounter : 0;
+}
+
 // Writes the parts of a world that its future depends on. Identifiers are numbered by their first appearance, and
 // sequence numbers are relative to the newest one.
 class WorldKey {
  public:
   std::string write(const World& world) {
-    if (world.coordinator) {
-      const Coordinator::State& state = world.coordinator->state();
-      put(static_cast<int64_t>(state.kind), state.generation, state.newest_seen, state.donor, state.step,
-          state.lost_handovers, state.short_generations, state.leave_at.has_value(), state.form_at.has_value(),
-          state.respawn_at.has_value(), state.began_at.has_value(), state.success,
-          static_cast<int64_t>(state.sequence - state.form_sequence), state.uncharged, state.formed_at.has_value());
-      put(state.group.size());
-      for (const int node : state.group) put(node);
-      put(state.is_growth);
-      for (const Coordinator::RankSlot& slot : state.ranks) {
-        put(slot.report);
-        put(slot.start_failures);
-      }
-      for (size_t node = 0; node < state.nodes.size(); ++node) {
-        const Coordinator::NodeSlot& slot = state.nodes[node];
-        put_id(slot.launcher);
-        put(age(world, node, slot.launcher, slot.sequence), slot.connected, slot.acknowledged, slot.is_expected);
-      }
-      for (const uint64_t launcher : state.retired) put_id(launcher);
-      for (const auto* list : {&state.members, &state.receivers, &state.kill}) put_list(*list);
+    if (world.coordinator) put(world, *world.coordinator);
+    for (const Node& node : world.nodes) put(world, node);
+    for (const std::optional<Exile>& exile : world.exiles) {
+      put(exile.has_value());
+      if (!exile) continue;
+      put(world, exile->node);
+      if (exile->coordinator) put(world, *exile->coordinator);
     }
-    for (size_t i = 0; i < world.nodes.size(); ++i) {
-      const Node& node = world.nodes[i];
-      put(node.agent.has_value(), node.is_connected);
-      if (node.agent) {
-        const NodeAgent::State& state = node.agent->state();
-        for (const NodeAgent::Slot& slot : state.slots) {
-          put(slot.report);
-          put(slot.is_stopping, slot.is_abandoned, slot.early_exits);
-        }
-        put_id(state.coordinator);
-        put(age(world, state.coordinator, state.order_sequence), state.respawns, state.generation, state.forming,
-            state.has_ended, state.uncharged, state.is_growth);
-      }
-      put(node.reports.size(), node.orders.size());
-      for (const NodeReport& report : node.reports) put(world, i, report);
-      for (const Order& order : node.orders) put(world, order);
-      put(node.old_report.has_value(), node.old_order.has_value());
-      if (node.old_report) put(world, i, *node.old_report);
-      if (node.old_order) put(world, *node.old_order);
-    }
-    for (const Process& process : world.processes) {
-      put_id(process.id);
-      put(process.rank, process.is_alive, process.is_stopped, process.is_attached, process.has_finished,
-          static_cast<int64_t>(process.activity), process.generation, process.donor, process.group_step, process.step,
-          process.is_corrupt, process.inbox.size(), process.group_rank, process.group_size, process.bits,
-          process.must_leave);
-      put_text(process.group);
-      for (const RankCommand& command : process.inbox) {
-        put(static_cast<int64_t>(command.kind), command.generation, command.donor, command.step, command.rank,
-            command.world_size, command.is_growth);
-        put_text(command.store_prefix);
-      }
-    }
+    for (const auto& launchers : world.in_training) put_list(launchers);
+    put(world.trained_step);
+    put_id(world.coordinator_id);
+    for (const Process& process : world.processes) put(process);
     for (const auto& [key, ranks] : world.contributions) {
       put_text(key.first);
       put(key.second);
@@ -175,6 +152,63 @@ class WorldKey {
   }
 
  private:
+  void put(const World& world, const Coordinator& coordinator) {
+    const Coordinator::State& state = coordinator.state();
+    put(static_cast<int64_t>(state.kind), state.generation, state.newest_seen, state.donor, state.step,
+          state.lost_handovers, state.short_generations, state.leave_at.has_value(), state.form_at.has_value(),
+          state.respawn_at.has_value(), state.began_at.has_value(), state.success,
+        static_cast<int64_t>(state.sequence - state.form_sequence), state.uncharged, state.formed_at.has_value());
+    put(state.group.size());
+    for (const int node : state.group) put(node);
+    put(state.is_growth, state.known.generation, state.fence);
+    put_list(state.known.launchers);
+    for (const Coordinator::RankSlot& slot : state.ranks) {
+      put(slot.report);
+      put(slot.start_failures);
+    }
+    for (const Coordinator::NodeSlot& slot : state.nodes) {
+      put_id(slot.launcher);
+      put(age_of_report(world, slot.launcher, slot.sequence), slot.connected, slot.acknowledged, slot.is_expected,
+          slot.is_new, slot.member_of);
+    }
+    for (const uint64_t launcher : state.retired) put_id(launcher);
+    for (const auto* list : {&state.members, &state.receivers, &state.kill}) put_list(*list);
+  }
+  void put(const World& world, const Node& node) {
+    put(node.agent.has_value(), node.is_connected);
+    if (node.agent) {
+      const NodeAgent::State& state = node.agent->state();
+      for (const NodeAgent::Slot& slot : state.slots) {
+        put(slot.report);
+        put(slot.is_stopping, slot.is_abandoned, slot.early_exits);
+      }
+      for (const uint64_t coordinator : {state.coordinator, state.first_coordinator, state.group_coordinator})
+        put_id(coordinator);
+      put(age_of_order(world, state.coordinator, state.order_sequence), state.respawns, state.generation, state.forming,
+          state.has_ended, state.uncharged, state.is_growth, state.member_of, state.group, state.is_group_known,
+          state.fence);
+      put_list(state.launchers);
+    }
+    put(node.reports.size(), node.orders.size());
+    for (const NodeReport& report : node.reports) put(world, report);
+    for (const Order& order : node.orders) put(world, order);
+    put(node.old_report.has_value(), node.old_order.has_value());
+    if (node.old_report) put(world, *node.old_report);
+    if (node.old_order) put(world, *node.old_order);
+  }
+  void put(const Process& process) {
+    put_id(process.id);
+    put(process.rank, process.is_alive, process.is_stopped, process.is_attached, process.has_finished,
+        static_cast<int64_t>(process.activity), process.generation, process.donor, process.group_step, process.step,
+        process.is_corrupt, process.inbox.size(), process.group_rank, process.group_size, process.bits,
+        process.must_leave);
+    put_text(process.group);
+    for (const RankCommand& command : process.inbox) {
+      put(static_cast<int64_t>(command.kind), command.generation, command.donor, command.step, command.rank,
+          command.world_size, command.is_growth);
+      put_text(command.store_prefix);
+    }
+  }
   template <typename... Values>
     requires(std::is_arithmetic_v<Values> && ...)
   void put(Values... values) {
@@ -193,30 +227,41 @@ class WorldKey {
     put(static_cast<int64_t>(report.phase), report.generation, report.step, report.exit_code);
     put_id(report.process);
   }
-  void put(const World& world, size_t node, const NodeReport& report) {
-    put_id(report.launcher);
-    put(age(world, node, report.launcher, report.sequence), report.generation, report.uncharged);
-    put_id(report.coordinator);
-    put(age(world, report.coordinator, report.order_sequence));
+  void put(const World& world, const NodeReport& report) {
+    for (const uint64_t id : {report.launcher, report.coordinator, report.first_coordinator}) put_id(id);
+    put(age_of_report(world, report.launcher, report.sequence), report.generation, report.uncharged,
+        age_of_order(world, report.coordinator, report.order_sequence), report.member_of, report.group, report.fence);
+    put_list(report.launchers);
     for (const RankReport& rank : report.ranks) put(rank);
   }
   void put(const World& world, const Order& order) {
     put_id(order.coordinator);
-    put(age(world, order.coordinator, order.sequence), static_cast<int64_t>(order.kind), order.generation,
-        order.respawn, order.donor, order.step, order.success, order.uncharged, order.is_growth, order.nodes.size());
+    put(age_of_order(world, order.coordinator, order.sequence), static_cast<int64_t>(order.kind), order.generation,
+        order.respawn, order.donor, order.step, order.success, order.uncharged, order.is_growth, order.is_replaced,
+        order.nodes.size());
+    put_list(order.launchers);
     for (const int node : order.nodes) put(node);
     put_list(order.kill);
     put_list(order.members);
   }
-  static int64_t age(const World& world, size_t node, uint64_t launcher, uint64_t sequence) {
-    const auto& agent = world.nodes[node].agent;
-    if (!agent || agent->state().processes == 0) return -1;
-    const bool is_current = agent->state().slots[0].report.process >> kBitsOfCounter == launcher;
-    return is_current ? static_cast<int64_t>(agent->state().reports - sequence) : -1;
+  static int64_t age_of_report(const World& world, uint64_t launcher, uint64_t sequence) {
+    for (const Node& node : world.nodes) {
+      if (launcher_of(node) == launcher) return static_cast<int64_t>(node.agent->state().reports - sequence);
+    }
+    for (const std::optional<Exile>& exile : world.exiles) {
+      if (exile && launcher_of(exile->node) == launcher)
+        return static_cast<int64_t>(exile->node.agent->state().reports - sequence);
+    }
+    return -1;
   }
-  static int64_t age(const World& world, uint64_t coordinator, uint64_t sequence) {
-    if (!world.coordinator || coordinator != world.coordinators) return -1;
-    return static_cast<int64_t>(world.coordinator->state().sequence - sequence);
+  static int64_t age_of_order(const World& world, uint64_t coordinator, uint64_t sequence) {
+    if (world.coordinator && coordinator == world.coordinator_id)
+      return static_cast<int64_t>(world.coordinator->state().sequence - sequence);
+    for (const std::optional<Exile>& exile : world.exiles) {
+      if (exile && exile->coordinator && coordinator == exile->coordinator_id)
+        return static_cast<int64_t>(exile->coordinator->state().sequence - sequence);
+    }
+    return -1;
   }
 
   std::string text_;
@@ -231,6 +276,8 @@ class Model {
   World initial() const {
     World world;
     world.nodes.resize(static_cast<size_t>(options_.nodes));
+    world.exiles.resize(world.nodes.size());
+    world.in_training.resize(world.nodes.size());
     for (int node = 0; node < options_.nodes; ++node) start_launcher(world, node);
     if (options_.from_start) return world;
     // One of the orders in which the first group forms.
@@ -290,7 +337,8 @@ class Model {
       if (options_.bug == PlantedBug::kTooFewNodes) options.min_nodes = 1;
       options.backoff = milliseconds(options_.backoff ? 1 : 0);
       options.is_replacement = world.coordinators > 0 && options_.bug != PlantedBug::kForgottenGroup;
-      world.coordinator.emplace(options, ++world.coordinators);
+      world.coordinator_id = ++world.coordinators;
+      world.coordinator.emplace(options, world.coordinator_id);
     }
     target.is_connected = node == 0;
     if (node == 0) act(world, node, target.agent->received(world.coordinator->order()));
@@ -310,6 +358,64 @@ class Model {
       process.is_attached = false;
       if (!cut_off) process.is_alive = false;
     }
+  }
+
+  // Cuts off the launcher that runs on the node. Its ranks lose their peers.
+  void exile(World& world, int node) const {
+    const bool has_coordinator = node == 0;
+    for (size_t i = 1; i < world.nodes.size(); ++i) {
+      if (!has_coordinator && i != static_cast<size_t>(node)) continue;
+      if (world.nodes[i].is_connected && world.coordinator)
+        world.coordinator->disconnected(static_cast<int>(i), launcher_of(world.nodes[i]), kNow);
+      disconnect(world.nodes[i]);
+    }
+    for (size_t i = 0; i < world.processes.size(); ++i) {
+      if (!world.processes[i].is_attached || node_of(world.processes[i].rank) != node) continue;
+      while (!world.processes[i].inbox.empty()) receive_next(world, world.processes[i]);
+      if (acts(world.processes[i]) && is_in_group(world.processes[i])) join(world, world.processes[i]);
+    }
+    forget_exile(world, node);
+    for (Process& process : world.processes)
+      process.is_attached = process.is_attached && node_of(process.rank) != node;
+    Exile& next = world.exiles[static_cast<size_t>(node)].emplace();
+    next.node = std::exchange(world.nodes[static_cast<size_t>(node)], {});
+    if (!has_coordinator) return;
+    next.coordinator = std::exchange(world.coordinator, std::nullopt);
+    next.coordinator_id = world.coordinator_id;
+  }
+
+  void forget_exile(World& world, int node) const {
+    std::optional<Exile>& exile = world.exiles[static_cast<size_t>(node)];
+    if (!exile) return;
+    std::erase_if(world.processes, [launcher = launcher_of(exile->node)](const Process& process) {
+      return launcher_of(process) == launcher;
+    });
+    exile.reset();
+  }
+
+  // The launcher of the node that was cut off returns. The one that runs there, if any, is cut off.
+  void return_from_exile(World& world, int node) const {
+    std::optional<Exile>& place = world.exiles[static_cast<size_t>(node)];
+    Exile returned = std::move(*place);
+    place.reset();
+    if (world.nodes[static_cast<size_t>(node)].agent) exile(world, node);
+    for (Process& process : world.processes)
+      process.is_attached = process.is_attached || launcher_of(process) == launcher_of(returned.node);
+    world.nodes[static_cast<size_t>(node)] = std::move(returned.node);
+    if (node != 0) return;
+    world.coordinator = std::move(returned.coordinator);
+    world.coordinator_id = returned.coordinator_id;
+    for (size_t i = 1; i < world.nodes.size(); ++i) disconnect(world.nodes[i]);
+  }
+
+  // A launcher that was replaced ends. If its successor was cut off meanwhile, it is the one that runs there now.
+  void end_launcher(World& world, int node) const {
+    const uint64_t launcher = launcher_of(world.nodes[static_cast<size_t>(node)]);
+    std::erase_if(world.processes, [&](const Process& process) { return launcher_of(process) == launcher; });
+    world.nodes[static_cast<size_t>(node)] = {};
+    if (node == 0) world.coordinator.reset();
+    for (size_t i = 1; i < world.nodes.size() && node == 0; ++i) disconnect(world.nodes[i]);
+    if (world.exiles[static_cast<size_t>(node)]) return_from_exile(world, node);
   }
 
   static void disconnect(Node& node) {
@@ -353,7 +459,9 @@ class Model {
     } else if (actions.report && self.is_connected) {
       send_report(self);
     }
-    if (actions.ended) {
+    if (actions.ended && actions.ended->is_replaced) {
+      end_launcher(world, node);
+    } else if (actions.ended) {
       (actions.ended->success ? world.has_succeeded : world.has_ended) = true;
       check_end(world, *actions.ended);
     }
@@ -392,6 +500,7 @@ class Model {
         Move& move = out.emplace_back(Move{fmt::format("node {} connects", i), world});
         Node& next = move.world.nodes[static_cast<size_t>(i)];
         next.is_connected = true;
+        next.agent->connected();
         send_report(next);
         send_order(move.world, next);
       } else if (is_silent(world, i) && node.reports.empty()) {
@@ -406,19 +515,26 @@ class Model {
     const Node& self = world.nodes[static_cast<size_t>(node)];
     if (!world.coordinator || !self.agent || !self.is_connected || node == 0) return false;
     const Coordinator::NodeSlot& slot = world.coordinator->state().nodes[static_cast<size_t>(node)];
-    return !slot.connected && slot.launcher != 0 &&
-           slot.launcher == self.agent->state().slots[0].report.process >> kBitsOfCounter;
+    return !slot.connected && slot.launcher != 0 && slot.launcher == launcher_of(self);
   }
 
   // ---- Messages ----------------------------------------------------------------------------------------------
 
   void deliver_report(World& world, NodeReport report) const {
-    if (options_.bug == PlantedBug::kLeftOutReturns && world.coordinator->is_retired(report.launcher))
+    if (options_.bug == PlantedBug::kLeftOutReturns && world.coordinator->is_retired(report.launcher)) {
       report.launcher += kAlias;
+      report.member_of = -1;
+      report.first_coordinator = 0;
+    }
+    if (options_.bug == PlantedBug::kForgottenMembers) {
+      report.launchers.clear();
+      report.group = report.member_of = report.fence = -1;
+      report.first_coordinator = 0;
+    }
     if (options_.bug == PlantedBug::kStaleReport)
       report.sequence = world.coordinator->state().nodes[static_cast<size_t>(report.node)].sequence + 1;
     if (options_.bug == PlantedBug::kNoAcknowledgement) {
-      report.coordinator = world.coordinators;
+      report.coordinator = world.coordinator_id;
       report.order_sequence = world.coordinator->state().sequence;
     }
     if (options_.bug == PlantedBug::kIncompleteGroup) {
@@ -431,6 +547,10 @@ class Model {
     }
     const OrderKind before = world.coordinator->state().kind;
     const bool changed = world.coordinator->received(report, kNow);
+    Node& sender = world.nodes[static_cast<size_t>(report.node)];
+    if (world.coordinator->is_retired(report.launcher) && launcher_of(sender) == report.launcher)
+      sender.orders = {world.coordinator->order_for_retired()};
+    if (world.coordinator->state().is_replaced) return end_launcher(world, 0);
     if (!changed) return;
     if (before != OrderKind::kRun && world.coordinator->state().kind == OrderKind::kRun) check_completion(world);
     send_orders(world);
@@ -509,6 +629,8 @@ class Model {
       process.is_corrupt = true;
     }
     if (process.step == kTorn) process.step = -1;
+    const bool reads_fence = process.rank == 0 && process.activity == Activity::kStarts && options_.checkpoints;
+    if (reads_fence) request.fence = world.fence;
     const bool stays = options_.bug == PlantedBug::kStaysInGroup && process.activity == Activity::kReduces;
     if (!stays) {
       process.activity = Activity::kWaits;
@@ -560,6 +682,10 @@ class Model {
     world.met[group] = members;
     for (const ProcessId id : members) {
       Process& process = *find(world, id);
+      check_launcher(world, process);
+      if (process.donor >= 0 && process.group_step + 1 < world.trained_step && options_.returns)
+        world.violation = fmt::format("{} goes back from step {} to the donor's step {}", group, world.trained_step,
+                                      process.group_step);
       if (process.donor >= 0 && process.group_rank == process.donor && process.step != process.group_step) {
         world.violation =
             fmt::format("the donor of {} holds step {} instead of {}", group, process.step, process.group_step);
@@ -575,6 +701,16 @@ class Model {
           process.donor < 0 || process.step == process.group_step ? Activity::kTrains : Activity::kReceives;
       if (process.activity == Activity::kTrains) enter_training(world, process);
     }
+  }
+
+  void check_launcher(World& world, const Process& process) const {
+    std::vector<uint64_t>& launchers = world.in_training[static_cast<size_t>(node_of(process.rank))];
+    const uint64_t launcher = launcher_of(process);
+    if (!launchers.empty() && launchers.back() == launcher) return;
+    if (std::ranges::find(launchers, launcher) != launchers.end())
+      world.violation =
+          fmt::format("{} contains rank {} of a launcher that was replaced", process.group, process.rank);
+    launchers.push_back(launcher);
   }
 
   void enter_training(World& world, Process& process) const {
@@ -597,10 +733,14 @@ class Model {
       if (!acts(process) || process.inbox.empty()) continue;
       Move& move = out.emplace_back(Move{fmt::format("rank {} receives a command", process.rank), world});
       Process& self = move.world.processes[i];
-      const RankCommand command = self.inbox.front();
-      self.inbox.erase(self.inbox.begin());
-      receive(move.world, self, command);
+      receive_next(move.world, self);
     }
+  }
+
+  void receive_next(World& world, Process& process) const {
+    const RankCommand command = process.inbox.front();
+    process.inbox.erase(process.inbox.begin());
+    receive(world, process, command);
   }
 
   void add_processes(const World& world, std::vector<Move>& out) const {
@@ -624,7 +764,7 @@ class Model {
                                                                   process.has_finished ? 0 : kSigkill));
         }
       }
-      if (!acts(process)) continue;
+      if (!acts(process) || (options_.returns && !process.is_attached)) continue;
       if (process.activity == Activity::kStarts) {
         auto [next, self] = add("joins");
         join(next, self);
@@ -706,6 +846,7 @@ class Model {
           (process.generation == world.trained_generation && process.group != world.trained_group)) {
         next.violation = fmt::format("{} trains after {}", process.group, world.trained_group);
       }
+      next.trained_step = std::max(next.trained_step, process.step + 1);
       next.trained_generation = process.generation;
       next.trained_group = process.group;
     }
@@ -792,6 +933,13 @@ class Model {
       move.world.charged_faults += is_charged ? 1 : 0;
       return move.world;
     };
+    for (int i = 0; i < options_.nodes && options_.returns; ++i) {
+      if (world.nodes[static_cast<size_t>(i)].agent)
+        exile(add(fmt::format("node {} is cut off, and lives on", i), true), i);
+      if (world.exiles[static_cast<size_t>(i)])
+        return_from_exile(add(fmt::format("the launcher of node {} that was cut off returns", i), true), i);
+    }
+    if (options_.returns) return;
     for (size_t i = 0; i < world.processes.size(); ++i) {
       const Process& process = world.processes[i];
       if (!acts(process) || !process.is_attached) continue;

@@ -23,6 +23,7 @@ enum class PlantedBug {
   kTooFewNodes,        // the group shrinks below the smallest size
   kSparseRanks,        // the ranks of a smaller group keep their numbers
   kForgottenGroup,     // a new coordinator forms generation 0 although no launcher has a record of earlier groups
+  kForgottenMembers,   // a new coordinator admits the launchers that report to it, also those that were replaced
 };
 
 struct RegroupModelOptions {
@@ -35,6 +36,7 @@ struct RegroupModelOptions {
   bool backoff = false;
   bool checkpoints = true;
   bool from_start = false;  // otherwise the first group already trains
+  bool returns = false;     // the faults are launchers that are cut off, live on while they are replaced, and return
   PlantedBug bug = PlantedBug::kNone;
   size_t max_states = 3'000'000;
 };
@@ -53,7 +55,8 @@ struct RegroupModelResult {
 };
 
 // Returns the first violation of an invariant: two groups train at the same time; a rank trains with a state that
-// another member of its group does not have, in the bits that depend on the sizes of the groups; a group is too small,
+// another member of its group does not have, in the bits that depend on the sizes of the groups; a launcher that was
+// replaced is in a group again; a donor lacks steps that an earlier group has completed; a group is too small,
 // or its ranks are not numbered from 0 to its size, or rank 0 is another one; a completed step of a survivor is lost;
 // an outdated rank writes a checkpoint; the job can no longer finish; the job ends although its budget is not spent.
 RegroupModelResult check_regroup(const RegroupModelOptions& options);

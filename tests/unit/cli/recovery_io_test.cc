@@ -194,6 +194,64 @@ TEST_F(Lease, EndsBeforeOldAnswersAreRead) {
   EXPECT_TRUE(launcher().handle(fds, now_).ended);
 }
 
+// ---- Launchers that the coordinator does not admit ---------------------------------------------------------------
+
+class Admission : public testing::Test {
+ protected:
+  std::unique_ptr<Recovery> launcher(int node, uint64_t id, const std::string& token = "secret") {
+    RecoveryOptions options = options_of(node, port_.first());
+    options.agent.policy = recovery::RestartPolicy::kRank;
+    options.agent.launcher = id;
+    options.token = token;
+    options.lookup = [this](const std::string&, int) { return std::vector<SocketAddress>{loopback(port_.first())}; };
+    std::unique_ptr<Recovery> recovery = Recovery::make(std::move(options)).value();
+    recovery->start(std::chrono::steady_clock::now());
+    return recovery;
+  }
+
+  const PortReservation port_ = PortReservation::make(1).value();
+};
+
+TEST_F(Admission, ReplacedLauncherEnds) {
+  const auto coordinator = launcher(0, 101);
+  const auto first = launcher(1, 102);
+  const auto connect = [&](Recovery& other) {
+    return eventually([&] {
+      wait_and_handle(*coordinator);
+      wait_and_handle(other);
+      return other.descriptors().size() == 1 && coordinator->descriptors().size() > 1;
+    });
+  };
+  ASSERT_TRUE(connect(*first));
+  const auto second = launcher(1, 103);
+  RecoveryRequests requests;
+  EXPECT_TRUE(eventually([&] {
+    wait_and_handle(*coordinator);
+    wait_and_handle(*second);
+    if (!requests.ended) requests = wait_and_handle(*first);
+    return requests.ended.has_value();
+  }));
+  EXPECT_TRUE(requests.is_disconnected);
+  EXPECT_THAT(requests.ended->reason, HasSubstr("another launcher has taken the place of this one"));
+}
+
+TEST_F(Admission, AnotherTokenIsReported) {
+  const auto coordinator = launcher(0, 101);
+  const auto other = launcher(1, 102, "another");
+  std::vector<std::string> messages;
+  EXPECT_TRUE(eventually([&] {
+    wait_and_handle(*coordinator);
+    const std::vector<std::string> next = wait_and_handle(*other).messages;
+    messages.insert(messages.end(), next.begin(), next.end());
+    return !messages.empty();
+  }));
+  const std::string expected = "does not accept the value of OARLOCK_REGROUP_TOKEN; set the same one on all nodes";
+  EXPECT_THAT(messages.at(0), HasSubstr(expected));
+  const RecoveryRequests requests = other->time_passed(std::chrono::steady_clock::now() + std::chrono::hours(1));
+  ASSERT_TRUE(requests.ended);
+  EXPECT_THAT(requests.ended->reason, HasSubstr(expected));
+}
+
 // From the loopback address 127.0.0.0 + `host`.
 FileDescriptor connect_to(int port, uint32_t host = 1) {
   FileDescriptor client(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));

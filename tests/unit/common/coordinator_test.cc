@@ -55,6 +55,7 @@ class CoordinatorTest : public ::testing::Test {
     report.launcher = static_cast<uint64_t>(101 + node);
     report.sequence = ++sequence_;
     report.generation = std::max<int64_t>(rank.generation, -1);
+    report.member_of = report.generation;
     report.coordinator = 9;
     report.order_sequence = acknowledges ? coordinator.order().sequence : 0;
     report.ranks = {rank};
@@ -291,6 +292,146 @@ TEST_F(CoordinatorTest, RejectsReportsOfReplacedLaunchers) {
   EXPECT_EQ(coordinator.order().kind, OrderKind::kForm);
   EXPECT_FALSE(report(coordinator, 1, running(2, 0)));
   EXPECT_EQ(coordinator.state().ranks[1].report.process, 7u);
+}
+
+// ---- Launchers that were replaced, and return ----------------------------------------------------------------------
+
+struct LauncherReport {
+  int node = 0;
+  uint64_t launcher = 0;
+  uint64_t first_coordinator = 0;  // 9 is the present one, 5 its predecessor
+  int64_t member_of = -1;
+  int64_t group = -1;
+  std::vector<uint64_t> launchers{};
+  int64_t fence = -1;
+};
+
+struct Return {
+  const char* name;
+  std::vector<LauncherReport> reports;
+  std::vector<uint64_t> retired;
+  int64_t generation;
+};
+
+std::ostream& operator<<(std::ostream& out, const Return& row) { return out << row.name; }
+
+class ReturningLaunchers : public CoordinatorTest, public ::testing::WithParamInterface<Return> {};
+
+// A coordinator that has replaced another one, of a job of three nodes with one rank each.
+TEST_P(ReturningLaunchers, AreRecognizedByANewCoordinator) {
+  CoordinatorOptions options = CoordinatorTest::options();
+  options.nodes = 3;
+  options.is_replacement = true;
+  Coordinator coordinator(options, 9);
+  for (const LauncherReport& from : GetParam().reports) {
+    NodeReport report;
+    report.node = from.node;
+    report.launcher = from.launcher;
+    report.sequence = ++sequence_;
+    report.generation = std::max(from.member_of, from.group);
+    report.first_coordinator = from.first_coordinator;
+    report.member_of = from.member_of;
+    report.group = from.group;
+    report.launchers = from.launchers;
+    report.fence = from.fence;
+    report.ranks = {joined(from.launcher * 10, from.member_of, from.member_of < 0 ? -1 : 7)};
+    coordinator.received(report, now_);
+  }
+  EXPECT_EQ(coordinator.state().retired, GetParam().retired);
+  EXPECT_EQ(coordinator.order().generation, GetParam().generation);
+  for (const uint64_t launcher : GetParam().retired) {
+    for (const Coordinator::RankSlot& slot : coordinator.state().ranks)
+      EXPECT_NE(slot.report.process, launcher * 10) << "its state must not be used";
+  }
+}
+
+// The launchers 101, 102 and 103 formed generation 0; 202 has replaced 102 in generation 1.
+INSTANTIATE_TEST_SUITE_P(
+    All, ReturningLaunchers,
+    ::testing::Values(
+        Return{.name = "AfterAMemberOfTheNewestGroup",
+               .reports = {{.node = 2, .launcher = 103, .first_coordinator = 5, .member_of = 1, .group = 1, .launchers = {101, 202, 103}},
+                           {.node = 1, .launcher = 102, .first_coordinator = 5, .member_of = 0, .group = 0, .launchers = {101, 102, 103}}},
+               .retired = {102},
+               .generation = 2},
+        Return{.name = "BeforeAMemberOfTheNewestGroup",
+               .reports = {{.node = 1, .launcher = 102, .first_coordinator = 5, .member_of = 0, .group = 0, .launchers = {101, 102, 103}},
+                           {.node = 2, .launcher = 103, .first_coordinator = 5, .member_of = 1, .group = 1, .launchers = {101, 202, 103}}},
+               .retired = {102},
+               .generation = 2},
+        Return{.name = "BeforeItsSuccessor",
+               .reports = {{.node = 1, .launcher = 102, .first_coordinator = 5, .member_of = 0, .group = 0, .launchers = {101, 102, 103}},
+                           {.node = 1, .launcher = 202, .first_coordinator = 5, .member_of = 1, .group = 1, .launchers = {101, 202, 103}}},
+               .retired = {102},
+               .generation = 2},
+        Return{.name = "AfterTheFenceWasRead",
+               .reports = {{.node = 0, .launcher = 201, .fence = 1},
+                           {.node = 1, .launcher = 102, .first_coordinator = 5, .member_of = 0, .group = 0, .launchers = {101, 102, 103}},
+                           {.node = 1, .launcher = 202, .first_coordinator = 5, .member_of = 1, .group = 1, .launchers = {101, 202, 103}}},
+               .retired = {102},
+               .generation = 2},
+        Return{.name = "BeforeTheFenceWasRead",
+               .reports = {{.node = 1, .launcher = 102, .first_coordinator = 5, .member_of = 0, .group = 0, .launchers = {101, 102, 103}},
+                           {.node = 0, .launcher = 201, .fence = 1}},
+               .retired = {102},
+               .generation = 2},
+        Return{.name = "MemberReplacesOneThatWasInNoGroup",
+               .reports = {{.node = 1, .launcher = 202, .first_coordinator = 5, .group = 0, .launchers = {101, 102, 103}},
+                           {.node = 1, .launcher = 102, .first_coordinator = 5, .member_of = 0, .group = 0, .launchers = {101, 102, 103}}},
+               .retired = {202},
+               .generation = 1},
+        Return{.name = "OneThatWasInNoGroupDoesNotReplaceAMember",
+               .reports = {{.node = 1, .launcher = 102, .first_coordinator = 5, .member_of = 0, .group = 0, .launchers = {101, 102, 103}},
+                           {.node = 1, .launcher = 202, .first_coordinator = 5, .group = 0, .launchers = {101, 102, 103}}},
+               .retired = {202},
+               .generation = 1},
+        Return{.name = "NewLauncherReplacesAMember",
+               .reports = {{.node = 1, .launcher = 102, .first_coordinator = 5, .member_of = 0, .group = 0, .launchers = {101, 102, 103}},
+                           {.node = 1, .launcher = 302}},
+               .retired = {102},
+               .generation = 1},
+        Return{.name = "LauncherOfAnEarlierVersionIsAdmitted",
+               .reports = {{.node = 1, .launcher = 102, .first_coordinator = 5, .member_of = 3}},
+               .retired = {},
+               .generation = 4}),
+    [](const auto& row) { return std::string(row.param.name); });
+
+// It was cut off, and the launchers of the other nodes have formed a group with its successor.
+TEST_F(CoordinatorTest, ReplacedCoordinatorEnds) {
+  for (const bool knows_by_fence : {false, true}) {
+    Coordinator coordinator = running_group(options());
+    NodeReport other;
+    other.node = 1;
+    other.launcher = 102;
+    other.sequence = ++sequence_;
+    other.first_coordinator = 9;
+    other.member_of = 1;
+    (knows_by_fence ? other.fence : other.group) = 1;
+    other.launchers = {201, 102};
+    other.ranks = {running(2, 1)};
+    EXPECT_TRUE(coordinator.received(other, now_));
+    EXPECT_TRUE(coordinator.state().is_replaced);
+    EXPECT_EQ(coordinator.order().kind, OrderKind::kEnd);
+    EXPECT_THAT(coordinator.order().reason, HasSubstr("has formed the group of generation 1, and this one that of"));
+  }
+}
+
+// An earlier launch of the same attempt has used the generations up to that of the fence.
+TEST_F(CoordinatorTest, FirstGroupFollowsTheFence) {
+  CoordinatorOptions none = options();
+  none.max_restarts = 0;
+  Coordinator coordinator(none, 9);
+  NodeReport first;
+  first.launcher = 101;
+  first.sequence = ++sequence_;
+  first.fence = 4;
+  first.ranks = {joined(1, -1, -1)};
+  coordinator.received(first, now_);
+  report(coordinator, 0, joined(1, -1, -1));
+  report(coordinator, 1, joined(2, -1, -1));
+  EXPECT_EQ(coordinator.order().kind, OrderKind::kRun);
+  EXPECT_EQ(coordinator.order().generation, 5);
+  EXPECT_EQ(coordinator.order().uncharged, 5);
 }
 
 TEST_F(CoordinatorTest, CountsDonorLostDuringHandover) {

@@ -108,6 +108,79 @@ TEST(NodeAgent, IgnoresOlderOrders) {
   EXPECT_THAT(agent.received(older).send, IsEmpty());
 }
 
+// ---- Several coordinators ------------------------------------------------------------------------------------------
+
+// An agent whose ranks train in generation 2 of coordinator 9.
+NodeAgent member_of_generation_2() {
+  NodeAgent agent = agent_of(RestartPolicy::kRank);
+  agent.start();
+  agent.received(form(2, 1));
+  agent.joined(0, join(-1, -1));
+  agent.joined(1, join(-1, -1));
+  Order order = run(agent, 2, 2);
+  order.launchers = {6, 7};
+  agent.received(order);
+  return agent;
+}
+
+TEST(NodeAgent, ReportsItsGroupToAnotherCoordinator) {
+  NodeAgent agent = member_of_generation_2();
+  EXPECT_EQ(agent.report().member_of, 2);
+  EXPECT_EQ(agent.report().group, -1) << "its coordinator knows it";
+  agent.connected();
+  Order other = form(0, 1);
+  other.coordinator = 10;
+  for (const bool has_received : {false, true}) {
+    if (has_received) {
+      EXPECT_TRUE(agent.received(other).report);
+    }
+    const NodeReport report = agent.report();
+    EXPECT_EQ(report.group, 2);
+    EXPECT_THAT(report.launchers, ElementsAre(6, 7));
+    EXPECT_EQ(report.first_coordinator, 9u);
+  }
+  other.sequence = 2;
+  other.generation = 3;
+  EXPECT_THAT(agent.received(other).send, SizeIs(2)) << "the ranks leave their group";
+  EXPECT_EQ(agent.report().group, -1);
+}
+
+TEST(NodeAgent, IgnoresCoordinatorThatDoesNotKnowItsGroup) {
+  for (const OrderKind kind : {OrderKind::kForm, OrderKind::kRun, OrderKind::kEnd}) {
+    NodeAgent agent = member_of_generation_2();
+    agent.connected();
+    Order other = form(2, 1);
+    other.coordinator = 10;
+    other.kind = kind;
+    other.nodes = {0, 1};
+    other.launchers = {6, 7};
+    const NodeAgent::Actions actions = agent.received(other);
+    EXPECT_THAT(actions.send, IsEmpty());
+    EXPECT_TRUE(actions.report);
+    EXPECT_FALSE(actions.ended);
+  }
+}
+
+TEST(NodeAgent, EndsWhenItWasReplaced) {
+  NodeAgent agent = member_of_generation_2();
+  Order end = form(0, 1);
+  end.coordinator = 10;
+  end.kind = OrderKind::kEnd;
+  end.is_replaced = true;
+  EXPECT_TRUE(agent.received(end).ended);
+  EXPECT_THAT(agent.received(form(3, 9)).send, IsEmpty());
+}
+
+TEST(NodeAgent, ReportsTheNewestFence) {
+  NodeAgent agent = agent_of(RestartPolicy::kRank);
+  agent.start();
+  JoinRequest request = join(-1, -1);
+  request.fence = 4;
+  agent.joined(0, request);
+  agent.joined(1, join(-1, -1));
+  EXPECT_EQ(agent.report().fence, 4);
+}
+
 TEST(NodeAgent, RespawnsFailedRankAndLetsTheOtherLeave) {
   NodeAgent agent = agent_of(RestartPolicy::kRank);
   agent.start();

@@ -1,6 +1,10 @@
 // Encoding of the regroup protocol, and its limits.
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
 #include "common/recovery/line_channel.h"
 #include "common/recovery/messages.h"
 
@@ -23,8 +27,13 @@ NodeReport sample_report() {
           .uncharged = 2,
           .coordinator = 5,
           .order_sequence = 6,
+          .first_coordinator = 3,
           .is_stopping = true,
-          .ranks = {rank}};
+          .ranks = {rank},
+          .member_of = 1,
+          .group = 4,
+          .launchers = {98, 0, 99},
+          .fence = 3};
 }
 
 TEST(RegroupMessages, RoundTrip) {
@@ -38,11 +47,13 @@ TEST(RegroupMessages, RoundTrip) {
   order.uncharged = 1;
   order.is_growth = true;
   order.nodes = {0, 2};
+  order.launchers = {98, 99};
+  order.is_replaced = true;
   order.members = {4, UINT64_MAX};
   order.donor = 1;
   order.step = 1'000'000;
   EXPECT_EQ(order_from_json(to_json(order)).value(), order);
-  const JoinRequest request{.generation = 1, .step = 2, .digest = "abc", .reason = "x"};
+  const JoinRequest request{.generation = 1, .step = 2, .digest = "abc", .reason = "x", .fence = 3};
   EXPECT_EQ(join_request_from_json(to_json(request)).value(), request);
   RankCommand command;
   command.kind = RankCommand::Kind::kAssign;
@@ -50,6 +61,25 @@ TEST(RegroupMessages, RoundTrip) {
   command.store_host = "node0";
   command.store_port = 29500;
   EXPECT_EQ(rank_command_from_json(to_json(command)).value(), command);
+}
+
+// Launchers of two versions of one job: a pod is replaced after an update of the image.
+TEST(RegroupMessages, FieldsOfLaterVersionsAreOptional) {
+  const auto without = [](std::string text, const std::vector<std::string>& fields) {
+    auto json = nlohmann::json::parse(text);
+    for (const std::string& field : fields) EXPECT_EQ(json.erase(field), 1u) << field;
+    return json.dump();
+  };
+  NodeReport report = sample_report();
+  const auto old = node_report_from_json(
+      without(to_json(report), {"firstCoordinator", "memberOf", "group", "launchers", "fence"}));
+  report.first_coordinator = report.coordinator;
+  report.member_of = report.ranks[0].generation;
+  report.group = report.fence = -1;
+  report.launchers.clear();
+  EXPECT_EQ(old.value(), report);
+  EXPECT_EQ(order_from_json(without(to_json(Order{}), {"launchers", "replaced"})).value(), Order{});
+  EXPECT_EQ(join_request_from_json(without(to_json(JoinRequest{}), {"fence"})).value(), JoinRequest{});
 }
 
 TEST(RegroupMessages, ReasonIsTruncatedAtCharacter) {

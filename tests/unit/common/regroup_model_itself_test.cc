@@ -71,7 +71,15 @@ INSTANTIATE_TEST_SUITE_P(All, RegroupModelItself,
                                                    .violation = "as rank 2 of 2"},
                                            Planted{.name = "NewCoordinatorReusesGeneration",
                                                    .options = with_bug(PlantedBug::kForgottenGroup, 2, 1, 2),
-                                                   .violation = "hold the checkpoint fence"}),
+                                                   .violation = "hold the checkpoint fence"},
+                                           Planted{.name = "NewCoordinatorAdmitsReplacedLauncher",
+                                                   .options = {.nodes = 2,
+                                                               .steps = 2,
+                                                               .faults = 3,
+                                                               .max_restarts = 4,
+                                                               .returns = true,
+                                                               .bug = PlantedBug::kForgottenMembers},
+                                                   .violation = "of a launcher that was replaced"}),
                          [](const auto& planted) { return std::string(planted.param.name); });
 
 }  // namespace
