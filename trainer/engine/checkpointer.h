@@ -63,9 +63,9 @@ enum class SaveUntil { kStarted, kOnDisk };
 // next one waits for it. If the ranks agree to stop (see StopAgreement) while the folder does not respond, the wait
 // ends after a limited time: save() then fails with kTempFail, and the thread is abandoned until the process ends. Rank
 // 0 detects the outcome of a save in poll(), and the next save broadcasts it. A failed save is logged. With the policy
-// `stop` it ends the run, and no later save is attempted; with `continue` the next save tries again. A save whose links
-// could not be set is a failed one, too. If a newer attempt or generation has taken over the folder (kTempFail), the run
-// always ends.
+// `stop` it ends the run, and no later save is attempted; with `continue` the next save tries again. A save whose
+// links could not be set is a failed one, too. If a newer attempt or generation has taken over the folder (kTempFail),
+// the run always ends.
 class Checkpointer {
  public:
   // Acquires the fence of the folder. The references must outlive the checkpointer. Fails as CheckpointStore::open()
