@@ -77,11 +77,12 @@ class Checkpointer {
   ~Checkpointer();
 
   // Loads the newest valid checkpoint into the model and the parts of all ranks, and returns its position, or nothing
-  // if there is no checkpoint. Newer ones that are damaged are set aside, and the links are corrected. A part that the checkpoint does not contain
-  // is initialized, and a section of the checkpoint without a part is ignored, each with a warning. Fails with kConfig
-  // if the checkpoint belongs to another task or seed; with kDataErr if it belongs to another model; with kCheckpoint,
-  // kNoPermission or kTempFail if it cannot be read or all are damaged, and then nothing was changed. Fails with
-  // kTempFail also if a signal stops the ranks while rank 0 reads (StopAgreement::agreed()).
+  // if there is no checkpoint. Newer ones that are damaged are set aside, and the links are corrected. A part that the
+  // checkpoint does not contain is initialized, and a section of the checkpoint without a part is ignored, each with a
+  // warning. Fails with kConfig if the checkpoint belongs to another task or seed; with kDataErr if it belongs to
+  // another model; with kCheckpoint, kNoPermission or kTempFail if it cannot be read or all are damaged, and then
+  // nothing was changed. Fails with kTempFail also if a signal stops the ranks while rank 0 reads
+  // (StopAgreement::agreed()).
   Result<std::optional<Position>> restore(DistributedDataParallel& model, const std::vector<Stateful*>& parts);
 
   // At the end of a run, loads the tensors of the best checkpoint into the model and the parts of all ranks, and
