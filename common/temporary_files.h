@@ -1,4 +1,5 @@
-// The names of the temporary files that write_file_atomically() renames (common/files.h), and what killed processes left.
+// The names of the temporary files that write_file_atomically() renames (common/files.h), and of those that killed
+// processes left.
 #pragma once
 
 #include <filesystem>

@@ -69,9 +69,9 @@ enum class SaveUntil { kStarted, kOnDisk };
 // next one waits for it. If the ranks agree to stop (see StopAgreement) while the folder does not respond, the wait
 // ends after a limited time: save() then fails with kTempFail, and the thread is abandoned until the process ends. Rank
 // 0 detects the outcome of a save in poll(), and the next save broadcasts it. A failed save is logged. With the policy
-// `stop` it ends the run, and no later save is attempted; with `continue` the next save tries again. A save whose links
-// could not be set is a failed one, too. If a newer attempt or generation has taken over the folder (kTempFail), the run
-// always ends.
+// `stop` it ends the run, and no later save is attempted; with `continue` the next save tries again. A save whose
+// links could not be set is a failed one, too. If a newer attempt or generation has taken over the folder (kTempFail),
+// the run always ends.
 class Checkpointer {
  public:
   // Acquires the fence of the folder. The references must outlive the checkpointer. Fails as CheckpointStore::open()
@@ -83,12 +83,12 @@ class Checkpointer {
   ~Checkpointer();
 
   // Loads the newest valid checkpoint into the model and the parts of all ranks, and returns its position, or nothing
-  // if there is no checkpoint. Newer ones that are damaged are set aside, and the links are corrected. A part that the checkpoint does not contain
-  // is initialized, and a section of the checkpoint without a part is ignored, each with a warning. Fails with kConfig
-  // if the checkpoint belongs to another task or seed; with kDataErr if it belongs to another model, or its position is
-  // behind the end of the training data; with kCheckpoint,
-  // kNoPermission or kTempFail if it cannot be read or all are damaged, and then nothing was changed. Fails with
-  // kTempFail also if a signal stops the ranks while rank 0 reads (StopAgreement::agreed()).
+  // if there is no checkpoint. Newer ones that are damaged are set aside, and the links are corrected. A part that the
+  // checkpoint does not contain is initialized, and a section of the checkpoint without a part is ignored, each with a
+  // warning. Fails with kConfig if the checkpoint belongs to another task or seed; with kDataErr if it belongs to
+  // another model, or its position is behind the end of the training data; with kCheckpoint, kNoPermission or kTempFail
+  // if it cannot be read or all are damaged, and then nothing was changed. Fails with kTempFail also if a signal stops the ranks while rank 0 reads
+  // (StopAgreement::agreed()).
   Result<std::optional<Position>> restore(DistributedDataParallel& model, const std::vector<Stateful*>& parts);
 
   // At the end of a run, loads the tensors of the best checkpoint into the model and the parts of all ranks, and

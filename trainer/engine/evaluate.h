@@ -51,7 +51,8 @@ Result<void> write_rows_csv(const std::filesystem::path& path, const EvalRows& r
 using WriterCheck = std::function<Result<void>()>;
 
 // Called by all ranks together. Rank 0 writes its rows, if any, unless `path` is empty or `may_write` fails. A failure
-// is returned on all ranks. A signal interrupts it as it does run_on_all_ranks(), because a file server may not respond.
+// is returned on all ranks. A signal interrupts it as it does run_on_all_ranks(), because a file server may not
+// respond.
 Result<void> write_eval_rows(const std::filesystem::path& path, EvalRows rows, const ProcessGroup& group,
                              StopAgreement& stop, const WriterCheck& may_write = {});
 

@@ -109,7 +109,8 @@ TEST(CheckpointStore, SurvivesKillDuringSave) {
     const auto store = CheckpointStore::open({.root = folder.path()}, Logger::silent());
     _exit((*store)->save(big) ? 0 : 1);
   }
-  const fs::path growing = folder.path() / (".writing-step-00000002-0-0-" + std::to_string(child)) / "model.safetensors";
+  const fs::path written = folder.path() / (".writing-step-00000002-0-0-" + std::to_string(child));
+  const fs::path growing = written / "model.safetensors";
   std::error_code missing;
   while (fs::file_size(growing, missing) == 0 || missing) {
     ASSERT_EQ(waitpid(child, nullptr, WNOHANG), 0) << "the save was over before it was seen";

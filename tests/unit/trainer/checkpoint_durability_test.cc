@@ -226,7 +226,8 @@ std::map<std::string, std::string> public_names(const fs::path& root) {
 TEST(FenceDuringASave, ChangesNoNameAfterTheFailedCheck) {
   const CheckpointOwner old_owner{.uid = "a", .attempt = 0, .generation = 0};
   const CheckpointOwner new_owner{.uid = "a", .attempt = 0, .generation = 1};
-  constexpr int kChecks = 5;  // the claim, and before each of the renames: of the checkpoint, "last", "best", the old one
+  // For the claim, and before each of the renames: of the checkpoint, "last", "best", the old checkpoint.
+  constexpr int kChecks = 5;
   for (int n = 0; n < kChecks; ++n) {
     SCOPED_TRACE("check " + std::to_string(n));
     const test::TemporaryFolder folder;
