@@ -159,8 +159,8 @@ size_t line_count(std::string_view message) { return static_cast<size_t>(std::ra
 
 void print_warnings(const InputFile& file, const api::TrainingJob& job) {
   for (const std::string& warning : job_warnings(job)) {
-    print_error(fmt::format("{}: warning: {}: {}\n", printable(file.name()), shortened(job.metadata.name),
-                            printable(warning)));
+    print_error(
+        fmt::format("{}: warning: {}: {}\n", printable(file.name()), shortened(job.metadata.name), printable(warning)));
   }
 }
 

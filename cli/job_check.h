@@ -38,9 +38,10 @@ using OnValidJob = std::function<Result<void>(const InputFile& file, const api::
 // Checks all jobs, and prints their problems, and the job_warnings() of each valid one, on standard error.
 //
 // spec.trainer of some jobs cannot be judged; a note states so: of jobs whose image is not oarlock/trainer, because it
-// may have other tasks; of those whose container runs another program, unless `trainer` names it; of all if oarlock-trainer is not on this machine; of those for which it ends without a result,
-// for example because of a signal; and of those beyond kMaxTrainerChecks. After about yaml::Problems::kMaxShown lines
-// with problems of a file, the remaining jobs of the file are only counted.
+// may have other tasks; of those whose container runs another program, unless `trainer` names it; of all if
+// oarlock-trainer is not on this machine; of those for which it ends without a result, for example because of a signal;
+// and of those beyond kMaxTrainerChecks. After about yaml::Problems::kMaxShown lines with problems of a file, the
+// remaining jobs of the file are only counted.
 //
 // Signals end the process while it reads files, and then end the check. Fails with kUsage if no file is given or
 // standard input twice, as InputFile::open(), if `trainer` is not a program, and if `on_valid` fails.

@@ -21,8 +21,8 @@ namespace {
 using Json = nlohmann::json;
 
 // Parts of the commands that start several ranks.
-constexpr std::string_view kLaunchers[] = {"oarlock",   "torchrun", "torch.distributed", "accelerate", "deepspeed", "mpirun",
-                                           "mpiexec",   "horovodrun", "srun",            "fabric"};
+constexpr std::string_view kLaunchers[] = {"oarlock", "torchrun", "torch.distributed", "accelerate", "deepspeed",
+                                           "mpirun",  "mpiexec",  "horovodrun",        "srun",       "fabric"};
 
 Json trainer_container(const api::TrainingJob& job) {
   const Json pod = control::make_pod_template(job, {});
@@ -55,13 +55,14 @@ std::optional<std::string> rank_warning(const api::TrainingJob& job, const Json&
   if (job.spec.processes_per_node == 1 || elements(container, "command").empty()) return std::nullopt;
   const std::vector<std::string> words = command_words(container);
   const bool has_launcher = std::ranges::any_of(words, [](const std::string& word) {
-    return std::ranges::any_of(
-        kLaunchers, [&](std::string_view launcher) { return word.find(launcher) != std::string::npos; });
+    return std::ranges::any_of(kLaunchers,
+                               [&](std::string_view launcher) { return word.find(launcher) != std::string::npos; });
   });
   const auto python = std::ranges::find_if(words, is_python);
   if (has_launcher || python == words.end()) return std::nullopt;
   return fmt::format(
-      "processesPerNode is {}, but the command '{}' starts one process, which receives no RANK and no LOCAL_RANK; unless it "
+      "processesPerNode is {}, but the command '{}' starts one process, which receives no RANK and no LOCAL_RANK; "
+      "unless it "
       "starts the ranks itself, begin it with torchrun, or with oarlock, launch, --",
       job.spec.processes_per_node, shortened(fmt::format("{}", *python)));
 }
@@ -79,7 +80,8 @@ std::optional<std::string> checkpoint_warning(const api::TrainingJob& job, const
     if (path == place || place == "/" || path.starts_with(place + "/")) return std::nullopt;
   }
   return fmt::format(
-      "spec.trainer.checkpoint.dir '{}' is on no volume of the container, so that the checkpoints are lost with the pod; "
+      "spec.trainer.checkpoint.dir '{}' is on no volume of the container, so that the checkpoints are lost with the "
+      "pod; "
       "remove the key to save them on the volume 'checkpoints', or mount a volume there",
       shortened(given));
 }

@@ -21,9 +21,9 @@ class TrainerCheck {
   // `clock` and `console` must outlive this object. `program` is in the place of oarlock-trainer, unless it is empty.
   TrainerCheck(const Clock& clock, launch::Console& console, const std::string& program = "");
 
-  // Returns why oarlock-trainer cannot check spec.trainer of this job, as a part of a message: its container runs another
-  // program or gives it settings, or its image is not oarlock/trainer, of any registry and tag, so that its program may
-  // have other tasks. Empty if it can.
+  // Returns why oarlock-trainer cannot check spec.trainer of this job, as a part of a message: its container runs
+  // another program or gives it settings, or its image is not oarlock/trainer, of any registry and tag, so that its
+  // program may have other tasks. Empty if it can.
   static std::string obstacle(const api::TrainingJob& job);
 
   // The command, or an error if oarlock-trainer is neither next to this program nor in PATH.

@@ -55,8 +55,8 @@ std::string replace_invalid_utf8(std::string_view text);
 // change.
 std::string_view to_valid_utf8(std::string_view text, std::string& replaced);
 
-// Returns the text itself if it is well-formed UTF-8; otherwise the text as UTF-8, with each byte read as a character of
-// Latin-1. For files whose programs wrote names in the encoding of their system.
+// Returns the text itself if it is well-formed UTF-8; otherwise the text as UTF-8, with each byte read as a character
+// of Latin-1. For files whose programs wrote names in the encoding of their system.
 std::string to_utf8(std::string text);
 
 // ---- Spelling suggestions --------------------------------------------------------------------------------------

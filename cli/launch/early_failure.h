@@ -24,8 +24,8 @@ struct RankEnd {
 };
 
 // Returns whether the process ended within kEarlyFailureTime without progress, and with an exit code that only its
-// program defines. Ends by a signal, such as for lack of memory, and codes with a meaning in docs/exit-codes.md, such as
-// 75 after a time-out of the rendezvous, are none: they pass, or are permanent by themselves.
+// program defines. Ends by a signal, such as for lack of memory, and codes with a meaning in docs/exit-codes.md, such
+// as 75 after a time-out of the rendezvous, are none: they pass, or are permanent by themselves.
 bool is_early_failure(const RankEnd& end);
 
 // Returns whether both are early failures with one exit code, of one rank or with one last line: if all ranks fail in

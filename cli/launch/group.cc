@@ -338,8 +338,7 @@ class Group {
   void suspend(bool by_terminal) {
     for (size_t i = 0; i < members_.size(); ++i) signal_member(static_cast<int>(i), SIGSTOP);
     signals_.suspend(/*of_group=*/by_terminal);
-    if (options_.stdio == Stdio::kForeground && !processes_.front().is_gone)
-      give_terminal_to(processes_.front().group);
+    if (options_.stdio == Stdio::kForeground && !processes_.front().is_gone) give_terminal_to(processes_.front().group);
     for (size_t i = 0; i < members_.size(); ++i) signal_member(static_cast<int>(i), SIGCONT);
   }
 
@@ -556,8 +555,8 @@ class Group {
     return true;
   }
 
-  // Ends the group because of a member that must not start again, as after a signal that stops it: the member has failed
-  // early again, or it has saved its state because of a signal that was forwarded.
+  // Ends the group because of a member that must not start again, as after a signal that stops it: the member has
+  // failed early again, or it has saved its state because of a signal that was forwarded.
   void end_without_restart(const MemberExit& exit) {
     options_.recovery->stop(clock_.steady());
     send(supervisor_.exited(std::span(&exit, 1), clock_.steady()));
@@ -672,8 +671,8 @@ class Group {
     SteadyTime at;     // of the next attempt
     SteadyTime until;  // when its failure ends the group
   };
-  struct Processes {                         // of a member, since its last start
-    pid_t group = 0;                         // 0: not started
+  struct Processes {  // of a member, since its last start
+    pid_t group = 0;  // 0: not started
     std::optional<SteadyTime> started_at = {};
     std::optional<SteadyTime> ended_at = {};
     bool is_lingering = false;               // the leader has ended, others of the group have not
@@ -691,15 +690,15 @@ class Group {
   Guard guard_;
   const std::set<pid_t> earlier_children_;  // of a shell that exec'ed this program with background jobs
   Supervisor supervisor_;
-  std::vector<Processes> processes_;  // by member
-  std::vector<std::string> tails_;    // of the standard error, by member, if that is a pipe
+  std::vector<Processes> processes_;              // by member
+  std::vector<std::string> tails_;                // of the standard error, by member, if that is a pipe
   std::vector<std::optional<RankEnd>> failures_;  // the last one of each member, with recovery only
-  std::optional<Error> start_error_;  // of a member that could not be started again
-  bool has_ended_ = false;            // the recovery
-  bool failed_elsewhere_ = false;     // it ended because of another node
-  bool finished_elsewhere_ = false;   // the other nodes have finished without this one
-  std::string disconnected_;          // why this node has left the group by itself; empty: it has not
-  std::string lost_output_;           // see GroupResult
+  std::optional<Error> start_error_;              // of a member that could not be started again
+  bool has_ended_ = false;                        // the recovery
+  bool failed_elsewhere_ = false;                 // it ended because of another node
+  bool finished_elsewhere_ = false;               // the other nodes have finished without this one
+  std::string disconnected_;                      // why this node has left the group by itself; empty: it has not
+  std::string lost_output_;                       // see GroupResult
   StandbySlot standby_;
   std::vector<Stream> streams_;
 };

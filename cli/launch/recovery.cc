@@ -558,8 +558,7 @@ void Recovery::read_coordinator(SteadyTime now, RecoveryRequests& requests) {
       }
       if (is_refusal(line)) {
         if (!std::exchange(is_refused_, true))
-          requests.messages.push_back(
-              describe_refusal(endpoint(options_.coordinator_host, options_.coordinator_port)));
+          requests.messages.push_back(describe_refusal(endpoint(options_.coordinator_host, options_.coordinator_port)));
         return disconnect(now);
       }
       const auto order = recovery::order_from_json(line);

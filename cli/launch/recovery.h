@@ -144,7 +144,7 @@ class Recovery {
   std::optional<HostLookup> lookup_;               // of the coordinator's host; in progress
   size_t connections_ = 0;                         // that were begun; selects one of several addresses
   bool is_connecting_ = false;
-  bool is_refused_ = false;  // the coordinator does not accept the token
+  bool is_refused_ = false;                 // the coordinator does not accept the token
   std::optional<SteadyTime> connect_at_;    // when to connect again
   std::optional<SteadyTime> connected_by_;  // when a connection attempt ends, since the name may have a new address
   std::optional<SteadyTime> give_up_at_;    // when a missing connection ends the group

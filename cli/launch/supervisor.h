@@ -17,7 +17,7 @@ namespace oarlock::launch {
 struct MemberExit {
   int member = 0;
   ExitStatus status;
-  bool leftovers = false;  // other processes of its process group still run
+  bool leftovers = false;   // other processes of its process group still run
   bool is_earlier = false;  // it ended before the signal that stops the group, and is reported after it
 };
 
@@ -35,8 +35,8 @@ struct GroupResult {
   int member = -1;         // the decisive member, whose failure is reported; -1 if all succeeded
   ExitStatus status;       // of the decisive member
   int interrupted_by = 0;  // the signal that stopped the group before any failure; 0 if none did
-  // The members that ended with exit code 0 after that signal. Whether they are complete is known from their termination
-  // messages only (resolve_interruption()).
+  // The members that ended with exit code 0 after that signal. Whether they are complete is known from their
+  // termination messages only (resolve_interruption()).
   std::vector<int> stopped = {};
   SteadyTime::duration lifetime{0};  // of the process of the decisive member
   std::string last_line = {};        // of its standard error, if that is a pipe

@@ -31,8 +31,8 @@ std::string leading_digits(std::string_view entry) {
   return std::string(entry.substr(0, std::min(entry.find_first_not_of("0123456789"), entry.size())));
 }
 
-// Counts the entries up to the first one that is not one of `devices` devices, as CUDA and PyTorch do: 2 for "0,2,-1,3",
-// 1 for "0,abc,1", 0 for "NoDevFiles". An entry that occurs twice hides all devices.
+// Counts the entries up to the first one that is not one of `devices` devices, as CUDA and PyTorch do: 2 for
+// "0,2,-1,3", 1 for "0,abc,1", 0 for "NoDevFiles". An entry that occurs twice hides all devices.
 int listed_devices(const std::string& list, int devices) {
   std::istringstream stream(list);
   std::set<std::string> seen;

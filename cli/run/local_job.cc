@@ -165,8 +165,8 @@ bool runs_trainer(const api::TrainingJob& job) {
   const Json pod = control::make_pod_template(job, {});
   std::vector<std::string> words = words_of(trainer_of(pod), "command");
   for (std::string& word : words_of(trainer_of(pod), "args")) words.push_back(std::move(word));
-  return std::ranges::any_of(
-      words, [](const std::string& word) { return word.find("oarlock-trainer") != std::string::npos; });
+  return std::ranges::any_of(words,
+                             [](const std::string& word) { return word.find("oarlock-trainer") != std::string::npos; });
 }
 
 bool saves_checkpoints(const api::TrainingJob& job) {

@@ -46,7 +46,8 @@ double grace_of(const api::TrainingJob& job) {
 // Whether the user has chosen to restart after this exit code.
 bool has_restart_rule(const api::TrainingJob& job, int exit_code) {
   return std::ranges::any_of(job.spec.failure_policy.rules, [&](const api::FailureRule& rule) {
-    const bool restarts = rule.action == api::FailureAction::kRestart || rule.action == api::FailureAction::kRestartFree;
+    const bool restarts =
+        rule.action == api::FailureAction::kRestart || rule.action == api::FailureAction::kRestartFree;
     if (!restarts || !rule.on_exit_codes) return false;
     const bool is_listed = std::ranges::count(rule.on_exit_codes->values, exit_code) > 0;
     return is_listed == (rule.on_exit_codes->operation == api::ExitCodeOperator::kIn);
@@ -214,8 +215,12 @@ class LocalRun {
     for (size_t i = 0; i < members.size(); ++i) texts.push_back(messages.text(static_cast<int>(i)));
     const GroupResult result = launch::resolve_interruption(group_result, texts);
     const auto decisive = static_cast<size_t>(std::max(result.member, 0));
-    return Ended{result, members[decisive].name, processes[decisive].node, launch::pod_message(texts, ranks, result),
-                 !texts[decisive].empty(), launch::newest_change(folder_.checkpoints()) != saved_before};
+    return Ended{result,
+                 members[decisive].name,
+                 processes[decisive].node,
+                 launch::pod_message(texts, ranks, result),
+                 !texts[decisive].empty(),
+                 launch::newest_change(folder_.checkpoints()) != saved_before};
   }
 
   // Reserves the rendezvous port, and for each node a range of metrics ports, since the nodes share this host.

@@ -73,9 +73,9 @@ class FieldsWriter final : public Fields {
 
   Json& target_;
   const EmptyFields empty_;
-  Fields* const reader_;       // null: the values are those of the struct
-  FieldScopes* const scopes_;  // null: they are not wanted
-  const std::string path_;     // of the object; "": the root
+  Fields* const reader_;              // null: the values are those of the struct
+  FieldScopes* const scopes_;         // null: they are not wanted
+  const std::string path_;            // of the object; "": the root
   std::vector<std::string> omitted_;  // keys without a meaning
 };
 

@@ -125,7 +125,8 @@ bool Coordinator::learn(const NodeReport& report) {
   const bool is_fenced = report.fence > state_.fence;
   const int64_t newest = std::max(report.group, report.fence);
   if (!state_.members.empty() && newest > state_.known.generation && state_.kind != OrderKind::kEnd) {
-    end(fmt::format("another launcher of node rank 0 has taken the place of this one: it has formed the group of "
+    end(
+        fmt::format("another launcher of node rank 0 has taken the place of this one: it has formed the group of "
                     "generation {}, and this one that of generation {}",
                     newest, state_.known.generation));
     state_.is_replaced = true;

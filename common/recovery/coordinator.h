@@ -75,12 +75,12 @@ class Coordinator {
   // Everything that the decisions depend on.
   struct State {
     OrderKind kind = OrderKind::kForm;
-    int64_t generation = 0;            // of the group that runs or forms
-    int64_t newest_seen = -1;          // the newest generation that any rank was in
-    int64_t uncharged = 0;             // of the generations up to this one
-    std::vector<RankSlot> ranks;       // by rank
-    std::vector<NodeSlot> nodes;       // by node rank
-    std::vector<uint64_t> retired;     // launchers that were replaced
+    int64_t generation = 0;         // of the group that runs or forms
+    int64_t newest_seen = -1;       // the newest generation that any rank was in
+    int64_t uncharged = 0;          // of the generations up to this one
+    std::vector<RankSlot> ranks;    // by rank
+    std::vector<NodeSlot> nodes;    // by node rank
+    std::vector<uint64_t> retired;  // launchers that were replaced
     KnownGroup known;
     int64_t fence = -1;                // the newest NodeReport::fence
     std::vector<int> group;            // nodes of the last complete group

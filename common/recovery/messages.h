@@ -74,17 +74,17 @@ struct Order {
   uint64_t sequence = 0;     // increases with each order of this coordinator
   OrderKind kind = OrderKind::kForm;
   int64_t generation = 0;
-  int64_t uncharged = 0;           // generations up to this one that are no restarts, because nodes were added
-  bool is_growth = false;          // kForm: ranks leave between two steps, because nodes are added and none is lost
-  bool respawn = true;             // kForm: failed ranks may start now; false during the back-off
-  std::vector<ProcessId> kill;     // kForm: processes that did not leave their group in time
-  std::vector<int> nodes;          // kRun: the nodes of the group, in ascending order
+  int64_t uncharged = 0;            // generations up to this one that are no restarts, because nodes were added
+  bool is_growth = false;           // kForm: ranks leave between two steps, because nodes are added and none is lost
+  bool respawn = true;              // kForm: failed ranks may start now; false during the back-off
+  std::vector<ProcessId> kill;      // kForm: processes that did not leave their group in time
+  std::vector<int> nodes;           // kRun: the nodes of the group, in ascending order
   std::vector<uint64_t> launchers;  // kRun: the launcher of each of `nodes`
-  std::vector<ProcessId> members;  // kRun: the process of each rank of the group: those of the first node, then ...
-  int donor = -1;                  // kRun: the rank whose state all ranks take; -1: the newest checkpoint, if any
-  int64_t step = -1;               // kRun: completed optimizer steps of the donor's state
-  std::string reason;              // kForm and kEnd
-  bool success = false;            // kEnd: all ranks finished
+  std::vector<ProcessId> members;   // kRun: the process of each rank of the group: those of the first node, then ...
+  int donor = -1;                   // kRun: the rank whose state all ranks take; -1: the newest checkpoint, if any
+  int64_t step = -1;                // kRun: completed optimizer steps of the donor's state
+  std::string reason;               // kForm and kEnd
+  bool success = false;             // kEnd: all ranks finished
   // kEnd: for the launcher that receives this order only. Another launcher has taken the place of it.
   bool is_replaced = false;
 

@@ -52,8 +52,8 @@ std::optional<uint32_t> utf16_escape(std::string_view text, size_t at) {
   return parse_integer<uint32_t>(text.substr(at + 2, kDigits), 16);
 }
 
-// JSON escapes a character beyond U+FFFF as a pair of surrogates (json.dump() does so), which YAML does not have. Returns
-// JSON with each pair as one escape of YAML, and other text unchanged.
+// JSON escapes a character beyond U+FFFF as a pair of surrogates (json.dump() does so), which YAML does not have.
+// Returns JSON with each pair as one escape of YAML, and other text unchanged.
 std::string with_yaml_escapes(std::string_view text) {
   constexpr uint32_t kHigh = 0xD800;
   constexpr uint32_t kLow = 0xDC00;
@@ -71,7 +71,8 @@ std::string with_yaml_escapes(std::string_view text) {
       continue;
     }
     if (out.empty() && !nlohmann::json::accept(text)) break;  // in YAML it can be a backslash and a letter
-    const uint32_t code = 0x10000 + ((*utf16_escape(text, at) - kHigh) << 10) + *utf16_escape(text, at + kEscape) - kLow;
+    const uint32_t code =
+        0x10000 + ((*utf16_escape(text, at) - kHigh) << 10) + *utf16_escape(text, at + kEscape) - kLow;
     out += text.substr(copied, at - copied);
     out += fmt::format("\\U{:08x}", code);
     copied = at += 2 * kEscape;

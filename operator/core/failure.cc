@@ -174,7 +174,8 @@ void excuse_incomplete_start(const Observed& observed, const Membership& members
                              !root_cause.record.container.empty();
   if (has_own_cause) return;
   api::AttemptRecord& record = out.record;
-  const std::string place = missing.pod == nullptr || is_named ? "" : fmt::format("; pod {} has not", missing.pod->name);
+  const std::string place =
+      missing.pod == nullptr || is_named ? "" : fmt::format("; pod {} has not", missing.pod->name);
   record.reason = missing.reason;
   record.message = fmt::format("{}{}; {}", missing.message, place, record.message);
   record.pod = missing.pod == nullptr ? "" : missing.pod->name;

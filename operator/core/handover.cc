@@ -37,8 +37,7 @@ StoppingPods find_suspending(const Membership& members, SystemTime now) {
   StoppingPods out;
   for (const std::vector<const Pod*>* pods : {&members.current, &members.old, &members.newer}) {
     for (const Pod* pod : *pods) {
-      if (pod != nullptr && pod->phase != PodPhase::kSucceeded && pod->phase != PodPhase::kFailed)
-        add(*pod, now, out);
+      if (pod != nullptr && pod->phase != PodPhase::kSucceeded && pod->phase != PodPhase::kFailed) add(*pod, now, out);
     }
   }
   return out;

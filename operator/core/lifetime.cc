@@ -128,8 +128,7 @@ namespace {
 Plan wait_to_resume(const Observed& observed, const Membership& members, const StoppingPods& stopping) {
   api::Status next = refresh_status(observed, members);
   set_stopping(stopping.count, observed.now, next);
-  Deletions live =
-      delete_live_pods(observed, members, "the job was suspended", suspended_since(next, observed.now));
+  Deletions live = delete_live_pods(observed, members, "the job was suspended", suspended_since(next, observed.now));
   Plan plan = make_plan(PlanState::kWait, "resumed: waiting for the pods that were stopped",
                         earliest(live.requeue_after, stopping.wait));
   if (next != observed.job.status || !live.actions.empty()) {
@@ -208,9 +207,8 @@ std::optional<Plan> suspend(const Observed& observed, const Membership& members)
   const StoppingPods stopping = find_suspending(members, observed.now);
   if (is_new || is_stopping(next)) set_stopping(stopping.count, observed.now, next);
   Deletions live = delete_live_pods(observed, members, "the job is suspended", since);
-  Plan plan =
-      make_plan(PlanState::kWait, "the job is suspended",
-                earliest(live.requeue_after, is_stopping(next) ? stopping.wait : std::nullopt));
+  Plan plan = make_plan(PlanState::kWait, "the job is suspended",
+                        earliest(live.requeue_after, is_stopping(next) ? stopping.wait : std::nullopt));
   // The patch is also a fence: a job that was created suspended has the same attempt after its resume.
   if (next != status || !live.actions.empty()) plan.actions.emplace_back(PatchStatus{next});
   if (is_new) {

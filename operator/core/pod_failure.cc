@@ -23,8 +23,8 @@ constexpr std::string_view kDisrupted = "Disrupted";
 constexpr std::string_view kPodDeleted = "PodDeleted";
 constexpr std::string_view kPodRejected = "PodRejected";
 constexpr std::string_view kRestartReasons[] = {
-    kPodFailed,      kReasonDeviceFailed, kOomKilled, kEvicted, kDisrupted, kPodRejected, kPodDeleted, kPodLost,
-    kReasonPeerLost, kReasonInterrupted,  kNotStarted, kShrunk, kGrown,     kScaled};
+    kPodFailed, kReasonDeviceFailed, kOomKilled,         kEvicted,    kDisrupted, kPodRejected, kPodDeleted,
+    kPodLost,   kReasonPeerLost,     kReasonInterrupted, kNotStarted, kShrunk,    kGrown,       kScaled};
 
 // ---- Cause of one failure ------------------------------------------------------------------------------------------
 
@@ -113,7 +113,7 @@ void record_removal(const Pod& pod, api::AttemptRecord& record) {
   record.reason = to_reason(why);
   if (record.reason.empty()) record.reason = pod.deleting ? kPodDeleted : kPodFailed;
   record.message = fmt::format("pod {} {}", location_of(pod),
-                               pod.deleting        ? "was deleted"
+                               pod.deleting       ? "was deleted"
                                : is_rejected(pod) ? kRejectedByNode
                                                   : "failed");
   if (!why.empty()) record.message += fmt::format(" ({})", sanitize_line(why, 60));
@@ -233,8 +233,8 @@ void set_record_and_action(const Job& job, PodFailure& failure) {
 }  // namespace
 
 bool is_rejected(const Pod& pod) {
-  constexpr std::string_view kReasons[] = {"UnexpectedAdmissionError", "NodeAffinity", "TopologyAffinityError",
-                                           "NodeShutdown",             "Shutdown",     "Preempting"};
+  constexpr std::string_view kReasons[] = {
+      "UnexpectedAdmissionError", "NodeAffinity", "TopologyAffinityError", "NodeShutdown", "Shutdown", "Preempting"};
   if (pod.phase != PodPhase::kFailed || pod.deleting) return false;
   if (!pod.started && !pod.trainer) return true;
   return pod.reason.starts_with("OutOf") || std::ranges::find(kReasons, pod.reason) != std::end(kReasons);

@@ -350,8 +350,8 @@ std::optional<Plan> reject_invalid_spec(const Observed& observed, const Membersh
 
 namespace {
 
-// Whether the API server has accepted a pod of this template: one of this attempt, or of the attempt whose failure began
-// this one. The template may change only while the job is suspended, and a resume records no failure.
+// Whether the API server has accepted a pod of this template: one of this attempt, or of the attempt whose failure
+// began this one. The template may change only while the job is suspended, and a resume records no failure.
 bool was_template_accepted(const api::Status& status, const Membership& members) {
   return has_pods(members) || (!status.attempts.empty() && status.attempts.back().attempt == status.attempt - 1);
 }

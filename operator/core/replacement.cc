@@ -20,8 +20,8 @@ constexpr int kKilledExitCode = 128 + 9;  // SIGKILL, also of the kernel when me
 bool is_replaceable(const Job& job, const Membership& members, const PodFailure& failure) {
   if (failure.action == FailureAction::kFail) return false;
   // A node that rejects the replacement may reject each further one, and only group restarts have a backoff.
-  const bool is_replacement = failure.pod != nullptr && members.replacements[static_cast<size_t>(failure.node_rank)] !=
-                                                            nullptr;
+  const bool is_replacement =
+      failure.pod != nullptr && members.replacements[static_cast<size_t>(failure.node_rank)] != nullptr;
   if (is_replacement && is_rejected(*failure.pod)) return false;
   if (failure.cause == FailureCause::kRemoved || failure.cause == FailureCause::kLost) return true;
   if (failure.cause == FailureCause::kDisconnected) return launcher_bounds(job).has_value();
@@ -73,7 +73,8 @@ bool can_join(const Membership& members, size_t node_rank) {
 bool can_replace(const Job& job, const Membership& members, const std::vector<PodFailure>& failures) {
   if (!can_new_pod_join(members)) return false;
   if (!regroups(job) || !is_running(job.status.phase)) return false;
-  if (!std::ranges::all_of(failures, [&](const PodFailure& one) { return is_replaceable(job, members, one); })) return false;
+  if (!std::ranges::all_of(failures, [&](const PodFailure& one) { return is_replaceable(job, members, one); }))
+    return false;
   if (!members.conflicting_pods.empty()) return false;  // the names of the new pods may be taken
   bool has_survivor = false;
   for (size_t rank = 0; rank < members.current.size(); ++rank) {

@@ -150,7 +150,8 @@ bool add_reported(Counts& counts, int attempt, int64_t reported_total, double re
   const int64_t added = reported_total - (is_same ? counts.attempt_total : 0);
   if (added == 0) return false;
   counts.total = std::clamp<int64_t>(counts.total, 0, kMaxRecoveries) + added;
-  counts.seconds = round_to_digits(counts.seconds + std::max(0.0, duration - (is_same ? counts.attempt_seconds : 0)), 6);
+  counts.seconds =
+      round_to_digits(counts.seconds + std::max(0.0, duration - (is_same ? counts.attempt_seconds : 0)), 6);
   counts.attempt = attempt;
   counts.attempt_total = reported_total;
   counts.attempt_seconds = duration;
@@ -234,7 +235,8 @@ std::string state_of_rank_0(const Observed& observed, const Membership& members,
 }  // namespace
 
 WaitingReason find_waiting_reason(const Observed& observed, const Membership& members) {
-  const std::string so_far = fmt::format("{} of {}{}", count_started(members), members.current.size(), kPodsHaveStarted);
+  const std::string so_far =
+      fmt::format("{} of {}{}", count_started(members), members.current.size(), kPodsHaveStarted);
   const std::string& refused = observed.last_error.empty() ? observed.template_error : observed.last_error;
   if (!refused.empty() && (has_missing_pods(members) || members.service == nullptr))
     return {"CreateRefused", fmt::format("{}; {}{}", so_far, kApiServerRefused, sanitize_line(refused))};

@@ -350,15 +350,13 @@ kube::FieldFilter job_salvage_fields() {
 }
 
 kube::FieldFilter pod_fields() {
-  return owned_object_fields().with({"metadata.resourceVersion", R"(metadata.annotations.oarlock\.dev/regroup-key-id)",
-                                     "metadata.deletionGracePeriodSeconds", "spec.nodeName",
-                                     "spec.terminationGracePeriodSeconds", "status.phase",
-                                     "status.reason", "status.message", "status.podIP", "status.conditions.type",
-                                     "status.conditions.status", "status.conditions.reason",
-                                     "status.conditions.message", "status.conditions.lastTransitionTime",
-                                     "status.initContainerStatuses.name", "status.initContainerStatuses.state",
-                                     "status.containerStatuses.name",
-                                     "status.containerStatuses.state"});
+  return owned_object_fields().with(
+      {"metadata.resourceVersion", R"(metadata.annotations.oarlock\.dev/regroup-key-id)",
+       "metadata.deletionGracePeriodSeconds", "spec.nodeName", "spec.terminationGracePeriodSeconds", "status.phase",
+       "status.reason", "status.message", "status.podIP", "status.conditions.type", "status.conditions.status",
+       "status.conditions.reason", "status.conditions.message", "status.conditions.lastTransitionTime",
+       "status.initContainerStatuses.name", "status.initContainerStatuses.state", "status.containerStatuses.name",
+       "status.containerStatuses.state"});
 }
 
 kube::FieldFilter service_fields() {

@@ -120,7 +120,8 @@ void pack_fields(Visitor& visit, T& cached) {
   visit(message), visit(deleting), visit(stop_requested_at), visit(grace_ends_at);
   visit(grace_seconds), visit(scheduled), visit(scheduled_at);
   visit(unscheduled_message), visit(ready), visit(unreachable), visit(disruption);
-  visit(pod_ip), visit(node_name), visit(started), visit(trainer), visit(waiting_reason), visit(waiting_message), visit(regroup_key);
+  visit(pod_ip), visit(node_name), visit(started), visit(trainer), visit(waiting_reason), visit(waiting_message),
+      visit(regroup_key);
 }
 template <typename Visitor, typename T>
   requires std::is_same_v<std::remove_const_t<T>, CachedService>

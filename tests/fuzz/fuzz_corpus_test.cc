@@ -1,5 +1,6 @@
-// Replays the corpora of all fuzzers in the ordinary build: no reader may crash, hang, or break a property that its fuzzer
-// asserts, for any input that once failed. A property that does not hold ends the program; the last printed path is the input.
+// Replays the corpora of all fuzzers in the ordinary build: no reader may crash, hang, or break a property that its
+// fuzzer asserts, for any input that once failed. A property that does not hold ends the program; the last printed path
+// is the input.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -39,7 +40,8 @@ class FuzzCorpus : public testing::TestWithParam<Fuzzer> {};
 
 TEST_P(FuzzCorpus, Replays) {
   std::vector<std::filesystem::path> inputs;
-  for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(test::source_path("tests/fuzz/corpus")) / GetParam().name))
+  for (const auto& entry : std::filesystem::directory_iterator(
+           std::filesystem::path(test::source_path("tests/fuzz/corpus")) / GetParam().name))
     inputs.push_back(entry.path());
   std::sort(inputs.begin(), inputs.end());
   ASSERT_FALSE(inputs.empty());
@@ -51,6 +53,7 @@ TEST_P(FuzzCorpus, Replays) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, FuzzCorpus, testing::ValuesIn(fuzzers()), [](const auto& fuzzer) { return fuzzer.param.name; });
+INSTANTIATE_TEST_SUITE_P(All, FuzzCorpus, testing::ValuesIn(fuzzers()),
+                         [](const auto& fuzzer) { return fuzzer.param.name; });
 
 }  // namespace

@@ -121,10 +121,8 @@ Result<void> claim_fence(const fs::path& root, const CheckpointOwner& owner) {
   RETURN_IF_ERROR(admit(fence, root, owner));
   if (fence.exists && fence.owner == owner) return {};
   fence = claimed_by(std::move(fence), owner);
-  const json value{{"uid", owner.uid},
-                   {"attempt", owner.attempt},
-                   {kGeneration, owner.generation},
-                   {"displaced", fence.displaced}};
+  const json value{
+      {"uid", owner.uid}, {"attempt", owner.attempt}, {kGeneration, owner.generation}, {"displaced", fence.displaced}};
   return write_file_atomically(root / kFenceFile, value.dump() + "\n").map_error(as_save_error);
 }
 

@@ -102,9 +102,8 @@ Result<void> check_agreement(AgreedKind kind, int rank, const AgreedValues& valu
   const std::vector<ValueDifference> all = differences(values, of_rank_0);
   const ValueDifference& first = all.front();
   return fail(kind == AgreedKind::kData ? ExitCode::kDataErr : ExitCode::kConfig,
-              fmt::format("the ranks differ: {} is {} on rank {}, but {} on rank 0{}; {}", first.key,
-                          shown(first.here), rank, shown(first.there), others(all.size() - 1),
-                          remedy(kind, first.key)));
+              fmt::format("the ranks differ: {} is {} on rank {}, but {} on rank 0{}; {}", first.key, shown(first.here),
+                          rank, shown(first.there), others(all.size() - 1), remedy(kind, first.key)));
 }
 
 std::string changes(const AgreedValues& before, const AgreedValues& now) {

@@ -109,15 +109,15 @@ Result<void> sync_tree(const fs::path& folder) {
 Result<void> build(const fs::path& folder, const CacheFill& fill) {
   const fs::path part = part_of(folder);
   std::error_code ignored;
-  const Result<void> published = make_writable_folder(part)
-                                     .and_then([&] { return fill(part); })
-                                     .and_then([&]() -> Result<void> {
-                                       if (::rename(part.c_str(), folder.c_str()) == 0) return {};
-                                       if (errno == EEXIST || errno == ENOTEMPTY) return {};
-                                       return fail_errno(errno, fmt::format("{}: cannot be renamed to {}",
-                                                                            part.string(), folder.string()));
-                                     })
-                                     .and_then([&] { return sync_folder(folder.parent_path()); });
+  const Result<void> published =
+      make_writable_folder(part)
+          .and_then([&] { return fill(part); })
+          .and_then([&]() -> Result<void> {
+            if (::rename(part.c_str(), folder.c_str()) == 0) return {};
+            if (errno == EEXIST || errno == ENOTEMPTY) return {};
+            return fail_errno(errno, fmt::format("{}: cannot be renamed to {}", part.string(), folder.string()));
+          })
+          .and_then([&] { return sync_folder(folder.parent_path()); });
   if (!published && !fs::exists(part, ignored) && !fs::exists(folder, ignored))
     return fail(ExitCode::kTempFail,
                 fmt::format("{}: removed by another process: the file system's locks are not valid on all nodes ({})",
@@ -291,8 +291,8 @@ Result<CacheEntry> CacheDirectory::build_entry() {
                                                    (path / kCacheManifest).string(), path.string()));
   Found found{.path = path, .manifest = *std::move(manifest)};
   if (std::optional<CacheEntry> entry = use(found)) return *std::move(entry);
-  return fail(ExitCode::kTempFail, fmt::format("{}: {}, although it was just created; start again", path.string(),
-                                               found.damage));
+  return fail(ExitCode::kTempFail,
+              fmt::format("{}: {}, although it was just created; start again", path.string(), found.damage));
 }
 
 Result<void> CacheDirectory::fill_entry(const fs::path& part) {
@@ -330,8 +330,7 @@ void CacheDirectory::remove_outdated() const {
     if (!is_outdated(entry.manifest)) continue;
     const Result<FileDescriptor> lock = open_lock_file(path);
     if (!lock || try_lock(lock->get(), LockMode::kExclusive, path) != LockOutcome::kLocked) continue;
-    if (remove_atomically(entry.path))
-      log_.info("outdated converted data removed", {{"folder", entry.path.string()}});
+    if (remove_atomically(entry.path)) log_.info("outdated converted data removed", {{"folder", entry.path.string()}});
   }
 }
 

@@ -55,10 +55,8 @@ std::optional<CacheManifest> read_cache_manifest(const fs::path& entry) try {
                          .states = json.at("states"),
                          .files = {}};
   for (const Json& file : json.at("files")) {
-    manifest.files.push_back({.name = file.at("name"),
-                              .size = file.at("size"),
-                              .times = file.at("times"),
-                              .checksum = file.at("checksum")});
+    manifest.files.push_back(
+        {.name = file.at("name"), .size = file.at("size"), .times = file.at("times"), .checksum = file.at("checksum")});
     if (manifest.files.back().name.find('/') != std::string::npos) return std::nullopt;
   }
   return manifest;
@@ -70,8 +68,9 @@ Result<void> write_cache_manifest(const fs::path& entry, const CacheManifest& ma
   Json files = Json::array();
   for (const CachedFile& file : manifest.files)
     files.push_back({{"name", file.name}, {"size", file.size}, {"times", file.times}, {"checksum", file.checksum}});
-  const Json json = {{"format", kManifestFormat},           {"kind", manifest.kind},       {"version", manifest.version},
-                     {"options", manifest.options}, {"sources", manifest.sources}, {"digest", manifest.digest},
+  const Json json = {{"format", kManifestFormat},   {"kind", manifest.kind},
+                     {"version", manifest.version}, {"options", manifest.options},
+                     {"sources", manifest.sources}, {"digest", manifest.digest},
                      {"states", manifest.states},   {"files", files}};
   return write_file_atomically(entry / kCacheManifest, dump_json(json) + "\n");
 }

@@ -87,8 +87,8 @@ class Checkpointer {
   // checkpoint does not contain is initialized, and a section of the checkpoint without a part is ignored, each with a
   // warning. Fails with kConfig if the checkpoint belongs to another task or seed; with kDataErr if it belongs to
   // another model, or its position is behind the end of the training data; with kCheckpoint, kNoPermission or kTempFail
-  // if it cannot be read or all are damaged, and then nothing was changed. Fails with kTempFail also if a signal stops the ranks while rank 0 reads
-  // (StopAgreement::agreed()).
+  // if it cannot be read or all are damaged, and then nothing was changed. Fails with kTempFail also if a signal stops
+  // the ranks while rank 0 reads (StopAgreement::agreed()).
   Result<std::optional<Position>> restore(DistributedDataParallel& model, const std::vector<Stateful*>& parts);
 
   // At the end of a run, loads the tensors of the best checkpoint into the model and the parts of all ranks, and

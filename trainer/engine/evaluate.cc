@@ -149,8 +149,7 @@ Result<void> write_rows_csv(const std::filesystem::path& path, const EvalRows& r
   for (const auto& [name, values] : rows.columns) {
     const int64_t width = width_of(values.sizes().slice(1));
     if (values.dim() == 1) text += "," + csv_field(name);
-    for (int64_t j = 0; values.dim() > 1 && j < width; ++j)
-      text += "," + csv_field(fmt::format("{}_{}", name, j));
+    for (int64_t j = 0; values.dim() > 1 && j < width; ++j) text += "," + csv_field(fmt::format("{}_{}", name, j));
   }
   text += "\n";
   for (size_t i = 0; i < rows.ids.size(); ++i) {
@@ -222,9 +221,8 @@ std::optional<Shard> evaluate_shard(const EvalPass& pass, torch::nn::Module& mod
     const bool skip_batch = pace && options.stop->requested();
     const std::optional<Batch> batch = skip_batch ? std::nullopt : feed->next();
     if (batch) {
-      EvalOutput given =
-          call_task([&] { return pass.step(module, *batch); },
-                    [&] { return fmt::format("the pass \"{}\" ({})", pass.name, samples_of(*batch)); });
+      EvalOutput given = call_task([&] { return pass.step(module, *batch); },
+                                   [&] { return fmt::format("the pass \"{}\" ({})", pass.name, samples_of(*batch)); });
       given.sums[kCount] = static_cast<double>(batch->size());
       out.sums.push_back(std::move(given.sums));
       out.rows.add(batch->ids, given.rows);
@@ -322,10 +320,11 @@ Result<void> reject_means(const EvalPass& pass, torch::nn::Module& module, const
     if (!first.contains(name) || !second.contains(name)) continue;
     const double sum = first.at(name) + second.at(name);
     if (std::abs(value / sum - 0.5) < kTolerance) {  // false if both are 0
-      return fail(ExitCode::kConfig,
-                  fmt::format("the evaluation returns {} for '{}' of {} samples, and {} and {} for the halves of them: a "
-                              "mean; return the sum over the samples of the batch (EvalOutput::sums)",
-                              value, name, 2 * half, first.at(name), second.at(name)));
+      return fail(
+          ExitCode::kConfig,
+          fmt::format("the evaluation returns {} for '{}' of {} samples, and {} and {} for the halves of them: a "
+                      "mean; return the sum over the samples of the batch (EvalOutput::sums)",
+                      value, name, 2 * half, first.at(name), second.at(name)));
     }
   }
   return {};

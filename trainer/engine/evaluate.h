@@ -85,9 +85,9 @@ EvalPass evaluation_of(Task& task);
 Result<Evaluation> evaluate(const EvalPass& pass, torch::nn::Module& module, const ProcessGroup& group,
                             const EvaluateOptions& options, int64_t steps);
 
-// Fails with kConfig if the step of a pass returns a mean over its batch in place of a sum: with some samples, it returns
-// the mean of what it returns with either half of them. A step whose results are random is not checked. The module is
-// in training mode afterwards. Throws the exceptions of the task.
+// Fails with kConfig if the step of a pass returns a mean over its batch in place of a sum: with some samples, it
+// returns the mean of what it returns with either half of them. A step whose results are random is not checked. The
+// module is in training mode afterwards. Throws the exceptions of the task.
 Result<void> reject_means(const EvalPass& pass, torch::nn::Module& module, const at::Device& device);
 
 // The indices of the samples that this rank evaluates, in order.

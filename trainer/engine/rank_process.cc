@@ -483,9 +483,10 @@ Result<void> RankProcess::check_smallest_batches() {
   }
   if (!has_single(ranks)) return {};
   return try_single_sample(*task_, model_->module(), device_).map_error([&](Error error) {
-    error.message = fmt::format("batch: with {}, an epoch of {} samples has a batch of one sample, with which the model "
-                                "cannot train ({}); set batch.drop_last: true, or choose another batch.size",
-                                counted(ranks, "rank"), samples, error.message);
+    error.message = fmt::format(
+        "batch: with {}, an epoch of {} samples has a batch of one sample, with which the model "
+        "cannot train ({}); set batch.drop_last: true, or choose another batch.size",
+        counted(ranks, "rank"), samples, error.message);
     return error;
   });
 }

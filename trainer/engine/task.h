@@ -29,8 +29,8 @@ namespace oarlock {
 // ---- Evaluation ------------------------------------------------------------------------------------------------
 
 // Sums over samples by name, e.g. {"loss": 812.5, "correct": 903}. The engine adds "count", the number of samples, and
-// sums over batches and ranks in double precision, so that the result does not depend on the world size. A mean over the
-// batch in place of a sum is an error, which the first evaluation detects (reject_means()).
+// sums over batches and ranks in double precision, so that the result does not depend on the world size. A mean over
+// the batch in place of a sum is an error, which the first evaluation detects (reject_means()).
 using MetricSums = std::map<std::string, double>;
 using Metrics = std::map<std::string, double>;
 
@@ -171,9 +171,9 @@ class Task {
   // sets cuda.graphs. Empty, the default: a step can be recorded.
   virtual std::string graph_obstacle() const { return ""; }
 
-  // What a program needs, in addition to the weights, to use the model: how inputs are normalized, the names of classes,
-  // the vocabulary, how outputs become labels. A JSON object, which is the value of "inference" in the metadata of
-  // model.safetensors. Called after prepare(). Empty, the default: nothing.
+  // What a program needs, in addition to the weights, to use the model: how inputs are normalized, the names of
+  // classes, the vocabulary, how outputs become labels. A JSON object, which is the value of "inference" in the
+  // metadata of model.safetensors. Called after prepare(). Empty, the default: nothing.
   virtual std::string inference_settings() const { return ""; }
 
   // The settings of the engine that have no effect with this task and configuration. A configuration that sets one of

@@ -42,14 +42,15 @@ std::string samples_of(const Batch& batch) {
   constexpr size_t kShown = 16;
   const auto end = batch.ids.begin() + static_cast<std::ptrdiff_t>(std::min(batch.ids.size(), kShown));
   const std::string rest = batch.ids.size() > kShown ? fmt::format(" and {} more", batch.ids.size() - kShown) : "";
-  return fmt::format("{} {}{}", batch.size() == 1 ? "sample" : "samples", fmt::join(batch.ids.begin(), end, ", "), rest);
+  return fmt::format("{} {}{}", batch.size() == 1 ? "sample" : "samples", fmt::join(batch.ids.begin(), end, ", "),
+                     rest);
 }
 
 Error to_task_error(const std::exception_ptr& exception, const std::string& place) {
   Error error = to_error(exception);
   if (error.code == ExitCode::kSoftware) error = input_error(exception);
-  const bool is_of_task = error.code == ExitCode::kSoftware || error.code == ExitCode::kDataErr ||
-                          error.code == ExitCode::kConfig;
+  const bool is_of_task =
+      error.code == ExitCode::kSoftware || error.code == ExitCode::kDataErr || error.code == ExitCode::kConfig;
   if (is_of_task) error.message = fmt::format("{}: {}", place, error.message);
   return error;
 }

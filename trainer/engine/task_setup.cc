@@ -277,11 +277,12 @@ std::string PretrainedReport::misfit() const {
 Result<SafetensorsFile> read_pretrained(const PretrainedConfig& config) {
   Result<SafetensorsFile> file = read_safetensors(config.path);
   if (file || file.error().code != ExitCode::kDataErr || !is_saved_by_torch(config.path)) return file;
-  return fail(ExitCode::kDataErr,
-              fmt::format("pretrained.path: {0} was written by torch.save(), and must be safetensors; convert it: python3 "
-                          "-c \"import torch; from safetensors.torch import save_file; save_file({{k: v.clone() for k, v "
-                          "in torch.load('{0}', map_location='cpu').items()}}, 'model.safetensors')\"",
-                          config.path));
+  return fail(
+      ExitCode::kDataErr,
+      fmt::format("pretrained.path: {0} was written by torch.save(), and must be safetensors; convert it: python3 "
+                  "-c \"import torch; from safetensors.torch import save_file; save_file({{k: v.clone() for k, v "
+                  "in torch.load('{0}', map_location='cpu').items()}}, 'model.safetensors')\"",
+                  config.path));
 }
 
 TensorMap without_wrappers(TensorMap tensors) {

@@ -76,8 +76,8 @@ struct PretrainedReport {
 // Copies the tensors whose names and shapes match those of the model's parameters and buffers, and converts their type.
 // A prefix "module." (DistributedDataParallel) or "_orig_mod." (torch.compile) that all names of the file have is
 // removed. The file may contain a tied weight under one or all of its names, and the constants of the model
-// (derived_tensors()), if their values are equal. With strict, nothing is copied unless everything matches. `tensors` are those of the file config.path. Fails
-// with kDataErr, which names tensors.
+// (derived_tensors()), if their values are equal. With strict, nothing is copied unless everything matches. `tensors`
+// are those of the file config.path. Fails with kDataErr, which names tensors.
 Result<PretrainedReport> load_pretrained(const PretrainedConfig& config, TensorMap tensors,
                                          const torch::nn::Module& module);
 

@@ -20,7 +20,8 @@ using ExtxyzInfo = std::map<std::string, std::string, std::less<>>;
 // message does not name a file.
 Result<ExtxyzInfo> parse_extxyz_comment(std::string_view line);
 
-// Parses the numbers of a value such as "1 2 3", [1, 2, 3], {1 2 3} or "_JSON [1, 2, 3]". Returns kDataErr if a word is not a number.
+// Parses the numbers of a value such as "1 2 3", [1, 2, 3], {1 2 3} or "_JSON [1, 2, 3]". Returns kDataErr if a word is
+// not a number.
 Result<std::vector<double>> extxyz_numbers(std::string_view value);
 
 // Parses booleans in the same way: T, true, True, 1 and F, false, False, 0.

@@ -54,10 +54,10 @@ ScriptModel::~ScriptModel() = default;
 at::Tensor ScriptModel::forward(const std::vector<at::Tensor>& inputs) {
   const c10::IValue output = script_->forward({inputs.begin(), inputs.end()});
   if (output.isTensor()) return output.toTensor();
-  throw ErrorException({ExitCode::kConfig, fmt::format("{}: forward() returns {} in {} mode, expected one Tensor; return "
-                                                       "it alone",
-                                                       path_, output.type()->repr_str(),
-                                                       is_training() ? "training" : "evaluation")});
+  throw ErrorException(
+      {ExitCode::kConfig, fmt::format("{}: forward() returns {} in {} mode, expected one Tensor; return "
+                                      "it alone",
+                                      path_, output.type()->repr_str(), is_training() ? "training" : "evaluation")});
 }
 
 void ScriptModel::train(bool on) {

@@ -27,8 +27,8 @@ class ScriptModel final : public torch::nn::Module {
   static Result<std::shared_ptr<ScriptModel>> load(const std::string& path);
   ~ScriptModel() override;
 
-  // Calls the forward method of the script. Throws its exceptions, and an ErrorException of kConfig if it does not return
-  // one tensor.
+  // Calls the forward method of the script. Throws its exceptions, and an ErrorException of kConfig if it does not
+  // return one tensor.
   at::Tensor forward(const std::vector<at::Tensor>& inputs);
 
   void train(bool on = true) override;

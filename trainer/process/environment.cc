@@ -124,8 +124,8 @@ struct Names {
 constexpr Names kPyTorch = {kEnvRank, kEnvWorldSize, kEnvLocalRank, kEnvLocalWorldSize};
 constexpr Names kOpenMpi = {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
                             "OMPI_COMM_WORLD_LOCAL_SIZE"};
-// The launchers of MPI other than Open MPI's, each with variables that number the ranks of a node. Hydra is the launcher
-// of MPICH, Intel MPI and MVAPICH, PALS that of Cray, and JSM that of Spectrum LSF.
+// The launchers of MPI other than Open MPI's, each with variables that number the ranks of a node. Hydra is the
+// launcher of MPICH, Intel MPI and MVAPICH, PALS that of Cray, and JSM that of Spectrum LSF.
 constexpr Names kMpi[] = {
     {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE"},
     {"MVP_COMM_WORLD_RANK", "MVP_COMM_WORLD_SIZE", "MVP_COMM_WORLD_LOCAL_RANK", "MVP_COMM_WORLD_LOCAL_SIZE"},
@@ -303,11 +303,10 @@ void read_launcher(VariableReader& reader, RankEnvironment& out) {
   if (mpi != nullptr && !is_task_of_srun(reader, *mpi)) return read_mpi(reader, *mpi, out);
   if (any({kSlurm.rank, "SLURM_STEP_NODELIST"})) return read_slurm(reader, out);
   if (const auto rank = reader.text(kPmixRank)) {
-    return reader.problem(
-        fmt::format("{}={}, but no variable has the number of ranks; set {}, {}, {}, {} and {} for each process, start "
-                    "it with oarlock launch, or unset {} to run alone",
-                    kPmixRank, *rank, kEnvRank, kEnvWorldSize, kEnvLocalRank, kEnvLocalWorldSize, kEnvMasterAddr,
-                    kPmixRank));
+    return reader.problem(fmt::format(
+        "{}={}, but no variable has the number of ranks; set {}, {}, {}, {} and {} for each process, start "
+        "it with oarlock launch, or unset {} to run alone",
+        kPmixRank, *rank, kEnvRank, kEnvWorldSize, kEnvLocalRank, kEnvLocalWorldSize, kEnvMasterAddr, kPmixRank));
   }
   read_pytorch(reader, out);
 }

@@ -34,8 +34,8 @@ class StopFlag {
 };
 
 // Installs handlers for SIGTERM, SIGINT, and, unless they are ignored, SIGHUP, SIGUSR1, SIGUSR2 and SIGXCPU, that raise
-// the flag, which must remain valid until the process exits. Ignores SIGPIPE, and SIGXFSZ, so that write(2) fails. Must be called at most once per process, because a signal handler can reach its flag only through a
-// global pointer.
+// the flag, which must remain valid until the process exits. Ignores SIGPIPE, and SIGXFSZ, so that write(2) fails. Must
+// be called at most once per process, because a signal handler can reach its flag only through a global pointer.
 void raise_on_termination_signals(StopFlag& flag);
 
 // Runs `body` on a separate thread and returns its result, or throws its exception. Returns nullopt if `stop` is raised

@@ -203,9 +203,8 @@ TEST_F(JobCheckTest, ValidateWarns) {
             no_rank},
            {"one rank", container + "command: [python3, train.py]" + end, ""},
            {"torchrun", "processesPerNode: 2, " + container + "command: [torchrun, train.py]" + end, ""},
-           {"module", "processesPerNode: 2, " + container +
-                          "command: [python3, -m, torch.distributed.run, train.py]" + end,
-            ""},
+           {"module",
+            "processesPerNode: 2, " + container + "command: [python3, -m, torch.distributed.run, train.py]" + end, ""},
            {"launch in a shell",
             "processesPerNode: 2, " + container + "command: [sh, -c, 'oarlock launch -- python3 train.py']" + end, ""},
            {"entry point", "processesPerNode: 2, " + container + "args: [python3, train.py]" + end, ""},
@@ -213,7 +212,8 @@ TEST_F(JobCheckTest, ValidateWarns) {
            {"on a volume", image + "trainer: {task: x, checkpoint: {dir: /checkpoints/c}}", ""},
            {"on its own volume",
             "trainer: {task: x, checkpoint: {dir: /out/c}}, template: {spec: {volumes: [{name: o, hostPath: {path: "
-            "/o}}], containers: [{name: trainer, image: oarlock/trainer, volumeMounts: [{name: o, mountPath: /out/}]}]}}",
+            "/o}}], containers: [{name: trainer, image: oarlock/trainer, volumeMounts: [{name: o, mountPath: "
+            "/out/}]}]}}",
             ""},
            {"other program", "trainer: {task: x}, " + container + "command: [kepler]" + end,
             "note: spec.trainer of j is not checked: the container runs 'kepler'; check it with oarlock validate "

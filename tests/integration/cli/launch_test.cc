@@ -110,13 +110,12 @@ TEST(Launch, KillsRankAfterTheGrace) {
 }
 
 TEST(Launch, ForwardsSignalsToAllRanks) {
-  for (const auto& [number, name] : std::vector<std::pair<int, std::string>>{
-           {SIGTERM, "TERM"},
-           {SIGINT, "INT"},
-           {SIGHUP, "HUP"},
-           {SIGUSR1, "USR1"},
-           {SIGUSR2, "USR2"},
-           {SIGXCPU, "XCPU"}}) {
+  for (const auto& [number, name] : std::vector<std::pair<int, std::string>>{{SIGTERM, "TERM"},
+                                                                             {SIGINT, "INT"},
+                                                                             {SIGHUP, "HUP"},
+                                                                             {SIGUSR1, "USR1"},
+                                                                             {SIGUSR2, "USR2"},
+                                                                             {SIGXCPU, "XCPU"}}) {
     Program program(launch({"--nproc", "2"}, "trap 'echo got " + name + "; kill $!; exit 0' " + name +
                                                  "; sleep 1000 & echo $$ > ready.$RANK; wait"));
     ASSERT_GT(number_in(program.folder() / "ready.0"), 0);

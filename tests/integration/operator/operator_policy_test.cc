@@ -278,22 +278,19 @@ TEST_F(Policies, AdmissionProblemsAreReportedAndRetried) {
   });
   world_->call("DELETE", limits + "/defaults");
   const std::string hooks = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
-  world_->call("POST", hooks,
-               {{"apiVersion", "admissionregistration.k8s.io/v1"},
-                {"kind", "ValidatingWebhookConfiguration"},
-                {"metadata", {{"name", "down"}}},
-                {"webhooks",
-                 {{{"name", "down.example.com"},
-                   {"admissionReviewVersions", {"v1"}},
-                   {"sideEffects", "None"},
-                   {"clientConfig", {{"url", "https://127.0.0.1:1/x"}}},
-                   {"namespaceSelector",
-                    {{"matchLabels", {{"kubernetes.io/metadata.name", world_->name_space()}}}}},
-                   {"rules",
-                    {{{"apiGroups", {""}},
-                      {"apiVersions", {"v1"}},
-                      {"operations", {"CREATE"}},
-                      {"resources", {"pods"}}}}}}}}});
+  world_->call(
+      "POST", hooks,
+      {{"apiVersion", "admissionregistration.k8s.io/v1"},
+       {"kind", "ValidatingWebhookConfiguration"},
+       {"metadata", {{"name", "down"}}},
+       {"webhooks",
+        {{{"name", "down.example.com"},
+          {"admissionReviewVersions", {"v1"}},
+          {"sideEffects", "None"},
+          {"clientConfig", {{"url", "https://127.0.0.1:1/x"}}},
+          {"namespaceSelector", {{"matchLabels", {{"kubernetes.io/metadata.name", world_->name_space()}}}}},
+          {"rules",
+           {{{"apiGroups", {""}}, {"apiVersions", {"v1"}}, {"operations", {"CREATE"}}, {"resources", {"pods"}}}}}}}}});
   create("other", {});
   world_->wait("the webhook's error", [&] {
     const Json pending = condition("other", "Pending");

@@ -146,15 +146,14 @@ TEST_F(CheckpointerLinks, CompletionSetsThemOrFails) {
 class ReplacedWriter : public CheckpointerErrors {
  protected:
   Result<std::unique_ptr<Checkpointer>> replace(CheckpointErrors on_error, int attempt = 0, int64_t generation = 0) {
-    return Checkpointer::open({.store = {.root = root_,
-                                         .owner = {.uid = "job", .attempt = attempt, .generation = generation},
-                                         .keep = 0},
-                               .identity = {},
-                               .on_error = on_error,
-                               .on_all_damaged = AllDamaged::kStop,
-                               .best = std::nullopt,
-                               .is_replacement = true},
-                              group_, stops_, telemetry_, clock_);
+    return Checkpointer::open(
+        {.store = {.root = root_, .owner = {.uid = "job", .attempt = attempt, .generation = generation}, .keep = 0},
+         .identity = {},
+         .on_error = on_error,
+         .on_all_damaged = AllDamaged::kStop,
+         .best = std::nullopt,
+         .is_replacement = true},
+        group_, stops_, telemetry_, clock_);
   }
 
   const std::filesystem::path root_ = folder_.path() / "checkpoints";

@@ -147,9 +147,9 @@ TEST(EvalRows, AreNotWrittenByAReplacedRank) {
     StopAgreement stop(flag, group, clock);
     EvalRows rows;
     if (group.rank() == 0) rows = {.ids = {4}, .columns = {{"x", torch::tensor({0.5}, torch::kDouble)}}};
-    const Result<void> written =
-        write_eval_rows(folder.path() / "rows.csv", rows, group, stop,
-                        []() -> Result<void> { return fail(ExitCode::kTempFail, "generation 1 has taken over"); });
+    const Result<void> written = write_eval_rows(folder.path() / "rows.csv", rows, group, stop, []() -> Result<void> {
+      return fail(ExitCode::kTempFail, "generation 1 has taken over");
+    });
     ASSERT_FALSE(written);
     EXPECT_EQ(written.error().code, ExitCode::kTempFail);
   });

@@ -128,8 +128,8 @@ TEST(Failure, SettingsThatDifferStopAllWithTheirValues) {
                          Row{.argument = "report.history=/dev/null", .message = "report.history is set on rank 1"},
                          Row{.argument = "--checkpoint-dir=/tmp/x", .message = "checkpoint.dir is set on rank 1"}}) {
     const OtherArgument trainer(row.argument);
-    TrainerRanks ranks(
-        2, {.config = kLong, .arguments = {}, .environment = {}, .folder = {}, .program = trainer.path()});
+    TrainerRanks ranks(2,
+                       {.config = kLong, .arguments = {}, .environment = {}, .folder = {}, .program = trainer.path()});
     EXPECT_THAT(ranks.wait(), Each(78)) << row.argument;
     for (const int rank : {0, 1}) {
       EXPECT_THAT(ranks.last_word(rank).message, HasSubstr(row.message));

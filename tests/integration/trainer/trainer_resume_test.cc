@@ -162,11 +162,11 @@ TEST(Resume, ChangedSettingsAreLogged) {
 TEST(Resume, ChangedDataAreAWarningUnlessThePositionIsBehindTheirEnd) {
   const TemporaryFolder folder;
   const auto resumed_with = [&](int samples) {
-    return TrainerRanks(2, {.config = "task: tiny\nsteps: 8\nbatch: {size: 16}\ndata: {samples: " +
-                                      std::to_string(samples) + "}\n",
-                            .arguments = {"--checkpoint-dir", folder.path().string()},
-                            .environment = {},
-                            .folder = {}});
+    return TrainerRanks(
+        2, {.config = "task: tiny\nsteps: 8\nbatch: {size: 16}\ndata: {samples: " + std::to_string(samples) + "}\n",
+            .arguments = {"--checkpoint-dir", folder.path().string()},
+            .environment = {},
+            .folder = {}});
   };
   undisturbed(2, "task: tiny\nsteps: 6\nbatch: {size: 16}\ndata: {samples: 240}\n", folder.path());
   TrainerRanks fewer = resumed_with(100);

@@ -155,8 +155,8 @@ class WorldKey {
   void put(const World& world, const Coordinator& coordinator) {
     const Coordinator::State& state = coordinator.state();
     put(static_cast<int64_t>(state.kind), state.generation, state.newest_seen, state.donor, state.step,
-          state.lost_handovers, state.short_generations, state.leave_at.has_value(), state.form_at.has_value(),
-          state.respawn_at.has_value(), state.began_at.has_value(), state.success,
+        state.lost_handovers, state.short_generations, state.leave_at.has_value(), state.form_at.has_value(),
+        state.respawn_at.has_value(), state.began_at.has_value(), state.success,
         static_cast<int64_t>(state.sequence - state.form_sequence), state.uncharged, state.formed_at.has_value());
     put(state.group.size());
     for (const int node : state.group) put(node);
@@ -375,8 +375,7 @@ class Model {
       if (acts(world.processes[i]) && is_in_group(world.processes[i])) join(world, world.processes[i]);
     }
     forget_exile(world, node);
-    for (Process& process : world.processes)
-      process.is_attached = process.is_attached && node_of(process.rank) != node;
+    for (Process& process : world.processes) process.is_attached = process.is_attached && node_of(process.rank) != node;
     Exile& next = world.exiles[static_cast<size_t>(node)].emplace();
     next.node = std::exchange(world.nodes[static_cast<size_t>(node)], {});
     if (!has_coordinator) return;
@@ -708,8 +707,7 @@ class Model {
     const uint64_t launcher = launcher_of(process);
     if (!launchers.empty() && launchers.back() == launcher) return;
     if (std::ranges::find(launchers, launcher) != launchers.end())
-      world.violation =
-          fmt::format("{} contains rank {} of a launcher that was replaced", process.group, process.rank);
+      world.violation = fmt::format("{} contains rank {} of a launcher that was replaced", process.group, process.rank);
     launchers.push_back(launcher);
   }
 

@@ -89,9 +89,9 @@ void age(Pod& pod, seconds older, bool has_placement_time, bool is_active) {
 std::string key_of(const Pod& pod) {
   const auto age_of = [](const std::optional<SystemTime>& time) { return time ? (now() - *time).count() : 0; };
   return fmt::format("{} {} {} {} {} {} {}{} {} {} {} {}{} {} {}|", pod.name, pod.uid, pod.owner_uid,
-                     static_cast<int>(pod.phase), pod.reason, pod.started, pod.deleting, pod.scheduled, age_of(pod.scheduled_at),
-                     age_of(pod.grace_ends_at),
-                     pod.disruption, pod.trainer ? pod.trainer->exit_code : -1, is_disconnected(pod) ? "d" : "",
+                     static_cast<int>(pod.phase), pod.reason, pod.started, pod.deleting, pod.scheduled,
+                     age_of(pod.scheduled_at), age_of(pod.grace_ends_at), pod.disruption,
+                     pod.trainer ? pod.trainer->exit_code : -1, is_disconnected(pod) ? "d" : "",
                      age_of(pod.trainer ? pod.trainer->finished_at : std::nullopt), pod.regroup_key);
 }
 

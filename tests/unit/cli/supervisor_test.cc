@@ -311,9 +311,9 @@ struct ReactionCase {
 
 // Slurm's --signal: the program saves its state, and ends with 75 or 0.
 TEST(Supervisor, EndSoonAfterForwardedSignalIsItsEffect) {
-  for (const ReactionCase& row : {ReactionCase{code(75), 21, SIGUSR1, {}}, ReactionCase{kOk, 21, SIGUSR1, {0}},
-                                  ReactionCase{code(75), 22, 0, {}}, ReactionCase{kOk, 22, 0, {}},
-                                  ReactionCase{code(1), 2, 0, {}}, ReactionCase{died(SIGUSR1), 2, 0, {}}}) {
+  for (const ReactionCase& row :
+       {ReactionCase{code(75), 21, SIGUSR1, {}}, ReactionCase{kOk, 21, SIGUSR1, {0}}, ReactionCase{code(75), 22, 0, {}},
+        ReactionCase{kOk, 22, 0, {}}, ReactionCase{code(1), 2, 0, {}}, ReactionCase{died(SIGUSR1), 2, 0, {}}}) {
     Supervisor supervisor(1, kGrace);
     supervisor.signalled(SIGUSR1, at(1));
     exit_one(supervisor, 0, row.status, row.second);

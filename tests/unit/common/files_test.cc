@@ -55,9 +55,12 @@ TEST(Files, FindsTheTemporaryFilesOfKilledProcesses) {
   const auto path = folder.path() / "a";
   test::with_system_calls([&] { return write_file_atomically(path, "one") ? 0 : 1; },
                           [&](const SystemCall& call) {
-                            if (call.is_rename()) ::kill(std::stoi(temporary_files(folder.path()).at(0).string().substr(
-                                                             path.string().size() + std::string(".tmp-").size())),
-                                                         SIGKILL);
+                            if (call.is_rename())
+                              ::kill(std::stoi(temporary_files(folder.path())
+                                                   .at(0)
+                                                   .string()
+                                                   .substr(path.string().size() + std::string(".tmp-").size())),
+                                     SIGKILL);
                             return 0;
                           });
   EXPECT_FALSE(std::filesystem::exists(path));

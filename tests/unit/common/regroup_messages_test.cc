@@ -71,8 +71,8 @@ TEST(RegroupMessages, FieldsOfLaterVersionsAreOptional) {
     return json.dump();
   };
   NodeReport report = sample_report();
-  const auto old = node_report_from_json(
-      without(to_json(report), {"firstCoordinator", "memberOf", "group", "launchers", "fence"}));
+  const auto old =
+      node_report_from_json(without(to_json(report), {"firstCoordinator", "memberOf", "group", "launchers", "fence"}));
   report.first_coordinator = report.coordinator;
   report.member_of = report.ranks[0].generation;
   report.group = report.fence = -1;

@@ -49,9 +49,10 @@ INSTANTIATE_TEST_SUITE_P(
                      .options = {.nodes = 1, .ranks_per_node = 2, .steps = 1, .faults = 2, .backoff = true}},
         RegroupSetup{.name = "TwoNodes", .options = {.nodes = 2, .steps = 2, .faults = 1}},
         RegroupSetup{.name = "FewerNodes", .options = {.nodes = 2, .min_nodes = 1, .steps = 2, .faults = 1}},
-        RegroupSetup{.name = "ReturningLaunchers",
-                     .options = {.nodes = 2, .steps = 2, .faults = 3, .max_restarts = 4, .returns = true, .max_states = 300'000},
-                     .is_bounded = true},
+        RegroupSetup{
+            .name = "ReturningLaunchers",
+            .options = {.nodes = 2, .steps = 2, .faults = 3, .max_restarts = 4, .returns = true, .max_states = 300'000},
+            .is_bounded = true},
         RegroupSetup{.name = "TwoOfThreeNodes",
                      .options = {.nodes = 3, .min_nodes = 2, .steps = 1, .faults = 1, .max_states = 300'000},
                      .is_bounded = true},

@@ -141,11 +141,8 @@ class CacheEntryTest : public testing::Test {
 
   TemporaryFolder temporary_;
   const fs::path source_ = temporary_.path() / "some.txt";
-  CacheKey key_{.directory = cache_directory(source_, ""),
-                .sources = {source_},
-                .kind = "copies",
-                .version = 1,
-                .options = "a"};
+  CacheKey key_{
+      .directory = cache_directory(source_, ""), .sources = {source_}, .kind = "copies", .version = 1, .options = "a"};
   int built_ = 0;
   bool fails_ = false;
   std::function<void(const fs::path&)> while_building_;  // called once

@@ -492,9 +492,8 @@ TEST(CheckpointStore, ClaimsTheFenceForItsNextGeneration) {
   const auto store = open_store(folder.path(), {.uid = "a", .attempt = 0, .generation = 0});
   store->set_generation(2);
   must(store->save(checkpoint_of(1)));
-  EXPECT_TRUE(is_fenced_off(error_of(
-      CheckpointStore::open({.root = folder.path(), .owner = {.uid = "a", .attempt = 0, .generation = 1}},
-                            Logger::silent()))));
+  EXPECT_TRUE(is_fenced_off(error_of(CheckpointStore::open(
+      {.root = folder.path(), .owner = {.uid = "a", .attempt = 0, .generation = 1}}, Logger::silent()))));
 }
 
 // Trainers of earlier releases read these members, and ignore the others.

@@ -144,8 +144,8 @@ TEST_F(Pretrained, AcceptsTiedWeightsAndConstants) {
     EXPECT_EQ(net.named_parameters()["a"].sum().item<double>(), 6);
     EXPECT_TRUE(report->fits());
   }
-  for (const TensorMap& tensors : {TensorMap{{"a", three}, {"b", at::full({2}, 4.0)}},
-                                   TensorMap{{"a", three}, {"centers", at::full({2}, 0.2)}}}) {
+  for (const TensorMap& tensors :
+       {TensorMap{{"a", three}, {"b", at::full({2}, 4.0)}}, TensorMap{{"a", three}, {"centers", at::full({2}, 0.2)}}}) {
     TiedNet net;
     const auto report = load_tied(tensors, net);
     ASSERT_FALSE(report);
@@ -161,9 +161,8 @@ TEST_F(Pretrained, NamesTheConversionOfAFileOfTorchSave) {
     const auto file = read_pretrained({path.string(), true});
     ASSERT_FALSE(file);
     EXPECT_EQ(file.error().code, ExitCode::kDataErr);
-    EXPECT_THAT(file.error().message,
-                AllOf(HasSubstr("best.pt was written by torch.save()"), HasSubstr("save_file("),
-                      testing::Not(HasSubstr("header")), testing::Not(HasSubstr("\n"))));
+    EXPECT_THAT(file.error().message, AllOf(HasSubstr("best.pt was written by torch.save()"), HasSubstr("save_file("),
+                                            testing::Not(HasSubstr("header")), testing::Not(HasSubstr("\n"))));
   }
   std::ofstream(path) << "nothing of this kind";
   EXPECT_THAT(read_pretrained({path.string(), true}).error().message, testing::Not(HasSubstr("torch.save")));

@@ -23,7 +23,12 @@ using testing::Not;
 template <typename Throw>
 Error error_of(Throw&& throw_it) {
   try {
-    call_task([&]() -> int { throw_it(); return 0; }, [] { return std::string("train_step at step 5 (samples 3, 1)"); });
+    call_task(
+        [&]() -> int {
+          throw_it();
+          return 0;
+        },
+        [] { return std::string("train_step at step 5 (samples 3, 1)"); });
   } catch (const ErrorException& error) {
     return error.error();
   }
@@ -32,8 +37,7 @@ Error error_of(Throw&& throw_it) {
 }
 
 TEST(TaskCall, NamesPlaceAndBlamesInput) {
-  const Error label =
-      error_of([] { at::cross_entropy_loss(at::zeros({2, 3}), at::full({2}, 7, at::kLong)); });
+  const Error label = error_of([] { at::cross_entropy_loss(at::zeros({2, 3}), at::full({2}, 7, at::kLong)); });
   EXPECT_EQ(label.code, ExitCode::kDataErr);
   EXPECT_EQ(label.message, "train_step at step 5 (samples 3, 1): Target 7 is out of bounds.");
   const Error script = error_of([] {

@@ -83,9 +83,9 @@ struct Hdf5Reads {
 };
 
 // Reads `count` strings of type `file_type`, of fixed or variable length, from a dataset or an attribute. Trailing
-// zeros of fixed-length strings, and trailing spaces of a space-padded type, are removed. Strings that are not UTF-8 are
-// read as Latin-1. If `member` is not empty, the
-// elements are of a compound type, and `file_type` is the type of this member.
+// zeros of fixed-length strings, and trailing spaces of a space-padded type, are removed. Strings that are not UTF-8
+// are read as Latin-1. If `member` is not empty, the elements are of a compound type, and `file_type` is the type of
+// this member.
 Result<std::vector<std::string>> read_hdf5_strings(const Hdf5Place& place, int64_t file_type, int64_t count,
                                                    const std::string& member, const Hdf5Reads& reads);
 

@@ -338,7 +338,8 @@ Result<void> Hdf5Dataset::read_selected(std::span<const int64_t> begin, std::spa
 
 // For a failed call of the library that reads elements.
 tl::unexpected<Error> Hdf5Dataset::read_failed(const Hdf5Place& place, const std::string& what) const {
-  tl::unexpected<Error> failed = hdf5_call_failed(place, what);  // first: the next call of the library clears its reason
+  tl::unexpected<Error> failed =
+      hdf5_call_failed(place, what);  // first: the next call of the library clears its reason
   const std::string filter = missing_filter(handle());
   return filter.empty() ? failed : filter_fail(place, filter);
 }

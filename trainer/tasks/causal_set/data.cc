@@ -47,14 +47,14 @@ CacheKey key_of(const CausalSetDataConfig& config, std::span<const TargetSpec> t
     names.push_back(target.array);
     of_targets += fmt::format("{} {} {};", target.array, target.width, fmt::join(target.classes, ","));
   }
-  CacheKey key{.directory = cache_directory(config.paths.front(), config.cache),
-               .sources = {},
-               .kind = "graphs",
-               .version = kVersion,
-               .options = fmt::format("{} {} {} [{}] [{}] [{}]", static_cast<int>(config.edges),
-                                      static_cast<int>(config.axes), static_cast<int>(config.missing_chunks),
-                                      fmt::join(config.node_features, ","), fmt::join(config.graph_features, ","),
-                                      of_targets)};
+  CacheKey key{
+      .directory = cache_directory(config.paths.front(), config.cache),
+      .sources = {},
+      .kind = "graphs",
+      .version = kVersion,
+      .options = fmt::format("{} {} {} [{}] [{}] [{}]", static_cast<int>(config.edges), static_cast<int>(config.axes),
+                             static_cast<int>(config.missing_chunks), fmt::join(config.node_features, ","),
+                             fmt::join(config.graph_features, ","), of_targets)};
   for (const auto& store : stores) {
     const std::vector<fs::path> sources = store->sources(names);
     key.sources.insert(key.sources.end(), sources.begin(), sources.end());
@@ -150,18 +150,16 @@ Result<CausalSetSplits> open_causal_sets(const CausalSetDataConfig& config, std:
         ExitCode::kDataErr,
         fmt::format("data.split: of {} samples, {} are for training and {} for validation; neither may be empty",
                     shared->size(), split.train.size(), split.validation.size()));
-  return CausalSetSplits{{shared, std::move(split.train)},
-                         {shared, std::move(split.validation)},
-                         {shared, std::move(split.test)},
-                         entry};
+  return CausalSetSplits{
+      {shared, std::move(split.train)}, {shared, std::move(split.validation)}, {shared, std::move(split.test)}, entry};
 }
 
 Result<void> prepare_causal_sets(const CausalSetDataConfig& config, std::span<const TargetSpec> targets,
                                  const Logger& log) {
   return open_causal_sets(config, targets, log).map([&](const CausalSetSplits& splits) {
-    log.info("samples", {{"training", splits.train.size()},
-                         {"validation", splits.validation.size()},
-                         {"test", splits.test.size()}});
+    log.info(
+        "samples",
+        {{"training", splits.train.size()}, {"validation", splits.validation.size()}, {"test", splits.test.size()}});
   });
 }
 

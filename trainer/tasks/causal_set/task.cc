@@ -101,9 +101,8 @@ class CausalSet final : public ModelTask<GnnModel> {
     nlohmann::json targets = nlohmann::json::array();
     for (const GraphTaskConfig& task : model_.tasks)
       if (task.head.active) targets.push_back(task.name);
-    return nlohmann::json{{"node_features", data_.node_features},
-                          {"graph_features", data_.graph_features},
-                          {"outputs", targets}}
+    return nlohmann::json{
+        {"node_features", data_.node_features}, {"graph_features", data_.graph_features}, {"outputs", targets}}
         .dump();
   }
 

@@ -164,13 +164,13 @@ Result<void> build(const CrystalDataConfig& config, int64_t targets, const fs::p
 Result<std::shared_ptr<const CacheEntry>> open_entry(const CrystalDataConfig& config, int64_t targets,
                                                      const Logger& log) {
   const CrystalGraphOptions& graph = config.graph;
-  const CacheKey key{.directory = cache_directory(config.path, config.cache),
-                     .sources = {config.path},
-                     .kind = "graphs",
-                     .version = kVersion,
-                     .options = fmt::format("{} {} {} {} {} {} {}", config.target_property, targets, config.index,
-                                            graph.nearest.count, graph.nearest.cutoff,
-                                            static_cast<int>(graph.nearest.ties), graph.lattice_loops)};
+  const CacheKey key{
+      .directory = cache_directory(config.path, config.cache),
+      .sources = {config.path},
+      .kind = "graphs",
+      .version = kVersion,
+      .options = fmt::format("{} {} {} {} {} {} {}", config.target_property, targets, config.index, graph.nearest.count,
+                             graph.nearest.cutoff, static_cast<int>(graph.nearest.ties), graph.lattice_loops)};
   const auto fill = [&](const fs::path& part) { return build(config, targets, part, log); };
   return open_regular_file(config.path)
       .and_then([&](const FileDescriptor&) { return open_cache_entry(key, log, fill); })

@@ -209,7 +209,8 @@ at::Tensor product_down(const Irreps& x, const Harmonics& edge, const Paths& pat
 }  // namespace
 
 PathWeights::PathWeights(int64_t edge_width, int64_t weights, int64_t outputs)
-    : outputs_(outputs), layers_(register_module("fc", std::make_shared<Mlp>(edge_width, edge_width, weights, softplus))) {}
+    : outputs_(outputs),
+      layers_(register_module("fc", std::make_shared<Mlp>(edge_width, edge_width, weights, softplus))) {}
 
 std::map<std::string, at::Tensor> PathWeights::constant_buffers() const {
   return {{"tp.weight", at::zeros({0})}, {"tp.output_mask", at::ones({outputs_})}};
@@ -220,8 +221,8 @@ at::Tensor PathWeights::forward(const at::Tensor& edges) { return layers_->forwa
 EquivariantUpdate::EquivariantUpdate(int64_t width, int64_t edge_width)
     : node_(register_module("node_linear", Linear(width, kScalars))),
       skip_(register_module("skip_linear", Linear(width, width))),
-      up_(register_module("nlayer_1", std::make_shared<PathWeights>(edge_width, kPathWeights,
-                                                                kScalars + 3 * kVectors + 5 * kTensors))),
+      up_(register_module(
+          "nlayer_1", std::make_shared<PathWeights>(edge_width, kPathWeights, kScalars + 3 * kVectors + 5 * kTensors))),
       down_(register_module("nlayer_2", std::make_shared<PathWeights>(edge_width, kPathWeights, kScalars))),
       norm_(register_module("bn", BatchNorm1d(kScalars))),
       out_(register_module("node_linear_2", Linear(kScalars, width))) {}

@@ -91,8 +91,9 @@ class ComformerTask final : public ModelTask<Comformer> {
   }
 
   std::vector<UnusedSetting> unused_settings() const override {
-    return {{"eval.rows_file", "its evaluation returns no values per sample; test.predictions writes those of the test "
-                               "set"}};
+    return {{"eval.rows_file",
+             "its evaluation returns no values per sample; test.predictions writes those of the test "
+             "set"}};
   }
 
   Monitor monitor() const override { return {.metric = "mae", .mode = MetricMode::kMin}; }

@@ -51,8 +51,8 @@ Result<Entry> open_converted(const GearsDataConfig& config, const Logger& log) {
 
 Result<Entry> open_network(const GearsDataConfig& config, const CoexpressionOptions& options, const GearsData& data,
                            const Logger& log) {
-  const std::string key = fmt::format("{} {} {} {}", kCellsVersion, options.threshold, options.similar,
-                                      fmt::join(data.split.train, " "));
+  const std::string key =
+      fmt::format("{} {} {} {}", kCellsVersion, options.threshold, options.similar, fmt::join(data.split.train, " "));
   return open_entry(config, "network", kNetworkVersion, key, log, [&](const fs::path& part) -> Result<void> {
     const auto genes = static_cast<uint64_t>(data.store.gene_count());
     RETURN_IF_ERROR(expect_memory(genes * genes, kCoexpressionBytes, config.path + ": the co-expression of its genes"));
@@ -111,7 +111,8 @@ std::string obstacle_of(const NameList& genes, const Ontology& ontology, const G
       return std::binary_search(sorted.begin(), sorted.end(), gene);
     });
   };
-  if (lacks_one(ontology.candidates)) return fmt::format("a gene is not in {} (data.gene_set_path)", config.gene_set_path);
+  if (lacks_one(ontology.candidates))
+    return fmt::format("a gene is not in {} (data.gene_set_path)", config.gene_set_path);
   if (lacks_one(ontology.perturbations)) return fmt::format("a gene is not in {} (data.gene2go)", config.gene2go);
   return "";
 }

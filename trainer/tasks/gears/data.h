@@ -32,7 +32,7 @@ struct GearsData {
   std::vector<int64_t> val{};
   std::vector<int64_t> test{};
   GearsGraphs graphs{};
-  at::Tensor perturbed{};  // int64 [conditions, 2]: indices of perturbations; -1: none
+  at::Tensor perturbed{};                     // int64 [conditions, 2]: indices of perturbations; -1: none
   std::shared_ptr<const CacheEntry> entry{};  // of the store
 
   int64_t control() const { return store.index_of(kControl); }

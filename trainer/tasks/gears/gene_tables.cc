@@ -92,7 +92,8 @@ Result<std::vector<NamedEdge>> read_edges(const std::filesystem::path& csv) {
 
 Result<void> write_edges(const std::filesystem::path& csv, const std::vector<NamedEdge>& edges) {
   std::string text = "source,target,importance\n";
-  for (const NamedEdge& edge : edges) text += fmt::format("{},{},{}\n", csv_field(edge.source), csv_field(edge.target), edge.importance);
+  for (const NamedEdge& edge : edges)
+    text += fmt::format("{},{},{}\n", csv_field(edge.source), csv_field(edge.target), edge.importance);
   return write_file_atomically(csv, text);
 }
 

@@ -220,15 +220,16 @@ class ImageClassification final : public Task {
       const at::Tensor logits = script_->forward({at::zeros(images)});
       script_->train();
       if (logits.sizes() == at::IntArrayRef{images[0], model_.classes}) return {};
-      return fail(ExitCode::kConfig,
-                  fmt::format("{}: returns logits of shape {} for images of shape {}, expected [{}, {}] (model.classes)",
-                              model_.path, c10::str(logits.sizes()), c10::str(images), images[0], model_.classes));
+      return fail(
+          ExitCode::kConfig,
+          fmt::format("{}: returns logits of shape {} for images of shape {}, expected [{}, {}] (model.classes)",
+                      model_.path, c10::str(logits.sizes()), c10::str(images), images[0], model_.classes));
     } catch (const ErrorException& error) {
       return tl::make_unexpected(error.error());
     } catch (const std::exception& error) {
-      return fail(ExitCode::kConfig, fmt::format("{}: rejects images of shape {} in {} mode: {}", model_.path,
-                                                 c10::str(images), trains ? "training" : "evaluation",
-                                                 script_message(error)));
+      return fail(ExitCode::kConfig,
+                  fmt::format("{}: rejects images of shape {} in {} mode: {}", model_.path, c10::str(images),
+                              trains ? "training" : "evaluation", script_message(error)));
     }
   }
 

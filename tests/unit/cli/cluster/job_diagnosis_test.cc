@@ -499,8 +499,9 @@ TEST(Diagnosis, NamesWhatKeptPodsFromStarting) {
     EXPECT_EQ(found.exit_code, std::nullopt);
     EXPECT_THAT(found.evidence, testing::Not(Contains(HasSubstr("waits: ContainerStart"))));
   }
-  const Diagnosis rejected = diagnose_objects({.job = job_object(failed_with(
-      record("OutOfcpu", "pod bert-0-1 on gpu-7 was rejected by its node (OutOfcpu): m"), "MaxRestartsExceeded"))});
+  const Diagnosis rejected = diagnose_objects(
+      {.job = job_object(failed_with(record("OutOfcpu", "pod bert-0-1 on gpu-7 was rejected by its node (OutOfcpu): m"),
+                                     "MaxRestartsExceeded"))});
   EXPECT_EQ(rejected.cause, DiagnosedCause::kRejected);
   EXPECT_THAT(rejected.headline, testing::Not(HasSubstr("exit code")));
   Json init = record("PodFailed", "init container fetch of pod bert-0-1 on gpu-7 ended with exit code 3", 3);
