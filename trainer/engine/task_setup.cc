@@ -280,7 +280,7 @@ Result<SafetensorsFile> read_pretrained(const PretrainedConfig& config) {
   return fail(ExitCode::kDataErr,
               fmt::format("pretrained.path: {0} was written by torch.save(), and must be safetensors; convert it: python3 "
                           "-c \"import torch; from safetensors.torch import save_file; save_file({{k: v.clone() for k, v "
-                          "in torch.load('{0}', map_location='cpu').items()}}, 'model.safetensors')\"",
+                          "in torch.load('{0}', map_location='cpu').items()}}, 'weights.safetensors')\"",
                           config.path));
 }
 
