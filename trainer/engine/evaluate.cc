@@ -15,11 +15,11 @@
 #include <stdexcept>
 #include <utility>
 
+#include "common/csv.h"
 #include "common/files.h"
 #include "common/status_macros.h"
 #include "common/work_progress.h"
 #include "trainer/engine/task_call.h"
-#include "trainer/formats/csv.h"
 
 namespace oarlock {
 namespace {

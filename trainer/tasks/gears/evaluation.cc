@@ -6,8 +6,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "common/csv.h"
 #include "common/files.h"
-#include "trainer/formats/csv.h"
 
 namespace oarlock::gears {
 

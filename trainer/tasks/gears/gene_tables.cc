@@ -11,12 +11,12 @@
 #include <sstream>
 #include <string_view>
 
+#include "common/csv.h"
 #include "common/files.h"
 #include "common/memory_limit.h"
 #include "common/number.h"
 #include "common/status_macros.h"
 #include "common/text.h"
-#include "trainer/formats/csv.h"
 #include "trainer/tasks/gears/string_lists.h"
 
 namespace oarlock::gears {

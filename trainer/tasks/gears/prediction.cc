@@ -8,10 +8,10 @@
 #include <cmath>
 #include <limits>
 
+#include "common/csv.h"
 #include "common/files.h"
 #include "common/status_macros.h"
 #include "trainer/data/random.h"
-#include "trainer/formats/csv.h"
 #include "trainer/tasks/gears/evaluation.h"
 #include "trainer/tasks/gears/gene_graphs.h"
 

@@ -1,4 +1,4 @@
-#include "trainer/formats/csv.h"
+#include "common/csv.h"
 
 #include <algorithm>
 
