@@ -57,9 +57,12 @@ class LargeSamples final : public Dataset {
   int64_t size() const override { return size_; }
   void make_batch(std::span<const int64_t> indices, uint64_t /*seed*/, Batch& batch) const override {
     constexpr int64_t kBytes = int64_t{1} << 20;
-    batch.allocate("x", {batch.size(), kBytes}, at::kByte).zero_();
-    for (size_t i = 0; i < indices.size(); ++i)
-      batch["x"][static_cast<int64_t>(i)][7] = indices[i] == changed_ ? 255 : indices[i];
+    auto* to = batch.allocate("x", {batch.size(), kBytes}, at::kByte).mutable_data_ptr<uint8_t>();
+    std::fill(to, to + batch.size() * kBytes, uint8_t{0});
+    for (const int64_t index : indices) {
+      to[7] = static_cast<uint8_t>(index == changed_ ? 255 : index);
+      to += kBytes;
+    }
   }
 
  private:
