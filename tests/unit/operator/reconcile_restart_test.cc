@@ -90,9 +90,8 @@ TEST(ReconcileRestart, PodOnDeadNodeDoesNotDelayNextAttempt) {
 
 TEST(ReconcileRestart, ConfirmsLostPodBeforeRestart) {
   const Observed observed = seen(JobBuilder().phase(Phase::kRunning), {pod(0, 0).running()});
-  EXPECT_THAT(names(reconcile(observed)),
-              ElementsAre("ConfirmPodAbsent bert-0-1", "PatchStatus Restarting 1", "EmitEvent Restarting",
-                          "DeletePod bert-0-0"))
+  EXPECT_THAT(names(reconcile(observed)), ElementsAre("ConfirmPodAbsent bert-0-1", "PatchStatus Restarting 1",
+                                                      "EmitEvent Restarting", "DeletePod bert-0-0"))
       << "the pod may have been stopped, and its peer may save";
 }
 
@@ -249,8 +248,7 @@ TEST(ReconcileRestart, WaitsForStoppedPodsThatMaySave) {
   const Row rows[] = {
       {.name = "deleted", .pods = {pod(0, 0).ended(75), pod(0, 1).running().deleting_until(grace_end)}, .waits = true},
       {.name = "drained",
-       .pods = {pod(0, 0).ended(75),
-                pod(0, 1).running().deleting_until(grace_end).disrupted("EvictionByEvictionAPI")},
+       .pods = {pod(0, 0).ended(75), pod(0, 1).running().deleting_until(grace_end).disrupted("EvictionByEvictionAPI")},
        .waits = true},
       {.name = "evicted, and the peer saves", .pods = {pod(0, 0).running(), pod(0, 1).evicted()}, .waits = true},
       {.name = "interrupted, and the peer saves", .pods = {pod(0, 0).running(), pod(0, 1).ended(75)}, .waits = true},
