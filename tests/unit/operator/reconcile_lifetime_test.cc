@@ -128,6 +128,7 @@ TEST(ReconcileLifetime, SuspensionBeforeFirstStatusCountsAsStarted) {
                                        "DeletePod bert-0-1"));
   observed = after(observed, plan);
   observed.job.spec.suspend = false;
+  observed.pods.clear();
   EXPECT_EQ(status_after(observed, reconcile(observed)).attempt, 1) << "the pods of attempt 0 may still exist";
 
   observed = seen(JobBuilder().suspend());

@@ -90,9 +90,9 @@ TEST(ReconcileRestart, PodOnDeadNodeDoesNotDelayNextAttempt) {
 
 TEST(ReconcileRestart, ConfirmsLostPodBeforeRestart) {
   const Observed observed = seen(JobBuilder().phase(Phase::kRunning), {pod(0, 0).running()});
-  EXPECT_THAT(names(reconcile(observed)),
-              ElementsAre("ConfirmPodAbsent bert-0-1", "PatchStatus Restarting 1", "EmitEvent Restarting",
-                          "DeletePod bert-0-0", "CreatePod bert-1-0", "CreatePod bert-1-1"));
+  EXPECT_THAT(names(reconcile(observed)), ElementsAre("ConfirmPodAbsent bert-0-1", "PatchStatus Restarting 1",
+                                                      "EmitEvent Restarting", "DeletePod bert-0-0"))
+      << "the pod may have been stopped, and its peer may save";
 }
 
 TEST(ReconcileRestart, KeepsEndedPodsOfPreviousAttemptOnly) {

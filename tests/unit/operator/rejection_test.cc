@@ -126,13 +126,15 @@ TEST(Rejection, ValuesOfWrongTypesHaveThePathInTheJob) {
 TEST(Rejection, PartsOfTheOperatorAreNamedByTheirFieldOrAsThePods) {
   Job job = JobBuilder();
   job.spec.pod_template.clear();
+  job.spec.resources_per_node =
+      api::Resources{.requests = R"({"memory":"1Gi"})", .limits = R"({"nvidia.com/gpu":"x"})"};
   const std::pair<const char*, const char*> rows[] = {
       {"spec.containers[0].image: Invalid value", "spec.image: Invalid value"},
       {"spec.containers[0].resources.limits[nvidia.com/gpu]: Invalid value",
        "spec.resourcesPerNode.limits[nvidia.com/gpu]: Invalid value"},
       {"spec.containers[0].resources.requests: Invalid value", "spec.resourcesPerNode.requests: Invalid value"},
       {"spec.volumes[0].persistentVolumeClaim.claimName: Required value", "spec.checkpoints.claimName: Required value"},
-      {"spec.securityContext.fsGroup: Forbidden", "the pod's spec.securityContext.fsGroup: Forbidden"}};
+      {"spec.restartPolicy: Unsupported value", "the pod's spec.restartPolicy: Unsupported value"}};
   for (const auto& [problem, expected] : rows)
     EXPECT_EQ(explain_invalid_pod(job, 422, fmt::format(R"(Pod "bert-0-0" is invalid: {})", problem)), expected);
 }
@@ -203,7 +205,7 @@ TEST(Rejection, FieldsThatAdmissionAddedAreNotTheTemplates) {
   const char* added[] = {
       R"(spec.containers[0].resources.requests: Invalid value: "1Gi": must be less than or equal to memory limit of 512Mi)",
       R"(spec.containers[1].image: Required value)", R"(spec.volumes[9].name: Duplicate value: "v")",
-      R"(spec.priority: Forbidden: cannot be set)"};
+      R"(spec.securityContext.fsGroup: Forbidden: cannot be set)"};
   for (const char* problem : added) EXPECT_FALSE(explain_invalid_pod(job, 422, begin + problem)) << problem;
   const char* own[] = {
       R"(spec.containers[0].resources.requests: Invalid value: "4": must be less than or equal to cpu limit of 2)",
