@@ -13,6 +13,7 @@
 #include <system_error>
 #include <utility>
 
+#include "cli/pod_schema/complete_pod.h"
 #include "cli/pod_schema/pod_rules.h"
 #include "cli/pod_schema/pod_schema.h"
 #include "common/contract.h"
@@ -22,6 +23,7 @@
 #include "common/terminal.h"
 #include "common/text.h"
 #include "common/yaml/object_list.h"
+#include "common/yaml/path.h"
 #include "common/yaml/reader.h"
 #include "operator/api/validate.h"
 #include "operator/core/desired.h"
@@ -140,10 +142,9 @@ yaml::Mark mark_of_name(const yaml::Node& document) {
   return name.value_or(document).mark();
 }
 
-// Names of the volumes of a pod of the job.
-std::set<std::string> volumes_of(const api::TrainingJob& job) {
+// Names of the volumes of a pod.
+std::set<std::string> volumes_of(const nlohmann::json& pod) {
   std::set<std::string> names;
-  const nlohmann::json pod = control::PodFactory(job, 0).pod(0);
   for (const nlohmann::json& volume : elements(member(pod, "spec"), "volumes")) names.insert(text_at(volume, "name"));
   return names;
 }
@@ -158,7 +159,21 @@ void check_name(const yaml::Node& map, std::string_view key, bool allows_dots, s
                            allows_dots ? ", '.'" : ""));
 }
 
-// Checks the parts of a job that become parts of its pods by the rules of pods. `job` is null if it is not valid.
+// Adds a problem of a pod at the field of the job from which it comes: that of the template, or else the one of
+// spec.resourcesPerNode.
+void add_pod_problem(const yaml::Node& document, const FieldProblem& problem, yaml::Problems& problems) {
+  std::string path = "spec.template." + problem.path;
+  yaml::Place place = yaml::find_place(document, path);
+  const size_t resources = path.find("].resources");
+  if (!place.is_whole && resources != std::string::npos && document.find("spec")->find("resourcesPerNode")) {
+    path = "spec.resourcesPerNode" + path.substr(resources + std::string_view("].resources").size());
+    place = yaml::find_place(document, path);
+  }
+  problems.add(place.mark, path, problem.message);
+}
+
+}  // namespace
+
 void check_pods(const yaml::Node& document, const api::TrainingJob* job, yaml::Problems& problems) {
   if (const auto metadata = document.find("metadata")) {
     if (const auto labels = metadata->find("labels")) check_labels(*labels, "metadata.labels", problems);
@@ -178,12 +193,18 @@ void check_pods(const yaml::Node& document, const api::TrainingJob* job, yaml::P
     const std::optional<yaml::Node> size = checkpoints->find("size");
     if (size && size->value().is_string()) check_size(*size, "spec.checkpoints.size", problems);
   }
+  const size_t problems_before = problems.size();
   const std::optional<yaml::Node> pod = spec->find("template");
-  if (!pod) return;
-  check_pod_template(*pod, "spec.template", problems);
-  if (const auto pod_spec = job == nullptr ? std::nullopt : pod->find("spec"))
-    check_volume_mounts(*pod_spec, "spec.template.spec", volumes_of(*job), problems);
+  if (pod) check_pod_template(*pod, "spec.template", problems);
+  if (job == nullptr) return;
+  const nlohmann::json complete = control::PodFactory(*job, 0).pod(0);
+  if (const auto pod_spec = pod ? pod->find("spec") : std::nullopt)
+    check_volume_mounts(*pod_spec, "spec.template.spec", volumes_of(complete), problems);
+  if (problems.size() > problems_before) return;
+  for (const FieldProblem& problem : check_complete_pod(complete)) add_pod_problem(document, problem, problems);
 }
+
+namespace {
 
 Result<JobFile> read_jobs(const std::vector<yaml::Node>& documents, const std::string& file, TemplateCheck check) {
   using Name = std::pair<std::string, std::string>;  // namespace and name

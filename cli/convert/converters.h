@@ -71,6 +71,9 @@ void convert_jobset(ObjectReader& root, const ConvertOptions& options, JobDraft&
 // `runtime` is the TrainingRuntime or ClusterTrainingRuntime of the job, or null if the input does not contain it.
 void convert_trainjob(ObjectReader& root, ObjectReader* runtime, const ConvertOptions& options, JobDraft& draft);
 
+// Adds notes for the members of a JobSet's network that have no counterpart.
+void drop_network(ObjectReader network);
+
 // Reads a batch/v1 JobSpec at `job`: its pod template and its policies. Returns the path of the main container.
 std::string convert_job_spec(ObjectReader& job, const std::vector<std::string>& main_names,
                              const ConvertOptions& options, JobDraft& draft);

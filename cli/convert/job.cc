@@ -6,27 +6,62 @@
 #include <algorithm>
 #include <sstream>
 
-#include "cli/pod_schema/pod_schema.h"
+#include "cli/job_file.h"
 #include "common/contract.h"
 #include "common/json_access.h"
 #include "common/number.h"
 #include "common/status_macros.h"
 #include "common/text.h"
 #include "common/yaml/writer.h"
+#include "operator/api/resources.h"
 #include "operator/api/validate.h"
 #include "operator/core/environment.h"
 
 namespace oarlock::convert {
 namespace {
 
-// Keeps the strings of a map of labels or annotations that people wrote.
-Json own_entries(const Json& map) {
-  Json out = Json::object();
-  if (!map.is_object()) return out;
-  for (const auto& [key, value] : map.items()) {
-    if (value.is_string() && key != "kubectl.kubernetes.io/last-applied-configuration") out[key] = value;
+constexpr char kLastApplied[] = "kubectl.kubernetes.io/last-applied-configuration";  // a copy of the source
+
+// Labels and annotations that another program reads from its own kinds of jobs.
+struct ForeignKey {
+  std::string_view prefix;
+  bool is_kept;
+  const char* message;  // null if the converter reads the key
+};
+constexpr ForeignKey kForeignKeys[] = {
+    {"trainer.kubeflow.org/trainjob-ancestor-step", false, nullptr},
+    {"alpha.jobset.sigs.k8s.io/", false,
+     "has no effect on a TrainingJob; nodeSelector, affinity and topologySpreadConstraints in spec.template do "
+     "placement"},
+    {"jobset.sigs.k8s.io/", false, "is set by JobSet, and has no effect on a TrainingJob"},
+    {"kueue.x-k8s.io/", true,
+     "has no effect: Kueue does not queue TrainingJobs, so the job starts without its quota, and nothing resumes a "
+     "suspended one"},
+    {"scheduling.volcano.sh/", true, "has no effect on a TrainingJob: there are no queues and no gang scheduling yet"},
+    {"volcano.sh/", true, "has no effect on a TrainingJob: there are no queues and no gang scheduling yet"},
+    {"scheduling.k8s.io/group-name", true, "has no effect on a TrainingJob: there is no gang scheduling yet"},
+    {"scheduling.x-k8s.io/", true, "has no effect on a TrainingJob: there is no gang scheduling yet"},
+    {"pod-group.scheduling.sigs.k8s.io", true, "has no effect on a TrainingJob: there is no gang scheduling yet"},
+    {"yunikorn.apache.org/", true, "has no effect on a TrainingJob: there are no queues and no gang scheduling yet"},
+    {"kai.scheduler/", true, "has no effect on a TrainingJob: there are no queues and no gang scheduling yet"},
+    {"runai/", true, "has no effect on a TrainingJob: there are no queues and no gang scheduling yet"},
+    {"training.kubeflow.org/", true, "is read by the training-operator only"},
+    {"trainer.kubeflow.org/", true, "is read by Kubeflow Trainer only"},
+};
+
+const ForeignKey* foreign_key(const std::string& key) {
+  const auto* row = std::ranges::find_if(kForeignKeys, [&](const ForeignKey& one) { return key.starts_with(one.prefix); });
+  return row == std::end(kForeignKeys) ? nullptr : row;
+}
+
+// Adds a note for each member of a pod template, or of its metadata, that is not one of `known`.
+void note_other_members(const Json& object, std::initializer_list<std::string_view> known, const std::string& path,
+                        Report& report) {
+  if (!object.is_object()) return;
+  for (const auto& [key, value] : object.items()) {
+    if (!value.is_null() && std::ranges::find(known, key) == known.end())
+      report.note(fmt::format("{}.{}", path, key), "has no counterpart; not carried over");
   }
-  return out;
 }
 
 void erase_with_note(Json& object, const char* key, const std::string& path, const std::string& message,
@@ -92,15 +127,28 @@ void convert_environment(Json& container, const std::string& path, Report& repor
   }
 }
 
-void convert_resources(Json& container, const ConvertOptions& options) {
-  if (options.gpus) object_member(object_member(container, "resources"), "limits")[kGpuResource] = *options.gpus;
+// Devices that the operator does not count for processesPerNode "auto", one rank for each.
+constexpr std::string_view kOtherAccelerators[] = {"habana.ai/gaudi", "aws.amazon.com/neuroncore", "huawei.com/Ascend",
+                                                   "cambricon.com/mlu", "metax-tech.com/gpu"};
+
+bool is_gpu(const std::string& resource) { return api::count_gpus({{resource, 1}}) > 0; }
+
+bool is_other_accelerator(const std::string& resource) {
+  return !is_gpu(resource) &&
+         std::ranges::any_of(kOtherAccelerators, [&](std::string_view name) { return resource.starts_with(name); });
 }
 
-int64_t gpus_of(const Json& container) {
-  const Json& limits = member(member(container, "resources"), "limits");
-  const Json& number = member(limits, kGpuResource);
-  if (number.is_number_integer()) return number.get<int64_t>();
-  return number.is_string() && number != "0" ? 2 : 0;  // the exact number does not matter to the callers
+const Json& limits_of(const Json& container) { return member(member(container, "resources"), "limits"); }
+
+// Returns the devices among the limits that neither the operator nor this file counts, for a note: "google.com/tpu".
+std::string uncounted_devices(const Json& container) {
+  std::vector<std::string> names;
+  const Json& limits = limits_of(container);
+  if (!limits.is_object()) return "";
+  for (const auto& [name, quantity] : limits.items()) {
+    if (api::is_extended_resource(name) && !is_gpu(name) && !is_other_accelerator(name)) names.push_back(name);
+  }
+  return fmt::format("{}", fmt::join(names, ", "));
 }
 
 std::vector<std::string> command_of(const Json& container) {
@@ -126,23 +174,50 @@ std::string without_positions(const std::string& lines, const std::string& prefi
   return out;
 }
 
-// Returns the value MIN:MAX of --nnodes in a shell script; "" if it has none.
-std::string bounds_in_script(const std::vector<std::string>& words) {
+// Returns the values of --nnodes in a shell script: numbers and MIN:MAX; values that the shell computes are empty.
+std::vector<std::string> nnodes_in_script(const std::vector<std::string>& words) {
   static constexpr std::string_view kOption = "--nnodes";
+  std::vector<std::string> values;
   const std::string script = fmt::format("{}", fmt::join(words, " "));
   for (size_t at = 0; (at = script.find(kOption, at)) != std::string::npos;) {
     at += kOption.size();
     const size_t begin = script.find_first_not_of("= \t'\"", at);
     if (begin == std::string::npos) break;
     const size_t end = std::min(script.find_first_not_of("0123456789:", begin), script.size());
-    if (std::string value = script.substr(begin, end - begin); is_range(value)) return value;
+    values.push_back(script.substr(begin, end - begin));
   }
-  return "";
+  return values;
+}
+
+// Returns the value MIN:MAX of --nnodes in a shell script; "" if it has none.
+std::string bounds_in_script(const std::vector<std::string>& words) {
+  const std::vector<std::string> values = nnodes_in_script(words);
+  const auto range = std::ranges::find_if(values, is_range);
+  return range == values.end() ? "" : *range;
+}
+
+std::string bounds_text(const JobDraft& draft) {
+  return draft.max_nodes ? fmt::format("{} to {} nodes", *draft.min_nodes, *draft.max_nodes)
+                         : fmt::format("{} or more", counted(*draft.min_nodes, "node"));
+}
+
+// A command that starts a fixed number of nodes could not start with another one, so its job is not elastic.
+void keep_fixed_nodes(int64_t nodes, const std::string& path, Report& report, JobDraft& draft) {
+  if (!draft.min_nodes) return;
+  report.note(path, fmt::format("--nnodes starts {}, not {}, so the job is not elastic; remove the option for an elastic "
+                                "job",
+                                counted(nodes, "node"), bounds_text(draft)));
+  if (nodes >= *draft.min_nodes && nodes <= draft.max_nodes.value_or(nodes)) draft.nodes = nodes;
+  draft.min_nodes.reset();
+  draft.max_nodes.reset();
 }
 
 // Notes options of a launcher in a shell script, which is not changed.
-void note_script(const std::vector<std::string>& words, const std::string& path, Report& report,
-                 const JobDraft& draft) {
+void note_script(const std::vector<std::string>& words, const std::string& path, Report& report, JobDraft& draft) {
+  const std::vector<std::string> values = nnodes_in_script(words);
+  if (values.size() == 1) {
+    if (const auto nodes = parse_integer<int64_t>(values.front())) keep_fixed_nodes(*nodes, path, report, draft);
+  }
   static constexpr const char* kOptions[] = {"rdzv",        "nnodes",      "node_rank",   "node-rank",
                                              "master_addr", "master-addr", "master_port", "master-port"};
   std::vector<std::string> found;
@@ -197,6 +272,37 @@ Json& trainer_of(JobDraft& draft) {
   return containers.back();
 }
 
+int64_t accelerators_of(const Json& container) {
+  const Json& limits = limits_of(container);
+  if (!limits.is_object()) return 0;
+  if (const int64_t gpus = api::count_gpus(nlohmann::json(limits)); gpus > 0) return gpus;
+  constexpr double kMost = 1000;  // more than a node has
+  for (const auto& [name, quantity] : limits.items()) {
+    const double number = api::quantity_value(nlohmann::json(quantity));
+    if (is_other_accelerator(name) && number >= 1) return static_cast<int64_t>(std::min(number, kMost));
+  }
+  return 0;
+}
+
+void set_gpus(Json& container, int64_t gpus) {
+  std::string resource = kGpuResource;
+  Json& resources = object_member(container, "resources");
+  for (const char* key : {"requests", "limits"}) {
+    Json kept = Json::object();
+    if (!member(resources, key).is_object()) continue;
+    for (const auto& [name, quantity] : resources[key].items()) {
+      if (is_gpu(name)) {
+        resource = name;
+      } else {
+        kept[name] = quantity;
+      }
+    }
+    resources[key] = std::move(kept);
+    if (resources[key].empty()) resources.erase(key);
+  }
+  object_member(resources, "limits")[resource] = gpus;
+}
+
 void set_variable(Json& container, const std::string& name, const std::string& value) {
   merge_environment(container, Json::array({{{"name", name}, {"value", value}}}));
 }
@@ -216,18 +322,72 @@ void merge_environment(Json& container, const Json& variables) {
   if (list.empty()) container.erase("env");
 }
 
+Json own_entries(const Json& map, const std::string& path, Report& report) {
+  Json out = Json::object();
+  if (!map.is_object()) {
+    if (!map.is_null()) report.note(path, "is not a map; not carried over");
+    return out;
+  }
+  for (const auto& [key, value] : map.items()) {
+    if (key == kLastApplied || value.is_null()) continue;
+    const std::string entry = fmt::format("{}.{}", path, key);
+    if (!value.is_string()) {
+      report.note(entry, "is not a string; not carried over");
+      continue;
+    }
+    const ForeignKey* foreign = foreign_key(key);
+    if (foreign != nullptr && foreign->message != nullptr) report.note(entry, foreign->message);
+    if (foreign == nullptr || foreign->is_kept) out[key] = value;
+  }
+  return out;
+}
+
 Json convert_metadata(ObjectReader metadata, const ConvertOptions& options) {
   Json out = Json::object();
   std::string name = metadata.text("name");
-  if (name.empty()) name = metadata.text("generateName");
+  const std::string prefix = metadata.text("generateName");
+  if (name.empty()) name = prefix;
   while (name.ends_with('-')) name.pop_back();
   out["name"] = options.name.empty() ? name : options.name;
+  if (name != metadata.text("name") && !prefix.empty() && options.name.empty())
+    metadata.note("generateName", fmt::format("the name is '{}', the same each time; give each further job its own "
+                                              "with --name",
+                                              name));
+  for (const char* key : {"uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink"})
+    metadata.take(key);  // of the stored object
+  metadata.drop("finalizers", "not carried over: the program that set them knows only the source");
+  metadata.drop("ownerReferences", "not carried over: deleting the owner does not delete the TrainingJob");
   if (const std::string name_space = metadata.text("namespace"); !name_space.empty()) out["namespace"] = name_space;
   for (const char* key : {"labels", "annotations"}) {
     const Json* map = metadata.take(key);
-    if (Json kept = map == nullptr ? Json::object() : own_entries(*map); !kept.empty()) out[key] = std::move(kept);
+    Json kept = map == nullptr ? Json::object() : own_entries(*map, metadata.path_of(key), metadata.report());
+    if (!kept.empty()) out[key] = std::move(kept);
   }
   return out;
+}
+
+void drop_metadata(ObjectReader metadata, const std::string& owner) {
+  metadata.take("creationTimestamp");
+  metadata.take("name");
+  for (const char* key : {"labels", "annotations"}) {
+    const Json* map = metadata.take(key);
+    if (map == nullptr || !map->is_object()) continue;
+    for (const auto& [name, value] : map->items()) {
+      const ForeignKey* foreign = foreign_key(name);
+      if (foreign != nullptr && foreign->message == nullptr) continue;
+      metadata.note(fmt::format("{}.{}", key, name),
+                    foreign == nullptr || foreign->is_kept
+                        ? fmt::format("of the {}; not carried over. Those of the pods are in spec.template.metadata",
+                                      owner)
+                        : foreign->message);
+    }
+  }
+}
+
+void set_once(std::optional<int64_t>& target, std::optional<int64_t> value, const std::string& path, Report& report) {
+  if (value && target && *value != *target)
+    report.note(path, fmt::format("{} is not carried over, because {} is given elsewhere", *value, *target));
+  if (!target) target = value;
 }
 
 void convert_managed_by(ObjectReader& spec, const std::string& own_domain, JobDraft& draft) {
@@ -239,11 +399,10 @@ void convert_run_policy(ObjectReader policy, JobDraft& draft) {
   draft.clean_pod_policy = policy.text("cleanPodPolicy");
   draft.ttl_seconds_after_finished = policy.integer("ttlSecondsAfterFinished");
   draft.active_deadline_seconds = policy.integer("activeDeadlineSeconds");
-  if (const auto limit = policy.integer("backoffLimit")) draft.max_restarts = limit;
+  draft.max_restarts = policy.integer("backoffLimit");
   draft.suspend = policy.boolean("suspend");
   convert_managed_by(policy, "kubeflow.org", draft);
   policy.drop("schedulingPolicy", "gang scheduling has no counterpart yet; not carried over");
-  policy.finish();
 }
 
 void set_node_bounds(int64_t least, std::optional<int64_t> most, const std::string& path, Report& report,
@@ -279,8 +438,12 @@ std::string convert_pod(const Json& pod, const std::string& path, const std::vec
                         const ConvertOptions& options, Report& report, JobDraft& draft) {
   draft.pod = Json::object();
   Json metadata = Json::object();
+  const Json& given = member(pod, "metadata");
+  note_other_members(pod, {"metadata", "spec"}, path, report);
+  note_other_members(given, {"labels", "annotations", "creationTimestamp"}, path + ".metadata", report);
   for (const char* key : {"labels", "annotations"}) {
-    if (Json kept = own_entries(member(member(pod, "metadata"), key)); !kept.empty()) metadata[key] = std::move(kept);
+    Json kept = own_entries(member(given, key), fmt::format("{}.metadata.{}", path, key), report);
+    if (!kept.empty()) metadata[key] = std::move(kept);
   }
   if (!metadata.empty()) draft.pod["metadata"] = std::move(metadata);
 
@@ -307,6 +470,7 @@ std::string convert_pod(const Json& pod, const std::string& path, const std::vec
                      "'trainer' is the name of the main container of a TrainingJob; rename this one");
   }
   Json& source = (*containers)[main];
+  draft.main_container = text_at(source, "name");
   Json trainer = {{"name", kTrainerContainer}};  // the name first
   for (const auto& [key, value] : source.items()) {
     if (key != "name") trainer[key] = value;
@@ -314,7 +478,7 @@ std::string convert_pod(const Json& pod, const std::string& path, const std::vec
   const std::string container_path = fmt::format("{}.containers[{}]", spec_path, main);
   if (!options.image.empty()) trainer["image"] = options.image;
   convert_environment(trainer, container_path, report, draft);
-  convert_resources(trainer, options);
+  if (options.gpus) set_gpus(trainer, *options.gpus);
   source = std::move(trainer);
   draft.pod["spec"] = std::move(spec);
   return container_path;
@@ -331,7 +495,8 @@ void convert_container_command(const std::string& path, Report& report, JobDraft
     };
     const Result<LaunchCommand> command = convert_command(words, draft.nodes, note);
     if (!command) return report.problem(path + ".command", command.error().message);
-    if (command->launcher == LauncherKind::kAccelerate && draft.min_nodes) {
+    const bool is_accelerate = command->launcher == LauncherKind::kAccelerate;
+    if (is_accelerate && draft.min_nodes) {
       report.note(path + ".command", "accelerate launch has a fixed number of machines; the job is not elastic");
       draft.min_nodes.reset();
       draft.max_nodes.reset();
@@ -340,7 +505,10 @@ void convert_container_command(const std::string& path, Report& report, JobDraft
     trainer.erase("args");
     for (const auto& [name, value] : command->environment) set_variable(trainer, name, value);
     if (!command->processes.empty()) draft.processes = command->processes;
-    if (command->max_restarts && !draft.max_restarts) draft.max_restarts = command->max_restarts;
+    set_once(draft.max_restarts, command->max_restarts, path + ".command", report);
+    set_once(draft.port, command->port, path + ".command", report);
+    if (command->nodes && !command->min_nodes && !is_accelerate)
+      keep_fixed_nodes(*command->nodes, path + ".command", report, draft);
     if (const std::string started = take_node_bounds(*command, draft); !started.empty())
       report.note(path + ".command", fmt::format("the command starts {}, but {}", started,
                                                  draft.min_nodes ? "the bounds of the job count"
@@ -351,20 +519,24 @@ void convert_container_command(const std::string& path, Report& report, JobDraft
   }
   const bool starts_ranks = mentions_launcher(words) || is_mpi;
   const bool is_auto = draft.processes.empty() || draft.processes == "auto";
+  const int64_t gpus = api::count_gpus(nlohmann::json(limits_of(trainer)));
+  const int64_t accelerators = accelerators_of(trainer);
   if (starts_ranks && is_auto) {
-    const bool has_gpus = gpus_of(trainer) > 0;
-    draft.processes = has_gpus ? "auto" : "";
-    if (!has_gpus)
+    draft.processes = gpus > 0 ? "auto" : accelerators > 0 ? std::to_string(accelerators) : "";
+    const std::string devices = uncounted_devices(trainer);
+    if (accelerators == 0)
       report.note(path + ".command",
-                  "one rank on each node, because the container requests no GPU; set "
-                  "spec.processesPerNode for more");
+                  fmt::format("one rank on each node, because {}; set spec.processesPerNode for more",
+                              devices.empty() ? "the container requests no GPU"
+                                              : fmt::format("the number of ranks for {} is not known", devices)));
   } else if (!starts_ranks && is_auto) {
     draft.processes = "";
-    if (gpus_of(trainer) > 1)
+    if (accelerators > 1)
       report.note(path + (has_command ? ".command" : ""),
                   fmt::format("no torchrun in {}; one rank on each node is assumed. If it starts one for each GPU, set "
-                              "spec.processesPerNode: auto",
-                              has_command ? "the command" : "the container, which runs the entry point of its image"));
+                              "spec.processesPerNode: {}",
+                              has_command ? "the command" : "the container, which runs the entry point of its image",
+                              gpus > 0 ? "auto" : std::to_string(accelerators)));
   } else if (!starts_ranks && draft.processes != "1") {
     report.note(path + (has_command ? ".command" : ""),
                 fmt::format("{} ranks on each node need a launcher in the container, such as torchrun; there is none "
@@ -399,8 +571,8 @@ Result<Json> finish_job(const JobDraft& draft, const std::string& file) {
   const std::string result = file + ": the converted job is not valid";
   ASSIGN_OR_RETURN(const std::vector<yaml::Node> documents, yaml::parse_all(yaml::to_yaml(job), result));
   yaml::Problems problems(result);
-  api::training_job_from_yaml(documents.front(), problems);
-  cli::check_pod_template(*documents.front().find("spec")->find("template"), "spec.template", problems);
+  const api::TrainingJob checked = api::training_job_from_yaml(documents.front(), problems);
+  cli::check_pods(documents.front(), problems.empty() ? &checked : nullptr, problems);
   if (!problems.empty()) return fail(ExitCode::kConfig, without_positions(problems.to_error().message, result));
   return job;
 }

@@ -37,11 +37,24 @@ struct JobDraft {
   std::optional<int64_t> ttl_seconds_after_finished;
   std::optional<bool> suspend;
   std::string managed_by;
+  std::string main_container;         // its name in the source, for rules that name containers
   Json pod = Json::object();  // a PodTemplateSpec whose container 'trainer' exists
 };
 
-// Copies name, namespace, labels and annotations. Other members are those of a stored object, and are left out.
+// Copies name, namespace, labels and annotations. Adds notes for labels and annotations that other programs read, and
+// for each other member that the API server did not set.
 Json convert_metadata(ObjectReader metadata, const ConvertOptions& options);
+
+// Returns the labels or annotations at `path` for the object that replaces their object. Adds a note for each one that
+// is not a string or that another program reads.
+Json own_entries(const Json& map, const std::string& path, Report& report);
+
+// Adds a note for each label and annotation of an object that is not carried over: a Job, or a template of one.
+void drop_metadata(ObjectReader metadata, const std::string& owner);
+
+// Sets a number of the draft that several members of a source can give. The first one counts; a later one that differs
+// has a note at `path`.
+void set_once(std::optional<int64_t>& target, std::optional<int64_t> value, const std::string& path, Report& report);
 
 // Reads the members of a kubeflow.org RunPolicy into the draft.
 void convert_run_policy(ObjectReader policy, JobDraft& draft);
@@ -59,10 +72,17 @@ void set_node_bounds(int64_t least, std::optional<int64_t> most, const std::stri
 // the command starts: "4 nodes", "2 to 4 nodes". Otherwise returns an empty text.
 std::string take_node_bounds(const LaunchCommand& command, JobDraft& draft);
 
+// Sets the number of GPUs of a container: those of the resource that it has, or NVIDIA's.
+void set_gpus(Json& container, int64_t gpus);
+
 // Converts a PodTemplateSpec for draft.pod, whose place in the document is `path`. The main container is the one with
 // one of the names `main_names`, or the only one. It becomes 'trainer'; its path in the document is returned.
 std::string convert_pod(const Json& pod, const std::string& path, const std::vector<std::string>& main_names,
                         const ConvertOptions& options, Report& report, JobDraft& draft);
+
+// Returns how many ranks the accelerators in the limits of a container are for: the GPUs that the operator counts for
+// processesPerNode "auto", else the devices of other vendors whose number is that of the ranks; 0 without any.
+int64_t accelerators_of(const Json& container);
 
 // Converts the command of container 'trainer' after draft.nodes and draft.processes were read. `processes` of the
 // source is kept only if the command starts several ranks. REQUIRES: convert_pod() was called.

@@ -1,6 +1,7 @@
 #include "cli/convert/converters.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <memory>
@@ -82,11 +83,24 @@ OpenDocument* find_runtime(std::vector<OpenDocument>& documents, const OpenDocum
   return nullptr;
 }
 
+// Returns why a stored job must not run again: its last condition, or its deletion. Empty if it may.
+std::string why_ended(const Json& job) {
+  constexpr std::string_view kEnded[] = {"Succeeded", "Failed", "Complete", "Completed"};
+  if (!text_at(member(job, "metadata"), "deletionTimestamp").empty()) return "is being deleted";
+  const Json& status = member(job, "status");
+  for (const Json& condition : elements(status, "conditions")) {
+    const std::string type = text_at(condition, "type");
+    if (text_at(condition, "status") == "True" && std::ranges::find(kEnded, type) != std::end(kEnded))
+      return fmt::format("has finished ({})", type);
+  }
+  const std::string terminal = text_at(status, "terminalState");
+  if (!terminal.empty()) return fmt::format("has finished ({})", shortened(terminal));
+  return text_at(status, "completionTime").empty() ? "" : "has finished";
+}
+
 Result<Converted> convert_job(OpenDocument& source, OpenDocument* runtime, const ConvertOptions& options) {
   ObjectReader root(source.json, "", *source.report);
-  root.drop_silently("apiVersion");
-  root.drop_silently("kind");
-  root.drop_silently("status");
+  for (const char* key : {"apiVersion", "kind", "status"}) root.take(key);  // of the object itself
   JobDraft draft;
   draft.metadata = convert_metadata(root.object("metadata"), options);
   Report runtime_report = runtime == nullptr ? *source.report : *runtime->report;  // one job's notes on the runtime
@@ -103,8 +117,8 @@ Result<Converted> convert_job(OpenDocument& source, OpenDocument* runtime, const
       if (runtime_report.has_problems()) return tl::make_unexpected(runtime_report.to_error());
     }
   }
-  root.take("spec");
-  root.finish();
+  source.report->note_unhandled(source.json);
+  if (runtime != nullptr) runtime_report.note_unhandled(runtime->json);
   if (source.report->has_problems()) return tl::make_unexpected(source.report->to_error());
   Converted out;
   ASSIGN_OR_RETURN(out.job, finish_job(draft, source.file));
@@ -146,6 +160,15 @@ Result<std::vector<Converted>> convert_kubernetes(const std::vector<SourceDocume
       for (std::string& note : document.report->notes()) skipped.push_back(std::move(note));
       continue;
     }
+    if (const std::string why = why_ended(document.json); !why.empty()) {
+      document.report->note(
+          "metadata.name", fmt::format("{} '{}' {}; skipped, because it would run again. To run it again, remove its "
+                                       "status and metadata.deletionTimestamp",
+                                       document.kind(), shortened(text_at(member(document.json, "metadata"), "name")),
+                                       why));
+      for (std::string& note : document.report->notes()) skipped.push_back(std::move(note));
+      continue;
+    }
     OpenDocument* runtime = document.kind() == "TrainJob" ? find_runtime(documents, document) : nullptr;
     Result<Converted> converted = convert_job(document, runtime, options);
     if (converted) {
@@ -156,6 +179,7 @@ Result<std::vector<Converted>> convert_kubernetes(const std::vector<SourceDocume
     }
   }
   if (!problems.empty()) return fail(ExitCode::kConfig, problems);
+  if (out.empty()) return fail(ExitCode::kConfig, fmt::format("{}", fmt::join(skipped, "\n")));
   out.front().notes.insert(out.front().notes.begin(), skipped.begin(), skipped.end());
   return out;
 }

@@ -13,39 +13,85 @@ namespace {
 // More than a TrainingJob can have; larger numbers would overflow sums.
 constexpr int64_t kMostReplicas = 1'000'000'000;
 
-// Returns the paths at which two JSON values differ, at most `most` of them.
-void find_differences(const Json& a, const Json& b, const std::string& path, size_t most,
-                      std::vector<std::string>& found) {
-  if (found.size() >= most || a == b) return;
-  if (a.is_object() && b.is_object()) {
-    for (const auto& [key, value] : a.items())
-      find_differences(value, member(b, key), path.empty() ? key : path + "." + key, most, found);
-    for (const auto& [key, value] : b.items()) {
-      if (!a.contains(key)) find_differences(Json(), value, path.empty() ? key : path + "." + key, most, found);
+// A value of one template at which another template differs.
+struct TemplateDifference {
+  std::string path;
+  bool is_in_other = false;  // whether the other template has a value there
+};
+
+// Finds the values at which `other` differs from `used`.
+void find_differences(const Json& used, const Json& other, const std::string& path,
+                      std::vector<TemplateDifference>& found) {
+  if (used == other) return;
+  if (used.is_object() && other.is_object()) {
+    const auto below = [&](const std::string& key) { return path.empty() ? key : path + "." + key; };
+    for (const auto& [key, value] : used.items()) find_differences(value, member(other, key), below(key), found);
+    for (const auto& [key, value] : other.items()) {
+      if (!used.contains(key)) find_differences(Json(), value, below(key), found);
     }
-    return;
+  } else if (used.is_array() && other.is_array() && used.size() == other.size()) {
+    for (size_t i = 0; i < used.size(); ++i)
+      find_differences(used[i], other[i], fmt::format("{}[{}]", path, i), found);
+  } else {
+    found.push_back({path, !other.is_null()});
   }
-  if (a.is_array() && b.is_array() && a.size() == b.size()) {
-    for (size_t i = 0; i < a.size(); ++i) find_differences(a[i], b[i], fmt::format("{}[{}]", path, i), most, found);
-    return;
-  }
-  found.push_back(path);
 }
 
+// Adds a note for each value of the Worker's template that is not in the pods, and for each one of the Master's that
+// the Worker's pods did not have.
 void note_difference(ObjectReader& used, const Json& template_used, ObjectReader& other, const Json& template_other) {
-  constexpr size_t kMost = 5;
-  std::vector<std::string> paths;
-  find_differences(template_used, template_other, "", kMost, paths);
-  for (const std::string& path : paths) {
-    other.note("template." + path, fmt::format("differs from {}.template; a TrainingJob has one template, and this "
-                                               "value is not carried over",
-                                               used.path()));
+  std::vector<TemplateDifference> differences;
+  find_differences(template_used, template_other, "", differences);
+  for (const TemplateDifference& one : differences) {
+    const std::string what = one.is_in_other ? "differs from" : "is absent here, but not in";
+    const std::string effect = one.is_in_other ? "this value is not carried over" : "all pods have it now";
+    other.note("template." + one.path,
+               fmt::format("{} {}.template; a TrainingJob has one template, and {}", what, used.path(), effect));
+  }
+}
+
+// The workers of an MPIJob run sshd.
+void note_worker_command(Json& trainer, const std::string& path, Report& report) {
+  const std::string command = dump_json(member(trainer, "command")) + dump_json(member(trainer, "args"));
+  const bool is_sshd = command.find("sshd") != std::string::npos || command == "nullnull";
+  if (!is_sshd) report.note(path, "the command of the workers is replaced by the program that mpirun starts");
+  if (trainer.contains("readinessProbe") && !trainer["readinessProbe"].is_null())
+    report.note(path, "the readinessProbe is not carried over: the pods do not run sshd");
+  trainer.erase("readinessProbe");
+}
+
+// The command and the environment of the launcher become those of the ranks. Everything else of its pod served mpirun.
+void note_launcher(ObjectReader& launcher, Json pod, const std::string& container_path) {
+  const auto drop = [&](Json& object, std::initializer_list<std::string_view> handled, const std::string& path) {
+    if (!object.is_object()) return;
+    for (const auto& [key, value] : object.items()) {
+      if (value.is_null() || std::ranges::find(handled, key) != handled.end()) continue;
+      launcher.report().note(fmt::format("{}.{}", path, key),
+                             "of the launcher, which a TrainingJob does not have; not carried over to the pods of the "
+                             "workers");
+    }
+  };
+  const std::string path = launcher.path_of("template");
+  drop(pod, {"metadata", "spec"}, path);
+  drop(pod["metadata"], {"creationTimestamp"}, path + ".metadata");
+  drop(pod["spec"], {"containers", "restartPolicy"}, path + ".spec");
+  Json& containers = pod["spec"]["containers"];
+  for (size_t i = 0; i < containers.size(); ++i) {
+    const std::string at = fmt::format("{}.spec.containers[{}]", path, i);
+    if (at == container_path) {
+      drop(containers[i], {"name", "image", "command", "args", "env"}, at);
+    } else {
+      launcher.report().note(at, "of the launcher, which a TrainingJob does not have; not carried over");
+    }
   }
 }
 
 void convert_replica_restarts(ObjectReader& replica, JobDraft& draft) {
   const std::string policy = replica.text("restartPolicy");
   if (policy == "Never" && !draft.max_restarts) draft.max_restarts = 0;
+  if (policy == "Never" && *draft.max_restarts > 0)
+    replica.note("restartPolicy", fmt::format("Never: a failed pod failed the job; now the group restarts, at most {}",
+                                              counted(*draft.max_restarts, "time")));
   if (policy == "ExitCode") {
     replica.note("restartPolicy",
                  "ExitCode: the exit codes 1 to 127 were permanent; now those from 64 to 78 are, except 75 and 76. "
@@ -74,10 +120,12 @@ std::string processes_of(ObjectReader& spec, const std::string& key) {
 // (setElasticPolicy in its pkg/apis/kubeflow.org/v1/pytorch_defaults.go).
 void convert_elastic_policy(ObjectReader elastic, JobDraft& draft) {
   if (elastic.empty()) return;
-  if (const auto restarts = elastic.integer("maxRestarts"); restarts && !draft.max_restarts)
-    draft.max_restarts = restarts;
-  if (const auto processes = elastic.integer("nProcPerNode"); processes && draft.processes.empty())
-    draft.processes = std::to_string(*processes);
+  set_once(draft.max_restarts, elastic.integer("maxRestarts"), elastic.path_of("maxRestarts"), elastic.report());
+  if (const auto processes = elastic.integer("nProcPerNode")) {
+    if (draft.processes.empty()) draft.processes = std::to_string(*processes);
+    if (draft.processes != std::to_string(*processes))
+      elastic.note("nProcPerNode", fmt::format("is not carried over, because nprocPerNode is {}", draft.processes));
+  }
   const auto least = elastic.integer("minReplicas");
   const auto most = elastic.integer("maxReplicas");
   if (least || most) {
@@ -87,7 +135,6 @@ void convert_elastic_policy(ObjectReader elastic, JobDraft& draft) {
   elastic.drop("metrics", "there is no autoscaling; not carried over");
   for (const char* key : {"rdzvBackend", "rdzvPort", "rdzvHost", "rdzvId", "rdzvConf", "standalone"})
     elastic.drop(key, "replaced by MASTER_ADDR and MASTER_PORT, which the operator sets");
-  elastic.finish();
 }
 
 int64_t replicas_of(ObjectReader& replica) {
@@ -102,14 +149,18 @@ const Json& template_of(ObjectReader& replica) {
   return pod == nullptr ? kNone : *pod;
 }
 
-// The port on which the rendezvous of a PyTorchJob listens belongs to the operator.
-void remove_rendezvous_port(JobDraft& draft) {
+// The port on which the rendezvous of a PyTorchJob listens belongs to the operator. `path` is that of the container.
+void remove_rendezvous_port(const std::string& path, Report& report, JobDraft& draft) {
   Json& trainer = trainer_of(draft);
   const auto ports = trainer.find("ports");
   if (ports == trainer.end() || !ports->is_array()) return;
   Json kept = Json::array();
-  for (const Json& port : *ports) {
-    if (text_at(port, "name") != "pytorchjob-port") kept.push_back(port);
+  for (size_t i = 0; i < ports->size(); ++i) {
+    if (text_at((*ports)[i], "name") != "pytorchjob-port") {
+      kept.push_back((*ports)[i]);
+    } else {
+      report.note(fmt::format("{}.ports[{}]", path, i), "the port of the rendezvous is spec.rendezvous.port");
+    }
   }
   if (kept.empty()) {
     trainer.erase("ports");
@@ -126,7 +177,6 @@ void convert_pytorchjob(ObjectReader& root, const ConvertOptions& options, JobDr
   ObjectReader replicas = spec.object("pytorchReplicaSpecs");
   ObjectReader master = replicas.object("Master");
   ObjectReader worker = replicas.object("Worker");
-  replicas.finish();
   if (master.empty() && worker.empty())
     return spec.problem("pytorchReplicaSpecs", "has neither Master nor Worker; one of them is required");
   const int64_t masters = master.empty() ? 0 : replicas_of(master);
@@ -134,21 +184,21 @@ void convert_pytorchjob(ObjectReader& root, const ConvertOptions& options, JobDr
   draft.nodes = masters + workers;
   draft.processes = processes_of(spec, "nprocPerNode");
   convert_elastic_policy(spec.object("elasticPolicy"), draft);
-  spec.finish();
 
-  ObjectReader& used = master.empty() ? worker : master;
+  ObjectReader& used = masters == 0 && !worker.empty() ? worker : master;
   for (ObjectReader* replica : {&master, &worker}) {
     if (!replica->empty()) convert_replica_restarts(*replica, draft);
   }
   const Json& pod = template_of(used);
-  if (!master.empty() && !worker.empty()) note_difference(used, pod, worker, template_of(worker));
-  master.finish();
-  worker.finish();
+  if (!master.empty() && !worker.empty()) {
+    ObjectReader& other = &used == &master ? worker : master;
+    note_difference(used, pod, other, template_of(other));
+  }
   const std::string path = used.path_of("template");
   const std::string container = convert_pod(pod, path, {"pytorch"}, options, root.report(), draft);
-  remove_rendezvous_port(draft);
+  remove_rendezvous_port(container, root.report(), draft);
   // A success of the master, rank 0, completed the job; an elastic job without a master waited for all workers.
-  if (!master.empty() && draft.nodes > 1) {
+  if (masters > 0 && draft.nodes > 1) {
     root.report().note(path,
                        "the job succeeded when its Master did; now all ranks must succeed. For the old behavior set "
                        "spec.successPolicy: Rank0");
@@ -162,37 +212,42 @@ void convert_mpijob(ObjectReader& root, const ConvertOptions& options, JobDraft&
   ObjectReader replicas = spec.object("mpiReplicaSpecs");
   ObjectReader launcher = replicas.object("Launcher");
   ObjectReader worker = replicas.object("Worker");
-  replicas.finish();
   if (launcher.empty()) return replicas.problem("Launcher", "is missing; its command has the program of the ranks");
   const bool has_workers = !worker.empty();
-  launcher.drop_silently("replicas");
+  launcher.drop_unless("replicas", {1}, "a TrainingJob has no launcher; not carried over");
   draft.nodes = has_workers ? replicas_of(worker) : 1;
   if (spec.boolean("runLauncherAsWorker").value_or(false) && has_workers) ++draft.nodes;
   draft.processes = std::to_string(spec.integer("slotsPerWorker").value_or(1));
-  for (const char* key :
-       {"sshAuthMountPath", "launcherCreationPolicy", "mpiImplementation", "mainContainer", "cleanPodPolicy"}) {
-    spec.drop_silently(key);
+  if (const std::string policy = spec.text("cleanPodPolicy"); draft.clean_pod_policy.empty()) {
+    draft.clean_pod_policy = policy;  // of kubeflow.org/v1
+  } else if (!policy.empty() && policy != draft.clean_pod_policy) {
+    spec.note("cleanPodPolicy", "is not carried over, because spec.runPolicy.cleanPodPolicy is given");
   }
-  spec.drop("gpus", "of an old version of the API; not carried over");
-  spec.finish();
+  const std::string main_container = spec.text("mainContainer");
+  for (const char* key : {"sshAuthMountPath", "launcherCreationPolicy", "mpiImplementation"})
+    spec.drop(key, "the ranks are started without mpirun and SSH; not carried over");
+  for (const char* key : {"gpus", "gpusPerNode", "processingUnits", "processingUnitsPerNode", "processingResourceType"})
+    spec.drop(key, "of an old version of the API; not carried over");
   for (ObjectReader* replica : {&launcher, &worker}) {
     if (!replica->empty()) convert_replica_restarts(*replica, draft);
   }
 
   const Json& launcher_pod = template_of(launcher);
   const Json& pod = has_workers ? template_of(worker) : launcher_pod;
-  launcher.finish();
-  worker.finish();
   ObjectReader& used = has_workers ? worker : launcher;
   const std::string path = used.path_of("template");
-  convert_pod(pod, path, {"mpi"}, options, root.report(), draft);
+  convert_pod(pod, path, {main_container.empty() ? "mpi" : main_container, "mpi"}, options, root.report(), draft);
   if (root.report().has_problems()) return;
 
-  const std::string launcher_path = launcher.path_of("template.spec.containers[0]");
   const Json& containers = member(member(launcher_pod, "spec"), "containers");
   if (!containers.is_array() || containers.empty())
     return root.report().problem(launcher.path_of("template.spec.containers"), "the launcher has no container");
-  const Json& source = containers.front();
+  size_t index = 0;
+  for (size_t i = 0; i < containers.size() && !main_container.empty(); ++i) {
+    if (text_at(containers[i], "name") == main_container) index = i;
+  }
+  const std::string launcher_path = launcher.path_of(fmt::format("template.spec.containers[{}]", index));
+  const Json& source = containers[index];
   std::vector<std::string> words = json_words(member(source, "command"));
   for (const std::string& word : json_words(member(source, "args"))) words.push_back(word);
   if (launcher_of(words) != LauncherKind::kMpirun)
@@ -205,9 +260,14 @@ void convert_mpijob(ObjectReader& root, const ConvertOptions& options, JobDraft&
                                  "Horovod needs mpirun and SSH between the pods, which a TrainingJob does "
                                  "not have; keep it with the MPI operator");
   Json& trainer = trainer_of(draft);
+  if (has_workers) {
+    note_launcher(launcher, launcher_pod, launcher_path);
+    note_worker_command(trainer, path + ".spec.containers", root.report());
+    if (options.image.empty() && text_at(source, "image") != text_at(trainer, "image"))
+      root.report().note(launcher_path + ".image", "differs from that of the workers, which is carried over");
+  }
   trainer["command"] = words;  // the workers ran sshd
   trainer.erase("args");
-  trainer.erase("readinessProbe");
   if (member(source, "env").is_array()) {
     const Json own = member(trainer, "env");
     merge_environment(trainer, member(source, "env"));

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "common/json_access.h"
 #include "common/text.h"
+#include "common/yaml/path.h"
 
 namespace oarlock::convert {
 namespace {
@@ -39,39 +39,30 @@ Json to_ordered_json(const yaml::Node& node) {
   }
 }
 
-yaml::Mark mark_on_path(yaml::Node root, std::string_view path) {
-  while (!path.empty()) {
-    if (path.front() == '.') path.remove_prefix(1);
-    std::optional<yaml::Node> next;
-    size_t end = 0;
-    if (path.starts_with('[')) {
-      end = std::min(path.find(']') + 1, path.size());
-      size_t index = 0;
-      std::from_chars(path.data() + 1, path.data() + end, index);
-      const std::vector<yaml::Node> items = root.items();
-      if (index < items.size()) next = items[index];
-    } else {
-      end = std::min(path.find_first_of(".["), path.size());
-      if (root.kind() == yaml::Node::Kind::kMap) next = root.find(path.substr(0, end));
-    }
-    if (!next || end == 0) break;
-    root = *next;
-    path.remove_prefix(end);
-  }
-  return root.mark();
-}
-
 void Report::note(const std::string& path, const std::string& message) {
   if (++count_ > kMaxNotes) return;
-  const yaml::Mark mark = mark_on_path(root_, path);
+  const yaml::Mark mark = yaml::find_place(root_, path).mark;
   const std::string place = mark.line > 0 ? fmt::format("{}:{}:{}", file_, mark.line, mark.column) : file_;
   notes_.push_back(fmt::format("{}: {}", place, to_note(path, message)));
 }
 
 void Report::problem(const std::string& path, const std::string& message) {
   // The search takes as long as the lists on the path, so that it is not made for problems that are only counted.
-  problems_.add(problems_.is_full() ? yaml::Mark{} : mark_on_path(root_, path), path, message);
+  problems_.add(problems_.is_full() ? yaml::Mark{} : yaml::find_place(root_, path).mark, path, message);
 }
+
+void Report::note_unhandled_below(const Json& value, const std::string& path) {
+  if (value.is_null() || handled_.contains(path)) return;
+  if (!entered_.contains(path)) return note(path, "is not a known field; not carried over");
+  if (value.is_object()) {
+    for (const auto& [key, member] : value.items())
+      note_unhandled_below(member, path.empty() ? key : fmt::format("{}.{}", path, key));
+  } else if (value.is_array()) {
+    for (size_t i = 0; i < value.size(); ++i) note_unhandled_below(value[i], fmt::format("{}[{}]", path, i));
+  }
+}
+
+void Report::note_unhandled(const Json& document) { note_unhandled_below(document, ""); }
 
 std::vector<std::string> Report::notes() const {
   std::vector<std::string> out = notes_;
@@ -96,6 +87,7 @@ bool is_utf8(std::string_view text) {
 
 ObjectReader::ObjectReader(const Json& object, std::string path, Report& report)
     : object_(&object), path_(std::move(path)), report_(report) {
+  report_.mark_entered(path_);
   if (!object.is_object()) {
     if (!object.is_null()) report_.problem(path_, fmt::format("expected a map, got {}", object.type_name()));
     object_ = &empty_object();
@@ -103,7 +95,7 @@ ObjectReader::ObjectReader(const Json& object, std::string path, Report& report)
 }
 
 const Json* ObjectReader::take(const std::string& key) {
-  taken_.insert(key);
+  report_.mark_handled(path_of(key));
   const auto found = object_->find(key);
   return found == object_->end() || found->is_null() ? nullptr : &*found;
 }
@@ -145,15 +137,19 @@ std::vector<std::string> ObjectReader::texts(const std::string& key) {
 }
 
 ObjectReader ObjectReader::object(const std::string& key) {
-  const Json* value = take(key);
-  return {value == nullptr ? empty_object() : *value, path_of(key), report_};
+  const Json& value = member(*object_, key);
+  return {value.is_null() ? empty_object() : value, path_of(key), report_};
 }
 
 std::vector<ObjectReader> ObjectReader::objects(const std::string& key) {
   std::vector<ObjectReader> out;
-  const Json* list = of_type(key, Json::value_t::array, "a list");
-  for (size_t i = 0; list != nullptr && i < list->size(); ++i)
-    out.emplace_back((*list)[i], fmt::format("{}[{}]", path_of(key), i), report_);
+  report_.mark_entered(path_of(key));
+  const Json& list = member(*object_, key);
+  if (!list.is_array()) {
+    of_type(key, Json::value_t::array, "a list");  // reports it
+    return out;
+  }
+  for (size_t i = 0; i < list.size(); ++i) out.emplace_back(list[i], fmt::format("{}[{}]", path_of(key), i), report_);
   return out;
 }
 
@@ -161,10 +157,10 @@ void ObjectReader::drop(const std::string& key, const std::string& message) {
   if (take(key) != nullptr) note(key, message);
 }
 
-void ObjectReader::finish() {
-  for (const auto& [key, value] : object_->items()) {
-    if (!taken_.contains(key) && !value.is_null()) note(key, "is not a known field; not carried over");
-  }
+void ObjectReader::drop_unless(const std::string& key, std::initializer_list<Json> equivalents,
+                               const std::string& message) {
+  const Json* value = take(key);
+  if (value != nullptr && std::ranges::find(equivalents, *value) == equivalents.end()) note(key, message);
 }
 
 std::vector<std::string> json_words(const Json& list) {

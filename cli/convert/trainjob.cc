@@ -90,24 +90,19 @@ struct RuntimeParts {
 // The bounds apply to the nodes that the job requests, so they are only read here.
 void read_elastic_policy(ObjectReader elastic, RuntimeParts& parts, JobDraft& draft) {
   if (elastic.empty()) return;
-  if (const auto restarts = elastic.integer("maxRestarts")) draft.max_restarts = restarts;
+  draft.max_restarts = elastic.integer("maxRestarts");
   parts.min_nodes = elastic.integer("minNodes");
   parts.max_nodes = elastic.integer("maxNodes");
   parts.is_elastic = parts.min_nodes || parts.max_nodes;
   if (parts.max_nodes && parts.min_nodes.value_or(1) > *parts.max_nodes)
     elastic.problem("maxNodes", "is below the minimum");
   elastic.drop("metrics", "there is no autoscaling; not carried over");
-  elastic.finish();
 }
 
 RuntimeParts read_runtime(ObjectReader& runtime, const ConvertOptions& options, JobDraft& draft) {
   RuntimeParts parts;
-  runtime.drop_silently("apiVersion");
-  runtime.drop_silently("kind");
-  runtime.drop_silently("metadata");
-  runtime.drop_silently("status");
+  for (const char* key : {"apiVersion", "kind", "metadata", "status"}) runtime.take(key);  // of the runtime itself
   ObjectReader spec = runtime.object("spec");
-  runtime.finish();
   ObjectReader policy = spec.object("mlPolicy");
   if (const auto nodes = policy.integer("numNodes")) {
     draft.nodes = *nodes;
@@ -116,53 +111,62 @@ RuntimeParts read_runtime(ObjectReader& runtime, const ConvertOptions& options, 
   ObjectReader torch = policy.object("torch");
   draft.processes = read_processes(torch);
   read_elastic_policy(torch.object("elasticPolicy"), parts, draft);
-  torch.finish();
   ObjectReader mpi = policy.object("mpi");
   if (!mpi.empty()) {
     draft.processes = read_processes(mpi);
     policy.note("mpi",
                 "the ranks are started without MPI and SSH; MASTER_ADDR, RANK and the PET_ variables are set "
                 "instead");
+    for (const char* key : {"mpiImplementation", "sshAuthMountPath"}) mpi.take(key);  // the note covers them
+    mpi.drop_unless("runLauncherAsNode", {true}, "there is no launcher: each of numNodes pods runs ranks");
   }
   for (const char* key : {"jax", "flux", "xgboost", "plainML"})
     policy.drop(key, "its environment has no counterpart; the pods have the variables of PyTorch");
-  policy.finish();
   spec.drop("podGroupPolicy", "gang scheduling has no counterpart yet; not carried over");
 
   ObjectReader jobset_template = spec.object("template");
-  spec.finish();
-  jobset_template.drop_silently("metadata");
+  drop_metadata(jobset_template.object("metadata"), "JobSet");
   ObjectReader jobset = jobset_template.object("spec");
-  jobset_template.finish();
-  for (const char* key : {"network", "successPolicy", "startupPolicy", "suspend"}) jobset.drop_silently(key);
+  drop_network(jobset.object("network"));
+  jobset.drop("successPolicy", "not carried over; spec.successPolicy is AllRanks or Rank0");
+  jobset.drop("startupPolicy", "has no counterpart: a TrainingJob is one group of equal pods");
+  jobset.drop_unless("suspend", {false}, "of the runtime; not carried over. spec.suspend suspends the TrainingJob");
+  jobset.drop("managedBy", "of the runtime's JobSets; not carried over");
+  jobset.drop("coordinator", "the coordinator is node rank 0; MASTER_ADDR has its name");
   ObjectReader failure = jobset.object("failurePolicy");
-  if (const auto restarts = failure.integer("maxRestarts")) draft.max_restarts = restarts;
-  failure.finish();
+  if (const auto restarts = failure.integer("maxRestarts"))
+    set_once(draft.max_restarts, restarts, failure.path_of("maxRestarts"), failure.report());
+  failure.drop("rules",
+               "rules by the reason of a failed Job have no counterpart; spec.failurePolicy.rules match exit codes, "
+               "reasons and conditions of a pod");
+  failure.drop_unless("restartStrategy", {"Recreate", "BlockingRecreate"},
+                      "has no counterpart; the operator creates all pods of the group again");
   draft.ttl_seconds_after_finished = jobset.integer("ttlSecondsAfterFinished");
-  jobset.drop_silently("managedBy");
   std::vector<ObjectReader> roles = jobset.objects("replicatedJobs");
-  jobset.finish();
   const Json* chosen = trainer_role(member(jobset.json(), "replicatedJobs"));
   for (ObjectReader& role : roles) {
     const std::string name = role.text("name");
     if (&role.json() != chosen) {
-      // The workers of an MPI runtime wait for SSH connections, and do not train by themselves.
-      if (!mpi.empty() && name == kDefaultNode) continue;
+      runtime.report().mark_handled(role.path());  // by the note
+      if (!mpi.empty() && name == kDefaultNode) {
+        role.note("", "the workers, which waited for SSH connections, are not carried over: the pods are those of the "
+                      "launcher's role. Compare resources and volumes");
+        continue;
+      }
       role.note("", fmt::format("'{}' is not carried over: a TrainingJob is one group of equal pods. Run it as a Job "
                                 "before, or as an init container that only node rank 0 executes",
                                 name));
       continue;
     }
     parts.role = name;
-    role.drop_silently("groupName");
-    role.drop_silently("dependsOn");  // the note of the other role covers it
+    role.drop_unless("groupName", {"default"}, "has no counterpart; not carried over");
+    role.take("dependsOn");  // the note of the other role covers it
     ObjectReader job_template = role.object("template");
     if (role.integer("replicas").value_or(1) != 1) role.note("replicas", "numNodes is the number of pods");
-    role.finish();
-    job_template.drop_silently("metadata");
+    drop_metadata(job_template.object("metadata"), "Job");
     ObjectReader job = job_template.object("spec");
-    job_template.finish();
-    for (const char* key : {"parallelism", "completions"}) job.drop_silently(key);  // numNodes replaces them
+    for (const char* key : {"parallelism", "completions"})
+      job.drop_unless(key, {1}, "numNodes is the number of pods; not carried over");
     convert_job_spec(job, {kDefaultNode, "trainer", name}, options, draft);
     parts.pod = std::move(draft.pod);
   }
@@ -173,7 +177,7 @@ RuntimeParts read_runtime(ObjectReader& runtime, const ConvertOptions& options, 
 }
 
 bool is_target(ObjectReader& override, const std::string& role) {
-  override.drop_silently("targetJobs");  // unless it selects other pods
+  override.take("targetJobs");
   const Json& targets = member(override.json(), "targetJobs");
   if (!targets.is_array() || targets.empty()) return true;
   return std::ranges::any_of(targets, [&](const Json& target) { return text_at(target, "name") == role; });
@@ -195,56 +199,46 @@ void apply_overrides(ObjectReader& spec, const std::string& role, JobDraft& draf
   for (ObjectReader& override : spec.objects("podTemplateOverrides")) {
     if (!is_target(override, role)) {
       override.note("targetJobs", "overrides other pods than those that train; not carried over");
+      override.report().mark_handled(override.path());
       continue;
     }
     Json patch = Json::object();
     for (const char* key : {"metadata", "spec"}) {
       if (const Json* part = override.take(key)) patch[key] = *part;
     }
-    override.finish();
     if (!merge_patch(draft.pod, with_trainer_name(std::move(patch)))) override.note("", kOtherType);
   }
+}
+
+// Adds the labels or annotations of a member to those of the job.
+void take_entries(ObjectReader& object, const char* key, Json& metadata) {
+  const Json* map = object.take(key);
+  if (map == nullptr) return;
+  const Json kept = own_entries(*map, object.path_of(key), object.report());
+  for (const auto& [name, value] : kept.items()) object_member(metadata, key)[name] = value;
 }
 
 // runtimePatches of Kubeflow Trainer since 2.2.
 void apply_patches(ObjectReader& spec, const std::string& role, JobDraft& draft) {
   for (ObjectReader& patch : spec.objects("runtimePatches")) {
-    for (const char* key : {"manager", "time"}) patch.drop_silently(key);
+    for (const char* key : {"manager", "time"}) patch.take(key);  // who wrote the patch, and when
     ObjectReader runtime = patch.object("trainingRuntimeSpec");
-    patch.finish();
     ObjectReader jobset = runtime.object("template");
-    runtime.finish();
-    if (const Json* metadata = jobset.take("metadata"))
-      merge_patch(draft.metadata,
-                  {{"labels", member(*metadata, "labels")}, {"annotations", member(*metadata, "annotations")}});
+    ObjectReader metadata = jobset.object("metadata");
+    for (const char* key : {"labels", "annotations"}) take_entries(metadata, key, draft.metadata);
     ObjectReader jobset_spec = jobset.object("spec");
-    jobset.finish();
     for (ObjectReader& replicated : jobset_spec.objects("replicatedJobs")) {
       if (replicated.text("name") != role) {
         replicated.note("name", "patches other pods than those that train; not carried over");
+        replicated.report().mark_handled(replicated.path());
         continue;
       }
       ObjectReader job = replicated.object("template");
-      replicated.finish();
-      job.drop_silently("metadata");
+      drop_metadata(job.object("metadata"), "Job");
       ObjectReader job_spec = job.object("spec");
-      job.finish();
       const Json* pod = job_spec.take("template");
-      job_spec.finish();
       if (pod != nullptr && !merge_patch(draft.pod, with_trainer_name(*pod))) replicated.note("", kOtherType);
     }
-    jobset_spec.finish();
-  }
-}
-
-// Removes maps of labels and annotations that are empty or not maps of strings.
-void remove_invalid_metadata(Json& metadata) {
-  for (const char* key : {"labels", "annotations"}) {
-    const auto found = metadata.find(key);
-    if (found == metadata.end()) continue;
-    const bool is_valid = found->is_object() && !found->empty() &&
-                          std::ranges::all_of(*found, [](const Json& value) { return value.is_string(); });
-    if (!is_valid) metadata.erase(found);
   }
 }
 
@@ -260,16 +254,16 @@ void apply_trainer(ObjectReader trainer, const ConvertOptions& options, JobDraft
     container.erase("args");
   }
   if (!arguments.empty()) container["args"] = arguments;
-  if (const Json* environment = trainer.take("env"); environment != nullptr && environment->is_array())
-    merge_environment(container, *environment);
+  if (const Json* environment = trainer.take("env"); environment != nullptr) {
+    if (!environment->is_array()) trainer.problem("env", fmt::format("expected a list, got {}", environment->type_name()));
+    if (environment->is_array()) merge_environment(container, *environment);
+  }
   if (const auto nodes = trainer.integer("numNodes")) {
     draft.nodes = *nodes;
     has_nodes = true;
   }
   if (const std::string processes = read_processes(trainer); !processes.empty()) draft.processes = processes;
   if (const Json* resources = trainer.take("resourcesPerNode")) container["resources"] = *resources;
-  if (options.gpus) object_member(object_member(container, "resources"), "limits")[kGpuResource] = *options.gpus;
-  trainer.finish();
 }
 
 void note_initializer(ObjectReader& spec) {
@@ -282,7 +276,6 @@ void note_initializer(ObjectReader& spec) {
                                       "a volume that has the data",
                                       uri.empty() ? "" : fmt::format(" of {}", uri)));
   }
-  initializer.finish();
 }
 
 }  // namespace
@@ -291,8 +284,7 @@ void convert_trainjob(ObjectReader& root, ObjectReader* runtime, const ConvertOp
   ObjectReader spec = root.object("spec");
   ObjectReader reference = spec.object("runtimeRef");
   const std::string runtime_name = reference.text("name");
-  for (const char* key : {"apiGroup", "kind"}) reference.drop_silently(key);
-  reference.finish();
+  for (const char* key : {"apiGroup", "kind"}) reference.take(key);  // of the runtime
   RuntimeParts parts;
   if (runtime != nullptr) {
     parts = read_runtime(*runtime, options, draft);
@@ -317,17 +309,15 @@ void convert_trainjob(ObjectReader& root, ObjectReader* runtime, const ConvertOp
     if (!parts.has_nodes) draft.nodes = parts.max_nodes.value_or(parts.min_nodes.value_or(draft.nodes));
     set_node_bounds(parts.min_nodes.value_or(1), parts.max_nodes, "spec.trainer.numNodes", root.report(), draft);
   }
-  Json pod_metadata = Json::object();
-  for (const char* key : {"labels", "annotations"}) {
-    if (const Json* map = spec.take(key); map != nullptr && map->is_object()) pod_metadata[key] = *map;
-  }
-  merge_patch(draft.metadata, pod_metadata);
-  remove_invalid_metadata(draft.metadata);
+  for (const char* key : {"labels", "annotations"}) take_entries(spec, key, draft.metadata);
   if (spec.boolean("suspend").value_or(false)) draft.suspend = true;
-  if (const auto deadline = spec.integer("activeDeadlineSeconds")) draft.active_deadline_seconds = deadline;
-  if (const auto ttl = spec.integer("ttlSecondsAfterFinished")) draft.ttl_seconds_after_finished = ttl;
+  const auto take_first = [&](const char* key, std::optional<int64_t>& target) {
+    const std::optional<int64_t> before = std::exchange(target, spec.integer(key));
+    set_once(target, before, spec.path_of(key), root.report());
+  };
+  take_first("activeDeadlineSeconds", draft.active_deadline_seconds);
+  take_first("ttlSecondsAfterFinished", draft.ttl_seconds_after_finished);
   convert_managed_by(spec, "trainer.kubeflow.org", draft);
-  spec.finish();
 
   // The overrides and spec.trainer may have added fields that a TrainingJob does not support.
   const Json pod = std::move(draft.pod);

@@ -10,6 +10,7 @@
 #include <regex>
 #include <vector>
 
+#include "cli/pod_schema/object_rules.h"
 #include "common/contract.h"
 #include "common/text.h"
 #include "operator/api/resources.h"
@@ -33,10 +34,20 @@ struct Choice {
 // operator_template_test verifies both tables with a real API server.
 const std::vector<RequiredFields>& required_fields() {
   static const std::vector<RequiredFields> kRows = {
+      {.type = "AppArmorProfile", .fields = {"type"}},
+      {.type = "CSIVolumeSource", .fields = {"driver"}},
       {.type = "Container", .fields = {"name"}},
+      {.type = "ConfigMapEnvSource", .fields = {"name"}},
+      {.type = "ConfigMapProjection", .fields = {"name"}},
+      {.type = "ConfigMapVolumeSource", .fields = {"name"}},
       {.type = "ContainerPort", .fields = {"containerPort"}},
       {.type = "ConfigMapKeySelector", .fields = {"name", "key"}},
+      {.type = "DownwardAPIVolumeFile", .fields = {"path"}},
       {.type = "EnvVar", .fields = {"name"}},
+      {.type = "EphemeralVolumeSource", .fields = {"volumeClaimTemplate"}},
+      {.type = "GRPCAction", .fields = {"port"}},
+      {.type = "HTTPHeader", .fields = {"name"}},
+      {.type = "HostAlias", .fields = {"ip"}},
       {.type = "HTTPGetAction", .fields = {"port"}},
       {.type = "HostPathVolumeSource", .fields = {"path"}},
       {.type = "KeyToPath", .fields = {"key", "path"}},
@@ -44,15 +55,22 @@ const std::vector<RequiredFields>& required_fields() {
       {.type = "NFSVolumeSource", .fields = {"server", "path"}},
       {.type = "NodeSelector", .fields = {"nodeSelectorTerms"}},
       {.type = "NodeSelectorRequirement", .fields = {"key", "operator"}},
+      {.type = "ObjectFieldSelector", .fields = {"fieldPath"}},
       {.type = "PersistentVolumeClaimVolumeSource", .fields = {"claimName"}},
       {.type = "PodAffinityTerm", .fields = {"topologyKey"}},
+      {.type = "PodOS", .fields = {"name"}},
       {.type = "PreferredSchedulingTerm", .fields = {"weight"}},
+      {.type = "ResourceFieldSelector", .fields = {"resource"}},
       {.type = "SeccompProfile", .fields = {"type"}},
+      {.type = "SecretEnvSource", .fields = {"name"}},
+      {.type = "SecretProjection", .fields = {"name"}},
       {.type = "SecretKeySelector", .fields = {"name", "key"}},
       {.type = "SecretVolumeSource", .fields = {"secretName"}},
+      {.type = "ServiceAccountTokenProjection", .fields = {"path"}},
       {.type = "TCPSocketAction", .fields = {"port"}},
       {.type = "TopologySpreadConstraint", .fields = {"maxSkew", "topologyKey", "whenUnsatisfiable"}},
       {.type = "Volume", .fields = {"name"}},
+      {.type = "VolumeDevice", .fields = {"name", "devicePath"}},
       {.type = "VolumeMount", .fields = {"name", "mountPath"}},
       {.type = "WeightedPodAffinityTerm", .fields = {"weight"}},
   };
@@ -63,6 +81,7 @@ const std::vector<Choice>& choices() {
   static const std::vector<std::string> kPullPolicies = {"Always", "IfNotPresent", "Never"};
   static const std::vector<Choice> kRows = {
       {.type = "Container", .field = "imagePullPolicy", .values = kPullPolicies},
+      {.type = "Container", .field = "restartPolicy", .values = {"Always", "OnFailure", "Never"}},
       {.type = "Container", .field = "terminationMessagePolicy", .values = {"File", "FallbackToLogsOnError"}},
       {.type = "ContainerPort", .field = "protocol", .values = {"TCP", "UDP", "SCTP"}},
       {.type = "HTTPGetAction", .field = "scheme", .values = {"HTTP", "HTTPS"}},
@@ -75,8 +94,22 @@ const std::vector<Choice>& choices() {
        .field = "dnsPolicy",
        .values = {"ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"}},
       {.type = "PodSpec", .field = "preemptionPolicy", .values = {"PreemptLowerPriority", "Never"}},
+      {.type = "AppArmorProfile", .field = "type", .values = {"RuntimeDefault", "Localhost", "Unconfined"}},
+      {.type = "ContainerResizePolicy", .field = "restartPolicy", .values = {"NotRequired", "RestartContainer"}},
+      {.type = "HostPathVolumeSource",
+       .field = "type",
+       .values = {"DirectoryOrCreate", "Directory", "FileOrCreate", "File", "Socket", "CharDevice", "BlockDevice"}},
+      {.type = "ImageVolumeSource", .field = "pullPolicy", .values = kPullPolicies},
+      {.type = "PodOS", .field = "name", .values = {"linux", "windows"}},
+      {.type = "PodSecurityContext", .field = "supplementalGroupsPolicy", .values = {"Merge", "Strict"}},
+      {.type = "SecurityContext", .field = "procMount", .values = {"Default", "Unmasked"}},
       {.type = "SeccompProfile", .field = "type", .values = {"RuntimeDefault", "Localhost", "Unconfined"}},
       {.type = "Toleration", .field = "effect", .values = {"NoSchedule", "PreferNoSchedule", "NoExecute"}},
+      {.type = "Toleration", .field = "operator", .values = {"Exists", "Equal"}},
+      {.type = "TopologySpreadConstraint", .field = "nodeAffinityPolicy", .values = {"Honor", "Ignore"}},
+      {.type = "TopologySpreadConstraint", .field = "nodeTaintsPolicy", .values = {"Honor", "Ignore"}},
+      {.type = "VolumeMount", .field = "mountPropagation", .values = {"None", "HostToContainer", "Bidirectional"}},
+      {.type = "VolumeMount", .field = "recursiveReadOnly", .values = {"Disabled", "IfPossible", "Enabled"}},
       {.type = "TopologySpreadConstraint", .field = "whenUnsatisfiable", .values = {"DoNotSchedule", "ScheduleAnyway"}},
   };
   return kRows;
@@ -241,6 +274,13 @@ constexpr std::string_view kLowerCase = "abcdefghijklmnopqrstuvwxyz";
 constexpr std::string_view kUpperCase = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 constexpr std::string_view kDigits = "0123456789";
 
+std::string to_lower_case(std::string text) {
+  for (char& c : text) {
+    if (const size_t letter = kUpperCase.find(c); letter != std::string_view::npos) c = kLowerCase[letter];
+  }
+  return text;
+}
+
 bool consists_of(std::string_view text, std::initializer_list<std::string_view> allowed) {
   return !text.empty() && std::ranges::all_of(text, [&](char c) {
     return std::ranges::any_of(allowed, [&](std::string_view set) { return set.find(c) != std::string_view::npos; });
@@ -314,10 +354,7 @@ void check_image(const Node& image, const std::string& path, yaml::Problems& pro
   if (image.kind() != Node::Kind::kScalar || !image.value().is_string()) return;
   const std::string text = image.text();
   if (text.empty() || is_image_reference(text)) return;
-  std::string lower_case = text;
-  for (char& c : lower_case) {
-    if (const size_t letter = kUpperCase.find(c); letter != std::string_view::npos) c = kLowerCase[letter];
-  }
+  const std::string lower_case = to_lower_case(text);
   std::string remedy;
   if (text.starts_with("http://") || text.starts_with("https://")) {
     remedy = "; leave out " + text.substr(0, text.find("//") + 2);
@@ -349,6 +386,15 @@ void check_labels(const Node& labels, const std::string& path, yaml::Problems& p
   }
 }
 
+void check_annotations(const Node& annotations, const std::string& path, yaml::Problems& problems) {
+  for (const Node::Entry& entry : annotations.entries()) {
+    if (!is_label_key(to_lower_case(entry.key)))
+      problems.add(entry.key_mark, fmt::format("{}.{}", path, entry.key),
+                   "this key has other characters than an optional domain with '/', and at most 63 letters, digits, "
+                   "'-', '_' and '.'");
+  }
+}
+
 void check_volume_mounts(const Node& pod_spec, const std::string& path, const std::set<std::string>& volumes,
                          yaml::Problems& problems) {
   for (const std::string_view list : {"initContainers", "containers"}) {
@@ -371,6 +417,7 @@ void check_rules_of_type(std::string_view type, const Node& object, const std::s
   if (object.kind() != Node::Kind::kMap) return;
   check_required(type, object, path, problems);
   check_choices(type, object, path, problems);
+  check_object_rules(type, object, path, problems);
   if (type == "PodSpec") {
     check_images(object, path, problems);
     for (const std::string_view list : {"initContainers", "containers", "volumes"})
@@ -392,6 +439,8 @@ void check_rules_of_type(std::string_view type, const Node& object, const std::s
     }
     check_requests(object, path, problems);
   }
+  if (const std::optional<Node> annotations = object.find("annotations"); annotations && type == "ObjectMeta")
+    check_annotations(*annotations, fmt::format("{}.annotations", path), problems);
   for (const std::string key : {"labels", "nodeSelector", "matchLabels"}) {
     const std::optional<Node> labels = object.find(key);
     const bool is_of_type = (key == "labels" && type == "ObjectMeta") || (key == "nodeSelector" && type == "PodSpec") ||

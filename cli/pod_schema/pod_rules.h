@@ -30,6 +30,9 @@ bool is_object_name(const std::string& text, bool allows_dots);
 // Adds a problem for each key or value of a map that is not valid in a label.
 void check_labels(const yaml::Node& labels, const std::string& path, yaml::Problems& problems);
 
+// Adds a problem for each key of a map that is not valid as that of an annotation.
+void check_annotations(const yaml::Node& annotations, const std::string& path, yaml::Problems& problems);
+
 // Adds a problem for each volume mount of the containers of a PodSpec whose volume is not in `volumes`.
 void check_volume_mounts(const yaml::Node& pod_spec, const std::string& path, const std::set<std::string>& volumes,
                          yaml::Problems& problems);

@@ -123,6 +123,12 @@ constexpr CelRule kRules[] = {
      .rule = "!has(self.restartPolicy) || self.restartPolicy == 'Never'",
      .message = rules::kRestartPolicy,
      .field_path = ".restartPolicy"},
+    {.at = "spec.template.spec",
+     .rule = "!has(self.containers) || self.containers.all(c, (has(c.name) && c.name != 'trainer') || "
+             "((!has(c.restartPolicy) || c.restartPolicy == 'Never') && "
+             "(!has(c.restartPolicyRules) || c.restartPolicyRules.size() == 0)))",
+     .message = rules::kTrainerRestarts,
+     .field_path = ".containers"},
     {.at = "spec.template.spec", .rule = "!has(self.hostname) && !has(self.subdomain)", .message = rules::kHostname},
     {.at = "spec.template.spec",
      .rule = "!has(self.volumes) || self.volumes.all(v, !has(v.name) || "
@@ -186,6 +192,8 @@ OrderedJson container_properties() {
   const OrderedJson port = {{"type", "integer"}, {"format", "int32"}, {"description", "Number of the port."}};
   return {{"name", text("Name of the container.", 63)},
           {"image", text("Image of the container.", rules::kMaxImage)},
+          {"restartPolicy", text("Never, or absent, for container 'trainer'.", 16)},
+          {"restartPolicyRules", list("Must be absent for container 'trainer'.", rules::kMaxRules, OrderedJson::object())},
           {"ports", list("Ports that the container declares.", rules::kMaxPorts, {{"containerPort", port}})},
           {"volumeMounts",
            list("Where the container mounts its volumes.", rules::kMaxVolumes,

@@ -95,6 +95,9 @@ inline constexpr char kCheckpointMount[] =
 inline constexpr char kRestartPolicy[] =
     "restartPolicy must be Never, or left out: a rank that restarts alone cannot rejoin, so the operator restarts the "
     "whole group";
+inline constexpr char kTrainerRestarts[] =
+    "the container 'trainer' must not restart by itself, or its job never ends: leave out restartPolicy and "
+    "restartPolicyRules; spec.failurePolicy restarts the group";
 inline constexpr char kOneRequirement[] =
     "a rule must have exactly one of onExitCodes, onPodReasons and onPodConditions; write a rule for each";
 inline constexpr char kIgnoreNeedsExit[] =

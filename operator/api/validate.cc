@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "common/fields/yaml_reader.h"
 #include "common/json_access.h"
 #include "common/text.h"
+#include "common/yaml/path.h"
 #include "operator/api/resources.h"
 #include "operator/api/rules.h"
 
@@ -171,6 +171,11 @@ void check_template_quantities(const Json& pod_spec, const std::string& spec_pat
 
 void check_container(const Spec& spec, const Json& container, const std::string& path, Found& found) {
   const bool is_trainer = string_of(container, "name") == kTrainerContainer;
+  const std::string restart_policy = string_of(container, "restartPolicy");
+  if (is_trainer && !restart_policy.empty() && restart_policy != "Never")
+    found.add({path + ".restartPolicy", rules::kTrainerRestarts});
+  if (is_trainer && !elements(container, "restartPolicyRules").empty())
+    found.add({path + ".restartPolicyRules", rules::kTrainerRestarts});
   each(container, "env", path, SIZE_MAX, found, [](const Json&, const std::string&) {});
   each(container, "ports", path, rules::kMaxPorts, found, [&](const Json& port, const std::string& port_path) {
     const auto number = port.find("containerPort");
@@ -317,27 +322,6 @@ void check_policies(const Spec& spec, Found& found) {
   const bool two_parts = slash != std::string::npos && slash > 0 && slash + 1 < spec.managed_by.size() &&
                          spec.managed_by.find('/', slash + 1) == std::string::npos;
   if (!two_parts) found.add({"spec.managedBy", rules::kManagedByForm});
-}
-
-// Returns the mark of the deepest existing node on the path.
-yaml::Mark mark_at(yaml::Node node, std::string_view path) {
-  while (!path.empty()) {
-    const size_t end = std::min(path.find_first_of(".[", path.front() == '[' ? 1 : 0), path.size());
-    std::optional<yaml::Node> next;
-    if (path.front() == '[') {
-      size_t index = 0;
-      std::from_chars(path.data() + 1, path.data() + end, index);
-      const std::vector<yaml::Node> items = node.items();
-      if (index < items.size()) next = items[index];
-    } else {
-      next = node.find(path.substr(0, end));
-    }
-    if (!next) break;
-    node = *next;
-    path.remove_prefix(end);
-    if (path.starts_with('.')) path.remove_prefix(1);
-  }
-  return node.mark();
 }
 
 void read_metadata(Metadata& metadata, Fields& fields) {
@@ -522,7 +506,7 @@ TrainingJob training_job_from_yaml(const yaml::Node& node, yaml::Problems& probl
   if (problems.size() > problems_before) return job;
   resolve_processes_per_node(job.spec);
   for (const FieldProblem& problem : validate(job)) {
-    const yaml::Mark mark = problems.is_full() ? yaml::Mark{} : mark_at(node, problem.path);
+    const yaml::Mark mark = problems.is_full() ? yaml::Mark{} : yaml::find_place(node, problem.path).mark;
     problems.add(mark, problem.path, problem.message);
   }
   return job;

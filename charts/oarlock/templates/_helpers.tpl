@@ -195,6 +195,21 @@ tests.trainerImage: trainerImage
 tests.kubectlImage: tests.kubectl.image
 {{- end -}}
 
+{{- /*
+Not empty: the cluster has the CRD, and kubectl or another release manages it. Helm would reject the release.
+*/ -}}
+{{- define "oarlock.foreignCrd" -}}
+{{- $crd := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" "trainingjobs.oarlock.dev" -}}
+{{- if $crd -}}
+{{- $owner := $crd.metadata.annotations | default dict -}}
+{{- $name := index $owner "meta.helm.sh/release-name" | default "" -}}
+{{- $namespace := index $owner "meta.helm.sh/release-namespace" | default "" -}}
+{{- if or (ne $name .Release.Name) (ne $namespace .Release.Namespace) -}}
+true
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- /* The namespaces that are watched; empty: all. */ -}}
 {{- define "oarlock.namespaces" -}}
 {{- if eq .Values.rbac.scope "namespaces" -}}

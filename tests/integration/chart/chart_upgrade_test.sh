@@ -47,3 +47,25 @@ expect .metadata.uid "$uid"
 expect .spec.replicas 2
 expect '.metadata.labels.helm\.sh/chart' oarlock-0.1.0
 expect "$pod.securityContext.runAsUser" 65532
+
+step "a second release, for one namespace, leaves the CRD to the first one"
+helm install oarlock "$kChart" --namespace team-a --create-namespace --set rbac.scope=namespaces >"$work/notes"
+grep -q "managed by kubectl or by another release" "$work/notes" || broken "the notes do not say who manages the CRD: $(cat "$work/notes")"
+owner='{.metadata.annotations.meta\.helm\.sh/release-namespace}'
+[[ $(kubectl get crd trainingjobs.oarlock.dev -o "jsonpath=$owner") == oarlock-system ]] || broken "the second release took the CRD"
+helm upgrade oarlock "$kChart" --namespace team-a --set rbac.scope=namespaces >/dev/null
+
+step "a release after kubectl apply of the CRD"
+helm uninstall oarlock --namespace team-a >/dev/null
+helm uninstall oarlock >/dev/null
+kubectl delete crd trainingjobs.oarlock.dev >/dev/null
+kubectl apply -f manifests/crd >/dev/null
+helm install oarlock "$kChart" >"$work/notes"
+grep -q "managed by kubectl or by another release" "$work/notes" || broken "the notes do not say who manages the CRD: $(cat "$work/notes")"
+
+step "and the commands of the notes give the CRD to it"
+grep -o 'kubectl \(label\|annotate\) crd.*' "$work/notes" >"$work/commands"
+source "$work/commands"
+helm upgrade oarlock "$kChart" >"$work/notes"
+grep -q "managed by kubectl" "$work/notes" && broken "$(cat "$work/notes")"
+[[ $(kubectl get crd trainingjobs.oarlock.dev -o 'jsonpath={.metadata.labels.app\.kubernetes\.io/managed-by}') == Helm ]] || broken "the CRD has no label of Helm"

@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "cli/job_file.h"
 #include "cli/pod_schema/pod_rules.h"
+#include "common/contract.h"
 #include "tests/support/template_typos.h"
 
 namespace oarlock::cli {
@@ -48,6 +50,40 @@ TEST(PodSchema, ReportsValuesThatTheApiServerRejects) {
     EXPECT_THAT(found, HasSubstr(mistake.message)) << mistake.field;
     EXPECT_EQ(std::ranges::count(found, '\n'), 0) << found;
   }
+}
+
+// Returns the problems that `oarlock validate` reports for a job with this spec.
+std::string problems_of_job(const Json& spec) {
+  const Json job = {{"apiVersion", kApiVersion}, {"kind", kKind}, {"metadata", {{"name", "j"}}}, {"spec", spec}};
+  const auto documents = yaml::parse_all(job.dump(1), "job.yaml");
+  const auto jobs = jobs_of(documents.value(), "job.yaml", TemplateCheck::kPodSchema);
+  return jobs ? "" : jobs.error().message;
+}
+
+TEST(PodSchema, ReportsMistakesThatTheWholePodShows) {
+  EXPECT_EQ(problems_of_job({{"template", test::full_template()}}), "");
+  for (const test::TemplateMistake& mistake : test::pod_mistakes()) {
+    const std::string found = problems_of_job({{"template", test::with_mistake(mistake)}});
+    EXPECT_THAT(found, HasSubstr(fmt::format("spec.template.{}: ", mistake.path))) << mistake.value;
+    EXPECT_THAT(found, HasSubstr(mistake.message)) << mistake.value;
+    EXPECT_EQ(std::ranges::count(found, '\n'), 0) << found;
+  }
+}
+
+// A container of the template and spec.resourcesPerNode have their resources together.
+TEST(PodSchema, ChecksResourcesOfTheMergedContainer) {
+  const auto job = [](const char* resources, const char* of_template) {
+    Json container = {{"name", "trainer"}, {"resources", Json::parse(of_template)}};
+    return Json{{"resourcesPerNode", Json::parse(resources)}, {"template", {{"spec", {{"containers", {container}}}}}}};
+  };
+  EXPECT_EQ(problems_of_job(job(R"({"limits": {"nvidia.com/gpu": 2}})", R"({"requests": {"nvidia.com/gpu": 2}})")), "");
+  EXPECT_THAT(problems_of_job(job(R"({"limits": {"nvidia.com/gpu": 2}})", R"({"requests": {"nvidia.com/gpu": 1}})")),
+              HasSubstr("spec.template.spec.containers[0].resources.requests.nvidia.com/gpu: 1 must equal the limit, 2"));
+  EXPECT_THAT(problems_of_job({{"resourcesPerNode", Json::parse(R"({"requests": {"nvidia.com/gpu": 1},
+                                                                    "limits": {"nvidia.com/gpu": 2}})")}}),
+              HasSubstr("spec.resourcesPerNode.requests.nvidia.com/gpu: 1 must equal the limit, 2"));
+  EXPECT_THAT(problems_of_job({{"resourcesPerNode", Json::parse(R"({"limits": {"hugepages-2Mi": "4Mi"}})")}}),
+              HasSubstr("spec.resourcesPerNode: a container with hugepages needs"));
 }
 
 TEST(PodSchema, NamesThePlaceOfAKeyOfAnotherObject) {
