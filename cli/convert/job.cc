@@ -50,7 +50,8 @@ constexpr ForeignKey kForeignKeys[] = {
 };
 
 const ForeignKey* foreign_key(const std::string& key) {
-  const auto* row = std::ranges::find_if(kForeignKeys, [&](const ForeignKey& one) { return key.starts_with(one.prefix); });
+  const auto* row =
+      std::ranges::find_if(kForeignKeys, [&](const ForeignKey& one) { return key.starts_with(one.prefix); });
   return row == std::end(kForeignKeys) ? nullptr : row;
 }
 
@@ -204,9 +205,10 @@ std::string bounds_text(const JobDraft& draft) {
 // A command that starts a fixed number of nodes could not start with another one, so its job is not elastic.
 void keep_fixed_nodes(int64_t nodes, const std::string& path, Report& report, JobDraft& draft) {
   if (!draft.min_nodes) return;
-  report.note(path, fmt::format("--nnodes starts {}, not {}, so the job is not elastic; remove the option for an elastic "
-                                "job",
-                                counted(nodes, "node"), bounds_text(draft)));
+  report.note(path,
+              fmt::format("--nnodes starts {}, not {}, so the job is not elastic; remove the option for an elastic "
+                          "job",
+                          counted(nodes, "node"), bounds_text(draft)));
   if (nodes >= *draft.min_nodes && nodes <= draft.max_nodes.value_or(nodes)) draft.nodes = nodes;
   draft.min_nodes.reset();
   draft.max_nodes.reset();
@@ -375,11 +377,11 @@ void drop_metadata(ObjectReader metadata, const std::string& owner) {
     for (const auto& [name, value] : map->items()) {
       const ForeignKey* foreign = foreign_key(name);
       if (foreign != nullptr && foreign->message == nullptr) continue;
-      metadata.note(fmt::format("{}.{}", key, name),
-                    foreign == nullptr || foreign->is_kept
-                        ? fmt::format("of the {}; not carried over. Those of the pods are in spec.template.metadata",
-                                      owner)
-                        : foreign->message);
+      metadata.note(
+          fmt::format("{}.{}", key, name),
+          foreign == nullptr || foreign->is_kept
+              ? fmt::format("of the {}; not carried over. Those of the pods are in spec.template.metadata", owner)
+              : foreign->message);
     }
   }
 }

@@ -37,8 +37,8 @@ struct JobDraft {
   std::optional<int64_t> ttl_seconds_after_finished;
   std::optional<bool> suspend;
   std::string managed_by;
-  std::string main_container;         // its name in the source, for rules that name containers
-  Json pod = Json::object();  // a PodTemplateSpec whose container 'trainer' exists
+  std::string main_container;  // its name in the source, for rules that name containers
+  Json pod = Json::object();   // a PodTemplateSpec whose container 'trainer' exists
 };
 
 // Copies name, namespace, labels and annotations. Adds notes for labels and annotations that other programs read, and

@@ -35,8 +35,7 @@ void convert_exit_codes(ObjectReader codes, const Json& action, JobDraft& draft)
       codes.note("values", fmt::format("{} is not an exit code from 1 to 255; not carried over", dump_json(value)));
   }
   const auto add = [&](const std::string& name, const Json& list) {
-    draft.failure_rules.push_back(
-        {{"action", action}, {"onExitCodes", {{"operator", name}, {"values", list}}}});
+    draft.failure_rules.push_back({{"action", action}, {"onExitCodes", {{"operator", name}, {"values", list}}}});
   };
   if (!values.empty()) return add(operation, values);
   if (operation == "NotIn") {  // each failure
@@ -144,8 +143,7 @@ void convert_jobset(ObjectReader& root, const ConvertOptions& options, JobDraft&
   ObjectReader success = spec.object("successPolicy");
   ObjectReader& role = roles.front();
   const std::string role_name = role.text("name");
-  success.drop_unless("operator", {"All"},
-                      "now all ranks must succeed, or rank 0 with spec.successPolicy: Rank0");
+  success.drop_unless("operator", {"All"}, "now all ranks must succeed, or rank 0 with spec.successPolicy: Rank0");
   success.drop_unless("targetReplicatedJobs", {Json::array(), Json::array({role_name})},
                       "names a role that the JobSet does not have; not carried over");
   drop_network(spec.object("network"));

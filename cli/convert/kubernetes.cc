@@ -162,10 +162,10 @@ Result<std::vector<Converted>> convert_kubernetes(const std::vector<SourceDocume
     }
     if (const std::string why = why_ended(document.json); !why.empty()) {
       document.report->note(
-          "metadata.name", fmt::format("{} '{}' {}; skipped, because it would run again. To run it again, remove its "
-                                       "status and metadata.deletionTimestamp",
-                                       document.kind(), shortened(text_at(member(document.json, "metadata"), "name")),
-                                       why));
+          "metadata.name",
+          fmt::format("{} '{}' {}; skipped, because it would run again. To run it again, remove its "
+                      "status and metadata.deletionTimestamp",
+                      document.kind(), shortened(text_at(member(document.json, "metadata"), "name")), why));
       for (std::string& note : document.report->notes()) skipped.push_back(std::move(note));
       continue;
     }

@@ -30,8 +30,7 @@ void find_differences(const Json& used, const Json& other, const std::string& pa
       if (!used.contains(key)) find_differences(Json(), value, below(key), found);
     }
   } else if (used.is_array() && other.is_array() && used.size() == other.size()) {
-    for (size_t i = 0; i < used.size(); ++i)
-      find_differences(used[i], other[i], fmt::format("{}[{}]", path, i), found);
+    for (size_t i = 0; i < used.size(); ++i) find_differences(used[i], other[i], fmt::format("{}[{}]", path, i), found);
   } else {
     found.push_back({path, !other.is_null()});
   }

@@ -149,8 +149,9 @@ RuntimeParts read_runtime(ObjectReader& runtime, const ConvertOptions& options, 
     if (&role.json() != chosen) {
       runtime.report().mark_handled(role.path());  // by the note
       if (!mpi.empty() && name == kDefaultNode) {
-        role.note("", "the workers, which waited for SSH connections, are not carried over: the pods are those of the "
-                      "launcher's role. Compare resources and volumes");
+        role.note("",
+                  "the workers, which waited for SSH connections, are not carried over: the pods are those of the "
+                  "launcher's role. Compare resources and volumes");
         continue;
       }
       role.note("", fmt::format("'{}' is not carried over: a TrainingJob is one group of equal pods. Run it as a Job "
@@ -255,7 +256,8 @@ void apply_trainer(ObjectReader trainer, const ConvertOptions& options, JobDraft
   }
   if (!arguments.empty()) container["args"] = arguments;
   if (const Json* environment = trainer.take("env"); environment != nullptr) {
-    if (!environment->is_array()) trainer.problem("env", fmt::format("expected a list, got {}", environment->type_name()));
+    if (!environment->is_array())
+      trainer.problem("env", fmt::format("expected a list, got {}", environment->type_name()));
     if (environment->is_array()) merge_environment(container, *environment);
   }
   if (const auto nodes = trainer.integer("numNodes")) {

@@ -85,9 +85,12 @@ struct NameField {
   bool allows_dots;
 };
 constexpr NameField kNames[] = {
-    {"Container", "name", false},           {"Volume", "name", false},
-    {"PodSpec", "serviceAccountName", true}, {"PodSpec", "priorityClassName", true},
-    {"PodSpec", "runtimeClassName", true},   {"PodSpec", "nodeName", true},
+    {"Container", "name", false},
+    {"Volume", "name", false},
+    {"PodSpec", "serviceAccountName", true},
+    {"PodSpec", "priorityClassName", true},
+    {"PodSpec", "runtimeClassName", true},
+    {"PodSpec", "nodeName", true},
 };
 
 // Paths inside a volume: relative, and without "..".
@@ -174,10 +177,11 @@ class ObjectRules {
       if (row.type != type_) continue;
       const std::optional<int64_t> number = number_at(object_, row.field);
       if (!number || (*number >= row.low && *number <= row.high)) continue;
-      add(row.field, row.high == INT64_MAX ? fmt::format("{} must be at least {}", *number, row.low)
-                     : row.high == kMaxMode
-                         ? fmt::format("{} is not a mode from 0 to 0777; in YAML 0644 is octal, and 644 is not", *number)
-                         : fmt::format("{} must be from {} to {}", *number, row.low, row.high));
+      add(row.field,
+          row.high == INT64_MAX ? fmt::format("{} must be at least {}", *number, row.low)
+          : row.high == kMaxMode
+              ? fmt::format("{} is not a mode from 0 to 0777; in YAML 0644 is octal, and 644 is not", *number)
+              : fmt::format("{} must be from {} to {}", *number, row.low, row.high));
     }
   }
 
@@ -214,7 +218,8 @@ class ObjectRules {
       const std::string text = type == type_ ? string_at(object_, field) : "";
       if (has_parent(text)) add(field, fmt::format("'{}' must not contain '..'", shortened(text)));
     }
-    if (type_ == "NFSVolumeSource" && !string_at(object_, "path").empty() && !string_at(object_, "path").starts_with('/'))
+    if (type_ == "NFSVolumeSource" && !string_at(object_, "path").empty() &&
+        !string_at(object_, "path").starts_with('/'))
       add("path", fmt::format("'{}' must be absolute", shortened(string_at(object_, "path"))));
     if (type_ == "VolumeMount" && is_given(object_, "subPath") && is_given(object_, "subPathExpr") &&
         !string_at(object_, "subPath").empty() && !string_at(object_, "subPathExpr").empty())

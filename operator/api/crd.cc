@@ -190,14 +190,15 @@ OrderedJson list(const char* description, int max_items, OrderedJson properties)
 
 OrderedJson container_properties() {
   const OrderedJson port = {{"type", "integer"}, {"format", "int32"}, {"description", "Number of the port."}};
-  return {{"name", text("Name of the container.", 63)},
-          {"image", text("Image of the container.", rules::kMaxImage)},
-          {"restartPolicy", text("Never, or absent, for container 'trainer'.", 16)},
-          {"restartPolicyRules", list("Must be absent for container 'trainer'.", rules::kMaxRules, OrderedJson::object())},
-          {"ports", list("Ports that the container declares.", rules::kMaxPorts, {{"containerPort", port}})},
-          {"volumeMounts",
-           list("Where the container mounts its volumes.", rules::kMaxVolumes,
-                {{"name", text("Name of the volume.", 63)}, {"mountPath", text("Path in the container.", 4096)}})}};
+  return {
+      {"name", text("Name of the container.", 63)},
+      {"image", text("Image of the container.", rules::kMaxImage)},
+      {"restartPolicy", text("Never, or absent, for container 'trainer'.", 16)},
+      {"restartPolicyRules", list("Must be absent for container 'trainer'.", rules::kMaxRules, OrderedJson::object())},
+      {"ports", list("Ports that the container declares.", rules::kMaxPorts, {{"containerPort", port}})},
+      {"volumeMounts",
+       list("Where the container mounts its volumes.", rules::kMaxVolumes,
+            {{"name", text("Name of the volume.", 63)}, {"mountPath", text("Path in the container.", 4096)}})}};
 }
 
 // Adds the members of a PodTemplateSpec.

@@ -107,7 +107,8 @@ TEST(ConvertNotes, RanksFollowTheDevicesOfEachVendor) {
 }
 
 TEST(ConvertNotes, NumberOfGpusReplacesThatOfTheSource) {
-  const char* container = "command: [torchrun, t.py], resources: {requests: {amd.com/gpu: 8, cpu: 2}, limits: {amd.com/gpu: 8}}";
+  const char* container =
+      "command: [torchrun, t.py], resources: {requests: {amd.com/gpu: 8, cpu: 2}, limits: {amd.com/gpu: 8}}";
   const Converted converted = only_job(pytorchjob(container), {.name = {}, .image = {}, .gpus = 4});
   const Json& resources = converted.job["spec"]["template"]["spec"]["containers"][0]["resources"];
   EXPECT_EQ(resources, Json::parse(R"({"requests": {"cpu": 2}, "limits": {"amd.com/gpu": 4}})")) << resources;
@@ -147,7 +148,8 @@ spec:
         "spec.containers[0].resources.limits.memory", "spec.containers[0].resources.limits.nvidia.com/gpu"}) {
     EXPECT_THAT(notes, HasSubstr(fmt::format("Worker.template.{}: differs from", path)));
   }
-  EXPECT_THAT(notes, HasSubstr("spec.tolerations: is absent here, but not in spec.pytorchReplicaSpecs.Master.template"));
+  EXPECT_THAT(notes,
+              HasSubstr("spec.tolerations: is absent here, but not in spec.pytorchReplicaSpecs.Master.template"));
   // Without a Master, the pods are those of the Worker.
   const Converted workers = only_job(text_of("0"));
   EXPECT_EQ(workers.job["spec"]["nodes"], 1);
@@ -163,7 +165,8 @@ TEST(ConvertNotes, RulesMatchFailuresOfTheTrainerOnly) {
   };
   const Json each_failure = Json::parse(R"([{"action": "Fail", "onExitCodes": {"operator": "In", "values": [255]}},
                                             {"action": "Fail", "onExitCodes": {"operator": "NotIn", "values": [255]}}])");
-  const Json disruption = Json::parse(R"([{"action": "RestartFree", "onPodConditions": [{"type": "DisruptionTarget"}]}])");
+  const Json disruption =
+      Json::parse(R"([{"action": "RestartFree", "onPodConditions": [{"type": "DisruptionTarget"}]}])");
   const Row rows[] = {
       {"{action: Ignore, onExitCodes: {containerName: uploader, operator: In, values: [3]}}", nullptr,
        "onExitCodes.containerName: the rule is not carried over: it is about container 'uploader'"},
@@ -181,15 +184,16 @@ TEST(ConvertNotes, RulesMatchFailuresOfTheTrainerOnly) {
       {"{action: Ignore, onPodConditions: [{type: DisruptionTarget}]}", disruption},
       {"{action: Ignore, onPodConditions: [{type: DisruptionTarget, status: \"False\"}]}", nullptr,
        "DisruptionTarget=False has no counterpart"},
-      {"{action: Ignore, onPodConditions: [{type: ConfigIssue}, {type: DisruptionTarget, status: \"True\"}]}", disruption,
-       "ConfigIssue has no counterpart"},
+      {"{action: Ignore, onPodConditions: [{type: ConfigIssue}, {type: DisruptionTarget, status: \"True\"}]}",
+       disruption, "ConfigIssue has no counterpart"},
       {"{action: FailIndex, onExitCodes: {containerName: w, operator: In, values: [3]}}",
        Json::parse(R"([{"action": "Fail", "onExitCodes": {"operator": "In", "values": [3]}}])"),
        "FailIndex failed one index; now the job fails"},
   };
   for (const Row& row : rows) {
     const Converted converted = only_job(jobset(fmt::format("podFailurePolicy: {{rules: [{}]}}", row.rule)));
-    EXPECT_EQ(converted.job["spec"].value("failurePolicy", Json::object()).value("rules", Json()), row.rules) << row.rule;
+    EXPECT_EQ(converted.job["spec"].value("failurePolicy", Json::object()).value("rules", Json()), row.rules)
+        << row.rule;
     EXPECT_THAT(notes_of(converted), HasSubstr(row.note)) << row.rule;
   }
 }
@@ -211,8 +215,9 @@ TEST(ConvertNotes, FinishedJobsDoNotRunAgain) {
     EXPECT_THAT(notes_of(other), HasSubstr("skipped, because it would run again. To run it again, remove its status"));
   }
   EXPECT_FALSE(convert_text(pytorchjob("command: [t]", "", "deletionTimestamp: \"2026-01-02T00:00:00Z\"")));
-  const Converted running = only_job(job + "status: {conditions: [{type: Running, status: \"True\"}, {type: Succeeded, "
-                                           "status: \"False\"}]}\n");
+  const Converted running = only_job(job +
+                                     "status: {conditions: [{type: Running, status: \"True\"}, {type: Succeeded, "
+                                     "status: \"False\"}]}\n");
   EXPECT_THAT(notes_of(running), Not(HasSubstr("skipped")));
 }
 
@@ -235,7 +240,8 @@ TEST(ConvertNotes, EachPartWithoutCounterpartIsNoted) {
   const std::string torchrun = "command: [torchrun, t.py]";
   const Row rows[] = {
       {pytorchjob(torchrun, "", "labels: {kueue.x-k8s.io/queue-name: q}"),
-       "job.yaml:3:50: note: metadata.labels.kueue.x-k8s.io/queue-name: has no effect: Kueue does not queue TrainingJobs"},
+       "job.yaml:3:50: note: metadata.labels.kueue.x-k8s.io/queue-name: has no effect: Kueue does not queue "
+       "TrainingJobs"},
       {pytorchjob(torchrun, "", "annotations: {scheduling.volcano.sh/queue-name: q}"),
        "scheduling.volcano.sh/queue-name: has no effect"},
       {pytorchjob(torchrun, "", "ownerReferences: [{name: o}]"), "metadata.ownerReferences: not carried over"},
@@ -281,8 +287,8 @@ TEST(ConvertNotes, GeneratedNameIsTheSameEachTime) {
 // A new member in any map of any job is in the result, in a note, or an error.
 TEST(ConvertNotes, UnknownMemberAnywhereIsReported) {
   size_t places = 0;
-  for (const char* name : {"pytorchjob_elastic", "pytorchjob_two_templates", "trainjob_with_runtime", "trainjob_patches",
-                           "mpijob_python", "jobset_torchrun"}) {
+  for (const char* name : {"pytorchjob_elastic", "pytorchjob_two_templates", "trainjob_with_runtime",
+                           "trainjob_patches", "mpijob_python", "jobset_torchrun"}) {
     const auto documents = yaml::load_all(fmt::format("{}/{}.yaml", test::data_path("convert"), name));
     ASSERT_TRUE(documents);
     Json whole = Json::array();
@@ -316,7 +322,8 @@ TEST(ConvertNotes, UnknownMemberAnywhereIsReported) {
         const bool is_covered = printed.find("zz") != std::string::npos ||
                                 place.find("/replicatedJobs/0") != std::string::npos ||  // of a role with a note
                                 place.find("/podTemplateOverrides/1") != std::string::npos ||
-                                place.find("Policy") != std::string::npos || place.find("/initializer/") != std::string::npos ||
+                                place.find("Policy") != std::string::npos ||
+                                place.find("/initializer/") != std::string::npos ||
                                 place.find("/Launcher/template/spec/containers/0/env") != std::string::npos;
         EXPECT_TRUE(is_covered) << name << " " << place << "\n" << printed;
       }

@@ -77,8 +77,9 @@ TEST(PodSchema, ChecksResourcesOfTheMergedContainer) {
     return Json{{"resourcesPerNode", Json::parse(resources)}, {"template", {{"spec", {{"containers", {container}}}}}}};
   };
   EXPECT_EQ(problems_of_job(job(R"({"limits": {"nvidia.com/gpu": 2}})", R"({"requests": {"nvidia.com/gpu": 2}})")), "");
-  EXPECT_THAT(problems_of_job(job(R"({"limits": {"nvidia.com/gpu": 2}})", R"({"requests": {"nvidia.com/gpu": 1}})")),
-              HasSubstr("spec.template.spec.containers[0].resources.requests.nvidia.com/gpu: 1 must equal the limit, 2"));
+  EXPECT_THAT(
+      problems_of_job(job(R"({"limits": {"nvidia.com/gpu": 2}})", R"({"requests": {"nvidia.com/gpu": 1}})")),
+      HasSubstr("spec.template.spec.containers[0].resources.requests.nvidia.com/gpu: 1 must equal the limit, 2"));
   EXPECT_THAT(problems_of_job({{"resourcesPerNode", Json::parse(R"({"requests": {"nvidia.com/gpu": 1},
                                                                     "limits": {"nvidia.com/gpu": 2}})")}}),
               HasSubstr("spec.resourcesPerNode.requests.nvidia.com/gpu: 1 must equal the limit, 2"));
