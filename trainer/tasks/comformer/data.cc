@@ -15,6 +15,7 @@
 
 #include "common/files.h"
 #include "common/status_macros.h"
+#include "trainer/data/fingerprint.h"
 #include "trainer/data/random.h"
 
 namespace oarlock::comformer {
@@ -48,6 +49,18 @@ void CrystalDataset::make_batch(std::span<const int64_t> indices, uint64_t /*see
 
 at::Tensor CrystalDataset::labels() const {
   return collation_->arrays().graphs.at("label").index_select(0, at::tensor(graphs_));
+}
+
+std::string CrystalDataset::fingerprint() const {
+  const GraphArrays& arrays = collation_->arrays();
+  FingerprintBuilder out;
+  out.add(labels());
+  for (const int64_t graph : graphs_) {
+    const auto at = static_cast<size_t>(graph);
+    out.add(arrays.node_offsets[at + 1] - arrays.node_offsets[at]);
+  }
+  for (const auto& [name, tensor] : arrays.nodes) out.add(tensor);
+  return out.text();
 }
 
 LabelScaler::LabelScaler(const at::Tensor& labels) : mean_(labels.mean(0)) {

@@ -12,7 +12,6 @@
 
 #include "common/error.h"
 #include "trainer/data/dataset.h"
-#include "trainer/data/fingerprint.h"
 #include "trainer/data/graph_collation.h"
 #include "trainer/engine/task.h"
 #include "trainer/tasks/comformer/config.h"
@@ -41,7 +40,9 @@ class CrystalDataset final : public Dataset {
 
   int64_t size() const override { return static_cast<int64_t>(graphs_.size()); }
   void make_batch(std::span<const int64_t> indices, uint64_t /*seed*/, Batch& batch) const override;
-  std::string fingerprint() const override { return sampled_fingerprint(*this); }
+  // A fingerprint of the labels, the numbers of atoms and the atomic numbers. Without the edges: their last bits may
+  // depend on the CPU that converted them, and node-local caches are valid.
+  std::string fingerprint() const override;
 
   // Returns the labels, double [size, targets].
   at::Tensor labels() const;
