@@ -46,9 +46,9 @@ double grace_of(const api::TrainingJob& job) {
 // Whether the user has chosen to restart after this exit code.
 bool has_restart_rule(const api::TrainingJob& job, int exit_code) {
   return std::ranges::any_of(job.spec.failure_policy.rules, [&](const api::FailureRule& rule) {
-    const bool restarts =
+    const bool is_restart =
         rule.action == api::FailureAction::kRestart || rule.action == api::FailureAction::kRestartFree;
-    if (!restarts || !rule.on_exit_codes) return false;
+    if (!is_restart || !rule.on_exit_codes) return false;
     const bool is_listed = std::ranges::count(rule.on_exit_codes->values, exit_code) > 0;
     return is_listed == (rule.on_exit_codes->operation == api::ExitCodeOperator::kIn);
   });
