@@ -130,8 +130,8 @@ Result<void> reject_separate_jobs(const Environment& environment) {
     const std::optional<int> count = text ? parse_integer<int>(*text) : std::nullopt;
     if (count.value_or(1) <= 1) continue;
     return fail(ExitCode::kConfig,
-                fmt::format("{}={}: {} launchers run, and each would start a job of its own; give --nnodes, --node-rank "
-                            "and --master-addr, or --standalone for separate jobs",
+                fmt::format("{}={}: {} launchers run, and each would start a job of its own; give --nnodes, "
+                            "--node-rank and --master-addr, or --standalone for separate jobs",
                             name, *count, *count));
   }
   return {};

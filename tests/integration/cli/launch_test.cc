@@ -163,16 +163,15 @@ TEST(Launch, TerminalStopsAndContinuesTheRanks) {
                " -- /bin/bash -c 'echo $$ > pid.$RANK; exec sleep 1000'\n");
     std::vector<int> ranks;
     for (int i = 0; i < nproc; ++i) ranks.push_back(number_in(folder.path() / ("pid." + std::to_string(i))));
-    for (const char* resume : {"bg\n", "fg\n"}) {
+    for (const char* resume : {"fg\n", "bg\n"}) {
       shell.type("\x1a");
       EXPECT_TRUE(eventually([&] { return are_stopped(ranks); })) << shell.output();
       EXPECT_TRUE(eventually([&] { return shell.output().find("Stopped") != std::string::npos; })) << shell.output();
       shell.type(resume);
       EXPECT_TRUE(eventually([&] { return std::ranges::none_of(ranks, [](int rank) { return are_stopped({rank}); }); }))
           << shell.output();
-      if (resume == std::string("bg\n")) shell.type("fg\n");
     }
-    shell.type("\x03");
+    shell.type("kill %1\n");
     EXPECT_TRUE(eventually([&] { return std::ranges::none_of(ranks, alive); })) << shell.output();
     shell.type("exit\n");
     shell.wait();
