@@ -359,9 +359,12 @@ control::GroupFailure decide_after_exit(const api::TrainingJob& job, int restart
   pod.trainer.emplace();
   pod.trainer->exit_code = exit_code;
   pod.trainer->message = message;
-  // The pods of the other nodes are omitted, since the supervisor has already selected the decisive exit.
+  // The supervisor has already selected the decisive exit. The other nodes have started, too: an attempt whose pods
+  // have not all started is free, and here they all start together.
+  control::Pod other;
+  other.phase = control::PodPhase::kSucceeded;
   control::Membership members;
-  members.current.resize(static_cast<size_t>(job.spec.nodes), nullptr);
+  members.current.resize(static_cast<size_t>(job.spec.nodes), &other);
   members.current[static_cast<size_t>(node)] = &pod;
   return control::evaluate_failure_policy(observed, members);
 }
