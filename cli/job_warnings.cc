@@ -62,9 +62,8 @@ std::optional<std::string> rank_warning(const api::TrainingJob& job, const Json&
   if (has_launcher || python == words.end()) return std::nullopt;
   return fmt::format(
       "processesPerNode is {}, but the command '{}' starts one process, which receives no RANK and no LOCAL_RANK; "
-      "unless it "
-      "starts the ranks itself, begin it with torchrun, or with oarlock, launch, --",
-      job.spec.processes_per_node, shortened(fmt::format("{}", *python)));
+      "unless it starts the ranks itself, begin it with torchrun, or with oarlock, launch, --",
+      job.spec.processes_per_node, shortened(*python));
 }
 
 std::optional<std::string> checkpoint_warning(const api::TrainingJob& job, const Json& container) {
@@ -81,8 +80,7 @@ std::optional<std::string> checkpoint_warning(const api::TrainingJob& job, const
   }
   return fmt::format(
       "spec.trainer.checkpoint.dir '{}' is on no volume of the container, so that the checkpoints are lost with the "
-      "pod; "
-      "remove the key to save them on the volume 'checkpoints', or mount a volume there",
+      "pod; remove the key to save them on the volume 'checkpoints', or mount a volume there",
       shortened(given));
 }
 

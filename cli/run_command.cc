@@ -36,11 +36,11 @@ constexpr char kRunFooter[] = R"(
 Every rank of every node is a process here; MASTER_ADDR is 127.0.0.1. Checkpoints go to WORKDIR/NAME/checkpoints, and a
 second run resumes from them. A volume of a ConfigMap in the same file is written to WORKDIR/NAME/volumes, and paths on it
 are replaced. Container images and other volumes are not used: the command of the container 'trainer' is run from this
-machine's PATH, by default oarlock-trainer. Ctrl-C stops the ranks gracefully; a second Ctrl-C kills them. A program that
-fails twice in the same way within seconds, before a step or a checkpoint, is not restarted again.
+machine's PATH, by default oarlock-trainer. Ctrl-C stops the ranks gracefully; a second Ctrl-C kills them.
+A program that fails twice in the same way within seconds, before a step or a checkpoint, is not restarted again.
 
-exit codes: 0: the job is complete; 75: a signal has stopped it; 78: the file is invalid; otherwise that of the rank that failed first (128+n:
-signal n).
+exit codes: 0: the job is complete; 75: a signal has stopped it; 78: the file is invalid; otherwise that of the rank
+that failed first (128+n: signal n).
 
 examples:
   oarlock run -f trainingjob.yaml

@@ -1,6 +1,7 @@
 #include "cli/trainer_check.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <chrono>
 #include <nlohmann/json.hpp>
@@ -43,16 +44,18 @@ std::string TrainerCheck::obstacle(const api::TrainingJob& job) {
   for (const nlohmann::json& container : elements(member(pod, "spec"), "containers")) {
     if (text_at(container, "name") == kTrainerContainer) trainer = container;
   }
+  std::vector<std::string> words;
   for (const char* key : {"command", "args"}) {
-    for (const nlohmann::json& item : elements(trainer, key)) {
-      const std::string word = item.is_string() ? item.get<std::string>() : "";
-      if (!run::runs_trainer(job)) {
-        return fmt::format("the container runs '{}'; check it with oarlock validate --trainer PROGRAM",
-                           shortened(word));
-      }
-      if (word.find('=') != std::string::npos)
-        return fmt::format("the command of the container may change it with '{}'", shortened(word));
-    }
+    for (const nlohmann::json& item : elements(trainer, key))
+      words.push_back(item.is_string() ? item.get<std::string>() : "");
+  }
+  if (!run::runs_trainer(job)) {
+    return fmt::format("the container runs '{}'; check it with oarlock validate --trainer PROGRAM",
+                       shortened(fmt::format("{}", fmt::join(words, " "))));
+  }
+  for (const std::string& word : words) {
+    if (word.find('=') != std::string::npos)
+      return fmt::format("the command of the container may change it with '{}'", shortened(word));
   }
   constexpr std::string_view kOwn = control::kTrainerRepository;
   const std::string image = text_at(trainer, "image");

@@ -32,8 +32,7 @@ bool is_repeated(const RankEnd& earlier, const RankEnd& later) {
 std::string describe_repeated(const std::string& name, const RankEnd& end) {
   return fmt::format(
       "{} ended with exit code {} again within {} s of its start, before a step or a checkpoint, so that a restart "
-      "would "
-      "fail, too{}",
+      "would fail, too{}",
       name, end.exit_code, std::chrono::duration_cast<std::chrono::seconds>(kEarlyFailureTime).count(),
       end.last_line.empty() ? "" : fmt::format("; its last line: {}", end.last_line));
 }

@@ -55,6 +55,7 @@ struct Stream {
 };
 
 constexpr size_t kTailBytes = 2048;
+constexpr int kMaxTailReads = 16;  // of what a member has written before its end; others may still write
 constexpr size_t kLastLineLength = 300;
 
 // Returns the last line that is not empty, for messages.
@@ -538,7 +539,7 @@ class Group {
     const bool is_stopped = processes_[index].kill_at.has_value();  // for the restart
     if (status.ok() || is_stopped || !options_.recovery->restarts_all_ranks()) return false;
     for (Stream& stream : streams_) {
-      while (stream.member == index && read_some(stream)) {
+      for (int i = 0; i < kMaxTailReads && stream.member == index && stream.from.open() && read_some(stream); ++i) {
       }
     }
     const Member& member = members_[index];

@@ -16,7 +16,7 @@ namespace oarlock::launch {
 // The end of a member's leader, as waitpid(2) reported it.
 struct MemberExit {
   int member = 0;
-  ExitStatus status;
+  ExitStatus status = {};
   bool leftovers = false;   // other processes of its process group still run
   bool is_earlier = false;  // it ended before the signal that stops the group, and is reported after it
 };
@@ -33,7 +33,7 @@ struct GroupSignal {
 struct GroupResult {
   int exit_code = 0;
   int member = -1;         // the decisive member, whose failure is reported; -1 if all succeeded
-  ExitStatus status;       // of the decisive member
+  ExitStatus status = {};  // of the decisive member
   int interrupted_by = 0;  // the signal that stopped the group before any failure; 0 if none did
   // The members that ended with exit code 0 after that signal. Whether they are complete is known from their
   // termination messages only (resolve_interruption()).

@@ -55,9 +55,8 @@ std::string pod_message(const std::vector<std::string>& texts, const std::vector
     made.message = fmt::format("rank {} ended with {}: {}", made.rank, describe(result.status), reasons[member]);
   if (result.status.ok()) {  // see resolve_interruption()
     made.reason = kReasonInterrupted;
-    made.message =
-        fmt::format("rank {} ended with exit code 0 after {}, and did not report that its training is complete",
-                    made.rank, signal_name(result.interrupted_by));
+    made.message = fmt::format("rank {} ended with exit code 0 after {}, and did not report that it is complete",
+                               made.rank, signal_name(result.interrupted_by));
   }
   if (!result.disconnected.empty()) {
     made.reason = kReasonDisconnected;

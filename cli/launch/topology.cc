@@ -119,6 +119,24 @@ class Setting {
   Range range_;
 };
 
+// The number of processes that mpirun or srun has started together with this one.
+constexpr const char* kTaskCounts[] = {"OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "MVP_COMM_WORLD_SIZE",
+                                       "PMI_SIZE",             "JSM_NAMESPACE_SIZE",  "SLURM_STEP_NUM_TASKS"};
+
+// Each of several launchers without the number of nodes would start a job of its own, with the same checkpoints.
+Result<void> reject_separate_jobs(const Environment& environment) {
+  for (const char* name : kTaskCounts) {
+    const std::optional<std::string> text = find(environment, name);
+    const std::optional<int> count = text ? parse_integer<int>(*text) : std::nullopt;
+    if (count.value_or(1) <= 1) continue;
+    return fail(ExitCode::kConfig,
+                fmt::format("{}={}: {} launchers run, and each would start a job of its own; give --nnodes, "
+                            "--node-rank and --master-addr, or --standalone for separate jobs",
+                            name, *count, *count));
+  }
+  return {};
+}
+
 }  // namespace
 
 Processors count_processors(const Environment& environment, const std::filesystem::path& devices) {
@@ -159,6 +177,7 @@ Result<Topology> resolve_topology(const TopologyFlags& flags, const Environment&
     ASSIGN_OR_RETURN(world_size,
                      Setting("--nnodes and --nproc", kEnvWorldSize, nullptr, kCount).read(std::nullopt, environment));
   }
+  if (!nnodes && !world_size) RETURN_IF_ERROR(reject_separate_jobs(environment));
   if (nnodes) {
     topology.nnodes = *nnodes;
   } else if (world_size) {

@@ -48,7 +48,8 @@ struct Topology {
 // Combines flags and environment variables. A flag takes precedence over the variable without a prefix, and that over
 // torchrun's PET_ variable. The defaults are 1 rank and 1 node, and for one node the address 127.0.0.1 and a port from
 // `reserve_port`. With several nodes, the node rank and the address are required, and the default port is 29500. Fails
-// with kConfig if variables contradict each other or are not numbers, and with kUsage for invalid flags.
+// with kConfig if variables contradict each other or are not numbers, or if mpirun or srun has started several
+// launchers without the number of nodes, and with kUsage for invalid flags.
 Result<Topology> resolve_topology(const TopologyFlags& flags, const Environment& environment,
                                   const std::function<Result<int>()>& reserve_port);
 

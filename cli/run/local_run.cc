@@ -46,9 +46,9 @@ double grace_of(const api::TrainingJob& job) {
 // Whether the user has chosen to restart after this exit code.
 bool has_restart_rule(const api::TrainingJob& job, int exit_code) {
   return std::ranges::any_of(job.spec.failure_policy.rules, [&](const api::FailureRule& rule) {
-    const bool restarts =
+    const bool is_restart =
         rule.action == api::FailureAction::kRestart || rule.action == api::FailureAction::kRestartFree;
-    if (!restarts || !rule.on_exit_codes) return false;
+    if (!is_restart || !rule.on_exit_codes) return false;
     const bool is_listed = std::ranges::count(rule.on_exit_codes->values, exit_code) > 0;
     return is_listed == (rule.on_exit_codes->operation == api::ExitCodeOperator::kIn);
   });
@@ -359,9 +359,12 @@ control::GroupFailure decide_after_exit(const api::TrainingJob& job, int restart
   pod.trainer.emplace();
   pod.trainer->exit_code = exit_code;
   pod.trainer->message = message;
-  // The pods of the other nodes are omitted, since the supervisor has already selected the decisive exit.
+  // The supervisor has already selected the decisive exit. The other nodes have started, too: an attempt whose pods
+  // have not all started is free, and here they all start together.
+  control::Pod other;
+  other.phase = control::PodPhase::kSucceeded;
   control::Membership members;
-  members.current.resize(static_cast<size_t>(job.spec.nodes), nullptr);
+  members.current.resize(static_cast<size_t>(job.spec.nodes), &other);
   members.current[static_cast<size_t>(node)] = &pod;
   return control::evaluate_failure_policy(observed, members);
 }

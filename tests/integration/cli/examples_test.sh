@@ -17,7 +17,9 @@ kubectl create serviceaccount default >/dev/null   # pods need it; there is no c
 for manifest in manifests/examples/*.yaml examples/migration/trainingjob.yaml examples/own-task/trainingjob.yaml; do
   kubectl apply --dry-run=server --validate=strict -f "$manifest" >"$work/applied" || fail "$manifest is refused"
   grep -q '^trainingjob.oarlock.dev/.* created (server dry run)$' "$work/applied" || fail "$manifest: $(cat "$work/applied")"
-  "$OARLOCK_BIN/oarlock" validate -f "$manifest" >"$work/valid" 2>"$work/problems" || fail "$(cat "$work/problems")"
+  keys=()
+  [[ $manifest != examples/own-task/* ]] || keys=(--any-trainer-keys)   # the program of the example is not built here
+  "$OARLOCK_BIN/oarlock" validate "${keys[@]}" -f "$manifest" >"$work/valid" 2>"$work/problems" || fail "$(cat "$work/problems")"
   [[ ! -s $work/problems ]] || fail "$manifest: $(cat "$work/problems")"   # as that the trainer's part was not looked at
   "$OARLOCK_BIN/oarlock" render -f "$manifest" >"$work/rendered" || fail "$manifest is not rendered"
   kubectl create --dry-run=server --validate=strict -f "$work/rendered" >"$work/created" || fail "the pods of $manifest are refused"

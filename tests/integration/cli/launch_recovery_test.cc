@@ -157,10 +157,10 @@ TEST(LaunchRecovery, OperatorCanReadTheRestartsOfAGroup) {
 }
 
 TEST(LaunchRecovery, SpentBudgetHasTheExitCodeOfTheFailure) {
-  Program program(launch(
-      {"--nproc", "2", "--max-restarts", "1"},
-      {"/bin/bash", "-c",
-       "echo $$ >> starts.$RANK; [ $RANK = 0 ] && exit $((3 + TORCHELASTIC_RESTART_COUNT)); sleep 1000 & wait"}));
+  Program program(launch({"--nproc", "2", "--max-restarts", "1"},
+                         {"/bin/bash", "-c",
+                          "echo $$ >> starts.$RANK; [ $RANK = 0 ] && exit $((3 + TORCHELASTIC_RESTART_COUNT)); "
+                          "sleep 1000 & wait"}));
   EXPECT_EQ(program.wait(), 4) << program.err();
   EXPECT_EQ(lines(content(program.folder() / "starts.0")).size(), 2u);
   EXPECT_THAT(program.err(), HasSubstr("the only restart is used up"));

@@ -220,12 +220,12 @@ TEST_F(RunTest, InterruptStopsGracefullyAndDoesNotRestart) {
               AllOf(HasSubstr("j: Interrupted after"), HasSubstr("to start again: oarlock run job.yaml\n")));
 }
 
-// As Lightning does. The other rank had finished before.
+// As Lightning does.
 TEST_F(RunTest, ExitWithZeroAfterTheSignalIsAnInterruption) {
   job({.nodes = 2,
-       .script = "[ $RANK = 0 ] && exit 0\ntrap 'kill $!; exit 0' TERM\nsleep 1000 &\n"
-                 "echo $BASHPID > ready.$RANK\nwait"});
+       .script = "trap 'kill $!; exit 0' TERM\nsleep 1000 &\necho $BASHPID > ready.$RANK\nwait"});
   const auto run = start();
+  number_in(file("ready.0"));
   number_in(file("ready.1"));
   run->signal(SIGTERM);
   EXPECT_EQ(run->wait(), 75) << run->err();

@@ -186,9 +186,8 @@ TEST(EarlyFailure, IsRepeatedBySameFailureWithoutProgress) {
         RepeatedCase{"failed GPU", with_code(79), with_code(79), false},
         RepeatedCase{"out of memory", with_code(137), with_code(137), false}})
     EXPECT_EQ(launch::is_repeated(row.earlier, row.later), row.is_repeated) << row.name;
-  EXPECT_THAT(
-      launch::describe_repeated("rank 1", usage),
-      testing::AllOf(HasSubstr("rank 1 ended with exit code 2 again"), HasSubstr("its last line: error: --dta")));
+  EXPECT_THAT(launch::describe_repeated("rank 1", usage),
+              testing::StartsWith("rank 1 ended with exit code 2 again within 30 s"));
   EXPECT_TRUE(launch::reports_progress(R"({"rank":0,"step":3,"checkpointStep":-1,"reason":"Failed"})"));
   EXPECT_FALSE(launch::reports_progress(R"({"rank":0,"step":0,"checkpointStep":-1,"reason":"Failed"})"));
   EXPECT_FALSE(launch::reports_progress("KeyError: 'labels'"));

@@ -197,7 +197,12 @@ TEST(Environment, ReadsVariablesOfMpiLaunchers) {
     variables["MASTER_ADDR"] = "node0";
     const auto environment = read(variables);
     ASSERT_TRUE(environment) << launcher.name << ": " << environment.error().message;
-    RankEnvironment expected{.rank = 3, .local_rank = 1, .world_size = 4, .local_world_size = 2, .node_rank = 1};
+    RankEnvironment expected;
+    expected.rank = 3;
+    expected.local_rank = 1;
+    expected.world_size = 4;
+    expected.local_world_size = 2;
+    expected.node_rank = 1;
     expected.master_addr = "node0";
     expected.master_port = 29500;
     EXPECT_EQ(*environment, expected) << launcher.name;
