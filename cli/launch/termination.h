@@ -25,8 +25,8 @@ std::string pod_message(const std::vector<std::string>& texts, const std::vector
                         const std::vector<std::string>& reasons = {});
 
 // Applies the operator's rule to a group that a signal stopped: a member that ended with exit code 0 after the signal
-// is complete only if its termination message reports that (reports_completion()). Otherwise the result has the exit code
-// kTempFail and that member. `texts` is indexed by member.
+// is complete only if its termination message reports that (reports_completion()). Otherwise the result has the exit
+// code kTempFail and that member. `texts` is indexed by member.
 GroupResult resolve_interruption(GroupResult result, const std::vector<std::string>& texts);
 
 // Returns the exception in a file that torch.distributed.elastic's @record wrote to TORCHELASTIC_ERROR_FILE, as one

@@ -120,8 +120,8 @@ class Setting {
 };
 
 // The number of processes that mpirun or srun has started together with this one.
-constexpr const char* kTaskCounts[] = {"OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "MVP_COMM_WORLD_SIZE",
-                                       "PMI_SIZE",             "JSM_NAMESPACE_SIZE",  "SLURM_STEP_NUM_TASKS"};
+constexpr const char* kTaskCounts[] = {"OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "MVP_COMM_WORLD_SIZE", "PMI_SIZE",
+                                       "JSM_NAMESPACE_SIZE",   "SLURM_STEP_NUM_TASKS"};
 
 // Each of several launchers without the number of nodes would start a job of its own, with the same checkpoints.
 Result<void> reject_separate_jobs(const Environment& environment) {

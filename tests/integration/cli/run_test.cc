@@ -222,8 +222,7 @@ TEST_F(RunTest, InterruptStopsGracefullyAndDoesNotRestart) {
 
 // As Lightning does.
 TEST_F(RunTest, ExitWithZeroAfterTheSignalIsAnInterruption) {
-  job({.nodes = 2,
-       .script = "trap 'kill $!; exit 0' TERM\nsleep 1000 &\necho $BASHPID > ready.$RANK\nwait"});
+  job({.nodes = 2, .script = "trap 'kill $!; exit 0' TERM\nsleep 1000 &\necho $BASHPID > ready.$RANK\nwait"});
   const auto run = start();
   number_in(file("ready.0"));
   number_in(file("ready.1"));

@@ -52,7 +52,9 @@ TEST(PodMessage, NamesWhyANodeHasLeftItsGroup) {
 }
 
 TEST(ResolveInterruption, SuccessNeedsTheReasonCompleted) {
-  const auto message = [](const char* reason) { return to_json(TerminationMessage{.rank = 4, .reason = reason, .message = ""}); };
+  const auto message = [](const char* reason) {
+    return to_json(TerminationMessage{.rank = 4, .reason = reason, .message = ""});
+  };
   const GroupResult stopped{.interrupted_by = SIGTERM, .stopped = {0, 1}};
   const std::string completed = message("Completed");
   EXPECT_EQ(resolve_interruption(stopped, {completed, completed}).exit_code, 0);
