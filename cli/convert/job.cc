@@ -357,7 +357,7 @@ Json convert_metadata(ObjectReader metadata, const ConvertOptions& options) {
                                               name));
   for (const char* key : {"uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink"})
     metadata.take(key);  // of the stored object
-  metadata.drop("finalizers", "not carried over: the program that set them knows only the source");
+  metadata.drop("finalizers", "not carried over: the program that set them handles only the source");
   metadata.drop("ownerReferences", "not carried over: deleting the owner does not delete the TrainingJob");
   if (const std::string name_space = metadata.text("namespace"); !name_space.empty()) out["namespace"] = name_space;
   for (const char* key : {"labels", "annotations"}) {

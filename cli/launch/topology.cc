@@ -123,14 +123,14 @@ class Setting {
 constexpr const char* kTaskCounts[] = {"OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "MVP_COMM_WORLD_SIZE", "PMI_SIZE",
                                        "JSM_NAMESPACE_SIZE",   "SLURM_STEP_NUM_TASKS"};
 
-// Each of several launchers without the number of nodes would start a job of its own, with the same checkpoints.
+// Each of several launchers without the number of nodes would start a separate job, with the same checkpoints.
 Result<void> reject_separate_jobs(const Environment& environment) {
   for (const char* name : kTaskCounts) {
     const std::optional<std::string> text = find(environment, name);
     const std::optional<int> count = text ? parse_integer<int>(*text) : std::nullopt;
     if (count.value_or(1) <= 1) continue;
     return fail(ExitCode::kConfig,
-                fmt::format("{}={}: {} launchers run, and each would start a job of its own; give --nnodes, "
+                fmt::format("{}={}: {} launchers run, and each would start a separate job; give --nnodes, "
                             "--node-rank and --master-addr, or --standalone for separate jobs",
                             name, *count, *count));
   }

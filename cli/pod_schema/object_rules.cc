@@ -281,7 +281,7 @@ class ObjectRules {
     }
   }
 
-  // An init container that is no sidecar ends before a probe could matter.
+  // An init container that is not a sidecar ends before a probe could matter.
   void check_init_containers() {
     const std::optional<Node> list = object_.find("initContainers");
     const std::vector<Node> items = list ? list->items() : std::vector<Node>();

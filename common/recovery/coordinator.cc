@@ -483,7 +483,7 @@ void Coordinator::decide(SteadyTime now) {
   if (is_acknowledged && is_in_phase(RankPhase::kJoined)) complete(now);
 }
 
-// The first group of a launch is no restart, also if an earlier launch of this attempt has used generations.
+// The first group of a launch is not a restart, also if an earlier launch of this attempt has used generations.
 int64_t Coordinator::uncharged() const { return state_.newest_seen < 0 ? state_.generation : state_.uncharged; }
 
 // Counts groups whose donor was lost while a receiver had not yet taken over its state.

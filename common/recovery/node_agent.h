@@ -63,7 +63,7 @@ class NodeAgent {
     int64_t forming = -1;         // the generation that the last order forms; -1: none
     uint64_t first_coordinator = 0;
     int64_t member_of = -1;           // the newest group that this launcher was in
-    int64_t group = -1;               // the newest complete group that this launcher knows of
+    int64_t group = -1;               // the newest complete group that this launcher has seen
     uint64_t group_coordinator = 0;   // which has formed it
     std::vector<uint64_t> launchers;  // of that group, by node rank; 0: the node is not in it
     bool is_group_known = false;      // to the coordinator

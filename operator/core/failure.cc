@@ -155,13 +155,13 @@ std::optional<GroupFailure> evaluate_end_before_replacement(const Observed& obse
 // Whether the program ended by itself too soon to have waited for its peers.
 bool ended_soon(const PodFailure& failure) {
   if (failure.cause != FailureCause::kExit) return false;
-  if (!failure.record.container.empty()) return true;  // an init container waits for nobody
+  if (!failure.record.container.empty()) return true;  // an init container waits for no other pod
   const std::optional<SystemTime> since = failure.pod->scheduled_at;
   return !since || failure.when - *since < kPeerWait;
 }
 
 // An attempt whose pods have not all started is not charged, because a rank that ended may have waited for the others
-// in vain. The record then names the pod that has not started, and why. An exit is charged if it came soon and nothing
+// without success. The record then names the pod that has not started, and why. An exit is charged if it came soon and nothing
 // keeps the other pods from starting: the program fails by itself.
 void excuse_incomplete_start(const Observed& observed, const Membership& members, const PodFailure& root_cause,
                              GroupFailure& out) {

@@ -1,4 +1,4 @@
-// The handover from pods that were asked to stop to those of the next attempt. A stopped trainer saves a checkpoint
+// The handover from pods that were requested to stop to those of the next attempt. A stopped trainer saves a checkpoint
 // within the grace period of its pod. A new attempt takes over the checkpoint directory, so it must not begin before.
 // Pods on a node that does not respond are not waited for, and no pod for much longer than its grace period.
 #pragma once

@@ -225,7 +225,7 @@ PretrainedReport compare(const TensorMap& file, const TensorMap& model) {
   return out;
 }
 
-// Removes tensors that are no state of their own from those of a file, and gives a tied weight its first name. Returns
+// Removes tensors that duplicate other state from those of a file, and gives a tied weight its first name. Returns
 // the names of those whose values are not those of the model.
 std::vector<std::string> remove_derived(const DerivedTensors& derived, TensorMap& file) {
   const auto is_equal = [](const at::Tensor& a, const at::Tensor& b) {
@@ -281,7 +281,7 @@ Result<SafetensorsFile> read_pretrained(const PretrainedConfig& config) {
       ExitCode::kDataErr,
       fmt::format("pretrained.path: {0} was written by torch.save(), and must be safetensors; convert it: python3 "
                   "-c \"import torch; from safetensors.torch import save_file; save_file({{k: v.clone() for k, v "
-                  "in torch.load('{0}', map_location='cpu').items()}}, 'model.safetensors')\"",
+                  "in torch.load('{0}', map_location='cpu').items()}}, 'weights.safetensors')\"",
                   config.path));
 }
 

@@ -33,7 +33,7 @@ class ConstantBuffers {
   virtual std::map<std::string, at::Tensor> constant_buffers() const = 0;
 };
 
-// The tensors of Python's state_dict that are no state of their own.
+// The tensors of Python's state_dict that duplicate other state.
 struct DerivedTensors {
   std::map<std::string, std::string> ties;      // further names of tied weights -> the first name
   std::map<std::string, at::Tensor> constants;  // of all ConstantBuffers

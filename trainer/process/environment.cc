@@ -285,7 +285,7 @@ const Names* find_mpi(const VariableReader& reader) {
 }
 
 // Returns whether srun started this process as this rank. With --mpi=pmi2 it also sets the variables of PMI, which say
-// less than its own. A launcher of MPI that starts its daemons with srun has numbers of its own.
+// less than its own. A launcher of MPI that starts its daemons with srun has other numbers.
 bool is_task_of_srun(const VariableReader& reader, const Names& mpi) {
   return &mpi != &kOpenMpi && reader.has("SLURM_STEP_NODELIST") && reader.text(mpi.rank) == reader.text(kSlurm.rank) &&
          reader.text(mpi.world_size) == reader.text(kSlurm.world_size);

@@ -481,7 +481,7 @@ std::map<std::string, std::string> names_of(const fs::path& folder) {
   return out;
 }
 
-// Rank 0 is cut off and replaced. It returns when the run is complete, receives a signal, and wants to save its state.
+// Rank 0 is cut off and replaced. It returns when the run is complete, receives a signal, and tries to save its state.
 TEST(Recovery, RankZeroThatWasCutOffDoesNotSave) {
   Job job(2, kConfig);
   std::unique_ptr<Program> old;

@@ -77,8 +77,8 @@ class FenceModel {
   }
 
   CheckpointOwner owner(size_t process) const {
-    const bool knows = options_.bug != FenceBug::kNoGeneration;
-    return {.uid = "job", .attempt = 0, .generation = knows ? static_cast<int64_t>(process) : 0};
+    const bool has_generation = options_.bug != FenceBug::kNoGeneration;
+    return {.uid = "job", .attempt = 0, .generation = has_generation ? static_cast<int64_t>(process) : 0};
   }
 
   bool is_admitted(const World& world, size_t i) const { return admit(world.fence, "/root", owner(i)).has_value(); }

@@ -293,7 +293,7 @@ std::string check_missing_nodes(const SimCluster& cluster) {
                                                 : "";
 }
 
-// No pod of a new attempt is created while a pod of an attempt that was asked to stop is within its grace period.
+// No pod of a new attempt is created while a pod of an attempt that was requested to stop is within its grace period.
 std::string check_handover(const Plan& plan, const SimCluster& cluster) {
   const std::optional<int> stopped = cluster.objects().stopped_attempt;
   const bool creates = std::ranges::any_of(plan.actions, [&](const Action& action) {
@@ -306,7 +306,7 @@ std::string check_handover(const Plan& plan, const SimCluster& cluster) {
     if (!id || id->attempt != *stopped || pod.owner_uid != cluster.job().metadata.uid) continue;
     const bool has_time = !pod.grace_ends_at || cluster.now() < *pod.grace_ends_at;
     if (pod.phase == PodPhase::kRunning && !pod.trainer && has_time && !pod.unreachable)
-      return "a pod is created while a pod that was asked to stop is within its grace period";
+      return "a pod is created while a pod that was requested to stop is within its grace period";
   }
   return "";
 }

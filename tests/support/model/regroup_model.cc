@@ -68,7 +68,7 @@ struct Node {
   std::optional<Order> old_order;
 };
 
-// A launcher that was cut off, and lives on with its ranks. Nothing reaches it until it returns.
+// A launcher that was cut off, and continues with its ranks. Nothing reaches it until it returns.
 struct Exile {
   Node node;
   std::optional<Coordinator> coordinator;  // of node rank 0
@@ -933,7 +933,7 @@ class Model {
     };
     for (int i = 0; i < options_.nodes && options_.returns; ++i) {
       if (world.nodes[static_cast<size_t>(i)].agent)
-        exile(add(fmt::format("node {} is cut off, and lives on", i), true), i);
+        exile(add(fmt::format("node {} is cut off, and continues", i), true), i);
       if (world.exiles[static_cast<size_t>(i)])
         return_from_exile(add(fmt::format("the launcher of node {} that was cut off returns", i), true), i);
     }

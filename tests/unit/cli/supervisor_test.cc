@@ -290,7 +290,7 @@ TEST(Supervisor, ForwardsOtherSignalsWithoutStopping) {
   EXPECT_EQ(supervisor.result().interrupted_by, 0);
 }
 
-// Exit code 0 on SIGTERM is no success by itself, unlike one before it.
+// Exit code 0 on SIGTERM is not a success by itself, unlike one before it.
 TEST(Supervisor, NamesMembersThatEndWithZeroAfterTheSignal) {
   Supervisor supervisor(3, kGrace);
   exit_one(supervisor, 0, kOk, 1);

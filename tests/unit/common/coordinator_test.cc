@@ -460,7 +460,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // It was cut off, and the launchers of the other nodes have formed a group with its successor.
 TEST_F(CoordinatorTest, ReplacedCoordinatorEnds) {
-  for (const bool knows_by_fence : {false, true}) {
+  for (const bool has_fence : {false, true}) {
     Coordinator coordinator = running_group(options());
     NodeReport other;
     other.node = 1;
@@ -468,7 +468,7 @@ TEST_F(CoordinatorTest, ReplacedCoordinatorEnds) {
     other.sequence = ++sequence_;
     other.first_coordinator = 9;
     other.member_of = 1;
-    (knows_by_fence ? other.fence : other.group) = 1;
+    (has_fence ? other.fence : other.group) = 1;
     other.launchers = {201, 102};
     other.ranks = {running(2, 1)};
     EXPECT_TRUE(coordinator.received(other, now_));

@@ -126,7 +126,7 @@ NodeAgent member_of_generation_2() {
 TEST(NodeAgent, ReportsItsGroupToAnotherCoordinator) {
   NodeAgent agent = member_of_generation_2();
   EXPECT_EQ(agent.report().member_of, 2);
-  EXPECT_EQ(agent.report().group, -1) << "its coordinator knows it";
+  EXPECT_EQ(agent.report().group, -1) << "its coordinator has it";
   agent.connected();
   Order other = form(0, 1);
   other.coordinator = 10;

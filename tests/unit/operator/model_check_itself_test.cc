@@ -85,7 +85,7 @@ TEST(ModelCheckItself, DetectsPodsCreatedBeforeTheStoppedOnesEnd) {
     for (api::AttemptRecord& record : crashed.job.status.attempts) record.stopped = false;
     return converge(crashed, classify_objects(crashed));
   };
-  EXPECT_THAT(check_with(hasty, converge, kSmall).violation, HasSubstr("a pod that was asked to stop"));
+  EXPECT_THAT(check_with(hasty, converge, kSmall).violation, HasSubstr("a pod that was requested to stop"));
 }
 
 // ---- Replacement of single pods

@@ -249,7 +249,7 @@ TEST(FenceDuringASave, ChangesNoNameAfterTheFailedCheck) {
           return 0;
         });
     EXPECT_GT(checks, n);
-    // The old checkpoint remains if the last check fails, which is no error.
+    // The old checkpoint remains if the last check fails, which is not an error.
     EXPECT_EQ(code, n == kChecks - 1 ? 0 : to_int(ExitCode::kTempFail));
     EXPECT_EQ(public_names(root), before);
   }

@@ -33,7 +33,7 @@ TEST(Signals, RaiseFlagAndKeepProcessAlive) {
   EXPECT_EQ(flag.signal_number(), SIGINT);
 }
 
-// Each signal in a process of its own, because only one flag can have the handlers.
+// Each signal in a separate process, because only one flag can have the handlers.
 class EndSignals : public testing::TestWithParam<int> {};
 
 TEST_P(EndSignals, RaiseFlagUnlessIgnored) {
