@@ -41,7 +41,7 @@ Order Coordinator::order() const {
   order.sequence = state_.sequence;
   order.kind = state_.kind;
   order.generation = state_.generation;
-  order.uncharged = uncharged();
+  order.uncharged = state_.uncharged;
   order.reason = state_.reason;
   order.success = state_.success;
   if (state_.kind == OrderKind::kForm) {
@@ -401,7 +401,7 @@ void Coordinator::begin_forming(SteadyTime now, bool is_growth) {
 
 // Returns why the group that forms can never be complete.
 std::optional<std::string> Coordinator::find_obstacle() const {
-  if (const int64_t restarts = state_.generation - uncharged(); restarts > 0 && restarts > options_.max_restarts) {
+  if (const int64_t restarts = state_.generation - state_.uncharged; restarts > 0 && restarts > options_.max_restarts) {
     return options_.max_restarts == 0
                ? state_.reason
                : fmt::format("{}; {} used up", state_.reason,
@@ -470,9 +470,10 @@ void Coordinator::decide(SteadyTime now) {
   if (!state_.form_at) state_.form_at = now + options_.form_timeout;
   if (!state_.formed_at) state_.formed_at = now;
   // A new coordinator learns here that a group existed before.
-  if (const int64_t next = std::max(state_.newest_seen, state_.fence) + 1; next > state_.generation) {
+  const int64_t newest = state_.newest_seen < 0 ? -1 : std::max(state_.newest_seen, state_.fence);
+  if (const int64_t next = newest + 1; next > state_.generation) {
     state_.generation = next;
-    if (state_.reason.empty() && state_.newest_seen >= 0) state_.reason = "the launcher of node rank 0 was replaced";
+    if (state_.reason.empty()) state_.reason = "the launcher of node rank 0 was replaced";
     if (!state_.leave_at) state_.leave_at = now + options_.leave_timeout;
     ++state_.sequence;
   }
@@ -482,9 +483,6 @@ void Coordinator::decide(SteadyTime now) {
       state_.nodes, [](const NodeSlot& node) { return !node.is_expected || (node.connected && node.acknowledged); });
   if (is_acknowledged && is_in_phase(RankPhase::kJoined)) complete(now);
 }
-
-// The first group of a launch is not a restart, also if an earlier launch of this attempt has used generations.
-int64_t Coordinator::uncharged() const { return state_.newest_seen < 0 ? state_.generation : state_.uncharged; }
 
 // Counts groups whose donor was lost while a receiver had not yet taken over its state.
 void Coordinator::count_lost_handover() {
@@ -531,12 +529,16 @@ void Coordinator::complete(SteadyTime now) {
     state_.members.push_back(report.process);
     if (report.step < step) state_.receivers.push_back(report.process);
   }
+  if (state_.newest_seen < 0 && state_.fence >= 0) {
+    // The first group is no restart, although an earlier launch of this attempt has used generations.
+    state_.generation = state_.fence + 1;
+    state_.uncharged = state_.generation;
+  }
   state_.known = {.generation = state_.generation,
                   .launchers = std::vector<uint64_t>(static_cast<size_t>(options_.nodes))};
   for (const int node : state_.group)
     state_.known.launchers[static_cast<size_t>(node)] = state_.nodes[static_cast<size_t>(node)].launcher;
   state_.kind = OrderKind::kRun;
-  state_.uncharged = uncharged();
   state_.newest_seen = std::max(state_.newest_seen, state_.generation);
   state_.began_at = now;
   state_.leave_at.reset();

@@ -153,7 +153,6 @@ class Coordinator {
   void end(std::string reason, bool success = false);
   std::optional<std::string> find_obstacle() const;
   void count_lost_handover();
-  int64_t uncharged() const;
 
   CoordinatorOptions options_;
   uint64_t id_;
