@@ -85,12 +85,18 @@ struct NameField {
   bool allows_dots;
 };
 constexpr NameField kNames[] = {
-    {"Container", "name", false},           {"Volume", "name", false},
-    {"PodSpec", "serviceAccountName", true}, {"PodSpec", "priorityClassName", true},
-    {"PodSpec", "runtimeClassName", true},   {"PodSpec", "nodeName", true},
-    {"PodSpec", "serviceAccount", true},     {"PodSpec", "hostnameOverride", true},
-    {"SecretKeySelector", "name", true},     {"ConfigMapKeySelector", "name", true},
-    {"SecretEnvSource", "name", true},       {"ConfigMapEnvSource", "name", true},
+    {"Container", "name", false},
+    {"Volume", "name", false},
+    {"PodSpec", "serviceAccountName", true},
+    {"PodSpec", "priorityClassName", true},
+    {"PodSpec", "runtimeClassName", true},
+    {"PodSpec", "nodeName", true},
+    {"PodSpec", "serviceAccount", true},
+    {"PodSpec", "hostnameOverride", true},
+    {"SecretKeySelector", "name", true},
+    {"ConfigMapKeySelector", "name", true},
+    {"SecretEnvSource", "name", true},
+    {"ConfigMapEnvSource", "name", true},
     {"PersistentVolumeClaimSpec", "storageClassName", true},
     {"PersistentVolumeClaimSpec", "volumeAttributesClassName", true},
 };
@@ -111,10 +117,10 @@ constexpr std::pair<std::string_view, std::string_view> kDataKeys[] = {
 };
 
 // Fields of a pod that variables and files can have, in addition to single labels and annotations.
-constexpr std::string_view kFieldPaths[] = {"metadata.name",   "metadata.namespace",      "metadata.uid",
-                                            "spec.nodeName",   "spec.serviceAccountName", "status.hostIP",
-                                            "status.hostIPs",  "status.podIP",            "status.podIPs",
-                                            "metadata.labels", "metadata.annotations"};
+constexpr std::string_view kFieldPaths[] = {
+    "metadata.name",           "metadata.namespace", "metadata.uid",        "spec.nodeName",
+    "spec.serviceAccountName", "status.hostIP",      "status.hostIPs",      "status.podIP",
+    "status.podIPs",           "metadata.labels",    "metadata.annotations"};
 
 bool is_data_key(const std::string& text) {
   return text.size() <= 253 && text != "." && text != ".." && std::ranges::all_of(text, [](unsigned char c) {
@@ -249,7 +255,8 @@ class ObjectRules {
     for (const auto& [type, field] : kDataKeys) {
       const std::string key = type == type_ ? string_at(object_, field) : "";
       if (!is_data_key(key))
-        add(field, fmt::format("'{}' cannot be a key: keys have letters, digits, '-', '_' and '.' only", shortened(key)));
+        add(field,
+            fmt::format("'{}' cannot be a key: keys have letters, digits, '-', '_' and '.' only", shortened(key)));
     }
     if (type_ != "ObjectFieldSelector") return;
     const std::string path = string_at(object_, "fieldPath");

@@ -267,15 +267,21 @@ TEST_F(TemplateValidation, ApiServerRejectsTheMistakesThatValidateReports) {
 // Each field of the schema with a few values: both accept it, or both reject it.
 TEST_F(TemplateValidation, AgreesWithTheApiServerOnVariantsOfEachField) {
   // Rejected by rules of Oarlock: the pod would be accepted, but could not run as part of a job.
-  const std::vector<std::string> stricter = {"Container.image=",   "Container.name=",     "PodSpec.containers=",
-                                             "PodSpec.hostname=",  "PodSpec.subdomain=",  "PodSpec.restartPolicy=",
-                                             "Container.restartPolicy="};
+  const std::vector<std::string> stricter = {
+      "Container.image=",   "Container.name=",        "PodSpec.containers=",     "PodSpec.hostname=",
+      "PodSpec.subdomain=", "PodSpec.restartPolicy=", "Container.restartPolicy="};
   // Not checked without the API server: objects of the cluster, admission, and values that nobody writes.
-  const std::vector<std::string> unchecked = {
-      "ObjectFieldSelector.apiVersion=", "PodSpec.overhead=",          "PodSpec.preemptionPolicy=",
-      "PodSpec.priority",                "PodSpec.runtimeClassName=",  "PodSecurityContext.seLinuxChangePolicy=",
-      "PodSpec.serviceAccount",          "PodSpec.hostnameOverride=",  "PersistentVolumeClaimSpec.dataSource",
-      "VolumeResourceRequirements.requests=", "WeightedPodAffinityTerm.podAffinityTerm="};
+  const std::vector<std::string> unchecked = {"ObjectFieldSelector.apiVersion=",
+                                              "PodSpec.overhead=",
+                                              "PodSpec.preemptionPolicy=",
+                                              "PodSpec.priority",
+                                              "PodSpec.runtimeClassName=",
+                                              "PodSecurityContext.seLinuxChangePolicy=",
+                                              "PodSpec.serviceAccount",
+                                              "PodSpec.hostnameOverride=",
+                                              "PersistentVolumeClaimSpec.dataSource",
+                                              "VolumeResourceRequirements.requests=",
+                                              "WeightedPodAffinityTerm.podAffinityTerm="};
   const auto is_listed = [](const std::string& name, const std::vector<std::string>& list) {
     return std::ranges::any_of(list, [&](const std::string& prefix) { return name.starts_with(prefix); });
   };

@@ -240,7 +240,8 @@ TEST(ConvertNotes, EachPartWithoutCounterpartIsNoted) {
   const std::string torchrun = "command: [torchrun, t.py]";
   const Row rows[] = {
       {pytorchjob(torchrun, "", "labels: {kueue.x-k8s.io/queue-name: q}"),
-       "job.yaml:3:57: note: metadata.labels.kueue.x-k8s.io/queue-name: has no effect: Kueue does not queue TrainingJobs"},
+       "job.yaml:3:57: note: metadata.labels.kueue.x-k8s.io/queue-name: has no effect: Kueue does not queue "
+       "TrainingJobs"},
       {pytorchjob(torchrun, "", "annotations: {scheduling.volcano.sh/queue-name: q}"),
        "scheduling.volcano.sh/queue-name: has no effect"},
       {pytorchjob(torchrun, "", "ownerReferences: [{name: o}]"), "metadata.ownerReferences: not carried over"},
