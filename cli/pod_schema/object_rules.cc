@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -31,7 +32,6 @@ struct NumberRange {
 };
 constexpr NumberRange kRanges[] = {
     {"PodSpec", "activeDeadlineSeconds", 1, kMaxInt32},
-    {"PodSpec", "terminationGracePeriodSeconds", 0, INT64_MAX},
     {"ContainerPort", "containerPort", 1, kMaxPort},
     {"ContainerPort", "hostPort", 0, kMaxPort},
     {"HTTPGetAction", "port", 1, kMaxPort},
@@ -61,10 +61,11 @@ constexpr NumberRange kRanges[] = {
     {"PodSecurityContext", "fsGroup", 0, kMaxInt32},
 };
 
-// Types of which exactly one of the members must be present.
+// Types of which at most one of the members may be present, and without `is_optional` exactly one.
 struct OneOf {
   std::string_view type;
   std::vector<std::string_view> fields;
+  bool is_optional = false;
 };
 const std::vector<OneOf>& one_of_rules() {
   static const std::vector<OneOf> kRows = {
@@ -73,8 +74,7 @@ const std::vector<OneOf>& one_of_rules() {
       {"EnvVarSource", {"configMapKeyRef", "fieldRef", "fileKeyRef", "resourceFieldRef", "secretKeyRef"}},
       {"EnvFromSource", {"configMapRef", "secretRef"}},
       {"DownwardAPIVolumeFile", {"fieldRef", "resourceFieldRef"}},
-      {"VolumeProjection",
-       {"clusterTrustBundle", "configMap", "downwardAPI", "podCertificate", "secret", "serviceAccountToken"}},
+      {"VolumeProjection", {"configMap", "downwardAPI", "secret", "serviceAccountToken"}, /*is_optional=*/true},
   };
   return kRows;
 }
@@ -91,7 +91,42 @@ constexpr NameField kNames[] = {
     {"PodSpec", "priorityClassName", true},
     {"PodSpec", "runtimeClassName", true},
     {"PodSpec", "nodeName", true},
+    {"PodSpec", "serviceAccount", true},
+    {"PodSpec", "hostnameOverride", true},
+    {"SecretKeySelector", "name", true},
+    {"ConfigMapKeySelector", "name", true},
+    {"SecretEnvSource", "name", true},
+    {"ConfigMapEnvSource", "name", true},
+    {"PersistentVolumeClaimSpec", "storageClassName", true},
+    {"PersistentVolumeClaimSpec", "volumeAttributesClassName", true},
 };
+
+// Keys of labels.
+constexpr std::pair<std::string_view, std::string_view> kLabelKeys[] = {
+    {"Toleration", "key"},
+    {"NodeSelectorRequirement", "key"},
+    {"LabelSelectorRequirement", "key"},
+    {"PodAffinityTerm", "topologyKey"},
+    {"TopologySpreadConstraint", "topologyKey"},
+};
+
+// Keys of Secrets and ConfigMaps.
+constexpr std::pair<std::string_view, std::string_view> kDataKeys[] = {
+    {"SecretKeySelector", "key"},
+    {"ConfigMapKeySelector", "key"},
+};
+
+// Fields of a pod that variables and files can have, in addition to single labels and annotations.
+constexpr std::string_view kFieldPaths[] = {
+    "metadata.name",           "metadata.namespace", "metadata.uid",        "spec.nodeName",
+    "spec.serviceAccountName", "status.hostIP",      "status.hostIPs",      "status.podIP",
+    "status.podIPs",           "metadata.labels",    "metadata.annotations"};
+
+bool is_data_key(const std::string& text) {
+  return text.size() <= 253 && text != "." && text != ".." && std::ranges::all_of(text, [](unsigned char c) {
+           return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.';
+         });
+}
 
 // Paths inside a volume: relative, and without "..".
 constexpr std::pair<std::string_view, std::string_view> kRelativePaths[] = {
@@ -145,6 +180,7 @@ class ObjectRules {
     check_ranges();
     check_members();
     check_names();
+    check_keys();
     check_paths();
     if (type_ == "Toleration") check_toleration();
     if (type_ == "NodeSelectorRequirement" || type_ == "LabelSelectorRequirement") check_requirement();
@@ -162,6 +198,11 @@ class ObjectRules {
     if (type_ == "EnvVar" && string_at(object_, "name").find('=') != std::string::npos)
       add("name", "must not contain '='");
     if (type_ == "ContainerPort") check_port_name();
+    if (type_ == "TopologySpreadConstraint" && size_of_list(object_, "matchLabelKeys") > 0 &&
+        !is_given(object_, "labelSelector"))
+      add("matchLabelKeys", "requires labelSelector");
+    if (type_ == "PersistentVolumeClaimTemplate" && !is_given(object_, "spec")) add("spec", "is required");
+    if (type_ == "PersistentVolumeClaimSpec") check_claim();
   }
 
  private:
@@ -190,7 +231,7 @@ class ObjectRules {
       if (row.type != type_) continue;
       std::vector<std::string_view> found;
       std::ranges::copy_if(row.fields, std::back_inserter(found), [&](auto field) { return is_given(object_, field); });
-      if (found.empty()) add("", fmt::format("must have one of {}", fmt::join(row.fields, ", ")));
+      if (found.empty() && !row.is_optional) add("", fmt::format("must have one of {}", fmt::join(row.fields, ", ")));
       if (found.size() > 1) add("", fmt::format("has {}; keep one of them", fmt::join(found, " and ")));
     }
   }
@@ -203,6 +244,25 @@ class ObjectRules {
                                  "with a letter or digit at both ends",
                                  shortened(name), row.allows_dots ? 253 : 63, row.allows_dots ? ", '.'" : ""));
     }
+  }
+
+  void check_keys() {
+    for (const auto& [type, field] : kLabelKeys) {
+      const std::string key = type == type_ ? string_at(object_, field) : "";
+      if (!key.empty() && !is_label_key(key))
+        add(field, fmt::format("'{}' cannot be the key of a label", shortened(key)));
+    }
+    for (const auto& [type, field] : kDataKeys) {
+      const std::string key = type == type_ ? string_at(object_, field) : "";
+      if (!is_data_key(key))
+        add(field,
+            fmt::format("'{}' cannot be a key: keys have letters, digits, '-', '_' and '.' only", shortened(key)));
+    }
+    if (type_ != "ObjectFieldSelector") return;
+    const std::string path = string_at(object_, "fieldPath");
+    const bool is_entry = path.starts_with("metadata.labels['") || path.starts_with("metadata.annotations['");
+    if (!path.empty() && !is_entry && std::ranges::find(kFieldPaths, path) == std::end(kFieldPaths))
+      add("fieldPath", fmt::format("'{}' is not one of {}", shortened(path), fmt::join(kFieldPaths, ", ")));
   }
 
   void check_paths() {
@@ -293,6 +353,15 @@ class ObjectRules {
                       "an init container can have it only with restartPolicy: Always, as a sidecar");
       }
     }
+  }
+
+  void check_claim() {
+    if (size_of_list(object_, "accessModes") == 0) add("accessModes", "is required");
+    const std::optional<Node> resources = object_.find("resources");
+    const std::optional<Node> requests =
+        resources && resources->kind() == Node::Kind::kMap ? resources->find("requests") : std::nullopt;
+    if (!requests || requests->kind() != Node::Kind::kMap || !is_given(*requests, "storage"))
+      add("resources", "must request storage");
   }
 
   void check_privileges() {

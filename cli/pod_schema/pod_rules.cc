@@ -100,6 +100,7 @@ const std::vector<Choice>& choices() {
        .field = "type",
        .values = {"DirectoryOrCreate", "Directory", "FileOrCreate", "File", "Socket", "CharDevice", "BlockDevice"}},
       {.type = "ImageVolumeSource", .field = "pullPolicy", .values = kPullPolicies},
+      {.type = "PersistentVolumeClaimSpec", .field = "volumeMode", .values = {"Block", "Filesystem"}},
       {.type = "PodOS", .field = "name", .values = {"linux", "windows"}},
       {.type = "PodSecurityContext", .field = "supplementalGroupsPolicy", .values = {"Merge", "Strict"}},
       {.type = "SecurityContext", .field = "procMount", .values = {"Default", "Unmasked"}},
@@ -204,16 +205,6 @@ void check_variable(const Node& variable, const std::string& path, yaml::Problem
 bool is_label_value(const std::string& text) {
   static const std::regex kForm("([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?");
   return text.size() <= 63 && std::regex_match(text, kForm);
-}
-
-bool is_label_key(const std::string& text) {
-  static const std::regex kDomain("[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*");
-  const size_t slash = text.find('/');
-  const std::string name = text.substr(slash == std::string::npos ? 0 : slash + 1);
-  if (name.empty() || !is_label_value(name)) return false;
-  if (slash == std::string::npos) return true;
-  const std::string domain = text.substr(0, slash);
-  return domain.size() <= 253 && std::regex_match(domain, kDomain);
 }
 
 // ---- Resources -----------------------------------------------------------------------------------------------------
@@ -331,6 +322,16 @@ bool is_image_reference(std::string_view text) {
 }
 
 }  // namespace
+
+bool is_label_key(const std::string& text) {
+  static const std::regex kDomain("[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*");
+  const size_t slash = text.find('/');
+  const std::string name = text.substr(slash == std::string::npos ? 0 : slash + 1);
+  if (name.empty() || !is_label_value(name)) return false;
+  if (slash == std::string::npos) return true;
+  const std::string domain = text.substr(0, slash);
+  return domain.size() <= 253 && std::regex_match(domain, kDomain);
+}
 
 bool is_object_name(const std::string& text, bool allows_dots) {
   static const std::regex kLabel("[a-z0-9]([-a-z0-9]*[a-z0-9])?");

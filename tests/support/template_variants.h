@@ -1,6 +1,7 @@
 // Variants of the full template, one for each field of the pod schema and each of a few values of the field's type.
 #pragma once
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -19,11 +20,11 @@ struct TemplateVariant {
 // Values of a type in the notation of the schema, for a field that has the value `present` or none.
 inline std::vector<nlohmann::json> values_of_type(std::string_view type, const nlohmann::json& present) {
   using Json = nlohmann::json;
-  if (type == "string") return {"", "a", "A_b", "a/../b", "/a"};
-  if (type == "number") return {-1, 0, 1, 100000};
+  if (type == "string") return {"", "A_b", "a/../b"};
+  if (type == "number") return {-1, 0, 100000};
   if (type == "boolean") return {true, false};
   if (type == "quantity") return {"0", "1500m"};
-  if (type == "intOrString") return {0, 80, 70000, "a"};
+  if (type == "intOrString") return {0, 70000, "a"};
   if (type.starts_with("[]")) {
     std::vector<Json> out = {Json::array()};
     if (present.is_array() && !present.empty()) {

@@ -5,10 +5,12 @@
 
 #include <algorithm>
 
+#include "cli/job_file.h"
 #include "cli/pod_schema/pod_schema.h"
 #include "operator/core/desired.h"
 #include "tests/support/job_world.h"
 #include "tests/support/template_typos.h"
+#include "tests/support/template_variants.h"
 
 namespace oarlock::test {
 namespace {
@@ -214,31 +216,88 @@ TEST_F(Template, InvalidValueFailsTheJob) {
               HasSubstr("spec.template.spec.containers[0].imagePullPolicy: Unsupported value"));
 }
 
-// The rules of `oarlock validate` for values are those of the API server.
-TEST_F(Template, ApiServerRejectsTheMistakesThatValidateReports) {
-  const auto reply_to = [&](const Json& pod_template) {
+// Compares `oarlock validate` with the API server, by dry runs.
+class TemplateValidation : public Template {
+ protected:
+  void SetUp() override {
+    Template::SetUp();
+    world_->wait("the service account",
+                 [&] { return world_->exists("/api/v1/namespaces/default/serviceaccounts/default"); });
+  }
+
+  // The answer of the API server to the pod of a template.
+  static Reply reply_to(const Json& pod_template) {
     api::TrainingJob job;
     job.metadata.name = "j";
-    job.metadata.name_space = world_->name_space();
+    job.metadata.name_space = "default";  // the admission of the test's namespace would reject the correct pod, too
     job.metadata.uid = "00000000-0000-0000-0000-000000000000";
     job.spec.pod_template = pod_template.dump();
     Json pod = control::PodFactory(job, 0).pod(0);
     pod["metadata"].erase("ownerReferences");
-    // The admission of the namespace would reject the correct pod, too.
-    const std::string pods = "/api/v1/namespaces/default/pods?dryRun=All&fieldValidation=Strict";
-    pod["metadata"]["namespace"] = "default";
-    pod["spec"].erase("serviceAccountName");
-    pod["spec"].erase("priorityClassName");
-    return server_->call("POST", pods, pod);
-  };
-  world_->wait("the service account",
-               [&] { return world_->exists("/api/v1/namespaces/default/serviceaccounts/default"); });
+    for (const char* key : {"serviceAccountName", "priorityClassName"}) {  // the cluster does not have these
+      if (pod["spec"].value(key, Json()) == full_template()["spec"][key]) pod["spec"].erase(key);
+    }
+    return server_->call("POST", "/api/v1/namespaces/default/pods?dryRun=All&fieldValidation=Strict", pod);
+  }
+
+  // The problems that `oarlock validate` reports for a template.
+  static std::string problems_of(const Json& pod_template) {
+    const Json job = {{"apiVersion", kApiVersion},
+                      {"kind", kKind},
+                      {"metadata", {{"name", "j"}}},
+                      {"spec", {{"template", pod_template}}}};
+    const auto documents = yaml::parse_all(job.dump(), "job.yaml");
+    const auto jobs = cli::jobs_of(documents.value(), "job.yaml", cli::TemplateCheck::kPodSchema);
+    return jobs ? "" : jobs.error().message;
+  }
+};
+
+// The rules of `oarlock validate` for values are those of the API server.
+TEST_F(TemplateValidation, ApiServerRejectsTheMistakesThatValidateReports) {
   const Reply correct = reply_to(full_template());
   ASSERT_EQ(correct.status, 201) << correct.message();
-  for (const TemplateMistake& mistake : template_mistakes()) {
-    const Reply reply = reply_to(with_mistake(mistake));
-    EXPECT_EQ(reply.status, 422) << mistake.field << " " << mistake.value << ": " << reply.message();
+  for (const auto* mistakes : {&template_mistakes(), &pod_mistakes()}) {
+    for (const TemplateMistake& mistake : *mistakes) {
+      const Reply reply = reply_to(with_mistake(mistake));
+      EXPECT_EQ(reply.status, 422) << mistake.field << " " << mistake.value << ": " << reply.message();
+    }
   }
+}
+
+// Each field of the schema with a few values: both accept it, or both reject it.
+TEST_F(TemplateValidation, AgreesWithTheApiServerOnVariantsOfEachField) {
+  // Rejected by rules of Oarlock: the pod would be accepted, but could not run as part of a job.
+  const std::vector<std::string> stricter = {
+      "Container.image=",   "Container.name=",        "PodSpec.containers=",     "PodSpec.hostname=",
+      "PodSpec.subdomain=", "PodSpec.restartPolicy=", "Container.restartPolicy="};
+  // Not checked without the API server: objects of the cluster, admission, and values that nobody writes.
+  const std::vector<std::string> unchecked = {"ObjectFieldSelector.apiVersion=",
+                                              "PodSpec.overhead=",
+                                              "PodSpec.preemptionPolicy=",
+                                              "PodSpec.priority",
+                                              "PodSpec.runtimeClassName=",
+                                              "PodSecurityContext.seLinuxChangePolicy=",
+                                              "PodSpec.serviceAccount",
+                                              "PodSpec.hostnameOverride=",
+                                              "PersistentVolumeClaimSpec.dataSource",
+                                              "VolumeResourceRequirements.requests=",
+                                              "WeightedPodAffinityTerm.podAffinityTerm="};
+  const auto is_listed = [](const std::string& name, const std::vector<std::string>& list) {
+    return std::ranges::any_of(list, [&](const std::string& prefix) { return name.starts_with(prefix); });
+  };
+  size_t compared = 0;
+  for (const TemplateVariant& variant : template_variants()) {
+    const std::string problems = problems_of(variant.pod_template);
+    const Reply reply = reply_to(variant.pod_template);
+    ++compared;
+    if (problems.empty() && reply.status != 201 && !variant.name.ends_with("=\"\"")) {
+      EXPECT_TRUE(is_listed(variant.name, unchecked)) << variant.name << " is not reported: " << reply.message();
+    }
+    if (!problems.empty() && reply.status == 201) {
+      EXPECT_TRUE(is_listed(variant.name, stricter)) << variant.name << " is accepted, but reported: " << problems;
+    }
+  }
+  EXPECT_GT(compared, 500U);
 }
 
 // The claim would be used again, with its size, by the corrected job of the same name.
