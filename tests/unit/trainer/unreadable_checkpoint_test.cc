@@ -14,6 +14,7 @@
 #include "tests/support/system_calls.h"
 #include "tests/support/temporary_folder.h"
 #include "trainer/checkpoint/directory.h"
+#include "trainer/checkpoint/fence.h"
 #include "trainer/checkpoint/store.h"
 
 namespace oarlock {
