@@ -58,10 +58,11 @@ TEST(Signals, WriteBeyondTheFileSizeLimitFails) {
       {
         static StopFlag flag;
         raise_on_termination_signals(flag);
-        const rlimit none{.rlim_cur = 0, .rlim_max = RLIM_INFINITY};
+        rlimit none{};
+        none.rlim_max = RLIM_INFINITY;
         ::setrlimit(RLIMIT_FSIZE, &none);
         std::FILE* file = std::tmpfile();
-        const bool is_written = ::write(::fileno(file), "x", 1) == 1;
+        const bool is_written = (::write(::fileno(file), "x", 1) == 1);
         std::_Exit(is_written ? 0 : errno);
       },
       testing::ExitedWithCode(EFBIG), "");
