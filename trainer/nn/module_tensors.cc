@@ -38,12 +38,14 @@ DerivedTensors derived_tensors(const torch::nn::Module& module) {
       if (!is_new) out.ties.emplace(item.key(), at->second);
     }
   }
-  for (const auto& item : module.named_modules("", /*include_self=*/true)) {
-    const auto* owner = dynamic_cast<const ConstantBuffers*>(item.value().get());
-    if (owner == nullptr) continue;
-    for (const auto& [name, value] : owner->constant_buffers())
-      out.constants.emplace(item.key().empty() ? name : item.key() + "." + name, value);
-  }
+  const auto add_constants = [&out](const torch::nn::Module& part, const std::string& prefix) {
+    const auto* owner = dynamic_cast<const ConstantBuffers*>(&part);
+    if (owner == nullptr) return;
+    for (const auto& [name, value] : owner->constant_buffers()) out.constants.emplace(prefix + name, value);
+  };
+  add_constants(module, "");  // it need not be owned by a shared_ptr, which named_modules() requires to include it
+  for (const auto& item : module.named_modules("", /*include_self=*/false))
+    add_constants(*item.value(), item.key() + ".");
   return out;
 }
 

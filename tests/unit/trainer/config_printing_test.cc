@@ -164,7 +164,7 @@ TEST(AgreedSettings, IncludeAllButThoseOfARank) {
            Row{.overrides = {"cuda.memory_fraction=0.5"}},
            Row{.overrides = {"loader={threads: 1, prefetch: 7}"}},
            Row{.overrides = {"profile.steps=3"}},
-           Row{.overrides = {"tracking={name: n, tensorboard: {enabled: true, dir: d}}"}},
+           Row{.overrides = {"tracking={name: run, tensorboard: {enabled: true, dir: d}}"}},
        }) {
     const auto found = differences(agreed_with(row.overrides), agreed_with({}));
     std::vector<std::string> keys;
