@@ -116,6 +116,13 @@ Result<void> check_fence(const fs::path& root, const CheckpointOwner& owner) {
   return admit(fence, root, owner);
 }
 
+int64_t claimed_generation(const fs::path& root, const CheckpointOwner& owner) {
+  const Result<Fence> fence = read_fence(root);
+  const bool is_same = fence && fence->exists && !owner.uid.empty() && fence->owner.uid == owner.uid &&
+                       fence->owner.attempt == owner.attempt;
+  return is_same ? fence->owner.generation : -1;
+}
+
 Result<void> claim_fence(const fs::path& root, const CheckpointOwner& owner) {
   ASSIGN_OR_RETURN(Fence fence, read_fence(root));
   RETURN_IF_ERROR(admit(fence, root, owner));

@@ -41,6 +41,10 @@ Result<void> claim_fence(const std::filesystem::path& root, const CheckpointOwne
 // Returns the same errors as claim_fence(), but does not claim the fence.
 Result<void> check_fence(const std::filesystem::path& root, const CheckpointOwner& owner);
 
+// Returns the generation of the fence, if a process of the same job and attempt as `owner` has claimed it; otherwise
+// -1, also if the fence cannot be read, or if the owner has no UID, which does not distinguish launches.
+int64_t claimed_generation(const std::filesystem::path& root, const CheckpointOwner& owner);
+
 // Returns whether the error of claim_fence() or check_fence() states that another process has claimed the root.
 bool is_fenced_off(const Error& error);
 

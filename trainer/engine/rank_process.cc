@@ -34,6 +34,7 @@ constexpr std::chrono::milliseconds kSettlePatience{5000};
 constexpr std::chrono::milliseconds kStopGrace{500};  // until reading the configuration is abandoned
 constexpr double kRegroupConnectSeconds = 20;         // until ranks that regroup are connected
 constexpr std::chrono::milliseconds kRegroupPollInterval{20};
+constexpr std::chrono::milliseconds kFencePatience{2000};  // until reading the fence is abandoned
 
 // Whether a new start would fail again (docs/exit-codes.md).
 bool is_permanent(ExitCode code) {
@@ -212,7 +213,7 @@ Result<void> RankProcess::connect() {
   const SteadyTime begin = clock_.steady();
   if (options_.open_channel && environment_.world_size > 1) {
     ASSIGN_OR_RETURN(channel_, options_.open_channel());
-    if (channel_) RETURN_IF_ERROR(regroup({}, "started"));
+    if (channel_) RETURN_IF_ERROR(regroup({.completed_step = -1, .digest = {}, .fence = read_fence()}, "started"));
   }
   ASSIGN_OR_RETURN(DistributedContext connection, channel_ ? connect_through_channel() : connect_ranks());
   const std::string backend = connection.group.backend_name();
@@ -234,6 +235,16 @@ Result<void> RankProcess::connect() {
 
 bool RankProcess::is_loss(const Error& error) {
   return error.code == ExitCode::kPeerLost || error.code == ExitCode::kTempFail;
+}
+
+// Returns RecoveryState::fence. A file system that does not respond must not keep this rank from its group.
+int64_t RankProcess::read_fence() const {
+  if (environment_.rank != 0 || config_.checkpoint.dir.empty()) return -1;
+  const CheckpointOwner owner{environment_.uid, environment_.attempt, 0};
+  return run_interruptibly<int64_t>(
+             [root = std::filesystem::path(config_.checkpoint.dir), owner] { return claimed_generation(root, owner); },
+             stop_, kFencePatience, kFencePatience)
+      .value_or(-1);
 }
 
 // Regroups again if another rank is lost meanwhile.

@@ -72,6 +72,7 @@ class RankProcess {
   void adopt(DistributedContext connection);
   Result<DistributedContext> connect_ranks();
   Result<DistributedContext> connect_through_channel();
+  int64_t read_fence() const;
   Result<void> build();
 
   // Recovery without a checkpoint (docs/recovery-engine.md). regroup() sets assignment_; join() connects the ranks of

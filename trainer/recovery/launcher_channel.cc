@@ -105,6 +105,7 @@ Result<Assignment> LauncherChannel::regroup(int64_t generation, const RecoverySt
   request.generation = generation;
   request.step = state.completed_step;
   request.digest = state.digest;
+  request.fence = state.fence;
   request.reason = reason;
   request.standby_process = ::getpid();  // trainer_main() calls recovery::wait_for_start()
   std::unique_lock lock(mutex_);

@@ -17,6 +17,9 @@ struct RecoveryState {
   // Of everything that must be equal on all ranks that completed this step. May be empty; otherwise, two ranks with the
   // same step and different digests make the state inconsistent.
   std::string digest;
+  // Of a newcomer: the newest generation of this attempt that has claimed the checkpoint directory; -1: not known. With
+  // it, a new coordinator recognizes launchers that return after they were replaced.
+  int64_t fence = -1;
 
   bool operator==(const RecoveryState&) const = default;
 };
