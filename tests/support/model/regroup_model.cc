@@ -628,7 +628,8 @@ class Model {
       process.is_corrupt = true;
     }
     if (process.step == kTorn) process.step = -1;
-    const bool reads_fence = process.rank == 0 && process.activity == Activity::kStarts && options_.checkpoints;
+    const bool reads_fence = process.rank == 0 && process.activity == Activity::kStarts && options_.checkpoints &&
+                             options_.bug != PlantedBug::kForgottenGroup;
     if (reads_fence) request.fence = world.fence;
     const bool stays = options_.bug == PlantedBug::kStaysInGroup && process.activity == Activity::kReduces;
     if (!stays) {

@@ -22,7 +22,7 @@ enum class PlantedBug {
   kLeftOutReturns,     // a launcher that was left out returns with the state of its ranks
   kTooFewNodes,        // the group shrinks below the smallest size
   kSparseRanks,        // the ranks of a smaller group keep their numbers
-  kForgottenGroup,     // a new coordinator forms generation 0 although no launcher has a record of earlier groups
+  kForgottenGroup,     // a new coordinator forms generation 0 although there were earlier groups
   kForgottenMembers,   // a new coordinator admits the launchers that report to it, also those that were replaced
 };
 
