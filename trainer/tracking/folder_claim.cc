@@ -68,6 +68,13 @@ FolderClaim::FolderClaim(std::filesystem::path folder, std::string_view uid, int
       process_(random_hex(sizeof(uint64_t))) {}
 
 Result<void> FolderClaim::claim() {
+  const Result<void> claimed = try_claim();
+  if (claimed || claimed.error().code == ExitCode::kTempFail) return claimed;
+  // Perhaps another process called begin() meanwhile, which removed the temporary file of this claim.
+  return try_claim();
+}
+
+Result<void> FolderClaim::try_claim() {
   RETURN_IF_ERROR(make_writable_folder(folder_));
   machine_ = boot_id();
   struct stat status = {};

@@ -42,7 +42,8 @@ class FolderClaim {
   // Whether a later attempt of the same job has begun to write. Called with the lock.
   bool has_later_attempt_begun() const;
 
-  // Called when this process begins to write. Removes the temporary files of earlier processes.
+  // Called when this process begins to write. Removes the temporary files of earlier processes, also that of a process
+  // that is stopped in its claim(), which then reads the owner again.
   void begin();
 
   // Whether another process has claimed the folder since claim(). If that is an earlier attempt of the same job, this
@@ -56,6 +57,9 @@ class FolderClaim {
  private:
   std::filesystem::path owner_path() const { return folder_ / "owner.json"; }
   std::filesystem::path released_path() const { return folder_ / "released.json"; }
+
+  // Claims the folder, or fails if a process that begins removes the temporary file.
+  Result<void> try_claim();
 
   const std::filesystem::path folder_;
   const std::string uid_;
