@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "common/yaml/writer.h"
+#include "tests/support/convert_text.h"
 #include "tests/support/golden.h"
 #include "tests/support/paths.h"
 
@@ -23,14 +24,6 @@ using testing::EndsWith;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
-
-Result<std::vector<Converted>> convert_text(const std::string& text, const ConvertOptions& options = {}) {
-  const auto documents = yaml::parse_all(text, "job.yaml");
-  if (!documents) return tl::make_unexpected(documents.error());
-  std::vector<SourceDocument> sources;
-  for (const yaml::Node& root : *documents) sources.push_back({root, "job.yaml"});
-  return convert_kubernetes(sources, options);
-}
 
 // Returns the converted jobs and their notes as one text.
 std::string text_of(const Result<std::vector<Converted>>& jobs) {
@@ -47,12 +40,6 @@ std::string problems_of(const std::string& text, const ConvertOptions& options =
   const Result<std::vector<Converted>> jobs = convert_text(text, options);
   EXPECT_FALSE(jobs) << text_of(jobs);
   return jobs ? "" : jobs.error().message;
-}
-
-Converted only_job(const std::string& text, const ConvertOptions& options = {}) {
-  Result<std::vector<Converted>> jobs = convert_text(text, options);
-  EXPECT_TRUE(jobs) << jobs.error().message;
-  return jobs && jobs->size() == 1 ? jobs->front() : Converted();
 }
 
 Json trainer_in(const Converted& converted) {

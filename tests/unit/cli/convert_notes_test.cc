@@ -7,6 +7,7 @@
 
 #include "cli/convert/converters.h"
 #include "common/yaml/writer.h"
+#include "tests/support/convert_text.h"
 #include "tests/support/paths.h"
 
 namespace oarlock::convert {
@@ -15,20 +16,6 @@ namespace {
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
-
-Result<std::vector<Converted>> convert_text(const std::string& text, const ConvertOptions& options = {}) {
-  const auto documents = yaml::parse_all(text, "job.yaml");
-  if (!documents) return tl::make_unexpected(documents.error());
-  std::vector<SourceDocument> sources;
-  for (const yaml::Node& root : *documents) sources.push_back({root, "job.yaml"});
-  return convert_kubernetes(sources, options);
-}
-
-Converted only_job(const std::string& text, const ConvertOptions& options = {}) {
-  Result<std::vector<Converted>> jobs = convert_text(text, options);
-  EXPECT_TRUE(jobs) << jobs.error().message;
-  return jobs && jobs->size() == 1 ? jobs->front() : Converted();
-}
 
 std::string notes_of(const Converted& job) { return fmt::format("{}", fmt::join(job.notes, "\n")); }
 
@@ -49,7 +36,7 @@ std::string jobset(const std::string& job, const std::string& metadata = "{}") {
       metadata, job.empty() ? "" : job + ", ");
 }
 
-constexpr char kMpiJob[] = R"(apiVersion: kubeflow.org/v1
+constexpr char kMpiJobV1[] = R"(apiVersion: kubeflow.org/v1
 kind: MPIJob
 metadata: {name: mpi}
 spec:
@@ -222,7 +209,7 @@ TEST(ConvertNotes, FinishedJobsDoNotRunAgain) {
 }
 
 TEST(ConvertNotes, LauncherOfMpiIsNotDroppedSilently) {
-  const Converted converted = only_job(kMpiJob);
+  const Converted converted = only_job(kMpiJobV1);
   EXPECT_EQ(converted.job["spec"]["cleanPodPolicy"], "All");
   for (const char* part : {"Launcher.template.metadata.labels", "Launcher.template.spec.serviceAccountName",
                            "Launcher.template.spec.volumes", "containers[0].volumeMounts", "containers[0].envFrom",
