@@ -20,11 +20,17 @@ void add(const Pod& pod, SystemTime now, StoppingPods& out) {
   out.wait = std::max(out.wait.value_or(*left), *left);
 }
 
+// Before a pending attempt, there was a suspension.
+bool follows_stop(const api::Status& status) {
+  if (status.phase == api::Phase::kPending) return true;
+  return status.phase == api::Phase::kRestarting && !status.attempts.empty() && status.attempts.back().stopped;
+}
+
 }  // namespace
 
 StoppingPods find_handover(const api::Status& status, const Job& job, const Membership& members, SystemTime now) {
   StoppingPods out;
-  if (status.phase != api::Phase::kRestarting || status.attempts.empty() || !status.attempts.back().stopped) return out;
+  if (!follows_stop(status)) return out;
   for (const Pod* pod : members.old) {
     const std::optional<PodIdentity> id = parse_pod_name(job, pod->name);
     const bool is_earlier = id && id->attempt < status.attempt;

@@ -20,8 +20,9 @@ struct StoppingPods {
 };
 
 // Returns the pods for which the pods of status.attempt wait: those of earlier attempts whose trainers still run, if
-// the last attempt was stopped (api::AttemptRecord::stopped). There are none after a crash, because the peers of a rank
-// that crashed cannot save: they end when their connection to it breaks.
+// the last attempt was stopped (api::AttemptRecord::stopped) or suspended. A resume waits for them before, unless its
+// cache did not show them. There are none after a crash, because the peers of a rank that crashed cannot save: they end
+// when their connection to it breaks.
 StoppingPods find_handover(const api::Status& status, const Job& job, const Membership& members, SystemTime now);
 
 // Returns the live pods of a job that is being suspended.

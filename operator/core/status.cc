@@ -206,14 +206,15 @@ void refresh_phase(const Observed& observed, const Membership& members, api::Sta
     return;
   }
   WaitingReason text = find_waiting_reason(observed, members);
+  if (const int count = find_handover(status, observed.job, members, observed.now).count; count > 0) {
+    text.message = fmt::format("waiting for {} of earlier attempts to save and end within the grace period",
+                               counted(count, "pod"));
+  }
   if (status.phase == Phase::kRestarting && !status.attempts.empty()) {
     const api::AttemptRecord& last = status.attempts.back();
     const std::optional<SystemTime> next_start = restart_time(observed.job.spec.failure_policy, status, observed.now);
     if (next_start && *next_start > observed.now) {
       text.message = fmt::format("repeated failures: the next start is at {}", to_rfc3339(*next_start));
-    } else if (const int count = find_handover(status, observed.job, members, observed.now).count; count > 0) {
-      text.message = fmt::format("waiting for {} of earlier attempts to save and end within the grace period",
-                                 counted(count, "pod"));
     }
     text.reason = last.reason;
     text.message = fmt::format("attempt {}: {}; {}", last.attempt, last.message, text.message);

@@ -168,6 +168,7 @@ TEST_F(Scenario, ReplacesALostPodAlone) {
 TEST_F(Scenario, FailsAfterMaxRestarts) {
   start_operator();
   world_.create_job("j", {{"failurePolicy", {{"maxRestarts", 1}}}});
+  set_pod("j-0-1", pod_running());
   set_pod("j-0-0", pod_ended(1));
   expect_attempt("j", 1);
   set_pod("j-1-1", pod_running());

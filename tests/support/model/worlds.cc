@@ -43,8 +43,9 @@ void age(Job& job, seconds older) {
   age(status.completion_time, older, job.spec.ttl_seconds_after_finished.has_value());
   for (api::Condition& condition : status.conditions) {
     age(condition.last_transition_time, older, has_deadline && condition.type == "Suspended");
-    // The message contains a time, is written once and is never read again.
-    if (!condition.status || is_running(status.phase)) condition.message.clear();
+    // Other messages contain a time, are written once and are never read again.
+    const bool is_compared = condition.type == to_string(status.phase) && !is_running(status.phase);
+    if (!is_compared) condition.message.clear();
   }
   if (status.elastic) {
     age(status.elastic->last_time, older, true);

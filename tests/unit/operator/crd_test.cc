@@ -151,6 +151,7 @@ TEST(Crd, HasTheMessagesOfOfflineValidation) {
                                       rules::kPortTaken,
                                       rules::kTrainer,
                                       rules::kRestartPolicy,
+                                      rules::kTrainerRestarts,
                                       rules::kHostname,
                                       rules::kVolumeName,
                                       rules::kConfigMount,

@@ -2,6 +2,7 @@
 #include "operator/core/desired.h"
 #include "operator/core/elastic.h"
 #include "operator/core/failure.h"
+#include "operator/core/handover.h"
 #include "tests/unit/operator/reconcile_support.h"
 
 namespace oarlock::test {
@@ -413,13 +414,13 @@ TEST(Elastic, DoesNotGrowToAnInvalidSize) {
   EXPECT_EQ(next.elastic->nodes, 1);
 }
 
-TEST(Elastic, DoesNotWaitForPodsOfAttemptsBeforeThePreviousOne) {
+TEST(Elastic, DoesNotWaitForPodsThatExceedTheirGracePeriod) {
   Observed observed =
       seen(waiting_job(300, 3), {pod(1, 0).running(), pod(1, 1).scheduled(), pod(1, 2).unschedulable(kNoNode)});
   observed = after(observed, reconcile(observed));
-  observed.pods = {pod(0, 2).running().deleting()};  // on a node that does not respond
+  observed.pods = {pod(0, 2).running().deleting_until(observed.now - kStopMargin)};
   EXPECT_EQ(only<CreatePod>(reconcile(observed)).size(), 2U);
-  observed.pods.push_back(pod(1, 1).running().deleting());
+  observed.pods.push_back(pod(1, 1).running().deleting_until(observed.now));
   EXPECT_THAT(only<CreatePod>(reconcile(observed)), IsEmpty());
 }
 

@@ -7,6 +7,7 @@ namespace {
 using namespace control;  // NOLINT
 using api::Phase;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 TEST(ReconcileLifetime, SkipsDeletingJob) {
@@ -70,6 +71,21 @@ TEST(ReconcileLifetime, SuspendedIsTrueOncePodsAreGone) {
     EXPECT_EQ(condition_of(status_after(resumed, reconcile(resumed)), Phase::kSuspended).last_transition_time,
               ended.now)
         << "activeDeadlineSeconds counts from the resume";
+  }
+}
+
+// The cache of the suspension, or of the resume, did not show the pod.
+TEST(ReconcileLifetime, ResumedPodsWaitForPodsThatTheCacheDidNotShow) {
+  for (const Phase phase : {Phase::kSuspended, Phase::kPending}) {
+    Observed observed = seen(JobBuilder().nodes(1).phase(phase, phase == Phase::kPending ? 1 : 0),
+                             {pod(0, 0).running().deleting_until(at_second(90))});
+    const Plan plan = reconcile(observed);
+    EXPECT_THAT(only<CreatePod>(plan), IsEmpty());
+    EXPECT_EQ(plan.requeue_after, std::chrono::seconds(40));
+    EXPECT_THAT(condition_of(status_after(observed, plan), Phase::kPending).message, HasSubstr("waiting for 1 pod"));
+    observed = after(observed, plan);
+    observed.pods.clear();
+    EXPECT_EQ(only<CreatePod>(reconcile(observed)).at(0).name, "bert-1-0");
   }
 }
 

@@ -135,9 +135,9 @@ TEST(ReconcileStall, StalledJobFinishesRestartsAndSuspendsLikeRunning) {
                           "CreatePod bert-2-0", "CreatePod bert-2-1"));
   Observed gone = stalled;
   gone.pods.pop_back();
-  EXPECT_THAT(names(reconcile(gone)),
-              ElementsAre("ConfirmPodAbsent bert-1-1", "PatchStatus Restarting 2", "EmitEvent Restarting",
-                          "DeletePod bert-1-0", "CreatePod bert-2-0", "CreatePod bert-2-1"));
+  EXPECT_THAT(names(reconcile(gone)), ElementsAre("ConfirmPodAbsent bert-1-1", "PatchStatus Restarting 2",
+                                                  "EmitEvent Restarting", "DeletePod bert-1-0"))
+      << "the other pod may save a checkpoint";
   Observed done = stalled;
   done.pods = {pod(1, 0).ended(0), pod(1, 1).ended(0)};
   EXPECT_EQ(status_after(done, reconcile(done)).phase, Phase::kComplete);

@@ -128,6 +128,7 @@ TEST(Rejection, PartsOfTheOperatorAreNamedByTheirFieldOrAsThePods) {
   job.spec.pod_template.clear();
   job.spec.resources_per_node =
       api::Resources{.requests = R"({"memory":"1Gi"})", .limits = R"({"nvidia.com/gpu":"x"})"};
+  job.spec.checkpoints.emplace().claim_name = "runs";
   const std::pair<const char*, const char*> rows[] = {
       {"spec.containers[0].image: Invalid value", "spec.image: Invalid value"},
       {"spec.containers[0].resources.limits[nvidia.com/gpu]: Invalid value",
