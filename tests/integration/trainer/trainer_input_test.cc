@@ -32,10 +32,8 @@ struct Bad {
   std::vector<std::string> words;
 };
 
-class BadInput : public testing::TestWithParam<Bad> {};
-
-TEST_P(BadInput, OneLineTheCodeAndTheTerminationMessage) {
-  const Bad& bad = GetParam();
+// Returns the standard error of a process that ends as described.
+std::string run_bad(const Bad& bad) {
   TrainerRanks ranks(1,
                      {.config = bad.config, .arguments = bad.arguments, .environment = bad.environment, .folder = {}});
   const double seconds = seconds_of([&] { EXPECT_THAT(ranks.wait(), ElementsAre(to_int(bad.code))); });
@@ -45,7 +43,26 @@ TEST_P(BadInput, OneLineTheCodeAndTheTerminationMessage) {
     EXPECT_THAT(err, HasSubstr(word));
     EXPECT_THAT(ranks.last_word(0).message, HasSubstr(word));
   }
+  return err;
+}
+
+class BadInput : public testing::TestWithParam<Bad> {};
+
+TEST_P(BadInput, OneLineTheCodeAndTheTerminationMessage) {
+  const std::string err = run_bad(GetParam());
   EXPECT_EQ(std::count(err.begin(), err.end(), '\n'), 1) << err;
+}
+
+// The task reports these during the training, which has logged its start then.
+class BadStep : public testing::TestWithParam<Bad> {};
+
+TEST_P(BadStep, OneErrorTheCodeAndTheTerminationMessage) {
+  const std::string err = run_bad(GetParam());
+  const std::vector<std::string> lines = test::lines(err);
+  const auto is_error = [](const std::string& line) { return line.find(R"("level":"error")") != std::string::npos; };
+  EXPECT_EQ(std::count_if(lines.begin(), lines.end(), is_error), 1) << err;
+  ASSERT_FALSE(lines.empty());
+  EXPECT_TRUE(is_error(lines.back())) << err;
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -106,18 +123,6 @@ INSTANTIATE_TEST_SUITE_P(
                         ExitCode::kConfig,
                         {"with 1 rank, an epoch of 33 samples has a batch of one sample", "BatchNorm1d",
                          "batch.drop_last: true"}},
-                    Bad{"label_out_of_range",
-                        "task: tiny\nsteps: 1\nbatch: {size: 2}\nmodel: {fault: {kind: label}}\n",
-                        {},
-                        {},
-                        ExitCode::kDataErr,
-                        {"train_step at step 0 (samples ", "is out of bounds"}},
-                    Bad{"mean_in_place_of_a_sum",
-                        "task: tiny\nsteps: 1\nmodel: {fault: {kind: mean}}\n",
-                        {},
-                        {},
-                        ExitCode::kConfig,
-                        {"'loss'", "a mean; return the sum over the samples"}},
                     Bad{"rows_that_the_task_does_not_return",
                         "task: tiny\nsteps: 1\neval: {rows_file: rows.csv}\n",
                         {},
@@ -137,6 +142,21 @@ INSTANTIATE_TEST_SUITE_P(
                         ExitCode::kTempFail,
                         {"127.0.0.1:1", "Connection refused"}}),
     [](const auto& test_case) { return std::string(test_case.param.name); });
+
+INSTANTIATE_TEST_SUITE_P(Cases, BadStep,
+                         testing::Values(Bad{"label_out_of_range",
+                                             "task: tiny\nsteps: 1\nbatch: {size: 2}\nmodel: {fault: {kind: label}}\n",
+                                             {},
+                                             {},
+                                             ExitCode::kDataErr,
+                                             {"train_step at step 0 (samples ", "is out of bounds"}},
+                                         Bad{"mean_in_place_of_a_sum",
+                                             "task: tiny\nsteps: 1\nmodel: {fault: {kind: mean}}\n",
+                                             {},
+                                             {},
+                                             ExitCode::kConfig,
+                                             {"'loss'", "a mean; return the sum over the samples"}}),
+                         [](const auto& test_case) { return std::string(test_case.param.name); });
 
 // Such a command may run in the pod of a rank, which then ends with its own message.
 TEST(Input, CommandsThatDoNotTrainWriteNoTerminationMessage) {
@@ -282,7 +302,7 @@ TEST(CommandLine, HelpVersionCheckAndUsage) {
     return program.out() + program.err();
   };
   EXPECT_THAT(run({"--help"}, 0), AllOf(HasSubstr("--config"), HasSubstr("examples:"), HasSubstr("exit codes:")));
-  EXPECT_THAT(run({"--version"}, 0), HasSubstr("oarlock-trainer "));
+  EXPECT_THAT(run({"--version"}, 0), HasSubstr("oarlock-test-trainer, with Oarlock "));
   EXPECT_THAT(run({"--config", good, "--check"}, 0), HasSubstr("is valid"));
   EXPECT_THAT(run({"--config", bad, "--check"}, 78),
               HasSubstr("bad.yaml:3:9: model.hiden: unknown key; did you mean 'hidden'?"));
