@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
-#include <chrono>
+#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "common/text.h"
@@ -145,9 +145,9 @@ TEST_F(YamlLimits, ReadsWorstFilesWithinSeconds) {
       const size_t size = before == "[" ? kWorstBytes : limits::kFileBytes / 32;
       std::string text = before;
       while (text.size() + unit.size() <= size) text += unit;
-      const auto begin = std::chrono::steady_clock::now();
+      const std::clock_t begin = std::clock();  // of the CPU, so that other processes do not count
       const auto documents = parse_all(text, "f");
-      EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10)) << before << unit;
+      EXPECT_LT((std::clock() - begin) / CLOCKS_PER_SEC, 10) << before << unit;
       if (!documents) {
         EXPECT_LT(documents.error().message.size(), 500u);
       }
