@@ -206,9 +206,10 @@ void refresh_phase(const Observed& observed, const Membership& members, api::Sta
     return;
   }
   WaitingReason text = find_waiting_reason(observed, members);
-  if (const int count = find_handover(status, observed.job, members, observed.now).count; count > 0) {
+  const int stopping = find_handover(status, observed.job, members, observed.now).count;
+  if (stopping > 0 && has_missing_pods(members)) {
     text.message = fmt::format("waiting for {} of earlier attempts to save and end within the grace period",
-                               counted(count, "pod"));
+                               counted(stopping, "pod"));
   }
   if (status.phase == Phase::kRestarting && !status.attempts.empty()) {
     const api::AttemptRecord& last = status.attempts.back();

@@ -311,7 +311,10 @@ TEST_F(Scenario, NextAttemptWaitsForStoppedPods) {
     const std::string first = std::string(name) + "-0-0";
     set_pod(first, Json::object());
     world_.call("POST", world_.pods() + "/" + first + "/binding",
-                {{"apiVersion", "v1"}, {"kind", "Binding"}, {"target", {{"kind", "Node"}, {"name", "node-1"}}}});
+                {{"apiVersion", "v1"},
+                 {"kind", "Binding"},
+                 {"metadata", {{"name", first}}},
+                 {"target", {{"kind", "Node"}, {"name", "node-1"}}}});
     set_pod(first, pod_running());
     expect_phase(name, "Running");
   }
