@@ -101,13 +101,12 @@ constexpr NameField kNames[] = {
     {"PersistentVolumeClaimSpec", "volumeAttributesClassName", true},
 };
 
-// Keys of labels.
+// Keys of labels. The API server does not check TopologySpreadConstraint.topologyKey.
 constexpr std::pair<std::string_view, std::string_view> kLabelKeys[] = {
     {"Toleration", "key"},
     {"NodeSelectorRequirement", "key"},
     {"LabelSelectorRequirement", "key"},
     {"PodAffinityTerm", "topologyKey"},
-    {"TopologySpreadConstraint", "topologyKey"},
 };
 
 // Keys of Secrets and ConfigMaps.
