@@ -34,7 +34,8 @@ Result<std::vector<int64_t>> shape_of(const Hdf5Group& group) {
 // Returns why `begin` (indptr) cannot be the beginnings of `rows` rows; empty if it can. As in SciPy, values after the
 // last row are allowed, and belong to no row.
 std::string row_problem(const std::vector<int64_t>& begin, int64_t rows, int64_t values, int64_t indices) {
-  if (std::ssize(begin) != rows + 1) return fmt::format("indptr has {} numbers for {} rows", begin.size(), rows);
+  if (begin.empty() || std::ssize(begin) - 1 != rows)
+    return fmt::format("indptr has {} numbers for {} rows", begin.size(), rows);
   if (values != indices) return fmt::format("data has {} values, indices has {}", values, indices);
   if (begin.front() != 0) return fmt::format("indptr begins with {}, expected 0", begin.front());
   const auto end = std::is_sorted_until(begin.begin(), begin.end());
