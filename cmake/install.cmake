@@ -24,6 +24,7 @@ set(_headers
   trainer/data/batch.h
   trainer/data/cache_folder.h
   trainer/data/dataset.h
+  trainer/data/fingerprint.h
   trainer/data/graph_archive.h
   trainer/data/graph_collation.h
   trainer/data/index_slice.h
