@@ -134,7 +134,7 @@ TEST(ModelCheckItself, DetectsReplacementWithoutLimit) {
 TEST(ModelCheckItself, DetectsReplacementThatIsNotCreated) {
   const Policy idle = [](const Observed& observed, const Membership& members) {
     std::optional<Plan> plan = converge(observed, members);
-    if (!plan) return plan;
+    if (!plan || observed.job.status.replacements.empty()) return plan;
     std::erase_if(plan->actions, [](const Action& action) {
       const auto* create = std::get_if<CreatePod>(&action);
       return create != nullptr && create->is_replacement;
