@@ -530,7 +530,7 @@ void Coordinator::complete(SteadyTime now) {
     if (report.step < step) state_.receivers.push_back(report.process);
   }
   if (state_.newest_seen < 0 && state_.fence >= 0) {
-    // The first group is no restart, although an earlier launch of this attempt has used generations.
+    // The first group is not a restart, although an earlier launch of this attempt has used generations.
     state_.generation = state_.fence + 1;
     state_.uncharged = state_.generation;
   }

@@ -161,8 +161,8 @@ bool ended_soon(const PodFailure& failure) {
 }
 
 // An attempt whose pods have not all started is not charged, because a rank that ended may have waited for the others
-// without success. The record then names the pod that has not started, and why. An exit is charged if it came soon and nothing
-// keeps the other pods from starting: the program fails by itself.
+// without success. The record then names the pod that has not started, and why. An exit is charged if it came soon and
+// nothing keeps the other pods from starting: the program fails by itself.
 void excuse_incomplete_start(const Observed& observed, const Membership& members, const PodFailure& root_cause,
                              GroupFailure& out) {
   if (have_all_started(observed.job, members)) return;

@@ -270,7 +270,7 @@ TEST_F(TemplateValidation, AgreesWithTheApiServerOnVariantsOfEachField) {
   const std::vector<std::string> stricter = {
       "Container.image=",   "Container.name=",        "PodSpec.containers=",     "PodSpec.hostname=",
       "PodSpec.subdomain=", "PodSpec.restartPolicy=", "Container.restartPolicy="};
-  // Not checked without the API server: objects of the cluster, admission, and values that nobody writes.
+  // Not checked without the API server: objects of the cluster, admission, and values that occur in no real template.
   const std::vector<std::string> unchecked = {"ObjectFieldSelector.apiVersion=",
                                               "PodSpec.overhead=",
                                               "PodSpec.preemptionPolicy=",
