@@ -28,8 +28,10 @@ constexpr std::string_view kWritingPrefix = ".writing-";
 constexpr std::string_view kReplacedPrefix = ".replaced-";
 constexpr std::string_view kRemovedPrefix = ".removed-";
 constexpr std::string_view kLinkPrefix = ".link-";
+// Folders that are kept for the user.
 constexpr std::string_view kDamagedPrefix = "damaged-";
-constexpr int kMaxSetAside = 1000;  // damaged checkpoints of one step that are kept
+constexpr std::string_view kCopiedPrefix = "copied-";
+constexpr int kMaxSetAside = 1000;  // folders of one name
 
 Result<void> create_folder(const fs::path& path) {
   std::error_code error;
@@ -98,6 +100,19 @@ fs::path begin_removal(const fs::path& folder) {
   return ::rename(folder.c_str(), removed.c_str()) == 0 ? removed : folder;
 }
 
+// Renames a folder so that its name is free, and returns the new path. The caller holds the lock.
+Result<fs::path> move_aside(const fs::path& folder, std::string_view prefix) {
+  const fs::path name = folder.parent_path() / (std::string(prefix) + folder.filename().string());
+  for (int number = 1; number < kMaxSetAside; ++number) {
+    const fs::path target = number == 1 ? name : fs::path(fmt::format("{}-{}", name.string(), number));
+    if (!is_missing(target)) continue;
+    if (::rename(folder.c_str(), target.c_str()) == 0) return target;
+    if (errno != EEXIST && errno != ENOTEMPTY) break;
+  }
+  return fail(ExitCode::kIoErr, fmt::format("{}: the folder cannot be renamed to {}: {}", folder.string(),
+                                            name.string(), std::generic_category().message(errno)));
+}
+
 }  // namespace
 
 CheckpointStore::CheckpointStore(const StoreOptions& options, const Logger& logger)
@@ -158,22 +173,12 @@ Result<SavedCheckpoint> CheckpointStore::save(Checkpoint checkpoint, std::option
 Result<fs::path> CheckpointStore::set_aside(const fs::path& folder) const {
   const FenceLock lock(options_.root);
   RETURN_IF_ERROR(check_fence());
-  const fs::path name = options_.root / (std::string(kDamagedPrefix) + folder.filename().string());
-  for (int number = 1; number < kMaxSetAside; ++number) {
-    const fs::path target = number == 1 ? name : fs::path(fmt::format("{}-{}", name.string(), number));
-    if (!is_missing(target)) continue;
-    if (::rename(folder.c_str(), target.c_str()) == 0) {
-      for (const char* link : {kBestLink, kLastLink}) {  // must not point to a later checkpoint of the same name
-        std::error_code ignored;
-        if (link_target(options_.root, link) == folder.filename().string()) fs::remove(options_.root / link, ignored);
-      }
-      return sync_folder(options_.root).map([&] { return target; }).map_error(as_save_error);
-    }
-    if (errno != EEXIST && errno != ENOTEMPTY) break;
+  ASSIGN_OR_RETURN(const fs::path aside, move_aside(folder, kDamagedPrefix).map_error(as_save_error));
+  for (const char* link : {kBestLink, kLastLink}) {  // must not point to a later checkpoint of the same name
+    std::error_code ignored;
+    if (link_target(options_.root, link) == folder.filename().string()) fs::remove(options_.root / link, ignored);
   }
-  return tl::make_unexpected(as_save_error(
-      {ExitCode::kIoErr, fmt::format("{}: the damaged checkpoint cannot be renamed to {}: {}", folder.string(),
-                                     name.string(), std::generic_category().message(errno))}));
+  return sync_folder(options_.root).map([&] { return aside; }).map_error(as_save_error);
 }
 
 // Creates the root and claims its fence, under the lock.
@@ -223,10 +228,22 @@ Result<void> CheckpointStore::publish_if_admitted(const fs::path& written, const
   return sync_folder(options_.root).map_error(as_save_error);
 }
 
+// A tool that follows links, such as "cp -rL" or an object store, copies a checkpoint into the place of a link.
+Result<void> CheckpointStore::make_way_for_link(const fs::path& link) const {
+  std::error_code ignored;
+  if (fs::symlink_status(link, ignored).type() != fs::file_type::directory) return {};
+  RETURN_IF_ERROR(may_write());
+  ASSIGN_OR_RETURN(const fs::path aside, move_aside(link, kCopiedPrefix));
+  logger_.warn("a folder in the place of a link was set aside; remove it when it is no longer needed",
+               {{"folder", aside.string()}});
+  return {};
+}
+
 // Points the links to the checkpoints of these steps. The links are durable before a checkpoint that an old link points
 // to is removed. The caller holds the lock.
 Result<void> CheckpointStore::set_links(int64_t step, std::optional<int64_t> best_step) const {
-  const auto set = [&](const char* link, int64_t to) {
+  const auto set = [&](const char* link, int64_t to) -> Result<void> {
+    RETURN_IF_ERROR(make_way_for_link(options_.root / link));
     return set_link(options_.root, link, checkpoint_folder_name(to), [this] { return may_write(); });
   };
   Result<void> done = set(kLastLink, step);

@@ -80,6 +80,7 @@ class CheckpointStore {
   Result<void> may_write() const;
   Result<void> publish_if_admitted(const std::filesystem::path& written, const std::filesystem::path& target,
                                    const std::filesystem::path& replaced) const;
+  Result<void> make_way_for_link(const std::filesystem::path& link) const;
   Result<void> set_links(int64_t step, std::optional<int64_t> best_step) const;
   std::vector<std::filesystem::path> prune(int64_t newest_step, std::optional<int64_t> best_step);
   bool may_remove(const std::filesystem::path& folder);

@@ -6,6 +6,7 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <gmock/gmock.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -522,15 +523,37 @@ TEST(CheckpointStore, RepairsLinks) {
   EXPECT_EQ(target_of(folder.path() / "best"), "step-00000004");
 }
 
+// A tool that follows links copies a checkpoint into the place of each link.
+TEST(CheckpointStore, SetsAsideFolderInPlaceOfLink) {
+  const test::TemporaryFolder folder;
+  const auto store = open_store(folder.path());
+  must(store->save(checkpoint_of(1), 1));
+  for (const int64_t step : {2, 3}) {
+    for (const char* link : {"last", "best"}) {
+      fs::remove(folder.path() / link);
+      fs::copy(folder.path() / "step-00000001", folder.path() / link);
+    }
+    ASSERT_TRUE(step == 2 ? store->repair_links(1, 1) : must(store->save(checkpoint_of(step), step)).links);
+    for (const char* link : {"last", "best"}) {
+      EXPECT_EQ(target_of(folder.path() / link), step == 2 ? "step-00000001" : "step-00000003");
+      EXPECT_EQ(verify_checkpoint(folder.path() / ("copied-" + std::string(link) + (step == 2 ? "" : "-2"))), 1);
+    }
+  }
+}
+
 TEST(CheckpointStore, ReportsLinkThatCannotBeSet) {
   for (const char* link : {"last", "best"}) {
     const test::TemporaryFolder folder;
     const auto store = open_store(folder.path(), {}, /*keep=*/1);
     fs::create_directories(folder.path() / link / "in the way");
+    const std::string copied = folder.path() / (std::string("copied-") + link);
+    fs::create_directory(copied);
+    for (int number = 2; number < 1000; ++number) fs::create_directory(fmt::format("{}-{}", copied, number));
     for (const int64_t step : {1, 2}) {
       const SavedCheckpoint saved = must(store->save(checkpoint_of(step), step));
       EXPECT_EQ(error_of(saved.links).code, ExitCode::kIoErr);
-      EXPECT_THAT(error_of(saved.links).message, HasSubstr(std::string(link) + ": the link to step-0000000"));
+      EXPECT_THAT(error_of(saved.links).message,
+                  HasSubstr(std::string(link) + ": the folder cannot be renamed to " + copied));
     }
     EXPECT_EQ(error_of(store->repair_links(2, 2)).code, ExitCode::kIoErr);
     EXPECT_FALSE(fs::exists(folder.path() / "step-00000001")) << "old checkpoints are removed nevertheless";
