@@ -267,12 +267,12 @@ Result<void> CheckpointStore::repair_links(int64_t step, std::optional<int64_t> 
 
 void CheckpointStore::remove_leftovers() const {
   std::vector<fs::path> leftovers;
-  visit_folder(options_.root, [&](const fs::path& path) {
+  static_cast<void>(visit_folder(options_.root, [&](const fs::path& path) {
     const std::string name = path.filename().string();
     for (const std::string_view prefix : {kWritingPrefix, kReplacedPrefix, kRemovedPrefix, kLinkPrefix}) {
       if (name.starts_with(prefix)) leftovers.push_back(path);
     }
-  });
+  }));
   const auto add = [&leftovers](std::vector<fs::path> paths) {
     leftovers.insert(leftovers.end(), paths.begin(), paths.end());
   };
