@@ -23,9 +23,11 @@
 #define ASSIGN_OR_RETURN(target, expression) \
   OARLOCK_ASSIGN_OR_RETURN(OARLOCK_CONCATENATE(status_result_, __LINE__), target, expression)
 
+// NOLINTBEGIN(bugprone-macro-parentheses): a name that is declared cannot have parentheses.
 #define OARLOCK_ASSIGN_OR_RETURN(result, target, expression)            \
   auto result = (expression);                                           \
   if (!result) return ::tl::make_unexpected(std::move(result).error()); \
   target = *std::move(result)
+// NOLINTEND(bugprone-macro-parentheses)
 #define OARLOCK_CONCATENATE(left, right) OARLOCK_CONCATENATE_EXPANDED(left, right)
 #define OARLOCK_CONCATENATE_EXPANDED(left, right) left##right
