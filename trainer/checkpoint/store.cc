@@ -228,13 +228,14 @@ Result<void> CheckpointStore::publish_if_admitted(const fs::path& written, const
   return sync_folder(options_.root).map_error(as_save_error);
 }
 
-// A tool that follows links, such as "cp -rL" or an object store, copies a checkpoint into the place of a link.
+// A tool that follows links, such as "cp -rL" or an object store, copies a checkpoint into the place of a link. Another
+// folder remains: set_link() reports it.
 Result<void> CheckpointStore::make_way_for_link(const fs::path& link) const {
   std::error_code ignored;
-  if (fs::symlink_status(link, ignored).type() != fs::file_type::directory) return {};
+  if (fs::symlink_status(link, ignored).type() != fs::file_type::directory || !read_manifest(link)) return {};
   RETURN_IF_ERROR(may_write());
   ASSIGN_OR_RETURN(const fs::path aside, move_aside(link, kCopiedPrefix));
-  logger_.warn("a folder in the place of a link was set aside; remove it when it is no longer needed",
+  logger_.warn("a copy of a checkpoint in the place of a link was set aside; remove it when it is no longer needed",
                {{"folder", aside.string()}});
   return {};
 }

@@ -5,7 +5,6 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -546,14 +545,10 @@ TEST(CheckpointStore, ReportsLinkThatCannotBeSet) {
     const test::TemporaryFolder folder;
     const auto store = open_store(folder.path(), {}, /*keep=*/1);
     fs::create_directories(folder.path() / link / "in the way");
-    const std::string copied = folder.path() / (std::string("copied-") + link);
-    fs::create_directory(copied);
-    for (int number = 2; number < 1000; ++number) fs::create_directory(fmt::format("{}-{}", copied, number));
     for (const int64_t step : {1, 2}) {
       const SavedCheckpoint saved = must(store->save(checkpoint_of(step), step));
       EXPECT_EQ(error_of(saved.links).code, ExitCode::kIoErr);
-      EXPECT_THAT(error_of(saved.links).message,
-                  HasSubstr(std::string(link) + ": the folder cannot be renamed to " + copied));
+      EXPECT_THAT(error_of(saved.links).message, HasSubstr(std::string(link) + ": the link to step-0000000"));
     }
     EXPECT_EQ(error_of(store->repair_links(2, 2)).code, ExitCode::kIoErr);
     EXPECT_FALSE(fs::exists(folder.path() / "step-00000001")) << "old checkpoints are removed nevertheless";
