@@ -161,8 +161,14 @@ void describe(ScheduleConfig& config, Fields& fields) {
       "plateau", [&](Fields& inner) { describe_plateau(config.plateau, inner); },
       "plateau: the learning rate is reduced when a metric of the evaluation stops improving");
   fields.field("warmup_steps", config.warmup_steps, from_to(0, kMaxSteps), "optimizer steps of a linear rise to lr");
+  fields.choice<WarmupForm>("warmup_form", config.warmup_form,
+                            {{"linear_lr", WarmupForm::kLinearLr}, {"sedd", WarmupForm::kSedd}},
+                            "factor on lr in step s, from 1, of W warm-up steps: PyTorch's LinearLR, which is 1 from "
+                            "step W + 1 on, or SEDD's min(s / W, 1)");
   fields.field("warmup_start_factor", config.warmup_start_factor, above_to(0, 1),
-               "fraction of lr in the first step of the warm-up; default: 1 / warmup_steps");
+               "linear_lr: fraction of lr in the first step of the warm-up; default: 1 / warmup_steps");
+  fields.only_if("warmup_start_factor", config.warmup_form == WarmupForm::kLinearLr,
+                 "belongs to the warmup_form linear_lr; sedd starts at 1 / warmup_steps");
   check_kind(config, fields);
 }
 

@@ -53,6 +53,9 @@ double default_weight_decay(OptimizerKind kind);
 enum class ScheduleKind { kConstant, kStep, kMultiStep, kExponential, kLinear, kCosine, kOneCycle, kPlateau };
 enum class ScheduleInterval { kStep, kEpoch };
 enum class Anneal { kCosine, kLinear };
+// The factor on the learning rate in optimizer step s, from 1, of W warm-up steps. kLinearLr: LinearLR, from the start
+// factor in step 1 to 1 in step W + 1. kSedd: min(s / W, 1), which is 1 from step W on (SEDD's optimize_fn).
+enum class WarmupForm { kLinearLr, kSedd };
 enum class ThresholdMode { kRelative, kAbsolute };
 
 // ReduceLROnPlateau.
@@ -71,21 +74,22 @@ struct PlateauConfig {
 struct ScheduleConfig {
   ScheduleKind kind = ScheduleKind::kConstant;
   ScheduleInterval interval = ScheduleInterval::kStep;
-  std::optional<int64_t> length;              // linear, cosine, onecycle: intervals; default: to the end of the run
-  int64_t step_size = 1;                      // step
-  std::vector<int64_t> milestones;            // multistep
-  double gamma = 0.1;                         // step, multistep, exponential
-  double min_ratio = 0;                       // linear, cosine: the final learning rate as a fraction of lr
-  double pct_start = 0.3;                     // onecycle
-  double div_factor = 25;                     // onecycle: the initial learning rate is lr / div_factor
-  double final_div_factor = 1e4;              // onecycle: the final one is the initial one / final_div_factor
-  Anneal anneal = Anneal::kCosine;            // onecycle
-  bool cycle_momentum = true;                 // onecycle: SGD's momentum, Adam's betas[0]
-  double base_momentum = 0.85;                // onecycle: at the peak of the learning rate
-  double max_momentum = 0.95;                 // onecycle: at both ends
-  PlateauConfig plateau;                      // plateau
-  int64_t warmup_steps = 0;                   // optimizer steps, whatever the interval
-  std::optional<double> warmup_start_factor;  // fraction of lr in the first step; default: 1 / warmup_steps
+  std::optional<int64_t> length;    // linear, cosine, onecycle: intervals; default: to the end of the run
+  int64_t step_size = 1;            // step
+  std::vector<int64_t> milestones;  // multistep
+  double gamma = 0.1;               // step, multistep, exponential
+  double min_ratio = 0;             // linear, cosine: the final learning rate as a fraction of lr
+  double pct_start = 0.3;           // onecycle
+  double div_factor = 25;           // onecycle: the initial learning rate is lr / div_factor
+  double final_div_factor = 1e4;    // onecycle: the final one is the initial one / final_div_factor
+  Anneal anneal = Anneal::kCosine;  // onecycle
+  bool cycle_momentum = true;       // onecycle: SGD's momentum, Adam's betas[0]
+  double base_momentum = 0.85;      // onecycle: at the peak of the learning rate
+  double max_momentum = 0.95;       // onecycle: at both ends
+  PlateauConfig plateau;            // plateau
+  int64_t warmup_steps = 0;         // optimizer steps, whatever the interval
+  WarmupForm warmup_form = WarmupForm::kLinearLr;
+  std::optional<double> warmup_start_factor;  // linear_lr: fraction of lr in the first step; default: 1 / warmup_steps
 };
 
 enum class ScalingRule { kNone, kLinear, kSqrt };

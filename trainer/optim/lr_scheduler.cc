@@ -70,6 +70,7 @@ SchedulePosition position_in_schedule(const ScheduleConfig& config, const RunPro
 double warmup_factor(const ScheduleConfig& config, int64_t step) {
   if (step >= config.warmup_steps) return 1;
   const auto length = static_cast<double>(config.warmup_steps);
+  if (config.warmup_form == WarmupForm::kSedd) return static_cast<double>(step + 1) / length;
   const double first = config.warmup_start_factor.value_or(1.0 / length);
   return first + (1.0 - first) * static_cast<double>(step) / length;
 }

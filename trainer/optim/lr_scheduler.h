@@ -22,7 +22,9 @@ struct RunProgress {
 
 // Computes the learning rate of a group as lr times warm-up times schedule:
 //
-// Warm-up, with W warmup_steps and start factor f, is LinearLR: f + (1 - f) * step / W before step W, then 1.
+// Warm-up, with W warmup_steps, before step W (steps are counted from 0), then 1:
+//   linear_lr    f + (1 - f) * step / W, with start factor f                 LinearLR
+//   sedd         (step + 1) / W                                              lr * min(step / W, 1) of SEDD, from 1
 // The schedule is a closed-form function of t intervals, until T = schedule.length (default: the end of the run):
 //   step         gamma ^ floor(t / step_size)                               StepLR
 //   multistep    gamma ^ (milestones at or before t)                        MultiStepLR

@@ -48,4 +48,4 @@ shown causal-set.yaml 'epochs: 50' '  size: 64' '  weight_decay: 5e-05' '  patie
 shown comformer.yaml 'epochs: 500' '  conv_layers: 4' '  max_neighbors: 25' '  size: 64' '  lr: 0.004' '  pct_start: 0.3'
 shown gears.yaml 'epochs: 20' '  hidden_size: 64' '  split: simulation' '  weight_decay: 0.0005' '  clip_value: 1.0' '  gamma: 0.5'
 shown protein-diffusion.yaml '  tokens: 36' '  hidden_size: 768' '  n_blocks: 8' '  length: 512' 'steps: 500000' \
-  '  accumulation_steps: 4' '  lr: 5e-05' '  warmup_steps: 5000' '  max_length: 512'
+  '  accumulation_steps: 4' '  lr: 5e-05' '  warmup_steps: 5000' '  warmup_form: sedd' '  max_length: 512'

@@ -4,9 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "common/fields/yaml_reader.h"
 
@@ -93,6 +95,26 @@ TEST(LrScheduler, WarmUpStartsAtOneStepFractionByDefault) {
   const ScheduleConfig config = parse("{warmup_steps: 4}");
   const double expected[] = {0.25, 0.4375, 0.625, 0.8125, 1.0, 1.0};
   for (int step = 0; step < 6; ++step) EXPECT_DOUBLE_EQ(learning_rate(config, 1, {step, 0, 100, 1}), expected[step]);
+}
+
+// optimize_fn() of SEDD's losses.py, called after state['step'] += 1: lr * min(step / warmup, 1).
+TEST(LrScheduler, SeddWarmUpEqualsOriginal) {
+  constexpr double kLr = 3e-4;
+  for (const int64_t warmup : {1, 4, 50, 5000}) {
+    const ScheduleConfig config = parse("{warmup_form: sedd, warmup_steps: " + std::to_string(warmup) + "}");
+    for (int64_t done = 0; done < warmup + 3; ++done) {
+      const double original = kLr * std::min(static_cast<double>(done + 1) / static_cast<double>(warmup), 1.0);
+      EXPECT_DOUBLE_EQ(learning_rate(config, kLr, {done, 0, warmup + 3, 1}), original) << warmup << ", " << done;
+    }
+  }
+  EXPECT_EQ(learning_rate(parse("{warmup_form: sedd}"), 1, {0, 0, 10, 1}), 1) << "without a warm-up";
+}
+
+// A schedule begins after warmup_steps in both forms.
+TEST(LrScheduler, SeddWarmUpPrecedesSchedule) {
+  const ScheduleConfig config = parse("{name: linear, length: 10, warmup_form: sedd, warmup_steps: 2}");
+  const double expected[] = {0.5, 1.0, 1.0, 0.9, 0.8};
+  for (int step = 0; step < 5; ++step) EXPECT_DOUBLE_EQ(learning_rate(config, 1, {step, 0, 100, 1}), expected[step]);
 }
 
 TEST(LrScheduler, EpochIntervalDefaultsToEpochsOfRun) {

@@ -195,6 +195,8 @@ TEST(TrainerConfig, RejectsValuesOutOfRange) {
       {.line = "optimizer: {name: sgd, nesterov: true}", .message = "optimizer.nesterov: needs a momentum"},
       {.line = "optimizer: {name: sdg}", .message = "did you mean 'sgd'?"},
       {.line = "schedule: {warmup_steps: -1}", .message = "schedule.warmup_steps: -1 is not in [0, 1000000000000]"},
+      {.line = "schedule: {warmup_form: sedd, warmup_start_factor: 0.1}",
+       .message = "schedule.warmup_start_factor: belongs to the warmup_form linear_lr"},
       {.line = "checkpoint: {keep: -1}", .message = "checkpoint.keep: -1 is not in [0, 1000000000]"},
       {.line = "ddp: {bucket_cap_mb: 0}", .message = "ddp.bucket_cap_mb: 0 is not in (0, 1000000]"},
       {.line = "distributed: {backend: mpi}", .message = "'mpi' is not one of auto, gloo, nccl"},
