@@ -136,11 +136,13 @@ class WorldKey {
     put_id(world.coordinator_id);
     for (const Process& process : world.processes) put(process);
     for (const auto& [key, ranks] : world.contributions) {
+      if (is_past(world, key.first)) continue;
       put_text(key.first);
       put(key.second);
       for (const auto& [rank, state] : ranks) put(rank, state.first, state.second);
     }
     for (const auto& [group, members] : world.met) {
+      if (is_past(world, group)) continue;
       put_text(group);
       put_list(members);
     }
@@ -243,6 +245,11 @@ class WorldKey {
     for (const int node : order.nodes) put(node);
     put_list(order.kill);
     put_list(order.members);
+  }
+  // Returns whether all members of a group have left it, and none can enter it again.
+  static bool is_past(const World& world, const std::string& group) {
+    return world.met.contains(group) &&
+           std::ranges::find(world.processes, group, &Process::group) == world.processes.end();
   }
   static int64_t age_of_report(const World& world, uint64_t launcher, uint64_t sequence) {
     for (const Node& node : world.nodes) {
@@ -358,6 +365,18 @@ class Model {
       process.is_attached = false;
       if (!cut_off) process.is_alive = false;
     }
+  }
+
+  // Returns whether all ranks train, and no message is in flight.
+  bool is_steady(const World& world) const {
+    return world.coordinator && world.coordinator->state().kind == OrderKind::kRun &&
+           std::ranges::all_of(
+               world.nodes,
+               [](const Node& node) { return node.agent && node.reports.empty() && node.orders.empty(); }) &&
+           std::ranges::all_of(world.processes, [](const Process& process) {
+             return !process.is_attached || process.activity == Activity::kTrains ||
+                    process.activity == Activity::kReduces;
+           });
   }
 
   // Cuts off the launcher that runs on the node. Its ranks lose their peers.
@@ -525,7 +544,7 @@ class Model {
       report.member_of = -1;
       report.first_coordinator = 0;
     }
-    if (options_.bug == PlantedBug::kForgottenMembers) {
+    if (options_.bug == PlantedBug::kForgottenMembers && world.coordinator->state().members.empty()) {
       report.launchers.clear();
       report.group = report.member_of = report.fence = -1;
       report.first_coordinator = 0;
@@ -581,7 +600,7 @@ class Model {
         Move& move =
             out.emplace_back(Move{fmt::format("a report of node {} arrives{}", i, k > 0 ? " early" : ""), world});
         Node& next = move.world.nodes[static_cast<size_t>(i)];
-        next.old_report = next.reports[k];
+        if (!options_.returns) next.old_report = next.reports[k];
         next.reports.erase(next.reports.begin() + static_cast<std::ptrdiff_t>(k));
         deliver_report(move.world, node.reports[k]);
       }
@@ -589,7 +608,7 @@ class Model {
         Move& move =
             out.emplace_back(Move{fmt::format("an order arrives at node {}{}", i, k > 0 ? " early" : ""), world});
         Node& next = move.world.nodes[static_cast<size_t>(i)];
-        next.old_order = next.orders[k];
+        if (!options_.returns) next.old_order = next.orders[k];
         next.orders.erase(next.orders.begin() + static_cast<std::ptrdiff_t>(k));
         deliver_order(move.world, i, node.orders[k]);
       }
@@ -933,9 +952,10 @@ class Model {
       return move.world;
     };
     for (int i = 0; i < options_.nodes && options_.returns; ++i) {
-      if (world.nodes[static_cast<size_t>(i)].agent)
+      if (world.nodes[static_cast<size_t>(i)].agent && (!options_.cuts_in_steady_groups || is_steady(world)))
         exile(add(fmt::format("node {} is cut off, and continues", i), true), i);
-      if (world.exiles[static_cast<size_t>(i)])
+      const bool may_return = i > 0 || !options_.cut_off_coordinator_ends;
+      if (world.exiles[static_cast<size_t>(i)] && may_return)
         return_from_exile(add(fmt::format("the launcher of node {} that was cut off returns", i), true), i);
     }
     if (options_.returns) return;

@@ -23,7 +23,7 @@ enum class PlantedBug {
   kTooFewNodes,        // the group shrinks below the smallest size
   kSparseRanks,        // the ranks of a smaller group keep their numbers
   kForgottenGroup,     // a new coordinator forms generation 0 although there were earlier groups
-  kForgottenMembers,   // a new coordinator admits the launchers that report to it, also those that were replaced
+  kForgottenMembers,   // a coordinator without a group admits all launchers, also those that were replaced
 };
 
 struct RegroupModelOptions {
@@ -37,6 +37,9 @@ struct RegroupModelOptions {
   bool checkpoints = true;
   bool from_start = false;  // otherwise the first group already trains
   bool returns = false;     // the faults are launchers that are cut off, live on while they are replaced, and return
+  // With `returns`: nothing is cut off while a group forms, so that all states can be searched.
+  bool cuts_in_steady_groups = false;
+  bool cut_off_coordinator_ends = false;  // with `returns`: only launchers of other nodes than node rank 0 return
   PlantedBug bug = PlantedBug::kNone;
   size_t max_states = 3'000'000;
 };
