@@ -1,12 +1,14 @@
 // Metrics and predictions of GEARS, compared with those of cell-gears 0.1.2 and of the libraries that it uses.
 #include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
+#include <hdf5.h>
 
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "common/fields/yaml_reader.h"
 #include "tests/support/gears_goldens.h"
 #include "tests/support/temporary_folder.h"
 #include "trainer/checkpoint/safetensors.h"
@@ -15,6 +17,7 @@
 #include "trainer/tasks/gears/evaluation.h"
 #include "trainer/tasks/gears/generator.h"
 #include "trainer/tasks/gears/prediction.h"
+#include "trainer/tasks/registry.h"
 
 namespace oarlock::gears {
 namespace {
@@ -193,6 +196,44 @@ TEST_F(PlantedData, DamagedFilesAreConvertedAgain) {
     EXPECT_TRUE(again.store.means().equal(data.store.means()));
     std::ofstream(path, std::ios::trunc).close();
     EXPECT_TRUE(open_gears_data(config(), {}));
+  }
+}
+
+// Adds 1 to the first expression value of a cell in the file.
+void change_cell(const std::filesystem::path& file, const GearsData& data, int64_t cell) {
+  std::vector<int64_t> begin(static_cast<size_t>(data.store.cells()) + 1);
+  std::ifstream(data.entry->path() / "begin.i64", std::ios::binary)
+      .read(reinterpret_cast<char*>(begin.data()), static_cast<std::streamsize>(begin.size() * sizeof(int64_t)));
+  std::vector<float> values(static_cast<size_t>(begin.back()));
+  const hid_t opened = H5Fopen(file.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
+  const hid_t set = H5Dopen2(opened, "X/data", H5P_DEFAULT);
+  ASSERT_GE(H5Dread(set, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()), 0);
+  values[static_cast<size_t>(begin[static_cast<size_t>(cell)])] += 1;
+  ASSERT_GE(H5Dwrite(set, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()), 0);
+  H5Dclose(set);
+  H5Fclose(opened);
+}
+
+// The cells of the conditions that are only evaluated are in no batch, but in the metrics.
+TEST_F(PlantedData, FingerprintsDependOnTheCellsOfEverySet) {
+  const auto fingerprints = [&] {
+    const std::string text = "data: {path: '" + config().path + "', gene2go: '" + config().gene2go + "'}";
+    yaml::Problems problems("test.yaml");
+    const auto documents = yaml::parse_all(text, "test.yaml");
+    YamlFieldsReader root(documents->front(), "", problems);
+    const std::unique_ptr<Task> task = make_task(root);
+    const Result<void> prepared = task->prepare();
+    EXPECT_TRUE(prepared) << prepared.error().message;
+    auto out = task->fingerprints();
+    out["train"] = task->train_data().fingerprint();
+    out["eval"] = task->eval_data().fingerprint();
+    return out;
+  };
+  for (const auto set : {&GearsData::train, &GearsData::val, &GearsData::test}) {
+    const GearsData data = open(config());
+    const auto before = fingerprints();
+    change_cell(config().path, data, data.store.cells_of((data.*set).at(0)).front());
+    EXPECT_NE(fingerprints(), before);
   }
 }
 

@@ -47,6 +47,21 @@ std::string fingerprint_of(const GraphEdges& edges) {
   return out.text();
 }
 
+// Of what losses and metrics compare predictions with. Depends on every cell.
+std::string fingerprint_of(const CellStore& store) {
+  FingerprintBuilder out;
+  out.add(store.means());
+  out.add(store.counted());
+  for (const CellCondition& condition : store.conditions()) {
+    out.add(condition.name);
+    for (const std::vector<int64_t>* genes : {&condition.de, &condition.non_dropout_de}) {
+      out.add(std::ssize(*genes));
+      for (const int64_t gene : *genes) out.add(gene);
+    }
+  }
+  return out.text();
+}
+
 class Gears final : public ModelTask<GearsModel> {
  public:
   explicit Gears(Fields& root) { describe(config_, root); }
@@ -79,6 +94,7 @@ class Gears final : public ModelTask<GearsModel> {
   // The computed co-expression may differ in the last bits between machines.
   std::map<std::string, std::string> fingerprints() const override {
     std::map<std::string, std::string> out = {{"test", test_->fingerprint()},
+                                              {"conditions", fingerprint_of(data_->store)},
                                               {"ontology", fingerprint_of(data_->graphs.ontology)}};
     if (!config_.data.coexpress_graph.empty()) out["coexpression"] = fingerprint_of(data_->graphs.coexpression);
     return out;
