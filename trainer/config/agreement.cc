@@ -92,7 +92,10 @@ std::vector<ValueDifference> differences(const AgreedValues& here, const AgreedV
     const bool a_first = explains_others(a.key);
     const bool b_first = explains_others(b.key);
     if (a_first != b_first) return a_first;
-    return a_first ? a.key > b.key : a.key < b.key;  // version, task, revision, samples
+    if (a_first) return a.key > b.key;  // version, task, revision, samples
+    const bool a_absent = !a.here || !a.there;
+    const bool b_absent = !b.here || !b.there;
+    return a_absent != b_absent ? b_absent : a.key < b.key;
   });
   return out;
 }

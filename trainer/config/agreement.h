@@ -35,7 +35,8 @@ struct ValueDifference {
 };
 
 // Returns every difference in the order of the keys, those that explain others first: the program's version, the task,
-// and the numbers of samples.
+// and the numbers of samples. Values that only one side has come last, because they often follow from another value:
+// with another optimizer.name, the optimizer has other keys.
 std::vector<ValueDifference> differences(const AgreedValues& here, const AgreedValues& there);
 
 // What the compared values are.

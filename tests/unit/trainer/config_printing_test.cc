@@ -191,6 +191,11 @@ TEST(Agreement, NamesTheDifferenceThatExplainsOthers) {
   EXPECT_EQ(two.error().message,
             "the ranks differ: a is absent on rank 3, but 1 on rank 0, and 1 other value differs; give all ranks the "
             "same configuration");
+  // Another optimizer.name brings other keys.
+  EXPECT_THAT(check_agreement(AgreedKind::kSettings, 3, {{"a", "1"}, {"name", "x"}}, {{"b", "1"}, {"name", "y"}})
+                  .error()
+                  .message,
+              HasSubstr("name is x on rank 3, but y on rank 0, and 2 other values differ"));
   values["task"] = "other";
   EXPECT_THAT(check_agreement(AgreedKind::kSettings, 3, values, of_rank_0).error().message,
               HasSubstr("task is other on rank 3, but tiny on rank 0, and 2 other values differ"));
