@@ -21,6 +21,7 @@ struct DiagnosisInput {
   std::vector<PodView> pods;      // of the current and the previous attempt
   std::vector<EventView> events;  // about the job and its pods
   std::vector<NodeView> nodes;    // on which those pods ran
+  std::string finalizers{};       // holding_finalizers() of the job
   SystemTime now{};
 };
 

@@ -152,6 +152,22 @@ void add_evidence(const DiagnosisInput& input, Diagnosis& out) {
   if (node->cordoned) out.evidence.push_back(fmt::format("node {} is cordoned", node->name));
 }
 
+// Finalizers keep objects that are being deleted.
+void add_deletion(const DiagnosisInput& input, Diagnosis& out) {
+  const api::Metadata& job = input.job.metadata;
+  const auto add = [&out](const std::string& object, const std::string& finalizers) {
+    out.evidence.push_back(
+        fmt::format("{} is being deleted; its finalizers hold it until the programs that set them remove them: {}",
+                    object, finalizers));
+  };
+  if (!input.finalizers.empty()) add(fmt::format("job {}", job.name), input.finalizers);
+  for (const PodView& pod : input.pods) {
+    const bool has_ended = pod.phase == "Succeeded" || pod.phase == "Failed";
+    if (!pod.finalizers.empty() && has_ended) add(fmt::format("pod {}", pod.name), pod.finalizers);
+  }
+  if (job.deletion_timestamp) out.headline += "; the job is being deleted";
+}
+
 // ---- Diagnosis by phase --------------------------------------------------------------------------------------------
 
 Diagnosis explain(const DiagnosisInput& input, const Incident& incident, std::string_view prefix) {
@@ -365,6 +381,7 @@ Diagnosis diagnose(const DiagnosisInput& given) {
   });
   Diagnosis out = diagnose_phase(input);
   add_evidence(input, out);
+  add_deletion(input, out);
   const std::vector<std::string> remedies = remedies_for(out.cause, input.job.metadata, out.pod, out.node);
   out.remedies.insert(out.remedies.end(), remedies.begin(), remedies.end());
   const bool has_log = out.cause != Cause::kNone && !out.pod.empty() && (out.exit_code || out.cause == Cause::kHang);

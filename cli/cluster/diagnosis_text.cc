@@ -163,7 +163,8 @@ std::vector<std::string> remedies_for(DiagnosedCause cause, const api::Metadata&
               "check the node selector, affinity and tolerations of the template, or add nodes"};
     case Cause::kQuota:
       return {fmt::format("kubectl describe resourcequota -n {}", job.name_space),
-              "request less, wait for other jobs of the namespace to finish, or have the quota raised"};
+              "request less, wait for other jobs of the namespace to finish, or have the quota raised; a quota on "
+              "count/pods counts ended pods of other jobs, too: delete those jobs, or limit pods instead"};
     case Cause::kPodRefused:
       return {"change the template so that it satisfies the admission policy that the message names"};
     case Cause::kTemplateInvalid:

@@ -139,6 +139,7 @@ std::string pods_text(std::vector<PodView> pods, bool is_wide, const Style& styl
     const ContainerView* trainer = pod.trainer();
     if (is_wide)
       row.emplace_back(!pod.message.empty()                 ? pod.message
+                       : !pod.finalizers.empty()            ? "held by finalizers: " + pod.finalizers
                        : trainer != nullptr && trainer->end ? trainer->end->text
                        : !pod.scheduled                     ? pod.unscheduled_message
                        : trainer != nullptr                 ? trainer->waiting_message
@@ -268,6 +269,9 @@ std::string status_text(const StatusInput& input, bool is_wide, const Style& sty
   if (status.in_pod_restarts) add("In pods:", in_pod_restarts_text(*status.in_pod_restarts));
   if (status.recoveries) add("Recoveries:", recoveries_text(*status.recoveries));
   add("Age:", age_text(job.metadata.creation_timestamp, now));
+  if (job.metadata.deletion_timestamp)
+    add("Deletion:", "requested" + (input.finalizers.empty() ? "" : "; held by finalizers: " + input.finalizers),
+        Color::kYellow);
   if (status.completion_time) add("Ended:", age_text(status.completion_time, now) + " ago");
   out += attempts_text(status, style, now);
   if (is_wide || status.phase != Phase::kRunning) out += conditions_text(status, style, now);

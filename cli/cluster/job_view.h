@@ -32,6 +32,7 @@ struct StatusInput {
   std::vector<PodView> pods;       // of the current attempt
   std::vector<EventView> events;   // about the job, in any order
   std::vector<std::string> notes;  // about objects that could not be read
+  std::string finalizers{};        // holding_finalizers() of the job
 };
 std::string status_text(const StatusInput& input, bool is_wide, const Style& style, SystemTime now);
 

@@ -1,5 +1,8 @@
 #include "cli/cluster/objects.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -87,6 +90,18 @@ const ContainerView* PodView::container(std::string_view wanted) const {
   return found == containers.end() ? nullptr : &*found;
 }
 
+std::string holding_finalizers(const Json& object) {
+  constexpr size_t kMaxNamed = 8;
+  const Json& metadata = member(object, "metadata");
+  if (!member(metadata, "deletionTimestamp").is_string()) return "";
+  std::vector<std::string> names;
+  for (const Json& finalizer : elements(metadata, "finalizers")) {
+    if (finalizer.is_string() && names.size() < kMaxNamed)
+      names.push_back(control::sanitize_line(finalizer.get<std::string>(), kMaxWord));
+  }
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
 std::optional<PodView> pod_view(const Json& json) {
   const Json& metadata = member(json, "metadata");
   const Json& labels = member(metadata, "labels");
@@ -100,6 +115,7 @@ std::optional<PodView> pod_view(const Json& json) {
   pod.node_rank = *node_rank;
   pod.created = time_at(metadata, "creationTimestamp");
   pod.deleting = member(metadata, "deletionTimestamp").is_string();
+  pod.finalizers = holding_finalizers(json);
   pod.node = name_at(member(json, "spec"), "nodeName");
   const Json& status = member(json, "status");
   pod.phase = word_at(status, "phase");

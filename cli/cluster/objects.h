@@ -42,6 +42,7 @@ struct PodView {
   std::string node;
   std::optional<SystemTime> created;
   bool deleting = false;
+  std::string finalizers;  // that hold a pod that is being deleted: "a.example.com/x, b"; empty if there are none
   bool ready = false;
   bool scheduled = false;
   std::string unscheduled_message;
@@ -71,6 +72,10 @@ struct NodeView {
   std::vector<std::string> pressures;  // types of the true conditions MemoryPressure, DiskPressure, PIDPressure
   bool cordoned = false;
 };
+
+// Returns the finalizers that keep an object from being removed, as a list for a message; "" if it is not being
+// deleted.
+std::string holding_finalizers(const nlohmann::json& object);
 
 // Returns nullopt if the labels of the pod are not those of a pod of a job.
 std::optional<PodView> pod_view(const nlohmann::json& pod);

@@ -127,7 +127,8 @@ Result<int> show_status(const JobFlags& flags) {
     loaded.object["metadata"].erase("managedFields");
     return write_standard_output(document_text(loaded.object, flags.format)).map([] { return 0; });
   }
-  StatusInput input{.job = loaded.job, .pods = {}, .events = {}, .notes = {}};
+  StatusInput input{
+      .job = loaded.job, .pods = {}, .events = {}, .notes = {}, .finalizers = holding_finalizers(loaded.object)};
   if (Result<std::vector<PodView>> pods = list_pods(cluster, input.job)) {
     for (PodView& pod : *pods) {
       if (pod.attempt == input.job.status.attempt) input.pods.push_back(std::move(pod));
@@ -160,10 +161,11 @@ std::optional<NodeView> read_node(const Cluster& cluster, const std::string& nam
   return std::nullopt;
 }
 
-DiagnosisInput read_diagnosis_input(const Cluster& cluster, const api::TrainingJob& job,
-                                    std::vector<std::string>& notes) {
+DiagnosisInput read_diagnosis_input(const Cluster& cluster, const LoadedJob& loaded, std::vector<std::string>& notes) {
+  const api::TrainingJob& job = loaded.job;
   DiagnosisInput input;
   input.job = job;
+  input.finalizers = holding_finalizers(loaded.object);
   input.now = RealClock().now();
   if (Result<std::vector<PodView>> pods = list_pods(cluster, job)) {
     input.pods = std::move(*pods);
@@ -197,7 +199,7 @@ Result<int> explain_failure(const JobFlags& flags) {
   ASSIGN_OR_RETURN(const Cluster cluster, Cluster::connect(flags.cluster));
   ASSIGN_OR_RETURN(const LoadedJob loaded, load_job(cluster, flags.name));
   std::vector<std::string> notes;
-  const DiagnosisInput input = read_diagnosis_input(cluster, loaded.job, notes);
+  const DiagnosisInput input = read_diagnosis_input(cluster, loaded, notes);
   const Diagnosis found = diagnose(input);
   if (flags.format == OutputFormat::kJson || flags.format == OutputFormat::kYaml) {
     nlohmann::json document = diagnosis_document(flags.name, found);

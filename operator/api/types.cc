@@ -401,7 +401,7 @@ std::span<const std::pair<std::string_view, Phase>> phase_names() { return kPhas
 
 bool is_own_condition(std::string_view type) {
   return is_phase_name(type) || type == kConditionUnreadable || type == kConditionUnknownFields ||
-         type == kConditionCheckpointsNotKept;
+         type == kConditionCheckpointsNotKept || type == kConditionPodsUnlabeled;
 }
 
 bool is_phase_name(std::string_view name) {

@@ -174,8 +174,9 @@ bool is_phase_name(std::string_view name);
 
 // Types of the operator's conditions that are not named after a phase. Each exists, with status True, while it applies.
 inline constexpr char kConditionCheckpointsNotKept[] = "CheckpointsNotKept";  // control::keeps_checkpoints() is false
-inline constexpr char kConditionUnreadable[] = "Unreadable";                  // ReadReport::problem
-inline constexpr char kConditionUnknownFields[] = "UnknownFields";            // ReadReport::unknown
+inline constexpr char kConditionPodsUnlabeled[] = "PodsUnlabeled";  // the job's label was removed from one of its pods
+inline constexpr char kConditionUnreadable[] = "Unreadable";        // ReadReport::problem
+inline constexpr char kConditionUnknownFields[] = "UnknownFields";  // ReadReport::unknown
 // Returns whether the operator sets conditions of this type.
 bool is_own_condition(std::string_view type);
 constexpr bool is_terminal(Phase phase) { return phase == Phase::kComplete || phase == Phase::kFailed; }

@@ -93,6 +93,12 @@ bool has_pods(const Membership& members) {
   return std::ranges::any_of(members.current, [](const Pod* pod) { return pod != nullptr; });
 }
 
+const Pod* find_unlabeled_pod(const Membership& members) {
+  const auto found =
+      std::ranges::find_if(members.current, [](const Pod* pod) { return pod != nullptr && pod->unlabeled; });
+  return found == members.current.end() ? nullptr : *found;
+}
+
 bool is_recorded_finished(const Membership& members, size_t node_rank) {
   return node_rank < members.finished.size() && members.finished[node_rank];
 }

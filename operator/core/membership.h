@@ -43,6 +43,9 @@ Membership classify_objects(const Observed& observed);
 // Returns whether the current attempt has at least one pod.
 bool has_pods(const Membership& members);
 
+// Returns the first pod of the current attempt whose label was removed (Pod::unlabeled); null if there is none.
+const Pod* find_unlabeled_pod(const Membership& members);
+
 // Returns whether status.finishedRanks of the current attempt contains the node rank.
 bool is_recorded_finished(const Membership& members, size_t node_rank);
 

@@ -67,6 +67,7 @@ struct Pod {
   std::string waiting_reason;          // of the first waiting (init) container: ImagePullBackOff, ContainerCreating ...
   std::string waiting_message;
   std::string regroup_key{};  // RegroupSecret::key_id; empty if the pod's launcher restarts no ranks
+  bool unlabeled = false;     // the job's label was removed: the pod is read live, and no watch reports its changes
 
   bool operator==(const Pod&) const = default;
 };
@@ -105,9 +106,9 @@ struct StatusPoll {
 
 struct Observed {
   Job job;
-  // Objects in the job's namespace that have the label oarlock.dev/job-name=<job> or are owned by the job, and objects
-  // whose name made a create fail with AlreadyExists, with or without that label. The decision compares the owner's uid
-  // to determine which of them the job owns. The order is irrelevant.
+  // Objects in the job's namespace that have the label oarlock.dev/job-name=<job>, and those without it that a request
+  // showed to exist: their name made a create fail with AlreadyExists, or ConfirmPodAbsent found them. The decision
+  // compares the owner's uid to determine which of them the job owns. The order is irrelevant.
   std::vector<Pod> pods;
   std::vector<Service> services;
   std::vector<NetworkPolicy> network_policies;
@@ -142,8 +143,9 @@ struct ConfirmJobUnchanged {
   bool operator==(const ConfirmJobUnchanged&) const = default;
 };
 
-// Live GET of a pod. Continues on 404, and if the pod has the uid `except_uid`; otherwise the cache was stale, and the
-// plan stops.
+// Live GET of a pod. Continues on 404, and if the pod has the uid `except_uid`; otherwise the plan stops, because the
+// cache was stale, or because the label by which the informer selects the pod was removed. In the latter case the pod
+// is added to Observed.
 struct ConfirmPodAbsent {
   std::string name;
   std::string except_uid{};  // of a pod that is known to be lost; empty: none
@@ -188,7 +190,8 @@ struct ReplaceNetworkPolicy {
   bool operator==(const ReplaceNetworkPolicy&) const = default;
 };
 
-// POST of a pod. AlreadyExists is handled as in CreateService. The body is PodFactory(job, attempt, {nodes, launchers},
+// POST of a pod. AlreadyExists is handled as in CreateService; a pod of the job without the job's label stops the plan,
+// too, and is added to Observed. The body is PodFactory(job, attempt, {nodes, launchers},
 // defaults).text(node_rank, is_replacement). The shell builds it when it sends the request, because a plan for
 // thousands of nodes would otherwise contain the template and spec.trainer as many times.
 struct CreatePod {
@@ -288,6 +291,8 @@ struct Plan {
 
 // When a job is reconciled again if its cache is known to be stale.
 inline constexpr std::chrono::seconds kStaleCacheRequeue{1};
+// Delay between two reads of a pod that no watch reports (Pod::unlabeled).
+inline constexpr std::chrono::seconds kUnlabeledRequeue{30};
 
 Plan make_plan(PlanState state, std::string reason, std::optional<std::chrono::seconds> requeue_after = std::nullopt);
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "common/json_access.h"
@@ -122,15 +123,27 @@ Creations create_missing_objects(const Observed& observed, const Membership& mem
   return out;
 }
 
+bool keeps_counted_pods(const Observed& observed, const Membership& members) {
+  const std::string& error = observed.last_error;
+  if (error.find("exceeded quota") == std::string::npos || error.find("count/pods") == std::string::npos) return false;
+  return has_missing_pods(members) &&
+         std::ranges::any_of(members.old, [](const Pod* pod) { return !is_live(*pod) && !pod->deleting; });
+}
+
 Deletions delete_old_pods(const Observed& observed, const Membership& members) {
   const api::Status& status = observed.job.status;
   const SystemTime since = status.attempt_start_time.value_or(observed.now);
+  const bool may_end =
+      std::ranges::any_of(members.old, [](const Pod* pod) { return is_live(*pod) && !pod->unreachable; });
   Deletions out;
+  out.makes_room = !may_end && observed.now - since >= kQuotaGracePeriod && keeps_counted_pods(observed, members);
   for (const Pod* pod : members.old) {
     if (is_live(*pod)) {
       stop(*pod, "it belongs to an earlier attempt", false, since, observed.now, out);
     } else if (parse_pod_name(observed.job, pod->name)->attempt < status.attempt - 1) {
       remove(*pod, "it ended two attempts ago", false, out);
+    } else if (out.makes_room) {
+      remove(*pod, "the quota of the namespace counts it", false, out);
     }
   }
   return out;

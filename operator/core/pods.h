@@ -40,10 +40,20 @@ Creations create_missing_objects(const Observed& observed, const Membership& mem
 struct Deletions {
   std::vector<Action> actions;
   std::optional<std::chrono::seconds> requeue_after;  // present if a pod is given time to end by itself
+  bool makes_room = false;  // pods that are kept for their logs are deleted because of a quota
 };
 
+// How long a quota may reject the pods of an attempt before the ended pods of the previous one are deleted. Pods that
+// are being stopped, which the quota counts as well, usually end within this time.
+inline constexpr std::chrono::seconds kQuotaGracePeriod{30};
+
+// Returns whether the last create was rejected by a quota on count/pods, which counts ended pods, too (a quota on pods
+// does not), while ended pods of earlier attempts exist that are kept for their logs.
+bool keeps_counted_pods(const Observed& observed, const Membership& members);
+
 // Deletes the pods of earlier attempts, except for terminated pods of the previous attempt, which are kept for their
-// logs.
+// logs. These are deleted, too, kQuotaGracePeriod after the start of an attempt whose pods a quota rejects because of
+// them, once no other pod of an earlier attempt is left that will end.
 Deletions delete_old_pods(const Observed& observed, const Membership& members);
 
 // Deletes all live pods of all attempts. `since` is when the decision to stop them was made.

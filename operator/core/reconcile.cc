@@ -59,6 +59,8 @@ Plan reconcile(const Observed& observed, std::span<const Policy> policies) {
   for (const Policy policy : policies) {
     if (std::optional<Plan> plan = policy(observed, members)) {
       plan->requeue_after = earliest(plan->requeue_after, time_until(deadline(observed.job), observed.now));
+      if (find_unlabeled_pod(members) != nullptr && !is_terminal(observed.job.status.phase))
+        plan->requeue_after = earliest(plan->requeue_after, kUnlabeledRequeue);
       return std::move(*plan);
     }
   }
@@ -326,10 +328,12 @@ std::optional<Plan> handle_name_conflict(const Observed& observed, const Members
   api::Status next = refresh_status(observed, members);
   // The message names no object, so that it does not change while one object after the other is removed.
   if (can_create_pods(next.phase)) {
-    enter_phase(next, next.phase, "WaitingForNames",
-                "the Service, NetworkPolicy or pods of a deleted job of this name are still being removed; a pod that "
-                "stays Terminating, as on a dead node, needs kubectl delete --force",
-                observed.now);
+    enter_phase(
+        next, next.phase, "WaitingForNames",
+        "the Service, NetworkPolicy or pods of a deleted job of this name are still being removed; a pod that "
+        "stays Terminating on a dead node needs kubectl delete --force, and an object with finalizers needs the "
+        "programs that set them",
+        observed.now);
   }
   if (next == observed.job.status) return plan;
   plan.state = PlanState::kProgress;
@@ -425,6 +429,10 @@ std::vector<Action> ignored_scale_events(const Job& job) {
                                  problems.front().path, problems.front().message))};
 }
 
+constexpr char kDeletesCountedPods[] =
+    "a quota on count/pods rejects pods of the attempt: the ended pods of the last one, kept for their logs, are "
+    "deleted";
+
 // The event of a change to Running or Stalled.
 std::vector<Action> running_events(Phase before, const api::Status& next) {
   if (next.phase == before || !is_running(next.phase)) return {};
@@ -458,6 +466,9 @@ std::optional<Plan> converge(const Observed& observed, const Membership& members
     plan.actions.emplace_back(PatchStatus{next});
   }
   if (!old.actions.empty()) {
+    if (old.makes_room)
+      plan.actions.emplace_back(
+          make_event(EmitEvent::Type::kWarning, "LogsNotKept", "DeletePods", kDeletesCountedPods));
     plan.state = PlanState::kProgress;
     plan.reason = "left from earlier attempts: " + counted(old.actions.size(), "pod");
   }

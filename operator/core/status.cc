@@ -12,6 +12,7 @@
 #include "operator/core/handover.h"
 #include "operator/core/pod_failure.h"
 #include "operator/core/pod_template.h"
+#include "operator/core/pods.h"
 #include "operator/core/text.h"
 
 namespace oarlock::control {
@@ -234,14 +235,33 @@ std::string state_of_rank_0(const Observed& observed, const Membership& members,
   return fmt::format("rank 0 is in phase {} at step {}", sanitize_line(observed.progress->phase, 60), step);
 }
 
+// Names the first pod of the attempt without the job's label; empty if there is none.
+std::string unlabeled_message(const Job& job, const Membership& members) {
+  const Pod* pod = find_unlabeled_pod(members);
+  if (pod == nullptr) return "";
+  const std::string label = fmt::format("{}={}", kLabelJobName, job.metadata.name);
+  return fmt::format(
+      "pod {0} does not have the label {1}: the Service and the NetworkPolicy do not select it, and the operator reads "
+      "it every {2} s only; restore the label: kubectl label pod {0} -n {3} --overwrite {1}",
+      pod->name, label, kUnlabeledRequeue.count(), job.metadata.name_space);
+}
+
 }  // namespace
 
 WaitingReason find_waiting_reason(const Observed& observed, const Membership& members) {
   const std::string so_far =
       fmt::format("{} of {}{}", count_started(members), members.current.size(), kPodsHaveStarted);
   const std::string& refused = observed.last_error.empty() ? observed.template_error : observed.last_error;
-  if (!refused.empty() && (has_missing_pods(members) || members.service == nullptr))
-    return {"CreateRefused", fmt::format("{}; {}{}", so_far, kApiServerRefused, sanitize_line(refused))};
+  if (!refused.empty() && (has_missing_pods(members) || members.service == nullptr)) {
+    const std::string next =
+        keeps_counted_pods(observed, members)
+            ? fmt::format(
+                  "; the ended pods of the last attempt, which this quota counts, are deleted {} s after the "
+                  "start of this attempt",
+                  kQuotaGracePeriod.count())
+            : "";
+    return {"CreateRefused", fmt::format("{}; {}{}{}", so_far, kApiServerRefused, sanitize_line(refused), next)};
+  }
   for (const Pod* pod : members.current) {
     if (pod == nullptr || has_started(pod) || is_ordinary_wait(pod->waiting_reason)) continue;
     // The kubelet alternates between ErrImagePull and ImagePullBackOff. A single reason keeps the status from changing.
@@ -293,6 +313,8 @@ api::Status refresh_status(const Observed& observed, const Membership& members) 
     refresh_phase(observed, members, status);
   }
   refresh_group_size(observed, members, status);
+  set_condition(status.conditions, api::kConditionPodsUnlabeled, "LabelRemoved", unlabeled_message(job, members),
+                observed.now);
   return status;
 }
 

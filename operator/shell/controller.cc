@@ -236,7 +236,7 @@ Controller::Result Controller::handle(const Job& job, const Interruption& interr
       log.debug("plan based on a stale cache; requeuing", {{"error", interruption.error.message}});
       return {Result::Kind::kRequeue};
     case Reason::kNameConflict: {
-      log.info("the name is taken by an object of another owner");
+      log.info("the name is taken by an object of another owner, or by one without the job's label");
       const std::lock_guard lock(mutex_);
       conflicts_[job.metadata.uid].insert({interruption.conflicting_kind, interruption.conflicting_key});
       return {Result::Kind::kRequeue};
@@ -378,17 +378,17 @@ void Controller::add_conflicting_objects(const std::string& job_uid, Observed& o
   for (const ConflictingObject& conflict : conflicts) {
     const auto response = deps_.client.get(resource_of(conflict.kind), conflict.key, {});
     if (!response) {
-      if (response.error().kind != ErrorKind::kNotFound) continue;
-      const std::lock_guard lock(mutex_);
-      const auto it = conflicts_.find(job_uid);
-      if (it == conflicts_.end()) continue;
-      it->second.erase(conflict);
-      if (it->second.empty()) conflicts_.erase(it);
+      if (response.error().kind == ErrorKind::kNotFound) forget_conflict(job_uid, conflict);
       continue;
     }
     switch (conflict.kind) {
       case ResourceKind::kPod:
-        if (auto pod = read_object(pod_fields(), *response, project_pod)) put(observed.pods, std::move(pod->pod));
+        if (auto pod = read_object(pod_fields(), *response, project_pod)) {
+          pod->pod.unlabeled = pod->job != observed.job.metadata.name;
+          // The informer reports a pod of the job again once it has its label back.
+          if (!pod->pod.unlabeled && pod->pod.owner_uid == job_uid) forget_conflict(job_uid, conflict);
+          put(observed.pods, std::move(pod->pod));
+        }
         break;
       case ResourceKind::kService:
         if (auto service = read_object(service_fields(), *response, project_service))
@@ -402,6 +402,14 @@ void Controller::add_conflicting_objects(const std::string& job_uid, Observed& o
         break;
     }
   }
+}
+
+void Controller::forget_conflict(const std::string& job_uid, const ConflictingObject& conflict) {
+  const std::lock_guard lock(mutex_);
+  const auto it = conflicts_.find(job_uid);
+  if (it == conflicts_.end()) return;
+  it->second.erase(conflict);
+  if (it->second.empty()) conflicts_.erase(it);
 }
 
 void Controller::update_polling(const kube::ObjectKey& key, const Observed& observed) {

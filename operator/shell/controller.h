@@ -62,8 +62,8 @@ class Controller {
     std::chrono::milliseconds after{0};
   };
 
-  // An object of another owner with a name that the job needs. It is not in the cache, so each reconcile reads it from
-  // the API server until it no longer exists.
+  // An object with a name that the job needs, which is another owner's or lacks the job's label. It is not in the
+  // cache, so each reconcile reads it from the API server until it no longer exists or the label is restored.
   struct ConflictingObject {
     ResourceKind kind;
     kube::ObjectKey key;
@@ -84,6 +84,7 @@ class Controller {
   Plan make_plan(const kube::ObjectKey& key, const Job& job, bool is_first_reconcile);
   Observed observe(const kube::ObjectKey& key, const Job& job, bool is_first_reconcile);
   void add_conflicting_objects(const std::string& job_uid, Observed& observed);
+  void forget_conflict(const std::string& job_uid, const ConflictingObject& conflict);
   void update_polling(const kube::ObjectKey& key, const Observed& observed);
   void set_template_error(const Job& job, const std::string& error);
   void set_rejection(const std::string& job_uid, const std::string& error);  // empty: the last plan was accepted

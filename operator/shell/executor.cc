@@ -94,6 +94,13 @@ Interruption name_conflict(std::string action, ResourceKind kind, const kube::Ob
   return out;
 }
 
+// Whether the object has the label by which the informers select it.
+bool has_job_label(const std::string& object, const Job& job) {
+  static const kube::FieldFilter kFields{R"(metadata.labels.oarlock\.dev/job-name)"};
+  const auto json = kFields.parse(object);
+  return json && text_at(member(member(*json, "metadata"), "labels"), kLabelJobName) == job.metadata.name;
+}
+
 // Whether both actions belong to the same batch: the same operation on different pods.
 bool is_same_batch(const Action& first, const Action& next) {
   if (&first == &next) return true;
@@ -233,6 +240,7 @@ Executor::Outcome Executor::run(const Job& job, const ConfirmPodAbsent& action) 
   }
   const ObjectMetadata live = read_object_metadata(*response);
   if (!action.except_uid.empty() && live.uid == action.except_uid) return std::nullopt;
+  if (!has_job_label(*response, job)) return name_conflict(name, ResourceKind::kPod, key);
   own_writes_->record(job.metadata.uid, ResourceKind::kPod, live.resource_version);
   return interruption(Reason::kStaleCache, name);
 }
@@ -245,11 +253,12 @@ Executor::Outcome Executor::create(const Job& job, ResourceKind kind, const std:
   auto response = client_.create(resource_of(kind), key.name_space, std::move(body), {}, {.validation = validation});
   if (!response && response.error().kind == ErrorKind::kAlreadyExists && !is_denial(response.error())) {
     // Either this operator created the object and the response was lost, or it has another owner: the owner's uid
-    // distinguishes the two.
+    // distinguishes the two. Without the label, the informer does not select even an own object.
     response = client_.get(resource_of(kind), key, {});
     if (!response && response.error().kind == ErrorKind::kNotFound) return interruption(Reason::kStaleCache, action);
-    if (response && read_object_metadata(*response).owner_uid != job.metadata.uid)
-      return name_conflict(action, kind, key);
+    const bool is_cached =
+        response && read_object_metadata(*response).owner_uid == job.metadata.uid && has_job_label(*response, job);
+    if (response && !is_cached) return name_conflict(action, kind, key);
   }
   if (!response) return interruption(Reason::kApiError, action, response.error());
   own_writes_->record(job.metadata.uid, kind, read_object_metadata(*response).resource_version);

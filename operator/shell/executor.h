@@ -55,7 +55,8 @@ class OwnWrites {
 struct Interruption {
   enum class Reason {
     kStaleCache,    // an object differs from its state in the cache: requeue
-    kNameConflict,  // another owner's object has the name; it must be part of the next Observed
+    kNameConflict,  // an object has the name that is another owner's or lacks the job's label; the next Observed needs
+                    // it
     kJobDeleted,    // the job does not exist anymore
     kShutdown,      // a stop was requested
     kYield,         // other jobs wait for the worker: requeue

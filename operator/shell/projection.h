@@ -114,14 +114,14 @@ template <typename Visitor, typename T>
 void pack_fields(Visitor& visit, T& cached) {
   auto& [name, uid, resource_version, owner_uid, owner_is_job, phase, reason, message, deleting, stop_requested_at,
          grace_ends_at, grace_seconds, scheduled, scheduled_at, unscheduled_message, ready, unreachable, disruption,
-         pod_ip, node_name, started, trainer, waiting_reason, waiting_message, regroup_key] = cached.pod;
+         pod_ip, node_name, started, trainer, waiting_reason, waiting_message, regroup_key, unlabeled] = cached.pod;
   visit(cached.job), visit(name), visit(uid), visit(resource_version), visit(owner_uid), visit(owner_is_job);
   visit(phase), visit(reason);
   visit(message), visit(deleting), visit(stop_requested_at), visit(grace_ends_at);
   visit(grace_seconds), visit(scheduled), visit(scheduled_at);
   visit(unscheduled_message), visit(ready), visit(unreachable), visit(disruption);
   visit(pod_ip), visit(node_name), visit(started), visit(trainer), visit(waiting_reason), visit(waiting_message),
-      visit(regroup_key);
+      visit(regroup_key), visit(unlabeled);
 }
 template <typename Visitor, typename T>
   requires std::is_same_v<std::remove_const_t<T>, CachedService>

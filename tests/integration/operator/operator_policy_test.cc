@@ -15,6 +15,7 @@
 namespace oarlock::test {
 namespace {
 
+using ::testing::Contains;
 using ::testing::HasSubstr;
 using Json = nlohmann::json;
 
@@ -299,6 +300,57 @@ TEST_F(Policies, AdmissionProblemsAreReportedAndRetried) {
   });
   world_->call("DELETE", hooks + "/down");
   set_group("other", 0, pod_running(), pod_running());
+}
+
+// A quota on count/pods counts the failed pod of attempt 0, which is kept for its log.
+TEST_F(Policies, QuotaThatCountsEndedPodsDoesNotBlockNextAttempt) {
+  const std::string quotas = "/api/v1/namespaces/" + world_->name_space() + "/resourcequotas";
+  world_->call("POST", quotas,
+               {{"apiVersion", "v1"},
+                {"kind", "ResourceQuota"},
+                {"metadata", {{"name", "two"}}},
+                {"spec", {{"hard", {{"count/pods", "2"}}}}}});
+  world_->wait("the quota", [&] {
+    return world_->call("GET", quotas + "/two")
+        .value("/status/hard"_json_pointer, Json::object())
+        .contains("count/pods");
+  });
+  create("j", {{"failurePolicy", {{"backoffSeconds", 1}}}});
+  set_group("j", 0, pod_running(), pod_ended(1));
+  world_->wait("the refusal", [&] {
+    const Json restarting = condition("j", "Restarting");
+    return restarting.value("message", "").find("which this quota counts, are deleted 30 s after") != std::string::npos;
+  });
+  EXPECT_TRUE(has_pod("j-0-1"));
+  set_group("j", 1, pod_running(), pod_running());
+  world_->wait_for_phase("j", "Running");
+  EXPECT_FALSE(has_pod("j-0-1"));
+  EXPECT_THAT(world_->event_reasons("j"), Contains("LogsNotKept"));
+}
+
+TEST_F(Policies, PodWithoutTheLabelRemainsPartOfTheGroup) {
+  create("j", {});
+  set_group("j", 0, pod_running(), pod_running());
+  world_->wait_for_phase("j", "Running");
+  const auto label = [&](const Json& value) {
+    world_->call("PATCH", world_->pods() + "/j-0-1", {{"metadata", {{"labels", {{kLabelJobName, value}}}}}});
+  };
+  const auto is_reported = [&] { return condition("j", "PodsUnlabeled").value("status", "") == "True"; };
+  label(nullptr);
+  world_->wait("the condition", is_reported);
+  EXPECT_THAT(condition("j", "PodsUnlabeled")["message"], HasSubstr("pod j-0-1 does not have the label"));
+  label("j");
+  world_->wait("its end", [&] { return !is_reported(); });
+  label("another");
+  world_->wait("the condition", is_reported);
+  EXPECT_EQ(world_->status("j")["attempt"], 0);
+  EXPECT_EQ(world_->phase("j"), "Running");
+  world_->set_pod("j-0-1", pod_ended(1));  // no watch reports it
+  world_->set_pod("j-0-0", pod_running("10.0.0.9"));
+  set_group("j", 1, pod_running(), pod_running());
+  world_->wait_for_phase("j", "Running");
+  EXPECT_FALSE(is_reported());
+  EXPECT_EQ(world_->status("j")["attempts"][0]["exitCode"], 1);
 }
 
 TEST_F(Policies, ReportsPodsRejectedByPodSecurity) {

@@ -100,7 +100,7 @@ class Walk {
       out.progress->updated_at = to_rfc3339(sim_.now());
     }
     if (chance(70)) out.last_poll = StatusPoll{sim_.now(), chance(50)};
-    if (chance(10)) out.last_error = "pods is forbidden: exceeded quota";
+    if (chance(10)) out.last_error = "pods is forbidden: exceeded quota: q, requested: count/pods=1";
     return out;
   }
 

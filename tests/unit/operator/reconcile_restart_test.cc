@@ -104,6 +104,63 @@ TEST(ReconcileRestart, KeepsEndedPodsOfPreviousAttemptOnly) {
   EXPECT_EQ(deleted[0].name, "bert-0-0");
 }
 
+// A quota on count/pods counts ended pods; one on pods, or on their resources, does not.
+TEST(ReconcileRestart, QuotaThatCountsEndedPodsDeletesThem) {
+  constexpr char kCounted[] =
+      "pods \"bert-1-1\" is forbidden: exceeded quota: q, requested: count/pods=1, used: count/pods=3";
+  constexpr char kOther[] = "pods \"bert-1-1\" is forbidden: exceeded quota: q, requested: pods=1, used: pods=3";
+  struct Row {
+    const char* name;
+    std::string error;
+    std::vector<Pod> pods;
+    int seconds = 30;  // since the start of the attempt
+    std::vector<std::string> deleted{};
+    bool is_announced = true;
+  };
+  const Pod stopping = pod(0, 1).running().deleting();
+  const Pod lost = pod(0, 1).running().deleting().unreachable();
+  const std::vector<Row> rows = {
+      {.name = "ended pods",
+       .error = kCounted,
+       .pods = {pod(0, 0).ended(1), pod(0, 1).ended(76), pod(1, 0)},
+       .deleted = {"bert-0-0", "bert-0-1"}},
+      {.name = "a quota that does not count them",
+       .error = kOther,
+       .pods = {pod(0, 0).ended(1), pod(1, 0)},
+       .is_announced = false},
+      {.name = "the first seconds", .error = kCounted, .pods = {pod(0, 0).ended(1), pod(1, 0)}, .seconds = 29},
+      {.name = "another pod is about to end", .error = kCounted, .pods = {pod(0, 0).ended(1), stopping, pod(1, 0)}},
+      {.name = "a pod on a dead node",
+       .error = kCounted,
+       .pods = {pod(0, 0).ended(1), lost, pod(1, 0)},
+       .deleted = {"bert-0-0"}},
+      {.name = "only pods of this attempt", .error = kCounted, .pods = {pod(1, 0).ended(0)}, .is_announced = false},
+      {.name = "no pod is missing",
+       .error = kCounted,
+       .pods = {pod(0, 0).ended(1), pod(1, 0), pod(1, 1)},
+       .is_announced = false},
+  };
+  for (const Row& row : rows) {
+    Job job = JobBuilder().phase(Phase::kRestarting, 1);
+    job.status.attempt_start_time = at_second(60 - row.seconds);
+    Observed observed = seen(job, row.pods);
+    observed.last_error = row.error;
+    const Plan plan = reconcile(observed);
+    std::vector<std::string> deleted;
+    for (const DeletePod& one : only<DeletePod>(plan)) deleted.push_back(one.name);
+    EXPECT_EQ(deleted, row.deleted) << row.name;
+    const bool has_event = std::ranges::any_of(only<EmitEvent>(plan), [](const EmitEvent& one) {
+      return one.reason == "LogsNotKept" && one.type == EmitEvent::Type::kWarning;
+    });
+    EXPECT_EQ(has_event, !row.deleted.empty()) << row.name;
+    const std::string message = condition_of(status_after(observed, plan), Phase::kRestarting).message;
+    EXPECT_EQ(message.find("which this quota counts, are deleted 30 s after") != std::string::npos, row.is_announced)
+        << row.name << ": " << message;
+    if (plan.actions.empty()) continue;
+    expect_settled(observed, plan);
+  }
+}
+
 TEST(ReconcileRestart, DoesNotDeletePodThatIsTerminating) {
   Observed observed = seen(JobBuilder().phase(Phase::kRunning), {pod(0, 0).running(), pod(0, 1).trainer_ended(1)});
   const Plan plan = reconcile(observed);

@@ -336,6 +336,39 @@ TEST_F(ControllerTest, ExceptionAffectsOnlyItsJob) {
   EXPECT_EQ(queue_.failures(key_), 0);
 }
 
+TEST_F(ControllerTest, ReadsPodWithoutTheLabelUntilItIsRestored) {
+  Plan plan_of_loss;
+  plan_of_loss.actions.emplace_back(ConfirmPodAbsent{"j-0-0"});
+  plan(plan_of_loss);
+  Json labels = Json::object();
+  api_->on_request([&](const kube::Request&) {
+    const Json pod = {{"metadata",
+                       {{"name", "j-0-0"},
+                        {"namespace", "ns"},
+                        {"uid", "pod-uid"},
+                        {"resourceVersion", "10"},
+                        {"labels", labels},
+                        {"ownerReferences", {{{"uid", job_.metadata.uid}, {"controller", true}}}}}}};
+    return Response{.status = 200, .body = pod.dump(), .retry_after = {}};
+  });
+  reconcile_now();
+  plan({});
+  for (int i = 0; i < 2; ++i) {
+    reconcile_now();
+    ASSERT_EQ(last_observed().pods.size(), 1U);
+    EXPECT_TRUE(last_observed().pods[0].unlabeled);
+    EXPECT_EQ(last_observed().pods[0].owner_uid, job_.metadata.uid);
+  }
+  labels[kLabelJobName] = "j";
+  reconcile_now();
+  ASSERT_EQ(last_observed().pods.size(), 1U);
+  EXPECT_FALSE(last_observed().pods[0].unlabeled);
+  const size_t before = writes();
+  reconcile_now();
+  EXPECT_THAT(last_observed().pods, IsEmpty()) << "the informer reports it again";
+  EXPECT_EQ(writes(), before);
+}
+
 TEST_F(ControllerTest, ReportsRejectionUntilCreateSucceeds) {
   plan(create_pod());
   answer_with(refusal(403, "exceeded quota"));

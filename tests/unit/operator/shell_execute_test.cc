@@ -21,10 +21,11 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using Json = nlohmann::json;
 
-std::string object(const std::string& version, const std::string& owner = "job-uid") {
+std::string object(const std::string& version, const std::string& owner = "job-uid", const std::string& label = "j") {
   return Json{{"metadata",
                {{"uid", "object-uid"},
                 {"resourceVersion", version},
+                {"labels", {{kLabelJobName, label}}},
                 {"ownerReferences", {{{"uid", "other"}}, {{"uid", owner}, {"controller", true}}}}}}}
       .dump();
 }
@@ -334,6 +335,20 @@ TEST_F(ExecuteTest, ObjectOfAnotherOwnerInterruptsPlan) {
   EXPECT_EQ(stop->conflicting_kind, ResourceKind::kService);
   EXPECT_EQ(stop->conflicting_key, (kube::ObjectKey{"ns", "j"}));
   EXPECT_FALSE(waits_for(ResourceKind::kService, "30"));
+}
+
+// No watch reports it, so that the plan would be made again and again.
+TEST_F(ExecuteTest, ObjectWithoutTheLabelInterruptsPlan) {
+  for (const bool is_created : {true, false}) {
+    if (is_created) transport_->script(failure(409, "AlreadyExists"));
+    transport_->script({.pieces = {object("30", "job-uid", "another")}});
+    const Action action = is_created ? Action(CreatePod{"j-0-0", 0, 0}) : Action(ConfirmPodAbsent{"j-0-0"});
+    const auto stop = run({action, CreatePod{"j-0-1", 0, 1}});
+    ASSERT_TRUE(stop) << is_created;
+    EXPECT_EQ(stop->reason, Interruption::Reason::kNameConflict) << is_created;
+    EXPECT_EQ(stop->conflicting_kind, ResourceKind::kPod) << is_created;
+    EXPECT_EQ(stop->conflicting_key, (kube::ObjectKey{"ns", "j-0-0"})) << is_created;
+  }
 }
 
 TEST_F(ExecuteTest, ObjectDeletedDuringCreateIsStale) {

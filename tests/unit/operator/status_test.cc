@@ -1,5 +1,6 @@
 #include "operator/core/status.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -13,6 +14,7 @@ namespace {
 
 using namespace control;  // NOLINT
 using api::Phase;
+using ::testing::HasSubstr;
 
 api::Status refreshed(const Observed& observed) { return refresh_status(observed, classify_objects(observed)); }
 PodBuilder pod_in_attempt(int node_rank, int attempt = 0) { return {"bert", attempt, node_rank}; }
@@ -116,6 +118,28 @@ TEST(Status, ReportsWhatPodsWaitFor) {
   EXPECT_EQ(text({pod_in_attempt(0).running(), pod_in_attempt(1)}, "late news"),
             "PodsStarting: 1 of 2 pods have started")
       << "no pods are missing";
+}
+
+// Its label was removed, so that no watch reports its changes.
+TEST(Status, NamesPodWithoutTheLabel) {
+  Pod unlabeled = pod_in_attempt(1).running();
+  unlabeled.unlabeled = true;
+  const auto condition_in = [](const api::Status& status) {
+    const auto found = std::ranges::find(status.conditions, api::kConditionPodsUnlabeled, &api::Condition::type);
+    return found == status.conditions.end() ? "" : found->reason + ": " + found->message;
+  };
+  const Job job = JobBuilder().phase(Phase::kRunning);
+  Observed observed = seen(job, {pod_in_attempt(0).running(), unlabeled});
+  const api::Status status = refreshed(observed);
+  EXPECT_THAT(condition_in(status),
+              HasSubstr("LabelRemoved: pod bert-0-1 does not have the label oarlock.dev/job-name=bert"));
+  EXPECT_THAT(condition_in(status),
+              HasSubstr("kubectl label pod bert-0-1 -n " + job.metadata.name_space + " --overwrite"));
+  EXPECT_EQ(reconcile(observed).requeue_after, std::chrono::seconds(30));
+  observed.job.status = status;
+  observed.pods[1].unlabeled = false;
+  EXPECT_EQ(condition_in(refreshed(observed)), "");
+  EXPECT_EQ(reconcile(observed).requeue_after, std::nullopt);
 }
 
 TEST(Status, ImagePullReasonDoesNotFlap) {

@@ -157,6 +157,14 @@ TEST(JobView, ShowsStatusOfRunningJob) {
                           HasSubstr("Next: oarlock why -n team bert\n")));
 }
 
+TEST(JobView, ShowsFinalizersThatHoldADeletion) {
+  StatusInput input{.job = running_job(), .pods = {}, .events = {}, .notes = {}, .finalizers = "example.com/billing"};
+  EXPECT_THAT(status_text(input, false, {}, kNow), Not(HasSubstr("Deletion:")));
+  input.job.metadata.deletion_timestamp = kNow;
+  EXPECT_THAT(status_text(input, false, {}, kNow),
+              HasSubstr("Deletion:    requested; held by finalizers: example.com/billing\n"));
+}
+
 TEST(JobView, ShowsRestartsThatKeptThePods) {
   api::TrainingJob job = running_job();
   EXPECT_THAT(status_text({.job = job, .pods = {}, .events = {}, .notes = {}}, false, {}, kNow),

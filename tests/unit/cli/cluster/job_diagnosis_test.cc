@@ -135,6 +135,7 @@ Diagnosis diagnose_objects(const Objects& objects) {
   DiagnosisInput input;
   input.job = api::read_training_job(objects.job);
   EXPECT_EQ(input.job.report.problem, "");
+  input.finalizers = holding_finalizers(objects.job);
   input.now = time_of("2026-11-23T07:00:00Z");
   for (const Json& pod : objects.pods) {
     const auto view = pod_view(pod);
@@ -468,6 +469,25 @@ TEST(Diagnosis, FindsNoFailureInHealthyJobs) {
   EXPECT_EQ(diagnose_objects({.job = job_object(status_in("Suspended", "Suspended", "m"))}).cause,
             DiagnosedCause::kSuspended);
   EXPECT_EQ(diagnose_objects({.job = job_object(Json::object())}).cause, DiagnosedCause::kNotManaged);
+}
+
+TEST(Diagnosis, NamesFinalizersThatHoldADeletion) {
+  Json job = job_object(status_in("Running", "PodsRunning", "all pods have started"));
+  Json pod = pod_object(trainer_ended(0, "Completed", ""));
+  for (Json* object : {&job, &pod}) {
+    (*object)["metadata"]["finalizers"] = {"example.com/billing", "b"};
+    EXPECT_EQ(holding_finalizers(*object), "") << "it is not being deleted";
+    (*object)["metadata"]["deletionTimestamp"] = "2026-11-23T06:40:00Z";
+    EXPECT_EQ(holding_finalizers(*object), "example.com/billing, b");
+  }
+  const Diagnosis found = diagnose_objects({.job = job, .pods = {pod}});
+  EXPECT_THAT(found.headline, HasSubstr("; the job is being deleted"));
+  for (const char* object : {"job bert", "pod bert-0-1"}) {
+    EXPECT_THAT(found.evidence, Contains(AllOf(HasSubstr(std::string(object) + " is being deleted"),
+                                               HasSubstr("example.com/billing, b"))));
+  }
+  job["metadata"].erase("finalizers");
+  EXPECT_THAT(diagnose_objects({.job = job}).evidence, IsEmpty());
 }
 
 // Attempts that ended because not all pods started, and pods that a node did not admit, have no exit code.
