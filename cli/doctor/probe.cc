@@ -1,11 +1,9 @@
 #include "cli/doctor/probe.h"
 
-#include <arpa/inet.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <netdb.h>
-#include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/statvfs.h>
@@ -33,6 +31,7 @@
 #include "common/cpu.h"
 #include "common/files.h"
 #include "common/memory_limit.h"
+#include "common/port_socket.h"
 #include "common/text.h"
 
 namespace oarlock::doctor {
@@ -390,27 +389,9 @@ FolderFact probe_folder(const std::string& path, bool is_given, Milliseconds lim
 }
 
 std::string probe_port(int port) {
-  const int yes = 1;
-  const FileDescriptor socket(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (socket.open()) {
-    const int no = 0;
-    ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
-    ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-    sockaddr_in6 address{};
-    address.sin6_family = AF_INET6;
-    address.sin6_port = htons(static_cast<uint16_t>(port));
-    if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0)
-      return ::listen(socket.get(), 1) == 0 ? "" : error_text(errno);
-    if (errno != EAFNOSUPPORT && errno != EADDRNOTAVAIL) return error_text(errno);
-  }
-  const FileDescriptor socket4(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!socket4.open()) return error_text(errno);
-  ::setsockopt(socket4.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  if (::bind(socket4.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return error_text(errno);
-  return ::listen(socket4.get(), 1) == 0 ? "" : error_text(errno);
+  PortSocket listener;
+  const int error = listen_on_port(port, 1, listener);
+  return error == 0 ? "" : error_text(error);
 }
 
 std::optional<int64_t> date_of_headers(const std::string& headers) {

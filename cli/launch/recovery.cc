@@ -16,6 +16,7 @@
 
 #include "common/contract.h"
 #include "common/json_access.h"
+#include "common/port_socket.h"
 #include "common/status_macros.h"
 #include "common/text.h"
 
@@ -47,36 +48,17 @@ std::optional<SteadyTime> earlier(std::optional<SteadyTime> a, std::optional<Ste
 }
 
 // Listens on all addresses, IPv6 and IPv4 if the kernel supports both.
-Result<FileDescriptor> listen_on_port(int port) {
-  const int on = 1;
-  const int off = 0;
-  for (const int family : {AF_INET6, AF_INET}) {
-    FileDescriptor socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (!socket.open()) continue;
-    ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    sockaddr_storage address{};
-    socklen_t length = sizeof(sockaddr_in);
-    if (family == AF_INET6) {
-      ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-      auto& six = reinterpret_cast<sockaddr_in6&>(address);
-      six.sin6_family = AF_INET6;
-      six.sin6_port = htons(static_cast<uint16_t>(port));
-      length = sizeof six;
-    } else {
-      auto& four = reinterpret_cast<sockaddr_in&>(address);
-      four.sin_family = AF_INET;
-      four.sin_port = htons(static_cast<uint16_t>(port));
-    }
-    if (::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), length) == 0 &&
-        ::listen(socket.get(), SOMAXCONN) == 0) {
-      return socket;
-    }
-    if (errno == EADDRINUSE) break;
+Result<FileDescriptor> listen_for_launchers(int port) {
+  PortSocket listener;
+  const int error = listen_on_port(port, SOMAXCONN, listener);
+  if (error == 0) {
+    ::fcntl(listener.socket.get(), F_SETFL, O_NONBLOCK);
+    return std::move(listener.socket);
   }
   return fail(ExitCode::kUnavailable,
               fmt::format("the coordinator of restarts cannot listen on port {} (MASTER_PORT + {}): {}; choose another "
                           "--master-port on all nodes",
-                          port, kRegroupPortOffset, std::generic_category().message(errno)));
+                          port, kRegroupPortOffset, std::generic_category().message(error)));
 }
 
 // Sets the options of a connection between launchers. The other node may disappear without closing it.
@@ -158,7 +140,7 @@ Recovery::~Recovery() = default;
 Result<std::unique_ptr<Recovery>> Recovery::make(RecoveryOptions options) {
   std::unique_ptr<Recovery> recovery(new Recovery(std::move(options)));
   if (recovery->has_other_nodes() && recovery->coordinator_) {
-    ASSIGN_OR_RETURN(recovery->listener_, listen_on_port(recovery->options_.coordinator_port));
+    ASSIGN_OR_RETURN(recovery->listener_, listen_for_launchers(recovery->options_.coordinator_port));
   }
   return recovery;
 }

@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "common/restart_backoff.h"
 #include "common/text.h"
 
 namespace oarlock::recovery {
@@ -388,14 +389,11 @@ void Coordinator::begin_forming(SteadyTime now, bool is_growth) {
   state_.form_at = now + options_.form_timeout;
   state_.formed_at = now;
   for (RankSlot& slot : state_.ranks) slot.start_failures = 0;
-  const bool was_short = !is_growth && state_.began_at && now - *state_.began_at < kRegroupBackoffResetAfter;
+  const bool was_short = !is_growth && state_.began_at && now - *state_.began_at < kBackoffResetAfter;
   state_.short_generations = was_short ? state_.short_generations + 1 : 0;
-  if (state_.short_generations > 1 && options_.backoff.count() > 0) {
-    std::chrono::milliseconds delay = options_.backoff;
-    const auto longest = std::max<std::chrono::milliseconds>(kMaxRegroupBackoff, options_.backoff);
-    for (int i = 2; i < state_.short_generations && delay < longest; ++i) delay *= 2;
-    state_.respawn_at = now + std::min(delay, longest);
-    *state_.form_at += std::min(delay, longest);
+  if (const auto delay = restart_backoff(options_.backoff, state_.short_generations); delay.count() > 0) {
+    state_.respawn_at = now + delay;
+    *state_.form_at += delay;
   }
 }
 

@@ -29,13 +29,9 @@ struct CoordinatorOptions {
   std::chrono::milliseconds leave_timeout{10'000};  // until a rank that does not leave its group is killed
   std::chrono::milliseconds form_timeout{300'000};  // until an incomplete group ends the job
   std::chrono::milliseconds shrink_after{240'000};
-  // Delay of the restart after the second of several consecutive short generations; doubled for each further one.
-  std::chrono::milliseconds backoff{10'000};
+  std::chrono::milliseconds backoff{10'000};  // the first delay of restart_backoff(), after short generations
 };
 
-// A generation that ran for at least this long resets the back-off.
-inline constexpr std::chrono::minutes kRegroupBackoffResetAfter{10};
-inline constexpr std::chrono::minutes kMaxRegroupBackoff{5};
 // A rank whose process is replaced more often than this while one group forms ends the group.
 inline constexpr int kMaxStartFailures = 3;
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "common/contract.h"
+#include "common/restart_backoff.h"
 #include "common/text.h"
 #include "operator/core/desired.h"
 #include "operator/core/elastic.h"
@@ -259,11 +260,7 @@ seconds restart_delay(const api::FailurePolicy& policy, const api::Status& statu
   const auto steady = std::find_if(attempts.rbegin(), attempts.rend(),
                                    [](const auto& record) { return !was_short(record) && !ended_by_resize(record); });
   const auto quick = std::count_if(attempts.rbegin(), steady, std::not_fn(ended_by_resize));
-  if (quick < 2) return seconds(0);
-  const seconds first(policy.backoff_seconds);
-  // Twelve doublings exceed the maximum. A status with more records was not written by the operator.
-  const int64_t factor = int64_t{1} << std::min<std::ptrdiff_t>(quick - 2, 12);
-  return std::min(first * factor, std::max<seconds>(first, kMaxBackoff));
+  return std::chrono::duration_cast<seconds>(restart_backoff(seconds(policy.backoff_seconds), quick));
 }
 
 std::optional<SystemTime> restart_time(const api::FailurePolicy& policy, const api::Status& status, SystemTime now) {

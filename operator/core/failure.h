@@ -47,43 +47,32 @@ struct GroupFailure {
   std::string_view restart_reason;   // one of restart_reasons()
 };
 
-// Decides about the failures of the current attempt by their root cause, which is, in this order: a pod whose failure
-// fails the job; a pod that was deleted, evicted or disrupted; the earliest of the other exits; an interrupted rank
-// (75); a lost pod; a disconnected launcher; a collateral failure (76). The action of the root cause applies to the
-// whole group, but a charged restart fails the job if failurePolicy.maxRestarts are used up.
+// Decides about the failures of the current attempt. The first rule that applies decides:
 //
-// With failurePolicy.restartScope Rank, pods that were removed, lost or killed are replaced instead, while a running
-// pod holds the state, within the same budget. The group restarts if pods ended in any other way: then their launchers
-// have ended the group, because it cannot recover. It also restarts if a replacement has not started after the time in
-// which a job without steps is Stalled, or, with the other pods only, if it has no node after
-// elastic.shrinkAfterSeconds. A restart because of that, or because the other pods ended before (75 or 76),
-// is not charged: the loss of the pod was, unless it was free.
+// 1. Shrinking in place. If the launchers continue with fewer nodes (launcher_bounds()), the operator waits until
+//    kShrinkInPlaceTime after they should have continued, counted from the newest loss, and then for as long as they
+//    report that they have (continues_with_fewer_nodes()).
+// 2. Replacement. With failurePolicy.restartScope Rank, pods that were removed, lost or killed are replaced while a
+//    running pod holds the state. A pod whose launcher lost the connection to node rank 0 is replaced once a poll that
+//    was sent kCollateralGracePeriod after its exit proves that rank 0 runs; after kDisconnectedGracePeriod without
+//    such a response, its exit is a collateral failure.
+// 3. Replacement without success. The group restarts if a replacement has not started after the time in which a job
+//    without steps is Stalled; with the other pods only, if it has no node after elastic.shrinkAfterSeconds.
+// 4. Root cause. The action of the root cause applies to the whole group. It is, in this order: a pod whose failure
+//    fails the job; a pod that was deleted, evicted or disrupted; the earliest of the other exits; an interrupted rank
+//    (75); a lost pod; a disconnected launcher; a collateral failure (76).
 //
-// Launchers that continue with fewer nodes in place (launcher_bounds()) decide first: the operator waits until
-// kShrinkInPlaceTime after they should have continued, counted from the newest loss, and then for as long as they
-// report that they have (continues_with_fewer_nodes()).
-//
-// The pod of such a launcher is also replaced if the launcher ended because it lost the connection to node rank 0. That
-// launcher cannot know whether the others still exist. A response of rank 0 to a poll that was sent
-// kCollateralGracePeriod after the exit proves it, because rank 0 ends with its group: the group trains with fewer
-// nodes, or waits for this one. Without a response for kDisconnectedGracePeriod, as when it is node rank 0 that has
-// no connection, the exit is a collateral failure. Each replacement counts, so that maxRestarts bounds them.
-//
-// A restart without a matching rule is not charged if the pods of the attempt have not all started, as when one has no
-// node. It is charged if the trainer failed by itself within kPeerWait after its pod was scheduled and nothing is known
-// to keep the others from starting.
+// Each replacement and each charged restart counts against failurePolicy.maxRestarts; one beyond it fails the job. A
+// restart is not charged by rule 3; because the other pods ended with 75 or 76 after a loss, which was charged itself
+// unless it was free; or without a matching rule if not all pods of the attempt have started. The last kind is charged
+// if the trainer failed by itself within kPeerWait after its pod was scheduled and nothing is known to keep the others
+// from starting.
 GroupFailure evaluate_failure_policy(const Observed& observed, const Membership& members);
 
 // ---- Restart backoff -----------------------------------------------------------------------------------------------
 // The delays follow from the status alone, so that a restarted operator neither shortens nor extends them.
 
-// An attempt that ran for at least this long resets the backoff.
-inline constexpr std::chrono::minutes kBackoffResetAfter{10};
-inline constexpr std::chrono::minutes kMaxBackoff{5};
-
-// Returns the delay before the next attempt, given the attempts recorded in the status: zero after the first of several
-// consecutive short attempts, failurePolicy.backoffSeconds after the second, and twice the previous delay after each
-// further one. The maximum is kMaxBackoff, or backoffSeconds if that is longer.
+// Returns restart_backoff() of failurePolicy.backoffSeconds after the attempts recorded in the status.
 std::chrono::seconds restart_delay(const api::FailurePolicy& policy, const api::Status& status);
 
 // Returns the time before which the pods of the attempt must not be created; absent if they may be created immediately.

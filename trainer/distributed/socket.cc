@@ -15,6 +15,7 @@
 #include <system_error>
 #include <utility>
 
+#include "common/port_socket.h"
 #include "common/status_macros.h"
 
 namespace oarlock {
@@ -30,41 +31,6 @@ std::string to_numeric(const sockaddr_storage& address, socklen_t length) {
     return "";
   }
   return host.data();
-}
-
-int port_of(const sockaddr_storage& address) {
-  return address.ss_family == AF_INET6 ? ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port)
-                                       : ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
-}
-
-// Returns 0, or the errno of the call that failed.
-int try_listen(int family, int port, Listener& out) {
-  FileDescriptor socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (socket.get() < 0) return errno;
-  const int on = 1;
-  const int off = 0;
-  setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  sockaddr_storage address{};
-  socklen_t length = 0;
-  if (family == AF_INET6) {
-    setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-    auto& six = reinterpret_cast<sockaddr_in6&>(address);
-    six.sin6_family = AF_INET6;
-    six.sin6_port = htons(static_cast<uint16_t>(port));
-    six.sin6_addr = in6addr_any;
-    length = sizeof six;
-  } else {
-    auto& four = reinterpret_cast<sockaddr_in&>(address);
-    four.sin_family = AF_INET;
-    four.sin_port = htons(static_cast<uint16_t>(port));
-    length = sizeof four;
-  }
-  if (::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) return errno;
-  if (::listen(socket.get(), SOMAXCONN) != 0) return errno;
-  length = sizeof address;
-  if (getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0) return errno;
-  out = {socket.release(), port_of(address)};
-  return 0;
 }
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
@@ -103,10 +69,9 @@ int finish_connect(int descriptor, std::chrono::milliseconds timeout) {
 }  // namespace
 
 Result<Listener> listen_on(int port) {
-  Listener out;
-  int error = try_listen(AF_INET6, port, out);
-  if (error != 0 && error != EADDRINUSE) error = try_listen(AF_INET, port, out);  // the kernel has no IPv6
-  if (error == 0) return out;
+  PortSocket bound;
+  const int error = listen_on_port(port, SOMAXCONN, bound);
+  if (error == 0) return Listener{bound.socket.release(), bound.port};
   if (error == EADDRINUSE) {
     return fail(
         ExitCode::kTempFail,
