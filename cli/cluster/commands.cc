@@ -15,8 +15,8 @@
 namespace oarlock::cli {
 namespace {
 
-constexpr size_t kMostPods = 20'000;
-constexpr size_t kMostEvents = 2000;
+constexpr size_t kMaxListedPods = 20'000;
+constexpr size_t kMaxListedEvents = 2000;
 
 std::string without_kind(const std::string& text) {
   const size_t slash = text.find('/');
@@ -108,7 +108,7 @@ Result<std::vector<PodView>> list_pods(const Cluster& cluster, const api::Traini
                                [&](const nlohmann::json& object) {
                                  if (!is_owned_by(object, job.metadata.uid)) return true;
                                  if (auto pod = pod_view(object)) pods.push_back(std::move(*pod));
-                                 return pods.size() < kMostPods;
+                                 return pods.size() < kMaxListedPods;
                                }));
   std::sort(pods.begin(), pods.end(), [](const PodView& a, const PodView& b) {
     return std::tie(a.attempt, a.node_rank) < std::tie(b.attempt, b.node_rank);
@@ -125,7 +125,7 @@ ListedEvents list_events(const Cluster& cluster, const std::string& name_space, 
       cluster.list(core_events(), {.name_space = name_space, .label_selector = "", .field_selector = selector},
                    [&](const nlohmann::json& event) {
                      out.events.push_back(event_view(event));
-                     return out.events.size() < kMostEvents;
+                     return out.events.size() < kMaxListedEvents;
                    });
   if (!listed) out.note = listed.error().message;
   return out;

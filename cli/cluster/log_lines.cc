@@ -86,13 +86,13 @@ void LogLines::feed(std::string_view bytes, std::string& out) {
       continue;
     }
     // A full line is not output before its next byte, which may be its end.
-    if (pending_.size() == kLongestLine) {
+    if (pending_.size() == kMaxLineBytes) {
       add_line(pending_, out);
       pending_.clear();
       is_continued_ = true;
     }
     const std::string_view piece =
-        bytes.substr(0, std::min({bytes.find('\n'), kLongestLine - pending_.size(), bytes.size()}));
+        bytes.substr(0, std::min({bytes.find('\n'), kMaxLineBytes - pending_.size(), bytes.size()}));
     pending_ += piece;
     bytes.remove_prefix(piece.size());
   }

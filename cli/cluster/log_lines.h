@@ -20,11 +20,11 @@ struct LogFormat {
   Style style{};
 };
 
-// Converts the log of one pod, read with timestamps=true, to lines of output. A line longer than kLongestLine is output
+// Converts the log of one pod, read with timestamps=true, to lines of output. A line longer than kMaxLineBytes is output
 // as several lines.
 class LogLines {
  public:
-  static constexpr size_t kLongestLine = 64u << 10;
+  static constexpr size_t kMaxLineBytes = 64u << 10;
 
   explicit LogLines(LogFormat format) : format_(std::move(format)) {}
 

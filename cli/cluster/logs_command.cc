@@ -38,7 +38,7 @@ constexpr std::chrono::seconds kPollPods{1};
 constexpr std::chrono::seconds kRetryStream{1};
 // A rank may be silent for long, and a connection may be dead: after this time, the stream is opened again.
 constexpr std::chrono::minutes kIdleStream{10};
-constexpr std::chrono::hours kLongestStream{24 * 30};
+constexpr std::chrono::hours kMaxStreamTime{24 * 30};
 
 struct LogsFlags {
   ClusterFlags cluster;
@@ -124,7 +124,7 @@ LogFormat make_log_format(const LogsFlags& flags, const api::Spec& spec, int nod
 
 kube::ApiResult<void> stream_log(const Cluster& cluster, const LogQuery& query, LogSink& sink,
                                  const std::stop_token& cancel = {}) {
-  const kube::StreamLimits limits{.idle = query.follows ? kIdleStream : cluster.timeout(), .total = kLongestStream};
+  const kube::StreamLimits limits{.idle = query.follows ? kIdleStream : cluster.timeout(), .total = kMaxStreamTime};
   const kube::TransportResult<kube::Response> response = cluster.transport().stream(
       {.method = "GET", .target = log_target(query), .body = "", .content_type = ""}, sink, limits, cancel);
   if (!response) return tl::make_unexpected(kube::to_api_error(response.error()));

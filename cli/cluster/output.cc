@@ -175,7 +175,7 @@ std::string progress_bar(double share, int width) {
 }
 
 std::optional<std::chrono::milliseconds> parse_duration(std::string_view text) {
-  constexpr int64_t kLongest = int64_t{1000} * 86400 * 365 * 1000;
+  constexpr int64_t kMaxMilliseconds = int64_t{1000} * 86400 * 365 * 1000;
   if (text.empty()) return std::nullopt;
   int64_t total = 0;
   while (!text.empty()) {
@@ -186,9 +186,9 @@ std::optional<std::chrono::milliseconds> parse_duration(std::string_view text) {
     const std::string_view suffix = text.substr(0, std::min(text.find_first_of("0123456789"), text.size()));
     text.remove_prefix(suffix.size());
     const DurationUnit* unit = find_unit(suffix.empty() ? "s" : suffix);
-    if (unit == nullptr || number > kLongest / unit->milliseconds) return std::nullopt;
+    if (unit == nullptr || number > kMaxMilliseconds / unit->milliseconds) return std::nullopt;
     total += number * unit->milliseconds;
-    if (total > kLongest) return std::nullopt;
+    if (total > kMaxMilliseconds) return std::nullopt;
   }
   return std::chrono::milliseconds(total);
 }

@@ -6,6 +6,7 @@
 
 #include "cli/convert/command.h"
 #include "cli/convert/job.h"
+#include "cli/convert/pod.h"
 #include "cli/convert/report.h"
 #include "common/error.h"
 #include "common/yaml/reader.h"

@@ -1,4 +1,5 @@
-// The parts of a TrainingJob that all converters share: the pod, the policies, and the validation of the result.
+// The parts of a TrainingJob that all converters share: metadata, policies, and the validation of the result. pod.h has
+// the pod.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +13,6 @@
 #include "common/error.h"
 
 namespace oarlock::convert {
-
-inline constexpr char kGpuResource[] = "nvidia.com/gpu";
 
 struct ConvertOptions {
   std::string name{};         // of the TrainingJob; empty: the name of the source
@@ -72,36 +71,13 @@ void set_node_bounds(int64_t least, std::optional<int64_t> most, const std::stri
 // the command starts: "4 nodes", "2 to 4 nodes". Otherwise returns an empty text.
 std::string take_node_bounds(const LaunchCommand& command, JobDraft& draft);
 
-// Sets the number of GPUs of a container: those of the resource that it has, or NVIDIA's.
-void set_gpus(Json& container, int64_t gpus);
-
-// Converts a PodTemplateSpec for draft.pod, whose place in the document is `path`. The main container is the one with
-// one of the names `main_names`, or the only one. It becomes 'trainer'; its path in the document is returned.
-std::string convert_pod(const Json& pod, const std::string& path, const std::vector<std::string>& main_names,
-                        const ConvertOptions& options, Report& report, JobDraft& draft);
-
-// Returns how many ranks the accelerators in the limits of a container are for: the GPUs that the operator counts for
-// processesPerNode "auto", else the devices of other vendors whose number is that of the ranks; 0 without any.
-int64_t accelerators_of(const Json& container);
-
-// Converts the command of container 'trainer' after draft.nodes and draft.processes were read. `processes` of the
-// source is kept only if the command starts several ranks. REQUIRES: convert_pod() was called.
-void convert_container_command(const std::string& path, Report& report, JobDraft& draft);
-
 // Returns a name that Kubernetes accepts, made from a file name or the name of a Slurm job.
 std::string object_name(const std::string& text);
 // Returns the name of a file without its folder and without the part after the first period.
 std::string stem_of(const std::string& path);
 
-// Returns the container 'trainer' of a draft. Creates it if it does not exist.
-Json& trainer_of(JobDraft& draft);
-
 // Returns a member that is an object. Replaces a member of another type. `parent` must be an object.
 Json& object_member(Json& parent, const char* key);
-
-// Merges environment variables by name into a container; later ones take precedence.
-void merge_environment(Json& container, const Json& variables);
-void set_variable(Json& container, const std::string& name, const std::string& value);
 
 // Returns the TrainingJob. Fails with kConfig if it is not valid by the rules of the API server; the message names the
 // fields of the TrainingJob.

@@ -11,7 +11,7 @@ namespace oarlock::convert {
 namespace {
 
 // More than a TrainingJob can have; larger numbers would overflow sums.
-constexpr int64_t kMostReplicas = 1'000'000'000;
+constexpr int64_t kMaxReplicas = 1'000'000'000;
 
 // A value of one template at which another template differs.
 struct TemplateDifference {
@@ -139,7 +139,7 @@ void convert_elastic_policy(ObjectReader elastic, JobDraft& draft) {
 int64_t replicas_of(ObjectReader& replica) {
   const int64_t replicas = replica.integer("replicas").value_or(1);
   if (replicas < 0) replica.problem("replicas", "must not be negative");
-  return std::clamp<int64_t>(replicas, 0, kMostReplicas);
+  return std::clamp<int64_t>(replicas, 0, kMaxReplicas);
 }
 
 const Json& template_of(ObjectReader& replica) {

@@ -426,8 +426,8 @@ class ScriptReader {
       const bool multiplies = rest.front() == '*';
       rest.remove_prefix(1);
       const std::optional<int64_t> next = factor(rest, depth);
-      constexpr int64_t kMost = 1'000'000;  // of nodes and ranks; far from an overflow
-      if (!next || (!multiplies && *next == 0) || std::abs(*value) > kMost || std::abs(*next) > kMost)
+      constexpr int64_t kMaxValue = 1'000'000;  // of nodes and ranks; far from an overflow
+      if (!next || (!multiplies && *next == 0) || std::abs(*value) > kMaxValue || std::abs(*next) > kMaxValue)
         return std::nullopt;
       value = multiplies ? *value * *next : *value / *next;
     }

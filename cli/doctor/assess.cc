@@ -166,10 +166,10 @@ class Assessment {
 
   void clock() {
     const char* check = "clock";
-    constexpr double kMost = 5;
+    constexpr double kMaxSkew = 5;
     if (facts_.server_skew_seconds) {
       const double skew = *facts_.server_skew_seconds;
-      if (std::abs(skew) > kMost) {
+      if (std::abs(skew) > kMaxSkew) {
         add(check, Level::kWarning,
             fmt::format("the clock of the API server is {:.0f} s {} that of this machine", std::abs(skew),
                         skew > 0 ? "ahead of" : "behind"),

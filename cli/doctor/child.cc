@@ -27,7 +27,7 @@ void stop_child(pid_t pid) {
 
 // Reads a pipe until its end or the deadline. Returns whether the end was reached.
 bool read_until_end(int fd, std::string& text, std::chrono::steady_clock::time_point deadline) {
-  constexpr size_t kMost = size_t{1} << 20;
+  constexpr size_t kMaxBytes = size_t{1} << 20;
   char buffer[4096];
   while (true) {
     const auto left = std::chrono::duration_cast<Milliseconds>(deadline - std::chrono::steady_clock::now()).count();
@@ -39,7 +39,7 @@ bool read_until_end(int fd, std::string& text, std::chrono::steady_clock::time_p
     const ssize_t size = ::read(fd, buffer, sizeof buffer);
     if (size < 0 && errno == EINTR) continue;
     if (size <= 0) return size == 0;
-    if (text.size() < kMost) text.append(buffer, static_cast<size_t>(size));
+    if (text.size() < kMaxBytes) text.append(buffer, static_cast<size_t>(size));
   }
 }
 

@@ -90,7 +90,7 @@ void LinePrefixer::feed(std::string_view bytes, std::string& out) {
     emit(bytes.substr(0, end), out);
   }
   pending_ += bytes;
-  if (pending_.size() >= kLongestLine) {
+  if (pending_.size() >= kMaxLineBytes) {
     pending_ += '\n';
     emit("", out);
   }

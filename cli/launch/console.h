@@ -19,7 +19,7 @@
 namespace oarlock::launch {
 
 // Splits the output of a rank into lines and adds a prefix to each. It changes nothing else in the bytes, except that
-// it adds a newline to an incomplete last line, and splits lines longer than kLongestLine, so that a rank that never
+// it adds a newline to an incomplete last line, and splits lines longer than kMaxLineBytes, so that a rank that never
 // writes a newline cannot exhaust the memory.
 //
 // On a terminal, a lone "\r" also ends a line, which is then a progress line: the next line replaces it. It is cut to
@@ -27,7 +27,7 @@ namespace oarlock::launch {
 // one are omitted, because they would replace each other.
 class LinePrefixer {
  public:
-  static constexpr size_t kLongestLine = size_t{16} << 20;
+  static constexpr size_t kMaxLineBytes = size_t{16} << 20;
 
   enum class ProgressLines { kShow, kLeaveOut };
 

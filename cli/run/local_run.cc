@@ -256,7 +256,7 @@ class LocalRun {
     }
     for (int rank = 0; rank < job_.world_size(); ++rank) {
       const int port = settings.metrics_ports[static_cast<size_t>(rank / per_node)] + rank % per_node;
-      if (rank == kMostUrls) {
+      if (rank == kMaxUrls) {
         urls += " ...";
         break;
       }
@@ -312,7 +312,7 @@ class LocalRun {
                        command_line(options_.command));
   }
 
-  static constexpr int kMostUrls = 8;
+  static constexpr int kMaxUrls = 8;
   static constexpr int kExitOfBrokenPipe = 128 + SIGPIPE;
 
   api::TrainingJob job_;

@@ -167,7 +167,7 @@ std::string command_line(const RunCommand& command) {
 }
 
 std::optional<std::string> longer_command(const RunCommand& command, const std::string& trainer) {
-  constexpr int64_t kMost = int64_t{1} << 40;
+  constexpr int64_t kMaxCount = int64_t{1} << 40;
   std::optional<Length> length = length_of(trainer);
   RunCommand longer = command;
   longer.settings.clear();
@@ -178,7 +178,7 @@ std::optional<std::string> longer_command(const RunCommand& command, const std::
       longer.settings.push_back(setting);
     }
   }
-  if (!length || length->count < 1 || length->count > kMost) return std::nullopt;
+  if (!length || length->count < 1 || length->count > kMaxCount) return std::nullopt;
   longer.settings.push_back(fmt::format("{}={}", length->unit, 2 * length->count));
   return command_line(longer);
 }

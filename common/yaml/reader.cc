@@ -15,8 +15,8 @@
 namespace oarlock::yaml {
 namespace {
 
-constexpr size_t kLongestPath = 200;
-constexpr size_t kLongestMessage = 1000;
+constexpr size_t kMaxPath = 200;
+constexpr size_t kMaxMessage = 1000;
 constexpr std::string_view kExpected = "expected ";  // begins messages about values of a wrong type
 
 // Whether readers recognize the value in the text: true for 7 and 1.0, false for 017, 0x1F and 1_000.
@@ -190,8 +190,8 @@ void Problems::add(Mark mark, std::string_view path, std::string_view message) {
   std::string place = place_text(file_, mark) + ": ";
   const std::string full =
       root_.empty() || path.empty() ? root_ + std::string(path) : fmt::format("{}.{}", root_, path);
-  if (!full.empty()) place += shortened(full, kLongestPath) + ": ";
-  std::string line = place + shortened(message, kLongestMessage);
+  if (!full.empty()) place += shortened(full, kMaxPath) + ": ";
+  std::string line = place + shortened(message, kMaxMessage);
   // Several checks can find that a value has a wrong type. The longer message has more detail.
   if (message.starts_with(kExpected)) {
     const auto same = std::ranges::find_if(

@@ -40,7 +40,7 @@ Output convert_log(const cli::LogFormat& format, std::string_view log, size_t pi
 
 // A file gets the log as the kubelet sent it. Only the end of the last line may be added, and long lines are broken.
 void require_unchanged(std::string_view log, size_t piece) {
-  if (log.size() > cli::LogLines::kLongestLine) return;
+  if (log.size() > cli::LogLines::kMaxLineBytes) return;
   cli::LogFormat format;
   format.has_prefix = false;
   format.shows_timestamps = true;

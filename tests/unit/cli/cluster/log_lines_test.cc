@@ -60,7 +60,7 @@ TEST(LogLines, SkipsKnownLinesAfterRestart) {
 }
 
 TEST(LogLines, BoundsLineWithoutEnd) {
-  const std::string endless(5 * LogLines::kLongestLine / 2, 'x');
+  const std::string endless(5 * LogLines::kMaxLineBytes / 2, 'x');
   LogLines lines({.node_rank = 1});
   std::string out;
   lines.feed(kFirst + endless + "\n", out);
@@ -69,14 +69,14 @@ TEST(LogLines, BoundsLineWithoutEnd) {
 }
 
 TEST(LogLines, LongestLineIsOneLineInAnyPieces) {
-  const std::string longest(LogLines::kLongestLine, 'x');
-  for (const size_t piece : {SIZE_MAX, LogLines::kLongestLine, size_t{256}, size_t{1}})
+  const std::string longest(LogLines::kMaxLineBytes, 'x');
+  for (const size_t piece : {SIZE_MAX, LogLines::kMaxLineBytes, size_t{256}, size_t{1}})
     EXPECT_EQ(converted({.has_prefix = false}, longest + "\nnext\n", piece), longest + "\nnext\n");
 }
 
 TEST(LogLines, SkipsRestOfKnownLongLine) {
   LogLines lines({.has_prefix = false});
-  const std::string long_line = kFirst + std::string(2 * LogLines::kLongestLine, 'x') + "\n";
+  const std::string long_line = kFirst + std::string(2 * LogLines::kMaxLineBytes, 'x') + "\n";
   std::string out;
   lines.feed(long_line, out);
   lines.restart();
