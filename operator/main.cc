@@ -110,7 +110,7 @@ void add_cluster_flags(CLI::App& app, Flags& flags) {
       ->allow_extra_args(false);
   app.add_option(
          "--cache-limit", flags.options.cache_limit,
-         "Memory for the objects that the operator keeps, such as 64Mi: half of it for jobs, a quarter for pods. "
+         "Memory for the objects that the operator keeps, such as 96Mi: three eighths each for jobs and for pods. "
          "Beyond it, objects of the namespaces that have the most are ignored. The process needs 1.5 times as much, "
          "and 32Mi")
       ->default_str("48Mi")

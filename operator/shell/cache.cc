@@ -73,8 +73,8 @@ void RemovedPods::forget_recorded(const kube::ObjectKey& key, const Job* job) {
   const std::lock_guard lock(mutex_);
   const auto found = pods_.find(key);
   if (found == pods_.end()) return;
-  count_ -= std::erase_if(
-      found->second, [&](const auto& entry) { return job == nullptr || !is_needed(*job, entry.second.unpack().pod); });
+  count_ -= std::erase_if(found->second,
+                          [&](const auto& entry) { return job == nullptr || !is_needed(*job, entry.second.pod); });
   if (found->second.empty()) pods_.erase(found);
 }
 
@@ -84,27 +84,26 @@ void RemovedPods::append_to(const kube::ObjectKey& job, std::vector<Pod>& pods) 
   if (found == pods_.end()) return;
   std::unordered_map<std::string, size_t> existing;
   for (size_t i = 0; i < pods.size(); ++i) existing.emplace(pods[i].name, i);
-  for (const auto& [uid, packed] : found->second) {
-    Pod removed = packed.unpack().pod;
+  for (const auto& [uid, cached] : found->second) {
+    const Pod& removed = cached.pod;
     const auto same_name = existing.find(removed.name);
     if (same_name == existing.end()) {
       existing.emplace(removed.name, pods.size());
-      pods.push_back(std::move(removed));
+      pods.push_back(removed);
     } else if (Pod& pod = pods[same_name->second]; pod.uid == uid) {
-      pod = std::move(removed);
+      pod = removed;
     }
   }
 }
 
 namespace {
 
-// Returns the part of the limit for one kind. A job takes about 1.6 KB without its spec, a pod 300 bytes.
+// Returns the part of the limit for one kind. A job takes about 1.6 KB without its spec, a pod 1.1 KB.
 size_t share_of(ResourceKind kind, size_t limit) {
   switch (kind) {
     case ResourceKind::kJob:
-      return limit / 2;
     case ResourceKind::kPod:
-      return limit / 4;
+      return limit / 8 * 3;
     case ResourceKind::kService:
     case ResourceKind::kNetworkPolicy:
       return limit / 8;
@@ -140,28 +139,25 @@ Urgency urgency_of(const CachedPod& cached) {
 template <typename T>
 auto enqueue_owner(const CacheHooks& hooks) {
   return [&hooks](const kube::ObjectKey& key, const T* before, const T* after) {
-    const std::string job_before = before == nullptr ? "" : before->unpack().job;
+    const std::string job_before = before == nullptr ? "" : before->job;
     if (after == nullptr) {
       if (!job_before.empty()) hooks.on_change({key.name_space, job_before}, Urgency::kImmediate);
       return;
     }
-    const auto object = after->unpack();
-    if (!object.job.empty()) hooks.on_change({key.name_space, object.job}, urgency_of(object));
-    if (!job_before.empty() && job_before != object.job)
+    if (!after->job.empty()) hooks.on_change({key.name_space, after->job}, urgency_of(*after));
+    if (!job_before.empty() && job_before != after->job)
       hooks.on_change({key.name_space, job_before}, Urgency::kImmediate);
   };
 }
 
 // Hooks for objects that are owned by a job: indexed by the job, and a change enqueues it.
-template <typename T, typename Projected>
+template <typename T>
 typename kube::Informer<T>::Hooks owned_object_hooks(const CacheHooks& hooks,
-                                                     Result<Projected> (*project)(const nlohmann::json&)) {
+                                                     Result<T> (*project)(const nlohmann::json&)) {
   typename kube::Informer<T>::Hooks out;
-  out.project = [project](const nlohmann::json& object) {
-    return project(object).map([](const Projected& projected) { return T(projected); });
-  };
-  out.index_of = [](const kube::ObjectKey& key, const T& object) { return index_key(key, object.unpack().job); };
-  out.bytes_of = [](const T& object) { return sizeof object + object.bytes(); };
+  out.project = project;
+  out.index_of = [](const kube::ObjectKey& key, const T& object) { return index_key(key, object.job); };
+  out.bytes_of = [](const T& object) { return memory_of(object); };
   out.on_change = enqueue_owner<T>(hooks);
   return out;
 }
@@ -203,14 +199,13 @@ Cache::Cache(CacheOptions options, CacheHooks hooks, std::shared_ptr<kube::Trans
     const kube::Selection labeled{.name_space = name_space, .label_selector = kLabelJobName, .field_selector = ""};
     Informers& informers = informers_[name_space];
     informers.jobs = make_informer<CachedJob>(ResourceKind::kJob, all, job_fields(), job_hooks());
-    informers.pods = make_informer<PackedPod>(ResourceKind::kPod, labeled, pod_fields(), pod_hooks(informers));
-    informers.services =
-        make_informer<PackedService>(ResourceKind::kService, labeled, service_fields(),
-                                     owned_object_hooks<PackedService, CachedService>(hooks_, project_service));
+    informers.pods = make_informer<CachedPod>(ResourceKind::kPod, labeled, pod_fields(), pod_hooks(informers));
+    informers.services = make_informer<CachedService>(ResourceKind::kService, labeled, service_fields(),
+                                                      owned_object_hooks(hooks_, project_service));
     if (!options.network_policies) continue;
-    informers.network_policies = make_informer<PackedNetworkPolicy>(
-        ResourceKind::kNetworkPolicy, labeled, network_policy_fields(),
-        owned_object_hooks<PackedNetworkPolicy, CachedNetworkPolicy>(hooks_, project_network_policy));
+    informers.network_policies =
+        make_informer<CachedNetworkPolicy>(ResourceKind::kNetworkPolicy, labeled, network_policy_fields(),
+                                           owned_object_hooks(hooks_, project_network_policy));
   }
 }
 
@@ -240,14 +235,13 @@ Cache::JobInformer::Hooks Cache::job_hooks() {
 }
 
 Cache::PodInformer::Hooks Cache::pod_hooks(const Informers& informers) {
-  PodInformer::Hooks out = owned_object_hooks<PackedPod, CachedPod>(hooks_, project_pod);
+  PodInformer::Hooks out = owned_object_hooks(hooks_, project_pod);
   // A pod that was done before its deletion was requested remains done. It is recorded before the store changes, so
   // that pods_of() finds it in the store, in removed_pods_ or in both, but never in neither.
-  out.before_change = [this, &informers](const kube::ObjectKey& key, const PackedPod* before, const PackedPod* after) {
-    if (before == nullptr || (after != nullptr && !after->unpack().pod.deleting)) return;
-    const CachedPod last = before->unpack();
-    const kube::ObjectKey job{key.name_space, last.job};
-    removed_pods_.add(job, last, [&] { return find_job(informers, job); });
+  out.before_change = [this, &informers](const kube::ObjectKey& key, const CachedPod* before, const CachedPod* after) {
+    if (before == nullptr || (after != nullptr && !after->pod.deleting)) return;
+    const kube::ObjectKey job{key.name_space, before->job};
+    removed_pods_.add(job, *before, [&] { return find_job(informers, job); });
   };
   return out;
 }
@@ -350,7 +344,7 @@ std::vector<std::shared_ptr<const CachedJob>> Cache::jobs() const {
 std::vector<Pod> Cache::pods_of(const kube::ObjectKey& job) const {
   std::vector<Pod> out;
   if (const Informers* informers = informers_for(job.name_space)) {
-    for (const auto& pod : informers->pods->store().find(job.to_string())) out.push_back(pod->unpack().pod);
+    for (const auto& pod : informers->pods->store().find(job.to_string())) out.push_back(pod->pod);
   }
   removed_pods_.append_to(job, out);
   return out;
@@ -359,8 +353,7 @@ std::vector<Pod> Cache::pods_of(const kube::ObjectKey& job) const {
 std::vector<Service> Cache::services_of(const kube::ObjectKey& job) const {
   std::vector<Service> out;
   if (const Informers* informers = informers_for(job.name_space)) {
-    for (const auto& service : informers->services->store().find(job.to_string()))
-      out.push_back(service->unpack().service);
+    for (const auto& service : informers->services->store().find(job.to_string())) out.push_back(service->service);
   }
   return out;
 }
@@ -370,7 +363,7 @@ std::vector<NetworkPolicy> Cache::network_policies_of(const kube::ObjectKey& job
   const Informers* informers = informers_for(job.name_space);
   if (informers == nullptr || informers->network_policies == nullptr) return out;
   for (const auto& policy : informers->network_policies->store().find(job.to_string()))
-    out.push_back(policy->unpack().network_policy);
+    out.push_back(policy->network_policy);
   return out;
 }
 

@@ -31,7 +31,7 @@ class RemovedPods {
  public:
   using FindJob = std::function<std::shared_ptr<const Job>()>;
   static constexpr size_t kMaxOfJob = 8192;  // two groups of the largest size
-  // Of all jobs; about 20 MiB with the longest termination messages. Beyond it, a pod of the namespace with the most is
+  // Of all jobs; about 28 MiB with the longest termination messages. Beyond it, a pod of the namespace with the most is
   // forgotten.
   static constexpr size_t kMaxPods = 16384;
 
@@ -48,7 +48,7 @@ class RemovedPods {
   void append_to(const kube::ObjectKey& job, std::vector<Pod>& pods) const;
 
  private:
-  using Removed = std::unordered_map<std::string, PackedPod>;  // by the pod's uid
+  using Removed = std::unordered_map<std::string, CachedPod>;  // by the pod's uid
 
   using Pods = std::map<kube::ObjectKey, Removed>;  // by the job's key
 
@@ -76,7 +76,7 @@ struct CacheOptions {
   std::vector<std::string> namespaces;  // empty: all
   uint64_t seed = 0;                    // for the jitter of retries
   size_t spec_budget = kSpecBudget;     // bytes
-  // Bytes for all objects together: half of them for jobs, a quarter for pods, and an eighth each for Services and
+  // Bytes for all objects together: three eighths each for jobs and pods, and an eighth each for Services and
   // NetworkPolicies. Each watched namespace has an equal part. Beyond it, objects of the namespaces that take the most
   // memory are dropped (kube::Informer): of jobs those that have finished and have no ttlSecondsAfterFinished, the
   // oldest first, and then the newest ones.
@@ -149,9 +149,9 @@ class Cache {
 
  private:
   using JobInformer = kube::Informer<CachedJob>;
-  using PodInformer = kube::Informer<PackedPod>;
-  using ServiceInformer = kube::Informer<PackedService>;
-  using NetworkPolicyInformer = kube::Informer<PackedNetworkPolicy>;
+  using PodInformer = kube::Informer<CachedPod>;
+  using ServiceInformer = kube::Informer<CachedService>;
+  using NetworkPolicyInformer = kube::Informer<CachedNetworkPolicy>;
 
   // The informers of one namespace, or of all.
   struct Informers {

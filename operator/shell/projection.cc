@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <initializer_list>
 #include <limits>
 #include <string_view>
 #include <utility>
@@ -224,6 +225,17 @@ bool is_resource_name(std::string_view name) {
          std::ranges::all_of(name, is_allowed);
 }
 
+// Memory that a string takes outside of its object, in bytes.
+size_t heap_bytes(const std::string& text) {
+  return text.capacity() > std::string().capacity() ? text.capacity() + 1 : 0;
+}
+
+size_t heap_bytes(std::initializer_list<const std::string*> members) {
+  size_t bytes = 0;
+  for (const std::string* member : members) bytes += heap_bytes(*member);
+  return bytes;
+}
+
 // Sums the memory of the values that a description names, approximately.
 class MemoryMeter final : public Fields {
  public:
@@ -251,9 +263,7 @@ class MemoryMeter final : public Fields {
   }
 
  private:
-  void add(const std::string& text) {
-    if (text.capacity() > std::string().capacity()) bytes_ += text.capacity() + 1;
-  }
+  void add(const std::string& text) { bytes_ += heap_bytes(text); }
   template <typename T>
   void add(const std::optional<T>& value) {
     if (value) add(*value);
@@ -434,6 +444,27 @@ std::map<std::string, int64_t> requested_accelerators(const api::Spec& spec) {
   }
   add(trainer);
   return out;
+}
+
+size_t memory_of(const CachedPod& cached) {
+  const Pod& pod = cached.pod;
+  size_t bytes =
+      sizeof cached + heap_bytes({&cached.job, &pod.name, &pod.uid, &pod.resource_version, &pod.owner_uid, &pod.reason,
+                                  &pod.message, &pod.unscheduled_message, &pod.disruption, &pod.pod_ip, &pod.node_name,
+                                  &pod.waiting_reason, &pod.waiting_message, &pod.regroup_key});
+  if (pod.trainer) bytes += heap_bytes({&pod.trainer->reason, &pod.trainer->message, &pod.trainer->init_container});
+  return bytes;
+}
+
+size_t memory_of(const CachedService& cached) {
+  const Service& service = cached.service;
+  return sizeof cached +
+         heap_bytes({&cached.job, &service.name, &service.uid, &service.owner_uid, &service.regroup_key});
+}
+
+size_t memory_of(const CachedNetworkPolicy& cached) {
+  const NetworkPolicy& policy = cached.network_policy;
+  return sizeof cached + heap_bytes({&cached.job, &policy.name, &policy.uid, &policy.owner_uid, &policy.digest});
 }
 
 Result<CachedPod> project_pod(const Json& object) {

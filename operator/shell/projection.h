@@ -6,13 +6,11 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
-#include <type_traits>
 
 #include "common/error.h"
 #include "operator/core/model.h"
 #include "operator/kube/client/field_filter.h"
 #include "operator/shell/byte_budget.h"
-#include "operator/shell/packed.h"
 
 namespace oarlock::control {
 
@@ -77,6 +75,11 @@ struct CachedNetworkPolicy {
   bool operator==(const CachedNetworkPolicy&) const = default;
 };
 
+// Memory that the object takes, in bytes, approximately.
+size_t memory_of(const CachedPod& cached);
+size_t memory_of(const CachedService& cached);
+size_t memory_of(const CachedNetworkPolicy& cached);
+
 // The fields that the corresponding function reads.
 kube::FieldFilter pod_fields();
 kube::FieldFilter service_fields();
@@ -98,46 +101,5 @@ struct ObjectMetadata {
 
 // All fields are empty if the response is not an object.
 ObjectMetadata read_object_metadata(const std::string& response);
-
-// ---- Packing ---------------------------------------------------------------------------------------------------
-
-// A member that is added to one of these structs must be added here too; otherwise the structured bindings do not
-// compile.
-template <typename Visitor, typename T>
-  requires std::is_same_v<std::remove_const_t<T>, Termination>
-void pack_fields(Visitor& visit, T& termination) {
-  auto& [exit_code, reason, message, finished_at, init_container] = termination;
-  visit(exit_code), visit(reason), visit(message), visit(finished_at), visit(init_container);
-}
-template <typename Visitor, typename T>
-  requires std::is_same_v<std::remove_const_t<T>, CachedPod>
-void pack_fields(Visitor& visit, T& cached) {
-  auto& [name, uid, resource_version, owner_uid, owner_is_job, phase, reason, message, deleting, stop_requested_at,
-         grace_ends_at, grace_seconds, scheduled, scheduled_at, unscheduled_message, ready, unreachable, disruption,
-         pod_ip, node_name, started, trainer, waiting_reason, waiting_message, regroup_key, unlabeled] = cached.pod;
-  visit(cached.job), visit(name), visit(uid), visit(resource_version), visit(owner_uid), visit(owner_is_job);
-  visit(phase), visit(reason);
-  visit(message), visit(deleting), visit(stop_requested_at), visit(grace_ends_at);
-  visit(grace_seconds), visit(scheduled), visit(scheduled_at);
-  visit(unscheduled_message), visit(ready), visit(unreachable), visit(disruption);
-  visit(pod_ip), visit(node_name), visit(started), visit(trainer), visit(waiting_reason), visit(waiting_message),
-      visit(regroup_key), visit(unlabeled);
-}
-template <typename Visitor, typename T>
-  requires std::is_same_v<std::remove_const_t<T>, CachedService>
-void pack_fields(Visitor& visit, T& cached) {
-  auto& [name, uid, owner_uid, owner_is_job, deleting, created, regroup_key] = cached.service;
-  visit(cached.job), visit(name), visit(uid), visit(owner_uid), visit(owner_is_job), visit(deleting), visit(created);
-  visit(regroup_key);
-}
-template <typename Visitor, typename T>
-  requires std::is_same_v<std::remove_const_t<T>, CachedNetworkPolicy>
-void pack_fields(Visitor& visit, T& cached) {
-  auto& [name, uid, owner_uid, owner_is_job, deleting, digest] = cached.network_policy;
-  visit(cached.job), visit(name), visit(uid), visit(owner_uid), visit(owner_is_job), visit(deleting), visit(digest);
-}
-using PackedPod = Packed<CachedPod>;
-using PackedService = Packed<CachedService>;
-using PackedNetworkPolicy = Packed<CachedNetworkPolicy>;
 
 }  // namespace oarlock::control

@@ -63,13 +63,8 @@ class RecordingTarget final : public kube::ReflectorTarget, public kube::Reflect
       return;
     }
     if (kind_ == ObjectKind::kJob) (void)control::project_job(object.json);
-    if (kind_ == ObjectKind::kPod) {
-      if (const auto pod = control::project_pod(object.json)) require(control::PackedPod(*pod).unpack() == *pod);
-    }
-    if (kind_ == ObjectKind::kService) {
-      if (const auto service = control::project_service(object.json))
-        require(control::PackedService(*service).unpack() == *service);
-    }
+    if (kind_ == ObjectKind::kPod) (void)control::project_pod(object.json);
+    if (kind_ == ObjectKind::kService) (void)control::project_service(object.json);
   }
 
   const ObjectKind kind_;

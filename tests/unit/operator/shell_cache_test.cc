@@ -130,7 +130,7 @@ TEST(CacheLimit, DropsOldestFinishedJobsFirst) {
     const std::lock_guard lock(mutex);
     if (scope.kind == ResourceKind::kJob) incomplete = namespaces;
   };
-  Cache cache({.namespaces = {}, .limit = 24 << 10}, hooks, api, std::make_shared<test::FakeClock>(),
+  Cache cache({.namespaces = {}, .limit = 32 << 10}, hooks, api, std::make_shared<test::FakeClock>(),
               std::make_shared<kube::RealSleeper>());
   cache.start();
   ASSERT_TRUE(becomes_true([&] { return cache.has_synced(); }));
