@@ -4,7 +4,8 @@
 #include <fmt/format.h>
 #include <openssl/ssl.h>
 #include <poll.h>
-#include <time.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <array>
 #include <boost/asio/io_context.hpp>
@@ -22,7 +23,6 @@
 #include <unordered_map>
 
 #include "common/clock.h"
-#include "common/cpu.h"
 #include "common/http/connection.h"
 #include "common/http/connection_table.h"
 #include "common/http/request_head.h"
@@ -56,12 +56,6 @@ HttpResponse unavailable() { return text_response(503, "too many requests at the
 
 SteadyTime now() { return SteadyTime::clock::now(); }
 
-std::chrono::nanoseconds thread_cpu_time() {
-  timespec time{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
-}
-
 template <typename Socket>
 void close_on_exec(Socket& socket) {
   ::fcntl(socket.native_handle(), F_SETFD, FD_CLOEXEC);
@@ -75,8 +69,7 @@ class HttpServer::Impl final : public ConnectionOwner {
       : routes_(std::move(routes)),
         options_(std::move(options)),
         certificate_(options_.certificate, options_.on_unusable_certificate),
-        table_(options_.limits),
-        budget_(options_.limits.io_cpu_share) {
+        table_(options_.limits) {
     const auto needs_worker = [](const auto& route) { return route.second.kind == HandlerKind::kShared; };
     if (std::ranges::any_of(routes_, needs_worker)) workers_.emplace(kWorkers);
   }
@@ -109,7 +102,7 @@ class HttpServer::Impl final : public ConnectionOwner {
   }
 
   void start() {
-    net::post(io_, [this] { accept(); });  // not on this thread, whose CPU time is not the budget's
+    net::post(io_, [this] { accept(); });
     thread_ = std::thread([this] { run_io(); });
   }
 
@@ -140,6 +133,8 @@ class HttpServer::Impl final : public ConnectionOwner {
 
   // An exception, such as std::bad_alloc, closes the connection whose operation threw it.
   void run_io() {
+    constexpr int kLowest = 19;
+    if (options_.limits.has_lowest_priority) ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kLowest);
     while (!io_.stopped()) {
       try {
         io_.run();
@@ -149,7 +144,6 @@ class HttpServer::Impl final : public ConnectionOwner {
   }
 
   void accept() {
-    if (const auto pause = budget_.pause(now(), thread_cpu_time()); pause.count() > 0) return accept_later(pause);
     acceptor_.async_accept([this](error_code error, tcp::socket socket) {
       if (error) return recover_from(error);
       accept();
@@ -366,7 +360,6 @@ class HttpServer::Impl final : public ConnectionOwner {
   // Used by the I/O thread only.
   TlsCertificate certificate_;
   ConnectionTable table_;
-  CpuBudget budget_;
   std::unordered_map<ConnectionTable::Id, Connection*> connections_;
   std::array<char, 16 << 10> discarded_;
 

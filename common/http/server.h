@@ -12,8 +12,8 @@
 // holds the most connections (ConnectionTable::admit()), so a kubelet, which holds one, is served. Each event costs the
 // I/O thread microseconds (for TLS one handshake, milliseconds), and at most HttpLimits::connections of them can be
 // pending. Where a peer may fill the I/O thread with TLS handshakes, serve the probes from a second server, without
-// TLS: its I/O thread waits for no other client. With HttpLimits::io_cpu_share, a flood delays every new connection,
-// that of a probe too: the path is then no liveness probe.
+// TLS: its I/O thread waits for no other client. With HttpLimits::has_lowest_priority, a busy process delays every
+// response: the path is then no liveness probe.
 //
 // Shared responses. One call of a handler of kind kShared serves all requests that arrived before it began; they share
 // its body. The calls are at least HttpLimits::response_period apart, so any number of scrapers, however fast, costs a
@@ -103,9 +103,9 @@ struct HttpLimits {
   // Minimum time from the end of a call of a shared handler to the next one. Requests wait for it.
   std::chrono::milliseconds response_period{250};
 
-  // Share of one core that the I/O thread may use in the long run; above it, new connections wait in the kernel's
-  // queue. 0: no limit. For a process whose own work is more important than its clients.
-  double io_cpu_share = 0;
+  // The I/O thread has the lowest priority of the scheduler, for a process whose own work is more important than its
+  // clients.
+  bool has_lowest_priority = false;
 };
 
 struct HttpServerOptions {

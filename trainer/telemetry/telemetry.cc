@@ -37,8 +37,7 @@ std::string_view status_phase(Phase phase) {
 
 constexpr auto kActivityInterval = std::chrono::milliseconds(250);
 constexpr auto kShortActivity = std::chrono::milliseconds(500);  // not worth a line
-constexpr double kServerCpuShare = 0.04;                         // of a core, so that clients do not slow down training
-constexpr size_t kMostMetrics = 6;                               // in a line for people
+constexpr size_t kMaxMetrics = 6;                                // in a line for people
 
 // Returns the text for users about a phase that is not part of a training step; empty for other phases.
 std::string_view activity_name(Phase phase) {
@@ -105,7 +104,7 @@ Result<int> Telemetry::serve(int port) {
   const HttpHandler health = [](const std::string&) { return HttpResponse{200, "text/plain; charset=utf-8", "ok\n"}; };
   routes.emplace(kStatusPath, HttpRoute(status, HandlerKind::kImmediate));
   routes.emplace("/healthz", HttpRoute(health, HandlerKind::kImmediate));
-  const HttpServerOptions server_options{.limits = {.io_cpu_share = kServerCpuShare}};
+  const HttpServerOptions server_options{.limits = {.has_lowest_priority = true}};  // the training precedes its clients
   return HttpServer::start("::", port, routes, server_options).map([this](std::unique_ptr<HttpServer> server) {
     server_ = std::move(server);
     return server_->port();
@@ -200,7 +199,7 @@ void Telemetry::record_evaluation(const std::map<std::string, double>& metrics) 
 void Telemetry::record_pass(const std::string& name, const std::map<std::string, double>& metrics) {
   if (is_watched()) {
     logger().info(
-        fmt::format("{} after step {}: {}", name, view_.step, metrics_text(metrics, options_.monitor, kMostMetrics)));
+        fmt::format("{} after step {}: {}", name, view_.step, metrics_text(metrics, options_.monitor, kMaxMetrics)));
     return;
   }
   Logger with_metrics = logger();

@@ -70,10 +70,9 @@ class BlockingHandler {
   std::shared_future<void> released_ = promise_.get_future();
 };
 
-// `who`: RUSAGE_SELF, or RUSAGE_THREAD for the calling thread.
-double cpu_seconds(int who = RUSAGE_SELF) {
+double cpu_seconds() {
   rusage usage{};
-  ::getrusage(who, &usage);
+  ::getrusage(RUSAGE_SELF, &usage);
   const auto seconds = [](const timeval& time) {
     return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
   };
@@ -519,19 +518,12 @@ TEST(HttpServer, RequestsOfAPeriodShareOneCall) {
   EXPECT_LE(calls - 1, 1 + (std::chrono::steady_clock::now() - began) / 1s);
 }
 
-// Connections without pause cost the I/O thread no more than its share of the time; a process that computes keeps the
-// rest.
-TEST(HttpServer, IoThreadUsesItsShareOfACore) {
-  constexpr double kServerShare = 0.01;
-  const auto server =
-      serve({{"/x", {constant("here"), HandlerKind::kImmediate}}}, {.limits = {.io_cpu_share = kServerShare}});
-  const auto began = std::chrono::steady_clock::now();
-  const auto elapsed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count(); };
-  const auto cpu_of_server = [] { return cpu_seconds() - cpu_seconds(RUSAGE_THREAD); };
-  const double before = cpu_of_server();
-  for (int i = 0; i < 300 || elapsed() < 3; ++i)
-    ASSERT_THAT(request(server->port(), "GET /x"), testing::EndsWith("here"));
-  EXPECT_LT(cpu_of_server() - before, kServerShare * (10 + elapsed()) + 0.05) << "a burst, the share, and a tolerance";
+TEST(HttpServer, IoThreadHasLowestPriority) {
+  const auto nice_value = [](const std::string&) {
+    return HttpResponse{.body = fmt::format("nice {}", ::getpriority(PRIO_PROCESS, 0))};
+  };
+  const auto server = serve({{"/x", {nice_value, HandlerKind::kImmediate}}}, {.limits = {.has_lowest_priority = true}});
+  EXPECT_THAT(request(server->port(), "GET /x"), testing::EndsWith("nice 19"));
 }
 
 // accept(2) fails while the process has no descriptors left.
