@@ -16,6 +16,7 @@ Result<LockOutcome> lock_outcome(int error_number, const std::filesystem::path& 
     case ENOSYS:
     case ENOLCK:
     case EOPNOTSUPP:  // on Linux, ENOTSUP is the same
+    case EBADF:       // NFSv4: an exclusive lock of a file that is open for reading only
       return LockOutcome::kUnsupported;
     default:
       return fail_errno(error_number, fmt::format("{}: cannot be locked", path.string()));

@@ -15,7 +15,7 @@ enum class LockMode { kShared, kExclusive };
 enum class LockOutcome {
   kLocked,         // this descriptor holds the lock until it is closed
   kLockedByOther,  // another descriptor holds a lock that excludes this one
-  kUnsupported,    // the file system does not support locks
+  kUnsupported,    // the file system does not support locks, or not this one of a file of another user
 };
 
 // Opens a lock file, and creates it if it does not exist. The file of another user is opened for reading only. Fails as

@@ -28,7 +28,8 @@ constexpr char kLockFile[] = ".lock";
 constexpr char kGeneration[] = "generation";
 constexpr auto kLockTimeout = std::chrono::seconds(5);
 constexpr auto kLockRetryInterval = std::chrono::milliseconds(5);
-constexpr size_t kMaxDisplaced = 16;  // displaced jobs that are remembered
+constexpr int64_t kMaxGeneration = int64_t{1} << 53;  // far above any number of groups, and below the protocol's limit
+constexpr size_t kMaxDisplaced = 16;                  // displaced jobs that are remembered
 
 tl::unexpected<Error> not_a_fence(const std::string& what) {
   return fail(ExitCode::kDataErr,
@@ -50,7 +51,7 @@ Result<Fence> read_fence(const fs::path& root) {
       value.is_object() && !value.contains(kGeneration) ? 0 : integer_at(value, kGeneration, int64_t{-1});
   const bool good =
       value.is_object() && value.contains("uid") && value["uid"].is_string() && attempt >= 0 && generation >= 0 &&
-      value.contains("displaced") && value["displaced"].is_array() &&
+      generation <= kMaxGeneration && value.contains("displaced") && value["displaced"].is_array() &&
       std::all_of(value["displaced"].begin(), value["displaced"].end(), [](const json& v) { return v.is_string(); });
   if (!good) return not_a_fence(path.string());
   return Fence{.exists = true,

@@ -161,6 +161,7 @@ class CacheDirectory {
   std::optional<CacheEntry> use(Found& found) const;
   Result<CacheEntry> open_or_build();
   Result<CacheEntry> build_entry();
+  Result<void> check_unchanged();
   Result<void> fill_entry(const fs::path& part);
   bool is_outdated(const CacheManifest& manifest) const;
 
@@ -295,13 +296,22 @@ Result<CacheEntry> CacheDirectory::build_entry() {
               fmt::format("{}: {}, although it was just created; start again", path.string(), found.damage));
 }
 
+// Fails if the content of the sources has changed since it was read. Other processes may change the state alone: a pod
+// with fsGroup sets the group of all files when it starts.
+Result<void> CacheDirectory::check_unchanged() {
+  const std::string before = state_;
+  ASSIGN_OR_RETURN(const SourceFiles sources, SourceFiles::list(key_.sources));
+  state_ = sources.state();
+  if (state_ == before) return {};
+  ASSIGN_OR_RETURN(const std::string digest, sources.digest(log_));
+  if (digest == digest_) return {};
+  return fail(ExitCode::kTempFail, fmt::format("{}: changed while it was converted; start again when it is complete",
+                                               key_.sources.front().string()));
+}
+
 Result<void> CacheDirectory::fill_entry(const fs::path& part) {
   RETURN_IF_ERROR(fill_(part));
-  const std::string before = state_;
-  RETURN_IF_ERROR(read_state());
-  if (state_ != before)
-    return fail(ExitCode::kTempFail, fmt::format("{}: changed while it was converted; start again when it is complete",
-                                                 key_.sources.front().string()));
+  RETURN_IF_ERROR(check_unchanged());
   RETURN_IF_ERROR(sync_tree(part));
   ASSIGN_OR_RETURN(std::vector<CachedFile> files, describe_files(part));
   RETURN_IF_ERROR(open_lock_file(part / kCacheLock).map([](const FileDescriptor&) {}));

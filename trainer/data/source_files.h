@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/error.h"
@@ -14,7 +15,8 @@ namespace oarlock {
 
 class SourceFiles {
  public:
-  // Lists files, and all regular files below directories. Symbolic links are followed. Fails as fail_errno() if a path
+  // Lists files, and all regular files below directories. Symbolic links are followed, except
+  // to a directory that contains them. Fails as fail_errno() if a path
   // does not exist or cannot be read, and with kNoInput if it is neither a file nor a directory.
   static Result<SourceFiles> list(const std::vector<std::filesystem::path>& paths);
 
@@ -37,6 +39,7 @@ class SourceFiles {
   Result<void> add(const std::filesystem::path& path, const std::string& name, bool is_root);
 
   std::vector<File> files_;
+  std::vector<std::pair<uint64_t, uint64_t>> parents_;  // device and inode of the directories that add() is in
 };
 
 // Returns the hash of a string: 32 hexadecimal digits.

@@ -24,6 +24,9 @@
 
 namespace oarlock {
 
+// What a wait for reading was for, in messages about a signal.
+inline constexpr char kReadingCheckpoints[] = "checkpoints were read; a new start reads them again";
+
 // The progress of a run.
 struct Position {
   int64_t step = 0;           // optimizer steps completed

@@ -2,7 +2,6 @@
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <torch/version.h>
 
 #include <algorithm>
@@ -14,12 +13,12 @@
 
 #include "common/contract.h"
 #include "common/cpu.h"
-#include "common/json_access.h"
 #include "common/status_macros.h"
 #include "common/text.h"
 #include "trainer/checkpoint/fence.h"
 #include "trainer/distributed/library_errors.h"
 #include "trainer/distributed/socket.h"
+#include "trainer/engine/run_output.h"
 #include "trainer/engine/stop_agreement.h"
 #include "trainer/engine/task_setup.h"
 #include "trainer/engine/train_step.h"
@@ -34,19 +33,11 @@ constexpr std::chrono::milliseconds kSettlePatience{5000};
 constexpr std::chrono::milliseconds kStopGrace{500};  // until reading the configuration is abandoned
 constexpr double kRegroupConnectSeconds = 20;         // until ranks that regroup are connected
 constexpr std::chrono::milliseconds kRegroupPollInterval{20};
-constexpr std::chrono::milliseconds kFencePatience{2000};  // until reading the fence is abandoned
 
 // Whether a new start would fail again (docs/exit-codes.md).
 bool is_permanent(ExitCode code) {
   return to_int(code) >= to_int(ExitCode::kUsage) && to_int(code) <= to_int(ExitCode::kConfig) &&
          code != ExitCode::kTempFail && code != ExitCode::kPeerLost;
-}
-
-constexpr size_t kMostMetrics = 16;  // in the last line of the log
-
-std::string precision_of(const AmpConfig& amp) {
-  if (!amp.enabled) return "fp32";
-  return amp.dtype == AmpType::kFp16 ? "fp16" : "bf16";
 }
 
 MatmulPrecision matmul_precision(const TrainerConfig& config) {
@@ -123,7 +114,7 @@ Result<TrainSummary> RankProcess::train() {
   if (telemetry_->is_watched()) {
     loop_->on_start([this](int64_t step, int64_t target_steps) { show_header(step, target_steps); });
   } else {
-    log_plan();
+    log_plan(run_header(config_, plan_, *task_, *model_, group_), plan_, group_, telemetry_->logger());
     if (!checkpointer_ && environment_.rank == 0)
       telemetry_->logger().warn("checkpoint.dir is not set: nothing will be saved");
   }
@@ -180,7 +171,7 @@ Result<void> RankProcess::start_telemetry() {
   options.log_every_steps = config_.log_every_steps;
   options.build = {options_.version, options_.revision, TORCH_VERSION, versions.cuda, versions.nccl};
   options.run = {environment_.uid.empty() ? environment_.job : environment_.uid, config_.task,
-                 environment_.world_size > 1 ? "ddp" : "single", precision_of(config_.amp)};
+                 environment_.world_size > 1 ? "ddp" : "single", precision_name(config_.amp)};
   if (environment_.rank == 0) options.progress = progress_output();
   options.monitor = monitored_metric();
   options.begin = begin_;
@@ -233,29 +224,6 @@ Result<void> RankProcess::connect() {
   return {};
 }
 
-bool RankProcess::is_loss(const Error& error) {
-  return error.code == ExitCode::kPeerLost || error.code == ExitCode::kTempFail;
-}
-
-// Returns RecoveryState::fence. A file system that does not respond must not keep this rank from its group.
-int64_t RankProcess::read_fence() const {
-  if (environment_.rank != 0 || config_.checkpoint.dir.empty()) return -1;
-  const CheckpointOwner owner{environment_.uid, environment_.attempt, 0};
-  return run_interruptibly<int64_t>(
-             [root = std::filesystem::path(config_.checkpoint.dir), owner] { return claimed_generation(root, owner); },
-             stop_, kFencePatience, kFencePatience)
-      .value_or(-1);
-}
-
-// Regroups again if another rank is lost meanwhile.
-Result<DistributedContext> RankProcess::connect_through_channel() {
-  for (;;) {
-    Result<DistributedContext> connection = catch_errors([&] { return connect_ranks(); });
-    if (connection || !is_loss(connection.error()) || stop_.is_raised()) return connection;
-    RETURN_IF_ERROR(regroup({}, connection.error().message));
-  }
-}
-
 void RankProcess::adopt(DistributedContext connection) {
   store_ = std::move(connection.store);
   group_ = std::move(connection.group);
@@ -303,145 +271,9 @@ Result<DistributedContext> RankProcess::connect_ranks() {
   return init_distributed(options, [this] { return activity(); }, stop_, clock_, logger_);
 }
 
-// ---- recovery without a checkpoint -----------------------------------------------------------------------------
-
-Result<void> RankProcess::regroup(const RecoveryState& state, const std::string& reason) {
-  ASSIGN_OR_RETURN(assignment_, channel_->regroup(assignment_.generation, state, reason, stop_));
-  // Rank 0 writes the checkpoints, whose folder this process may have acquired, and reports the progress.
-  if ((assignment_.rank == 0) != (environment_.rank == 0) || assignment_.world_size > environment_.world_size) {
-    return fail(ExitCode::kPeerLost,
-                fmt::format("this process was started as rank {} of {}, and cannot be rank {} of {} in generation {}",
-                            environment_.rank, environment_.world_size, assignment_.rank, assignment_.world_size,
-                            assignment_.generation));
-  }
-  if (!loop_) return {};  // a new process can start from the checkpoint
-  if (assignment_.donor >= 0) {
-    if (assignment_.world_size == loop_->world_size()) return {};
-    const std::string obstacle = model_->resize_obstacle(assignment_.world_size);
-    if (obstacle.empty()) return {};
-    return fail(ExitCode::kPeerLost,
-                fmt::format("the number of ranks cannot change from {} to {} without a restart: {}",
-                            loop_->world_size(), assignment_.world_size, obstacle));
-  }
-  return fail(ExitCode::kPeerLost, "no rank has a consistent state; restarting from the newest checkpoint");
-}
-
-// Without a channel nothing below has an effect.
-void RankProcess::enable_recovery() {
-  if (!channel_) return;
-  const std::string obstacle = step_->recovery_obstacle();
-  can_recover_ = obstacle.empty();
-  if (can_recover_) {
-    step_->enable_undo();
-    // In a group of one rank, nothing else detects that it must be left.
-    stops_->watch_growth([this] {
-      return channel_->growth_requested(assignment_.generation) || channel_->regroup_requested(assignment_.generation);
-    });
-    // Without an operator, nothing replaces the ranks that receive a signal, so that all of them stop and save.
-    if (!environment_.job.empty()) stops_->set_quorum(StopQuorum::kAll);
-  } else if (environment_.rank == 0) {
-    telemetry_->logger().warn("after the loss of a rank, all ranks restart from the newest checkpoint",
-                              {{"reason", obstacle}});
-  }
-}
-
-Result<TrainSummary> RankProcess::run_loop() {
-  Result<TrainSummary> summary = catch_errors([&]() -> Result<TrainSummary> {
-    if (!is_replacement()) return loop_->run();
-    RETURN_IF_ERROR(join({clock_.steady(), ""}));
-    return loop_->resume();
-  });
-  while (!summary && can_recover(summary.error())) {
-    const Result<void> recovered = recover(summary.error());
-    if (!recovered) return stop_in_recovery(recovered.error());
-    summary = catch_errors([&] { return loop_->resume(); });
-  }
-  return summary;
-}
-
-bool RankProcess::can_recover(const Error& error) const {
-  return can_recover_ && error.code == ExitCode::kPeerLost && loop_->can_recover();
-}
-
-// After recover() has failed with `error`. If a signal was the reason, rank 0 saves its state before it ends, which all
-// ranks would otherwise do together. The others report the loss of a rank, because nothing is saved on their behalf.
-Result<TrainSummary> RankProcess::stop_in_recovery(const Error& error) {
-  if (error.code != ExitCode::kTempFail || !stop_.is_raised()) return tl::make_unexpected(error);
-  if (environment_.rank == 0 && loop_->can_stop_alone()) return catch_errors([&] { return loop_->stop_alone(); });
-  return fail(ExitCode::kPeerLost, error.message);
-}
-
-// Fails with kTempFail if a signal ends it; this rank has then left its group.
-Result<void> RankProcess::recover(Error error) {
-  const SteadyTime begin = clock_.steady();
-  telemetry_->record_peer_lost();
-  for (;;) {
-    telemetry_->enter(Phase::kRendezvous);
-    group_.leave();  // first, so that no other rank waits for this one
-    const Error diagnosed = with_peer_diagnosis(error, peers_.get());
-    leave_group();
-    const Result<void> assigned = regroup(loop_->recovery_state(), diagnosed.message);
-    peers_.reset();  // it answered the other ranks until they had left, too
-    store_.reset();
-    if (!assigned) {
-      if (assigned.error().code != ExitCode::kPeerLost) return assigned;
-      return fail(diagnosed.code, fmt::format("{}; {}", diagnosed.message, assigned.error().message));
-    }
-    const Result<void> joined = catch_errors([&] { return join({begin, diagnosed.message}); });
-    if (joined || !is_loss(joined.error())) return joined;
-    error = joined.error();
-  }
-}
-
-// Afterwards no thread of this rank uses the group.
-void RankProcess::leave_group() {
-  loop_->leave();
-  collective_watchdog_.reset();
-  joining_.reset();
-  group_ = ProcessGroup::unconnected(group_rank(), world_size(), device_);
-}
-
-// A replacement is connected already and was not informed of the loss.
-Result<void> RankProcess::join(const Loss& loss) {
-  if (!joining_) {
-    ASSIGN_OR_RETURN(joining_, connect_ranks());
-  }
-  adopt(*std::exchange(joining_, std::nullopt));
-  RETURN_IF_ERROR(check_same_data(data_, group_));
-  if (checkpointer_) checkpointer_->set_generation(assignment_.generation);
-  const int before = loop_->world_size();
-  RETURN_IF_ERROR(resize());
-  ASSIGN_OR_RETURN(const std::vector<int> replaced, loop_->join(assignment_.donor));
-  const double seconds = std::chrono::duration<double>(clock_.steady() - loss.detected).count();
-  const auto shared = nlohmann::json::parse(group_.broadcast(
-      dump_json(nlohmann::json{{"seconds", seconds}, {"reason", loss.reason}, {"before", before}}), assignment_.donor));
-  const auto reason = shared.at("reason").get<std::string>();
-  const bool logs = group_.rank() == assignment_.donor;
-  if (const int left = shared.at("before").get<int>(); left != group_.world_size()) {
-    telemetry_->record_resize(left, group_.world_size(), reason, shared.at("seconds").get<double>(), logs);
-  } else {
-    telemetry_->record_recovery(fmt::format("{}", fmt::join(replaced, ",")), reason, shared.at("seconds").get<double>(),
-                                logs);
-  }
-  return {};
-}
-
 // Whether all ranks of the group are on one node.
 bool RankProcess::shares_memory() const {
   return configured_.ddp.shared_memory && environment_.local_world_size >= world_size();
-}
-
-// Adapts batches and learning rates to the group, as configure() does in a run that is resumed with this number of
-// ranks.
-Result<void> RankProcess::resize() {
-  if (loop_->fits_group()) return {};
-  ASSIGN_OR_RETURN(const BatchPlan plan, plan_batches(configured_, world_size(), task_->train_data().size()));
-  plan_ = plan;
-  const TrainerConfig scaled = apply_plan(configured_, plan_);
-  config_.optimizer = scaled.optimizer;
-  config_.schedule = scaled.schedule;
-  model_->allow_shared_memory(shares_memory());
-  return loop_->resize();
 }
 
 RankActivity RankProcess::activity() const { return {std::string(telemetry_->phase()), telemetry_->status().step, 0}; }
@@ -640,91 +472,18 @@ std::string RankProcess::monitored_metric() const {
   return config_.checkpoint.best.metric.empty() ? task_->monitor().metric : config_.checkpoint.best.metric;
 }
 
-RunHeader RankProcess::header(int64_t step, int64_t target_steps) const {
-  RunHeader out;
-  out.task = config_.task;
-  out.world_size = world_size();
-  out.device = device_.is_cpu() ? fmt::format("CPU, {} per rank", counted(at::get_num_threads(), "thread"))
-                                : device_name(device_);
-  out.precision = precision_of(config_.amp);
-  for (const NamedTensor& item : model_->parameters()) {
-    out.parameters += item.tensor.numel();
-    if (item.tensor.requires_grad()) out.trainable_parameters += item.tensor.numel();
-  }
-  out.train_samples = task_->train_data().size();
-  out.eval_samples = task_->eval_data().size();
-  out.effective_batch = plan_.effective_batch;
-  out.batch_per_rank = plan_.micro_batch;
-  out.accumulation_steps = config_.gradient.accumulation_steps;
-  out.first_step = step;
-  out.target_steps = target_steps;
-  out.epochs = config_.epochs.value_or(0);
-  out.learning_rate = config_.optimizer.lr;
-  out.checkpoints = config_.checkpoint.dir;
-  return out;
-}
-
 void RankProcess::show_header(int64_t step, int64_t target_steps) {
-  telemetry_->print(header_lines(header(step, target_steps)));
-}
-
-// Logs the values that depend on the number of ranks.
-void RankProcess::log_plan() {
-  const RunHeader sizes = header(0, 0);
-  telemetry_->logger().info("batches and learning rate", {{"effective_batch", plan_.effective_batch},
-                                                          {"batch_per_rank", plan_.micro_batch},
-                                                          {"accumulation_steps", config_.gradient.accumulation_steps},
-                                                          {"world_size", world_size()},
-                                                          {"device", device_.is_cpu() ? "cpu" : sizes.device},
-                                                          {"parameters", sizes.parameters},
-                                                          {"train_samples", sizes.train_samples},
-                                                          {"eval_samples", sizes.eval_samples},
-                                                          {"learning_rate", config_.optimizer.lr},
-                                                          {"learning_rate_factor", plan_.lr_factor},
-                                                          {"warmup_steps", plan_.warmup_steps}});
+  RunHeader header = run_header(config_, plan_, *task_, *model_, group_);
+  header.first_step = step;
+  header.target_steps = target_steps;
+  telemetry_->print(header_lines(header));
 }
 
 void RankProcess::report(const TrainSummary& summary, double seconds) {
   if (environment_.rank != 0) return;
-  if (telemetry_->is_watched()) return show_summary(summary, seconds);
-  Logger with_metrics = telemetry_->logger();
-  if (summary.metrics.size() <= kMostMetrics) {
-    for (const auto& [name, value] : summary.metrics) with_metrics = with_metrics.with({{name, value}});
-  } else if (const auto found = summary.metrics.find(monitored_metric()); found != summary.metrics.end()) {
-    with_metrics = with_metrics.with({{found->first, found->second}});  // the line of the evaluation has all
-  }
-  if (!summary.stopped_early.empty()) with_metrics = with_metrics.with({{"stopped_early", summary.stopped_early}});
-  const double rate = summary.train_seconds > 0 ? static_cast<double>(summary.samples) / summary.train_seconds : 0;
-  with_metrics.info(summary.was_complete
-                        ? "training was complete already: evaluated the checkpoint; raise epochs or steps, or use "
-                          "another checkpoint.dir, to train more"
-                        : "training is complete",
-                    {{"step", summary.position.step},
-                     {"samples_per_second", rate},
-                     {"seconds", seconds},
-                     {"world_size", world_size()},
-                     {"checkpoint", summary.checkpoint.empty() ? "none" : summary.checkpoint},
-                     {"parameters_bitwise_equal", summary.parameters_equal}});
-}
-
-void RankProcess::show_summary(const TrainSummary& summary, double seconds) {
-  RunSummary out;
-  out.step = summary.position.step;
-  out.was_complete = summary.was_complete;
-  out.stopped_early = summary.stopped_early;
-  out.metrics = summary.metrics;
-  out.monitor = monitored_metric();
-  out.best = summary.best;
-  out.seconds = seconds;
-  const TimeTable table = time_table(telemetry_->phase_seconds());
-  for (const auto& [name, spent] : table.rows)
-    out.phase_shares.emplace_back(name, table.total > 0 ? spent / table.total : 0);
-  if (summary.train_seconds > 0) out.samples_per_second = static_cast<double>(summary.samples) / summary.train_seconds;
-  out.recoveries = telemetry_->status().recoveries;
-  out.world_size = world_size();
-  out.parameters_equal = summary.parameters_equal;
-  out.checkpoint = summary.checkpoint;
-  telemetry_->print(summary_lines(out));
+  const RunSummary out = run_summary(summary, monitored_metric(), seconds, world_size(), *telemetry_);
+  if (telemetry_->is_watched()) return telemetry_->print(summary_lines(out));
+  log_summary(out, telemetry_->logger());
 }
 
 TerminationMessage RankProcess::termination_message(const Outcome& outcome) const {

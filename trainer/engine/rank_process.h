@@ -109,11 +109,8 @@ class RankProcess {
   // Adds this rank's host and device to the message if the device failed. The peers repeat it, and the operator records
   // it.
   Error located(Error error) const;
-  void log_plan();
   std::string monitored_metric() const;
-  RunHeader header(int64_t step, int64_t target_steps) const;
   void show_header(int64_t step, int64_t target_steps);
-  void show_summary(const TrainSummary& summary, double seconds);
   void report(const TrainSummary& summary, double seconds);
 
   RunOptions options_;

@@ -1,7 +1,6 @@
 // The training loop: restores the state, then for each epoch steps, logs, saves and evaluates, and completes the run.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -14,7 +13,9 @@
 #include "trainer/data/data_loader.h"
 #include "trainer/device/device_prefetcher.h"
 #include "trainer/engine/evaluator.h"
+#include "trainer/engine/loss_report.h"
 #include "trainer/engine/nonfinite.h"
+#include "trainer/engine/run_state.h"
 #include "trainer/optim/lr_scheduler.h"
 #include "trainer/recovery/regroup.h"
 #include "trainer/report/run_report.h"
@@ -23,7 +24,6 @@ namespace oarlock {
 
 struct TrainSummary {
   Position position;
-  int64_t target_steps = 0;
   bool interrupted = false;            // stopped by a signal; the position is saved unless save_error is set
   std::string save_error;              // why the final save failed; empty on success
   bool was_complete = false;           // the restored checkpoint was that of the completed run
@@ -96,18 +96,9 @@ class TrainLoop {
   bool diverged() const { return diverged_; }
 
  private:
-  // The work that remains before the next step. The values of an interrupted process are in checkpoints (Evaluator), so
-  // this is for a recovery within a process.
-  enum class Due {
-    kNothing,
-    kCatchUp,    // catch_up(), after a restore
-    kAfterStep,  // after_step()
-    kEpochEnd,   // the evaluation of the epoch
-    kEpochSave   // the save after the epoch
-  };
-
   TrainLoop(const TrainParts& parts, DistributedSampler sampler);
 
+  static Result<DistributedSampler> make_sampler(const TrainParts& parts);
   Result<void> check_length() const;
   void collect_stateful();
   Result<void> restore();
@@ -126,13 +117,9 @@ class TrainLoop {
   void summarize();
 
   Result<void> sync_loss();
-  bool is_first_loss() const;
-  void show_loss();
-  void track_step(double loss, const StepReading& reading);
-  void report_nonfinite_losses(double own_losses, StepReading& reading);
+  bool has_finite_weights() const;
   Result<void> check_weights();
   Result<void> end_by(const std::optional<NonfiniteStop>& stop);
-  void report_device_memory();
   Result<void> check_parameters();
   Result<bool> evaluate();
   Result<void> write_history();
@@ -158,30 +145,20 @@ class TrainLoop {
   StopPace pace_;
   LrScheduler scheduler_;
   Evaluator evaluator_;
+  LossReport losses_;
   RunReport report_;
   std::unique_ptr<DataLoader> loader_;
   std::vector<Stateful*> stateful_;  // the parts of a checkpoint in addition to the model
-  Position position_;
-  Due due_ = Due::kCatchUp;
-  bool is_best_ = false;               // the model must be saved, because the last evaluation was the best
-  bool save_due_ = false;              // the model must be saved, because an earlier save was lost
-  bool completed_ = false;             // complete() has returned
-  bool has_state_ = false;             // whether the state is that of position_
-  bool has_joined_ = false;            // run() has restored the state, or join() has succeeded once
-  bool is_final_ = false;              // the model has the best weights instead of the current ones
-  bool has_stepped_ = false;           // a rank has completed a step in this process or in that of the donor
-  int64_t steps_before_join_ = 0;      // TrainStep::steps_completed() when the group was formed
-  nlohmann::json before_evaluation_;   // host_state() while an evaluation is in progress, otherwise null
-  int64_t synced_step_ = -1;           // of the last sync_loss()
-  int64_t shown_step_ = -1;            // of the last loss that was reported
-  int64_t skipped_seen_ = 0;           // StepReading::skipped, as of the last sync_loss()
-  int64_t nonfinite_losses_seen_ = 0;  // the same of StepReading::nonfinite_losses
+  RunState state_;
+  bool has_state_ = false;            // whether the state is that of position_
+  bool has_joined_ = false;           // run() has restored the state, or join() has succeeded once
+  bool is_final_ = false;             // the model has the best weights instead of the current ones
+  int64_t steps_before_join_ = 0;     // TrainStep::steps_completed() when the group was formed
+  nlohmann::json before_evaluation_;  // host_state() while an evaluation is in progress, otherwise null
   bool diverged_ = false;
   std::string nonfinite_reason_;
   std::function<void(int64_t, int64_t)> on_start_;
   TrainSummary summary_;
-  int64_t tracked_step_ = 0;                                 // of the last track_step(), or where this process began
-  std::array<double, kPhaseNames.size()> tracked_phases_{};  // as of then
 };
 
 }  // namespace oarlock

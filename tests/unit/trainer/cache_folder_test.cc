@@ -201,6 +201,19 @@ TEST_F(CacheEntryTest, IsBuiltAgainWhenAFileDeepInADirectoryChanges) {
   EXPECT_EQ(built_, 4);
 }
 
+TEST_F(CacheEntryTest, ALinkToAParentDirectoryIsNotFollowed) {
+  const fs::path array = temporary_.path() / "store" / "array";
+  write(array / "c" / "0", "1");
+  key_.sources = {array};
+  fs::create_directory_symlink(".", array / "c" / "here");
+  fs::create_directory_symlink("..", array / "c" / "above");
+  open();
+  EXPECT_EQ(built_, 1);
+  write(array / "c" / "1", "2");
+  open();
+  EXPECT_EQ(built_, 2);
+}
+
 TEST_F(CacheEntryTest, CopiesOfTheSourceShareAnEntryWithEqualDigest) {
   key_.directory = temporary_.path() / "shared";
   const std::string digest = open().content_digest();
@@ -279,6 +292,14 @@ TEST_F(CacheEntryTest, FailuresLeaveNothing) {
   EXPECT_THAT(entries(), SizeIs(1));
 }
 
+// For example, the start of a pod with fsGroup sets the group of all files of a volume.
+TEST_F(CacheEntryTest, IsBuiltAlthoughModesOfTheSourceChangeMeanwhile) {
+  while_building_ = [&](const fs::path&) { fs::permissions(source_, fs::perms::owner_read); };
+  EXPECT_EQ(content(), "first");
+  EXPECT_EQ(content(), "first");
+  EXPECT_EQ(built_, 1);
+}
+
 TEST_F(CacheEntryTest, ADirectoryThatCannotBeWrittenIsAnErrorWithRemedy) {
   key_.directory = "/proc/oarlock";
   const Result<CacheEntry> entry = try_open();
@@ -297,7 +318,7 @@ TEST(FileLock, DistinguishesLockedUnsupportedAndOtherErrors) {
   EXPECT_EQ(try_lock(file.get(), LockMode::kShared, path), LockOutcome::kLocked);
   EXPECT_EQ(try_lock(other.get(), LockMode::kShared, path), LockOutcome::kLocked);
   EXPECT_EQ(try_lock(other.get(), LockMode::kExclusive, path), LockOutcome::kLockedByOther);
-  for (const int error : {ENOSYS, ENOLCK, EOPNOTSUPP, ENOTSUP}) {
+  for (const int error : {ENOSYS, ENOLCK, EOPNOTSUPP, ENOTSUP, EBADF}) {
     const test::FlockFailure failure(error);
     EXPECT_EQ(try_lock(file.get(), LockMode::kExclusive, path), LockOutcome::kUnsupported) << error;
   }
@@ -309,7 +330,7 @@ TEST(FileLock, DistinguishesLockedUnsupportedAndOtherErrors) {
 }
 
 TEST_F(CacheEntryTest, IsBuiltWithoutLocksAndNotRemoved) {
-  for (const int error : {ENOSYS, ENOLCK, EOPNOTSUPP}) {
+  for (const int error : {ENOSYS, ENOLCK, EOPNOTSUPP, EBADF}) {
     const test::FlockFailure failure(error);
     key_.options = std::to_string(error);
     // Another process publishes the same entry in the meantime.
@@ -317,13 +338,13 @@ TEST_F(CacheEntryTest, IsBuiltWithoutLocksAndNotRemoved) {
     EXPECT_EQ(content(), "first");
     EXPECT_EQ(content(), "first");
   }
-  EXPECT_EQ(built_, 6);
-  EXPECT_THAT(entries(), SizeIs(3));
+  EXPECT_EQ(built_, 8);
+  EXPECT_THAT(entries(), SizeIs(4));
   const test::FlockFailure failure(ENOLCK);
   fs::create_directory(key_.directory / "building.part");
   write(source_, "other");
   EXPECT_EQ(content(), "other");
-  EXPECT_THAT(entries(), SizeIs(5));
+  EXPECT_THAT(entries(), SizeIs(6));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -577,11 +578,17 @@ TEST(CheckpointStore, RunsWithoutUidDisplaceEachOther) {
 
 TEST(CheckpointStore, KeepsDamagedFence) {
   const test::TemporaryFolder folder;
-  std::ofstream(folder.path() / "fence.json") << "{\"uid\": \"a\"}";
-  const auto store = CheckpointStore::open({.root = folder.path()}, Logger::silent());
-  ASSERT_FALSE(store);
-  EXPECT_EQ(store.error().code, ExitCode::kDataErr);
-  EXPECT_THAT(store.error().message, HasSubstr("fence.json: not a fence file; remove it"));
+  // The regroup protocol has no such generation: a rank that reported it would not be in a group.
+  constexpr char kHugeGeneration[] = R"({"uid":"a","attempt":0,"generation":9223372036854775807,"displaced":[]})";
+  for (const char* text : {"{\"uid\": \"a\"}", kHugeGeneration}) {
+    SCOPED_TRACE(text);
+    std::ofstream(folder.path() / "fence.json") << text;
+    const auto store = CheckpointStore::open({.root = folder.path()}, Logger::silent());
+    ASSERT_FALSE(store);
+    EXPECT_EQ(store.error().code, ExitCode::kDataErr);
+    EXPECT_THAT(store.error().message, HasSubstr("fence.json: not a fence file; remove it"));
+    EXPECT_EQ(claimed_generation(folder.path(), {.uid = "a"}), -1);
+  }
 }
 
 TEST(CheckpointStore, RecreatesRemovedRoot) {

@@ -1,13 +1,18 @@
 // Crystal graphs compared with the original's on real crystals, and properties that hold for any crystal.
 #include "tests/support/paths.h"
+#include "tests/support/temporary_folder.h"
 #include "trainer/tasks/comformer/crystal_graph.h"
+#include "trainer/tasks/comformer/structures.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/tensor.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <fstream>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <random>
 #include <set>
@@ -91,12 +96,11 @@ TEST_P(RealCrystal, WithExactTiesTheGraphIsTheOriginals) {
   for (const Variant& variant : variants(Ties::kExact)) {
     const CrystalGraph graph = crystal_graph(golden.crystal(), variant.options).value();
     EXPECT_EQ(edges_of(graph), edges_of(golden, variant.name)) << variant.name;
-    // The original multiplies with lattices that jarvis rounded to 5 decimals.
     const auto vectors = vectors_of(golden, variant.name);
     for (const CrystalEdge& edge : graph.edges) {
       const auto expected = vectors.find(key_of(edge));
       ASSERT_NE(expected, vectors.end());
-      for (size_t axis = 0; axis < 3; ++axis) EXPECT_NEAR(edge.vector[axis], expected->second[axis], 5e-5);
+      for (size_t axis = 0; axis < 3; ++axis) EXPECT_NEAR(edge.vector[axis], expected->second[axis], 2e-6);
     }
   }
 }
@@ -149,6 +153,66 @@ TEST_P(RealCrystal, WithToleranceWholeShellsAreKept) {
 INSTANTIATE_TEST_SUITE_P(Original, RealCrystal,
                          testing::Values("si", "srtio3", "cu_fcc_primitive", "tio2", "mos2_cod9007661", "k2o2",
                                          "cod9001665"),
+                         [](const auto& parameter) { return std::string(parameter.param); });
+
+// The crystal as it is read from a list in jarvis' form, and its graph (tests/data/make_comformer_fractional.py).
+class FractionalCrystals : public testing::TestWithParam<const char*> {};
+
+nlohmann::json rows_of(const at::Tensor& tensor) {
+  nlohmann::json rows = nlohmann::json::array();
+  for (int64_t i = 0; i < tensor.size(0); ++i) {
+    const auto row = tensor[i].contiguous();
+    rows.push_back(std::vector<double>(row.const_data_ptr<double>(), row.const_data_ptr<double>() + row.numel()));
+  }
+  return rows;
+}
+
+Crystal read_from_list(const at::Tensor& lattice, const at::Tensor& coordinates, bool cartesian) {
+  const test::TemporaryFolder folder;
+  const nlohmann::json atoms = {{"lattice_mat", rows_of(lattice)},
+                                {"coords", rows_of(coordinates)},
+                                {"elements", std::vector<std::string>(static_cast<size_t>(coordinates.size(0)), "Si")},
+                                {"cartesian", cartesian}};
+  std::ofstream(folder.path() / "list.json") << nlohmann::json::array({{{"atoms", atoms}, {"label", 1}}}).dump();
+  return open_crystals({.path = folder.path() / "list.json", .target_property = "label", .ties = Ties::kExact})
+      .value()
+      ->read(0)
+      .value()
+      .crystal;
+}
+
+TEST_P(FractionalCrystals, WithExactTiesTheGraphIsTheOriginals) {
+  const TensorMap golden = read_safetensors(test::data_path("comformer_fractional.safetensors")).value().tensors;
+  for (int number = 0; number < 8; ++number) {
+    const std::string name = fmt::format("{}-{}", GetParam(), number);
+    SCOPED_TRACE(name);
+    const Crystal crystal = read_from_list(golden.at(name + ".lattice"), golden.at(name + ".coordinates"),
+                                           golden.at(name + ".cartesian").item<bool>());
+    const CrystalGraph graph = crystal_graph(crystal, variants(Ties::kExact)[0].options).value();
+    const auto expected_edges = golden.at(name + ".edges").accessor<int8_t, 2>();
+    const auto expected_vectors = golden.at(name + ".vectors").accessor<float, 2>();
+    std::multimap<EdgeKey, std::array<float, 3>> expected;
+    for (int64_t e = 0; e < expected_edges.size(0); ++e) {
+      EdgeKey key;
+      for (size_t i = 0; i < key.size(); ++i) key[i] = expected_edges[e][static_cast<int64_t>(i)];
+      expected.insert({key, {expected_vectors[e][0], expected_vectors[e][1], expected_vectors[e][2]}});
+    }
+    ASSERT_EQ(graph.edges.size(), expected.size());
+    for (const CrystalEdge& edge : graph.edges) {
+      const auto found = expected.find(key_of(edge));
+      ASSERT_NE(found, expected.end());
+      for (size_t axis = 0; axis < 3; ++axis) EXPECT_NEAR(edge.vector[axis], found->second[axis], 2e-6);
+      expected.erase(found);
+    }
+    const auto lattice = golden.at(name + ".lattice_vectors").accessor<float, 2>();
+    for (int64_t i = 0; i < 3; ++i) {
+      for (int64_t axis = 0; axis < 3; ++axis)
+        EXPECT_NEAR(graph.lattice_vectors[static_cast<size_t>(i)][static_cast<size_t>(axis)], lattice[i][axis], 2e-6);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Original, FractionalCrystals, testing::Values("one", "few", "many", "cartesian"),
                          [](const auto& parameter) { return std::string(parameter.param); });
 
 // Neighbors whose distance differs from the k-th in its last bits only; in mos2 two more at 6e-7 angstrom, which are

@@ -25,7 +25,8 @@ void describe(CrystalDataConfig& config, Fields& fields) {
   if (use_angle) fields.problem("use_angle", "must be false: neither network uses the angles between edges");
   bool exact = config.graph.nearest.ties == Ties::kExact;
   fields.field("exact_ties", exact,
-               "compare distances bitwise, as the Python original does; for weights trained by the original");
+               "compute coordinates and compare distances bitwise as the Python original does; for weights trained by "
+               "the original");
   config.graph.nearest.ties = exact ? Ties::kExact : Ties::kTolerant;
   fields.field("cache_graphs", config.cache_graphs,
                "build graphs once and keep them on disk; false: build on every rank");

@@ -12,7 +12,8 @@ namespace oarlock::comformer {
 // Comparison of distances that may be equal.
 enum class Ties {
   kTolerant,  // equal within kTieTolerance: by symmetry many distances are equal, except for rounding
-  kExact,     // bitwise, as in the Python original: rounding decides which atoms of a shell are kept
+  kExact,     // bitwise, as in the Python original: rounding decides which atoms of a shell are kept; and fractional
+              // coordinates become Cartesian as with jarvis and numpy (original_cartesian())
 };
 
 constexpr double kTieTolerance = 1e-5;  // angstrom; positions are 1e-8 in files and 1e-6 in single precision

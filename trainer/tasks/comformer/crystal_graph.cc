@@ -60,6 +60,29 @@ Vector3 translation_of(const Matrix3& lattice, const CellImage& image) {
   return out;
 }
 
+Matrix3 original_lattice(const Matrix3& lattice) {
+  constexpr double kScale = 1e5;
+  Matrix3 out = lattice;
+  for (Vector3& vector : out) {
+    for (double& component : vector) component = std::nearbyint(component * kScale) / kScale;  // numpy.around()
+  }
+  return out;
+}
+
+std::vector<Vector3> original_cartesian(const std::vector<Vector3>& fractional, const Matrix3& lattice) {
+  const Matrix3 rounded = original_lattice(lattice);
+  std::vector<Vector3> out;
+  for (const Vector3& f : fractional) {
+    Vector3& position = out.emplace_back();
+    for (size_t axis = 0; axis < 3; ++axis) {
+      const Vector3 column = {rounded[0][axis], rounded[1][axis], rounded[2][axis]};
+      position[axis] = fractional.size() == 1 ? dot(f, column)
+                                              : std::fma(f[2], column[2], std::fma(f[1], column[1], f[0] * column[0]));
+    }
+  }
+  return out;
+}
+
 Result<void> check_neighbor_search(const Crystal& crystal, double radius) {
   constexpr double kMaxTests = 1 << 28;      // pairs of atoms: some seconds
   constexpr double kMaxNeighbors = 1 << 22;  // 128 MiB, in each thread that builds graphs
@@ -181,6 +204,13 @@ Result<std::vector<Neighbor>> images_by_length(const Crystal& crystal, Ties ties
   return images;
 }
 
+// With kExact as the original compares the angle with 90 degrees, so that rounding decides for a right angle.
+bool is_obtuse(const Vector3& a, const Vector3& b, Ties ties) {
+  const double cosine = dot(a, b) / (length(a) * length(b));
+  if (ties == Ties::kExact) return std::acos(cosine) / std::numbers::pi * 180.0 > 90.0;
+  return cosine < -kRightAngle;
+}
+
 void reverse(CellImage& image) {
   for (int32_t& component : image) component = -component;
 }
@@ -189,11 +219,12 @@ void reverse(CellImage& image) {
 
 Result<std::array<CellImage, 3>> lattice_vectors(const Crystal& crystal, Ties ties) {
   ASSIGN_OR_RETURN(const std::vector<Neighbor> images, images_by_length(crystal, ties));
+  const Matrix3 lattice = ties == Ties::kExact ? original_lattice(crystal.lattice) : crystal.lattice;
   std::array<CellImage, 3> chosen{};
   Matrix3 vectors{};
   size_t found = 0;
   for (const Neighbor& candidate : images) {
-    const Vector3 vector = translation_of(crystal.lattice, candidate.image);
+    const Vector3 vector = translation_of(lattice, candidate.image);
     if (found == 1 && length(cross(vectors[0], vector)) <= kParallel * length(vectors[0]) * length(vector)) continue;
     if (found == 2) {
       const double box = length(vectors[0]) * length(vectors[1]) * length(vector);
@@ -201,10 +232,9 @@ Result<std::array<CellImage, 3>> lattice_vectors(const Crystal& crystal, Ties ti
     }
     chosen[found] = candidate.image;
     vectors[found] = vector;
-    const bool obtuse = dot(vectors[0], vector) < -kRightAngle * length(vectors[0]) * length(vector);
-    if (obtuse) {
+    if (found > 0 && is_obtuse(vectors[0], vector, ties)) {
       reverse(chosen[found]);
-      vectors[found] = translation_of(crystal.lattice, chosen[found]);
+      vectors[found] = translation_of(lattice, chosen[found]);
     }
     if (++found == 3) break;
   }
@@ -261,11 +291,13 @@ Result<CrystalGraph> crystal_graph(const Crystal& crystal, const CrystalGraphOpt
   graph.numbers = crystal.numbers;
   using Images = std::array<CellImage, 3>;
   ASSIGN_OR_RETURN(const Images vectors, lattice_vectors(crystal, options.nearest.ties));
-  for (size_t i = 0; i < 3; ++i) graph.lattice_vectors[i] = translation_of(crystal.lattice, vectors[i]);
   ASSIGN_OR_RETURN(const std::vector<Pair> pairs, pairs_of(crystal, options, vectors));
+  Crystal placed = crystal;
+  if (options.nearest.ties == Ties::kExact) placed.lattice = original_lattice(crystal.lattice);
+  for (size_t i = 0; i < 3; ++i) graph.lattice_vectors[i] = translation_of(placed.lattice, vectors[i]);
   for (const Pair& pair : pairs) {
-    graph.edges.push_back(edge_of(crystal, pair.source, pair.destination, pair.image));
-    graph.edges.push_back(edge_of(crystal, pair.destination, pair.source, reversed(pair.image)));
+    graph.edges.push_back(edge_of(placed, pair.source, pair.destination, pair.image));
+    graph.edges.push_back(edge_of(placed, pair.destination, pair.source, reversed(pair.image)));
   }
   std::sort(graph.edges.begin(), graph.edges.end(), [](const CrystalEdge& a, const CrystalEdge& b) {
     return std::tie(a.destination, a.source, a.image) < std::tie(b.destination, b.source, b.image);

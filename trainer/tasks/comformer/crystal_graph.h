@@ -17,6 +17,15 @@ using CellImage = std::array<int32_t, 3>;
 // Returns n0 a + n1 b + n2 c.
 Vector3 translation_of(const Matrix3& lattice, const CellImage& image);
 
+// The lattice of jarvis' Atoms: five decimals. The original measures distances with the lattice of the file, and uses
+// this one for everything else.
+Matrix3 original_lattice(const Matrix3& lattice);
+
+// Returns the Cartesian coordinates that the original makes of the fractional ones: numpy's product with
+// original_lattice(), in which OpenBLAS uses fused multiply-add, except for a single atom. The result is the same on
+// every CPU.
+std::vector<Vector3> original_cartesian(const std::vector<Vector3>& fractional, const Matrix3& lattice);
+
 struct Neighbor {
   int32_t site = 0;
   CellImage image{};

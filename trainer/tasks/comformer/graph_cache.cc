@@ -149,11 +149,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kVersion = 1;  // must change when the same file gives different graphs
+constexpr int kVersion = 2;  // must change when the same file gives different graphs
 
 Result<void> build(const CrystalDataConfig& config, int64_t targets, const fs::path& folder, const Logger& log) {
-  ASSIGN_OR_RETURN(const auto source,
-                   open_crystals({.path = config.path, .target_property = config.target_property, .targets = targets}));
+  ASSIGN_OR_RETURN(const auto source, open_crystals({.path = config.path,
+                                                     .target_property = config.target_property,
+                                                     .targets = targets,
+                                                     .ties = config.graph.nearest.ties}));
   return IndexSlice::parse(config.index)
       .and_then([&](const IndexSlice& slice) { return slice.indices(source->size()); })
       .and_then([&](const std::vector<int64_t>& structures) {

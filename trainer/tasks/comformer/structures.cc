@@ -16,6 +16,7 @@
 #include "trainer/formats/crystal.h"
 #include "trainer/formats/extxyz.h"
 #include "trainer/formats/json_list.h"
+#include "trainer/tasks/comformer/crystal_graph.h"
 
 namespace oarlock::comformer {
 
@@ -131,6 +132,16 @@ Vector3 cartesian(const Vector3& fractional, const Matrix3& lattice) {
   return out;
 }
 
+// Replaces fractional coordinates by Cartesian ones.
+void place_atoms(Crystal& crystal, Ties ties) {
+  if (ties == Ties::kExact) {
+    crystal.positions = original_cartesian(crystal.positions, crystal.lattice);
+    return;
+  }
+  for (Vector3& position : crystal.positions) position = cartesian(position, crystal.lattice);
+}
+
+// Appends the atoms to the crystal, with fractional coordinates.
 void add_sites(const Json& sites, Crystal& crystal) {
   for (const Json& site : sites) {
     const Json* species = find(site, "species");
@@ -141,11 +152,12 @@ void add_sites(const Json& sites, Crystal& crystal) {
       reject(fmt::format("a site with {} is disordered: every site must have one element", shown(*species)));
     const Json* symbol = find((*species)[0], "element");
     crystal.numbers.push_back(element(symbol == nullptr ? Json() : *symbol));
-    crystal.positions.push_back(cartesian(vector3(*fractional, "abc"), crystal.lattice));
+    crystal.positions.push_back(vector3(*fractional, "abc"));
   }
 }
 
-void add_atoms(const Json& structure, Crystal& crystal) {
+// Appends the atoms to the crystal. Returns whether the coordinates are fractional.
+bool add_atoms(const Json& structure, Crystal& crystal) {
   const Json* species = nullptr;
   for (const char* key : {"species", "elements", "numbers"}) {
     if (species == nullptr) species = find(structure, key);
@@ -168,10 +180,8 @@ void add_atoms(const Json& structure, Crystal& crystal) {
   if (coordinates->size() != species->size())
     reject(fmt::format("{} atoms, but {} coordinates", species->size(), coordinates->size()));
   for (const Json& one : *species) crystal.numbers.push_back(element(one));
-  for (const Json& one : *coordinates) {
-    const Vector3 position = vector3(one, "coordinates");
-    crystal.positions.push_back(fractional ? cartesian(position, crystal.lattice) : position);
-  }
+  for (const Json& one : *coordinates) crystal.positions.push_back(vector3(one, "coordinates"));
+  return fractional;
 }
 
 LabeledCrystal parse_entry(const Json& entry, const CrystalSourceOptions& options) {
@@ -181,12 +191,14 @@ LabeledCrystal parse_entry(const Json& entry, const CrystalSourceOptions& option
   if (!structure->is_object()) reject("its structure is not an object");
   LabeledCrystal out;
   out.crystal.lattice = lattice_of(*structure);
+  bool fractional = true;
   if (const Json* sites = find(*structure, "sites"); sites != nullptr) {
     add_sites(*sites, out.crystal);
   } else {
-    add_atoms(*structure, out.crystal);
+    fractional = add_atoms(*structure, out.crystal);
   }
   if (out.crystal.numbers.empty()) reject("no atoms");
+  if (fractional) place_atoms(out.crystal, options.ties);
   const Json* label = find(entry, options.target_property.c_str());
   if (label == nullptr) reject(fmt::format("no '{}' (data.target_property)", options.target_property));
   for (const Json& one : label->is_array() ? *label : Json::array({*label})) {

@@ -21,6 +21,7 @@
 
 #include "common/error.h"
 #include "trainer/formats/crystal.h"
+#include "trainer/tasks/comformer/config.h"
 
 namespace oarlock::comformer {
 
@@ -44,6 +45,7 @@ struct CrystalSourceOptions {
   std::filesystem::path path;   // *.json is a list, any other file is extended XYZ
   std::string target_property;  // the key of the label
   int64_t targets = 1;          // numbers per label
+  Ties ties = Ties::kTolerant;  // kExact: Cartesian coordinates as original_cartesian() computes them
 };
 
 // Opens a file. An extended XYZ file is read on demand; the structures of a JSON list are kept in memory (32 bytes per

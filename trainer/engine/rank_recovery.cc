@@ -1,0 +1,182 @@
+// Recovery without a checkpoint: a rank leaves a group that has lost a rank, regroups over the channel to its launcher,
+// and joins the next group (docs/recovery-engine.md).
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "common/json_access.h"
+#include "common/status_macros.h"
+#include "trainer/checkpoint/fence.h"
+#include "trainer/distributed/library_errors.h"
+#include "trainer/engine/rank_process.h"
+#include "trainer/engine/train_step.h"
+
+namespace oarlock {
+namespace {
+
+constexpr std::chrono::milliseconds kFencePatience{2000};  // until reading the fence is abandoned
+
+}  // namespace
+
+// Returns RecoveryState::fence. A file system that does not respond must not keep this rank from its group.
+int64_t RankProcess::read_fence() const {
+  if (environment_.rank != 0 || config_.checkpoint.dir.empty()) return -1;
+  const CheckpointOwner owner{environment_.uid, environment_.attempt, 0};
+  return run_interruptibly<int64_t>(
+             [root = std::filesystem::path(config_.checkpoint.dir), owner] { return claimed_generation(root, owner); },
+             stop_, kFencePatience, kFencePatience)
+      .value_or(-1);
+}
+
+bool RankProcess::is_loss(const Error& error) {
+  return error.code == ExitCode::kPeerLost || error.code == ExitCode::kTempFail;
+}
+
+Result<void> RankProcess::regroup(const RecoveryState& state, const std::string& reason) {
+  ASSIGN_OR_RETURN(assignment_, channel_->regroup(assignment_.generation, state, reason, stop_));
+  // Rank 0 writes the checkpoints, whose folder this process may have acquired, and reports the progress.
+  if ((assignment_.rank == 0) != (environment_.rank == 0) || assignment_.world_size > environment_.world_size) {
+    return fail(ExitCode::kPeerLost,
+                fmt::format("this process was started as rank {} of {}, and cannot be rank {} of {} in generation {}",
+                            environment_.rank, environment_.world_size, assignment_.rank, assignment_.world_size,
+                            assignment_.generation));
+  }
+  if (!loop_) return {};  // a new process can start from the checkpoint
+  if (assignment_.donor >= 0) {
+    if (assignment_.world_size == loop_->world_size()) return {};
+    const std::string obstacle = model_->resize_obstacle(assignment_.world_size);
+    if (obstacle.empty()) return {};
+    return fail(ExitCode::kPeerLost,
+                fmt::format("the number of ranks cannot change from {} to {} without a restart: {}",
+                            loop_->world_size(), assignment_.world_size, obstacle));
+  }
+  return fail(ExitCode::kPeerLost, "no rank has a consistent state; restarting from the newest checkpoint");
+}
+
+// Without a channel nothing below has an effect.
+void RankProcess::enable_recovery() {
+  if (!channel_) return;
+  const std::string obstacle = step_->recovery_obstacle();
+  can_recover_ = obstacle.empty();
+  if (can_recover_) {
+    step_->enable_undo();
+    // In a group of one rank, nothing else detects that it must be left.
+    stops_->watch_growth([this] {
+      return channel_->growth_requested(assignment_.generation) || channel_->regroup_requested(assignment_.generation);
+    });
+    // Without an operator, nothing replaces the ranks that receive a signal, so that all of them stop and save.
+    if (!environment_.job.empty()) stops_->set_quorum(StopQuorum::kAll);
+  } else if (environment_.rank == 0) {
+    telemetry_->logger().warn("after the loss of a rank, all ranks restart from the newest checkpoint",
+                              {{"reason", obstacle}});
+  }
+}
+
+Result<TrainSummary> RankProcess::run_loop() {
+  Result<TrainSummary> summary = catch_errors([&]() -> Result<TrainSummary> {
+    if (!is_replacement()) return loop_->run();
+    RETURN_IF_ERROR(join({clock_.steady(), ""}));
+    return loop_->resume();
+  });
+  while (!summary && can_recover(summary.error())) {
+    const Result<void> recovered = recover(summary.error());
+    if (!recovered) return stop_in_recovery(recovered.error());
+    summary = catch_errors([&] { return loop_->resume(); });
+  }
+  return summary;
+}
+
+bool RankProcess::can_recover(const Error& error) const {
+  return can_recover_ && error.code == ExitCode::kPeerLost && loop_->can_recover();
+}
+
+// After recover() has failed with `error`. If a signal was the reason, rank 0 saves its state before it ends, which all
+// ranks would otherwise do together. The others report the loss of a rank, because nothing is saved on their behalf.
+Result<TrainSummary> RankProcess::stop_in_recovery(const Error& error) {
+  if (error.code != ExitCode::kTempFail || !stop_.is_raised()) return tl::make_unexpected(error);
+  if (environment_.rank == 0 && loop_->can_stop_alone()) return catch_errors([&] { return loop_->stop_alone(); });
+  return fail(ExitCode::kPeerLost, error.message);
+}
+
+// Fails with kTempFail if a signal ends it; this rank has then left its group.
+Result<void> RankProcess::recover(Error error) {
+  const SteadyTime begin = clock_.steady();
+  telemetry_->record_peer_lost();
+  for (;;) {
+    telemetry_->enter(Phase::kRendezvous);
+    group_.leave();  // first, so that no other rank waits for this one
+    const Error diagnosed = with_peer_diagnosis(error, peers_.get());
+    leave_group();
+    const Result<void> assigned = regroup(loop_->recovery_state(), diagnosed.message);
+    peers_.reset();  // it answered the other ranks until they had left, too
+    store_.reset();
+    if (!assigned) {
+      if (assigned.error().code != ExitCode::kPeerLost) return assigned;
+      return fail(diagnosed.code, fmt::format("{}; {}", diagnosed.message, assigned.error().message));
+    }
+    const Result<void> joined = catch_errors([&] { return join({begin, diagnosed.message}); });
+    if (joined || !is_loss(joined.error())) return joined;
+    error = joined.error();
+  }
+}
+
+// Afterwards no thread of this rank uses the group.
+void RankProcess::leave_group() {
+  loop_->leave();
+  collective_watchdog_.reset();
+  joining_.reset();
+  group_ = ProcessGroup::unconnected(group_rank(), world_size(), device_);
+}
+
+// A replacement is connected already and was not informed of the loss.
+Result<void> RankProcess::join(const Loss& loss) {
+  if (!joining_) {
+    ASSIGN_OR_RETURN(joining_, connect_ranks());
+  }
+  adopt(*std::exchange(joining_, std::nullopt));
+  RETURN_IF_ERROR(check_same_data(data_, group_));
+  if (checkpointer_) checkpointer_->set_generation(assignment_.generation);
+  const int before = loop_->world_size();
+  RETURN_IF_ERROR(resize());
+  ASSIGN_OR_RETURN(const std::vector<int> replaced, loop_->join(assignment_.donor));
+  const double seconds = std::chrono::duration<double>(clock_.steady() - loss.detected).count();
+  const auto shared = nlohmann::json::parse(group_.broadcast(
+      dump_json(nlohmann::json{{"seconds", seconds}, {"reason", loss.reason}, {"before", before}}), assignment_.donor));
+  const auto reason = shared.at("reason").get<std::string>();
+  const bool logs = group_.rank() == assignment_.donor;
+  if (const int left = shared.at("before").get<int>(); left != group_.world_size()) {
+    telemetry_->record_resize(left, group_.world_size(), reason, shared.at("seconds").get<double>(), logs);
+  } else {
+    telemetry_->record_recovery(fmt::format("{}", fmt::join(replaced, ",")), reason, shared.at("seconds").get<double>(),
+                                logs);
+  }
+  return {};
+}
+
+// Regroups again if another rank is lost meanwhile.
+Result<DistributedContext> RankProcess::connect_through_channel() {
+  for (;;) {
+    Result<DistributedContext> connection = catch_errors([&] { return connect_ranks(); });
+    if (connection || !is_loss(connection.error()) || stop_.is_raised()) return connection;
+    RETURN_IF_ERROR(regroup({}, connection.error().message));
+  }
+}
+
+// Adapts batches and learning rates to the group, as configure() does in a run that is resumed with this number of
+// ranks.
+Result<void> RankProcess::resize() {
+  if (loop_->fits_group()) return {};
+  ASSIGN_OR_RETURN(const BatchPlan plan, plan_batches(configured_, world_size(), task_->train_data().size()));
+  plan_ = plan;
+  const TrainerConfig scaled = apply_plan(configured_, plan_);
+  config_.optimizer = scaled.optimizer;
+  config_.schedule = scaled.schedule;
+  model_->allow_shared_memory(shares_memory());
+  return loop_->resize();
+}
+
+}  // namespace oarlock
