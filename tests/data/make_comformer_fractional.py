@@ -4,10 +4,10 @@
 usage: make_comformer_fractional.py ORIGINAL OUTPUT_FOLDER
 ORIGINAL is the folder OpenMat/ComFormer of https://github.com/divelab/AIRS (949e70b, GPL-3: run, never copied). Needs torch 2.11,
 numpy 2.4.6, pandas and jarvis-tools 2026.6.12; numpy's OpenBLAS chooses kernels by the CPU, and a CPU with fused multiply-add
-is required. It takes half an hour.
+is required.
 
-The atoms are at simple fractions of a cell that has no symmetry but inversion, so that most distances occur twice, and
-rounding decides which neighbors are the nearest 25. Of crystal N: N.lattice, N.coordinates and N.cartesian as in
+The atoms are inside the cell, because jarvis loses neighbors of others, at simple fractions of a cell that has no symmetry but
+inversion, so that most distances occur twice, and rounding decides which neighbors are the nearest 25. Of crystal N: N.lattice, N.coordinates and N.cartesian as in
 Atoms.to_dict(); N.edges, source, destination and image of the destination; N.vectors of the edges; N.lattice_vectors.
 """
 import pathlib
@@ -36,10 +36,9 @@ def load_original(folder):
 
 
 def crystal(random, atoms, cartesian):
-    lattice = random.normal(size=(3, 3)) + numpy.diag(random.uniform(2, 6, 3))
-    fractions = random.integers(0, 12, size=(atoms, 3)) / random.choice([2, 4, 6, 12], size=(atoms, 3))
-    shift = random.choice([0, 0.123456789])
-    coordinates = fractions + shift
+    lattice = random.normal(size=(3, 3)) * 0.6 + numpy.diag(random.uniform(3, 6, 3))
+    fractions = random.integers(0, 12, size=(atoms, 3)) / 12
+    coordinates = (fractions + random.choice([0, 0.123456789])) % 1
     return lattice, coordinates @ lattice if cartesian else coordinates
 
 
