@@ -14,9 +14,8 @@ namespace oarlock {
 template <std::integral Integer>
 std::optional<Integer> parse_integer(std::string_view text, int base = 10) {
   Integer value = 0;
-  const char* last = text.data() + text.size();
-  const auto [end, error] = std::from_chars(text.data(), last, value, base);
-  if (error != std::errc() || end != last) return std::nullopt;
+  const auto [end, error] = std::from_chars(text.begin(), text.end(), value, base);
+  if (error != std::errc() || end != text.end()) return std::nullopt;
   return value;
 }
 

@@ -278,7 +278,7 @@ class HttpServer::Impl final : public ConnectionOwner {
         batch.is_running = false;
         batch.ended = now();
         batch.bytes = response.body.size();
-        respond(std::move(readers), std::make_shared<const HttpResponse>(std::move(response)));
+        respond(readers, std::make_shared<const HttpResponse>(std::move(response)));
         run_if_due(batch);
       });
     });
@@ -291,7 +291,7 @@ class HttpServer::Impl final : public ConnectionOwner {
     });
   }
 
-  void respond(std::vector<std::shared_ptr<Connection>> readers, const SharedResponse& response) {
+  void respond(const std::vector<std::shared_ptr<Connection>>& readers, const SharedResponse& response) {
     BodyInFlight& body = bodies_.emplace_back(BodyInFlight{response, response->body.size(), {}});
     for (const auto& reader : readers) body.readers.push_back(reader->id());
     for (const auto& reader : readers) {

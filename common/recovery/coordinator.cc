@@ -547,7 +547,7 @@ void Coordinator::complete(SteadyTime now) {
   ++state_.sequence;
 }
 
-void Coordinator::end(std::string reason, bool success) {
+void Coordinator::end(std::string_view reason, bool success) {
   state_.kind = OrderKind::kEnd;
   state_.reason = shortened(reason, kMaxTextLength);
   state_.success = success;

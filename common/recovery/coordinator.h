@@ -146,7 +146,7 @@ class Coordinator {
   void forget_reports(int node);
   void decide(SteadyTime now);
   void complete(SteadyTime now);
-  void end(std::string reason, bool success = false);
+  void end(std::string_view reason, bool success = false);
   std::optional<std::string> find_obstacle() const;
   void count_lost_handover();
 

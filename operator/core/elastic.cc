@@ -7,6 +7,7 @@
 #include "common/text.h"
 #include "operator/api/rules.h"
 #include "operator/api/validate.h"
+#include "operator/core/desired.h"
 #include "operator/core/failure.h"
 #include "operator/core/pod_failure.h"
 #include "operator/core/pod_template.h"

@@ -398,7 +398,7 @@ std::string own_address_from(const Arrival& own, const std::string& master_addre
   return is_loopback(own.local_address) ? master_address : own.local_address;
 }
 
-Result<RendezvousResult> rendezvous(const RendezvousOptions& options, std::shared_ptr<const StopFlag> stop,
+Result<RendezvousResult> rendezvous(const RendezvousOptions& options, const std::shared_ptr<const StopFlag>& stop,
                                     const Clock& clock, const Logger& logger) {
   const auto body = [options, stop, &clock, logger] { return Rendezvous(options, *stop, clock, logger).run(); };
   // Name resolution, and requests to a store whose process is stopped, block for longer than a pod's grace period.

@@ -55,7 +55,7 @@ struct RendezvousResult {
 // bound. kConfig: the ranks disagree about world size, device or settings, two processes claim the same rank, or the
 // master is of a newer attempt. kDeviceFailed: this rank has lost its GPU, and another rank trains on one. kPeerLost:
 // rank 0 exited meanwhile, or another rank has lost its GPU.
-Result<RendezvousResult> rendezvous(const RendezvousOptions& options, std::shared_ptr<const StopFlag> stop,
+Result<RendezvousResult> rendezvous(const RendezvousOptions& options, const std::shared_ptr<const StopFlag>& stop,
                                     const Clock& clock, const Logger& logger);
 
 // Both ends of a rank's connection to the master, as seen by the rank.

@@ -133,7 +133,7 @@ bool is_loopback(const std::string& numeric_address) {
 extern "C" __attribute__((visibility("default"))) int getnameinfo(const sockaddr* address, socklen_t address_length,
                                                                   char* host, socklen_t host_length, char* service,
                                                                   socklen_t service_length, int flags) {
-  static const auto of_libc = reinterpret_cast<decltype(&getnameinfo)>(::dlsym(RTLD_NEXT, "getnameinfo"));
+  static const auto kOfLibc = reinterpret_cast<decltype(&getnameinfo)>(::dlsym(RTLD_NEXT, "getnameinfo"));
   if ((flags & NI_NAMEREQD) == 0) flags |= NI_NUMERICHOST;
-  return of_libc(address, address_length, host, host_length, service, service_length, flags);
+  return kOfLibc(address, address_length, host, host_length, service, service_length, flags);
 }

@@ -9,6 +9,8 @@
 
 namespace oarlock {
 
+using Json = nlohmann::json;
+
 TensorMap model_tensors(DistributedDataParallel& model) {
   TensorMap out;
   for (const NamedTensor& item : model.parameters()) out[item.name] = item.tensor.detach();

@@ -127,7 +127,7 @@ void log_outcome(const Logger& logger, const Outcome& outcome) {
 int train(const CommandLine& command, const RankEnvironment& environment, const TaskTable& tasks,
           const RegroupChannelFactory& open_channel) {
   static StopFlag stop;  // signal handlers use it until the process ends
-  static const RealClock clock;
+  static const RealClock kClock;
   raise_on_termination_signals(stop);
   silence_libtorch_log();
   disable_nccl_watchdog_exit();
@@ -143,7 +143,7 @@ int train(const CommandLine& command, const RankEnvironment& environment, const 
   if (!command.checkpoint_dir.empty()) options.checkpoint_dir = command.checkpoint_dir;
   if (open_channel) options.open_channel = [open_channel, environment] { return open_channel(environment); };
   const Result<void> port = choose_metrics_port(command.metrics_port, environment, options);
-  const auto process = std::make_unique<RankProcess>(options, environment, tasks, stop, clock, logger);
+  const auto process = std::make_unique<RankProcess>(options, environment, tasks, stop, kClock, logger);
   // The watch over NCCL's collectives throws on its own thread.
   install_terminate_handler({termination_log, environment.rank, line_prefix(environment.rank)},
                             [&process](const std::exception_ptr& exception) { return process->explain(exception); });

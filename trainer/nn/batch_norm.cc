@@ -330,7 +330,8 @@ at::Tensor BatchNorm::normalize_repeated(const at::Tensor& input, int64_t repeat
   at::Tensor out =
       at::batch_norm(input, weight, bias, mean, var, true, 1.0, options_.eps, at::globalContext().userEnabledCuDNN());
   const at::NoGradGuard no_grad;
-  const auto values = static_cast<double>(input.numel() / features_);
+  const int64_t values_per_feature = input.numel() / features_;
+  const auto values = static_cast<double>(values_per_feature);
   const double all = values * static_cast<double>(repeats);
   const double correction = (values - 1) / values * (all / (all - 1));
   const double factor = average_factor();

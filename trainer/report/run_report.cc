@@ -140,8 +140,9 @@ std::string render_curves(const History& history) {
       "<rect width=\"{0}\" height=\"{1}\" fill=\"white\"/>\n",
       width, height);
   for (size_t i = 0; i < charts.size(); ++i) {
-    out += render_chart(charts[i], kWidth * static_cast<double>(i % kChartsPerRow),
-                        kHeight * static_cast<double>(i / kChartsPerRow), kWidth, kHeight);
+    const size_t row = i / kChartsPerRow;
+    out += render_chart(charts[i], kWidth * static_cast<double>(i % kChartsPerRow), kHeight * static_cast<double>(row),
+                        kWidth, kHeight);
   }
   return out + "</svg>\n";
 }

@@ -54,7 +54,7 @@ class Sink {
   // Called before all methods below. A sink calls `may_write` before each change of a file and each request, and after
   // it has created or opened a file to which it appends; if it returns false, a later process of the run has its files,
   // and the sink discards its events. A process may be stopped for any time at any instruction.
-  virtual void set_guard(WriteGuard /*may_write*/) {}
+  virtual void set_guard(WriteGuard /*may_write*/) {}  // NOLINT(performance-unnecessary-value-param): overrides keep it
 
   // Called at most once, before the first event, if an earlier process of the run may still be about to write: replaces
   // the file to which it appends by a copy, so that its writes have no effect. Fails as write() does.

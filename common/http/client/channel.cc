@@ -176,7 +176,7 @@ size_t TcpChannel::run(Start start, ErrorCode& error, CallLimits::Time until) {
     is_done = true;
   });
   io_.restart();
-  while (!is_done) io_.run_one();
+  while (!is_done) io_.run_one();  // NOLINT(bugprone-infinite-loop): the handler above sets it
   if (!error) limits_->restart_idle();
   return transferred;
 }

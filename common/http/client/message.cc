@@ -31,14 +31,14 @@ constexpr int kMaxInterimResponses = 16;
 
 // Body of a response, which is written to a sink or collected up to a limit. Models Beast's Body concept.
 struct LimitedBody {
-  struct value_type {
+  struct value_type {          // NOLINT(readability-identifier-naming): a name of the concept
     ByteSink* sink = nullptr;  // null: the body is collected in `text`
     CallLimits* limits = nullptr;
     size_t limit = Transport::kMaxResponseBytes;  // of `text`
     std::string text;
   };
 
-  class reader {
+  class reader {  // NOLINT(readability-identifier-naming): as above
    public:
     template <bool isRequest, typename Fields>
     reader(http::header<isRequest, Fields>&, value_type& body) : body_(body) {}
