@@ -46,7 +46,7 @@ struct LaunchFlags {
 // Declares the options. `flags` must outlive the parsing.
 void add_launch_options(CLI::App& launch, LaunchFlags& flags);
 
-// Sets the members of the flags that tell which options were given. Called after the parsing.
+// Sets the members of the flags for the options that were given. Called after the parsing.
 void record_given_options(const CLI::App& launch, LaunchFlags& flags);
 
 // Applies torchrun's --standalone and --rdzv-endpoint to the flags of the topology.
