@@ -20,8 +20,8 @@ struct LogFormat {
   Style style{};
 };
 
-// Converts the log of one pod, read with timestamps=true, to lines of output. A line longer than kMaxLineBytes is output
-// as several lines.
+// Converts the log of one pod, read with timestamps=true, to lines of output. A line longer than kMaxLineBytes is
+// output as several lines.
 class LogLines {
  public:
   static constexpr size_t kMaxLineBytes = 64u << 10;
