@@ -64,6 +64,8 @@ Result<void> check_identity(const Json& extra, const RunIdentity& identity, cons
   return {};
 }
 
+const char* name_of(MetricMode mode) { return mode == MetricMode::kMin ? "min" : "max"; }
+
 bool is_better(MetricMode mode, double value, double than) {
   return mode == MetricMode::kMin ? value < than : value > than;
 }

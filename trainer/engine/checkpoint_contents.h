@@ -35,6 +35,9 @@ const TensorMap& tensors_of(const Checkpoint& checkpoint, std::string_view secti
 // Fails with kConfig if the checkpoint in `folder` belongs to another task or seed.
 Result<void> check_identity(const nlohmann::json& extra, const RunIdentity& identity, const std::string& folder);
 
+// Returns "min" or "max".
+const char* name_of(MetricMode mode);
+
 bool is_better(MetricMode mode, double value, double than);
 
 }  // namespace oarlock

@@ -45,8 +45,6 @@ std::string joined_names(const Metrics& metrics) {
   return out;
 }
 
-const char* name_of(MetricMode mode) { return mode == MetricMode::kMin ? "min" : "max"; }
-
 }  // namespace
 
 CheckpointerOptions checkpointer_options(const CheckpointConfig& config, const CheckpointOwner& owner,

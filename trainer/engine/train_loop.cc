@@ -45,7 +45,7 @@ Result<DistributedSampler> TrainLoop::make_sampler(const TrainParts& parts) {
 
 Result<TrainLoop> TrainLoop::create(const TrainParts& parts) {
   ASSIGN_OR_RETURN(DistributedSampler sampler, make_sampler(parts));
-  TrainLoop loop(parts, std::move(sampler));
+  TrainLoop loop(parts, sampler);
   RETURN_IF_ERROR(loop.check_length());
   return loop;
 }
