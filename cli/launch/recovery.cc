@@ -174,6 +174,10 @@ void Recovery::act(NodeAgent::Actions actions, SteadyTime now, RecoveryRequests&
   }
   if (actions.ended && !requests.ended) {
     requests.ended = actions.ended;
+    if (actions.ended->is_replaced) {  // the other launchers belong to the group of another coordinator
+      requests.is_disconnected = true;
+      for (Peer& peer : peers_) peer.channel.close();
+    }
     is_active_ = false;
     RankCommand end;
     end.kind = RankCommand::Kind::kEnd;
@@ -245,11 +249,7 @@ void Recovery::end_retired_peers() {
 
 void Recovery::publish(SteadyTime now, RecoveryRequests& requests) {
   const Order order = coordinator_->order();
-  if (coordinator_->state().is_replaced) {  // the other launchers belong to the group of another coordinator
-    for (Peer& peer : peers_) peer.channel.close();
-    requests.is_disconnected = true;
-    return act(agent_.end(order), now, requests);
-  }
+  if (order.is_replaced) return act(agent_.end(order), now, requests);
   send_order();
   if (is_unannounced_restart(order)) {
     announced_ = order.generation;
@@ -550,7 +550,6 @@ void Recovery::read_coordinator(SteadyTime now, RecoveryRequests& requests) {
       }
       give_up_at_.reset();  // the coordinator has accepted the token
       is_refused_ = false;
-      requests.is_disconnected = requests.is_disconnected || order->is_replaced;
       if (is_unannounced_restart(*order)) {
         announced_ = order->generation;
         requests.messages.push_back(

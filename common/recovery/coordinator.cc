@@ -45,6 +45,7 @@ Order Coordinator::order() const {
   order.uncharged = state_.uncharged;
   order.reason = state_.reason;
   order.success = state_.success;
+  order.is_replaced = state_.is_replaced;
   if (state_.kind == OrderKind::kForm) {
     order.is_growth = state_.is_growth;
     order.respawn = !state_.respawn_at;

@@ -99,7 +99,10 @@ struct JoinRequest {
   std::string reason;
   // The process id of a program that can be started ahead of time as a standby process (standby.h); 0: it cannot.
   int standby_process = 0;
-  // The newest generation of this attempt that has written to the checkpoint directory, if the process can read it.
+  // Of a process that starts as rank 0: the newest generation of this attempt that has claimed the checkpoint
+  // directory, if the process can read it. Of a rank 0 that leaves a group because the group cannot claim the
+  // directory: the generation of the other group that holds it, which is at least `generation`; the launcher has been
+  // replaced, and ends.
   int64_t fence = -1;
 
   bool operator==(const JoinRequest&) const = default;

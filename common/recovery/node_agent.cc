@@ -42,6 +42,17 @@ NodeAgent::Actions NodeAgent::joined(int rank, const JoinRequest& request) {
   const bool is_alive = report.phase == RankPhase::kStarting || report.phase == RankPhase::kRunning;
   // A request that does not name the group of the process was sent before its last assignment.
   if (!is_alive || request.generation != report.generation) return {};
+  if (request.generation >= 0 && request.fence >= request.generation) {
+    Order replaced;
+    replaced.kind = OrderKind::kEnd;
+    replaced.generation = request.generation;
+    replaced.reason = fmt::format(
+        "another launcher of node rank 0 has taken the place of this one: its group of generation {} has "
+        "claimed the checkpoint directory, and this one has generation {}",
+        request.fence, request.generation);
+    replaced.is_replaced = true;
+    return end(replaced);
+  }
   report.phase = RankPhase::kJoined;
   report.step = request.step;
   report.digest = request.digest;

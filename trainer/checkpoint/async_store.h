@@ -98,10 +98,10 @@ class AsyncCheckpointStore {
   // result.
   void start(Checkpoint checkpoint, std::optional<int64_t> best_step, std::function<void()> ready = {});
 
-  // As CheckpointStore::set_generation(). Must not be called while a save is in flight.
-  void set_generation(int64_t generation) { store_->set_generation(generation); }
+  // As CheckpointStore::set_group().
+  void set_group(int64_t generation, const std::string& group) { store_->set_group(generation, group); }
 
-  // Must not be used while a save is in flight. Shared, because a thread that uses it may be abandoned.
+  // While a save is in flight, only claim() may be called. Shared, because a thread that uses it may be abandoned.
   std::shared_ptr<const CheckpointStore> store() const { return store_; }
 
   // Returns whether a save is in flight, or its result was not returned yet.

@@ -23,6 +23,9 @@ struct CheckpointOwner {
   std::string uid;         // UID of the job; empty outside Kubernetes
   int attempt = 0;         // number of earlier starts of the group
   int64_t generation = 0;  // of the group that the ranks have formed (docs/recovery.md); 0 without recovery
+  // The group of this generation: a launcher that was cut off may form one of the same generation. Empty without
+  // recovery.
+  std::string group{};
 
   bool operator==(const CheckpointOwner&) const = default;
 };

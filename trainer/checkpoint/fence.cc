@@ -26,6 +26,7 @@ using nlohmann::json;
 constexpr char kTakenOver[] = "may not write here any more";
 constexpr char kLockFile[] = ".lock";
 constexpr char kGeneration[] = "generation";
+constexpr char kGroup[] = "group";
 constexpr auto kLockTimeout = std::chrono::seconds(5);
 constexpr auto kLockRetryInterval = std::chrono::milliseconds(5);
 constexpr int64_t kMaxGeneration = int64_t{1} << 53;  // far above any number of groups, and below the protocol's limit
@@ -51,12 +52,14 @@ Result<Fence> read_fence(const fs::path& root) {
       value.is_object() && !value.contains(kGeneration) ? 0 : integer_at(value, kGeneration, int64_t{-1});
   const bool good =
       value.is_object() && value.contains("uid") && value["uid"].is_string() && attempt >= 0 && generation >= 0 &&
-      generation <= kMaxGeneration && value.contains("displaced") && value["displaced"].is_array() &&
+      generation <= kMaxGeneration && (!value.contains(kGroup) || value[kGroup].is_string()) &&
+      value.contains("displaced") && value["displaced"].is_array() &&
       std::all_of(value["displaced"].begin(), value["displaced"].end(), [](const json& v) { return v.is_string(); });
   if (!good) return not_a_fence(path.string());
-  return Fence{.exists = true,
-               .owner = {.uid = value["uid"], .attempt = attempt, .generation = generation},
-               .displaced = value["displaced"].get<std::vector<std::string>>()};
+  return Fence{
+      .exists = true,
+      .owner = {.uid = value["uid"], .attempt = attempt, .generation = generation, .group = value.value(kGroup, "")},
+      .displaced = value["displaced"].get<std::vector<std::string>>()};
 }
 
 }  // namespace
@@ -77,9 +80,13 @@ Result<void> admit(const Fence& fence, const fs::path& root, const CheckpointOwn
                       fmt::format("attempt {}", fence.owner.attempt));
   }
   // Each launch of a run without a UID begins with generation 0 again.
-  if (owner.uid.empty() || owner.attempt > fence.owner.attempt || owner.generation >= fence.owner.generation) return {};
-  return taken_over(fmt::format("generation {} of attempt {} of this job", owner.generation, owner.attempt),
-                    fmt::format("generation {}", fence.owner.generation));
+  if (owner.uid.empty() || owner.attempt > fence.owner.attempt || owner.generation > fence.owner.generation) return {};
+  const bool is_same_generation = owner.generation == fence.owner.generation;
+  const bool is_same_group = owner.group == fence.owner.group || owner.group.empty() || fence.owner.group.empty();
+  if (is_same_generation && is_same_group) return {};
+  return taken_over(
+      fmt::format("generation {} of attempt {} of this job", owner.generation, owner.attempt),
+      fmt::format("{}generation {}", is_same_generation ? "another group of " : "", fence.owner.generation));
 }
 
 Fence claimed_by(Fence fence, const CheckpointOwner& owner) {
@@ -129,8 +136,9 @@ Result<void> claim_fence(const fs::path& root, const CheckpointOwner& owner) {
   RETURN_IF_ERROR(admit(fence, root, owner));
   if (fence.exists && fence.owner == owner) return {};
   fence = claimed_by(std::move(fence), owner);
-  const json value{
+  json value{
       {"uid", owner.uid}, {"attempt", owner.attempt}, {kGeneration, owner.generation}, {"displaced", fence.displaced}};
+  if (!owner.group.empty()) value[kGroup] = owner.group;
   return write_file_atomically(root / kFenceFile, value.dump() + "\n").map_error(as_save_error);
 }
 

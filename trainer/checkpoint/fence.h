@@ -1,5 +1,5 @@
 // The fence of a checkpoint directory ("root"): the file fence.json names the process that may write there, by its job,
-// attempt and generation. docs/checkpoint-format.md describes the file.
+// attempt, generation and group. docs/checkpoint-format.md describes the file.
 #pragma once
 
 #include <cstddef>
@@ -34,8 +34,9 @@ class FenceLock {
 };
 
 // Makes `owner` the writer of the root. Writes nothing if it already is. The caller holds the lock. Returns kTempFail
-// if a newer generation, attempt or job has claimed the fence, kDataErr if the fence file is damaged, kTempFail or
-// kNoPermission if it cannot be read, and kIoErr or kCantCreate if it cannot be written. See is_fenced_off().
+// if a newer generation, attempt or job, or another group of the generation, has claimed the fence, kDataErr if the
+// fence file is damaged, kTempFail or kNoPermission if it cannot be read, and kIoErr or kCantCreate if it cannot be
+// written. See is_fenced_off().
 Result<void> claim_fence(const std::filesystem::path& root, const CheckpointOwner& owner);
 
 // Returns the same errors as claim_fence(), but does not claim the fence.

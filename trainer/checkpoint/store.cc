@@ -130,16 +130,33 @@ std::unique_ptr<CheckpointStore> CheckpointStore::open_unclaimed(const StoreOpti
   return std::unique_ptr<CheckpointStore>(new CheckpointStore(options, logger));
 }
 
-Result<void> CheckpointStore::check_fence() const { return oarlock::check_fence(options_.root, options_.owner); }
+CheckpointOwner CheckpointStore::owner() const {
+  const std::scoped_lock lock(mutex_);
+  return options_.owner;
+}
+
+void CheckpointStore::set_group(int64_t generation, const std::string& group) {
+  const std::scoped_lock lock(mutex_);
+  options_.owner.generation = generation;
+  options_.owner.group = group;
+}
+
+Result<void> CheckpointStore::claim() const {
+  const FenceLock lock(options_.root);
+  return claim_fence(options_.root, owner());
+}
+
+Result<void> CheckpointStore::check_fence() const { return oarlock::check_fence(options_.root, owner()); }
 
 Result<SavedCheckpoint> CheckpointStore::save(Checkpoint checkpoint, std::optional<int64_t> best_step) {
   RETURN_IF_ERROR(claim_root().map_error(unread_fence_as_io_error));
-  checkpoint.state.owner = options_.owner;
+  const CheckpointOwner owner = this->owner();
+  checkpoint.state.owner = owner;
   const int64_t step = checkpoint.state.step;
   const std::string name = checkpoint_folder_name(step);
   // Processes on two nodes may have the same number.
-  const fs::path written = options_.root / fmt::format("{}{}-{}-{}-{}", kWritingPrefix, name, options_.owner.attempt,
-                                                       options_.owner.generation, ::getpid());
+  const fs::path written =
+      options_.root / fmt::format("{}{}-{}-{}-{}", kWritingPrefix, name, owner.attempt, owner.generation, ::getpid());
   const fs::path replaced = options_.root / (std::string(kReplacedPrefix) + name);
   SavedCheckpoint saved{.folder = options_.root / name, .bytes = 0, .links = {}};
 
@@ -189,7 +206,7 @@ Result<void> CheckpointStore::claim_root() {
     logger_.warn("the checkpoint folder cannot be locked: only its fence file keeps other writers out",
                  {{"folder", options_.root.string()}});
   }
-  return claim_fence(options_.root, options_.owner);
+  return claim_fence(options_.root, owner());
 }
 
 // Prepares the name of the step to be saved. An existing checkpoint of this name may be replaced only if this object

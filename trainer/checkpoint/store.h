@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -44,9 +45,13 @@ class CheckpointStore {
   // For a root that is not available at present: does not access it. The first save() that succeeds claims the fence.
   static std::unique_ptr<CheckpointStore> open_unclaimed(const StoreOptions& options, const Logger& logger);
 
-  // This process now belongs to a later group of its attempt. The next save claims the fence for it. Must not be called
+  // This process now belongs to a later group of its attempt, as does a save in flight. The caller then calls claim().
+  // May be called concurrently with other methods.
+  void set_group(int64_t generation, const std::string& group);
+
+  // Claims the fence for the owner; the root must exist. Returns the errors of claim_fence(). May be called
   // concurrently with other methods.
-  void set_generation(int64_t generation) { options_.owner.generation = generation; }
+  Result<void> claim() const;
 
   // Renames a damaged checkpoint to damaged-step-<step>, so that no save overwrites it and it can be examined. Returns
   // its new path, kTempFail if the fence belongs to another writer, or kIoErr.
@@ -85,8 +90,11 @@ class CheckpointStore {
   std::vector<std::filesystem::path> prune(int64_t newest_step, std::optional<int64_t> best_step);
   bool may_remove(const std::filesystem::path& folder);
 
+  CheckpointOwner owner() const;
+
   StoreOptions options_;
   Logger logger_;
+  mutable std::mutex mutex_;  // protects options_.owner
   bool lock_warned_ = false;
   std::set<std::filesystem::path> written_;     // checkpoints that this object wrote
   std::set<std::filesystem::path> unreadable_;  // old checkpoints that were reported and not removed

@@ -30,6 +30,7 @@ constexpr auto kHighWaterInterval = std::chrono::milliseconds(500);
 constexpr std::chrono::milliseconds kStopGrace{500};           // until reading is abandoned
 constexpr std::chrono::milliseconds kHighWaterPatience{1000};  // until the last mark is written
 constexpr std::chrono::milliseconds kMarksPatience{1000};      // until the marks are read, while other ranks wait
+constexpr std::chrono::milliseconds kClaimPatience{2000};      // until the fence is claimed, while other ranks wait
 
 // While rank 0 waits for a save, the ranks exchange messages at this interval.
 constexpr std::chrono::milliseconds kWaitInterval{200};
@@ -121,7 +122,6 @@ void Checkpointer::begin_save(const Position& position, DistributedDataParallel&
   if (!reduction.values.is_null()) checkpoint.state.extra[kReductionSection] = std::move(reduction.values);
   if (!reduction.tensors.empty()) checkpoint.tensors[kReductionSection] = std::move(reduction.tensors);
   last_save_ = position;
-  store_->set_generation(options_.store.owner.generation);
   store_->start(std::move(checkpoint), best ? std::optional(best->step) : std::nullopt, [this] {
     copy_.finish();
     if (before_commit_) before_commit_();
@@ -264,6 +264,21 @@ void Checkpointer::settle(std::chrono::milliseconds patience) {
 }
 
 // ---- recovery without a checkpoint -----------------------------------------------------------------------------
+
+Result<void> Checkpointer::claim(int64_t generation, const std::string& group) {
+  CheckpointOwner& owner = options_.store.owner;
+  if (owner.generation == generation && owner.group == group) return {};
+  owner.generation = generation;
+  owner.group = group;
+  if (!store_) return {};
+  store_->set_group(generation, group);
+  const std::optional<Result<void>> claimed = run_interruptibly<Result<void>>(
+      [store = store_->store()] { return store->claim(); }, stop_.flag(), kStopGrace, kClaimPatience);
+  if (claimed && (*claimed || is_fenced_off(claimed->error()))) return *claimed;
+  telemetry_.logger().warn("the checkpoint folder cannot be claimed for this group; the next save tries again",
+                           {{"reason", claimed ? claimed->error().message : "it does not respond"}});
+  return {};
+}
 
 Json Checkpointer::state_for_joining() const {
   Json out = {{"known_step", known_step_}, {"requested_step", requested_step_}};

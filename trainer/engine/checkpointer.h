@@ -128,8 +128,10 @@ class Checkpointer {
 
   // ---- recovery without a checkpoint (docs/recovery-engine.md) ----
 
-  // Called when this rank has joined the group of this generation, or starts in it.
-  void set_generation(int64_t generation) { options_.store.owner.generation = generation; }
+  // Called by each rank when it has joined a later group than the one in which it has opened this object, and before
+  // it trains in it: rank 0 claims the fence. Fails only as is_fenced_off() reports. If the folder is not available,
+  // the next save tries again.
+  Result<void> claim(int64_t generation, const std::string& group);
 
   // Returns the state of this object that a rank which replaces a lost one needs.
   nlohmann::json state_for_joining() const;

@@ -373,7 +373,8 @@ Result<void> RankProcess::load_pretrained_weights(const torch::nn::Module& modul
 
 Result<void> RankProcess::open_checkpoints() {
   if (config_.checkpoint.dir.empty()) return {};
-  const CheckpointOwner owner{environment_.uid, environment_.attempt, std::max<int64_t>(assignment_.generation, 0)};
+  const CheckpointOwner owner{environment_.uid, environment_.attempt, std::max<int64_t>(assignment_.generation, 0),
+                              assignment_.store_prefix};
   CheckpointerOptions options = checkpointer_options(config_.checkpoint, owner,
                                                      {.task = config_.task,
                                                       .seed = config_.seed,
@@ -390,7 +391,9 @@ Result<void> RankProcess::open_checkpoints() {
     options.model_metadata["inference"] = inference;
     if (environment_.rank == 0) telemetry_->logger().info("settings of inference", {{"json", abridged(inference)}});
   }
-  ASSIGN_OR_RETURN(checkpointer_, Checkpointer::open(options, group_, *stops_, *telemetry_, clock_));
+  Result<std::unique_ptr<Checkpointer>> opened = Checkpointer::open(options, group_, *stops_, *telemetry_, clock_);
+  if (!opened) return report_fenced_off(std::move(opened.error()));
+  checkpointer_ = std::move(*opened);
   step_->before_update([this] { checkpointer_->wait_for_copy(); });
   return {};
 }

@@ -73,6 +73,7 @@ class RankProcess {
   Result<DistributedContext> connect_ranks();
   Result<DistributedContext> connect_through_channel();
   int64_t read_fence() const;
+  tl::unexpected<Error> report_fenced_off(Error error);
   Result<void> build();
 
   // Recovery without a checkpoint (docs/recovery-engine.md). regroup() sets assignment_; join() connects the ranks of

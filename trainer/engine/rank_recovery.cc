@@ -25,11 +25,23 @@ constexpr std::chrono::milliseconds kFencePatience{2000};  // until reading the 
 // Returns RecoveryState::fence. A file system that does not respond must not keep this rank from its group.
 int64_t RankProcess::read_fence() const {
   if (environment_.rank != 0 || config_.checkpoint.dir.empty()) return -1;
-  const CheckpointOwner owner{environment_.uid, environment_.attempt, 0};
+  const CheckpointOwner owner{.uid = environment_.uid, .attempt = environment_.attempt};
   return run_interruptibly<int64_t>(
              [root = std::filesystem::path(config_.checkpoint.dir), owner] { return claimed_generation(root, owner); },
              stop_, kFencePatience, kFencePatience)
       .value_or(-1);
+}
+
+// Returns the failure of a claim of the checkpoint folder. If another group of this attempt has claimed it, another
+// launcher has taken the place of that of node rank 0, which ends when this process reports it. The ranks of other
+// nodes can join the group of that one.
+tl::unexpected<Error> RankProcess::report_fenced_off(Error error) {
+  if (!channel_ || !is_fenced_off(error)) return tl::make_unexpected(std::move(error));
+  if (environment_.rank != 0) return fail(ExitCode::kPeerLost, std::move(error.message));
+  const int64_t fence = read_fence();
+  if (fence < assignment_.generation) return tl::make_unexpected(std::move(error));  // of another attempt or job
+  const Result<Assignment> next = channel_->regroup(assignment_.generation, {.fence = fence}, error.message, stop_);
+  return tl::make_unexpected(next ? std::move(error) : next.error());
 }
 
 bool RankProcess::is_loss(const Error& error) {
@@ -119,7 +131,7 @@ Result<void> RankProcess::recover(Error error) {
       return fail(diagnosed.code, fmt::format("{}; {}", diagnosed.message, assigned.error().message));
     }
     const Result<void> joined = catch_errors([&] { return join({begin, diagnosed.message}); });
-    if (joined || !is_loss(joined.error())) return joined;
+    if (joined || !is_loss(joined.error()) || is_fenced_off(joined.error())) return joined;
     error = joined.error();
   }
 }
@@ -139,7 +151,10 @@ Result<void> RankProcess::join(const Loss& loss) {
   }
   adopt(*std::exchange(joining_, std::nullopt));
   RETURN_IF_ERROR(check_same_data(data_, group_));
-  if (checkpointer_) checkpointer_->set_generation(assignment_.generation);
+  if (checkpointer_) {
+    Result<void> claimed = checkpointer_->claim(assignment_.generation, assignment_.store_prefix);
+    if (!claimed) return report_fenced_off(std::move(claimed.error()));
+  }
   const int before = loop_->world_size();
   RETURN_IF_ERROR(resize());
   ASSIGN_OR_RETURN(const std::vector<int> replaced, loop_->join(assignment_.donor));

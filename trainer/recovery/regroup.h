@@ -17,8 +17,10 @@ struct RecoveryState {
   // Of everything that must be equal on all ranks that completed this step. May be empty; otherwise, two ranks with the
   // same step and different digests make the state inconsistent.
   std::string digest;
-  // Of a newcomer: the newest generation of this attempt that has claimed the checkpoint directory; -1: not known. With
-  // it, a new coordinator recognizes launchers that return after they were replaced.
+  // The newest generation of this attempt that has claimed the checkpoint directory; -1: not known. A newcomer reports
+  // it, so that a new coordinator recognizes launchers that return after they were replaced. A member of a group
+  // reports it only if another group of this generation or a later one holds the claim: the launcher, which was
+  // replaced, then ends, and regroup() returns kPeerLost.
   int64_t fence = -1;
 
   bool operator==(const RecoveryState&) const = default;

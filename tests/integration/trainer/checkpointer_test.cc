@@ -184,7 +184,8 @@ TEST_F(ReplacedWriter, EndsIfANewerAttemptOwnsTheFolder) {
   EXPECT_TRUE(is_fenced_off(older.error())) << older.error().message;
 }
 
-// A rank 0 that was cut off neither saves nor writes other files of the run. One that remains in the next group does.
+// A rank 0 that was cut off neither saves nor writes other files of the run. One that remains in the next group has
+// claimed the folder for it before it trains, also while a save is in flight.
 TEST_F(ReplacedWriter, EndsIfALaterGenerationOwnsTheFolder) {
   for (const bool remains : {false, true}) {
     const auto first = replace(CheckpointErrors::kContinue, 0, 0);
@@ -192,12 +193,13 @@ TEST_F(ReplacedWriter, EndsIfALaterGenerationOwnsTheFolder) {
     ASSERT_TRUE(save(**first, 61, SaveUntil::kOnDisk));
     EXPECT_TRUE((*first)->writer_check()());
     if (remains) {
-      (*first)->set_generation(2);
-      ASSERT_TRUE(save(**first, 62, SaveUntil::kOnDisk));
+      ASSERT_TRUE(save(**first, 62, SaveUntil::kStarted));
+      ASSERT_TRUE((*first)->claim(2, "group"));
     }
     const auto second = replace(CheckpointErrors::kContinue, 0, 1);
     EXPECT_EQ(second.has_value(), !remains);
     if (!remains) {
+      EXPECT_FALSE((*first)->claim(0, "another group"));
       ASSERT_TRUE(save(**second, 1400, SaveUntil::kOnDisk));
     }
     const Result<void> late = save(**first, 63, SaveUntil::kOnDisk);

@@ -638,8 +638,10 @@ class Model {
     return false;
   }
 
-  void join(World& world, Process& process) const {
+  // `fence` is the generation of another group, if it has claimed the fence that this process needs.
+  void join(World& world, Process& process, int64_t fence = -1) const {
     JoinRequest request;
+    request.fence = fence;
     request.generation = process.generation;
     request.step = process.step == kTorn ? -1 : process.step;
     if (options_.bug == PlantedBug::kTornStateReported && process.step == kTorn) {
@@ -699,6 +701,7 @@ class Model {
     if (world.smallest_trained == 0 || size < world.smallest_trained) world.smallest_trained = size;
     world.has_grown = world.has_grown || size > world.smallest_trained;
     world.met[group] = members;
+    if (options_.checkpoints && !claim_fence(world, *find(world, members[0]))) return;
     for (const ProcessId id : members) {
       Process& process = *find(world, id);
       check_launcher(world, process);
@@ -731,18 +734,26 @@ class Model {
     launchers.push_back(launcher);
   }
 
-  void enter_training(World& world, Process& process) const {
-    process.activity = Activity::kTrains;
-    if (process.rank != 0 || !options_.checkpoints) return;
-    if (world.fence > process.generation) {
-      world.violation =
-          fmt::format("rank 0 of generation {} is behind the fence of {}", process.generation, world.fence);
+  // Rank 0 claims the fence for the group that has met. If another group holds it, rank 0 reports that, and the other
+  // members lose it. Returns whether the group may train.
+  bool claim_fence(World& world, Process& process) const {
+    const bool is_taken =
+        world.fence > process.generation || (world.fence == process.generation && world.fence_owner != process.id);
+    if (is_taken && options_.bug != PlantedBug::kSharedFence && options_.bug != PlantedBug::kForgottenGroup) {
+      join(world, process, world.fence);
+      return false;
     }
-    if (world.fence == process.generation && world.fence_owner != process.id) {
+    if (is_taken)
       world.violation = fmt::format("two processes of rank 0 hold the checkpoint fence of generation {}", world.fence);
-    }
     world.fence = process.generation;
     world.fence_owner = process.id;
+    return true;
+  }
+
+  void enter_training(World& world, Process& process) const {
+    process.activity = Activity::kTrains;
+    if (process.rank != 0 || !options_.checkpoints || world.fence_owner == process.id) return;
+    world.violation = fmt::format("rank 0 of generation {} is behind the fence of {}", process.generation, world.fence);
   }
 
   void add_commands(const World& world, std::vector<Move>& out) const {

@@ -24,6 +24,7 @@ enum class PlantedBug {
   kSparseRanks,        // the ranks of a smaller group keep their numbers
   kForgottenGroup,     // a new coordinator forms generation 0 although there were earlier groups
   kForgottenMembers,   // a coordinator without a group admits all launchers, also those that were replaced
+  kSharedFence,        // a group trains although another one of its generation or a later one has claimed the fence
 };
 
 struct RegroupModelOptions {

@@ -181,6 +181,20 @@ TEST(NodeAgent, ReportsTheNewestFence) {
   EXPECT_EQ(agent.report().fence, 4);
 }
 
+// Another coordinator has formed a group of this generation, or of a later one.
+TEST(NodeAgent, EndsIfAnotherGroupHoldsTheFence) {
+  for (const int64_t fence : {1, 2, 3}) {
+    NodeAgent agent = member_of_generation_2();
+    JoinRequest request = join(2, 5);
+    request.fence = fence;
+    const NodeAgent::Actions actions = agent.joined(0, request);
+    ASSERT_EQ(actions.ended.has_value(), fence >= 2) << fence;
+    if (actions.ended) {
+      EXPECT_TRUE(actions.ended->is_replaced);
+    }
+  }
+}
+
 TEST(NodeAgent, RespawnsFailedRankAndLetsTheOtherLeave) {
   NodeAgent agent = agent_of(RestartPolicy::kRank);
   agent.start();

@@ -81,7 +81,16 @@ INSTANTIATE_TEST_SUITE_P(All, RegroupModelItself,
                                                                .cuts_in_steady_groups = true,
                                                                .cut_off_coordinator_ends = true,
                                                                .bug = PlantedBug::kForgottenMembers},
-                                                   .violation = "of a launcher that was replaced"}),
+                                                   .violation = "of a launcher that was replaced"},
+                                           Planted{.name = "TwoGroupsClaimOneGeneration",
+                                                   .options = {.nodes = 2,
+                                                               .steps = 1,
+                                                               .faults = 3,
+                                                               .max_restarts = 4,
+                                                               .returns = true,
+                                                               .cuts_in_steady_groups = true,
+                                                               .bug = PlantedBug::kSharedFence},
+                                                   .violation = "hold the checkpoint fence"}),
                          [](const auto& planted) { return std::string(planted.param.name); });
 
 }  // namespace

@@ -480,6 +480,12 @@ INSTANTIATE_TEST_SUITE_P(
                   .old_owner = {.uid = "a", .attempt = 0, .generation = 2},
                   .new_owner = {.uid = "a", .attempt = 0, .generation = 2},
                   .message = ""},
+        // Two coordinators have formed groups of one generation.
+        Successor{.name = "SameGenerationOfAnotherGroup",
+                  .old_owner = {.uid = "a", .attempt = 0, .generation = 2, .group = "oarlock/2/a"},
+                  .new_owner = {.uid = "a", .attempt = 0, .generation = 2, .group = "oarlock/2/b"},
+                  .message = "generation 2 of attempt 0 of this job may not write here any more: another group of "
+                             "generation 2 has taken over"},
         // Each launch without a UID begins with generation 0.
         Successor{.name = "NextLaunchWithoutUid",
                   .old_owner = {.uid = "", .attempt = 0, .generation = 3},
@@ -491,8 +497,8 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(CheckpointStore, ClaimsTheFenceForItsNextGeneration) {
   const test::TemporaryFolder folder;
   const auto store = open_store(folder.path(), {.uid = "a", .attempt = 0, .generation = 0});
-  store->set_generation(2);
-  must(store->save(checkpoint_of(1)));
+  store->set_group(2, "group");
+  ASSERT_TRUE(store->claim());
   EXPECT_TRUE(is_fenced_off(error_of(CheckpointStore::open(
       {.root = folder.path(), .owner = {.uid = "a", .attempt = 0, .generation = 1}}, Logger::silent()))));
 }
