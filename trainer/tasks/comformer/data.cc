@@ -52,14 +52,9 @@ at::Tensor CrystalDataset::labels() const {
 }
 
 std::string CrystalDataset::fingerprint() const {
-  const GraphArrays& arrays = collation_->arrays();
   FingerprintBuilder out;
   out.add(labels());
-  for (const int64_t graph : graphs_) {
-    const auto at = static_cast<size_t>(graph);
-    out.add(arrays.node_offsets[at + 1] - arrays.node_offsets[at]);
-  }
-  for (const auto& [name, tensor] : arrays.nodes) out.add(tensor);
+  out.add(collation_->arrays().graphs.at("content").index_select(0, at::tensor(graphs_)));
   return out.text();
 }
 

@@ -40,8 +40,8 @@ class CrystalDataset final : public Dataset {
 
   int64_t size() const override { return static_cast<int64_t>(graphs_.size()); }
   void make_batch(std::span<const int64_t> indices, uint64_t /*seed*/, Batch& batch) const override;
-  // A fingerprint of the labels, the numbers of atoms and the atomic numbers. Without the edges: their last bits may
-  // depend on the CPU that converted them, and node-local caches are valid.
+  // A fingerprint of the labels, and of the lattice, elements and positions of each crystal, to 2^-13 angstrom. Without
+  // the edges: their last bits may depend on the CPU that converted them, and node-local caches are valid.
   std::string fingerprint() const override;
 
   // Returns the labels, double [size, targets].

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <new>
 #include <optional>
 #include <span>
@@ -15,6 +16,7 @@
 #include "common/files.h"
 #include "common/status_macros.h"
 #include "common/work_progress.h"
+#include "trainer/data/fingerprint.h"
 #include "trainer/data/graph_archive.h"
 #include "trainer/data/index_slice.h"
 #include "trainer/formats/crystal.h"
@@ -33,6 +35,7 @@ constexpr int64_t kLogEvery = 20'000;              // structures
 struct LabeledGraph {
   CrystalGraph graph;
   std::vector<double> label;
+  std::string content;  // fingerprint of the crystal
 };
 
 std::vector<GraphColumn> columns(int64_t targets) {
@@ -41,7 +44,24 @@ std::vector<GraphColumn> columns(int64_t targets) {
           {.of = Of::kEdges, .name = "vector", .type = at::kFloat, .row = {3}},
           {.of = Of::kGraphs, .name = "lattice", .type = at::kFloat, .row = {3, 3}},
           {.of = Of::kGraphs, .name = "label", .type = at::kDouble, .row = {targets}},
+          {.of = Of::kGraphs, .name = "content", .type = at::kByte, .row = {32}},
           {.of = Of::kGraphs, .name = "structure", .type = at::kLong, .row = {}}};
+}
+
+// Returns the fingerprint of a crystal. Its lengths are rounded to 2^-13 angstrom, because their last bits may depend
+// on the CPU, and on the decimals of a copy of the file.
+std::string fingerprint_of(const Crystal& crystal) {
+  constexpr double kUnitsPerAngstrom = 8192;
+  FingerprintBuilder out;
+  const auto add = [&out](std::span<const Vector3> rows) {
+    for (const Vector3& row : rows) {
+      for (const double length : row) out.add(std::lround(length * kUnitsPerAngstrom));
+    }
+  };
+  add(crystal.lattice);
+  out.add(std::as_bytes(std::span(crystal.numbers)));
+  add(crystal.positions);
+  return out.text();
 }
 
 Result<LabeledGraph> build_graph(const CrystalSource& source, int64_t structure, const CrystalGraphOptions& options) {
@@ -56,7 +76,8 @@ Result<LabeledGraph> build_graph(const CrystalSource& source, int64_t structure,
   }
   Result<CrystalGraph> graph = crystal_graph(crystal.crystal, options);
   if (!graph) return fail(graph.error().code, fmt::format("{}: {}", source.place(structure), graph.error().message));
-  return LabeledGraph{.graph = *std::move(graph), .label = std::move(crystal.label)};
+  return LabeledGraph{
+      .graph = *std::move(graph), .label = std::move(crystal.label), .content = fingerprint_of(crystal.crystal)};
 }
 
 // As build_graph(); for a thread, which no exception may leave.
@@ -118,7 +139,7 @@ Result<void> write(const LabeledGraph& item, int64_t structure, GraphArchiveWrit
                      .sources = sources,
                      .destinations = destinations,
                      .columns = {bytes(item.graph.numbers), bytes(vectors), bytes(lattice), bytes(item.label),
-                                 std::as_bytes(std::span(&structure, 1))}});
+                                 std::as_bytes(std::span(item.content)), std::as_bytes(std::span(&structure, 1))}});
 }
 
 }  // namespace
@@ -149,7 +170,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kVersion = 2;  // must change when the same file gives different graphs
+constexpr int kVersion = 3;  // must change when the same file gives different graphs
 
 Result<void> build(const CrystalDataConfig& config, int64_t targets, const fs::path& folder, const Logger& log) {
   ASSIGN_OR_RETURN(const auto source, open_crystals({.path = config.path,

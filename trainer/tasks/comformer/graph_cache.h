@@ -30,9 +30,9 @@ Result<CrystalGraphs> open_crystal_graphs(const CrystalDataConfig& config, int64
 
 // Writes the graphs of `structures` (indices into `source`) in this order as a graph archive (graph_archive.h) to an
 // existing folder, using `threads` threads. Columns: nodes "atomic_number" uint8; edges "vector" float32 [3]; graphs
-// "lattice" float32 [3, 3], "label" float64 [targets], and "structure" int64, the index in the source. The files do not
-// depend on the number of threads. A few hundred structures are in memory at a time. Fails with kDataErr, naming the
-// place.
+// "lattice" float32 [3, 3], "label" float64 [targets], "content" uint8 [32], a fingerprint of the crystal, and
+// "structure" int64, the index in the source. The files do not depend on the number of threads. A few hundred
+// structures are in memory at a time. Fails with kDataErr, naming the place.
 Result<void> convert_crystals(const CrystalSource& source, const std::vector<int64_t>& structures, int64_t targets,
                               const CrystalGraphOptions& options, int threads, const std::filesystem::path& folder,
                               const Logger& log);
