@@ -244,6 +244,8 @@ Result<DistributedContext> RankProcess::connect_ranks() {
   options.device = device_;
   options.rendezvous.has_lost_gpu = has_lost_gpu_;
   options.rendezvous.settings = settings_;
+  const bool is_one_node = environment_.local_world_size >= world_size();  // decides on shared memory
+  options.rendezvous.settings["LOCAL_WORLD_SIZE"] = is_one_node ? "WORLD_SIZE" : "less than WORLD_SIZE";
   if (!channel_) return init_distributed(options, [this] { return activity(); }, stop_, clock_, logger_);
 
   options.rendezvous.master_addr = assignment_.store_host;

@@ -102,11 +102,12 @@ TEST(Failure, AModelThatDiffersStopsAllWithItsName) {
   EXPECT_THAT(ranks.last_word(1).message, HasSubstr("'fc1.weight'"));
 }
 
-// Runs the trainer with an additional argument on rank 1.
+// Runs the trainer with an additional argument, or other environment variables, on rank 1.
 class OtherArgument {
  public:
   explicit OtherArgument(const std::string& argument) {
-    std::ofstream(path()) << "#!/bin/sh\nif [ \"$RANK\" = 1 ]; then set -- \"$@\" '" << argument << "'; fi\nexec '"
+    const std::string change = argument.starts_with("export ") ? argument : "set -- \"$@\" '" + argument + "'";
+    std::ofstream(path()) << "#!/bin/sh\nif [ \"$RANK\" = 1 ]; then " << change << "; fi\nexec '"
                           << test::test_trainer() << "' \"$@\"\n";
     std::filesystem::permissions(path(), std::filesystem::perms::owner_all);
   }
@@ -125,6 +126,8 @@ TEST(Failure, SettingsThatDifferStopAllWithTheirValues) {
                          Row{.argument = "ema.enabled=true", .message = "ema.enabled is true on rank 1, but false"},
                          Row{.argument = "optimizer.lr=0.25", .message = "optimizer.lr is 0.25 on rank 1, but 0.001 "},
                          Row{.argument = "steps=7", .message = "steps is 7 on rank 1, but 1000000 on rank 0"},
+                         Row{.argument = "export LOCAL_WORLD_SIZE=1 LOCAL_RANK=0",
+                             .message = "LOCAL_WORLD_SIZE is less than WORLD_SIZE on rank 1, but WORLD_SIZE on rank 0"},
                          Row{.argument = "report.history=/dev/null", .message = "report.history is set on rank 1"},
                          Row{.argument = "--checkpoint-dir=/tmp/x", .message = "checkpoint.dir is set on rank 1"}}) {
     const OtherArgument trainer(row.argument);
