@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <csignal>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <optional>
 #include <sstream>
@@ -54,9 +55,10 @@ class Launchers {
  public:
   // `checkpoints` is the folder of an earlier run; empty: a new one.
   Launchers(int nodes, const CifarFolder& data, const std::vector<std::string>& options, int steps = kSteps,
-            const fs::path& checkpoints = {})
+            const fs::path& checkpoints = {}, const std::map<std::string, std::string>& environment = {})
       : nodes_(nodes),
         options_(options),
+        environment_(environment),
         checkpoints_(checkpoints.empty() ? folder_.path() / "checkpoints" : checkpoints) {
     std::ofstream(config()) << config_of(data, checkpoints_, steps);
     for (int node = 0; node < nodes; ++node) programs_.push_back(start(node));
@@ -190,7 +192,8 @@ class Launchers {
           std::string("--config"), config()})
       argv.push_back(word);
     ProgramOptions program;
-    program.environment = {{"OARLOCK_REGROUP_TOKEN", "a token of this test"}};
+    program.environment = environment_;
+    program.environment["OARLOCK_REGROUP_TOKEN"] = "a token of this test";
     return std::make_unique<Program>(argv, program);
   }
 
@@ -198,6 +201,7 @@ class Launchers {
   TemporaryFolder folder_;
   int nodes_;
   std::vector<std::string> options_;
+  std::map<std::string, std::string> environment_;
   fs::path checkpoints_;
   std::string earlier_log_;
   std::vector<std::unique_ptr<Program>> programs_;
@@ -221,6 +225,7 @@ class LiveRecovery : public testing::Test {
 TEST_F(LiveRecovery, KilledRanksCostNoStepAndNoBit) {
   Launchers run(1, data_, kByRank);
   run.kill_at(20, 0, 1);
+  EXPECT_THAT(content(run.checkpoints() / "fence.json"), HasSubstr("\"generation\":1")) << "before the first save";
   run.kill_at(60, 0, 0);
   run.kill_at(100, 0, 0);
   EXPECT_THAT(run.wait(), testing::Each(0)) << run.log();
@@ -377,6 +382,23 @@ TEST_F(LiveRecovery, AReplacementThatDiffersEndsTheGroup) {
     EXPECT_THAT(run.wait(), testing::Each(data_differ ? 65 : 78)) << run.log();
     EXPECT_THAT(run.log(), HasSubstr(data_differ ? "the ranks differ: data.train.fingerprint is "
                                                  : "the ranks differ: gradient.clip_norm is 2 on rank 1, but absent"));
+    EXPECT_EQ(run.recoveries(), 0) << run.log();
+  }
+}
+
+// Another launcher of node rank 0, with another rank 1, has formed a group of the next generation.
+TEST_F(LiveRecovery, AGroupThatCannotClaimTheFenceEnds) {
+  for (const int lost : {0, 1}) {
+    Launchers run(1, data_, kByRank, 100'000, {}, {{"OARLOCK_UID", "job"}, {"OARLOCK_ATTEMPT", "0"}});
+    ASSERT_TRUE(run.wait_for_step(5)) << run.log();
+    const auto pid = run.rank_process(0, lost);
+    ASSERT_TRUE(pid) << run.log();
+    std::ofstream(run.checkpoints() / "new.json")
+        << R"({"uid": "job", "attempt": 0, "generation": 1, "displaced": [], "group": "oarlock/1/b"})";
+    fs::rename(run.checkpoints() / "new.json", run.checkpoints() / "fence.json");
+    ::kill(*pid, SIGKILL);
+    EXPECT_THAT(run.wait(), testing::Each(to_int(ExitCode::kPeerLost))) << run.log();
+    EXPECT_THAT(run.log(), HasSubstr("another launcher of node rank 0 has taken the place of this one"));
     EXPECT_EQ(run.recoveries(), 0) << run.log();
   }
 }
