@@ -743,8 +743,10 @@ class Model {
       join(world, process, world.fence);
       return false;
     }
-    if (is_taken)
+    if (is_taken) {
       world.violation = fmt::format("two processes of rank 0 hold the checkpoint fence of generation {}", world.fence);
+      return false;
+    }
     world.fence = process.generation;
     world.fence_owner = process.id;
     return true;
