@@ -40,7 +40,8 @@ tl::unexpected<Error> RankProcess::report_fenced_off(Error error) {
   if (environment_.rank != 0) return fail(ExitCode::kPeerLost, std::move(error.message));
   const int64_t fence = read_fence();
   if (fence < assignment_.generation) return tl::make_unexpected(std::move(error));  // of another attempt or job
-  const Result<Assignment> next = channel_->regroup(assignment_.generation, {.fence = fence}, error.message, stop_);
+  const Result<Assignment> next = channel_->regroup(
+      assignment_.generation, {.completed_step = -1, .digest = {}, .fence = fence}, error.message, stop_);
   return tl::make_unexpected(next ? std::move(error) : next.error());
 }
 
