@@ -94,7 +94,7 @@ class CompletePod {
         add(at + ".name", fmt::format("'{}' occurs twice; use each once", shortened(name)));
       const auto number = integer_at<int64_t>(ports[i], "containerPort", 0);
       auto host = integer_at<int64_t>(ports[i], "hostPort", 0);
-      if (is_host && host != 0 && host != number)
+      if (is_host && runs_together && host != 0 && host != number)
         add(at + ".hostPort",
             fmt::format("{} must equal containerPort, {}, with hostNetwork; leave hostPort out", host, number));
       if (is_host && host == 0) host = number;  // the default of the API server

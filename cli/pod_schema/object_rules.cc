@@ -4,15 +4,16 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
-#include <cctype>
+#include <cmath>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <vector>
 
-#include "cli/pod_schema/pod_rules.h"
+#include "cli/pod_schema/node_access.h"
 #include "common/text.h"
+#include "operator/api/resources.h"
 
 namespace oarlock::cli {
 namespace {
@@ -59,6 +60,8 @@ constexpr NumberRange kRanges[] = {
     {"PodSecurityContext", "runAsUser", 0, kMaxInt32},
     {"PodSecurityContext", "runAsGroup", 0, kMaxInt32},
     {"PodSecurityContext", "fsGroup", 0, kMaxInt32},
+    {"PodSecurityContext", "supplementalGroups", 0, kMaxInt32},
+    {"SleepAction", "seconds", 0, INT64_MAX},
 };
 
 // Types of which at most one of the members may be present, and without `is_optional` exactly one.
@@ -75,98 +78,10 @@ const std::vector<OneOf>& one_of_rules() {
       {"EnvFromSource", {"configMapRef", "secretRef"}},
       {"DownwardAPIVolumeFile", {"fieldRef", "resourceFieldRef"}},
       {"VolumeProjection", {"configMap", "downwardAPI", "secret", "serviceAccountToken"}, /*is_optional=*/true},
+      {"PodResourceClaim", {"resourceClaimName", "resourceClaimTemplateName"}},
+      {"VolumeMount", {"subPath", "subPathExpr"}, /*is_optional=*/true},
   };
   return kRows;
-}
-
-struct NameField {
-  std::string_view type;
-  std::string_view field;
-  bool allows_dots;
-};
-constexpr NameField kNames[] = {
-    {"Container", "name", false},
-    {"Volume", "name", false},
-    {"PodSpec", "serviceAccountName", true},
-    {"PodSpec", "priorityClassName", true},
-    {"PodSpec", "runtimeClassName", true},
-    {"PodSpec", "nodeName", true},
-    {"PodSpec", "serviceAccount", true},
-    {"PodSpec", "hostnameOverride", true},
-    {"SecretKeySelector", "name", true},
-    {"ConfigMapKeySelector", "name", true},
-    {"SecretEnvSource", "name", true},
-    {"ConfigMapEnvSource", "name", true},
-    {"PersistentVolumeClaimSpec", "storageClassName", true},
-    {"PersistentVolumeClaimSpec", "volumeAttributesClassName", true},
-};
-
-// Keys of labels. The API server does not check TopologySpreadConstraint.topologyKey.
-constexpr std::pair<std::string_view, std::string_view> kLabelKeys[] = {
-    {"Toleration", "key"},
-    {"NodeSelectorRequirement", "key"},
-    {"LabelSelectorRequirement", "key"},
-    {"PodAffinityTerm", "topologyKey"},
-};
-
-// Keys of Secrets and ConfigMaps.
-constexpr std::pair<std::string_view, std::string_view> kDataKeys[] = {
-    {"SecretKeySelector", "key"},
-    {"ConfigMapKeySelector", "key"},
-};
-
-// Fields of a pod that variables and files can have, in addition to single labels and annotations.
-constexpr std::string_view kFieldPaths[] = {
-    "metadata.name",           "metadata.namespace", "metadata.uid",        "spec.nodeName",
-    "spec.serviceAccountName", "status.hostIP",      "status.hostIPs",      "status.podIP",
-    "status.podIPs",           "metadata.labels",    "metadata.annotations"};
-
-bool is_data_key(const std::string& text) {
-  return text.size() <= 253 && text != "." && text != ".." && std::ranges::all_of(text, [](unsigned char c) {
-           return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.';
-         });
-}
-
-// Paths inside a volume: relative, and without "..".
-constexpr std::pair<std::string_view, std::string_view> kRelativePaths[] = {
-    {"VolumeMount", "subPath"},
-    {"VolumeMount", "subPathExpr"},
-    {"KeyToPath", "path"},
-    {"DownwardAPIVolumeFile", "path"},
-    {"ServiceAccountTokenProjection", "path"},
-};
-// Other paths without "..".
-constexpr std::pair<std::string_view, std::string_view> kPathsWithoutParent[] = {
-    {"HostPathVolumeSource", "path"},
-    {"NFSVolumeSource", "path"},
-};
-
-bool is_given(const Node& object, std::string_view key) {
-  const std::optional<Node> value = object.find(key);
-  return value && value->kind() != Node::Kind::kNull;
-}
-
-std::string string_at(const Node& object, std::string_view key) {
-  const std::optional<Node> value = object.find(key);
-  return value && value->kind() == Node::Kind::kScalar && value->value().is_string() ? value->text() : "";
-}
-
-std::optional<int64_t> number_at(const Node& object, std::string_view key) {
-  const std::optional<Node> value = object.find(key);
-  if (!value || value->kind() != Node::Kind::kScalar) return std::nullopt;
-  const nlohmann::json number = value->value();
-  return number.is_number_integer() ? std::optional(number.get<int64_t>()) : std::nullopt;
-}
-
-std::optional<bool> boolean_at(const Node& object, std::string_view key) {
-  const std::optional<Node> value = object.find(key);
-  if (!value || value->kind() != Node::Kind::kScalar || !value->value().is_boolean()) return std::nullopt;
-  return value->value().get<bool>();
-}
-
-size_t size_of_list(const Node& object, std::string_view key) {
-  const std::optional<Node> value = object.find(key);
-  return value ? value->items().size() : 0;
 }
 
 // Checks one object.
@@ -178,28 +93,29 @@ class ObjectRules {
   void check() {
     check_ranges();
     check_members();
-    check_names();
-    check_keys();
-    check_paths();
     if (type_ == "Toleration") check_toleration();
     if (type_ == "NodeSelectorRequirement" || type_ == "LabelSelectorRequirement") check_requirement();
     if (type_ == "Container") check_probes();
+    if (type_ == "Container") check_mount_propagation();
+    if (type_ == "VolumeMount") check_recursion();
+    if (type_ == "PodDNSConfig") check_dns_sizes();
+    if (type_ == "ResourceRequirements") check_huge_pages();
+    if (type_ == "DownwardAPIVolumeFile") check_container_name();
     if (type_ == "PodSpec") check_pod_spec();
     if (type_ == "SecurityContext") check_privileges();
     if (type_ == "SeccompProfile" || type_ == "AppArmorProfile") check_profile();
     if (type_ == "TopologySpreadConstraint" && is_given(object_, "minDomains") &&
         string_at(object_, "whenUnsatisfiable") == "ScheduleAnyway")
       add("minDomains", "requires whenUnsatisfiable: DoNotSchedule; leave it out");
-    if (type_ == "ExecAction" && size_of_list(object_, "command") == 0) add("command", "is required");
+    if (type_ == "ExecAction" && list_at(object_, "command").empty()) add("command", "is required");
     if (type_ == "NodeSelector" && is_given(object_, "nodeSelectorTerms") &&
-        size_of_list(object_, "nodeSelectorTerms") == 0)
+        list_at(object_, "nodeSelectorTerms").empty())
       add("nodeSelectorTerms", "must have a term");
-    if (type_ == "EnvVar" && string_at(object_, "name").find('=') != std::string::npos)
-      add("name", "must not contain '='");
-    if (type_ == "ContainerPort") check_port_name();
-    if (type_ == "TopologySpreadConstraint" && size_of_list(object_, "matchLabelKeys") > 0 &&
-        !is_given(object_, "labelSelector"))
-      add("matchLabelKeys", "requires labelSelector");
+    for (const std::string_view key : {"matchLabelKeys", "mismatchLabelKeys"}) {
+      if ((type_ == "TopologySpreadConstraint" || type_ == "PodAffinityTerm") && !list_at(object_, key).empty() &&
+          !is_given(object_, "labelSelector"))
+        add(key, "requires labelSelector");
+    }
     if (type_ == "PersistentVolumeClaimTemplate" && !is_given(object_, "spec")) add("spec", "is required");
     if (type_ == "PersistentVolumeClaimSpec") check_claim();
   }
@@ -212,17 +128,24 @@ class ObjectRules {
                   message);
   }
 
+  // A field may be a number or a list of numbers.
   void check_ranges() {
     for (const NumberRange& row : kRanges) {
-      if (row.type != type_) continue;
-      const std::optional<int64_t> number = number_at(object_, row.field);
-      if (!number || (*number >= row.low && *number <= row.high)) continue;
-      add(row.field,
-          row.high == INT64_MAX ? fmt::format("{} must be at least {}", *number, row.low)
-          : row.high == kMaxMode
-              ? fmt::format("{} is not a mode from 0 to 0777; in YAML 0644 is octal, and 644 is not", *number)
-              : fmt::format("{} must be from {} to {}", *number, row.low, row.high));
+      const std::optional<Node> value = row.type == type_ ? object_.find(row.field) : std::nullopt;
+      if (!value) continue;
+      std::vector<Node> nodes = value->items();
+      nodes.push_back(*value);
+      for (const Node& node : nodes) check_range(row, node);
     }
+  }
+
+  void check_range(const NumberRange& row, const Node& node) {
+    const std::optional<int64_t> number = number_of(node);
+    if (!number || (*number >= row.low && *number <= row.high)) return;
+    add(row.field, row.high == INT64_MAX ? fmt::format("{} must be at least {}", *number, row.low)
+                   : row.high == kMaxMode
+                       ? fmt::format("{} is not a mode from 0 to 0777; in YAML 0644 is octal, and 644 is not", *number)
+                       : fmt::format("{} must be from {} to {}", *number, row.low, row.high));
   }
 
   void check_members() {
@@ -233,56 +156,6 @@ class ObjectRules {
       if (found.empty() && !row.is_optional) add("", fmt::format("must have one of {}", fmt::join(row.fields, ", ")));
       if (found.size() > 1) add("", fmt::format("has {}; keep one of them", fmt::join(found, " and ")));
     }
-  }
-
-  void check_names() {
-    for (const NameField& row : kNames) {
-      const std::string name = row.type == type_ ? string_at(object_, row.field) : "";
-      if (name.empty() || is_object_name(name, row.allows_dots)) continue;
-      add(row.field, fmt::format("'{}' cannot be a name: names have at most {} characters, a-z, 0-9{} and '-' only, "
-                                 "with a letter or digit at both ends",
-                                 shortened(name), row.allows_dots ? 253 : 63, row.allows_dots ? ", '.'" : ""));
-    }
-  }
-
-  void check_keys() {
-    for (const auto& [type, field] : kLabelKeys) {
-      const std::string key = type == type_ ? string_at(object_, field) : "";
-      if (!key.empty() && !is_label_key(key))
-        add(field, fmt::format("'{}' cannot be the key of a label", shortened(key)));
-    }
-    for (const auto& [type, field] : kDataKeys) {
-      const std::string key = type == type_ ? string_at(object_, field) : "";
-      if (!is_data_key(key))
-        add(field,
-            fmt::format("'{}' cannot be a key: keys have letters, digits, '-', '_' and '.' only", shortened(key)));
-    }
-    if (type_ != "ObjectFieldSelector") return;
-    const std::string path = string_at(object_, "fieldPath");
-    const bool is_entry = path.starts_with("metadata.labels['") || path.starts_with("metadata.annotations['");
-    if (!path.empty() && !is_entry && std::ranges::find(kFieldPaths, path) == std::end(kFieldPaths))
-      add("fieldPath", fmt::format("'{}' is not one of {}", shortened(path), fmt::join(kFieldPaths, ", ")));
-  }
-
-  void check_paths() {
-    const auto has_parent = [](const std::string& text) {
-      return ("/" + text + "/").find("/../") != std::string::npos;
-    };
-    for (const auto& [type, field] : kRelativePaths) {
-      const std::string text = type == type_ ? string_at(object_, field) : "";
-      if (text.starts_with('/')) add(field, fmt::format("'{}' must be relative to the volume", shortened(text)));
-      if (has_parent(text)) add(field, fmt::format("'{}' must not contain '..'", shortened(text)));
-    }
-    for (const auto& [type, field] : kPathsWithoutParent) {
-      const std::string text = type == type_ ? string_at(object_, field) : "";
-      if (has_parent(text)) add(field, fmt::format("'{}' must not contain '..'", shortened(text)));
-    }
-    if (type_ == "NFSVolumeSource" && !string_at(object_, "path").empty() &&
-        !string_at(object_, "path").starts_with('/'))
-      add("path", fmt::format("'{}' must be absolute", shortened(string_at(object_, "path"))));
-    if (type_ == "VolumeMount" && is_given(object_, "subPath") && is_given(object_, "subPathExpr") &&
-        !string_at(object_, "subPath").empty() && !string_at(object_, "subPathExpr").empty())
-      add("", "has subPath and subPathExpr; keep one of them");
   }
 
   void check_toleration() {
@@ -297,7 +170,7 @@ class ObjectRules {
 
   void check_requirement() {
     const std::string operation = string_at(object_, "operator");
-    const size_t values = size_of_list(object_, "values");
+    const size_t values = list_at(object_, "values").size();
     if ((operation == "In" || operation == "NotIn") && values == 0)
       add("values", fmt::format("is required with operator {}", operation));
     if ((operation == "Exists" || operation == "DoesNotExist") && values > 0)
@@ -318,15 +191,66 @@ class ObjectRules {
       add("readinessProbe", "terminationGracePeriodSeconds must be left out: this probe ends no container");
   }
 
+  void check_mount_propagation() {
+    const std::optional<Node> security = map_at(object_, "securityContext");
+    if (security && boolean_at(*security, "privileged").value_or(false)) return;
+    for (const Node& mount : list_at(object_, "volumeMounts")) {
+      if (string_at(mount, "mountPropagation") == "Bidirectional")
+        add("volumeMounts", "mountPropagation Bidirectional requires a privileged container; use HostToContainer");
+    }
+  }
+
+  void check_recursion() {
+    const std::string mode = string_at(object_, "recursiveReadOnly");
+    if (mode.empty() || mode == "Disabled") return;
+    const std::string propagation = string_at(object_, "mountPropagation");
+    if (!boolean_at(object_, "readOnly").value_or(false)) add("recursiveReadOnly", "requires readOnly: true");
+    if (!propagation.empty() && propagation != "None") add("recursiveReadOnly", "requires mountPropagation: None");
+  }
+
+  void check_dns_sizes() {
+    constexpr std::pair<std::string_view, size_t> kMaxItems[] = {{"nameservers", 3}, {"searches", 32}};
+    for (const auto& [field, limit] : kMaxItems) {
+      if (const size_t size = list_at(object_, field).size(); size > limit)
+        add(field, fmt::format("has {} items; the API server accepts at most {}", size, limit));
+    }
+  }
+
+  void check_huge_pages() {
+    constexpr std::string_view kPrefix = "hugepages-";
+    for (const std::string_view key : {"limits", "requests"}) {
+      const std::optional<Node> quantities = map_at(object_, key);
+      for (const Node::Entry& entry : quantities ? quantities->entries() : std::vector<Node::Entry>()) {
+        if (!entry.key.starts_with(kPrefix) || !api::is_quantity(entry.value.to_json())) continue;
+        const nlohmann::json size = entry.key.substr(kPrefix.size());
+        const double page = api::is_quantity(size) ? api::quantity_value(size) : 0;
+        if (page > 0 && std::fmod(api::quantity_value(entry.value.to_json()), page) == 0) continue;
+        problems_.add(entry.value.mark(), fmt::format("{}.{}.{}", path_, key, entry.key),
+                      fmt::format("{} is not a multiple of the size of a page", shortened(entry.value.text())));
+      }
+    }
+  }
+
+  // In a variable, the container is the one that has the variable.
+  void check_container_name() {
+    const std::optional<Node> field = map_at(object_, "resourceFieldRef");
+    if (field && string_at(*field, "containerName").empty())
+      add("resourceFieldRef", "must have containerName: a volume belongs to all containers");
+  }
+
   void check_pod_spec() {
-    if (size_of_list(object_, "ephemeralContainers") > 0)
+    if (!list_at(object_, "ephemeralContainers").empty())
       add("ephemeralContainers", "must be left out; kubectl debug adds them to running pods");
-    const std::optional<Node> dns = object_.find("dnsConfig");
-    const bool has_server = dns && dns->kind() == Node::Kind::kMap && size_of_list(*dns, "nameservers") > 0;
-    if (string_at(object_, "dnsPolicy") == "None" && !has_server)
+    const std::optional<Node> dns = map_at(object_, "dnsConfig");
+    if (string_at(object_, "dnsPolicy") == "None" && (!dns || list_at(*dns, "nameservers").empty()))
       add("dnsPolicy", "None requires dnsConfig.nameservers");
     if (boolean_at(object_, "hostPID").value_or(false) && boolean_at(object_, "shareProcessNamespace").value_or(false))
       add("shareProcessNamespace", "cannot be true with hostPID; keep one of them");
+    check_user_namespace();
+    check_sysctls();
+    check_sleeps();
+    check_claims_of_containers();
+    check_pod_resources();
     check_init_containers();
     std::vector<std::pair<std::string, std::string>> seen;
     const std::optional<Node> constraints = object_.find("topologySpreadConstraints");
@@ -337,6 +261,77 @@ class ObjectRules {
         add("topologySpreadConstraints",
             fmt::format("'{}' with {} occurs twice; use each once", shortened(pair.first), pair.second));
       seen.push_back(std::move(pair));
+    }
+  }
+
+  void check_user_namespace() {
+    if (boolean_at(object_, "hostUsers").value_or(true)) return;
+    for (const std::string_view key : {"hostNetwork", "hostPID", "hostIPC"}) {
+      if (boolean_at(object_, key).value_or(false)) add(key, "cannot be true with hostUsers: false; keep one of them");
+    }
+  }
+
+  // Sysctls of a namespace that the pod shares with its node are those of the node.
+  void check_sysctls() {
+    constexpr std::pair<std::string_view, std::string_view> kShared[] = {{"hostNetwork", "net."},
+                                                                         {"hostIPC", "kernel.shm"},
+                                                                         {"hostIPC", "kernel.msg"},
+                                                                         {"hostIPC", "kernel.sem"},
+                                                                         {"hostIPC", "fs.mqueue."}};
+    const std::optional<Node> security = map_at(object_, "securityContext");
+    for (const Node& sysctl : security ? list_at(*security, "sysctls") : std::vector<Node>()) {
+      const std::string name = string_at(sysctl, "name");
+      for (const auto& [key, prefix] : kShared) {
+        if (name.starts_with(prefix) && boolean_at(object_, key).value_or(false))
+          add("securityContext", fmt::format("sysctl '{}' cannot be set with {}", shortened(name), key));
+      }
+    }
+  }
+
+  // The kubelet ends a container that sleeps for longer than the grace period.
+  void check_sleeps() {
+    constexpr int64_t kDefaultGrace = 30;  // seconds
+    const int64_t grace = number_at(object_, "terminationGracePeriodSeconds").value_or(kDefaultGrace);
+    for (const Node& container : list_at(object_, "containers")) {
+      const std::optional<Node> lifecycle = map_at(container, "lifecycle");
+      for (const std::string_view key : {"postStart", "preStop"}) {
+        const std::optional<Node> handler = lifecycle ? map_at(*lifecycle, key) : std::nullopt;
+        const std::optional<Node> sleep = handler ? map_at(*handler, "sleep") : std::nullopt;
+        const int64_t seconds = sleep ? number_at(*sleep, "seconds").value_or(0) : 0;
+        if (seconds > grace)
+          add("containers", fmt::format("lifecycle.{} sleeps for {} s, more than terminationGracePeriodSeconds, {}",
+                                        key, seconds, grace));
+      }
+    }
+  }
+
+  void check_claims_of_containers() {
+    std::set<std::string> known;
+    for (const Node& claim : list_at(object_, "resourceClaims")) known.insert(string_at(claim, "name"));
+    for (const std::string_view list : {"initContainers", "containers"}) {
+      const std::vector<Node> containers = list_at(object_, list);
+      for (size_t i = 0; i < containers.size(); ++i) {
+        const std::optional<Node> resources = map_at(containers[i], "resources");
+        for (const Node& claim : resources ? list_at(*resources, "claims") : std::vector<Node>()) {
+          const std::string name = string_at(claim, "name");
+          if (!name.empty() && !known.contains(name))
+            problems_.add(claim.mark(), fmt::format("{}.{}[{}].resources.claims", path_, list, i),
+                          fmt::format("there is no '{}' in {}.resourceClaims; add it there", shortened(name), path_));
+        }
+      }
+    }
+  }
+
+  // Devices are requested by containers.
+  void check_pod_resources() {
+    const std::optional<Node> resources = map_at(object_, "resources");
+    for (const std::string_view key : {"limits", "requests"}) {
+      const std::optional<Node> quantities = resources ? map_at(*resources, key) : std::nullopt;
+      for (const Node::Entry& entry : quantities ? quantities->entries() : std::vector<Node::Entry>()) {
+        if (entry.key == "cpu" || entry.key == "memory" || entry.key.starts_with("hugepages-")) continue;
+        problems_.add(entry.key_mark, fmt::format("{}.resources.{}.{}", path_, key, entry.key),
+                      "a pod as a whole has cpu, memory and hugepages only; put it into the resources of a container");
+      }
     }
   }
 
@@ -355,12 +350,20 @@ class ObjectRules {
   }
 
   void check_claim() {
-    if (size_of_list(object_, "accessModes") == 0) add("accessModes", "is required");
-    const std::optional<Node> resources = object_.find("resources");
-    const std::optional<Node> requests =
-        resources && resources->kind() == Node::Kind::kMap ? resources->find("requests") : std::nullopt;
-    if (!requests || requests->kind() != Node::Kind::kMap || !is_given(*requests, "storage"))
+    if (list_at(object_, "accessModes").empty()) add("accessModes", "is required");
+    const std::optional<Node> resources = map_at(object_, "resources");
+    const std::optional<Node> requests = resources ? map_at(*resources, "requests") : std::nullopt;
+    const std::optional<Node> storage = requests ? requests->find("storage") : std::nullopt;
+    const nlohmann::json size = storage ? storage->to_json() : nlohmann::json();
+    if (size.is_null()) {
       add("resources", "must request storage");
+    } else if (api::is_quantity(size) && api::quantity_value(size) <= 0) {
+      add("resources", "must request more than 0 of storage");
+    }
+    const std::vector<Node> modes = list_at(object_, "accessModes");
+    if (modes.size() > 1 &&
+        std::ranges::any_of(modes, [](const Node& mode) { return string_of(mode) == "ReadWriteOncePod"; }))
+      add("accessModes", "cannot have another mode with ReadWriteOncePod; keep one of them");
   }
 
   void check_privileges() {
@@ -383,17 +386,6 @@ class ObjectRules {
       add("localhostProfile", "is required with type Localhost");
     if (!is_local && is_given(object_, "localhostProfile"))
       add("localhostProfile", "must be left out with another type than Localhost");
-  }
-
-  void check_port_name() {
-    const std::string name = string_at(object_, "name");
-    const bool has_letter = std::ranges::any_of(name, [](char c) { return c >= 'a' && c <= 'z'; });
-    if (name.empty() ||
-        (name.size() <= 15 && has_letter && is_object_name(name, false) && name.find("--") == std::string::npos))
-      return;
-    add("name", fmt::format("'{}' cannot be the name of a port: at most 15 characters, a-z, 0-9 and single '-', with a "
-                            "letter",
-                            shortened(name)));
   }
 
   std::string_view type_;

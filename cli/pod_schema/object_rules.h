@@ -1,4 +1,5 @@
-// Rules of the API server for single objects of a pod template: ranges of numbers, choices of members, names and paths.
+// Rules of the API server for single objects of a pod template: ranges of numbers, choices of members, and members that
+// require or exclude each other.
 #pragma once
 
 #include <string>

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cli/pod_schema/object_rules.h"
+#include "cli/pod_schema/value_rules.h"
 #include "common/contract.h"
 #include "common/text.h"
 #include "operator/api/resources.h"
@@ -50,6 +51,7 @@ const std::vector<RequiredFields>& required_fields() {
       {.type = "HostAlias", .fields = {"ip"}},
       {.type = "HTTPGetAction", .fields = {"port"}},
       {.type = "HostPathVolumeSource", .fields = {"path"}},
+      {.type = "ImageVolumeSource", .fields = {"reference"}},
       {.type = "KeyToPath", .fields = {"key", "path"}},
       {.type = "LabelSelectorRequirement", .fields = {"key", "operator"}},
       {.type = "NFSVolumeSource", .fields = {"server", "path"}},
@@ -58,8 +60,13 @@ const std::vector<RequiredFields>& required_fields() {
       {.type = "ObjectFieldSelector", .fields = {"fieldPath"}},
       {.type = "PersistentVolumeClaimVolumeSource", .fields = {"claimName"}},
       {.type = "PodAffinityTerm", .fields = {"topologyKey"}},
+      {.type = "PodDNSConfigOption", .fields = {"name"}},
       {.type = "PodOS", .fields = {"name"}},
+      {.type = "PodReadinessGate", .fields = {"conditionType"}},
+      {.type = "PodResourceClaim", .fields = {"name"}},
+      {.type = "PodSchedulingGate", .fields = {"name"}},
       {.type = "PreferredSchedulingTerm", .fields = {"weight"}},
+      {.type = "ResourceClaim", .fields = {"name"}},
       {.type = "ResourceFieldSelector", .fields = {"resource"}},
       {.type = "SeccompProfile", .fields = {"type"}},
       {.type = "SecretEnvSource", .fields = {"name"}},
@@ -67,6 +74,7 @@ const std::vector<RequiredFields>& required_fields() {
       {.type = "SecretKeySelector", .fields = {"name", "key"}},
       {.type = "SecretVolumeSource", .fields = {"secretName"}},
       {.type = "ServiceAccountTokenProjection", .fields = {"path"}},
+      {.type = "Sysctl", .fields = {"name"}},
       {.type = "TCPSocketAction", .fields = {"port"}},
       {.type = "TopologySpreadConstraint", .fields = {"maxSkew", "topologyKey", "whenUnsatisfiable"}},
       {.type = "Volume", .fields = {"name"}},
@@ -202,11 +210,6 @@ void check_variable(const Node& variable, const std::string& path, yaml::Problem
     problems.add(variable.mark(), path, "has value and valueFrom; keep one of them");
 }
 
-bool is_label_value(const std::string& text) {
-  static const std::regex kForm("([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?");
-  return text.size() <= 63 && std::regex_match(text, kForm);
-}
-
 // ---- Resources -----------------------------------------------------------------------------------------------------
 
 // Resources of device plugins whose names resemble those of GPUs.
@@ -224,7 +227,8 @@ std::string problem_of_resource(const std::string& name) {
     if (std::ranges::find(kGpus, name) != kGpus.end() || is_similar_resource(name)) return "";
     if (name == "nvidia/gpu" || name == "amd/gpu") return did_you_mean(kGpus[name == "nvidia/gpu" ? 0 : 1]);
     const auto typed = std::ranges::find_if(kGpus, [&](const auto& gpu) { return edit_distance(name, gpu) <= 1; });
-    return typed == kGpus.end() ? "" : did_you_mean(*typed);
+    if (typed != kGpus.end()) return did_you_mean(*typed);
+    return is_label_key(name) && !name.starts_with("requests.") ? "" : "cannot be the name of a resource";
   }
   for (const char* gpu : {"gpu", "gpus", "nvidia", "nvidia.com-gpu", "nvidia.com.gpu"}) {
     if (edit_distance(name, gpu) == 0) return did_you_mean(kGpus[0]);
@@ -323,6 +327,11 @@ bool is_image_reference(std::string_view text) {
 
 }  // namespace
 
+bool is_label_value(const std::string& text) {
+  static const std::regex kForm("([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?");
+  return text.size() <= 63 && std::regex_match(text, kForm);
+}
+
 bool is_label_key(const std::string& text) {
   static const std::regex kDomain("[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*");
   const size_t slash = text.find('/');
@@ -419,14 +428,17 @@ void check_rules_of_type(std::string_view type, const Node& object, const std::s
   check_required(type, object, path, problems);
   check_choices(type, object, path, problems);
   check_object_rules(type, object, path, problems);
+  check_value_rules(type, object, path, problems);
   if (type == "PodSpec") {
     check_images(object, path, problems);
-    for (const std::string_view list : {"initContainers", "containers", "volumes"})
+    for (const std::string_view list : {"initContainers", "containers", "volumes", "resourceClaims", "schedulingGates"})
       check_unique(object, list, "name", path, problems);
   } else if (type == "Container") {
     check_unique(object, "volumeMounts", "mountPath", path, problems);
     if (const std::optional<Node> image = object.find("image"))
       check_image(*image, fmt::format("{}.image", path), problems);
+  } else if (type == "PodSecurityContext") {
+    check_unique(object, "sysctls", "name", path, problems);
   } else if (type == "Volume") {
     check_volume_source(object, path, problems);
   } else if (type == "EnvVar") {

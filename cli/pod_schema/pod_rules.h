@@ -30,6 +30,9 @@ bool is_object_name(const std::string& text, bool allows_dots);
 // Returns whether a text can be the key of a label: an optional domain with '/', and a name.
 bool is_label_key(const std::string& text);
 
+// Returns whether a text can be the value of a label, as the empty text can.
+bool is_label_value(const std::string& text);
+
 // Adds a problem for each key or value of a map that is not valid in a label.
 void check_labels(const yaml::Node& labels, const std::string& path, yaml::Problems& problems);
 

@@ -11,6 +11,7 @@
 #include "tests/support/job_world.h"
 #include "tests/support/template_typos.h"
 #include "tests/support/template_variants.h"
+#include "tests/support/value_mistakes.h"
 
 namespace oarlock::test {
 namespace {
@@ -256,7 +257,7 @@ class TemplateValidation : public Template {
 TEST_F(TemplateValidation, ApiServerRejectsTheMistakesThatValidateReports) {
   const Reply correct = reply_to(full_template());
   ASSERT_EQ(correct.status, 201) << correct.message();
-  for (const auto* mistakes : {&template_mistakes(), &pod_mistakes()}) {
+  for (const auto* mistakes : {&template_mistakes(), &value_mistakes(), &pod_mistakes()}) {
     for (const TemplateMistake& mistake : *mistakes) {
       const Reply reply = reply_to(with_mistake(mistake));
       EXPECT_EQ(reply.status, 422) << mistake.field << " " << mistake.value << ": " << reply.message();

@@ -10,7 +10,7 @@
 #include "cli/job_file.h"
 #include "cli/pod_schema/pod_rules.h"
 #include "common/contract.h"
-#include "tests/support/template_typos.h"
+#include "tests/support/value_mistakes.h"
 
 namespace oarlock::cli {
 namespace {
@@ -44,11 +44,13 @@ TEST(PodSchema, ReportsTyposWithPathAndSuggestion) {
 }
 
 TEST(PodSchema, ReportsValuesThatTheApiServerRejects) {
-  for (const test::TemplateMistake& mistake : test::template_mistakes()) {
-    const std::string found = problems_of(test::with_mistake(mistake));
-    EXPECT_THAT(found, HasSubstr(fmt::format("spec.template.{}: ", mistake.path))) << mistake.field;
-    EXPECT_THAT(found, HasSubstr(mistake.message)) << mistake.field;
-    EXPECT_EQ(std::ranges::count(found, '\n'), 0) << found;
+  for (const auto* mistakes : {&test::template_mistakes(), &test::value_mistakes()}) {
+    for (const test::TemplateMistake& mistake : *mistakes) {
+      const std::string found = problems_of(test::with_mistake(mistake));
+      EXPECT_THAT(found, HasSubstr(fmt::format("spec.template.{}: ", mistake.path))) << mistake.field;
+      EXPECT_THAT(found, HasSubstr(mistake.message)) << mistake.field;
+      EXPECT_EQ(std::ranges::count(found, '\n'), 0) << found;
+    }
   }
 }
 

@@ -1,0 +1,130 @@
+// Values of a pod template that have the right type, and that the API server rejects because of their form, or because
+// of another field. They are reported online and offline.
+#pragma once
+
+#include <vector>
+
+#include "tests/support/template_typos.h"
+
+namespace oarlock::test {
+
+inline const std::vector<TemplateMistake>& value_mistakes() {
+  static const std::vector<TemplateMistake> kMistakes = {
+      // Forms of single strings.
+      {"/spec/tolerations/0", R"({"key": "gpu", "value": "a b"})", "spec.tolerations[0].value",
+       "'a b' cannot be the value of a label"},
+      {"/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/0",
+       R"({"matchExpressions": [{"key": "gpu", "operator": "In", "values": ["A 100"]}]})",
+       "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0]."
+       "matchExpressions[0].values[0]",
+       "'A 100' cannot be the value of a label"},
+      {"/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/0",
+       R"({"matchFields": [{"key": "metadata.uid", "operator": "In", "values": ["a"]}]})",
+       "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchFields[0]",
+       "must have key metadata.name"},
+      {"/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/0",
+       R"({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["A_b"]}]})",
+       "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchFields[0]."
+       "values[0]",
+       "'A_b' cannot be a name"},
+      {"/spec/topologySpreadConstraints/0/labelSelector",
+       R"({"matchExpressions": [{"key": "a", "operator": "In", "values": ["x y"]}]})",
+       "spec.topologySpreadConstraints[0].labelSelector.matchExpressions[0].values[0]",
+       "'x y' cannot be the value of a label"},
+      {"/spec/affinity/podAffinity",
+       R"({"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone", "namespaces": ["A"]}]})",
+       "spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].namespaces[0]",
+       "'A' cannot be a name"},
+      {"/spec/affinity/podAffinity",
+       R"({"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone", "mismatchLabelKeys": ["a"]}]})",
+       "spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].mismatchLabelKeys",
+       "requires labelSelector"},
+      {"/spec/containers/0/readinessProbe", R"({"httpGet": {"port": "8080"}})",
+       "spec.containers[0].readinessProbe.httpGet.port", "'8080' cannot be the name of a port"},
+      {"/spec/containers/0/startupProbe/tcpSocket/port", R"("A_b")", "spec.containers[0].startupProbe.tcpSocket.port",
+       "'A_b' cannot be the name of a port"},
+      {"/spec/containers/0/livenessProbe/httpGet/httpHeaders", R"([{"name": "a b", "value": "c"}])",
+       "spec.containers[0].livenessProbe.httpGet.httpHeaders[0].name", "'a b' cannot be the name of a header"},
+      {"/spec/containers/0/env/0/name", R"("\u00e4")", "spec.containers[0].env[0].name", "cannot be the name of a variable"},
+      {"/spec/initContainers/0/envFrom/0/prefix", R"("A=")", "spec.initContainers[0].envFrom[0].prefix",
+       "must not contain '='"},
+      {"/spec/containers/0/env/2/valueFrom/fieldRef/fieldPath", R"("metadata.labels")",
+       "spec.containers[0].env[2].valueFrom.fieldRef.fieldPath", "'metadata.labels' is not one of"},
+      {"/spec/containers/0/env/2/valueFrom/fieldRef/fieldPath", R"("metadata.labels['a b']")",
+       "spec.containers[0].env[2].valueFrom.fieldRef.fieldPath", "metadata.labels['KEY']"},
+      {"/spec/volumes/1", R"({"name": "a", "downwardAPI": {"items": [
+          {"path": "node", "fieldRef": {"fieldPath": "spec.nodeName"}}]}})",
+       "spec.volumes[1].downwardAPI.items[0].fieldRef.fieldPath", "'spec.nodeName' is not one of"},
+      {"/spec/volumes/1", R"({"name": "a", "downwardAPI": {"items": [
+          {"path": "cpu", "resourceFieldRef": {"resource": "limits.cpu"}}]}})",
+       "spec.volumes[1].downwardAPI.items[0].resourceFieldRef", "must have containerName"},
+      {"/spec/containers/0/env/2/valueFrom", R"({"resourceFieldRef": {"resource": "limits.nvidia.com/gpu"}})",
+       "spec.containers[0].env[2].valueFrom.resourceFieldRef.resource", "cannot be read"},
+      {"/spec/dnsConfig/nameservers", R"(["dns.example.com"])", "spec.dnsConfig.nameservers[0]",
+       "'dns.example.com' cannot be an IP address"},
+      {"/spec/dnsConfig/nameservers", R"(["192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4"])",
+       "spec.dnsConfig.nameservers", "has 4 items; the API server accepts at most 3"},
+      {"/spec/dnsConfig/searches", R"(["a b"])", "spec.dnsConfig.searches[0]", "'a b' cannot be a domain"},
+      {"/spec/dnsConfig/options", R"([{"value": "5"}])", "spec.dnsConfig.options[0].name", "is required"},
+      {"/spec/hostAliases", R"([{"ip": "192.0.2", "hostnames": ["a"]}])", "spec.hostAliases[0].ip",
+       "'192.0.2' cannot be an IP address"},
+      {"/spec/hostAliases", R"([{"ip": "192.0.2.1", "hostnames": ["a_b"]}])", "spec.hostAliases[0].hostnames[0]",
+       "'a_b' cannot be a name"},
+      {"/spec/readinessGates", R"([{"conditionType": "a b"}])", "spec.readinessGates[0].conditionType",
+       "'a b' cannot be a type of condition"},
+      {"/spec/schedulingGates", R"([{"name": "a b"}])", "spec.schedulingGates[0].name",
+       "'a b' cannot be the name of a gate"},
+      {"/spec/schedulingGates", R"([{"name": "a"}, {"name": "a"}])", "spec.schedulingGates[1].name", "occurs twice"},
+      {"/spec/securityContext/sysctls", R"([{"name": "net core", "value": "1"}])",
+       "spec.securityContext.sysctls[0].name", "'net core' cannot be the name of a sysctl"},
+      {"/spec/securityContext/supplementalGroups", "[100, -1]", "spec.securityContext.supplementalGroups",
+       "-1 must be from 0"},
+      {"/spec/containers/0/resizePolicy", R"([{"resourceName": "nvidia.com/gpu", "restartPolicy": "NotRequired"}])",
+       "spec.containers[0].resizePolicy[0].resourceName", "'nvidia.com/gpu' cannot be resized"},
+      {"/spec/volumes/1", R"({"name": "a", "csi": {"driver": "a_b"}})", "spec.volumes[1].csi.driver",
+       "'a_b' cannot be a name"},
+      {"/spec/volumes/1", R"({"name": "a", "image": {"pullPolicy": "Always"}})", "spec.volumes[1].image.reference",
+       "is required"},
+      {"/spec/volumes/3/ephemeral/volumeClaimTemplate/spec/accessModes", R"(["RWO"])",
+       "spec.volumes[3].ephemeral.volumeClaimTemplate.spec.accessModes[0]", "'RWO' cannot be an access mode"},
+      // Resources.
+      {"/spec/containers/0/resources/limits", R"({"memory": "1Gi", "hugepages-2Mi": "3Mi"})",
+       "spec.containers[0].resources.limits.hugepages-2Mi", "3Mi is not a multiple of the size of a page"},
+      {"/spec/containers/0/resources/limits", R"({"requests.example.com/gpu": 1})",
+       "spec.containers[0].resources.limits.requests.example.com/gpu", "cannot be the name of a resource"},
+      {"/spec/containers/0/resources/limits", R"({"example.com/a b": 1})",
+       "spec.containers[0].resources.limits.example.com/a b", "cannot be the name of a resource"},
+      {"/spec/resources", R"({"limits": {"nvidia.com/gpu": 1}})", "spec.resources.limits.nvidia.com/gpu",
+       "put it into the resources of a container"},
+      {"/spec/volumes/3/ephemeral/volumeClaimTemplate/spec/resources/requests/storage", R"("0")",
+       "spec.volumes[3].ephemeral.volumeClaimTemplate.spec.resources", "must request more than 0 of storage"},
+      {"/spec/resourceClaims", R"([{"name": "gpu"}])", "spec.resourceClaims[0]",
+       "must have one of resourceClaimName, resourceClaimTemplateName"},
+      {"/spec/containers/0/resources/claims", R"([{"name": "gpu"}])", "spec.containers[0].resources.claims",
+       "there is no 'gpu' in spec.template.spec.resourceClaims"},
+      // Fields that exclude or require each other.
+      {"/spec/volumes/3/ephemeral/volumeClaimTemplate/spec/accessModes", R"(["ReadWriteOncePod", "ReadWriteOnce"])",
+       "spec.volumes[3].ephemeral.volumeClaimTemplate.spec.accessModes", "cannot have another mode"},
+      {"/spec/containers/0/volumeMounts/0/mountPropagation", R"("Bidirectional")", "spec.containers[0].volumeMounts",
+       "requires a privileged container"},
+      {"/spec/containers/0/volumeMounts/0/recursiveReadOnly", R"("IfPossible")",
+       "spec.containers[0].volumeMounts[0].recursiveReadOnly", "requires readOnly: true"},
+      {"/spec/containers/0/lifecycle/preStop", R"({"sleep": {"seconds": 61}})", "spec.containers",
+       "lifecycle.preStop sleeps for 61 s, more than terminationGracePeriodSeconds, 60"},
+      {"/spec/containers/0/lifecycle/preStop", R"({"sleep": {"seconds": -1}})",
+       "spec.containers[0].lifecycle.preStop.sleep.seconds", "-1 must be at least 0"},
+      {"/spec", R"({"hostUsers": false, "hostNetwork": true})", "spec.hostNetwork",
+       "cannot be true with hostUsers: false"},
+      {"/spec", R"({"hostNetwork": true,
+                    "securityContext": {"sysctls": [{"name": "net.core.somaxconn", "value": "1"}]}})",
+       "spec.securityContext", "sysctl 'net.core.somaxconn' cannot be set with hostNetwork"},
+      {"/spec/volumes/1", R"({"name": "a", "projected": {"sources": [
+          {"configMap": {"name": "a", "items": [{"key": "k", "path": "p"}]}},
+          {"secret": {"name": "b", "items": [{"key": "k", "path": "p"}]}}]}})",
+       "spec.volumes[1].projected.sources", "path 'p' occurs twice"},
+      {"/spec/containers/0/volumeDevices", R"([{"name": "data", "devicePath": "/dev/../a"}])",
+       "spec.containers[0].volumeDevices[0].devicePath", "must not contain '..'"}};
+  return kMistakes;
+}
+
+}  // namespace oarlock::test
