@@ -426,6 +426,8 @@ class LauncherConversion {
   }
 
   Result<void> assemble_mpi(const Strings& program, std::optional<int64_t> nodes) {
+    if (std::ranges::find(program, ":") != program.end())
+      return fail(ExitCode::kUsage, "mpirun: ':' begins another program; the ranks of a TrainingJob run one program");
     RETURN_IF_ERROR(divide(nodes, "-np"));
     if (is_python(program.front()) && program.size() > 1) {
       out_.words = out_.processes == "1" ? program : with_torchrun(program);
@@ -456,7 +458,10 @@ std::vector<std::string> with_torchrun(const std::vector<std::string>& words) {
   size_t script = 1;  // after the options of the interpreter
   while (script < words.size() && words[script].starts_with('-') && words[script] != "-m" && words[script] != "-c")
     script += words[script] == "-W" || words[script] == "-X" ? 2 : 1;
-  if (!words.empty() && is_python(words.front()) && script < words.size() && words[script] != "-c") {
+  const auto is_kept = [](const std::string& option) { return option != "-u"; };  // torchrun gives -u itself
+  const bool has_options = script < words.size() &&
+                           std::any_of(words.begin() + 1, words.begin() + static_cast<std::ptrdiff_t>(script), is_kept);
+  if (!words.empty() && is_python(words.front()) && script < words.size() && words[script] != "-c" && !has_options) {
     out.insert(out.end(), words.begin() + static_cast<std::ptrdiff_t>(script), words.end());
     return out;
   }

@@ -17,6 +17,7 @@ constexpr int64_t kMaxExitCode = 255;
 void convert_exit_codes(ObjectReader codes, const Json& action, JobDraft& draft) {
   const std::string container = codes.text("containerName");
   if (!container.empty() && container != draft.main_container) {
+    for (const char* key : {"operator", "values"}) codes.take(key);  // the note covers them
     return codes.note("containerName", fmt::format("the rule is not carried over: it is about container '{}', and the "
                                                    "rules of a TrainingJob are about 'trainer' only",
                                                    container));

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "common/contract.h"
@@ -120,19 +121,39 @@ std::vector<std::string> command_of(const Json& container) {
   return words;
 }
 
-// Returns the values of --nnodes in a shell script: numbers and MIN:MAX; values that the shell computes are empty.
-std::vector<std::string> nnodes_in_script(const std::vector<std::string>& words) {
-  static constexpr std::string_view kOption = "--nnodes";
+// Returns the values of an option in a shell script: numbers and MIN:MAX; values that the shell computes are empty.
+std::vector<std::string> option_in_script(const std::vector<std::string>& words, std::string_view option) {
   std::vector<std::string> values;
   const std::string script = fmt::format("{}", fmt::join(words, " "));
-  for (size_t at = 0; (at = script.find(kOption, at)) != std::string::npos;) {
-    at += kOption.size();
+  for (size_t at = 0; (at = script.find(option, at)) != std::string::npos;) {
+    at += option.size();
     const size_t begin = script.find_first_not_of("= \t'\"", at);
     if (begin == std::string::npos) break;
     const size_t end = std::min(script.find_first_not_of("0123456789:", begin), script.size());
     values.push_back(script.substr(begin, end - begin));
   }
   return values;
+}
+
+std::vector<std::string> nnodes_in_script(const std::vector<std::string>& words) {
+  return option_in_script(words, "--nnodes");
+}
+
+// Returns the number of ranks on each node that torchrun in a shell script starts; "" if it is not one number.
+std::string processes_in_script(const std::vector<std::string>& words) {
+  std::vector<std::string> values = option_in_script(words, "--nproc_per_node");
+  std::ranges::copy(option_in_script(words, "--nproc-per-node"), std::back_inserter(values));
+  return values.size() == 1 && parse_integer<int>(values.front()).value_or(0) > 0 ? values.front() : "";
+}
+
+// torchrun's option takes precedence over the number of ranks of the job.
+void take_processes(const std::string& processes, const std::string& path, Report& report, JobDraft& draft) {
+  if (processes.empty()) return;
+  const bool is_other = !draft.processes.empty() && draft.processes != "auto" && draft.processes != processes;
+  if (is_other)
+    report.note(path, fmt::format("the command starts {} {} on each node, not {}", processes,
+                                  processes == "1" ? "rank" : "ranks", draft.processes));
+  draft.processes = processes;
 }
 
 // Returns the value MIN:MAX of --nnodes in a shell script; "" if it has none.
@@ -165,6 +186,7 @@ void note_script(const std::vector<std::string>& words, const std::string& path,
   if (values.size() == 1) {
     if (const auto nodes = parse_integer<int64_t>(values.front())) keep_fixed_nodes(*nodes, path, report, draft);
   }
+  take_processes(processes_in_script(words), path, report, draft);
   static constexpr const char* kOptions[] = {"rdzv",        "nnodes",      "node_rank",   "node-rank",
                                              "master_addr", "master-addr", "master_port", "master-port"};
   std::vector<std::string> found;
@@ -313,7 +335,7 @@ void convert_container_command(const std::string& path, Report& report, JobDraft
     trainer["command"] = command->words;
     trainer.erase("args");
     for (const auto& [name, value] : command->environment) set_variable(trainer, name, value);
-    if (!command->processes.empty()) draft.processes = command->processes;
+    take_processes(command->processes, path + ".command", report, draft);
     set_once(draft.max_restarts, command->max_restarts, path + ".command", report);
     set_once(draft.port, command->port, path + ".command", report);
     if (command->nodes && !command->min_nodes && !is_accelerate)

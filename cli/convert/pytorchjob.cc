@@ -272,12 +272,7 @@ void convert_mpijob(ObjectReader& root, const ConvertOptions& options, JobDraft&
     merge_environment(trainer, member(source, "env"));
     if (own.is_array()) merge_environment(trainer, own);
   }
-  const std::string slots = draft.processes;
   convert_container_command(launcher_path, root.report(), draft);
-  if (draft.processes != slots)
-    root.report().note(launcher_path + ".command",
-                       fmt::format("mpirun starts {} {} on each of {}, not slotsPerWorker ({})", draft.processes,
-                                   draft.processes == "1" ? "rank" : "ranks", counted(draft.nodes, "node"), slots));
 }
 
 }  // namespace oarlock::convert

@@ -119,6 +119,10 @@ class Explainer {
   }
 
   Found unknown_escape() {
+    if (has_message("invalid unicode"))
+      return at(error_,
+                "this escape sequence is half of a surrogate pair, or no character; write the character itself, or "
+                "such as \\U0001F680");
     if (!has_message("escape")) return std::nullopt;
     return at(error_, "this escape sequence does not exist; write \\\\ for a backslash, or use single quotes");
   }

@@ -134,6 +134,11 @@ TEST(MpirunCommand, StartsScriptsWithTorchrun) {
   EXPECT_EQ(command->processes, "4");
   EXPECT_EQ(command->environment.at("A"), "1");
   EXPECT_FALSE(command->environment.contains("PATH"));
+  EXPECT_EQ(joined(convert_line("mpirun -np 8 python -u -W ignore t.py", 2)->words),
+            "torchrun --no-python python -u -W ignore t.py");
+  const auto two_programs = convert_line("mpirun -np 2 python a.py : -np 2 python b.py", 2);
+  ASSERT_FALSE(two_programs);
+  EXPECT_THAT(two_programs.error().message, HasSubstr("':' begins another program"));
 }
 
 TEST(LaunchCommand, LeavesOtherCommandsUnchanged) {

@@ -110,6 +110,8 @@ TEST(ConvertPyTorchJob, RanksFollowTheLauncher) {
       {"nprocPerNode: gpu", "command: [python3, t.py], resources: {limits: {nvidia.com/gpu: 8}}", nullptr},
       {"runPolicy: {}", "command: [sh, -c, 'torchrun t.py'], resources: {limits: {nvidia.com/gpu: 8}}", "auto"},
       {"nprocPerNode: \"4\"", "command: [torchrun, --nproc-per-node=2, t.py]", 2},
+      {"nprocPerNode: auto", "command: [sh, -c, 'torchrun --nproc_per_node 8 t.py']", 8},
+      {"nprocPerNode: auto", "command: [sh, -c, 'torchrun --nproc-per-node=$N t.py']", nullptr},
   };
   for (const Row& row : rows) {
     const Converted converted = only_job(fmt::format(kPyTorchJob, row.processes, row.container));

@@ -182,6 +182,7 @@ TEST(ConvertNotes, RulesMatchFailuresOfTheTrainerOnly) {
     EXPECT_EQ(converted.job["spec"].value("failurePolicy", Json::object()).value("rules", Json()), row.rules)
         << row.rule;
     EXPECT_THAT(notes_of(converted), HasSubstr(row.note)) << row.rule;
+    EXPECT_THAT(notes_of(converted), Not(HasSubstr("is not a known field"))) << row.rule;
   }
 }
 
@@ -243,6 +244,10 @@ TEST(ConvertNotes, EachPartWithoutCounterpartIsNoted) {
        "ports[0]: the port of the rendezvous is spec.rendezvous.port"},
       {pytorchjob("command: [sh, -c, 'torchrun --nnodes=2 t.py']", "elasticPolicy: {minReplicas: 1, maxReplicas: 3}"),
        "--nnodes starts 2 nodes, not 1 to 3 nodes, so the job is not elastic"},
+      {pytorchjob("command: [torchrun, --nproc-per-node=2, t.py]", "nprocPerNode: \"4\""),
+       "containers[0].command: the command starts 2 ranks on each node, not 4"},
+      {pytorchjob("command: [sh, -c, 'torchrun --nproc_per_node 2 t.py']", "nprocPerNode: \"4\""),
+       "containers[0].command: the command starts 2 ranks on each node, not 4"},
       {jobset("", "{labels: {cost: x}}"), "metadata.labels.cost: of the Job; not carried over"},
       {jobset("", "{annotations: {alpha.jobset.sigs.k8s.io/exclusive-topology: rack}}"),
        "template.metadata.annotations.alpha.jobset.sigs.k8s.io/exclusive-topology: has no effect on a TrainingJob"},

@@ -105,7 +105,12 @@ TEST(YamlReader, ReadsSurrogatePairsOfJson) {
   };
   EXPECT_EQ(value_of(R"({"v": "run \ud83d\ude80\uD834\uDD1E\\ud83d\u00e9"})"), "run \U0001F680\U0001D11E\\ud83dé");
   EXPECT_EQ(value_of(R"(v: \ud83d\ude80)"), R"(\ud83d\ude80)");
-  EXPECT_FALSE(parse_all(R"({"v": "\ud83d"})", "f.json"));
+  // YAML has no pairs, and kubectl rejects them, too.
+  for (const char* text : {R"({"v": "\ud83d"})", R"({"v": "\ude80\ud83d"})", R"(v: "\ud83d\ude80")"}) {
+    const auto documents = parse_all(text, "f.json");
+    ASSERT_FALSE(documents) << text;
+    EXPECT_THAT(documents.error().message, ::testing::HasSubstr("is half of a surrogate pair")) << text;
+  }
 }
 
 TEST(YamlReader, SeveralDocuments) {
