@@ -55,8 +55,9 @@ std::optional<std::string> rank_warning(const api::TrainingJob& job, const Json&
   if (job.spec.processes_per_node == 1 || elements(container, "command").empty()) return std::nullopt;
   const std::vector<std::string> words = command_words(container);
   const bool has_launcher = std::ranges::any_of(words, [](const std::string& word) {
+    const std::string name = file_name(word);
     return std::ranges::any_of(kLaunchers,
-                               [&](std::string_view launcher) { return word.find(launcher) != std::string::npos; });
+                               [&](std::string_view launcher) { return name.find(launcher) != std::string::npos; });
   });
   const auto python = std::ranges::find_if(words, is_python);
   if (has_launcher || python == words.end()) return std::nullopt;

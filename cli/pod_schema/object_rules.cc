@@ -291,7 +291,8 @@ class ObjectRules {
   // The kubelet ends a container that sleeps for longer than the grace period.
   void check_sleeps() {
     constexpr int64_t kDefaultGrace = 30;  // seconds
-    const int64_t grace = number_at(object_, "terminationGracePeriodSeconds").value_or(kDefaultGrace);
+    const int64_t given = number_at(object_, "terminationGracePeriodSeconds").value_or(kDefaultGrace);
+    const int64_t grace = given < 0 ? 1 : given;  // as the API server reads it
     for (const Node& container : list_at(object_, "containers")) {
       const std::optional<Node> lifecycle = map_at(container, "lifecycle");
       for (const std::string_view key : {"postStart", "preStop"}) {

@@ -103,10 +103,12 @@ void check_nonfinite(const TrainerConfig& config, Fields& fields) {
   }
 }
 
-void check_early_stopping(const TrainerConfig& config, Fields& fields) {
-  if (config.early_stopping.patience && config.eval.every_epochs == 0 && config.eval.every_steps == 0) {
-    fields.problem("early_stopping", "requires evaluations; set eval.every_epochs or eval.every_steps above 0");
-  }
+// The evaluation at the end of the run is too late for both.
+void check_evaluations(const TrainerConfig& config, Fields& fields) {
+  constexpr char kRequired[] = "requires evaluations; set eval.every_epochs or eval.every_steps above 0";
+  if (config.eval.every_epochs != 0 || config.eval.every_steps != 0) return;
+  if (config.early_stopping.patience) fields.problem("early_stopping", kRequired);
+  if (config.schedule.kind == ScheduleKind::kPlateau) fields.problem("schedule", std::string("plateau ") + kRequired);
 }
 
 void check_graphs(const TrainerConfig& config, Fields& fields) {
@@ -161,7 +163,7 @@ void describe(TrainerConfig& config, Fields& fields, const TaskNames& tasks) {
   section("checkpoint", config.checkpoint, "what is saved, where and when");
   section("eval", config.eval, "when and how the model is evaluated");
   section("early_stopping", config.early_stopping, "when a run ends because the model stops improving");
-  check_early_stopping(config, fields);
+  check_evaluations(config, fields);
   section("report", config.report, "the history of the run as files");
   section("tracking", config.tracking, "what the run reports to experiment trackers");
   section("profile", config.profile, "a trace of some training steps");

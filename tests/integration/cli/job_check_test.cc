@@ -201,6 +201,7 @@ TEST_F(JobCheckTest, ValidateWarns) {
            {"plain", "processesPerNode: 2, " + container + "command: [python3, train.py]" + end, no_rank},
            {"in a shell", "processesPerNode: 2, " + container + "command: [sh, -c, 'cd /x && python3 train.py']" + end,
             no_rank},
+           {"in a directory", "processesPerNode: 2, " + container + "command: [python3, /fabric/t.py]" + end, no_rank},
            {"one rank", container + "command: [python3, train.py]" + end, ""},
            {"torchrun", "processesPerNode: 2, " + container + "command: [torchrun, train.py]" + end, ""},
            {"module",

@@ -359,7 +359,9 @@ TEST(TrainerConfig, GraphsRejectUnrecordableSettings) {
   EXPECT_TRUE(tasks.parse(with_graphs + "ddp: {static_graph: true}\n"));
 }
 
-TEST(TrainerConfig, EarlyStoppingRequiresEvaluations) {
+TEST(TrainerConfig, EarlyStoppingAndPlateauRequireEvaluations) {
+  EXPECT_THAT(error_of("task: images\nepochs: 1\neval: {every_epochs: 0}\nschedule: {name: plateau}\n"),
+              HasSubstr("schedule: plateau requires evaluations"));
   EXPECT_THAT(error_of("task: images\nepochs: 1\neval: {every_epochs: 0}\nearly_stopping: {patience: 1}\n"),
               HasSubstr("set eval.every_epochs or eval.every_steps above 0"));
   FakeTasks tasks;

@@ -229,8 +229,8 @@ def add_cache(board: Board) -> None:
         "Cache and Events",
         graph(
             "Cache staleness",
-            "The time counts from the last list, or from the start of the last watch, of each resource. A watch ends after"
-            " five to ten minutes.",
+            "A saw-tooth up to ten minutes is normal: the time counts from the last list, or from the start of the last"
+            " watch, of each resource, and a watch lasts five to ten minutes.",
             "s",
             query(
                 f"time() - max by (resource) (oarlock_cache_last_success_timestamp_seconds{{{OPERATOR}}} > 0)", "{{resource}}"
