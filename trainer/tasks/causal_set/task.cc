@@ -97,12 +97,19 @@ class CausalSet final : public ModelTask<GnnModel> {
     return names;
   }
 
+  // "classes": for each head whose target has a list of classes, the value of each output.
   std::string inference_settings() const override {
     nlohmann::json targets = nlohmann::json::array();
-    for (const GraphTaskConfig& task : model_.tasks)
-      if (task.head.active) targets.push_back(task.name);
-    return nlohmann::json{
-        {"node_features", data_.node_features}, {"graph_features", data_.graph_features}, {"outputs", targets}}
+    nlohmann::json classes = nlohmann::json::object();
+    for (const GraphTaskConfig& task : model_.tasks) {
+      if (!task.head.active) continue;
+      targets.push_back(task.name);
+      if (!task.classes.empty()) classes[task.name] = task.classes;
+    }
+    return nlohmann::json{{"node_features", data_.node_features},
+                          {"graph_features", data_.graph_features},
+                          {"outputs", targets},
+                          {"classes", classes}}
         .dump();
   }
 
