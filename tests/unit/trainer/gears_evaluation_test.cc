@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <hdf5.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -267,9 +269,63 @@ TEST_F(PlantedData, PerturbationsOutsideTheOntologyAreLeftOut) {
   }
   const GearsData data = open(limited);
   EXPECT_EQ(data.perturbations.size(), 19U);
-  EXPECT_THAT(data.left_out, Contains(testing::Pair(testing::_, Contains("G00+ctrl"))));
+  EXPECT_THAT(data.left_out,
+              ElementsAre(testing::Pair("a gene is not in " + limited.gene_set_path + " (data.gene_set_path)",
+                                        Contains("G00+ctrl"))));
   for (const int64_t condition : data.train) {
     EXPECT_THAT(genes_of(data.store.conditions()[static_cast<size_t>(condition)].name), Not(Contains("G00")));
+  }
+}
+
+// Returns why a condition is left out; empty if it is not.
+std::string reason_of(const GearsData& data, const std::string& condition) {
+  for (const auto& [reason, conditions] : data.left_out)
+    if (std::ranges::find(conditions, condition) != conditions.end()) return reason;
+  return "";
+}
+
+// Each condition has the first reason that applies to it.
+TEST_F(PlantedData, LeftOutPerturbationsHaveTheirReason) {
+  const std::string list = (folder_.path() / "genes.txt").string();
+  const std::string terms = (folder_.path() / "terms.json").string();
+  nlohmann::json all = nlohmann::json::parse(std::ifstream(config().gene2go));
+  all.erase("G05");
+  std::ofstream(terms) << all;
+  std::ofstream genes(list);
+  for (int i = 1; i < 20; ++i) genes << planted_.genes[static_cast<size_t>(i)] << "\n";
+  genes.close();
+  struct {
+    const char* what;
+    std::string gene_set_path;
+    std::string gene2go;
+    std::map<std::string, std::string> reasons{};  // of a single gene; an empty one: not left out
+  } cases[] = {
+      {.what = "all genes of the data have terms",
+       .gene_set_path = "",
+       .gene2go = config().gene2go,
+       .reasons = {{"G00", ""}, {"G05", ""}}},
+      {.what = "a gene without terms",
+       .gene_set_path = "",
+       .gene2go = terms,
+       .reasons = {{"G00", ""}, {"G05", "a gene is not in " + terms + " (data.gene2go)"}}},
+      {.what = "a gene that is not in the list",
+       .gene_set_path = list,
+       .gene2go = config().gene2go,
+       .reasons = {{"G00", "a gene is not in " + list + " (data.gene_set_path)"}, {"G05", ""}}},
+      {.what = "a list and terms",
+       .gene_set_path = list,
+       .gene2go = terms,
+       .reasons = {{"G00", "a gene is not in " + list + " (data.gene_set_path)"},
+                   {"G01", ""},
+                   {"G05", "a gene is not in " + terms + " (data.gene2go)"}}},
+  };
+  for (const auto& item : cases) {
+    SCOPED_TRACE(item.what);
+    GearsDataConfig limited = config();
+    limited.gene_set_path = item.gene_set_path;
+    limited.gene2go = item.gene2go;
+    const GearsData data = open(limited);
+    for (const auto& [gene, reason] : item.reasons) EXPECT_EQ(reason_of(data, gene + "+ctrl"), reason) << gene;
   }
 }
 

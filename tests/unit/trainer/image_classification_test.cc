@@ -14,7 +14,9 @@
 
 #include <fstream>
 #include <numeric>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/fields/yaml_reader.h"
@@ -63,6 +65,24 @@ std::unique_ptr<Task> prepared(const std::string& data, const std::string& model
 }
 
 using Shape = std::vector<int64_t>;
+
+// A TorchScript module and the networks without batch normalization cannot use ddp.sync_batch_norm, which is rejected.
+TEST(ImageOptions, NamesSettingsThatTheModelDoesNotUse) {
+  const std::pair<const char*, bool> models[] = {{"{name: resnet_like}", true},
+                                                 {"{name: resnet18}", true},
+                                                 {"{name: cnn}", false},
+                                                 {"{name: mlp}", false},
+                                                 {"{name: torchscript, path: model.pt}", false}};
+  for (const auto& [model, uses_batch_norm] : models) {
+    SCOPED_TRACE(model);
+    const Made made = make_task("{path: data}", model);
+    EXPECT_EQ(made.problems, "");
+    std::set<std::string> keys;
+    for (const UnusedSetting& unused : made.task->unused_settings()) keys.insert(unused.key);
+    EXPECT_EQ(keys.contains("ddp.sync_batch_norm"), !uses_batch_norm);
+    EXPECT_TRUE(keys.contains("eval.rows_file"));
+  }
+}
 
 TEST(ImageOptions, DefaultsAreGood) {
   EXPECT_EQ(make_task("{}").problems, "");
