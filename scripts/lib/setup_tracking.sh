@@ -8,3 +8,4 @@ source "$OARLOCK_ROOT/scripts/lib/readers.sh"
 reader tensorboard 2.20.0 tensorboard
 reader wandb 0.31.0 wandb
 reader mlflow 3.17.2 mlflow.server
+reader safetensors 0.8.0 safetensors

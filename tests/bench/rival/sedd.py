@@ -31,6 +31,16 @@ class LayerNorm(nn.Module):
         return functional.layer_norm(x.float(), [self.dim]) * self.weight[None, None, :]
 
 
+class EmbeddingLayer(nn.Module):
+    def __init__(self, dim, states):
+        super().__init__()
+        self.embedding = nn.Parameter(torch.empty((states, dim)))
+        nn.init.kaiming_uniform_(self.embedding, a=math.sqrt(5))
+
+    def forward(self, x):
+        return self.embedding[x]
+
+
 class TimestepEmbedder(nn.Module):
     def __init__(self, hidden_size, frequencies=256):
         super().__init__()
@@ -101,28 +111,36 @@ def zero_linear(inputs, outputs):
     return linear
 
 
+class OutputLayer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm_final = LayerNorm(WIDTH)
+        self.linear = zero_linear(WIDTH, TOKENS + 1)
+        self.adaLN_modulation = zero_linear(CONDITION, 2 * WIDTH)
+
+    def forward(self, x, c):
+        shift, scale = self.adaLN_modulation(c)[:, None].chunk(2, dim=2)
+        return self.linear(modulate(self.norm_final(x), shift, scale))
+
+
 class Sedd(nn.Module):
     """Takes uniform numbers [n, 1 + length] and tokens [n, length]; gives the loss."""
 
     def __init__(self):
         super().__init__()
-        self.embedding = nn.Parameter(torch.empty((TOKENS + 1, WIDTH)))
-        nn.init.kaiming_uniform_(self.embedding, a=math.sqrt(5))
+        self.vocab_embed = EmbeddingLayer(WIDTH, TOKENS + 1)
         self.sigma_map = TimestepEmbedder(CONDITION)
         self.rotary_emb = Rotary(WIDTH // HEADS)
         self.blocks = nn.ModuleList([Block() for _ in range(BLOCKS)])
-        self.norm_final = LayerNorm(WIDTH)
-        self.linear = zero_linear(WIDTH, TOKENS + 1)
-        self.adaLN_modulation = zero_linear(CONDITION, 2 * WIDTH)
+        self.output_layer = OutputLayer()
 
     def log_score(self, indices, sigma):
-        x = self.embedding[indices]
+        x = self.vocab_embed(indices)
         c = functional.silu(self.sigma_map(sigma))
         rotary = self.rotary_emb(x.shape[1])
         for block in self.blocks:
             x = block(x, rotary, c)
-        shift, scale = self.adaLN_modulation(c)[:, None].chunk(2, dim=2)
-        x = self.linear(modulate(self.norm_final(x), shift, scale))
+        x = self.output_layer(x, c)
         esigm1_log = torch.where(sigma < 0.5, torch.expm1(sigma), sigma.exp() - 1).log()[:, None, None]
         x = x - esigm1_log - math.log(TOKENS)
         return torch.scatter(x, -1, indices[..., None], torch.zeros_like(x[..., :1]))
