@@ -156,7 +156,7 @@ Result<void> apply_min_nodes(const LaunchFlags& flags, const Topology& topology,
   if (*flags.min_nodes == topology.nnodes) return {};
   options.coordinator.min_nodes = flags.min_nodes;
   options.coordinator.shrink_after = to_milliseconds(flags.shrink_after);
-  options.lease = to_milliseconds(flags.shrink_after * kLeaseShare);
+  options.link.lease = to_milliseconds(flags.shrink_after * kLeaseShare);
   return {};
 }
 
@@ -274,16 +274,16 @@ Result<std::unique_ptr<Recovery>> make_recovery(const LaunchFlags& flags, const 
   if (options.agent.policy == recovery::RestartPolicy::kGroup)
     options.coordinator.leave_timeout += to_milliseconds(flags.grace);
   // The node of the coordinator may be replaced, which takes as long as the return of any other rank.
-  if (by_rank) options.reconnect_timeout = options.coordinator.form_timeout;
-  options.coordinator_host = topology.master_addr;
-  options.coordinator_port = topology.master_port + kRegroupPortOffset;
-  if (topology.nnodes > 1 && options.coordinator_port > kMaxPort) {
+  if (by_rank) options.link.reconnect_timeout = options.coordinator.form_timeout;
+  options.link.host = topology.master_addr;
+  options.link.port = topology.master_port + kRegroupPortOffset;
+  if (topology.nnodes > 1 && options.link.port > kMaxPort) {
     return fail(ExitCode::kUsage,
                 fmt::format("--max-restarts with several nodes needs the port after --master-port, too: {} is above {}",
-                            options.coordinator_port, kMaxPort));
+                            options.link.port, kMaxPort));
   }
-  options.token = variable(kEnvRegroupToken);
-  if (topology.nnodes > 1 && options.token.empty()) {
+  options.link.token = variable(kEnvRegroupToken);
+  if (topology.nnodes > 1 && options.link.token.empty()) {
     return fail(
         ExitCode::kConfig,
         fmt::format("--max-restarts with several nodes needs a secret that all nodes share: set {}, for example "

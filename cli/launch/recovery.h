@@ -1,20 +1,19 @@
-// The launcher's part in the regroup protocol (docs/recovery.md): the I/O for recovery::NodeAgent, and on node rank 0
-// for recovery::Coordinator. Ranks are connected by socket pairs that they inherit, and the launchers of other nodes by
-// TCP to the coordinator's port, with a shared token.
+// The launcher's part in the regroup protocol (docs/recovery.md): it connects recovery::NodeAgent, and on node rank 0
+// recovery::Coordinator, with the ranks, which inherit socket pairs, with the launchers of other nodes, and with the
+// console.
 #pragma once
 
 #include <poll.h>
 
-#include <deque>
-#include <list>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "cli/launch/host_lookup.h"
+#include "cli/launch/coordinator_client.h"
+#include "cli/launch/launcher_link.h"
+#include "cli/launch/launcher_server.h"
 #include "common/clock.h"
 #include "common/contract.h"
 #include "common/error.h"
@@ -28,15 +27,7 @@ namespace oarlock::launch {
 struct RecoveryOptions {
   recovery::NodeAgentOptions agent;
   recovery::CoordinatorOptions coordinator;
-  // With several nodes: where the coordinator listens, and the token that all launchers of the job share.
-  std::string coordinator_host;
-  int coordinator_port = 0;
-  std::string token;
-  std::chrono::milliseconds reconnect_timeout{60'000};  // without a connection to the coordinator
-  // If set, as it must be with CoordinatorOptions::min_nodes: the ranks end, and this launcher never connects again,
-  // when the coordinator has not answered a report that was sent within this time. Less than shrink_after.
-  std::optional<std::chrono::milliseconds> lease = {};
-  HostLookup::Lookup lookup = HostLookup::lookup_with_system;
+  LauncherLinkOptions link;  // with several nodes
 };
 
 // The actions that the group must perform. Members are local ranks.
@@ -63,7 +54,6 @@ class Recovery {
  public:
   // Fails if the coordinator cannot listen on its port.
   static Result<std::unique_ptr<Recovery>> make(RecoveryOptions options);
-  ~Recovery();
   Recovery(const Recovery&) = delete;
   Recovery& operator=(const Recovery&) = delete;
 
@@ -95,68 +85,39 @@ class Recovery {
   void finish(const Clock& clock, SteadyTime deadline);
 
  private:
-  struct Peer {  // a launcher that is connected to this coordinator
-    recovery::LineChannel channel;
-    bool is_authenticated = false;
-    bool is_refused = false;  // its token is another one; it may still read the answer
-    bool is_retired = false;  // it has received the order to end
-    int node = -1;
-    uint64_t launcher = 0;
-    SteadyTime deadline;     // of its authentication
-    std::string address;     // numeric, without its port
-    SteadyTime received_at;  // when its last report arrived
-  };
+  using Channel = std::optional<recovery::LineChannel>;
 
   explicit Recovery(RecoveryOptions options);
-  void act(recovery::NodeAgent::Actions actions, SteadyTime now, RecoveryRequests& requests);
-  void report(SteadyTime now, RecoveryRequests& requests);
-  void publish(SteadyTime now, RecoveryRequests& requests);  // the coordinator's order has changed
-  void announce_fallback(const recovery::Order& order, RecoveryRequests& requests);
-  void announce_size(const recovery::Order& order, RecoveryRequests& requests);
-  void record_in_pod_restart(const recovery::Order& order, SteadyTime now);
-  bool is_unannounced_restart(const recovery::Order& order) const;
-  void send_order();  // to the other launchers
+
+  // ---- This node ----
+  Channel& channel(int member) { return ranks_[static_cast<size_t>(member)]; }
   void read_rank(int member, SteadyTime now, RecoveryRequests& requests);
-  void accept_peers(SteadyTime now, RecoveryRequests& requests);
-  void make_room_for_peer(SteadyTime now, RecoveryRequests& requests);
-  // When a launcher without reports counts as one without a connection; nothing if it does already, or sends none.
-  std::optional<SteadyTime> silent_at(const Peer& peer) const;
-  bool find_silent_peers(SteadyTime now);
-  void end_retired_peers();
-  void read_peer(Peer& peer, SteadyTime now, RecoveryRequests& requests);
-  void read_coordinator(SteadyTime now, RecoveryRequests& requests);
+  void act(recovery::NodeAgent::Actions actions, SteadyTime now, RecoveryRequests& requests);
+  void report(SteadyTime now, RecoveryRequests& requests);  // to the coordinator
   void give_up(const std::string& reason, SteadyTime now, RecoveryRequests& requests);
   bool end_without_lease(SteadyTime now, RecoveryRequests& requests);
-  void look_up_coordinator(SteadyTime now);
-  void connect_if_found(SteadyTime now);
-  void disconnect(SteadyTime now);
-  bool is_remote() const { return !coordinator_; }
-  bool has_other_nodes() const { return options_.coordinator.nodes > 1; }
+
+  // ---- The other nodes ----
+  void receive(const std::vector<recovery::NodeReport>& reports, SteadyTime now, RecoveryRequests& requests);
+  void receive(const CoordinatorClient::Events& events, SteadyTime now, RecoveryRequests& requests);
+  void publish(SteadyTime now, RecoveryRequests& requests);  // the coordinator's order has changed
+
+  // ---- Messages for the console, and the report for the operator ----
+  void announce(const recovery::Order& order, RecoveryRequests& requests);
+  std::string describe_restart(const recovery::Order& order) const;
+  void record_in_pod_restart(const recovery::Order& order, SteadyTime now);
 
   RecoveryOptions options_;
   recovery::NodeAgent agent_;
-  std::optional<recovery::Coordinator> coordinator_;  // node rank 0 only
-  std::vector<std::optional<recovery::LineChannel>> ranks_;
-  FileDescriptor listener_;
-  std::optional<SteadyTime> accept_at_;  // when to accept connections again, after a lack of descriptors or memory
-  std::list<Peer> peers_;
-  std::optional<recovery::LineChannel> upstream_;  // to the coordinator of another node
-  std::optional<HostLookup> lookup_;               // of the coordinator's host; in progress
-  size_t connections_ = 0;                         // that were begun; selects one of several addresses
-  bool is_connecting_ = false;
-  bool is_refused_ = false;                 // the coordinator does not accept the token
-  std::optional<SteadyTime> connect_at_;    // when to connect again
-  std::optional<SteadyTime> connected_by_;  // when a connection attempt ends, since the name may have a new address
-  std::optional<SteadyTime> give_up_at_;    // when a missing connection ends the group
-  std::deque<std::pair<uint64_t, SteadyTime>> unanswered_;  // reports that may renew the lease, and when they were sent
-  std::optional<SteadyTime> leased_at_;  // when the last report that was answered was sent; absent: none was
-  std::optional<SteadyTime> renew_at_;   // when to send the next report
+  std::vector<Channel> ranks_;                        // absent: the rank does not run, or does not regroup
+  std::optional<recovery::Coordinator> coordinator_;  // on node rank 0
+  std::optional<LauncherServer> server_;              // on node rank 0
+  std::optional<CoordinatorClient> client_;           // on the other nodes
   InPodRestarts in_pod_restarts_;
   std::optional<SteadyTime> restarting_since_;
-  int64_t announced_ = -1;       // generation
-  int64_t announced_run_ = -1;   // generation that began from a checkpoint
-  int64_t announced_size_ = -1;  // generation with fewer nodes
-  bool is_active_ = true;
+  int64_t announced_ = -1;      // the newest generation whose formation was announced
+  int64_t announced_run_ = -1;  // the newest generation whose completion was announced
+  bool is_active_ = true;       // neither has the group ended, nor was this launcher requested to stop
   bool is_stopping_ = false;
 };
 

@@ -13,6 +13,7 @@
 #include <string>
 #include <utility>
 
+#include "cli/launch/polling.h"
 #include "common/contract.h"
 #include "common/recovery/standby.h"
 #include "common/status_macros.h"
@@ -151,8 +152,7 @@ std::vector<size_t> StandbySlot::end_hand_overs(const std::vector<pollfd>& ready
   for (size_t i = 0; i < members_.size(); ++i) {
     std::optional<Pending>& one = members_[i].hand_over;
     if (!one) continue;
-    const bool is_confirmed = std::ranges::any_of(
-        ready, [&one](const pollfd& fd) { return fd.fd == one->confirmation.get() && fd.revents != 0; });
+    const bool is_confirmed = is_ready(one->confirmation.get(), ready);
     bool is_late = !is_confirmed && one->deadline <= clock_.steady();
     if (is_late && one->deadline_to_load > clock_.steady() && !is_stopped(one->pid)) {
       one->deadline = one->deadline_to_load;
@@ -171,7 +171,7 @@ std::vector<size_t> StandbySlot::end_hand_overs(const std::vector<pollfd>& ready
 std::optional<SteadyTime> StandbySlot::deadline() const {
   std::optional<SteadyTime> out = start_at_;
   for (const Member& member : members_) {
-    if (member.hand_over) out = std::min(out.value_or(SteadyTime::max()), member.hand_over->deadline);
+    if (member.hand_over) out = earlier(out, member.hand_over->deadline);
   }
   return out;
 }

@@ -30,9 +30,9 @@ RecoveryOptions options_of(int node, int port) {
   options.agent.first_rank = node;
   options.coordinator.nodes = 2;
   options.coordinator.max_restarts = 1;
-  options.coordinator_host = "node0.test";
-  options.coordinator_port = port;
-  options.token = "secret";
+  options.link.host = "node0.test";
+  options.link.port = port;
+  options.link.token = "secret";
   return options;
 }
 
@@ -78,7 +78,7 @@ TEST(RecoveryIo, BlockedLookupDoesNotBlockTheLauncher) {
   };
   const auto gate = std::make_shared<Gate>();
   RecoveryOptions options = options_of(1, 1);
-  options.lookup = [gate](const std::string&, int) {
+  options.link.lookup = [gate](const std::string&, int) {
     std::unique_lock lock(gate->mutex);
     gate->changed.wait_for(lock, seconds(60), [&] { return gate->is_open; });
     return std::vector<SocketAddress>{};
@@ -103,7 +103,7 @@ TEST(RecoveryIo, TriesEachAddressOfTheCoordinator) {
   ASSERT_EQ(::getsockname(listener.get(), address, &bound.length), 0);
   const PortReservation closed = PortReservation::make(1).value();
   RecoveryOptions options = options_of(1, 1);
-  options.lookup = [&](const std::string& host, int) {
+  options.link.lookup = [&](const std::string& host, int) {
     EXPECT_EQ(host, "node0.test");
     return std::vector<SocketAddress>{loopback(closed.first()), bound};
   };
@@ -128,8 +128,10 @@ class Lease : public testing::Test {
       options.agent.policy = recovery::RestartPolicy::kRank;
       options.agent.launcher = 101 + static_cast<uint64_t>(node);
       options.coordinator.min_nodes = 1;
-      options.lease = kLease;
-      options.lookup = [this](const std::string&, int) { return std::vector<SocketAddress>{loopback(port_.first())}; };
+      options.link.lease = kLease;
+      options.link.lookup = [this](const std::string&, int) {
+        return std::vector<SocketAddress>{loopback(port_.first())};
+      };
       launchers_.push_back(Recovery::make(std::move(options)).value());
       launchers_.back()->start(now_);
     }
@@ -202,8 +204,10 @@ class Admission : public testing::Test {
     RecoveryOptions options = options_of(node, port_.first());
     options.agent.policy = recovery::RestartPolicy::kRank;
     options.agent.launcher = id;
-    options.token = token;
-    options.lookup = [this](const std::string&, int) { return std::vector<SocketAddress>{loopback(port_.first())}; };
+    options.link.token = token;
+    options.link.lookup = [this](const std::string&, int) {
+      return std::vector<SocketAddress>{loopback(port_.first())};
+    };
     std::unique_ptr<Recovery> recovery = Recovery::make(std::move(options)).value();
     recovery->start(std::chrono::steady_clock::now());
     return recovery;
