@@ -1,11 +1,10 @@
 // Runs a group of processes to completion: performs the I/O of a Supervisor, which decides.
 #pragma once
 
-#include <filesystem>
-#include <string>
 #include <vector>
 
 #include "cli/launch/console.h"
+#include "cli/launch/member_output.h"
 #include "cli/launch/process.h"
 #include "cli/launch/recovery.h"
 #include "cli/launch/supervisor.h"
@@ -15,27 +14,6 @@
 namespace oarlock::launch {
 
 class RestartReport;
-
-// Where the output of members goes, as torchrun's --redirects and --tee.
-enum class LogMode {
-  kConsoleAndFiles,
-  kFiles  // only
-};
-
-struct Member {
-  Command command;
-  std::string name;    // for messages, such as "rank 3"
-  std::string prefix;  // "[RANK 3] ", before each line that comes from a pipe
-  // Files of an earlier start of this member, which a restart removes first.
-  std::vector<std::filesystem::path> stale_files = {};
-  // The termination message of the pod, if the member writes it itself; a restart empties it. Empty: none.
-  std::filesystem::path pod_message = {};
-  // With Stdio::kPipes: the folder of attempt_<attempt or restarts>/<name>/stdout.log and stderr.log; empty: none.
-  std::filesystem::path log_folder = {};
-  LogMode out = LogMode::kConsoleAndFiles;  // with a log_folder
-  LogMode err = LogMode::kConsoleAndFiles;
-  bool on_console = true;  // with Stdio::kPipes; false: its output goes to files only, or nowhere
-};
 
 struct GroupOptions {
   Supervisor::Duration grace;
