@@ -480,18 +480,27 @@ INSTANTIATE_TEST_SUITE_P(
                   .old_owner = {.uid = "a", .attempt = 0, .generation = 2},
                   .new_owner = {.uid = "a", .attempt = 0, .generation = 2},
                   .message = ""},
-        // Two coordinators have formed groups of one generation.
-        Successor{.name = "SameGenerationOfAnotherGroup",
-                  .old_owner = {.uid = "a", .attempt = 0, .generation = 2, .group = "oarlock/2/a"},
-                  .new_owner = {.uid = "a", .attempt = 0, .generation = 2, .group = "oarlock/2/b"},
-                  .message = "generation 2 of attempt 0 of this job may not write here any more: another group of "
-                             "generation 2 has taken over"},
         // Each launch without a UID begins with generation 0.
         Successor{.name = "NextLaunchWithoutUid",
                   .old_owner = {.uid = "", .attempt = 0, .generation = 3},
                   .new_owner = {.uid = "", .attempt = 0, .generation = 0},
                   .message = ""}),
     [](const auto& test_case) { return test_case.param.name; });
+
+// Two coordinators have formed groups of one generation: the first that claims the fence keeps it.
+TEST(CheckpointStore, OneOfTwoGroupsOfAGenerationHoldsTheFence) {
+  const test::TemporaryFolder folder;
+  const CheckpointOwner first{.uid = "a", .attempt = 0, .generation = 2, .group = "oarlock/2/a"};
+  CheckpointOwner second = first;
+  second.group = "oarlock/2/b";
+  const auto store = open_store(folder.path(), first);
+  const Error refused = error_of(CheckpointStore::open({.root = folder.path(), .owner = second}, Logger::silent()));
+  EXPECT_EQ(refused.code, ExitCode::kTempFail);
+  EXPECT_THAT(refused.message, HasSubstr("generation 2 of attempt 0 of this job may not write here any more: another "
+                                         "group of generation 2 has taken over"));
+  EXPECT_TRUE(is_fenced_off(refused));
+  must(store->save(checkpoint_of(20), 20));
+}
 
 // A rank 0 that remains in the next group keeps the root.
 TEST(CheckpointStore, ClaimsTheFenceForItsNextGeneration) {
