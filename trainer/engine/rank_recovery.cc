@@ -42,7 +42,7 @@ tl::unexpected<Error> RankProcess::report_fenced_off(Error error) {
   if (fence < assignment_.generation) return tl::make_unexpected(std::move(error));  // of another attempt or job
   const Result<Assignment> next = channel_->regroup(
       assignment_.generation, {.completed_step = -1, .digest = {}, .fence = fence}, error.message, stop_);
-  return tl::make_unexpected(next ? std::move(error) : next.error());
+  return tl::make_unexpected(next ? error : next.error());
 }
 
 bool RankProcess::is_loss(const Error& error) {
