@@ -15,9 +15,9 @@ namespace oarlock {
 
 class SourceFiles {
  public:
-  // Lists files, and all regular files below directories. Symbolic links are followed, except
-  // to a directory that contains them. Fails as fail_errno() if a path
-  // does not exist or cannot be read, and with kNoInput if it is neither a file nor a directory.
+  // Lists files, and all regular files below directories. Symbolic links are followed, except to a directory that
+  // contains them. Fails as fail_errno() if a path does not exist or cannot be read, and with kNoInput if it is neither
+  // a file nor a directory.
   static Result<SourceFiles> list(const std::vector<std::filesystem::path>& paths);
 
   // Returns a hash of the absolute paths, sizes, times of modification and of status change, and inode numbers. It

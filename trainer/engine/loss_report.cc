@@ -16,8 +16,6 @@ void LossReport::start_tracking(int64_t step) {
   tracked_phases_ = parts_.telemetry.phase_seconds();
 }
 
-// Reads the results of the last steps from the device and reports them. A NaN of one rank reaches all ranks through the
-// averaged gradient and the averaged loss, so all ranks fail together.
 std::optional<NonfiniteStop> LossReport::sync(const StepPoint& at, ReportedSteps& reported) {
   if (reported.synced == at.step) return {};
   // Not on a rank that has received the state of a step that it did not complete.
@@ -51,8 +49,6 @@ std::optional<NonfiniteStop> LossReport::sync(const StepPoint& at, ReportedSteps
   return stop;
 }
 
-// Whether the loss is reported between the steps of log.every_steps: after the first step of this process, and after
-// the steps 1, 2, 4 ... of the run, so that the first values appear soon.
 bool LossReport::is_first(int64_t step, const ReportedSteps& reported) const {
   const int64_t every = parts_.config.log_every_steps;
   if (reported.shown == step || step % every == 0) return false;

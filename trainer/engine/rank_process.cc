@@ -244,8 +244,7 @@ Result<DistributedContext> RankProcess::connect_ranks() {
   options.device = device_;
   options.rendezvous.has_lost_gpu = has_lost_gpu_;
   options.rendezvous.settings = settings_;
-  const bool is_one_node = environment_.local_world_size >= world_size();  // decides on shared memory
-  options.rendezvous.settings["LOCAL_WORLD_SIZE"] = is_one_node ? "WORLD_SIZE" : "less than WORLD_SIZE";
+  options.rendezvous.settings["LOCAL_WORLD_SIZE"] = is_on_one_node() ? "WORLD_SIZE" : "less than WORLD_SIZE";
   if (!channel_) return init_distributed(options, [this] { return activity(); }, stop_, clock_, logger_);
 
   options.rendezvous.master_addr = assignment_.store_host;
@@ -273,10 +272,9 @@ Result<DistributedContext> RankProcess::connect_ranks() {
   return init_distributed(options, [this] { return activity(); }, stop_, clock_, logger_);
 }
 
-// Whether all ranks of the group are on one node.
-bool RankProcess::shares_memory() const {
-  return configured_.ddp.shared_memory && environment_.local_world_size >= world_size();
-}
+bool RankProcess::is_on_one_node() const { return environment_.local_world_size >= world_size(); }
+
+bool RankProcess::shares_memory() const { return configured_.ddp.shared_memory && is_on_one_node(); }
 
 RankActivity RankProcess::activity() const { return {std::string(telemetry_->phase()), telemetry_->status().step, 0}; }
 
@@ -451,7 +449,8 @@ void RankProcess::finish_tracking(const Outcome& outcome, const Result<TrainSumm
   for (const auto& [name, seconds] : table.rows) finished.summary["time/" + std::string(name) + "_seconds"] = seconds;
   finished.summary["time/total_seconds"] = table.total;
   finished.time_table = to_markdown(table);
-  tracking_->finish(telemetry_->status().step, std::move(finished), /*is_hurried=*/!finished.success, stop_);
+  const bool is_hurried = !finished.success;
+  tracking_->finish(telemetry_->status().step, std::move(finished), is_hurried, stop_);
 }
 
 // Logs where the time of this rank was spent. The rows are those of the metric trainer_phase_seconds_total.

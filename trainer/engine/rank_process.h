@@ -87,6 +87,7 @@ class RankProcess {
   // Size of the current group, which may have fewer ranks than the job, and position in it.
   int world_size() const { return assignment_.generation >= 0 ? assignment_.world_size : environment_.world_size; }
   int group_rank() const { return assignment_.generation >= 0 ? assignment_.rank : environment_.rank; }
+  bool is_on_one_node() const;  // all ranks of the group
   bool shares_memory() const;
   Result<void> resize();
   bool is_replacement() const { return channel_ && assignment_.donor >= 0; }
