@@ -33,7 +33,7 @@ OptionModel option_model(const CLI::Option& option) {
   } else if (out.value_name == "FILE" || out.value_name.starts_with("FILE|") || out.value_name == "PATH") {
     out.value = ValueKind::kFile;
   } else {
-    out.value = out.value_name == "DIR" ? ValueKind::kFolder : ValueKind::kAny;
+    out.value = out.value_name == "DIR" ? ValueKind::kDirectory : ValueKind::kAny;
   }
   return out;
 }
@@ -129,7 +129,7 @@ std::string bash_script(const CommandModel& root) {
       for (const std::string& name : option.names) patterns.push_back(key + ":" + name);
       std::string action = "COMPREPLY=()";
       if (option.value == ValueKind::kFile) action = "COMPREPLY=($(compgen -f -- \"$current\"))";
-      if (option.value == ValueKind::kFolder) action = "COMPREPLY=($(compgen -d -- \"$current\"))";
+      if (option.value == ValueKind::kDirectory) action = "COMPREPLY=($(compgen -d -- \"$current\"))";
       if (option.value == ValueKind::kChoice)
         action = fmt::format("COMPREPLY=($(compgen -W {} -- \"$current\"))",
                              shell_quoted(fmt::format("{}", fmt::join(option.choices, " "))));
@@ -178,7 +178,7 @@ std::string zsh_function(const CommandModel& command) {
 std::string zsh_value(const OptionModel& option) {
   const std::string name = option.value_name.empty() ? "value" : zsh_text(option.value_name);
   if (option.value == ValueKind::kFile) return fmt::format(":{}:_files", name);
-  if (option.value == ValueKind::kFolder) return fmt::format(":{}:_files -/", name);
+  if (option.value == ValueKind::kDirectory) return fmt::format(":{}:_files -/", name);
   if (option.value == ValueKind::kChoice) return fmt::format(":{}:({})", name, fmt::join(option.choices, " "));
   return option.value == ValueKind::kAny ? fmt::format(":{}: ", name) : "";
 }
@@ -263,7 +263,7 @@ std::string fish_script(const CommandModel& root) {
       std::string line = fmt::format("complete -c oarlock -n {}", shell_quoted(condition));
       for (const std::string& name : option.names)
         line += name.starts_with("--") ? " -l " + name.substr(2) : " -s " + name.substr(1);
-      if (option.value == ValueKind::kFile || option.value == ValueKind::kFolder)
+      if (option.value == ValueKind::kFile || option.value == ValueKind::kDirectory)
         line += option.names.empty() ? " -F" : " -r -F";
       if (option.value == ValueKind::kChoice)
         line += fmt::format(" -x -a {}", shell_quoted(fmt::format("{}", fmt::join(option.choices, " "))));

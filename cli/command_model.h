@@ -8,7 +8,7 @@
 
 namespace oarlock::cli {
 
-enum class ValueKind { kNone, kAny, kFile, kFolder, kChoice };
+enum class ValueKind { kNone, kAny, kFile, kDirectory, kChoice };
 
 struct OptionModel {
   std::vector<std::string> names;  // with hyphens; empty for a positional argument

@@ -11,7 +11,7 @@
 #include "common/status_macros.h"
 #include "common/terminal.h"
 #include "common/text.h"
-#include "common/yaml/writer.h"
+#include "yaml/writer.h"
 
 namespace oarlock::cli {
 namespace {

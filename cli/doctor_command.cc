@@ -15,7 +15,7 @@ namespace {
 constexpr char kDoctorDescription[] =
     "Check this machine, pod or Slurm job: GPUs and driver, NCCL, oarlock-trainer, ports, names, shared memory, "
     "clock,\n"
-    "checkpoint folder, limits, memory and CPUs. Prints a report for an issue, with a remedy for each finding. The\n"
+    "checkpoint directory, limits, memory and CPUs. Prints a report for an issue, with a remedy for each finding. The\n"
     "report contains host names, addresses and paths; read it before you publish it.";
 
 constexpr char kDoctorFooter[] = R"(
@@ -56,7 +56,7 @@ void add_doctor(CLI::App& app, Chosen& chosen) {
   doctor_app->footer(kDoctorFooter);
   doctor_app
       ->add_option("--checkpoint-dir", flags->probe.checkpoint_dir,
-                   "folder for checkpoints; default: OARLOCK_CHECKPOINT_DIR, else the current folder")
+                   "directory for checkpoints; default: OARLOCK_CHECKPOINT_DIR, else the current directory")
       ->type_name("DIR");
   doctor_app->add_option("--server", flags->probe.server, "URL of an API server, to compare clocks")->type_name("URL");
   doctor_app->add_option("-o,--output", flags->output, "text or json")

@@ -17,7 +17,7 @@
 #include "common/status_macros.h"
 #include "common/terminal.h"
 #include "common/text.h"
-#include "common/yaml/reader.h"
+#include "yaml/reader.h"
 
 namespace oarlock::cli {
 namespace {
@@ -139,7 +139,7 @@ class TrainerPart {
     ASSIGN_OR_RETURN(launch::GroupResult ended, trainer_.run(*file_.file, job, {}, signals));
     if (ended.exit_code > 0 && ended.exit_code < kNoResult) file_.shown += console_.err().lines() - lines_before;
     console_.show_progress("");
-    const auto signal = console_.flush(signals, clock_, clock_.steady() + launch::kFlushPatience);
+    const auto signal = console_.flush(signals, clock_, clock_.steady() + launch::kFlushTimeout);
     if (signal && ended.interrupted_by == 0) ended.interrupted_by = *signal;
     signals.restore();
     return ended;

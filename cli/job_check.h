@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
+#include "api/types.h"
 #include "cli/job_file.h"
 #include "common/error.h"
-#include "operator/api/types.h"
 
 namespace oarlock::cli {
 

@@ -13,6 +13,7 @@
 #include <system_error>
 #include <utility>
 
+#include "api/validate.h"
 #include "cli/pod_schema/complete_pod.h"
 #include "cli/pod_schema/pod_rules.h"
 #include "cli/pod_schema/pod_schema.h"
@@ -22,11 +23,10 @@
 #include "common/status_macros.h"
 #include "common/terminal.h"
 #include "common/text.h"
-#include "common/yaml/object_list.h"
-#include "common/yaml/path.h"
-#include "common/yaml/reader.h"
-#include "operator/api/validate.h"
 #include "operator/core/desired.h"
+#include "yaml/object_list.h"
+#include "yaml/path.h"
+#include "yaml/reader.h"
 
 namespace oarlock::cli {
 namespace {
@@ -208,7 +208,7 @@ namespace {
 
 Result<JobFile> read_jobs(const std::vector<yaml::Node>& documents, const std::string& file, TemplateCheck check) {
   using Name = std::pair<std::string, std::string>;  // namespace and name
-  const auto name_of = [](const api::TrainingJob& job) { return Name(job.metadata.name_space, job.metadata.name); };
+  const auto name_of = [](const api::TrainingJob& job) { return Name(job.metadata.namespace_name, job.metadata.name); };
   JobFile out;
   bool has_jobs = false;
   yaml::Problems problems(file);

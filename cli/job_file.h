@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
+#include "api/types.h"
 #include "common/error.h"
 #include "common/files.h"
-#include "common/yaml/reader.h"
-#include "operator/api/types.h"
+#include "yaml/reader.h"
 
 namespace oarlock::cli {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "operator/api/types.h"
+#include "api/types.h"
 
 namespace oarlock::cli {
 

@@ -21,10 +21,10 @@
 #include "common/cpu.h"
 #include "common/files.h"
 #include "common/port_reservation.h"
-#include "common/recovery/standby.h"
 #include "common/status_macros.h"
 #include "common/terminal.h"
 #include "common/text.h"
+#include "recovery/standby.h"
 
 namespace oarlock::cli {
 namespace {
@@ -135,7 +135,7 @@ std::vector<std::string> with_text_log(std::vector<std::string> argv) {
 struct ReportFiles {
   std::optional<std::string> pod;      // the termination message of the pod
   std::optional<MessageFiles> ranks;   // those of several ranks
-  std::optional<MessageFiles> errors;  // of Python programs; absent without a writable folder
+  std::optional<MessageFiles> errors;  // of Python programs; absent without a writable directory
 };
 
 std::string log_text(const std::optional<std::string>& path) { return path ? message_in(*path) : ""; }
@@ -196,7 +196,7 @@ Member make_member(const RankSetup& setup, int i) {
   if (files.ranks) out.stale_files.push_back(files.ranks->path(i));
   if (!files.ranks && files.pod) out.pod_message = *files.pod;
   if (files.errors) out.stale_files.push_back(files.errors->path(i));
-  out.log_folder = setup.flags.log_dir;
+  out.log_directory = setup.flags.log_dir;
   out.out = setup.output.mode(i, kStdoutStream);
   out.err = setup.output.mode(i, kStderrStream);
   out.on_console = setup.output.shown[static_cast<size_t>(i)];
@@ -216,7 +216,7 @@ Result<int> report_end(const GroupResult& ended, const Topology& topology, const
   }
   const auto print = [&](const Error& error) {
     console.print_line(error.message);
-    console.flush(signals, clock, clock.steady() + kFlushPatience);
+    console.flush(signals, clock, clock.steady() + kFlushTimeout);
   };
   const GroupResult result = resolve_interruption(ended, texts);
   const std::string message = pod_message(texts, ranks, result, reasons);

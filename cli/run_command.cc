@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "api/validate.h"
 #include "cli/command.h"
 #include "cli/job_file.h"
 #include "cli/launch/console.h"
@@ -12,13 +13,12 @@
 #include "cli/run/config_maps.h"
 #include "cli/run/local_job.h"
 #include "cli/run/local_run.h"
-#include "cli/run/run_folder.h"
+#include "cli/run/run_directory.h"
 #include "cli/trainer_check.h"
 #include "common/contract.h"
 #include "common/files.h"
 #include "common/status_macros.h"
 #include "common/text.h"
-#include "operator/api/validate.h"
 
 namespace oarlock::cli {
 namespace {
@@ -64,10 +64,10 @@ struct RunFlags {
 // Returns the configuration file of the trainer: the user's file, so that messages have its line numbers, or if that
 // holds several jobs, a separate file with spec.trainer.
 Result<std::string> config_file(const api::TrainingJob& job, size_t jobs_in_file, const std::string& file,
-                                const fs::path& folder) {
+                                const fs::path& directory) {
   std::error_code error;
   if (jobs_in_file == 1) return fs::absolute(file, error).string();
-  const fs::path own = folder / kConfigFile;
+  const fs::path own = directory / kConfigFile;
   RETURN_IF_ERROR(write_file_atomically(own, job.spec.trainer));
   return own.string();
 }
@@ -99,9 +99,10 @@ Result<int> check_before_run(const api::TrainingJob& job, const InputFile& file,
   settings.metrics_ports.assign(static_cast<size_t>(job.spec.nodes), 0);
   settings.base = environment;
   const run::LocalProcess process = run::local_processes(job, settings).front();
-  const Result<void> found = run::find_program(process.argv, run::own_folder(), path).and_then([&](const auto& argv) {
-    return launch::find_executable(argv.front(), path);
-  });
+  const Result<void> found =
+      run::find_program(process.argv, run::own_directory(), path).and_then([&](const auto& argv) {
+        return launch::find_executable(argv.front(), path);
+      });
   RETURN_IF_ERROR(found);
   if (!run::runs_default_command(job)) return 0;
   if (job.spec.trainer.empty()) {
@@ -167,16 +168,18 @@ Result<int> run_job(const RunFlags& given) {
   ASSIGN_OR_RETURN(const launch::SignalSource signals, launch::SignalSource::take());
   const RealClock clock;
   Console console("oarlock run");
-  // This precedes RunFolder::open(), which renames the folder of an earlier run with --fresh.
+  // This precedes RunDirectory::open(), which renames the directory of an earlier run with --fresh.
   const Result<int> refused = check_before_run(job, input, flags, signals, clock, console);
   if (!refused || *refused != 0) return refused;
-  ASSIGN_OR_RETURN(run::RunFolder folder, run::RunFolder::open(flags.workdir, job.metadata.name, flags.fresh, clock));
-  ASSIGN_OR_RETURN(const std::string config, config_file(job, jobs_in_file, flags.file, folder.path()));
-  flags.options.volumes = run::local_volumes(job, config_maps, folder.path() / "volumes");
+  ASSIGN_OR_RETURN(run::RunDirectory directory,
+                   run::RunDirectory::open(flags.workdir, job.metadata.name, flags.fresh, clock));
+  ASSIGN_OR_RETURN(const std::string config, config_file(job, jobs_in_file, flags.file, directory.path()));
+  flags.options.volumes = run::local_volumes(job, config_maps, directory.path() / "volumes");
   RETURN_IF_ERROR(run::write_volumes(flags.options.volumes));
-  if (folder.moved_to()) console.print_line(fmt::format("the earlier run is now in {}", folder.moved_to()->string()));
+  if (directory.moved_to())
+    console.print_line(fmt::format("the earlier run is now in {}", directory.moved_to()->string()));
   Result<int> exit_code =
-      run::run_locally(std::move(job), flags.options, std::move(folder), config, signals, clock, console);
+      run::run_locally(std::move(job), flags.options, std::move(directory), config, signals, clock, console);
   if (!exit_code) console.flush(signals, clock, std::nullopt);
   return exit_code;
 }
@@ -194,7 +197,7 @@ void add_run(CLI::App& app, Chosen& chosen) {
                   "optimizer.lr=4e-3")
       ->type_name("FILE|KEY=VALUE");
   run->add_option("--name", flags->name, "which TrainingJob, if the file holds several")->type_name("NAME");
-  run->add_option("--workdir", flags->workdir, "parent folder of the runs; each job has its own folder in it")
+  run->add_option("--workdir", flags->workdir, "parent directory of the runs; each job has its own directory in it")
       ->type_name("DIR")
       ->capture_default_str();
   run->add_option("--nodes", flags->nodes, "instead of spec.nodes")->type_name("N");
@@ -213,10 +216,10 @@ void add_run(CLI::App& app, Chosen& chosen) {
       ->capture_default_str()
       ->check(CLI::IsMember({"text", "json", "auto"}));
   run->add_flag("--no-prefix", flags->no_prefix, "do not prefix lines with [RANK r]");
-  run->add_option("--log-dir", flags->options.log_folder,
+  run->add_option("--log-dir", flags->options.log_directory,
                   "also write the output to DIR/attempt_N/rank_R/stdout.log and stderr.log")
       ->type_name("DIR");
-  run->add_flag("--fresh", flags->fresh, "start over; the folder of an earlier run is renamed, not deleted");
+  run->add_flag("--fresh", flags->fresh, "start over; the directory of an earlier run is renamed, not deleted");
   run->callback([flags, &chosen] { chosen = [flags] { return run_job(*flags); }; });
 }
 

@@ -32,7 +32,7 @@ TrainerCheck::TrainerCheck(const Clock& clock, launch::Console& console, const s
     : clock_(clock), console_(console), environment_(launch::environment_of(environ)) {
   const auto path = environment_.find("PATH");
   const std::string places = path == environment_.end() ? "" : path->second;
-  program_ = run::find_program({program.empty() ? "oarlock-trainer" : program}, run::own_folder(), places);
+  program_ = run::find_program({program.empty() ? "oarlock-trainer" : program}, run::own_directory(), places);
   if (program.empty()) return;
   if (const Result<void> found = launch::find_executable(program, places); !found)
     program_ = tl::make_unexpected(found.error());
@@ -73,7 +73,7 @@ Result<launch::GroupResult> TrainerCheck::run(const InputFile& file, const api::
   command.argv.emplace_back("--check");
   const bool has_file = !job.spec.trainer.empty();
   if (has_file) {
-    const std::string name = job.metadata.name_space + "/" + job.metadata.name;
+    const std::string name = job.metadata.namespace_name + "/" + job.metadata.name;
     command.argv.insert(command.argv.end(), {"--config", file.path(), "--job", name});
   }
   const auto add = [&](const char* option, int value) {

@@ -5,13 +5,13 @@
 #include <string>
 #include <vector>
 
+#include "api/types.h"
 #include "cli/job_file.h"
 #include "cli/launch/console.h"
 #include "cli/launch/process.h"
 #include "cli/launch/supervisor.h"
 #include "common/clock.h"
 #include "common/error.h"
-#include "operator/api/types.h"
 
 namespace oarlock::cli {
 

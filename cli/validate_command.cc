@@ -13,8 +13,8 @@
 #include "common/status_macros.h"
 #include "common/terminal.h"
 #include "common/text.h"
-#include "common/yaml/writer.h"
 #include "operator/core/desired.h"
+#include "yaml/writer.h"
 
 namespace oarlock::cli {
 namespace {

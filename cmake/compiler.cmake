@@ -19,7 +19,7 @@ if("undefined" IN_LIST OARLOCK_SANITIZE) # ccache does not read the list
 endif()
 if(OARLOCK_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   # Precompiled headers need this sloppiness. The times of headers are not ignored, so that a header which is edited during
-  # its compilation cannot be cached under its new content. The base folder lets two clones share results.
+  # its compilation cannot be cached under its new content. The base directory lets two clones share results.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
       CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1
       ${OARLOCK_CCACHE_EXTRA_FILES} ${OARLOCK_CCACHE})

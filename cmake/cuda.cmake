@@ -1,6 +1,6 @@
 # NCCL and CUDA for the trainer, from header wheels (scripts/setup cuda) or an installed toolkit. Oarlock has no CUDA
 # kernels, so it needs only the host compiler, the headers, and the CUDA libraries of LibTorch, but not nvcc.
-set(OARLOCK_CUDA_HEADERS "${_cache}/cuda-headers-13.0" CACHE PATH "Folder of the header wheels that scripts/setup cuda unpacks")
+set(OARLOCK_CUDA_HEADERS "${_cache}/cuda-headers-13.0" CACHE PATH "Directory of the header wheels that scripts/setup cuda unpacks")
 set(OARLOCK_CUDA_TOOLKIT "" CACHE PATH "Installed CUDA toolkit to take headers from; empty: the wheels")
 
 add_library(oarlock_torch_with_cuda INTERFACE IMPORTED)

@@ -16,13 +16,21 @@ install(EXPORT oarlock NAMESPACE oarlock:: FILE oarlockTargets.cmake DESTINATION
 # The public headers: those that a task includes, and those that they include themselves.
 set(_headers
   common/clock.h
+  common/cpu.h
+  common/csv.h
   common/error.h
-  common/fields/fields.h
   common/files.h
   common/log.h
+  common/memory_limit.h
+  common/number.h
+  common/status_macros.h
+  common/text.h
+  common/work_progress.h
+  fields/fields.h
   trainer/config/evaluation.h
+  trainer/config/limits.h
   trainer/data/batch.h
-  trainer/data/cache_folder.h
+  trainer/data/cache_directory.h
   trainer/data/dataset.h
   trainer/data/fingerprint.h
   trainer/data/graph_archive.h
@@ -31,22 +39,22 @@ set(_headers
   trainer/data/random.h
   trainer/engine/command_line.h
   trainer/engine/task.h
-  trainer/formats/crystal.h
-  trainer/formats/extxyz.h
-  trainer/formats/extxyz_comment.h
-  trainer/formats/fasta.h
-  trainer/formats/gzip_file.h
-  trainer/formats/image_files.h
-  trainer/formats/packed_records.h
   trainer/nn/activation_checkpoint.h
   trainer/nn/batch_norm.h
   trainer/nn/mlp.h
   trainer/nn/module_tensors.h
   trainer/nn/scatter.h
-  trainer/nn/script_model.h)
+  trainer/nn/script_model.h
+  workloads/formats/crystal.h
+  workloads/formats/extxyz.h
+  workloads/formats/extxyz_comment.h
+  workloads/formats/fasta.h
+  workloads/formats/gzip_file.h
+  workloads/formats/image_files.h
+  workloads/formats/packed_records.h)
 foreach(header IN LISTS _headers)
-  cmake_path(GET header PARENT_PATH folder)
-  install(FILES ${PROJECT_SOURCE_DIR}/${header} DESTINATION ${_include_dir}/${folder} COMPONENT development)
+  cmake_path(GET header PARENT_PATH directory)
+  install(FILES ${PROJECT_SOURCE_DIR}/${header} DESTINATION ${_include_dir}/${directory} COMPONENT development)
 endforeach()
 
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/oarlockConfigVersion.cmake COMPATIBILITY SameMinorVersion)

@@ -57,6 +57,15 @@ function(oarlock_cold)
   endforeach()
 endfunction()
 
+# Records which libraries the directory links: tests/lint/include_direction.py permits the includes that follow them.
+function(_oarlock_record target)
+  cmake_parse_arguments(ARG "" "" "PUBLIC;PRIVATE" ${ARGN})
+  list(JOIN ARG_PUBLIC " " public)
+  list(JOIN ARG_PRIVATE " " private)
+  cmake_path(RELATIVE_PATH CMAKE_CURRENT_SOURCE_DIR BASE_DIRECTORY ${PROJECT_SOURCE_DIR} OUTPUT_VARIABLE directory)
+  set_property(GLOBAL APPEND_STRING PROPERTY OARLOCK_LINKS "${target}|${directory}|${public}|${private}\n")
+endfunction()
+
 # oarlock_library(NAME SOURCES ... [PUBLIC deps] [PRIVATE deps]) adds a static library with an alias: oarlock_core is also
 # oarlock::core. Headers are included from the root of the checkout ("operator/core/model.h").
 function(oarlock_library name)
@@ -68,14 +77,16 @@ function(oarlock_library name)
   target_include_directories(${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
   target_link_libraries(${name} PUBLIC ${ARG_PUBLIC} PRIVATE $<BUILD_INTERFACE:oarlock_warnings> ${ARG_PRIVATE})
   oarlock_reuse_precompiled_header(${name} oarlock_pch)
+  _oarlock_record(${name} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE})
 endfunction()
 
-# oarlock_program(NAME COMPONENT c SOURCES ... DEPS ...) adds a program in bin/ of the build folder, and installs it.
+# oarlock_program(NAME COMPONENT c SOURCES ... DEPS ...) adds a program in bin/ of the build directory, and installs it.
 function(oarlock_program name)
   cmake_parse_arguments(ARG "" "COMPONENT" "SOURCES;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE oarlock_warnings ${ARG_DEPS})
   oarlock_reuse_precompiled_header(${name} oarlock_pch)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+  _oarlock_record(${name} PRIVATE ${ARG_DEPS})
   install(TARGETS ${name} COMPONENT ${ARG_COMPONENT} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endfunction()

@@ -5,7 +5,7 @@ if(DEFINED ENV{XDG_CACHE_HOME})
 else()
   set(_cache "$ENV{HOME}/.cache/oarlock")
 endif()
-set(OARLOCK_TORCH_DIR "${_cache}/torch-2.11.0/torch" CACHE PATH "The torch folder of an unpacked wheel or of site-packages")
+set(OARLOCK_TORCH_DIR "${_cache}/torch-2.11.0/torch" CACHE PATH "The torch directory of an unpacked wheel or of site-packages")
 if(NOT EXISTS "${OARLOCK_TORCH_DIR}/lib/libtorch_cpu.so")
   message(FATAL_ERROR "LibTorch is not in ${OARLOCK_TORCH_DIR}: run scripts/setup build, or set OARLOCK_TORCH_DIR, or turn OARLOCK_TRAINER off")
 endif()
@@ -24,7 +24,7 @@ foreach(library torch_cpu c10)
   set_target_properties(oarlock_${library} PROPERTIES IMPORTED_LOCATION "${OARLOCK_TORCH_DIR}/lib/lib${library}.so")
 endforeach()
 
-# The include folder of the wheel contains a newer {fmt} than the linked one, whose headers must be found first.
+# The include directory of the wheel contains a newer {fmt} than the linked one, whose headers must be found first.
 find_path(OARLOCK_FMT_INCLUDE fmt/format.h REQUIRED)
 file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/include_first")
 file(CREATE_LINK "${OARLOCK_FMT_INCLUDE}/fmt" "${PROJECT_BINARY_DIR}/include_first/fmt" SYMBOLIC)
@@ -36,7 +36,7 @@ target_include_directories(oarlock_torch SYSTEM INTERFACE "${PROJECT_BINARY_DIR}
 # Without these definitions, the c10d headers are empty.
 target_compile_definitions(oarlock_torch INTERFACE USE_DISTRIBUTED USE_C10D_GLOO)
 target_link_libraries(oarlock_torch INTERFACE oarlock_torch_cpu oarlock_c10)
-# Only GNU ld needs the folder of libcudart and libcupti.
+# Only GNU ld needs the directory of libcudart and libcupti.
 target_link_options(oarlock_torch INTERFACE "-Wl,-rpath-link,${OARLOCK_TORCH_DIR}/../nvidia/cu13/lib")
 
 if(OARLOCK_CUDA)

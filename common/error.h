@@ -23,7 +23,7 @@ enum class ExitCode : int {
   kSoftware = 70,      // a bug in Oarlock
   kOsErr = 71,         // a system call failed: fork, out of memory
   kCheckpoint = 72,    // a checkpoint exists that this run can neither read nor may replace
-  kCantCreate = 73,    // an output file or folder cannot be created
+  kCantCreate = 73,    // an output file or directory cannot be created
   kIoErr = 74,         // an input or output error, such as a full disk
   kTempFail = 75,      // interrupted after saving a checkpoint, or a condition that a retry may resolve
   kPeerLost = 76,      // another rank was lost: a collateral failure, never the cause

@@ -115,18 +115,18 @@ Result<void> write_file_atomically(const std::filesystem::path& path, std::strin
       return fail_errno(error, fmt::format("{}: cannot be written", path.string()));
     }
   }
-  return sync_folder(path.has_parent_path() ? path.parent_path() : ".");
+  return sync_directory(path.has_parent_path() ? path.parent_path() : ".");
 }
 
-std::error_code visit_folder(const std::filesystem::path& folder,
-                             const std::function<void(const std::filesystem::path&)>& visit) {
+std::error_code visit_directory(const std::filesystem::path& directory,
+                                const std::function<void(const std::filesystem::path&)>& visit) {
   std::error_code error;
-  std::filesystem::directory_iterator entries(folder, error);
+  std::filesystem::directory_iterator entries(directory, error);
   for (; !error && entries != std::filesystem::directory_iterator(); entries.increment(error)) visit(entries->path());
   return error;
 }
 
-Result<void> make_writable_folder(const std::filesystem::path& path) {
+Result<void> make_writable_directory(const std::filesystem::path& path) {
   std::error_code error;
   std::vector<std::filesystem::path> created;  // the deepest one first
   for (std::filesystem::path at = path; !at.empty() && at != at.root_path(); at = at.parent_path()) {
@@ -136,29 +136,29 @@ Result<void> make_writable_folder(const std::filesystem::path& path) {
   }
   error.clear();
   std::filesystem::create_directories(path, error);
-  // The exit code does not depend on errno: a folder that cannot be created is an output problem.
+  // The exit code does not depend on errno: a directory that cannot be created is an output problem.
   if (error)
     return fail(ExitCode::kCantCreate,
-                fmt::format("{}: the folder cannot be created: {}", path.string(), error.message()));
+                fmt::format("{}: the directory cannot be created: {}", path.string(), error.message()));
   if (::access(path.c_str(), W_OK | X_OK) != 0) {
-    return fail(ExitCode::kCantCreate, fmt::format("{}: the folder is not writable for uid {}: {}", path.string(),
+    return fail(ExitCode::kCantCreate, fmt::format("{}: the directory is not writable for uid {}: {}", path.string(),
                                                    ::geteuid(), std::generic_category().message(errno)));
   }
-  // A new folder is durable after an fsync of its parent. A parent without read permission cannot be synced.
-  for (const std::filesystem::path& folder : created) {
-    auto synced = sync_folder(folder.has_parent_path() ? folder.parent_path() : ".");
+  // A new directory is durable after an fsync of its parent. A parent without read permission cannot be synced.
+  for (const std::filesystem::path& directory : created) {
+    auto synced = sync_directory(directory.has_parent_path() ? directory.parent_path() : ".");
     if (!synced && synced.error().code != ExitCode::kNoPermission) return synced;
   }
   return {};
 }
 
-Result<ScratchFolder> ScratchFolder::create(const std::filesystem::path& parent, std::string_view prefix) {
+Result<ScratchDirectory> ScratchDirectory::create(const std::filesystem::path& parent, std::string_view prefix) {
   std::string path = (parent / fmt::format("{}XXXXXX", prefix)).string();
   if (::mkdtemp(path.data()) == nullptr) return fail_errno(errno, fmt::format("{}: cannot be created", path));
-  return ScratchFolder(path);
+  return ScratchDirectory(path);
 }
 
-ScratchFolder::~ScratchFolder() {
+ScratchDirectory::~ScratchDirectory() {
   std::error_code ignored;
   if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
 }
@@ -170,10 +170,10 @@ Result<void> sync_file(const std::filesystem::path& path) {
   return {};
 }
 
-Result<void> sync_folder(const std::filesystem::path& path) {
-  const FileDescriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (folder.get() < 0 || ::fsync(folder.get()) != 0) {
-    return fail_errno(errno, fmt::format("{}: the folder cannot be synced", path.string()));
+Result<void> sync_directory(const std::filesystem::path& path) {
+  const FileDescriptor directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (directory.get() < 0 || ::fsync(directory.get()) != 0) {
+    return fail_errno(errno, fmt::format("{}: the directory cannot be synced", path.string()));
   }
   return {};
 }

@@ -1,4 +1,4 @@
-// Files: a descriptor with unique ownership, functions on whole files, a temporary folder, and a memory-mapped file.
+// Files: a descriptor with unique ownership, functions on whole files, a temporary directory, and a memory-mapped file.
 // Errors name the path; their exit code depends on errno (fail_errno()).
 #pragma once
 
@@ -59,7 +59,7 @@ Result<FileDescriptor> open_regular_file(const std::filesystem::path& path);
 
 // Returns the content of a regular file; symbolic links are followed. Never blocks on a pipe or device: fails with
 // kNoInput if the file is not a regular one, and with kDataErr if it is longer than `max_bytes`. For paths that come
-// from a configuration file, and for folders that others may write to.
+// from a configuration file, and for directories that others may write to.
 Result<std::string> read_regular_file(const std::filesystem::path& path, size_t max_bytes);
 
 // Returns the first `max_bytes` of a regular file, or all of a shorter one. Fails like open_regular_file().
@@ -70,7 +70,7 @@ Result<std::string> read_beginning(const std::filesystem::path& path, size_t max
 Result<void> write_in_place(const std::filesystem::path& path, std::string_view content);
 
 // Creates a file for reading and writing. Replaces a file, link or pipe of this name, which may remain from a killed
-// process or belong to another user. Fails as fail_errno(), for example if a folder has the name.
+// process or belong to another user. Fails as fail_errno(), for example if a directory has the name.
 Result<FileDescriptor> create_new_file(const std::filesystem::path& path, mode_t permissions = 0666);
 
 // Creates a file in memory for reading and writing, with this content. It exists as long as a descriptor or mapping of
@@ -78,34 +78,34 @@ Result<FileDescriptor> create_new_file(const std::filesystem::path& path, mode_t
 Result<FileDescriptor> create_memory_file(const char* name, std::string_view content = {});
 
 // Replaces the content of a file atomically and durably: writes a temporary file, syncs it, renames it, and syncs the
-// folder. After a crash the file has either the old or the new content.
+// directory. After a crash the file has either the old or the new content.
 Result<void> write_file_atomically(const std::filesystem::path& path, std::string_view content);
 
-// Creates a folder with its parents, durably. Fails with kCantCreate if the folder cannot be created, or exists and is
-// not writable.
-Result<void> make_writable_folder(const std::filesystem::path& path);
+// Creates a directory with its parents, durably. Fails with kCantCreate if the directory cannot be created, or exists
+// and is not writable.
+Result<void> make_writable_directory(const std::filesystem::path& path);
 
-// Calls `visit` with the path of each entry of a folder, in no particular order. Returns the error of reading the
-// folder, after which entries are missing. A range-based for loop over std::filesystem::directory_iterator throws such
-// errors.
-std::error_code visit_folder(const std::filesystem::path& folder,
-                             const std::function<void(const std::filesystem::path&)>& visit);
+// Calls `visit` with the path of each entry of a directory, in no particular order. Returns the error of reading the
+// directory, after which entries are missing. A range-based for loop over std::filesystem::directory_iterator throws
+// such errors.
+std::error_code visit_directory(const std::filesystem::path& directory,
+                                const std::function<void(const std::filesystem::path&)>& visit);
 
-// A new folder that only this user can access. The destructor removes it with its content; files of it that are mapped
-// into memory remain valid. Not thread-safe.
-class ScratchFolder {
+// A new directory that only this user can access. The destructor removes it with its content; files of it that are
+// mapped into memory remain valid. Not thread-safe.
+class ScratchDirectory {
  public:
-  // Creates a folder in `parent`. Its name is `prefix` and six random characters.
-  static Result<ScratchFolder> create(const std::filesystem::path& parent, std::string_view prefix);
+  // Creates a directory in `parent`. Its name is `prefix` and six random characters.
+  static Result<ScratchDirectory> create(const std::filesystem::path& parent, std::string_view prefix);
 
-  ~ScratchFolder();
-  ScratchFolder(ScratchFolder&& other) noexcept : path_(std::exchange(other.path_, {})) {}
-  ScratchFolder& operator=(ScratchFolder&&) = delete;
+  ~ScratchDirectory();
+  ScratchDirectory(ScratchDirectory&& other) noexcept : path_(std::exchange(other.path_, {})) {}
+  ScratchDirectory& operator=(ScratchDirectory&&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
 
  private:
-  explicit ScratchFolder(std::filesystem::path path) : path_(std::move(path)) {}
+  explicit ScratchDirectory(std::filesystem::path path) : path_(std::move(path)) {}
 
   std::filesystem::path path_;  // empty after a move
 };
@@ -113,8 +113,8 @@ class ScratchFolder {
 // Calls fsync(2) on a closed file.
 Result<void> sync_file(const std::filesystem::path& path);
 
-// Calls fsync(2) on a folder, which makes renames in it durable.
-Result<void> sync_folder(const std::filesystem::path& path);
+// Calls fsync(2) on a directory, which makes renames in it durable.
+Result<void> sync_directory(const std::filesystem::path& path);
 
 // Maps a whole file read-only. The kernel reads pages when they are accessed and may evict them at any time. Reading
 // is thread-safe. The mapping ends with the object.

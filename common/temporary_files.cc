@@ -32,9 +32,9 @@ std::filesystem::path new_temporary_path(const std::filesystem::path& path) {
   return path.string() + fmt::format("{}{}-{}", kTemporary, ::getpid(), random_hex(4));
 }
 
-std::vector<std::filesystem::path> temporary_files(const std::filesystem::path& folder, std::string_view name) {
+std::vector<std::filesystem::path> temporary_files(const std::filesystem::path& directory, std::string_view name) {
   std::vector<std::filesystem::path> out;
-  visit_folder(folder, [&](const std::filesystem::path& path) {
+  visit_directory(directory, [&](const std::filesystem::path& path) {
     if (is_temporary_name(path.filename().string(), name)) out.push_back(path);
   });
   return out;

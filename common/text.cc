@@ -43,7 +43,7 @@ void take_character(std::string_view& text, std::string& out) {
 }
 
 // Longer names are not typing errors, and the comparison takes quadratic time.
-constexpr size_t kLongestName = 200;
+constexpr size_t kMaxName = 200;
 
 std::string normalized(std::string_view text) {
   std::string out;
@@ -124,10 +124,10 @@ std::string printable(std::string_view text) {
 }
 
 std::string abridged(std::string_view line) {
-  if (line.size() <= kLongestMessageLine) return std::string(line);
+  if (line.size() <= kMaxMessageLine) return std::string(line);
   const auto continues_character = [&](size_t at) { return (static_cast<unsigned char>(line[at]) & 0xC0) == 0x80; };
-  constexpr size_t kEnd = kLongestMessageLine / 4;
-  size_t head = kLongestMessageLine - kEnd;
+  constexpr size_t kEnd = kMaxMessageLine / 4;
+  size_t head = kMaxMessageLine - kEnd;
   size_t tail = line.size() - kEnd;
   while (head > 0 && continues_character(head)) --head;
   while (tail < line.size() && continues_character(tail)) ++tail;
@@ -210,10 +210,10 @@ int edit_distance(std::string_view a_text, std::string_view b_text) {
 // Returns the only candidate that begins with `typed`, in the sense of edit_distance(): activeDeadlineSeconds for
 // activeDeadline; "" if there is none, or several.
 std::string find_completion(std::string_view typed, const std::vector<std::string>& candidates) {
-  constexpr size_t kShortestBeginning = 3;
+  constexpr size_t kMinBeginning = 3;
   const std::string beginning = normalized(typed);
   std::string found;
-  if (beginning.size() < kShortestBeginning) return found;
+  if (beginning.size() < kMinBeginning) return found;
   for (const std::string& candidate : candidates) {
     if (!normalized(candidate).starts_with(beginning)) continue;
     if (!found.empty()) return "";
@@ -223,7 +223,7 @@ std::string find_completion(std::string_view typed, const std::vector<std::strin
 }
 
 std::string suggest(std::string_view typed, const std::vector<std::string>& candidates) {
-  if (typed.size() > kLongestName) return "";
+  if (typed.size() > kMaxName) return "";
   std::string best;
   int best_distance = static_cast<int>(std::max<size_t>(typed.size() / 3, 1)) + 1;
   for (const std::string& candidate : candidates) {

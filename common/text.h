@@ -35,9 +35,9 @@ bool is_printable(std::string_view text);
 std::string printable(std::string_view text);
 
 // The longest line of a message for users, in bytes.
-inline constexpr size_t kLongestMessageLine = 2000;
+inline constexpr size_t kMaxMessageLine = 2000;
 
-// Returns a line that has at most kLongestMessageLine bytes unchanged. Of a longer one, which quotes a value of any
+// Returns a line that has at most kMaxMessageLine bytes unchanged. Of a longer one, which quotes a value of any
 // length, it returns the beginning, with the place, and the end, with the remedy.
 std::string abridged(std::string_view line);
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # usage: copy_loaded.sh TARGET PROGRAM...
-# Copies programs with the libraries that they load into the folder TARGET, which becomes an image of nothing else. The
+# Copies programs with the libraries that they load into the directory TARGET, which becomes an image of nothing else. The
 # Debian packages that the files belong to are in its /var/lib/dpkg/status, where scanners look, and so are the packages
 # of the libraries that a program contains: /usr/share/oarlock/NAME.packages, which its build made (cmake/static_packages.sh).
 set -eu
@@ -14,9 +14,9 @@ loaded() {
 
 mkdir -p "$target/usr/bin" "$target/usr/lib" "$target/etc" "$target/tmp" "$target/var/lib/dpkg/info"
 chmod 1777 "$target/tmp"
-for folder in bin lib lib64; do
-  mkdir -p "$target/usr/$folder"
-  ln -s "usr/$folder" "$target/$folder"   # as Debian's merged /usr
+for directory in bin lib lib64; do
+  mkdir -p "$target/usr/$directory"
+  ln -s "usr/$directory" "$target/$directory"   # as Debian's merged /usr
 done
 cp "$@" "$target/usr/bin/"
 

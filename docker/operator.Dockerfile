@@ -1,5 +1,5 @@
 # The operator's image. Ordinary:  docker build -f docker/operator.Dockerfile -t oarlock/operator .
-# scripts/images passes the folder of programs that are built already: --build-context programs=DIR (it holds usr/bin).
+# scripts/images passes the directory of programs that are built already: --build-context programs=DIR (it holds usr/bin).
 ARG BASE=docker.io/library/debian:bookworm-slim
 
 FROM ${BASE} AS programs

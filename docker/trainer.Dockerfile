@@ -1,7 +1,7 @@
 # The trainer's image. Ordinary:  docker build -f docker/trainer.Dockerfile -t oarlock/trainer .
 # With CUDA and NCCL:             docker build -f docker/trainer.Dockerfile -t oarlock/trainer:cuda --build-arg VARIANT=cuda .
 # scripts/images passes what it has already: --build-context programs=DIR (it holds usr/bin), and
-# --build-context libtorch=DIR (it holds torch/ and nvidia/, as a site-packages folder does).
+# --build-context libtorch=DIR (it holds torch/ and nvidia/, as a site-packages directory does).
 ARG BASE=docker.io/library/debian:bookworm-slim
 ARG VARIANT=cpu
 

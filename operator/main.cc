@@ -15,8 +15,8 @@
 #include "common/log.h"
 #include "common/random.h"
 #include "common/terminal.h"
+#include "kube/auth/kubeconfig.h"
 #include "operator/core/desired.h"
-#include "operator/kube/auth/kubeconfig.h"
 #include "operator/shell/operator.h"
 
 namespace {
@@ -168,7 +168,7 @@ void add_leader_election_flags(CLI::App& app, Flags& flags) {
   auto& election = flags.options.election;
   app.add_flag("--leader-elect", election.enabled,
                "Enable leader election, so that one of several operators is active and the others are standbys");
-  app.add_option("--leader-elect-resource-namespace", election.lease.key.name_space,
+  app.add_option("--leader-elect-resource-namespace", election.lease.key.namespace_name,
                  "Namespace of the Lease; default: the pod's namespace, or the kubeconfig context's")
       ->type_name("NAME");
   app.add_option("--leader-elect-resource-name", election.lease.key.name, "Name of the Lease")
@@ -212,8 +212,8 @@ void complete_options(const Flags& flags, oarlock::kube::ClusterConfig cluster, 
   options.instance = host_name();
   options.version = OARLOCK_VERSION;
   oarlock::kube::LeaseOptions& lease = options.election.lease;
-  if (lease.key.name_space.empty())
-    lease.key.name_space = options.cluster.name_space.empty() ? "default" : options.cluster.name_space;
+  if (lease.key.namespace_name.empty())
+    lease.key.namespace_name = options.cluster.namespace_name.empty() ? "default" : options.cluster.namespace_name;
   lease.identity = unique_identity(options.instance);
   lease.duration = seconds(flags.lease_duration);
   lease.renew_deadline = seconds(flags.renew_deadline);

@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
+#include "api/types.h"
 #include "cli/cluster/objects.h"
 #include "common/clock.h"
-#include "operator/api/types.h"
 
 namespace oarlock::cli {
 

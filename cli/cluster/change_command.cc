@@ -93,7 +93,7 @@ Result<void> set_suspend(const Cluster& cluster, const std::string& name, bool s
   // The version makes a change by others in between an error instead of an overwritten decision.
   const nlohmann::json body = {{"metadata", {{"resourceVersion", job.metadata.resource_version}}},
                                {"spec", {{"suspend", suspend}}}};
-  const kube::ObjectKey key{.name_space = cluster.name_space(), .name = name};
+  const kube::ObjectKey key{.namespace_name = cluster.namespace_name(), .name = name};
   RETURN_IF_ERROR(cluster.send(kube::patch_request(training_jobs(), key, body.dump()),
                                {.verb = "patch", .resource = training_jobs(), .key = key, .subresource = ""}));
   return write_standard_output(fmt::format("{} {}\n", qualified_name(name), suspend ? "suspended" : "resumed"));
@@ -126,7 +126,7 @@ Result<int> resume_jobs(const ChangeFlags& flags) {
 
 Result<void> delete_job(const Cluster& cluster, const std::string& name) {
   ASSIGN_OR_RETURN(const LoadedJob loaded, load_job(cluster, name));
-  const kube::ObjectKey key{.name_space = cluster.name_space(), .name = name};
+  const kube::ObjectKey key{.namespace_name = cluster.namespace_name(), .name = name};
   // The uid keeps a job of the same name that was created in between.
   RETURN_IF_ERROR(
       cluster.send(kube::delete_request(training_jobs(), key, {.uid = loaded.job.metadata.uid, .resource_version = ""}),

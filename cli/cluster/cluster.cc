@@ -35,7 +35,7 @@ constexpr const char* kAuthorityFiles[] = {"/etc/ssl/certs/ca-certificates.crt",
                                            "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
                                            "/etc/ssl/cert.pem"};
 
-// The OpenSSL of a portable program searches only the folders of the distribution on which it was built.
+// The OpenSSL of a portable program searches only the directories of the distribution on which it was built.
 void find_system_authorities() {
   if (std::getenv("SSL_CERT_FILE") != nullptr || std::getenv("SSL_CERT_DIR") != nullptr) return;
   std::error_code ignored;
@@ -60,21 +60,21 @@ bool is_unknown_resource(const kube::ApiError& error) {
 
 Error transport_error(const kube::ApiError& error, const kube::ClusterConfig& config) {
   const std::string what = fmt::format("{}: {}", config.source, message_of(error));
-  switch (error.transport.value_or(kube::TransportErrorKind::kBroken)) {
-    case kube::TransportErrorKind::kConnect:
+  switch (error.transport.value_or(http::TransportErrorKind::kBroken)) {
+    case http::TransportErrorKind::kConnect:
       return {ExitCode::kUnavailable,
               what + "; check that the cluster runs and that this machine reaches it, or choose another --context"};
-    case kube::TransportErrorKind::kTls:
+    case http::TransportErrorKind::kTls:
       return {ExitCode::kUnavailable,
               what + "; check certificate-authority and server in the kubeconfig, and the clocks of both machines"};
-    case kube::TransportErrorKind::kDeadline:
-    case kube::TransportErrorKind::kIdle:
+    case http::TransportErrorKind::kDeadline:
+    case http::TransportErrorKind::kIdle:
       return {ExitCode::kUnavailable, what + "; try again, or raise --request-timeout"};
-    case kube::TransportErrorKind::kRefused:
+    case http::TransportErrorKind::kRefused:
       if (error.message.find("larger than allowed") != std::string::npos) return {ExitCode::kDataErr, what};
       return {ExitCode::kNoPermission, what + "; check the credentials in the kubeconfig"};
-    case kube::TransportErrorKind::kBroken:
-    case kube::TransportErrorKind::kCancelled:
+    case http::TransportErrorKind::kBroken:
+    case http::TransportErrorKind::kCancelled:
       break;
   }
   return {ExitCode::kUnavailable, what + "; try again"};
@@ -97,7 +97,7 @@ size_t count_values(std::string_view json) {
   return count;
 }
 
-class BoundedSink final : public kube::ByteSink {
+class BoundedSink final : public http::ByteSink {
  public:
   explicit BoundedSink(size_t limit) : limit_(limit) {}
   bool write(std::string_view bytes) override {
@@ -116,7 +116,7 @@ class BoundedSink final : public kube::ByteSink {
 
 void add_cluster_options(CLI::App& app, ClusterFlags& flags, bool all_namespaces) {
   constexpr char kGroupName[] = "cluster";
-  app.add_option("-n,--namespace", flags.name_space, "namespace (default: that of the context)")
+  app.add_option("-n,--namespace", flags.namespace_name, "namespace (default: that of the context)")
       ->type_name("NAMESPACE")
       ->group(kGroupName);
   if (all_namespaces) app.add_flag("-A,--all-namespaces", flags.all_namespaces, "all namespaces")->group(kGroupName);
@@ -152,7 +152,7 @@ std::string Subject::to_string() const {
   if (!subresource.empty()) what = resource.plural + "/" + subresource;
   std::string out = fmt::format("{} {}", verb, what);
   if (!key.name.empty()) out += fmt::format(" '{}'", shortened(key.name));
-  if (!key.name_space.empty()) out += fmt::format(" in namespace {}", shortened(key.name_space));
+  if (!key.namespace_name.empty()) out += fmt::format(" in namespace {}", shortened(key.namespace_name));
   return out;
 }
 
@@ -217,7 +217,7 @@ Result<Cluster> Cluster::connect(const ClusterFlags& flags) {
     return fail(ExitCode::kUsage, "--as-group and --as-uid need the user to impersonate: add --as USER");
   }
   find_system_authorities();
-  auto transport = kube::create_transport(
+  auto transport = http::create_transport(
       kube::transport_options(config, "oarlock/" OARLOCK_VERSION, std::make_shared<RealClock>()));
   if (!transport) {
     return fail(transport.error().code, fmt::format("{}: {}", config.source, transport.error().message));
@@ -225,19 +225,19 @@ Result<Cluster> Cluster::connect(const ClusterFlags& flags) {
   return Cluster(std::move(config), std::move(*transport), flags);
 }
 
-Cluster::Cluster(kube::ClusterConfig config, std::shared_ptr<kube::Transport> transport, const ClusterFlags& flags,
+Cluster::Cluster(kube::ClusterConfig config, std::shared_ptr<http::Transport> transport, const ClusterFlags& flags,
                  std::shared_ptr<const Clock> clock)
     : config_(std::move(config)),
       transport_(std::move(transport)),
       clock_(std::move(clock)),
       timeout_(flags.request_timeout) {
   if (flags.all_namespaces) return;
-  name_space_ = !flags.name_space.empty() ? flags.name_space : config_.name_space;
+  name_space_ = !flags.namespace_name.empty() ? flags.namespace_name : config_.namespace_name;
   if (name_space_.empty()) name_space_ = "default";
 }
 
-kube::ApiResult<std::string> Cluster::call(const kube::Request& request, std::chrono::milliseconds timeout) const {
-  kube::TransportResult<kube::Response> response = transport_->send(request, timeout, {});
+kube::ApiResult<std::string> Cluster::call(const http::Request& request, std::chrono::milliseconds timeout) const {
+  http::TransportResult<http::Response> response = transport_->send(request, timeout, {});
   if (!response) return tl::make_unexpected(kube::to_api_error(response.error()));
   if (!response->ok()) return tl::make_unexpected(kube::to_api_error(*response));
   return std::move(response->body);
@@ -256,7 +256,7 @@ Result<Json> Cluster::get(const kube::Resource& resource, const kube::ObjectKey&
   });
 }
 
-Result<Json> Cluster::send(const kube::Request& request, const Subject& subject) const {
+Result<Json> Cluster::send(const http::Request& request, const Subject& subject) const {
   const kube::ApiResult<std::string> text = call(request, timeout_);
   if (!text) return tl::make_unexpected(to_user_error(text.error(), subject, config_));
   return parse_response(*text);
@@ -277,8 +277,10 @@ std::string_view remedy_for_large_list(const kube::Resource& resource) {
 
 Result<void> Cluster::list(const kube::Resource& resource, const kube::Selection& selection,
                            const Visitor& visit) const {
-  const Subject subject{
-      .verb = "list", .resource = resource, .key = {.name_space = selection.name_space, .name = ""}, .subresource = ""};
+  const Subject subject{.verb = "list",
+                        .resource = resource,
+                        .key = {.namespace_name = selection.namespace_name, .name = ""},
+                        .subresource = ""};
   kube::ListOptions options{.resource_version = "", .limit = kPageSize, .continue_token = ""};
   kube::ListProgress progress;
   size_t received = 0;
@@ -296,7 +298,7 @@ Result<void> Cluster::list(const kube::Resource& resource, const kube::Selection
         call(kube::list_request(resource, selection, options), std::min(timeout_, left));
     if (!text) {
       // Objects of 1 MiB exceed the limit of a response in smaller numbers.
-      if (text.error().transport == kube::TransportErrorKind::kRefused && options.limit > kSmallPageSize) {
+      if (text.error().transport == http::TransportErrorKind::kRefused && options.limit > kSmallPageSize) {
         options.limit = kSmallPageSize;
         continue;
       }
@@ -339,7 +341,7 @@ Result<void> Cluster::list(const kube::Resource& resource, const kube::Selection
 kube::ApiResult<std::string> Cluster::read_limited(const std::string& target, size_t limit,
                                                    std::chrono::milliseconds timeout) const {
   BoundedSink sink(limit);
-  const kube::TransportResult<kube::Response> response =
+  const http::TransportResult<http::Response> response =
       transport_->stream({.method = "GET", .target = target, .body = "", .content_type = ""}, sink,
                          {.idle = timeout, .total = timeout}, {});
   if (!response) return tl::make_unexpected(kube::to_api_error(response.error()));
@@ -348,30 +350,33 @@ kube::ApiResult<std::string> Cluster::read_limited(const std::string& target, si
 }
 
 Result<Json> Cluster::training_job(const std::string& name) const {
-  const kube::ApiResult<Json> job = try_get(training_jobs(), {.name_space = name_space_, .name = name});
+  const kube::ApiResult<Json> job = try_get(training_jobs(), {.namespace_name = name_space_, .name = name});
   if (job) return *job;
   if (job.error().kind == kube::ApiErrorKind::kNotFound && !is_unknown_resource(job.error()))
     return tl::make_unexpected(not_found(name));
-  return tl::make_unexpected(to_user_error(
-      job.error(),
-      {.verb = "get", .resource = training_jobs(), .key = {.name_space = name_space_, .name = name}, .subresource = ""},
-      config_));
+  return tl::make_unexpected(to_user_error(job.error(),
+                                           {.verb = "get",
+                                            .resource = training_jobs(),
+                                            .key = {.namespace_name = name_space_, .name = name},
+                                            .subresource = ""},
+                                           config_));
 }
 
 Error Cluster::not_found(const std::string& name) const {
   constexpr size_t kMaxNames = 1000;
   std::string message = fmt::format("{} '{}' does not exist in namespace {}", kKind, shortened(name), name_space_);
   std::vector<std::string> names;
-  const Result<void> listed = list(
-      training_jobs(), {.name_space = name_space_, .label_selector = "", .field_selector = ""}, [&](const Json& job) {
-        names.push_back(text_at(member(job, "metadata"), "name"));
-        return names.size() < kMaxNames;
-      });
+  const Result<void> listed =
+      list(training_jobs(), {.namespace_name = name_space_, .label_selector = "", .field_selector = ""},
+           [&](const Json& job) {
+             names.push_back(text_at(member(job, "metadata"), "name"));
+             return names.size() < kMaxNames;
+           });
   if (!listed) return {ExitCode::kNoInput, message};
   if (const std::string nearest = suggest(name, names); !nearest.empty())
     return {ExitCode::kNoInput, fmt::format("{}; did you mean '{}'?", message, printable(nearest))};
   std::vector<std::string> places;
-  (void)list(training_jobs(), {.name_space = "", .label_selector = "", .field_selector = "metadata.name=" + name},
+  (void)list(training_jobs(), {.namespace_name = "", .label_selector = "", .field_selector = "metadata.name=" + name},
              [&](const Json& job) {
                places.push_back(printable(text_at(member(job, "metadata"), "namespace")));
                return places.size() < 5;

@@ -14,18 +14,18 @@
 #include "common/clock.h"
 #include "common/contract.h"
 #include "common/error.h"
-#include "common/http/client/transport.h"
-#include "operator/kube/auth/kubeconfig.h"
-#include "operator/kube/client/client.h"
-#include "operator/kube/client/request.h"
+#include "http/client/transport.h"
+#include "kube/auth/kubeconfig.h"
+#include "kube/client/client.h"
+#include "kube/client/request.h"
 
 namespace oarlock::cli {
 
-// The options that all commands of this folder share. They have the names and meanings of kubectl's.
+// The options that all commands of this directory share. They have the names and meanings of kubectl's.
 struct ClusterFlags {
   std::string kubeconfig;
   std::string context;
-  std::string name_space;
+  std::string namespace_name;
   bool all_namespaces = false;
   std::string as;
   std::vector<std::string> as_groups;
@@ -65,11 +65,11 @@ class Cluster {
   // create_transport() do.
   static Result<Cluster> connect(const ClusterFlags& flags);
   // For tests.
-  Cluster(kube::ClusterConfig config, std::shared_ptr<kube::Transport> transport, const ClusterFlags& flags,
+  Cluster(kube::ClusterConfig config, std::shared_ptr<http::Transport> transport, const ClusterFlags& flags,
           std::shared_ptr<const Clock> clock = std::make_shared<RealClock>());
 
   // The namespace of the command: --namespace, that of the context, or "default". Empty with --all-namespaces.
-  const std::string& name_space() const { return name_space_; }
+  const std::string& namespace_name() const { return name_space_; }
   const kube::ClusterConfig& config() const { return config_; }
 
   Result<nlohmann::json> get(const kube::Resource& resource, const kube::ObjectKey& key) const;
@@ -83,13 +83,13 @@ class Cluster {
   Result<void> list(const kube::Resource& resource, const kube::Selection& selection, const Visitor& visit) const;
 
   // Sends any request, and returns the parsed response.
-  Result<nlohmann::json> send(const kube::Request& request, const Subject& subject) const;
+  Result<nlohmann::json> send(const http::Request& request, const Subject& subject) const;
 
   // Returns at most `limit` bytes of the response of a GET request; a longer response is an error of kind kTransport.
   kube::ApiResult<std::string> read_limited(const std::string& target, size_t limit,
                                             std::chrono::milliseconds timeout) const;
 
-  kube::Transport& transport() const { return *transport_; }
+  http::Transport& transport() const { return *transport_; }
   std::chrono::milliseconds timeout() const { return timeout_; }
 
   // Reads a TrainingJob of the command's namespace. If it does not exist, the message suggests a similar name, or names
@@ -98,10 +98,10 @@ class Cluster {
 
  private:
   Error not_found(const std::string& name) const;
-  kube::ApiResult<std::string> call(const kube::Request& request, std::chrono::milliseconds timeout) const;
+  kube::ApiResult<std::string> call(const http::Request& request, std::chrono::milliseconds timeout) const;
 
   kube::ClusterConfig config_;
-  std::shared_ptr<kube::Transport> transport_;
+  std::shared_ptr<http::Transport> transport_;
   std::shared_ptr<const Clock> clock_;
   std::chrono::milliseconds timeout_;
   std::string name_space_;

@@ -7,10 +7,10 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
+#include "api/codec.h"
 #include "common/json_access.h"
 #include "common/status_macros.h"
 #include "common/text.h"
-#include "operator/api/codec.h"
 
 namespace oarlock::cli {
 namespace {
@@ -102,7 +102,7 @@ Result<LoadedJob> load_job(const Cluster& cluster, const std::string& name) {
 Result<std::vector<PodView>> list_pods(const Cluster& cluster, const api::TrainingJob& job) {
   std::vector<PodView> pods;
   RETURN_IF_ERROR(cluster.list(kube::pods(),
-                               {.name_space = job.metadata.name_space,
+                               {.namespace_name = job.metadata.namespace_name,
                                 .label_selector = fmt::format("{}={}", kLabelJobName, job.metadata.name),
                                 .field_selector = ""},
                                [&](const nlohmann::json& object) {
@@ -116,13 +116,13 @@ Result<std::vector<PodView>> list_pods(const Cluster& cluster, const api::Traini
   return pods;
 }
 
-ListedEvents list_events(const Cluster& cluster, const std::string& name_space, const std::string& kind,
+ListedEvents list_events(const Cluster& cluster, const std::string& namespace_name, const std::string& kind,
                          const std::string& name, const std::string& uid) {
   ListedEvents out;
   std::string selector = fmt::format("involvedObject.kind={},involvedObject.name={}", kind, name);
   if (!uid.empty()) selector += ",involvedObject.uid=" + uid;
   const Result<void> listed =
-      cluster.list(core_events(), {.name_space = name_space, .label_selector = "", .field_selector = selector},
+      cluster.list(core_events(), {.namespace_name = namespace_name, .label_selector = "", .field_selector = selector},
                    [&](const nlohmann::json& event) {
                      out.events.push_back(event_view(event));
                      return out.events.size() < kMaxListedEvents;

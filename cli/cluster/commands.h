@@ -8,15 +8,15 @@
 #include <string_view>
 #include <vector>
 
+#include "api/types.h"
 #include "cli/cluster/cluster.h"
 #include "cli/cluster/objects.h"
 #include "cli/cluster/output.h"
 #include "cli/command.h"
-#include "operator/api/types.h"
 
 namespace oarlock::cli {
 
-// Adds all commands of this folder.
+// Adds all commands of this directory.
 void add_cluster_commands(CLI::App& app, Chosen& chosen);
 
 void add_list(CLI::App& app, Chosen& chosen);
@@ -56,7 +56,7 @@ struct ListedEvents {
   std::vector<EventView> events;
   std::string note;
 };
-ListedEvents list_events(const Cluster& cluster, const std::string& name_space, const std::string& kind,
+ListedEvents list_events(const Cluster& cluster, const std::string& namespace_name, const std::string& kind,
                          const std::string& name, const std::string& uid);
 
 }  // namespace oarlock::cli

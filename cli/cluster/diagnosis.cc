@@ -279,7 +279,7 @@ Diagnosis diagnose_stalled(const DiagnosisInput& input) {
                                    counted(input.job.world_size(), "rank")));
   }
   out.remedies.push_back(fmt::format("oarlock top {} -n {} shows which rank is behind", input.job.metadata.name,
-                                     input.job.metadata.name_space));
+                                     input.job.metadata.namespace_name));
   add_history(input.job.status, std::nullopt, out);
   return out;
 }
@@ -387,7 +387,7 @@ Diagnosis diagnose(const DiagnosisInput& given) {
   const bool has_log = out.cause != Cause::kNone && !out.pod.empty() && (out.exit_code || out.cause == Cause::kHang);
   if (has_log && out.attempt) {
     out.remedies.push_back(fmt::format("oarlock logs {} -n {} --attempt {}{}", input.job.metadata.name,
-                                       input.job.metadata.name_space, *out.attempt,
+                                       input.job.metadata.namespace_name, *out.attempt,
                                        out.rank ? fmt::format(" --rank {}", *out.rank) : ""));
   }
   return out;

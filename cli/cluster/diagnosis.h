@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "api/types.h"
 #include "cli/cluster/cause.h"
 #include "cli/cluster/output.h"
 #include "common/clock.h"
-#include "operator/api/types.h"
 
 namespace oarlock::cli {
 

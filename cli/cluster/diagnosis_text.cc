@@ -150,19 +150,19 @@ std::vector<std::string> remedies_for(DiagnosedCause cause, const api::Metadata&
       return {
           "check the command and its architecture in the image, and the ConfigMaps and Secrets that the container "
           "refers to",
-          fmt::format("kubectl describe pod -n {} {}", job.name_space, pod)};
+          fmt::format("kubectl describe pod -n {} {}", job.namespace_name, pod)};
     case Cause::kInitContainer:
-      return {fmt::format("kubectl logs -n {} {} -c INIT_CONTAINER", job.name_space, pod)};
+      return {fmt::format("kubectl logs -n {} {} -c INIT_CONTAINER", job.namespace_name, pod)};
     case Cause::kVolume:
       return {
           "check that the PersistentVolumeClaim, Secret or ConfigMap exists and that its storage class supports the "
           "nodes",
-          fmt::format("kubectl describe pod -n {} {}", job.name_space, pod)};
+          fmt::format("kubectl describe pod -n {} {}", job.namespace_name, pod)};
     case Cause::kUnschedulable:
       return {"compare spec.resourcesPerNode with the capacity of the nodes: kubectl describe nodes",
               "check the node selector, affinity and tolerations of the template, or add nodes"};
     case Cause::kQuota:
-      return {fmt::format("kubectl describe resourcequota -n {}", job.name_space),
+      return {fmt::format("kubectl describe resourcequota -n {}", job.namespace_name),
               "request less, wait for other jobs of the namespace to finish, or have the quota raised; a quota on "
               "count/pods counts ended pods of other jobs, too: delete those jobs, or limit pods instead"};
     case Cause::kPodRefused:
@@ -234,7 +234,7 @@ std::string exit_code_text(int code) {
       {70, "a bug in the program or in a kernel"},
       {71, "a system call failed: no process, no memory, or /dev/shm is too small"},
       {72, "a checkpoint exists that the run can neither read nor may replace"},
-      {73, "an output file or folder cannot be created"},
+      {73, "an output file or directory cannot be created"},
       {74, "reading or writing failed"},
       {75, "interrupted after saving a checkpoint, or a condition that a retry may resolve"},
       {76, "another rank was lost"},

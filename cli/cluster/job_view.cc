@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "api/validate.h"
 #include "common/json_access.h"
 #include "common/text.h"
-#include "operator/api/validate.h"
 #include "operator/core/desired.h"
 #include "operator/core/pod_template.h"
 
@@ -40,7 +40,7 @@ std::string eta_text(const api::Status& status, SystemTime now) {
 std::vector<Cell> job_row(const api::TrainingJob& job, bool is_wide, bool has_namespaces, SystemTime now) {
   const api::Status& status = job.status;
   std::vector<Cell> row;
-  if (has_namespaces) row.emplace_back(job.metadata.name_space);
+  if (has_namespaces) row.emplace_back(job.metadata.namespace_name);
   row.emplace_back(job.metadata.name, Color::kBold);
   row.emplace_back(phase_text(status), phase_color(status.phase));
   row.emplace_back(ready_text(status));
@@ -235,8 +235,8 @@ std::string checkpoint_text(const api::TrainingJob& job) {
     place = "an emptyDir, which is lost with its pod";
   }
   if (api::validate(job).empty()) {
-    const std::string folder = control::PodFactory(job, job.status.attempt).group().checkpoint_dir;
-    if (!folder.empty()) place += ", folder " + folder;
+    const std::string directory = control::PodFactory(job, job.status.attempt).group().checkpoint_dir;
+    if (!directory.empty()) place += ", directory " + directory;
   }
   if (job.status.progress && job.status.progress->checkpoint_step)
     return fmt::format("step {} in {}", *job.status.progress->checkpoint_step, place);
@@ -251,7 +251,7 @@ std::string status_text(const StatusInput& input, bool is_wide, const Style& sty
     if (!text.empty()) out += fmt::format("{:<13}{}\n", label, style.paint(color, printable(text)));
   };
   const api::Condition* condition = current_condition(status);
-  add("Name:", fmt::format("{} (namespace {})", job.metadata.name, job.metadata.name_space), Color::kBold);
+  add("Name:", fmt::format("{} (namespace {})", job.metadata.name, job.metadata.namespace_name), Color::kBold);
   add("State:",
       condition == nullptr ? phase_text(status)
                            : fmt::format("{} for {}: {}", phase_text(status),
@@ -281,8 +281,8 @@ std::string status_text(const StatusInput& input, bool is_wide, const Style& sty
   const bool has_failure = !status.attempts.empty() || status.phase == Phase::kFailed ||
                            status.phase == Phase::kStalled || status.phase == Phase::kPending;
   if (has_failure)
-    out +=
-        fmt::format("Next: oarlock why -n {} {}\n", printable(job.metadata.name_space), printable(job.metadata.name));
+    out += fmt::format("Next: oarlock why -n {} {}\n", printable(job.metadata.namespace_name),
+                       printable(job.metadata.name));
   return out;
 }
 

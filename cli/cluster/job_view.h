@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "api/types.h"
 #include "cli/cluster/objects.h"
 #include "cli/cluster/output.h"
-#include "operator/api/types.h"
 
 namespace oarlock::cli {
 
@@ -24,7 +24,7 @@ std::string ready_text(const api::Status& status);
 // "[#####-----] 42%  step 4200/10000  ETA 10m"; "" if rank 0 has not reported progress.
 std::string progress_text(const api::Status& status, SystemTime now);
 
-// Returns the place of the job's checkpoints: "claim bert-checkpoints, folder /checkpoints/bert; newest: step 4000".
+// Returns the place of the job's checkpoints: "claim bert-checkpoints, directory /checkpoints/bert; newest: step 4000".
 std::string checkpoint_text(const api::TrainingJob& job);
 
 struct StatusInput {

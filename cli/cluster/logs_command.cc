@@ -13,11 +13,11 @@
 #include "cli/cluster/commands.h"
 #include "cli/cluster/log_lines.h"
 #include "common/clock.h"
-#include "common/http/client/address.h"
 #include "common/json_access.h"
 #include "common/status_macros.h"
 #include "common/terminal.h"
 #include "common/text.h"
+#include "http/client/address.h"
 
 namespace oarlock::cli {
 namespace {
@@ -71,7 +71,7 @@ class SharedOutput {
   std::atomic<bool> is_closed_ = false;
 };
 
-class LogSink final : public kube::ByteSink {
+class LogSink final : public http::ByteSink {
  public:
   LogSink(LogLines& lines, SharedOutput& output) : lines_(lines), output_(output) {}
   bool write(std::string_view bytes) override {
@@ -90,7 +90,7 @@ class LogSink final : public kube::ByteSink {
 };
 
 struct LogQuery {
-  std::string name_space;
+  std::string namespace_name;
   std::string pod;
   std::string container;
   bool follows = false;
@@ -101,12 +101,12 @@ struct LogQuery {
 std::string log_target(const LogQuery& query) {
   std::string target =
       fmt::format("{}/log?container={}&timestamps=true",
-                  kube::get_request(kube::pods(), {.name_space = query.name_space, .name = query.pod}).target,
-                  kube::percent_encode(query.container));
+                  kube::get_request(kube::pods(), {.namespace_name = query.namespace_name, .name = query.pod}).target,
+                  http::percent_encode(query.container));
   if (query.follows) target += "&follow=true";
   if (query.tail) target += fmt::format("&tailLines={}", *query.tail);
   if (SystemTime time; !query.since.empty() && from_rfc3339(query.since, time))
-    target += fmt::format("&sinceTime={}", kube::percent_encode(to_rfc3339(time)));
+    target += fmt::format("&sinceTime={}", http::percent_encode(to_rfc3339(time)));
   return target;
 }
 
@@ -124,8 +124,8 @@ LogFormat make_log_format(const LogsFlags& flags, const api::Spec& spec, int nod
 
 kube::ApiResult<void> stream_log(const Cluster& cluster, const LogQuery& query, LogSink& sink,
                                  const std::stop_token& cancel = {}) {
-  const kube::StreamLimits limits{.idle = query.follows ? kIdleStream : cluster.timeout(), .total = kMaxStreamTime};
-  const kube::TransportResult<kube::Response> response = cluster.transport().stream(
+  const http::StreamLimits limits{.idle = query.follows ? kIdleStream : cluster.timeout(), .total = kMaxStreamTime};
+  const http::TransportResult<http::Response> response = cluster.transport().stream(
       {.method = "GET", .target = log_target(query), .body = "", .content_type = ""}, sink, limits, cancel);
   if (!response) return tl::make_unexpected(kube::to_api_error(response.error()));
   if (!response->ok()) return tl::make_unexpected(kube::to_api_error(*response));
@@ -147,12 +147,14 @@ bool is_selected(const LogsFlags& flags, const api::Spec& spec, const PodView& p
   return !flags.rank || pod.node_rank == *flags.rank / std::max(spec.processes_per_node, 1);
 }
 
-Error log_error(const Cluster& cluster, const kube::ApiError& error, const std::string& name_space,
+Error log_error(const Cluster& cluster, const kube::ApiError& error, const std::string& namespace_name,
                 const std::string& pod) {
-  return to_user_error(
-      error,
-      {.verb = "get", .resource = kube::pods(), .key = {.name_space = name_space, .name = pod}, .subresource = "log"},
-      cluster.config());
+  return to_user_error(error,
+                       {.verb = "get",
+                        .resource = kube::pods(),
+                        .key = {.namespace_name = namespace_name, .name = pod},
+                        .subresource = "log"},
+                       cluster.config());
 }
 
 // ---- Without -f ----------------------------------------------------------------------------------------------------
@@ -168,7 +170,7 @@ Result<int> print_logs(const Cluster& cluster, const LogsFlags& flags, const api
     LogLines lines(make_log_format(flags, job.spec, pod.node_rank, style));
     LogSink sink(lines, output);
     const auto read = stream_log(cluster,
-                                 {.name_space = job.metadata.name_space,
+                                 {.namespace_name = job.metadata.namespace_name,
                                   .pod = pod.name,
                                   .container = flags.container,
                                   .follows = false,
@@ -181,7 +183,7 @@ Result<int> print_logs(const Cluster& cluster, const LogsFlags& flags, const api
       ++printed;
       continue;
     }
-    last_error = log_error(cluster, read.error(), job.metadata.name_space, pod.name);
+    last_error = log_error(cluster, read.error(), job.metadata.namespace_name, pod.name);
     if (last_error->code == ExitCode::kNoPermission) return tl::make_unexpected(*last_error);
     print_error(fmt::format("oarlock logs: note: {}\n", last_error->message));
   }
@@ -205,7 +207,7 @@ class LogFollower {
       : cluster_(cluster),
         container_(flags.container),
         tail_(tail),
-        name_space_(job.metadata.name_space),
+        name_space_(job.metadata.namespace_name),
         pod_(pod.name),
         lines_(make_log_format(flags, job.spec, pod.node_rank, style)),
         output_(output),
@@ -217,7 +219,7 @@ class LogFollower {
   void run(const std::stop_token& stop) {
     LogSink sink(lines_, output_);
     while (!stop.stop_requested() && !output_.is_closed()) {
-      LogQuery query{.name_space = name_space_,
+      LogQuery query{.namespace_name = name_space_,
                      .pod = pod_,
                      .container = container_,
                      .follows = true,
@@ -243,7 +245,7 @@ class LogFollower {
           fmt::format("oarlock logs: error: {}\n", log_error(cluster_, read.error(), name_space_, pod_).message));
       return true;
     }
-    const auto pod = cluster_.try_get(kube::pods(), {.name_space = name_space_, .name = pod_});
+    const auto pod = cluster_.try_get(kube::pods(), {.namespace_name = name_space_, .name = pod_});
     if (!pod) return pod.error().kind == kube::ApiErrorKind::kNotFound;
     const std::optional<PodView> view = pod_view(*pod);
     // A stream that broke may lack the last lines, so that only a complete one ends the log.

@@ -16,7 +16,7 @@
 #include "cli/launch/process.h"
 #include "common/terminal.h"
 #include "common/text.h"
-#include "common/yaml/writer.h"
+#include "yaml/writer.h"
 
 namespace oarlock::cli {
 namespace {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "api/codec.h"
 #include "cli/cluster/commands.h"
 #include "cli/cluster/diagnosis.h"
 #include "cli/cluster/job_view.h"
@@ -14,7 +15,6 @@
 #include "common/status_macros.h"
 #include "common/terminal.h"
 #include "common/text.h"
-#include "operator/api/codec.h"
 
 namespace oarlock::cli {
 namespace {
@@ -41,23 +41,24 @@ Result<int> list_jobs(const ListFlags& flags) {
   std::optional<WaitingLine> line(std::in_place, [&] {
     return fmt::format("waiting for {}: {} so far", cluster.config().server, counted(received.load(), "job"));
   });
-  RETURN_IF_ERROR(cluster.list(
-      training_jobs(), {.name_space = cluster.name_space(), .label_selector = flags.selector, .field_selector = ""},
-      [&](nlohmann::json object) {
-        ++received;
-        if (is_document) {
-          object["metadata"].erase("managedFields");
-          items.push_back(std::move(object));
-          return true;
-        }
-        // The template and the configuration of the trainer are not shown.
-        if (object["spec"].is_object()) {
-          object["spec"].erase("template");
-          object["spec"].erase("trainer");
-        }
-        jobs.push_back(api::read_training_job(object));
-        return true;
-      }));
+  RETURN_IF_ERROR(
+      cluster.list(training_jobs(),
+                   {.namespace_name = cluster.namespace_name(), .label_selector = flags.selector, .field_selector = ""},
+                   [&](nlohmann::json object) {
+                     ++received;
+                     if (is_document) {
+                       object["metadata"].erase("managedFields");
+                       items.push_back(std::move(object));
+                       return true;
+                     }
+                     // The template and the configuration of the trainer are not shown.
+                     if (object["spec"].is_object()) {
+                       object["spec"].erase("template");
+                       object["spec"].erase("trainer");
+                     }
+                     jobs.push_back(api::read_training_job(object));
+                     return true;
+                   }));
   line.reset();
   if (is_document) {
     const nlohmann::json list = {{"apiVersion", "v1"}, {"kind", "List"}, {"items", std::move(items)}};
@@ -67,12 +68,12 @@ Result<int> list_jobs(const ListFlags& flags) {
   if (flags.format == OutputFormat::kName) {
     for (const api::TrainingJob& job : jobs) text += qualified_name(job.metadata.name) + "\n";
   } else if (jobs.empty()) {
-    print_error(cluster.name_space().empty()
+    print_error(cluster.namespace_name().empty()
                     ? "there are no TrainingJobs in this cluster\n"
                     : fmt::format("there are no TrainingJobs in namespace {}; -A lists those of all namespaces\n",
-                                  cluster.name_space()));
+                                  cluster.namespace_name()));
   } else {
-    text = job_table(jobs, flags.format == OutputFormat::kWide, cluster.name_space().empty(), RealClock().now())
+    text = job_table(jobs, flags.format == OutputFormat::kWide, cluster.namespace_name().empty(), RealClock().now())
                .to_text(detect_style());
   }
   return write_standard_output(text).map([] { return 0; });
@@ -136,7 +137,8 @@ Result<int> show_status(const JobFlags& flags) {
   } else {
     input.notes.push_back(pods.error().message);
   }
-  ListedEvents listed = list_events(cluster, input.job.metadata.name_space, kKind, flags.name, input.job.metadata.uid);
+  ListedEvents listed =
+      list_events(cluster, input.job.metadata.namespace_name, kKind, flags.name, input.job.metadata.uid);
   input.events = std::move(listed.events);
   if (!listed.note.empty()) input.notes.push_back(listed.note);
   const std::string text = status_text(input, flags.format == OutputFormat::kWide, detect_style(), RealClock().now());
@@ -145,7 +147,7 @@ Result<int> show_status(const JobFlags& flags) {
 
 // Reads a node. Returns nullopt and adds a note if the user may not.
 std::optional<NodeView> read_node(const Cluster& cluster, const std::string& name, std::vector<std::string>& notes) {
-  const kube::ApiResult<nlohmann::json> node = cluster.try_get(nodes(), {.name_space = "", .name = name});
+  const kube::ApiResult<nlohmann::json> node = cluster.try_get(nodes(), {.namespace_name = "", .name = name});
   if (node) return node_view(*node);
   if (node.error().kind == kube::ApiErrorKind::kNotFound) {
     NodeView gone;
@@ -154,9 +156,10 @@ std::optional<NodeView> read_node(const Cluster& cluster, const std::string& nam
     return gone;
   }
   notes.push_back(
-      to_user_error(node.error(),
-                    {.verb = "get", .resource = nodes(), .key = {.name_space = "", .name = name}, .subresource = ""},
-                    cluster.config())
+      to_user_error(
+          node.error(),
+          {.verb = "get", .resource = nodes(), .key = {.namespace_name = "", .name = name}, .subresource = ""},
+          cluster.config())
           .message);
   return std::nullopt;
 }
@@ -172,17 +175,17 @@ DiagnosisInput read_diagnosis_input(const Cluster& cluster, const LoadedJob& loa
   } else {
     notes.push_back(pods.error().message);
   }
-  const auto add_events = [&](const std::string& name_space, const std::string& kind, const std::string& name,
+  const auto add_events = [&](const std::string& namespace_name, const std::string& kind, const std::string& name,
                               const std::string& uid) {
-    ListedEvents listed = list_events(cluster, name_space, kind, name, uid);
+    ListedEvents listed = list_events(cluster, namespace_name, kind, name, uid);
     input.events.insert(input.events.end(), listed.events.begin(), listed.events.end());
     if (!listed.note.empty()) notes.push_back(listed.note);
     return listed.note.empty();
   };
-  const std::string& name_space = job.metadata.name_space;
+  const std::string& namespace_name = job.metadata.namespace_name;
   // After the first refusal, the others would be refused as well.
-  if (add_events(name_space, kKind, job.metadata.name, job.metadata.uid)) {
-    for (const std::string& pod : pods_of_interest(job, input.pods)) add_events(name_space, "Pod", pod, "");
+  if (add_events(namespace_name, kKind, job.metadata.name, job.metadata.uid)) {
+    for (const std::string& pod : pods_of_interest(job, input.pods)) add_events(namespace_name, "Pod", pod, "");
   }
   for (const std::string& node : nodes_of_interest(job, input.pods)) {
     std::optional<NodeView> view = read_node(cluster, node, notes);

@@ -16,8 +16,8 @@
 #include "common/status_macros.h"
 #include "common/terminal.h"
 #include "common/text.h"
-#include "common/yaml/object_list.h"
-#include "common/yaml/reader.h"
+#include "yaml/object_list.h"
+#include "yaml/reader.h"
 
 namespace oarlock::cli {
 namespace {
@@ -55,7 +55,7 @@ struct SubmitFlags {
 struct Document {
   std::string file;
   std::string name;
-  std::string name_space;  // "": that of the connection
+  std::string namespace_name;  // "": that of the connection
   nlohmann::json object;
 };
 
@@ -77,15 +77,15 @@ Result<void> add_documents(const InputFile& input, const std::string& namespace_
                               node.mark().line, shortened(text_at(object, "kind")), shortened(name)));
       continue;
     }
-    std::string name_space = text_at(member(object, "metadata"), "namespace");
-    if (!namespace_flag.empty() && !name_space.empty() && name_space != namespace_flag) {
+    std::string namespace_name = text_at(member(object, "metadata"), "namespace");
+    if (!namespace_flag.empty() && !namespace_name.empty() && namespace_name != namespace_flag) {
       return fail(ExitCode::kUsage,
                   fmt::format("{}:{}: metadata.namespace is {}, and --namespace is {}; leave one of them out",
-                              printable(file), node.mark().line, shortened(name_space), shortened(namespace_flag)));
+                              printable(file), node.mark().line, shortened(namespace_name), shortened(namespace_flag)));
     }
-    if (name_space.empty()) name_space = namespace_flag;
+    if (namespace_name.empty()) namespace_name = namespace_flag;
     object = without_server_fields(std::move(object));
-    out.push_back({file, name, name_space, std::move(object)});
+    out.push_back({file, name, namespace_name, std::move(object)});
   }
   return {};
 }
@@ -98,9 +98,9 @@ std::string query_of(const SubmitFlags& flags) {
   return query;
 }
 
-kube::Request submit_request(const Document& document, const SubmitFlags& flags) {
-  const kube::ObjectKey key{.name_space = document.name_space, .name = document.name};
-  kube::Request request;
+http::Request submit_request(const Document& document, const SubmitFlags& flags) {
+  const kube::ObjectKey key{.namespace_name = document.namespace_name, .name = document.name};
+  http::Request request;
   request.body = document.object.dump();
   if (flags.applies) {
     request.method = "PATCH";
@@ -110,7 +110,7 @@ kube::Request submit_request(const Document& document, const SubmitFlags& flags)
     request.method = "POST";
     request.target =
         kube::list_request(training_jobs(),
-                           {.name_space = document.name_space, .label_selector = "", .field_selector = ""}, {})
+                           {.namespace_name = document.namespace_name, .label_selector = "", .field_selector = ""}, {})
             .target;
     request.content_type = "application/json";
   }
@@ -123,7 +123,7 @@ Error with_remedy(Error error, const Document& document) {
     error.message = fmt::format(
         "{} already exists in namespace {}: delete it first with oarlock delete, give the new job another name, or "
         "change the existing one with --apply",
-        qualified_name(document.name), document.name_space);
+        qualified_name(document.name), document.namespace_name);
   }
   error.message = fmt::format("{}: {}", printable(document.file), error.message);
   return error;
@@ -141,18 +141,19 @@ Result<int> submit(const SubmitFlags& flags) {
                    check_jobs(files, options, [](const auto&, const auto&) { return Result<void>(); }));
   if (checked.exit_code != 0) return checked.exit_code;
   std::vector<Document> documents;
-  for (const InputFile& file : checked.files) RETURN_IF_ERROR(add_documents(file, flags.cluster.name_space, documents));
+  for (const InputFile& file : checked.files)
+    RETURN_IF_ERROR(add_documents(file, flags.cluster.namespace_name, documents));
   ASSIGN_OR_RETURN(const Cluster cluster, Cluster::connect(flags.cluster));
   for (Document& document : documents) {
-    if (document.name_space.empty()) document.name_space = cluster.name_space();
-    document.object["metadata"]["namespace"] = document.name_space;
+    if (document.namespace_name.empty()) document.namespace_name = cluster.namespace_name();
+    document.object["metadata"]["namespace"] = document.namespace_name;
   }
 
   nlohmann::json created = nlohmann::json::array();
   for (const Document& document : documents) {
     const Subject subject{.verb = flags.applies ? "patch" : "create",
                           .resource = training_jobs(),
-                          .key = {.name_space = document.name_space, .name = document.name},
+                          .key = {.namespace_name = document.namespace_name, .name = document.name},
                           .subresource = ""};
     Result<nlohmann::json> object = cluster.send(submit_request(document, flags), subject);
     if (!object) return tl::make_unexpected(with_remedy(object.error(), document));
@@ -177,7 +178,7 @@ Result<int> submit(const SubmitFlags& flags) {
   for (const Document& document : documents) {
     if (!flags.waits) break;
     ClusterFlags in_namespace = flags.cluster;
-    in_namespace.name_space = document.name_space;
+    in_namespace.namespace_name = document.namespace_name;
     ASSIGN_OR_RETURN(const Cluster place, Cluster::connect(in_namespace));
     ASSIGN_OR_RETURN(const int waited,
                      wait_for_goal(place, document.name, WaitGoal::kComplete, flags.timeout, "oarlock submit"));

@@ -14,10 +14,10 @@
 #include "cli/cluster/job_view.h"
 #include "cli/cluster/rank_view.h"
 #include "common/clock.h"
-#include "common/http/client/address.h"
 #include "common/status_macros.h"
 #include "common/terminal.h"
 #include "common/text.h"
+#include "http/client/address.h"
 #include "operator/core/desired.h"
 #include "operator/core/text.h"
 
@@ -52,13 +52,13 @@ struct RankAddress {
   int port = 0;
 };
 
-std::string proxy_target(const std::string& name_space, const RankAddress& address, const char* path) {
-  return fmt::format("/api/v1/namespaces/{}/pods/{}:{}/proxy{}", kube::percent_encode(name_space),
-                     kube::percent_encode(address.pod->name), address.port, path);
+std::string proxy_target(const std::string& namespace_name, const RankAddress& address, const char* path) {
+  return fmt::format("/api/v1/namespaces/{}/pods/{}:{}/proxy{}", http::percent_encode(namespace_name),
+                     http::percent_encode(address.pod->name), address.port, path);
 }
 
 // Reads the documents of one rank. The error of a forbidden request is stored in `forbidden`.
-RankView read_rank(const Cluster& cluster, const std::string& name_space, const RankAddress& address,
+RankView read_rank(const Cluster& cluster, const std::string& namespace_name, const RankAddress& address,
                    std::optional<kube::ApiError>& forbidden) {
   RankView view;
   view.rank = address.rank;
@@ -67,7 +67,8 @@ RankView read_rank(const Cluster& cluster, const std::string& name_space, const 
   view.pod_state = pod_state(*address.pod);
   if (address.pod->phase != "Running") return view;
   const auto timeout = std::min(cluster.timeout(), kRankTimeout);
-  const auto status = cluster.read_limited(proxy_target(name_space, address, kStatusPath), kMaxStatusBytes, timeout);
+  const auto status =
+      cluster.read_limited(proxy_target(namespace_name, address, kStatusPath), kMaxStatusBytes, timeout);
   if (!status) {
     if (status.error().kind == kube::ApiErrorKind::kForbidden) forbidden = status.error();
     view.error = "no response";
@@ -81,7 +82,7 @@ RankView read_rank(const Cluster& cluster, const std::string& name_space, const 
   view.status->phase = control::sanitize_line(view.status->phase, 40);
   view.status->updated_at = control::sanitize_line(view.status->updated_at, 40);
   if (const auto metrics =
-          cluster.read_limited(proxy_target(name_space, address, kMetricsPath), kMaxMetricsBytes, timeout))
+          cluster.read_limited(proxy_target(namespace_name, address, kMetricsPath), kMaxMetricsBytes, timeout))
     view.metrics = parse_rank_metrics(*metrics);
   return view;
 }
@@ -110,7 +111,7 @@ Result<std::vector<RankView>> read_ranks(const Cluster& cluster, const api::Trai
       threads.emplace_back([&] {
         for (size_t at = next++; at < addresses.size(); at = next++) {
           std::optional<kube::ApiError> error;
-          views[at] = read_rank(cluster, job.metadata.name_space, addresses[at], error);
+          views[at] = read_rank(cluster, job.metadata.namespace_name, addresses[at], error);
           const std::lock_guard lock(mutex);
           if (error) forbidden = error;
         }
@@ -124,7 +125,7 @@ Result<std::vector<RankView>> read_ranks(const Cluster& cluster, const api::Trai
     return tl::make_unexpected(to_user_error(*forbidden,
                                              {.verb = "get",
                                               .resource = kube::pods(),
-                                              .key = {.name_space = job.metadata.name_space, .name = ""},
+                                              .key = {.namespace_name = job.metadata.namespace_name, .name = ""},
                                               .subresource = "proxy"},
                                              cluster.config()));
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "api/codec.h"
 #include "cli/cluster/commands.h"
 #include "cli/cluster/job_view.h"
 #include "cli/cluster/output.h"
@@ -12,7 +13,6 @@
 #include "common/status_macros.h"
 #include "common/terminal.h"
 #include "common/text.h"
-#include "operator/api/codec.h"
 
 namespace oarlock::cli {
 namespace {
@@ -35,7 +35,7 @@ std::string state_text(const api::Status& status) {
 
 bool is_temporary(const kube::ApiError& error) {
   using Kind = kube::ApiErrorKind;
-  if (error.kind == Kind::kTransport) return error.transport != kube::TransportErrorKind::kRefused;
+  if (error.kind == Kind::kTransport) return error.transport != http::TransportErrorKind::kRefused;
   return error.kind == Kind::kTooManyRequests || error.kind == Kind::kServer;
 }
 
@@ -94,7 +94,7 @@ Result<int> wait_for_goal(const Cluster& cluster, const std::string& name, WaitG
                           std::optional<std::chrono::milliseconds> timeout, std::string_view program) {
   const RealClock clock;
   const SteadyTime begin = clock.steady();
-  const kube::ObjectKey key{.name_space = cluster.name_space(), .name = name};
+  const kube::ObjectKey key{.namespace_name = cluster.namespace_name(), .name = name};
   std::string last = "its state could not be read";
   bool has_seen = false;
   std::string first_uid;
@@ -114,7 +114,7 @@ Result<int> wait_for_goal(const Cluster& cluster, const std::string& name, WaitG
       }
       if (outcome == WaitOutcome::kMissed) {
         print_error(fmt::format("{}: {} is not {}: {}; see oarlock why {} -n {}\n", program, name, to_string(goal),
-                                last, name, cluster.name_space()));
+                                last, name, cluster.namespace_name()));
         return 1;
       }
     } else if (object.error().kind == kube::ApiErrorKind::kNotFound && (has_seen || goal == WaitGoal::kDeleted)) {

@@ -6,9 +6,9 @@
 #include <string>
 #include <string_view>
 
+#include "api/types.h"
 #include "cli/cluster/cluster.h"
 #include "common/error.h"
-#include "operator/api/types.h"
 
 namespace oarlock::cli {
 

@@ -9,7 +9,7 @@
 #include "cli/convert/pod.h"
 #include "cli/convert/report.h"
 #include "common/error.h"
-#include "common/yaml/reader.h"
+#include "yaml/reader.h"
 
 namespace oarlock::convert {
 

@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <sstream>
 
+#include "api/validate.h"
 #include "cli/job_file.h"
 #include "common/contract.h"
 #include "common/json_access.h"
 #include "common/status_macros.h"
 #include "common/text.h"
-#include "common/yaml/writer.h"
-#include "operator/api/validate.h"
+#include "yaml/writer.h"
 
 namespace oarlock::convert {
 namespace {
@@ -130,7 +130,8 @@ Json convert_metadata(ObjectReader metadata, const ConvertOptions& options) {
     metadata.take(key);  // of the stored object
   metadata.drop("finalizers", "not carried over: the program that set them handles only the source");
   metadata.drop("ownerReferences", "not carried over: deleting the owner does not delete the TrainingJob");
-  if (const std::string name_space = metadata.text("namespace"); !name_space.empty()) out["namespace"] = name_space;
+  if (const std::string namespace_name = metadata.text("namespace"); !namespace_name.empty())
+    out["namespace"] = namespace_name;
   for (const char* key : {"labels", "annotations"}) {
     const Json* map = metadata.take(key);
     Json kept = map == nullptr ? Json::object() : own_entries(*map, metadata.path_of(key), metadata.report());

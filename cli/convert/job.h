@@ -73,7 +73,7 @@ std::string take_node_bounds(const LaunchCommand& command, JobDraft& draft);
 
 // Returns a name that Kubernetes accepts, made from a file name or the name of a Slurm job.
 std::string object_name(const std::string& text);
-// Returns the name of a file without its folder and without the part after the first period.
+// Returns the name of a file without its directory and without the part after the first period.
 std::string stem_of(const std::string& path);
 
 // Returns a member that is an object. Replaces a member of another type. `parent` must be an object.

@@ -7,11 +7,11 @@
 #include <iterator>
 #include <utility>
 
+#include "api/resources.h"
 #include "common/contract.h"
 #include "common/json_access.h"
 #include "common/number.h"
 #include "common/text.h"
-#include "operator/api/resources.h"
 #include "operator/core/environment.h"
 
 namespace oarlock::convert {

@@ -6,7 +6,7 @@
 
 #include "common/json_access.h"
 #include "common/text.h"
-#include "common/yaml/path.h"
+#include "yaml/path.h"
 
 namespace oarlock::convert {
 namespace {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "common/error.h"
-#include "common/yaml/reader.h"
+#include "yaml/reader.h"
 
 namespace oarlock::convert {
 

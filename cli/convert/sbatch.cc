@@ -127,7 +127,7 @@ class SbatchConversion {
                                                       "mkdir",    "nvidia-smi", "date"};
       if (first < words.size() &&
           std::ranges::find(kPreparations, program_of(words[first])) != std::end(kPreparations)) {
-        before.folder = request_.folder;  // --chdir counts in any case
+        before.directory = request_.directory;  // --chdir counts in any case
         request_ = before;
         report_.notes().resize(notes_before);
         return std::vector<std::string>{};
@@ -182,7 +182,7 @@ class SbatchConversion {
       report_.note(command.line, shortened(fmt::format("{}", fmt::join(words, " "))),
                    "is not carried over; use an init container, or a volume that has the data");
     } else if (program == "cd") {
-      if (words.size() > 1 && command.words.back().unknown.empty()) request_.folder = words[1];
+      if (words.size() > 1 && command.words.back().unknown.empty()) request_.directory = words[1];
     }
   }
 
@@ -231,7 +231,7 @@ class SbatchConversion {
       }
       trainer["command"] = launch->words;
     }
-    if (!request_.folder.empty()) trainer["workingDir"] = request_.folder;
+    if (!request_.directory.empty()) trainer["workingDir"] = request_.directory;
     add_environment(training, *launch, trainer);
     add_resources(trainer);
     if (launch->port) draft.port = launch->port;

@@ -34,7 +34,7 @@ enum class SlurmEffect {
   kMounts,
   kPlacement,
   kOutput,
-  kFolder,
+  kDirectory,
   kArray,
   kExclusive,
   kSilent,
@@ -69,7 +69,7 @@ constexpr SlurmOption kSlurmOptions[] = {
     {"no-requeue", '\0', false, kNoRequeue},
     {"container-image", '\0', true, kContainer},
     {"container-mounts", '\0', true, kMounts},
-    {"container-workdir", '\0', true, kFolder},
+    {"container-workdir", '\0', true, kDirectory},
     {"container-name", '\0', true, kSilent},
     {"container-writable", '\0', false, kSilent},
     {"no-container-mount-home", '\0', false, kSilent},
@@ -88,7 +88,7 @@ constexpr SlurmOption kSlurmOptions[] = {
     {"exclusive", '\0', false, kExclusive},
     {"output", 'o', true, kOutput},
     {"error", 'e', true, kOutput},
-    {"chdir", 'D', true, kFolder},
+    {"chdir", 'D', true, kDirectory},
     {"input", 'i', true, kSilent},
     {"open-mode", '\0', true, kSilent},
     {"mail-type", '\0', true, kUnsupported},
@@ -306,8 +306,8 @@ void SlurmOptions::apply(const SlurmOption& option, const std::string& shown, co
                                       shortened(value)));
     case kOutput:
       return report_.note(line, shown, "kubectl logs shows the output; it is not written to a file");
-    case kFolder:
-      request_.folder = value == "." ? "" : value;
+    case kDirectory:
+      request_.directory = value == "." ? "" : value;
       return;
     case kArray:
       report_.error(line,

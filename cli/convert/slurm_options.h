@@ -40,7 +40,7 @@ struct SlurmRequest {
   std::optional<int64_t> time_seconds;
   std::optional<bool> requeue;
   std::string image;
-  std::string folder;  // the working directory
+  std::string directory;  // the working directory
 };
 
 struct SlurmOption;  // of the table in slurm_options.cc

@@ -28,7 +28,7 @@ class Assessment {
     names();
     shared_memory();
     clock();
-    folder();
+    directory();
     limits();
     memory();
     cpus();
@@ -102,7 +102,7 @@ class Assessment {
     if (!facts_.trainer_error.empty())
       return add(check, Level::kProblem,
                  fmt::format("{} does not start: {}", facts_.trainer_path, facts_.trainer_error),
-                 "install the LibTorch that it was linked with, or set LD_LIBRARY_PATH to its lib folder");
+                 "install the LibTorch that it was linked with, or set LD_LIBRARY_PATH to its lib directory");
     add(check, Level::kOk, fmt::format("{} ({})", facts_.trainer_version, facts_.trainer_path));
     const size_t space = facts_.trainer_version.find(' ');
     const std::string version =
@@ -187,36 +187,38 @@ class Assessment {
             : "");
   }
 
-  void folder() {
+  void directory() {
     const char* check = "checkpoints";
-    const FolderFact& folder = facts_.folder;
-    if (folder.path.empty()) return;
+    const DirectoryFact& directory = facts_.directory;
+    if (directory.path.empty()) return;
     const auto failed = [&](const char* what, const std::string& error, const char* remedy) {
       if (error.empty()) return false;
-      // The current folder need not be one for checkpoints: / in a container is often read-only.
-      add(check, folder.is_given ? Level::kProblem : Level::kNote,
-          fmt::format("{}: {}: {}", folder.is_given ? folder.path : "the current folder", what, error), remedy);
+      // The current directory need not be one for checkpoints: / in a container is often read-only.
+      add(check, directory.is_given ? Level::kProblem : Level::kNote,
+          fmt::format("{}: {}: {}", directory.is_given ? directory.path : "the current directory", what, error),
+          remedy);
       return true;
     };
-    if (failed(
-            "no folder can be created", folder.create_error,
-            "choose a folder that this user can write: --checkpoint-dir, OARLOCK_CHECKPOINT_DIR, or fsGroup in a pod"))
+    if (failed("no directory can be created", directory.create_error,
+               "choose a directory that this user can write: --checkpoint-dir, OARLOCK_CHECKPOINT_DIR, or fsGroup in a "
+               "pod"))
       return;
-    if (failed("a file cannot be written", folder.write_error, "check free space, quota and permissions")) return;
-    if (failed("fsync fails", folder.sync_error, "use a file system with durable writes for checkpoints")) return;
-    if (failed("rename fails", folder.rename_error,
+    if (failed("a file cannot be written", directory.write_error, "check free space, quota and permissions")) return;
+    if (failed("fsync fails", directory.sync_error, "use a file system with durable writes for checkpoints")) return;
+    if (failed("rename fails", directory.rename_error,
                "use a file system with atomic renames; object stores mounted by FUSE often have none"))
       return;
-    if (failed("a symbolic link cannot be made", folder.symlink_error,
+    if (failed("a symbolic link cannot be made", directory.symlink_error,
                "use a file system with symbolic links; the newest checkpoint is one"))
       return;
-    const std::string summary = fmt::format("{}: write, fsync, rename and symbolic links work; {} free", folder.path,
-                                            folder.free_bytes < 0 ? "unknown" : size_text(folder.free_bytes));
-    if (folder.free_bytes >= 0 && folder.free_bytes < kGiB)
+    const std::string summary = fmt::format("{}: write, fsync, rename and symbolic links work; {} free", directory.path,
+                                            directory.free_bytes < 0 ? "unknown" : size_text(directory.free_bytes));
+    if (directory.free_bytes >= 0 && directory.free_bytes < kGiB)
       return add(check, Level::kWarning, summary, "free some space; a save needs room for one more checkpoint");
     constexpr double kSlow = 1;
-    if (folder.sync_seconds > kSlow)
-      return add(check, Level::kWarning, fmt::format("{}; fsync of 4 MiB took {:.1f} s", summary, folder.sync_seconds),
+    if (directory.sync_seconds > kSlow)
+      return add(check, Level::kWarning,
+                 fmt::format("{}; fsync of 4 MiB took {:.1f} s", summary, directory.sync_seconds),
                  "use a faster file system, or save less often: checkpoint.every_steps");
     add(check, Level::kOk, summary);
   }

@@ -23,10 +23,10 @@ struct PortFact {
   std::string error;  // why it cannot be bound; empty if it is free
 };
 
-// The checkpoint folder: each operation that a save needs, with its error; empty texts are successes.
-struct FolderFact {
+// The checkpoint directory: each operation that a save needs, with its error; empty texts are successes.
+struct DirectoryFact {
   std::string path;
-  bool is_given = false;  // by the user or the operator, and not the current folder
+  bool is_given = false;  // by the user or the operator, and not the current directory
   std::string create_error{}, write_error{}, sync_error{}, rename_error{}, symlink_error{};
   double sync_seconds = 0;  // fsync of a file of 4 MiB
   int64_t free_bytes = -1;  // -1: unknown
@@ -68,7 +68,7 @@ struct Facts {
   int64_t shm_free_bytes = -1;
   std::optional<bool> clock_synchronized;     // by the kernel
   std::optional<double> server_skew_seconds;  // clock of the API server minus that of this machine
-  FolderFact folder;
+  DirectoryFact directory;
 
   int64_t open_files = -1;          // hard limit on descriptors; -1: unlimited
   int64_t processes = -1;           // RLIMIT_NPROC; -1: unlimited

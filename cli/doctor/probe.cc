@@ -62,7 +62,7 @@ std::string system_name() {
 
 int count_device_files() {
   int count = 0;
-  visit_folder("/dev", [&count](const fs::path& path) {
+  visit_directory("/dev", [&count](const fs::path& path) {
     const std::string name = path.filename().string();
     if (name.starts_with("nvidia") && name.size() > 6 && name.find_first_not_of("0123456789", 6) == std::string::npos)
       ++count;
@@ -73,7 +73,7 @@ int count_device_files() {
 // Whether a display or 3D controller of NVIDIA is on the PCI bus.
 bool find_nvidia_pci_device() {
   bool found = false;
-  visit_folder("/sys/bus/pci/devices", [&found](const fs::path& path) {
+  visit_directory("/sys/bus/pci/devices", [&found](const fs::path& path) {
     found = found || (first_line(path / "vendor") == "0x10de" && first_line(path / "class").starts_with("0x03"));
   });
   return found;
@@ -183,7 +183,7 @@ void probe_devices(Facts& facts, Milliseconds limit) {
 // ---- Programs --------------------------------------------------------------------------------------------------
 
 void probe_trainer(Facts& facts, Milliseconds limit) {
-  const auto found = run::find_program({"oarlock-trainer"}, run::own_folder(), environment_variable("PATH"));
+  const auto found = run::find_program({"oarlock-trainer"}, run::own_directory(), environment_variable("PATH"));
   if (!found) return;
   facts.trainer_path = found->front();
   int exit_code = 0;
@@ -316,8 +316,8 @@ void probe_place(Facts& facts) {
   if (!environment_variable("KUBERNETES_SERVICE_HOST").empty()) {
     facts.place = Place::kPod;
     facts.place_detail = environment_variable("HOSTNAME");
-    const std::string name_space = first_line("/var/run/secrets/kubernetes.io/serviceaccount/namespace");
-    if (!name_space.empty()) facts.place_detail = name_space + "/" + facts.place_detail;
+    const std::string namespace_name = first_line("/var/run/secrets/kubernetes.io/serviceaccount/namespace");
+    if (!namespace_name.empty()) facts.place_detail = namespace_name + "/" + facts.place_detail;
   } else if (!environment_variable("SLURM_JOB_ID").empty()) {
     facts.place = Place::kSlurm;
     facts.place_detail = environment_variable("SLURM_JOB_ID");
@@ -325,15 +325,15 @@ void probe_place(Facts& facts) {
 }
 
 // The operations of a save. Runs in a child.
-std::string exercise_folder(const fs::path& parent) {
+std::string exercise_directory(const fs::path& parent) {
   Json out = Json::object();
-  std::string folder = (parent / ".oarlock-doctor-XXXXXX").string();
-  if (::mkdtemp(folder.data()) == nullptr) {
+  std::string directory = (parent / ".oarlock-doctor-XXXXXX").string();
+  if (::mkdtemp(directory.data()) == nullptr) {
     out["create"] = error_text(errno);
     return out.dump();
   }
-  const std::string file = folder + "/file";
-  const std::string other = folder + "/renamed";
+  const std::string file = directory + "/file";
+  const std::string other = directory + "/renamed";
   const FileDescriptor fd(::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
   const std::string block(size_t{1} << 20, 'x');
   int error = fd.open() ? 0 : errno;
@@ -345,32 +345,32 @@ std::string exercise_folder(const fs::path& parent) {
   const auto begin = std::chrono::steady_clock::now();
   if (error == 0 && ::fsync(fd.get()) != 0) out["sync"] = error_text(errno);
   if (error == 0) {
-    const FileDescriptor directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (!directory.open() || ::fsync(directory.get()) != 0) out["sync"] = "of the folder: " + error_text(errno);
+    const FileDescriptor opened(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!opened.open() || ::fsync(opened.get()) != 0) out["sync"] = "of the directory: " + error_text(errno);
   }
   out["seconds"] = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   if (error == 0 && ::rename(file.c_str(), other.c_str()) != 0) out["rename"] = error_text(errno);
-  if (::symlink("renamed", (folder + "/link").c_str()) != 0) out["symlink"] = error_text(errno);
+  if (::symlink("renamed", (directory + "/link").c_str()) != 0) out["symlink"] = error_text(errno);
   struct statvfs space{};
-  if (::statvfs(folder.c_str(), &space) == 0)
+  if (::statvfs(directory.c_str(), &space) == 0)
     out["free"] = static_cast<int64_t>(space.f_bavail) * static_cast<int64_t>(space.f_frsize);
   std::error_code ignored;
-  fs::remove_all(folder, ignored);
+  fs::remove_all(directory, ignored);
   return out.dump();
 }
 
 }  // namespace
 
-FolderFact probe_folder(const std::string& path, bool is_given, Milliseconds limit) {
-  FolderFact fact{.path = path, .is_given = is_given};
-  // The job creates the folder; here its nearest parent that exists is checked.
+DirectoryFact probe_directory(const std::string& path, bool is_given, Milliseconds limit) {
+  DirectoryFact fact{.path = path, .is_given = is_given};
+  // The job creates the directory; here its nearest parent that exists is checked.
   std::error_code error;
   fs::path existing = fs::absolute(path, error);
   const std::optional<std::string> reply = run_with_limit(
       [&] {
         std::error_code ignored;
         while (!fs::exists(existing, ignored) && existing != existing.parent_path()) existing = existing.parent_path();
-        return exercise_folder(existing);
+        return exercise_directory(existing);
       },
       limit);
   const Json report = Json::parse(reply.value_or("{}"), nullptr, false);
@@ -429,10 +429,10 @@ Facts probe(const ProbeOptions& options) {
   probe_clock(facts, options);
   const std::string of_job = environment_variable(kEnvCheckpointDir);
   const bool is_given = !options.checkpoint_dir.empty() || !of_job.empty();
-  facts.folder = probe_folder(!options.checkpoint_dir.empty() ? options.checkpoint_dir
-                              : is_given                      ? of_job
-                                                              : ".",
-                              is_given, options.limit);
+  facts.directory = probe_directory(!options.checkpoint_dir.empty() ? options.checkpoint_dir
+                                    : is_given                      ? of_job
+                                                                    : ".",
+                                    is_given, options.limit);
   probe_limits(facts);
   return facts;
 }

@@ -14,7 +14,7 @@ namespace oarlock::doctor {
 
 struct ProbeOptions {
   std::string version;                    // of this program
-  std::string checkpoint_dir;             // empty: OARLOCK_CHECKPOINT_DIR, else the current folder
+  std::string checkpoint_dir;             // empty: OARLOCK_CHECKPOINT_DIR, else the current directory
   std::string server;                     // URL of an API server; empty: that of the pod, if this runs in one
   std::chrono::milliseconds limit{3000};  // for each measurement that may block
 };
@@ -23,8 +23,8 @@ struct ProbeOptions {
 // one thread, because it forks.
 Facts probe(const ProbeOptions& options);
 
-// Checks the operations of a save in a folder, and removes what it created. `limit` is for all of them together.
-FolderFact probe_folder(const std::string& path, bool is_given, std::chrono::milliseconds limit);
+// Checks the operations of a save in a directory, and removes what it created. `limit` is for all of them together.
+DirectoryFact probe_directory(const std::string& path, bool is_given, std::chrono::milliseconds limit);
 
 // Returns why a port cannot be bound on all addresses, or "".
 std::string probe_port(int port);

@@ -211,7 +211,7 @@ std::optional<int> Console::flush(const SignalSource& signals, const Clock& cloc
                     {signals.fd(), POLLIN, 0}};
     const SteadyTime now = clock.steady();
     for (OutputQueue* queue : {&out_, &err_}) queue->observe(now);
-    if (gives_up) deadline = std::max(out_.waiting_since(), err_.waiting_since()).value_or(now) + kAbandonedPatience;
+    if (gives_up) deadline = std::max(out_.waiting_since(), err_.waiting_since()).value_or(now) + kAbandonedTimeout;
     if (deadline && *deadline <= now) return std::nullopt;
     if (::poll(fds, 3, poll_timeout(deadline, now)) < 0) continue;
     if (fds[0].revents != 0) out_.write_some(clock.steady());

@@ -53,14 +53,14 @@ class LinePrefixer {
 
 // How long the launcher waits for a reader of its output that may have stopped reading, when nothing else is left to
 // do.
-inline constexpr auto kFlushPatience = std::chrono::seconds(2);
+inline constexpr auto kFlushTimeout = std::chrono::seconds(2);
 
 // How long a reader of the output may read nothing before output is discarded, so that it does not stop the training.
-inline constexpr auto kReaderPatience = std::chrono::seconds(3);
-inline constexpr auto kReaderPatienceWhileStopping = std::chrono::milliseconds(500);
+inline constexpr auto kReaderTimeout = std::chrono::seconds(3);
+inline constexpr auto kReaderTimeoutWhileStopping = std::chrono::milliseconds(500);
 
 // How long the launcher waits for such a reader at its end, unless a user may be paging through the output.
-inline constexpr auto kAbandonedPatience = std::chrono::seconds(60);
+inline constexpr auto kAbandonedTimeout = std::chrono::seconds(60);
 
 // Buffers text for a descriptor that may be slow, such as a pipe to a pager or to the log of a container runtime. The
 // descriptor stays in blocking mode, because other programs may share it. Instead, a pipe or a terminal is opened again
@@ -138,7 +138,7 @@ class Console {
 
   // Writes all queued text. Returns early when a signal arrives, with that signal, or when the deadline passes, since
   // the reader may have stopped reading. Without a deadline, it gives up a reader that reads nothing for
-  // kAbandonedPatience, unless standard input is a terminal, because a user may then be paging through the output.
+  // kAbandonedTimeout, unless standard input is a terminal, because a user may then be paging through the output.
   std::optional<int> flush(const SignalSource& signals, const Clock& clock, std::optional<SteadyTime> deadline);
 
  private:

@@ -13,8 +13,8 @@
 #include "cli/launch/host_lookup.h"
 #include "cli/launch/launcher_link.h"
 #include "common/clock.h"
-#include "common/recovery/line_channel.h"
-#include "common/recovery/messages.h"
+#include "recovery/line_channel.h"
+#include "recovery/messages.h"
 
 namespace oarlock::launch {
 

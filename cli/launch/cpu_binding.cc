@@ -37,7 +37,7 @@ int lowest_in(const fs::path& file, int otherwise) {
 int last_level_cache(const fs::path& cpu, int id) {
   int out = id;
   int highest = -1;
-  visit_folder(cpu / "cache", [&](const fs::path& cache) {
+  visit_directory(cpu / "cache", [&](const fs::path& cache) {
     if (!cache.filename().string().starts_with("index")) return;
     const std::string type(trim(read_file(cache / "type").value_or(""), " \n"));
     const int level = number_in(cache / "level").value_or(-1);
@@ -50,7 +50,7 @@ int last_level_cache(const fs::path& cpu, int id) {
 
 std::map<int, int> nodes_by_cpu(const fs::path& system) {
   std::map<int, int> out;
-  visit_folder(system / "devices/system/node", [&out](const fs::path& path) {
+  visit_directory(system / "devices/system/node", [&out](const fs::path& path) {
     const std::string name = path.filename().string();
     const std::optional<int> node = name.starts_with("node") ? number_of(name.substr(4)) : std::nullopt;
     if (!node) return;
@@ -64,11 +64,11 @@ struct Gpu {
   std::string uuid;
 };
 
-// Returns the GPUs in the order of the bus. The names of the folders are their addresses.
-std::vector<Gpu> gpus_in(const fs::path& folder) {
+// Returns the GPUs in the order of the bus. The names of the directories are their addresses.
+std::vector<Gpu> gpus_in(const fs::path& directory) {
   constexpr std::string_view kUuid = "GPU UUID:";
   std::vector<Gpu> out;
-  visit_folder(folder, [&](const fs::path& path) {
+  visit_directory(directory, [&](const fs::path& path) {
     Gpu gpu{.address = path.filename().string(), .uuid = {}};
     std::istringstream lines(read_file(path / "information").value_or(""));
     for (std::string line; std::getline(lines, line);) {
@@ -212,11 +212,11 @@ std::string cpu_list(const std::vector<int>& cpus) {
 }
 
 CpuTopology read_cpu_topology(const std::vector<int>& allowed, const Environment& environment,
-                              const MachineFolders& folders) {
+                              const MachineDirectories& directories) {
   CpuTopology out;
-  const std::map<int, int> nodes = nodes_by_cpu(folders.system);
+  const std::map<int, int> nodes = nodes_by_cpu(directories.system);
   for (const int id : allowed) {
-    const fs::path cpu = folders.system / "devices/system/cpu" / fmt::format("cpu{}", id);
+    const fs::path cpu = directories.system / "devices/system/cpu" / fmt::format("cpu{}", id);
     const auto node = nodes.find(id);
     out.cpus.push_back({.id = id,
                         .node = node == nodes.end() ? 0 : node->second,
@@ -224,9 +224,9 @@ CpuTopology read_cpu_topology(const std::vector<int>& allowed, const Environment
                         .core = lowest_in(cpu / "topology/thread_siblings_list", id),
                         .cache = last_level_cache(cpu, id)});
   }
-  for (const Gpu& gpu : visible_gpus(gpus_in(folders.gpus), environment)) {
+  for (const Gpu& gpu : visible_gpus(gpus_in(directories.gpus), environment)) {
     // A machine with a single node may report -1.
-    const int node = number_in(folders.system / "bus/pci/devices" / gpu.address / "numa_node").value_or(0);
+    const int node = number_in(directories.system / "bus/pci/devices" / gpu.address / "numa_node").value_or(0);
     out.gpu_nodes.push_back(std::max(node, 0));
   }
   return out;

@@ -34,8 +34,8 @@ struct CpuTopology {
   std::vector<int> gpu_nodes;  // NUMA node of each visible GPU; empty if there is none, or it is not known
 };
 
-// The folders in which the kernel and the driver describe the machine; tests replace them.
-struct MachineFolders {
+// The directories in which the kernel and the driver describe the machine; tests replace them.
+struct MachineDirectories {
   std::filesystem::path system = "/sys";
   std::filesystem::path gpus = "/proc/driver/nvidia/gpus";
 };
@@ -44,7 +44,7 @@ struct MachineFolders {
 // order of the bus or by UUID. Defaults for files that cannot be read: one node, one socket, and a core and a cache per
 // CPU.
 CpuTopology read_cpu_topology(const std::vector<int>& allowed, const Environment& environment,
-                              const MachineFolders& folders = {});
+                              const MachineDirectories& directories = {});
 
 // Returns the CPUs of each local rank, in ascending order. Rank i uses GPU i; without GPUs, the ranks are distributed
 // over the NUMA nodes in blocks of equal size. Fails with kUnavailable if a rank would have no CPU. Pure.

@@ -29,7 +29,7 @@ constexpr size_t kMarkerBytes = 16;  // of random numbers, in the value of kEnvL
 
 // How often, and for how long, a member is started again while the system lacks processes, memory or descriptors.
 constexpr auto kStartRetryInterval = std::chrono::seconds(1);
-constexpr auto kStartPatience = std::chrono::minutes(1);
+constexpr auto kStartTimeout = std::chrono::minutes(1);
 
 std::vector<const Command*> commands_of(const std::vector<Member>& members) {
   std::vector<const Command*> commands;
@@ -75,11 +75,11 @@ class Group {
   // All members have ended.
   GroupResult finish(std::optional<SteadyTime> stopping_since) {
     processes_.end_strays(clock_);
-    output_.drain(reader_patience());
+    output_.drain(reader_timeout());
     if (options_.stdio == Stdio::kForeground) take_back_terminal();
     GroupResult result = supervisor_.result();
     if (options_.recovery != nullptr) {
-      options_.recovery->finish(clock_, clock_.steady() + kFlushPatience);
+      options_.recovery->finish(clock_, clock_.steady() + kFlushTimeout);
       if (recovery_end_ == RecoveryEnd::kFailedElsewhere && result.interrupted_by == 0)
         result.exit_code = to_int(options_.recovery->has_unjoined_rank() ? ExitCode::kUsage : ExitCode::kPeerLost);
       if (result.exit_code == to_int(ExitCode::kPeerLost)) result.disconnected = disconnected_;
@@ -94,7 +94,7 @@ class Group {
     const bool stopped = result.interrupted_by != 0;
     // The pod is killed soon after the grace period, and the caller has yet to write its termination message.
     std::optional<SteadyTime> deadline;
-    if (stopped) deadline = clock_.steady() + kFlushPatience;
+    if (stopped) deadline = clock_.steady() + kFlushTimeout;
     if (stopped && stopping_since) deadline = std::max(*deadline, *stopping_since + options_.grace);
     const auto signal = console_.flush(signals_, clock_, deadline);
     if (signal && !stopped) result.interrupted_by = *signal;
@@ -168,10 +168,10 @@ class Group {
     const SteadyTime now = clock_.steady();
     std::optional<StartRetry>& retry = restarts_[index].retry;
     if (!retry) {
-      retry = StartRetry{.at = now, .until = now + kStartPatience};
+      retry = StartRetry{.at = now, .until = now + kStartTimeout};
       console_.print_line(fmt::format("{} cannot be started again: {}; further attempts follow for {} s",
                                       members_[index].name, started.error().message,
-                                      std::chrono::duration_cast<std::chrono::seconds>(kStartPatience).count()));
+                                      std::chrono::duration_cast<std::chrono::seconds>(kStartTimeout).count()));
     }
     retry->at = now + kStartRetryInterval;
     if (retry->at > retry->until) start_error_ = started.error();
@@ -190,7 +190,7 @@ class Group {
     processes_.end_strays(clock_);
     if (options_.recovery != nullptr) {
       options_.recovery->stop(clock_.steady());
-      options_.recovery->finish(clock_, clock_.steady() + kFlushPatience);
+      options_.recovery->finish(clock_, clock_.steady() + kFlushTimeout);
     }
     return tl::make_unexpected(error);
   }
@@ -299,14 +299,14 @@ class Group {
     return out;
   }
 
-  std::chrono::milliseconds reader_patience() const {
-    return supervisor_.stopping() ? kReaderPatienceWhileStopping : std::chrono::milliseconds(kReaderPatience);
+  std::chrono::milliseconds reader_timeout() const {
+    return supervisor_.stopping() ? kReaderTimeoutWhileStopping : std::chrono::milliseconds(kReaderTimeout);
   }
 
   void wait_and_act() {
     std::vector<pollfd> fds = {{signals_.fd(), POLLIN, 0}};
     const SteadyTime now = clock_.steady();  // one time for the descriptors and the deadline, which belong together
-    output_.add_descriptors(now, reader_patience(), fds);
+    output_.add_descriptors(now, reader_timeout(), fds);
     const size_t first_recovery = fds.size();
     if (recovers()) {
       for (const pollfd& fd : options_.recovery->descriptors()) fds.push_back(fd);

@@ -18,7 +18,7 @@ class RestartReport;
 struct GroupOptions {
   Supervisor::Duration grace;
   Stdio stdio = Stdio::kPipes;
-  int attempt = 0;  // in the names of log folders, without a recovery
+  int attempt = 0;  // in the names of log directories, without a recovery
   // If set, it decides when members start, and failed members are restarted. Not owned.
   Recovery* recovery = nullptr;
   // If set, with a recovery: the report of in-pod restarts. Not owned.

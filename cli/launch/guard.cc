@@ -22,7 +22,7 @@ namespace {
 // ended.
 bool kill_processes_with(const std::string& variable) {
   bool any = false;
-  visit_folder("/proc", [&](const std::filesystem::path& path) {
+  visit_directory("/proc", [&](const std::filesystem::path& path) {
     const pid_t pid = std::atoi(path.filename().c_str());
     if (pid <= 1 || pid == ::getpid()) return;
     const Result<std::string> environment = read_file(path / "environ");  // empty for a zombie

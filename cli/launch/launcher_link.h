@@ -1,5 +1,5 @@
 // What both ends of a connection between launchers share: its options, and its lines that are no messages of the
-// regroup protocol (common/recovery/messages.h). The launcher's first line contains the token of the job; the
+// regroup protocol (recovery/messages.h). The launcher's first line contains the token of the job; the
 // coordinator refuses another one, and answers each report, which renews the lease of the launcher.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 #include "cli/launch/host_lookup.h"
 #include "common/files.h"
-#include "common/recovery/line_channel.h"
+#include "recovery/line_channel.h"
 
 namespace oarlock::launch {
 

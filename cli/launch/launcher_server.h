@@ -15,8 +15,8 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/files.h"
-#include "common/recovery/coordinator.h"
-#include "common/recovery/line_channel.h"
+#include "recovery/coordinator.h"
+#include "recovery/line_channel.h"
 
 namespace oarlock::launch {
 

@@ -13,7 +13,7 @@
 namespace oarlock::launch {
 
 Result<LogFile> LogFile::open(const std::filesystem::path& path) {
-  RETURN_IF_ERROR(make_writable_folder(path.parent_path()));
+  RETURN_IF_ERROR(make_writable_directory(path.parent_path()));
   constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
   FileDescriptor file(::open(path.c_str(), kFlags, 0644));
   if (!file.open() && errno == ENXIO)

@@ -18,7 +18,7 @@ class LogFile {
  public:
   LogFile() = default;  // not open
 
-  // Opens a file to append to it, and creates its folder. Never waits, also if a named pipe is in its place.
+  // Opens a file to append to it, and creates its directory. Never waits, also if a named pipe is in its place.
   static Result<LogFile> open(const std::filesystem::path& path);
 
   bool is_open() const { return file_.open(); }

@@ -47,21 +47,21 @@ Result<void> MemberOutput::add(size_t member, Child child, int64_t attempt, bool
   return add_stream(std::move(child.err), console_.err(), "stderr.log", settings.err);
 }
 
-// Opens a file for the output of the next start of a member; not open if the member has no folder.
+// Opens a file for the output of the next start of a member; not open if the member has no directory.
 Result<LogFile> MemberOutput::open_log(const Member& member, int64_t attempt, const char* name) const {
-  if (member.log_folder.empty()) return LogFile();
-  std::string folder = member.name;
-  std::ranges::replace(folder, ' ', '_');
-  return LogFile::open(member.log_folder / fmt::format("attempt_{}", attempt) / folder / name);
+  if (member.log_directory.empty()) return LogFile();
+  std::string directory = member.name;
+  std::ranges::replace(directory, ' ', '_');
+  return LogFile::open(member.log_directory / fmt::format("attempt_{}", attempt) / directory / name);
 }
 
 bool MemberOutput::discards(const OutputQueue& queue, SteadyTime now) const {
-  return queue.full() && queue.waiting_since() && *queue.waiting_since() + reader_patience_ <= now;
+  return queue.full() && queue.waiting_since() && *queue.waiting_since() + reader_timeout_ <= now;
 }
 
-void MemberOutput::add_descriptors(SteadyTime now, std::chrono::milliseconds reader_patience,
+void MemberOutput::add_descriptors(SteadyTime now, std::chrono::milliseconds reader_timeout,
                                    std::vector<pollfd>& out) {
-  reader_patience_ = reader_patience;
+  reader_timeout_ = reader_timeout;
   for (OutputQueue* queue : console_.queues()) {
     queue->observe(now);
     out.push_back({queue->empty() ? -1 : queue->fd(), POLLOUT, 0});
@@ -88,7 +88,7 @@ std::optional<SteadyTime> MemberOutput::deadline(SteadyTime now) const {
   std::optional<SteadyTime> out;
   for (const OutputQueue* queue : console_.queues()) {
     if (queue->full() && queue->waiting_since() && !discards(*queue, now))
-      out = earlier(out, *queue->waiting_since() + reader_patience_);
+      out = earlier(out, *queue->waiting_since() + reader_timeout_);
   }
   return out;
 }
@@ -143,8 +143,8 @@ void MemberOutput::read_errors(size_t member) {
   }
 }
 
-void MemberOutput::drain(std::chrono::milliseconds reader_patience) {
-  reader_patience_ = reader_patience;
+void MemberOutput::drain(std::chrono::milliseconds reader_timeout) {
+  reader_timeout_ = reader_timeout;
   // The reader may have waited for this process meanwhile.
   for (OutputQueue* queue : console_.queues()) {
     pollfd fd{queue->empty() ? -1 : queue->fd(), POLLOUT, 0};

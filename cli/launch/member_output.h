@@ -34,9 +34,9 @@ struct Member {
   std::vector<std::filesystem::path> stale_files = {};
   // The termination message of the pod, if the member writes it itself; a restart empties it. Empty: none.
   std::filesystem::path pod_message = {};
-  // With Stdio::kPipes: the folder of attempt_<attempt or restarts>/<name>/stdout.log and stderr.log; empty: none.
-  std::filesystem::path log_folder = {};
-  LogMode out = LogMode::kConsoleAndFiles;  // with a log_folder
+  // With Stdio::kPipes: the directory of attempt_<attempt or restarts>/<name>/stdout.log and stderr.log; empty: none.
+  std::filesystem::path log_directory = {};
+  LogMode out = LogMode::kConsoleAndFiles;  // with a log_directory
   LogMode err = LogMode::kConsoleAndFiles;
   bool on_console = true;  // with Stdio::kPipes; false: its output goes to files only, or nowhere
 };
@@ -53,8 +53,8 @@ class MemberOutput {
   Result<void> add(size_t member, Child child, int64_t attempt, bool is_restart);
 
   // Adds a fixed number of descriptors until the next call of handle(), which receives them after poll(2).
-  // `reader_patience`: how long the reader of the console may read nothing before output is discarded.
-  void add_descriptors(SteadyTime now, std::chrono::milliseconds reader_patience, std::vector<pollfd>& out);
+  // `reader_timeout`: how long the reader of the console may read nothing before output is discarded.
+  void add_descriptors(SteadyTime now, std::chrono::milliseconds reader_timeout, std::vector<pollfd>& out);
   void handle(std::span<const pollfd> polled);
   // When to call add_descriptors() again without an event; nullopt: never.
   std::optional<SteadyTime> deadline(SteadyTime now) const;
@@ -62,7 +62,7 @@ class MemberOutput {
   // Reads what a member has written before its end to its standard error. Other processes may still write.
   void read_errors(size_t member);
   // Reads the remaining output. All writers have ended.
-  void drain(std::chrono::milliseconds reader_patience);
+  void drain(std::chrono::milliseconds reader_timeout);
 
   // Returns the last line that a member wrote to its standard error since its start, if that is a pipe.
   std::string last_line(size_t member) const;
@@ -88,7 +88,7 @@ class MemberOutput {
   const std::vector<Member>& members_;
   const Clock& clock_;
   Console& console_;
-  std::chrono::milliseconds reader_patience_{kReaderPatience};
+  std::chrono::milliseconds reader_timeout_{kReaderTimeout};
   std::vector<Stream> streams_;
   std::vector<std::string> tails_;  // of the standard error, by member
   std::string lost_output_;

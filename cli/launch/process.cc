@@ -248,9 +248,9 @@ Result<void> find_executable(const std::string& program, const std::string& path
     return exec_error(errno, program);
   }
   int error = ENOENT;
-  std::istringstream folders(path.empty() ? kDefaultPath : path);
-  for (std::string folder; std::getline(folders, folder, ':');) {
-    const std::string candidate = (folder.empty() ? "." : folder) + "/" + program;
+  std::istringstream directories(path.empty() ? kDefaultPath : path);
+  for (std::string directory; std::getline(directories, directory, ':');) {
+    const std::string candidate = (directory.empty() ? "." : directory) + "/" + program;
     if (::access(candidate.c_str(), X_OK) == 0) return {};
     if (errno == EACCES) error = EACCES;
   }

@@ -18,9 +18,9 @@
 #include "common/contract.h"
 #include "common/error.h"
 #include "common/files.h"
-#include "common/recovery/coordinator.h"
-#include "common/recovery/line_channel.h"
-#include "common/recovery/node_agent.h"
+#include "recovery/coordinator.h"
+#include "recovery/line_channel.h"
+#include "recovery/node_agent.h"
 
 namespace oarlock::launch {
 
@@ -45,7 +45,7 @@ struct RecoveryRequests {
   // coordinator, or another launcher has taken its place.
   bool is_disconnected = false;
   std::vector<std::string> messages;  // lines for the console
-  // Requests to join from programs that can be standby processes (common/recovery/standby.h).
+  // Requests to join from programs that can be standby processes (recovery/standby.h).
   std::vector<StandbySupport> standby = {};
 };
 

@@ -8,7 +8,7 @@
 
 #include "common/clock.h"
 #include "common/contract.h"
-#include "common/http/server.h"
+#include "http/server.h"
 
 namespace oarlock::launch {
 

@@ -15,8 +15,8 @@
 
 #include "cli/launch/polling.h"
 #include "common/contract.h"
-#include "common/recovery/standby.h"
 #include "common/status_macros.h"
+#include "recovery/standby.h"
 
 namespace oarlock::launch {
 namespace {
@@ -46,9 +46,9 @@ bool executes(pid_t pid, const Command& command) {
   if (::stat(fmt::format("/proc/{}/exe", pid).c_str(), &running) != 0) return false;
   const std::string& program = command.argv.front();
   if (program.find('/') != std::string::npos) return is_same_file(program, running);
-  std::istringstream folders(environment_variable("PATH"));
-  for (std::string folder; std::getline(folders, folder, ':');) {
-    if (is_same_file((folder.empty() ? "." : folder) + "/" + program, running)) return true;
+  std::istringstream directories(environment_variable("PATH"));
+  for (std::string directory; std::getline(directories, directory, ':');) {
+    if (is_same_file((directory.empty() ? "." : directory) + "/" + program, running)) return true;
   }
   return false;
 }

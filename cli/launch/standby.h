@@ -1,4 +1,4 @@
-// A standby process of a node (common/recovery/standby.h): a program of a rank that was started ahead of time, so that
+// A standby process of a node (recovery/standby.h): a program of a rank that was started ahead of time, so that
 // the replacement of a lost rank does not wait until its libraries are loaded.
 #pragma once
 

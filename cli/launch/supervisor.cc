@@ -4,7 +4,7 @@
 #include <csignal>
 
 #include "common/error.h"
-#include "common/recovery/coordinator.h"
+#include "recovery/coordinator.h"
 
 namespace oarlock::launch {
 namespace {

@@ -83,15 +83,17 @@ Result<MessageFiles> MessageFiles::make(const Environment& environment) {
   if (const auto it = environment.find("TMPDIR"); it != environment.end() && !it->second.empty())
     places.insert(places.begin(), it->second);
   for (const std::string& place : places) {
-    if (Result<ScratchFolder> folder = ScratchFolder::create(place, "oarlock-launch."))
-      return MessageFiles(*std::move(folder));
+    if (Result<ScratchDirectory> directory = ScratchDirectory::create(place, "oarlock-launch."))
+      return MessageFiles(*std::move(directory));
   }
   return fail(ExitCode::kCantCreate,
-              fmt::format("no temporary folder can be created in {}; mount an emptyDir there, or set TMPDIR",
+              fmt::format("no temporary directory can be created in {}; mount an emptyDir there, or set TMPDIR",
                           fmt::join(places, ", ")));
 }
 
-std::filesystem::path MessageFiles::path(int member) const { return folder_.path() / fmt::format("{}.json", member); }
+std::filesystem::path MessageFiles::path(int member) const {
+  return directory_.path() / fmt::format("{}.json", member);
+}
 
 std::string MessageFiles::text(int member) const {
   return read_beginning(path(member), kErrorFileBytes + 1).value_or("");

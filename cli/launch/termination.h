@@ -37,7 +37,7 @@ std::string reason_of_error_file(const std::string& text);
 // writable.
 std::optional<std::string> termination_log(const Environment& environment);
 
-// A temporary folder with a file for each member, which exists as long as this object.
+// A temporary directory with a file for each member, which exists as long as this object.
 class MessageFiles {
  public:
   static Result<MessageFiles> make(const Environment& environment);  // in $TMPDIR, /tmp or /dev/shm
@@ -47,8 +47,8 @@ class MessageFiles {
   std::string text(int member) const;
 
  private:
-  explicit MessageFiles(ScratchFolder folder) : folder_(std::move(folder)) {}
-  ScratchFolder folder_;
+  explicit MessageFiles(ScratchDirectory directory) : directory_(std::move(directory)) {}
+  ScratchDirectory directory_;
 };
 
 // Returns the termination message in a file; empty if the file is not a regular file.

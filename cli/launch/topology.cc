@@ -51,10 +51,10 @@ int listed_devices(const std::string& list, int devices) {
 }
 
 // Counts nvidia0, nvidia1 ..., but not nvidiactl or nvidia-uvm.
-int device_files(const std::filesystem::path& folder) {
+int device_files(const std::filesystem::path& directory) {
   constexpr std::string_view kPrefix = "nvidia";
   int count = 0;
-  visit_folder(folder, [&](const std::filesystem::path& path) {
+  visit_directory(directory, [&](const std::filesystem::path& path) {
     const std::string name = path.filename().string();
     if (name.starts_with(kPrefix) && all_digits(name.substr(kPrefix.size()))) ++count;
   });

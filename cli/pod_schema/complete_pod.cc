@@ -9,9 +9,9 @@
 #include <string>
 #include <tuple>
 
+#include "api/resources.h"
 #include "common/json_access.h"
 #include "common/text.h"
-#include "operator/api/resources.h"
 
 namespace oarlock::cli {
 namespace {

@@ -5,7 +5,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <vector>
 
-#include "common/fields/validator.h"
+#include "fields/validator.h"
 
 namespace oarlock::cli {
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "common/yaml/reader.h"
+#include "yaml/reader.h"
 
 namespace oarlock::cli {
 

@@ -11,9 +11,9 @@
 #include <set>
 #include <vector>
 
+#include "api/resources.h"
 #include "cli/pod_schema/node_access.h"
 #include "common/text.h"
-#include "operator/api/resources.h"
 
 namespace oarlock::cli {
 namespace {

@@ -10,11 +10,11 @@
 #include <regex>
 #include <vector>
 
+#include "api/resources.h"
 #include "cli/pod_schema/object_rules.h"
 #include "cli/pod_schema/value_rules.h"
 #include "common/contract.h"
 #include "common/text.h"
-#include "operator/api/resources.h"
 
 namespace oarlock::cli {
 namespace {

@@ -9,9 +9,9 @@
 #include <optional>
 #include <utility>
 
+#include "api/resources.h"
 #include "cli/pod_schema/pod_rules.h"
 #include "common/text.h"
-#include "operator/api/resources.h"
 
 namespace oarlock::cli {
 namespace {

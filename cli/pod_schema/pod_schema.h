@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/yaml/reader.h"
+#include "yaml/reader.h"
 
 namespace oarlock::cli {
 

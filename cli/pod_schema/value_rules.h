@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "common/yaml/reader.h"
+#include "yaml/reader.h"
 
 namespace oarlock::cli {
 

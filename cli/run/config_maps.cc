@@ -11,8 +11,8 @@
 #include "common/contract.h"
 #include "common/files.h"
 #include "common/status_macros.h"
-#include "common/yaml/object_list.h"
 #include "operator/core/desired.h"
+#include "yaml/object_list.h"
 
 namespace oarlock::run {
 namespace {
@@ -34,7 +34,7 @@ nlohmann::json list_in(const nlohmann::json& object, const char* key) {
   return it != object.end() && it->is_array() ? *it : nlohmann::json::array();
 }
 
-// Returns false for paths that would leave the folder of their volume.
+// Returns false for paths that would leave the directory of their volume.
 bool is_inside(const fs::path& path) {
   return !path.empty() && path.is_relative() &&
          std::ranges::none_of(path, [](const fs::path& part) { return part == ".."; });
@@ -109,9 +109,9 @@ std::vector<LocalVolume> local_volumes(const api::TrainingJob& job, const Config
         local.name = name;
         local.config_map = data->first;
         local.mount_path = mount_path;
-        local.folder = parent / name;
+        local.directory = parent / name;
         const std::string sub_path = member_of(mount, "subPath");
-        local.target = is_inside(sub_path) ? local.folder / sub_path : local.folder;
+        local.target = is_inside(sub_path) ? local.directory / sub_path : local.directory;
         local.files = files_of(*source, data->second);
         std::erase_if(local.files, [](const auto& file) { return !is_inside(file.first); });
         out.push_back(std::move(local));
@@ -127,13 +127,13 @@ std::vector<LocalVolume> local_volumes(const api::TrainingJob& job, const Config
 Result<void> write_volumes(const std::vector<LocalVolume>& volumes) {
   for (const LocalVolume& volume : volumes) {
     std::error_code ignored;
-    fs::remove_all(volume.folder, ignored);
+    fs::remove_all(volume.directory, ignored);
   }
   for (const LocalVolume& volume : volumes) {
-    RETURN_IF_ERROR(make_writable_folder(volume.folder));
+    RETURN_IF_ERROR(make_writable_directory(volume.directory));
     for (const auto& [path, text] : volume.files) {
-      RETURN_IF_ERROR(make_writable_folder((volume.folder / path).parent_path()));
-      RETURN_IF_ERROR(write_file_atomically(volume.folder / path, text));
+      RETURN_IF_ERROR(make_writable_directory((volume.directory / path).parent_path()));
+      RETURN_IF_ERROR(write_file_atomically(volume.directory / path, text));
     }
   }
   return {};

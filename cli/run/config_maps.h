@@ -1,4 +1,5 @@
-// ConfigMaps next to a TrainingJob in its file: the volumes of the pod that they fill become folders of this machine.
+// ConfigMaps next to a TrainingJob in its file: the volumes of the pod that they fill become directories of this
+// machine.
 #pragma once
 
 #include <filesystem>
@@ -6,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "api/types.h"
 #include "common/error.h"
-#include "common/yaml/reader.h"
-#include "operator/api/types.h"
+#include "yaml/reader.h"
 
 namespace oarlock::run {
 
@@ -18,19 +19,19 @@ using ConfigMaps = std::map<std::string, std::map<std::string, std::string>>;
 // Returns the ConfigMaps in the documents of a file. Ignores binaryData. Pure.
 ConfigMaps config_maps_of(const std::vector<yaml::Node>& documents);
 
-// A mounted volume of the trainer container, as a folder.
+// A mounted volume of the trainer container, as a directory.
 struct LocalVolume {
   std::string name;
   std::string config_map;
   std::string mount_path;                    // in the pod, without "/" at the end
-  std::filesystem::path target;              // the file or folder that replaces mount_path
-  std::filesystem::path folder;              // of the files below
-  std::map<std::string, std::string> files;  // by path in the folder
+  std::filesystem::path target;              // the file or directory that replaces mount_path
+  std::filesystem::path directory;           // of the files below
+  std::map<std::string, std::string> files;  // by path in the directory
 
   bool operator==(const LocalVolume&) const = default;
 };
 
-// Returns the mounted volumes of the job that its ConfigMaps fill, as folders in `parent`. Pure.
+// Returns the mounted volumes of the job that its ConfigMaps fill, as directories in `parent`. Pure.
 std::vector<LocalVolume> local_volumes(const api::TrainingJob& job, const ConfigMaps& config_maps,
                                        const std::filesystem::path& parent);
 

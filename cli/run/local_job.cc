@@ -64,7 +64,7 @@ Environment local_environment(const Json& template_list, const std::vector<contr
   for (const control::EnvVar& variable : contract) out[variable.name] = known[variable.name] = variable.value;
   for (const Json& variable : template_list) {
     const std::string name = string_of(variable, "name");
-    // A checkpoint folder in the template is a path in the pod, so only the configuration file may be overridden.
+    // A checkpoint directory in the template is a path in the pod, so only the configuration file may be overridden.
     const bool users = !control::is_contract_variable(name) || name == kEnvConfig;
     if (!users || variable.contains("valueFrom")) continue;
     known[name] = expand(string_of(variable, "value"), lookup_in(known));
@@ -95,9 +95,9 @@ void each_string(const Json& value, const std::string& path, Fn fn) {
   }
 }
 
-bool is_within(const std::string& path, std::string folder) {
-  while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
-  return path == folder || path.starts_with(folder + "/");
+bool is_within(const std::string& path, std::string directory) {
+  while (directory.size() > 1 && directory.back() == '/') directory.pop_back();
+  return path == directory || path.starts_with(directory + "/");
 }
 
 }  // namespace
@@ -185,8 +185,8 @@ std::vector<std::string> describe_differences(const api::TrainingJob& job, const
   const auto note_paths = [&](const Json& value, const std::string& where) {
     each_string(value, where, [&](const std::string& path, const std::string& text) {
       for (const Json& mount : list_of(trainer, "volumeMounts")) {
-        const std::string folder = string_of(mount, "mountPath");
-        if (folder.empty() || !is_within(text, folder)) continue;
+        const std::string directory = string_of(mount, "mountPath");
+        if (directory.empty() || !is_within(text, directory)) continue;
         const bool is_provided =
             std::ranges::any_of(volumes, [&](const LocalVolume& volume) { return is_within(text, volume.mount_path); });
         if (is_provided && !path.starts_with("spec.trainer")) continue;
@@ -212,9 +212,10 @@ std::vector<std::string> describe_differences(const api::TrainingJob& job, const
   }
   if (!list_of(trainer, "envFrom").empty())
     notes.push_back(container + ".envFrom comes from the cluster; set what is needed in this shell");
-  if (const std::string folder = string_of(trainer, "workingDir"); !folder.empty()) {
-    notes.push_back(fmt::format("{}.workingDir '{}' is a folder of the image; the processes run in the current folder",
-                                container, folder));
+  if (const std::string directory = string_of(trainer, "workingDir"); !directory.empty()) {
+    notes.push_back(
+        fmt::format("{}.workingDir '{}' is a directory of the image; the processes run in the current directory",
+                    container, directory));
   }
   std::vector<std::string> others;
   for (const char* key : {"initContainers", "containers"}) {
@@ -237,17 +238,17 @@ bool is_program(const std::filesystem::path& file) {
 
 }  // namespace
 
-std::filesystem::path own_folder() {
+std::filesystem::path own_directory() {
   std::error_code ignored;
   return std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
 }
 
-Result<std::vector<std::string>> find_program(std::vector<std::string> argv, const std::filesystem::path& folder,
+Result<std::vector<std::string>> find_program(std::vector<std::string> argv, const std::filesystem::path& directory,
                                               const std::string& path) {
   constexpr char kTrainer[] = "oarlock-trainer";
   if (argv.front() != kTrainer && argv.front() != "oarlock") return argv;
-  if (is_program(folder / argv.front())) {
-    argv.front() = (folder / argv.front()).string();
+  if (is_program(directory / argv.front())) {
+    argv.front() = (directory / argv.front()).string();
     return argv;
   }
   std::istringstream entries(path);
@@ -256,7 +257,7 @@ Result<std::vector<std::string>> find_program(std::vector<std::string> argv, con
   }
   return fail(ExitCode::kUnavailable, fmt::format("{} is neither in {} nor in PATH; build it (cmake --preset release "
                                                   "&& cmake --build --preset release) or install it there",
-                                                  argv.front(), folder.string()));
+                                                  argv.front(), directory.string()));
 }
 
 std::vector<std::vector<int>> share_cores(const std::vector<int>& cores, int nodes) {

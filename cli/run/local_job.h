@@ -9,10 +9,10 @@
 #include <string_view>
 #include <vector>
 
+#include "api/types.h"
 #include "cli/launch/process.h"
 #include "cli/run/config_maps.h"
 #include "common/error.h"
-#include "operator/api/types.h"
 
 namespace oarlock::run {
 
@@ -65,13 +65,13 @@ using Lookup = std::function<std::optional<std::string>(const std::string& name)
 // not exist; "$$" becomes a literal "$".
 std::string expand(std::string_view text, const Lookup& lookup);
 
-// Returns the folder of the running program.
-std::filesystem::path own_folder();
+// Returns the directory of the running program.
+std::filesystem::path own_directory();
 
-// If the first word of the command is `oarlock-trainer` or `oarlock`, replaces it with the program in `folder`, so that
-// a build folder works without PATH. Fails with kUnavailable if the program is neither in `folder` nor in `path` (a
-// PATH).
-Result<std::vector<std::string>> find_program(std::vector<std::string> argv, const std::filesystem::path& folder,
+// If the first word of the command is `oarlock-trainer` or `oarlock`, replaces it with the program in `directory`, so
+// that a build directory works without PATH. Fails with kUnavailable if the program is neither in `directory` nor in
+// `path` (a PATH).
+Result<std::vector<std::string>> find_program(std::vector<std::string> argv, const std::filesystem::path& directory,
                                               const std::string& path);
 
 // Divides the cores equally among the nodes that share this machine. With one node, or more nodes than cores, the parts

@@ -62,11 +62,11 @@ Environment own_environment() {
 
 class LocalRun {
  public:
-  LocalRun(api::TrainingJob job, const LocalRunOptions& options, RunFolder folder, std::string config,
+  LocalRun(api::TrainingJob job, const LocalRunOptions& options, RunDirectory directory, std::string config,
            const SignalSource& signals, const Clock& clock, Console& console)
       : job_(std::move(job)),
         options_(options),
-        folder_(std::move(folder)),
+        directory_(std::move(directory)),
         config_(std::move(config)),
         environment_(own_environment()),
         descriptor_limit_(launch::raise_descriptor_limit()),
@@ -80,10 +80,10 @@ class LocalRun {
     const SteadyTime begin = clock_.steady();
     for (const std::string& note : describe_differences(job_, environment_, options_.volumes))
       console_.print_line("note: " + note);
-    if (!folder_.is_first_attempt()) {
+    if (!directory_.is_first_attempt()) {
       console_.print_line(
           fmt::format("{} has earlier runs; this one resumes from their checkpoints (--fresh starts over)",
-                      folder_.path().string()));
+                      directory_.path().string()));
     }
     int charged = 0;
     for (int restarts = 0;; ++restarts) {
@@ -129,7 +129,7 @@ class LocalRun {
     int node = 0;              // the node of that process
     std::string message;       // the termination message, created from the exit status if there was none
     bool has_message = false;  // the process wrote a message
-    bool has_saved = false;    // the folder of checkpoints has changed during the attempt
+    bool has_saved = false;    // the directory of checkpoints has changed during the attempt
 
     launch::RankEnd rank_end() const {
       return {.rank = result.member,
@@ -165,27 +165,27 @@ class LocalRun {
   }
 
   Result<Ended> run_attempt() {
-    ASSIGN_OR_RETURN(const int attempt, folder_.begin_attempt());
+    ASSIGN_OR_RETURN(const int attempt, directory_.begin_attempt());
     std::vector<PortReservation> reserved;  // for the duration of the attempt
     ASSIGN_OR_RETURN(HostSettings settings, reserve_ports(reserved));
     settings.attempt = attempt;
     settings.config_file = config_;
-    settings.checkpoint_dir = folder_.checkpoints().string();
+    settings.checkpoint_dir = directory_.checkpoints().string();
     settings.base = environment_;
     settings.volumes = options_.volumes;
-    job_.metadata.uid = folder_.uid();
+    job_.metadata.uid = directory_.uid();
     ASSIGN_OR_RETURN(launch::MessageFiles messages, launch::MessageFiles::make(environment_));
 
     const std::vector<LocalProcess> processes = local_processes(job_, settings);
     const auto cores = share_cores(launch::usable_cores(), job_.spec.nodes);
     const std::string path = environment_.contains("PATH") ? environment_["PATH"] : "";
-    const bool uses_pipes = processes.size() > 1 || !options_.log_folder.empty();
+    const bool uses_pipes = processes.size() > 1 || !options_.log_directory.empty();
     // Progress lines would fill the files.
-    const bool shows_progress = uses_pipes && options_.log_folder.empty() && console_.err().columns() > 0;
+    const bool shows_progress = uses_pipes && options_.log_directory.empty() && console_.err().columns() > 0;
     std::vector<launch::Member> members;
     std::vector<int> ranks;
     for (const LocalProcess& process : processes) {
-      ASSIGN_OR_RETURN(std::vector<std::string> argv, find_program(process.argv, own_folder(), path));
+      ASSIGN_OR_RETURN(std::vector<std::string> argv, find_program(process.argv, own_directory(), path));
       Environment environment = process.environment;
       environment[kEnvTerminationLog] = messages.path(static_cast<int>(members.size())).string();
       const bool is_rank = process.rank >= 0;
@@ -202,10 +202,10 @@ class LocalRun {
           {{std::move(argv), std::move(environment), cores[static_cast<size_t>(process.node)], descriptor_limit_},
            fmt::format("{} {}", is_rank ? "rank" : "node", number),
            prefix});
-      members.back().log_folder = options_.log_folder;
+      members.back().log_directory = options_.log_directory;
     }
     announce(settings);
-    const auto saved_before = launch::newest_change(folder_.checkpoints());
+    const auto saved_before = launch::newest_change(directory_.checkpoints());
     launch::GroupOptions group{.grace = grace_};
     group.stdio = uses_pipes ? launch::Stdio::kPipes : launch::Stdio::kOutput;
     group.attempt = attempt;
@@ -220,7 +220,7 @@ class LocalRun {
                  processes[decisive].node,
                  launch::pod_message(texts, ranks, result),
                  !texts[decisive].empty(),
-                 launch::newest_change(folder_.checkpoints()) != saved_before};
+                 launch::newest_change(directory_.checkpoints()) != saved_before};
   }
 
   // Reserves the rendezvous port, and for each node a range of metrics ports, since the nodes share this host.
@@ -287,11 +287,11 @@ class LocalRun {
       console_.err().push(line + "\n");
     }
     std::error_code ignored;
-    const bool some = saves_checkpoints(job_) && fs::is_directory(folder_.checkpoints(), ignored) &&
-                      !fs::is_empty(folder_.checkpoints(), ignored);
+    const bool some = saves_checkpoints(job_) && fs::is_directory(directory_.checkpoints(), ignored) &&
+                      !fs::is_empty(directory_.checkpoints(), ignored);
     if (saves_checkpoints(job_)) {
       console_.err().push(
-          fmt::format("{}checkpoints: {}{}\n", indent, folder_.checkpoints().string(), some ? "" : " (none)"));
+          fmt::format("{}checkpoints: {}{}\n", indent, directory_.checkpoints().string(), some ? "" : " (none)"));
     }
     if (const std::string next = next_command(state, some); !next.empty())
       console_.err().push(fmt::format("{}{}\n", indent, next));
@@ -317,7 +317,7 @@ class LocalRun {
 
   api::TrainingJob job_;
   const LocalRunOptions& options_;
-  RunFolder folder_;
+  RunDirectory directory_;
   std::string config_;
   Environment environment_;
   std::optional<rlim_t> descriptor_limit_;  // of the ranks
@@ -331,9 +331,9 @@ class LocalRun {
 
 }  // namespace
 
-Result<int> run_locally(api::TrainingJob job, const LocalRunOptions& options, RunFolder folder, std::string config,
-                        const SignalSource& signals, const Clock& clock, Console& console) {
-  return LocalRun(std::move(job), options, std::move(folder), std::move(config), signals, clock, console).run();
+Result<int> run_locally(api::TrainingJob job, const LocalRunOptions& options, RunDirectory directory,
+                        std::string config, const SignalSource& signals, const Clock& clock, Console& console) {
+  return LocalRun(std::move(job), options, std::move(directory), std::move(config), signals, clock, console).run();
 }
 
 std::chrono::seconds delay_after(const api::TrainingJob& job, const std::vector<SteadyTime::duration>& attempts) {

@@ -6,13 +6,13 @@
 #include <string>
 #include <vector>
 
+#include "api/types.h"
 #include "cli/launch/console.h"
 #include "cli/launch/process.h"
 #include "cli/run/config_maps.h"
-#include "cli/run/run_folder.h"
+#include "cli/run/run_directory.h"
 #include "common/clock.h"
 #include "common/error.h"
-#include "operator/api/types.h"
 #include "operator/core/failure.h"
 
 namespace oarlock::run {
@@ -24,14 +24,15 @@ struct LocalRunOptions {
   std::vector<std::string> settings;  // key=value arguments for oarlock-trainer
   RunCommand command;                 // the command that continues this run
   bool has_prefixes = true;           // before the lines of the ranks
-  std::string log_folder;             // also receives the output of the ranks; empty: none
+  std::string log_directory;          // also receives the output of the ranks; empty: none
   std::vector<LocalVolume> volumes;   // already written
 };
 
 // Runs the job until it completes, fails permanently, or is interrupted by a signal, and returns its exit code.
 // `config` is the file with the configuration of the trainer. REQUIRES: api::validate(job) is empty.
-Result<int> run_locally(api::TrainingJob job, const LocalRunOptions& options, RunFolder folder, std::string config,
-                        const launch::SignalSource& signals, const Clock& clock, launch::Console& console);
+Result<int> run_locally(api::TrainingJob job, const LocalRunOptions& options, RunDirectory directory,
+                        std::string config, const launch::SignalSource& signals, const Clock& clock,
+                        launch::Console& console);
 
 // Returns the delay before the next attempt: that of the operator, given the duration of each attempt that has failed.
 std::chrono::seconds delay_after(const api::TrainingJob& job, const std::vector<SteadyTime::duration>& attempts);

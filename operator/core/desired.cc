@@ -111,7 +111,7 @@ size_t trainer_index(const Json& containers) {
 void set_metadata(Json& metadata, const Job& job, int attempt) {
   for (const char* key : {"generateName", "uid", "resourceVersion", "creationTimestamp", "managedFields"})
     metadata.erase(key);
-  metadata["namespace"] = job.metadata.name_space;
+  metadata["namespace"] = job.metadata.namespace_name;
   metadata["ownerReferences"] = Json::array({owner_reference(job)});
   Json& labels = map_in(metadata, "labels");
   labels[kLabelJobName] = job.metadata.name;
@@ -129,7 +129,7 @@ void set_regroup_key(Json& metadata, const std::string& key_id) {
   }
 }
 
-// Returns the folder of a job's checkpoints in a container; empty if it does not mount them.
+// Returns the directory of a job's checkpoints in a container; empty if it does not mount them.
 std::string checkpoint_dir(const std::string& mount_path, const std::string& job) {
   return mount_path.empty() ? "" : fmt::format("{}/{}", mount_path == "/" ? "" : mount_path, job);
 }
@@ -137,7 +137,7 @@ std::string checkpoint_dir(const std::string& mount_path, const std::string& job
 RankGroup rank_group(const Job& job, int attempt, int nodes, const Json& trainer) {
   const std::string termination_log = string_of(trainer, "terminationMessagePath");
   return {.job = job.metadata.name,
-          .name_space = job.metadata.name_space,
+          .namespace_name = job.metadata.namespace_name,
           .uid = job.metadata.uid,
           .attempt = attempt,
           .nodes = nodes,
@@ -204,7 +204,7 @@ std::string pod_name(const Job& job, int attempt, int node_rank) {
 }
 
 std::string master_address(const Job& job, int attempt) {
-  return fmt::format("{}.{}.{}.svc", pod_name(job, attempt, 0), service_name(job), job.metadata.name_space);
+  return fmt::format("{}.{}.{}.svc", pod_name(job, attempt, 0), service_name(job), job.metadata.namespace_name);
 }
 
 Json owner_reference(const Job& job) {
@@ -247,7 +247,7 @@ Json desired_service(const Job& job) {
           {"kind", "Service"},
           {"metadata",
            {{"name", service_name(job)},
-            {"namespace", job.metadata.name_space},
+            {"namespace", job.metadata.namespace_name},
             {"labels", {{kLabelJobName, job.metadata.name}, {kLabelManagedBy, kManagedByOarlock}}},
             {"ownerReferences", Json::array({owner_reference(job)})}}},
           {"spec",
@@ -272,7 +272,7 @@ Json desired_network_policy(const Job& job, std::string_view peers) {
           {"kind", "NetworkPolicy"},
           {"metadata",
            {{"name", network_policy_name(job.metadata.name)},
-            {"namespace", job.metadata.name_space},
+            {"namespace", job.metadata.namespace_name},
             {"labels", {{kLabelJobName, job.metadata.name}, {kLabelManagedBy, kManagedByOarlock}}},
             {"ownerReferences", Json::array({owner_reference(job)})}}},
           {"spec",

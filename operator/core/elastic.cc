@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
+#include "api/rules.h"
+#include "api/validate.h"
 #include "common/text.h"
-#include "operator/api/rules.h"
-#include "operator/api/validate.h"
 #include "operator/core/desired.h"
 #include "operator/core/failure.h"
 #include "operator/core/pod_failure.h"

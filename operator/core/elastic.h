@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "operator/api/validate.h"
+#include "api/validate.h"
 #include "operator/core/membership.h"
 
 namespace oarlock::control {

@@ -40,7 +40,7 @@ std::vector<EnvVar> environment(const RankGroup& group, int node_rank, std::opti
   out.push_back({kEnvPetMasterAddr, group.master_addr});
   out.push_back({kEnvPetMasterPort, text(group.master_port)});
   out.push_back({kEnvJob, group.job});
-  out.push_back({kEnvNamespace, group.name_space});
+  out.push_back({kEnvNamespace, group.namespace_name});
   out.push_back({kEnvUid, group.uid});
   out.push_back({kEnvAttempt, text(group.attempt)});
   out.push_back({kEnvMetricsPort, text(group.metrics_port)});

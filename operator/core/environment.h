@@ -21,7 +21,7 @@ struct EnvVar {
 // The ranks of one attempt of a job, and the values that they all receive.
 struct RankGroup {
   std::string job;
-  std::string name_space;
+  std::string namespace_name;
   std::string uid;
   int attempt = 0;
   int nodes = 1;

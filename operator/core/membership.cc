@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "api/rules.h"
 #include "common/contract.h"
-#include "operator/api/rules.h"
 #include "operator/core/desired.h"
 #include "operator/core/text.h"
 

@@ -4,7 +4,7 @@
 #include <iterator>
 #include <limits>
 
-#include "operator/api/rules.h"
+#include "api/rules.h"
 #include "operator/core/text.h"
 
 namespace oarlock::control {
@@ -56,8 +56,8 @@ std::optional<seconds> time_until(std::optional<SystemTime> then, SystemTime now
 bool has_next_attempt(const Job& job) { return job.status.attempt < api::rules::kMaxAttempt; }
 
 SystemTime end_of_delay(SystemTime since, seconds delay, SystemTime now) {
-  constexpr seconds kLargestClockError(60);
-  return since > now + kLargestClockError ? now : since + delay;
+  constexpr seconds kMaxClockError(60);
+  return since > now + kMaxClockError ? now : since + delay;
 }
 
 seconds clamp_period(int64_t value) { return seconds(std::clamp<int64_t>(value, 0, api::rules::kMaxSeconds)); }

@@ -9,9 +9,9 @@
 #include <variant>
 #include <vector>
 
+#include "api/types.h"
 #include "common/clock.h"
 #include "common/contract.h"
-#include "operator/api/types.h"
 
 namespace oarlock::control {
 

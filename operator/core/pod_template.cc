@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "api/rules.h"
 #include "common/json_access.h"
-#include "operator/api/rules.h"
 #include "operator/core/text.h"
 
 namespace oarlock::control {
@@ -217,7 +217,7 @@ Json desired_claim(const Job& job) {
           {"kind", "PersistentVolumeClaim"},
           {"metadata",
            {{"name", claim_name(job)},
-            {"namespace", job.metadata.name_space},
+            {"namespace", job.metadata.namespace_name},
             {"labels", {{kLabelJobName, job.metadata.name}, {kLabelManagedBy, kManagedByOarlock}}}}},
           {"spec", std::move(spec)}};
 }

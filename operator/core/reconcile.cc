@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
+#include "api/validate.h"
 #include "common/text.h"
-#include "operator/api/validate.h"
 #include "operator/core/desired.h"
 #include "operator/core/elastic.h"
 #include "operator/core/failure.h"
@@ -71,7 +71,7 @@ Plan reconcile(const Observed& observed, std::span<const Policy> policies) {
 
 // Handles pods of a later attempt than the status contains. If a live GET shows that the cached job is stale, the plan
 // ends. Otherwise the status lost an attempt (a restored backup, or a client that overwrote the status). The newest
-// attempt is then adopted, because the trainers of an earlier one could not write to the checkpoint folder any more.
+// attempt is then adopted, because the trainers of an earlier one could not write to the checkpoint directory any more.
 std::optional<Plan> wait_for_fresh_cache(const Observed& observed, const Membership& members) {
   if (members.newer.empty()) return std::nullopt;
   const Job& job = observed.job;

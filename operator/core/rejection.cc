@@ -10,9 +10,9 @@
 #include <string_view>
 #include <vector>
 
+#include "api/resources.h"
 #include "common/json_access.h"
 #include "common/text.h"
-#include "operator/api/resources.h"
 #include "operator/core/desired.h"
 #include "operator/core/text.h"
 

@@ -243,7 +243,7 @@ std::string unlabeled_message(const Job& job, const Membership& members) {
   return fmt::format(
       "pod {0} does not have the label {1}: the Service and the NetworkPolicy do not select it, and the operator reads "
       "it every {2} s only; restore the label: kubectl label pod {0} -n {3} --overwrite {1}",
-      pod->name, label, kUnlabeledRequeue.count(), job.metadata.name_space);
+      pod->name, label, kUnlabeledRequeue.count(), job.metadata.namespace_name);
 }
 
 }  // namespace

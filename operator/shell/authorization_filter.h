@@ -13,8 +13,8 @@
 #include <string_view>
 
 #include "common/clock.h"
-#include "common/http/server.h"
-#include "operator/kube/client/client.h"
+#include "http/server.h"
+#include "kube/client/client.h"
 
 namespace oarlock::control {
 

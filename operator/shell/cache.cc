@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "api/rules.h"
 #include "common/contract.h"
-#include "operator/api/rules.h"
 #include "operator/core/pod_failure.h"
 #include "operator/core/text.h"
 
@@ -63,9 +63,9 @@ void RemovedPods::drop_from(Pods::iterator job) {
 // Of the namespace with the most pods, so that one tenant does not take the place of the others.
 void RemovedPods::drop_from_largest() {
   std::unordered_map<std::string_view, size_t> by_namespace;
-  for (const auto& [job, removed] : pods_) by_namespace[job.name_space] += removed.size();
+  for (const auto& [job, removed] : pods_) by_namespace[job.namespace_name] += removed.size();
   drop_from(std::ranges::max_element(pods_, {}, [&by_namespace](const auto& entry) {
-    return std::pair(by_namespace[entry.first.name_space], entry.second.size());
+    return std::pair(by_namespace[entry.first.namespace_name], entry.second.size());
   }));
 }
 
@@ -119,7 +119,7 @@ kube::DropOrder drop_order(const CachedJob& cached) {
 }
 
 std::string index_key(const kube::ObjectKey& key, const std::string& job) {
-  return job.empty() ? "" : kube::ObjectKey{key.name_space, job}.to_string();
+  return job.empty() ? "" : kube::ObjectKey{key.namespace_name, job}.to_string();
 }
 
 Urgency urgency_of(const CachedService& cached) {
@@ -141,12 +141,12 @@ auto enqueue_owner(const CacheHooks& hooks) {
   return [&hooks](const kube::ObjectKey& key, const T* before, const T* after) {
     const std::string job_before = before == nullptr ? "" : before->job;
     if (after == nullptr) {
-      if (!job_before.empty()) hooks.on_change({key.name_space, job_before}, Urgency::kImmediate);
+      if (!job_before.empty()) hooks.on_change({key.namespace_name, job_before}, Urgency::kImmediate);
       return;
     }
-    if (!after->job.empty()) hooks.on_change({key.name_space, after->job}, urgency_of(*after));
+    if (!after->job.empty()) hooks.on_change({key.namespace_name, after->job}, urgency_of(*after));
     if (!job_before.empty() && job_before != after->job)
-      hooks.on_change({key.name_space, job_before}, Urgency::kImmediate);
+      hooks.on_change({key.namespace_name, job_before}, Urgency::kImmediate);
   };
 }
 
@@ -180,10 +180,10 @@ kube::Resource resource_of(ResourceKind kind) {
 
 std::string WatchScope::to_string() const {
   const std::string resource = resource_of(kind).to_string();
-  return name_space.empty() ? resource : resource + " in namespace " + name_space;
+  return namespace_name.empty() ? resource : resource + " in namespace " + namespace_name;
 }
 
-Cache::Cache(CacheOptions options, CacheHooks hooks, std::shared_ptr<kube::Transport> transport,
+Cache::Cache(CacheOptions options, CacheHooks hooks, std::shared_ptr<http::Transport> transport,
              std::shared_ptr<const Clock> clock, std::shared_ptr<kube::Sleeper> sleeper)
     : hooks_(std::move(hooks)),
       transport_(std::move(transport)),
@@ -194,10 +194,11 @@ Cache::Cache(CacheOptions options, CacheHooks hooks, std::shared_ptr<kube::Trans
       spec_budget_(options.spec_budget) {
   std::vector<std::string> namespaces = std::move(options.namespaces);
   if (namespaces.empty()) namespaces.emplace_back();
-  for (const std::string& name_space : namespaces) {
-    const kube::Selection all{.name_space = name_space, .label_selector = "", .field_selector = ""};
-    const kube::Selection labeled{.name_space = name_space, .label_selector = kLabelJobName, .field_selector = ""};
-    Informers& informers = informers_[name_space];
+  for (const std::string& namespace_name : namespaces) {
+    const kube::Selection all{.namespace_name = namespace_name, .label_selector = "", .field_selector = ""};
+    const kube::Selection labeled{
+        .namespace_name = namespace_name, .label_selector = kLabelJobName, .field_selector = ""};
+    Informers& informers = informers_[namespace_name];
     informers.jobs = make_informer<CachedJob>(ResourceKind::kJob, all, job_fields(), job_hooks());
     informers.pods = make_informer<CachedPod>(ResourceKind::kPod, labeled, pod_fields(), pod_hooks(informers));
     informers.services = make_informer<CachedService>(ResourceKind::kService, labeled, service_fields(),
@@ -216,7 +217,7 @@ Cache::JobInformer::Hooks Cache::job_hooks() {
   out.project = [this](const nlohmann::json& object) -> Result<CachedJob> {
     Job job = project_job(object);
     if (!job.report.problem.empty()) {
-      hooks_.on_unreadable(ResourceKind::kJob, {job.metadata.name_space, job.metadata.name},
+      hooks_.on_unreadable(ResourceKind::kJob, {job.metadata.namespace_name, job.metadata.name},
                            {ExitCode::kDataErr, job.report.problem});
     }
     return make_cached_job(std::move(job), spec_budget_);
@@ -240,7 +241,7 @@ Cache::PodInformer::Hooks Cache::pod_hooks(const Informers& informers) {
   // that pods_of() finds it in the store, in removed_pods_ or in both, but never in neither.
   out.before_change = [this, &informers](const kube::ObjectKey& key, const CachedPod* before, const CachedPod* after) {
     if (before == nullptr || (after != nullptr && !after->pod.deleting)) return;
-    const kube::ObjectKey job{key.name_space, before->job};
+    const kube::ObjectKey job{key.namespace_name, before->job};
     removed_pods_.add(job, *before, [&] { return find_job(informers, job); });
   };
   return out;
@@ -253,7 +254,7 @@ std::unique_ptr<kube::Informer<T>> Cache::make_informer(ResourceKind kind, kube:
   hooks.on_unreadable = [this, kind](const kube::ObjectKey& key, const Error& error) {
     hooks_.on_unreadable(kind, key, error);
   };
-  const WatchScope scope{kind, selection.name_space};
+  const WatchScope scope{kind, selection.namespace_name};
   hooks.on_problem = [this, scope](const kube::ApiError& error) { hooks_.on_error(scope, error); };
   hooks.on_listing = [this, scope] { hooks_.on_listing(scope); };
   hooks.on_synced = [this, scope](size_t objects) { hooks_.on_synced(scope, objects); };
@@ -294,14 +295,14 @@ bool Cache::has_synced() const {
   return true;
 }
 
-const Cache::Informers* Cache::informers_for(const std::string& name_space) const {
-  auto it = informers_.find(name_space);
+const Cache::Informers* Cache::informers_for(const std::string& namespace_name) const {
+  auto it = informers_.find(namespace_name);
   if (it == informers_.end()) it = informers_.find("");
   return it == informers_.end() ? nullptr : &it->second;
 }
 
-bool Cache::has_seen(ResourceKind kind, const std::string& name_space, const std::string& resource_version) const {
-  const Informers* informers = informers_for(name_space);
+bool Cache::has_seen(ResourceKind kind, const std::string& namespace_name, const std::string& resource_version) const {
+  const Informers* informers = informers_for(namespace_name);
   if (informers == nullptr) return false;
   switch (kind) {
     case ResourceKind::kJob:
@@ -316,11 +317,11 @@ bool Cache::has_seen(ResourceKind kind, const std::string& name_space, const std
   return false;
 }
 
-bool Cache::is_incomplete(const std::string& name_space) const {
-  const Informers* informers = informers_for(name_space);
+bool Cache::is_incomplete(const std::string& namespace_name) const {
+  const Informers* informers = informers_for(namespace_name);
   if (informers == nullptr) return false;
-  if (informers->pods->is_incomplete(name_space) || informers->services->is_incomplete(name_space)) return true;
-  return informers->network_policies != nullptr && informers->network_policies->is_incomplete(name_space);
+  if (informers->pods->is_incomplete(namespace_name) || informers->services->is_incomplete(namespace_name)) return true;
+  return informers->network_policies != nullptr && informers->network_policies->is_incomplete(namespace_name);
 }
 
 std::shared_ptr<const Job> Cache::find_job(const Informers& informers, const kube::ObjectKey& key) {
@@ -329,7 +330,7 @@ std::shared_ptr<const Job> Cache::find_job(const Informers& informers, const kub
 }
 
 std::shared_ptr<const Job> Cache::job(const kube::ObjectKey& key) const {
-  const Informers* informers = informers_for(key.name_space);
+  const Informers* informers = informers_for(key.namespace_name);
   return informers == nullptr ? nullptr : find_job(*informers, key);
 }
 
@@ -343,7 +344,7 @@ std::vector<std::shared_ptr<const CachedJob>> Cache::jobs() const {
 
 std::vector<Pod> Cache::pods_of(const kube::ObjectKey& job) const {
   std::vector<Pod> out;
-  if (const Informers* informers = informers_for(job.name_space)) {
+  if (const Informers* informers = informers_for(job.namespace_name)) {
     for (const auto& pod : informers->pods->store().find(job.to_string())) out.push_back(pod->pod);
   }
   removed_pods_.append_to(job, out);
@@ -352,7 +353,7 @@ std::vector<Pod> Cache::pods_of(const kube::ObjectKey& job) const {
 
 std::vector<Service> Cache::services_of(const kube::ObjectKey& job) const {
   std::vector<Service> out;
-  if (const Informers* informers = informers_for(job.name_space)) {
+  if (const Informers* informers = informers_for(job.namespace_name)) {
     for (const auto& service : informers->services->store().find(job.to_string())) out.push_back(service->service);
   }
   return out;
@@ -360,7 +361,7 @@ std::vector<Service> Cache::services_of(const kube::ObjectKey& job) const {
 
 std::vector<NetworkPolicy> Cache::network_policies_of(const kube::ObjectKey& job) const {
   std::vector<NetworkPolicy> out;
-  const Informers* informers = informers_for(job.name_space);
+  const Informers* informers = informers_for(job.namespace_name);
   if (informers == nullptr || informers->network_policies == nullptr) return out;
   for (const auto& policy : informers->network_policies->store().find(job.to_string()))
     out.push_back(policy->network_policy);

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "common/log.h"
-#include "operator/kube/client/informer.h"
-#include "operator/kube/client/request.h"
+#include "kube/client/informer.h"
+#include "kube/client/request.h"
 #include "operator/shell/projection.h"
 
 namespace oarlock::control {
@@ -93,7 +93,7 @@ enum class Urgency {
 // The objects that one informer watches.
 struct WatchScope {
   ResourceKind kind = ResourceKind::kJob;
-  std::string name_space;  // empty: all
+  std::string namespace_name;  // empty: all
 
   std::string to_string() const;  // "pods in namespace a"
   auto operator<=>(const WatchScope&) const = default;
@@ -116,7 +116,7 @@ struct CacheHooks {
 // Thread-safe between start() and stop().
 class Cache {
  public:
-  Cache(CacheOptions options, CacheHooks hooks, std::shared_ptr<kube::Transport> transport,
+  Cache(CacheOptions options, CacheHooks hooks, std::shared_ptr<http::Transport> transport,
         std::shared_ptr<const Clock> clock, std::shared_ptr<kube::Sleeper> sleeper);
   ~Cache();  // calls stop()
   Cache(const Cache&) = delete;
@@ -129,11 +129,11 @@ class Cache {
   bool has_synced() const;
 
   // Whether the cache contains every change of this kind and namespace up to this version.
-  bool has_seen(ResourceKind kind, const std::string& name_space, const std::string& resource_version) const;
+  bool has_seen(ResourceKind kind, const std::string& namespace_name, const std::string& resource_version) const;
 
   // Whether pods, Services or NetworkPolicies of this namespace are missing because of CacheOptions::limit. A decision
   // about its jobs could create them again.
-  bool is_incomplete(const std::string& name_space) const;
+  bool is_incomplete(const std::string& namespace_name) const;
 
   // Null if the job does not exist. report.is_trimmed may be set (see make_cached_job()).
   std::shared_ptr<const Job> job(const kube::ObjectKey& key) const;
@@ -167,10 +167,10 @@ class Cache {
   std::unique_ptr<kube::Informer<T>> make_informer(ResourceKind kind, kube::Selection selection,
                                                    kube::FieldFilter fields, typename kube::Informer<T>::Hooks hooks);
   static std::shared_ptr<const Job> find_job(const Informers& informers, const kube::ObjectKey& key);
-  const Informers* informers_for(const std::string& name_space) const;
+  const Informers* informers_for(const std::string& namespace_name) const;
 
   const CacheHooks hooks_;
-  const std::shared_ptr<kube::Transport> transport_;
+  const std::shared_ptr<http::Transport> transport_;
   const std::shared_ptr<const Clock> clock_;
   const std::shared_ptr<kube::Sleeper> sleeper_;
   uint64_t seed_;

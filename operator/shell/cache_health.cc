@@ -19,7 +19,7 @@ constexpr char kLimitRemedy[] =
 
 std::string remedy_for(ResourceKind kind, const kube::ApiError& error) {
   using ErrorKind = kube::ApiErrorKind;
-  using TransportKind = kube::TransportErrorKind;
+  using TransportKind = http::TransportErrorKind;
   switch (error.kind) {
     case ErrorKind::kTransport:
       if (error.transport == TransportKind::kTls) return "check the certificate authority in the kubeconfig";
@@ -38,7 +38,7 @@ std::string remedy_for(ResourceKind kind, const kube::ApiError& error) {
 }
 
 std::string public_description(const kube::ApiError& error) {
-  using TransportKind = kube::TransportErrorKind;
+  using TransportKind = http::TransportErrorKind;
   if (!error.transport)
     return error.status == 0 ? "the API server's response is not usable (see the operator's log)"
                              : fmt::format("the API server returned status {}", error.status);

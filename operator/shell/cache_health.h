@@ -10,7 +10,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
-#include "operator/kube/client/work_queue.h"
+#include "kube/client/work_queue.h"
 #include "operator/shell/cache.h"
 
 namespace oarlock::control {

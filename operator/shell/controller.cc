@@ -86,10 +86,10 @@ void put(std::vector<T>& objects, T object) {
 // Returns nothing if the text cannot be parsed.
 template <typename T>
 std::optional<T> read_object(const kube::FieldFilter& fields, const std::string& text,
-                             oarlock::Result<T> (*project)(const nlohmann::json&)) {
-  const oarlock::Result<nlohmann::json> object = fields.parse(text);
+                             Result<T> (*project)(const nlohmann::json&)) {
+  const Result<nlohmann::json> object = fields.parse(text);
   if (!object) return std::nullopt;
-  oarlock::Result<T> projected = project(*object);
+  Result<T> projected = project(*object);
   return projected ? std::optional<T>(*std::move(projected)) : std::nullopt;
 }
 
@@ -118,14 +118,14 @@ void Controller::run_worker(const std::stop_token& stop) {
   while (const std::optional<kube::ObjectKey> key = deps_.queue->get()) {
     deps_.metrics->increment_active_workers();
     const SteadyTime started = deps_.clock->steady();
-    Result result;
+    ReconcileResult result;
     try {
       result = reconcile(*key, stop);
     } catch (const std::exception& error) {  // an exception must not affect the other jobs
       log_.error("reconcile failed with an exception",
-                 {{"namespace", key->name_space}, {"trainingjob", key->name}, {"error", error.what()}});
+                 {{"namespace", key->namespace_name}, {"trainingjob", key->name}, {"error", error.what()}});
       deps_.metrics->count_panic();
-      result = {Result::Kind::kError};
+      result = {ReconcileResult::Kind::kError};
     }
     const char* label = requeue(*key, result);
     deps_.metrics->observe_reconcile(label, deps_.clock->steady() - started);
@@ -134,22 +134,22 @@ void Controller::run_worker(const std::stop_token& stop) {
   }
 }
 
-const char* Controller::requeue(const kube::ObjectKey& key, const Result& result) {
+const char* Controller::requeue(const kube::ObjectKey& key, const ReconcileResult& result) {
   switch (result.kind) {
-    case Result::Kind::kSuccess:
+    case ReconcileResult::Kind::kSuccess:
       deps_.queue->forget(key);
       return "success";
-    case Result::Kind::kError:
+    case ReconcileResult::Kind::kError:
       if (result.after.count() > 0) {
         deps_.queue->add_after(key, result.after);
       } else {
         deps_.queue->add_rate_limited(key);
       }
       return "error";
-    case Result::Kind::kRequeue:
+    case ReconcileResult::Kind::kRequeue:
       deps_.queue->add_rate_limited(key);
       return "requeue";
-    case Result::Kind::kRequeueAfter:
+    case ReconcileResult::Kind::kRequeueAfter:
       deps_.queue->forget(key);
       deps_.queue->add_after(key, result.after);
       return "requeue_after";
@@ -157,7 +157,7 @@ const char* Controller::requeue(const kube::ObjectKey& key, const Result& result
   return "";
 }
 
-Controller::Result Controller::reconcile(const kube::ObjectKey& key, const std::stop_token& stop) {
+Controller::ReconcileResult Controller::reconcile(const kube::ObjectKey& key, const std::stop_token& stop) {
   std::shared_ptr<const Job> job = deps_.cache->job(key);
   const bool is_first_reconcile = track(key, job.get());
   if (job == nullptr) {
@@ -166,12 +166,12 @@ Controller::Result Controller::reconcile(const kube::ObjectKey& key, const std::
     if (deps_.cache->job(key) != nullptr) deps_.queue->add(key);  // it was created again meanwhile
     return {};
   }
-  if (deps_.cache->is_incomplete(key.name_space)) return {Result::Kind::kRequeueAfter, kIncompleteCacheDelay};
+  if (deps_.cache->is_incomplete(key.namespace_name)) return {ReconcileResult::Kind::kRequeueAfter, kIncompleteCacheDelay};
   const bool is_fresh =
       deps_.own_writes->is_cache_fresh(job->metadata.uid, [&](ResourceKind kind, const std::string& version) {
-        return deps_.cache->has_seen(kind, key.name_space, version);
+        return deps_.cache->has_seen(kind, key.namespace_name, version);
       });
-  if (!is_fresh) return {Result::Kind::kRequeueAfter, kStaleCacheDelay};
+  if (!is_fresh) return {ReconcileResult::Kind::kRequeueAfter, kStaleCacheDelay};
 
   if (needs_full_spec(*job)) {
     if (!is_first_reconcile && is_reported_invalid(*job)) {
@@ -179,16 +179,17 @@ Controller::Result Controller::reconcile(const kube::ObjectKey& key, const std::
       const std::optional<SystemTime> end = deadline(*job);
       if (!end) return {};
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(*end - deps_.clock->now());
-      if (left.count() > 0) return {Result::Kind::kRequeueAfter, left};
+      if (left.count() > 0) return {ReconcileResult::Kind::kRequeueAfter, left};
     }
-    Result result;
+    ReconcileResult result;
     job = read_full_job(*job, result);
     if (job == nullptr) return result;
   }
 
   const Plan plan = make_plan(key, *job, is_first_reconcile);
   const bool only_progress = is_progress_update(plan, job->status);
-  const Logger log = log_.with({{"namespace", key.name_space}, {"trainingjob", key.name}, {"uid", job->metadata.uid}});
+  const Logger log =
+      log_.with({{"namespace", key.namespace_name}, {"trainingjob", key.name}, {"uid", job->metadata.uid}});
   log.write(
       plan.actions.empty() || only_progress ? LogLevel::kDebug : LogLevel::kInfo, plan.reason,
       {{"verdict", to_string(plan.state)}, {"actions", plan.actions.size()}, {"phase", to_string(job->status.phase)}});
@@ -196,13 +197,13 @@ Controller::Result Controller::reconcile(const kube::ObjectKey& key, const std::
     if (const auto delay = progress_writes_.time_until_turn(key)) {
       set_rejection(job->metadata.uid, "");
       const std::chrono::milliseconds longest = plan.requeue_after.value_or(std::chrono::hours(1));
-      return {Result::Kind::kRequeueAfter, std::min(*delay, longest)};
+      return {ReconcileResult::Kind::kRequeueAfter, std::min(*delay, longest)};
     }
   }
   return execute(key, *job, plan, stop);
 }
 
-Controller::Result Controller::execute(const kube::ObjectKey& key, const Job& job, const Plan& plan,
+Controller::ReconcileResult Controller::execute(const kube::ObjectKey& key, const Job& job, const Plan& plan,
                                        const std::stop_token& stop) {
   const auto on_done = [&](const Action& action) {
     deps_.queue->report_progress(key);
@@ -217,29 +218,30 @@ Controller::Result Controller::execute(const kube::ObjectKey& key, const Job& jo
     return handle(job, *interruption);
   }
   set_rejection(job.metadata.uid, "");
-  if (plan.requeue_after) return {Result::Kind::kRequeueAfter, *plan.requeue_after};
+  if (plan.requeue_after) return {ReconcileResult::Kind::kRequeueAfter, *plan.requeue_after};
   return {};
 }
 
-Controller::Result Controller::handle(const Job& job, const Interruption& interruption) {
+Controller::ReconcileResult Controller::handle(const Job& job, const Interruption& interruption) {
   using Reason = Interruption::Reason;
-  const Logger log = log_.with(
-      {{"namespace", job.metadata.name_space}, {"trainingjob", job.metadata.name}, {"action", interruption.action}});
+  const Logger log = log_.with({{"namespace", job.metadata.namespace_name},
+                                {"trainingjob", job.metadata.name},
+                                {"action", interruption.action}});
   switch (interruption.reason) {
     case Reason::kJobDeleted:
     case Reason::kShutdown:
       return {};
     case Reason::kYield:
       log.debug("plan interrupted because other jobs wait for a worker");
-      return {Result::Kind::kRequeueAfter, kYieldDelay};
+      return {ReconcileResult::Kind::kRequeueAfter, kYieldDelay};
     case Reason::kStaleCache:
       log.debug("plan based on a stale cache; requeuing", {{"error", interruption.error.message}});
-      return {Result::Kind::kRequeue};
+      return {ReconcileResult::Kind::kRequeue};
     case Reason::kNameConflict: {
       log.info("the name is taken by an object of another owner, or by one without the job's label");
       const std::lock_guard lock(mutex_);
       conflicts_[job.metadata.uid].insert({interruption.conflicting_kind, interruption.conflicting_key});
-      return {Result::Kind::kRequeue};
+      return {ReconcileResult::Kind::kRequeue};
     }
     case Reason::kApiError:
       break;
@@ -254,15 +256,15 @@ Controller::Result Controller::handle(const Job& job, const Interruption& interr
       log.warn("the API server rejects the pods of the job", {{"error", *problem}, {"status", failure.status}});
       set_template_error(job, *problem);
       // The next plan fails the job, or tries again if the template was accepted before.
-      if (job.status.attempt > 0 && deps_.queue->failures({job.metadata.name_space, job.metadata.name}) == 0)
+      if (job.status.attempt > 0 && deps_.queue->failures({job.metadata.namespace_name, job.metadata.name}) == 0)
         emit_failed_create(job, interruption.action, *problem);
-      return {Result::Kind::kRequeue};
+      return {ReconcileResult::Kind::kRequeue};
     }
   }
   const std::string error = sanitize_line(failure.message);  // admission webhooks can put any text into it
   log.warn("API call failed; retrying",
            {{"error", error}, {"status", failure.status}, {"reason", sanitize_line(failure.reason)}});
-  const kube::ObjectKey key{job.metadata.name_space, job.metadata.name};
+  const kube::ObjectKey key{job.metadata.namespace_name, job.metadata.name};
   const auto failures = static_cast<int>(deps_.queue->failures(key));
   const bool is_reported = is_rejection(failure) || (failure.status != 0 && failures >= kReportedFailures);
   const bool is_rejected = is_reported && interruption.action.starts_with("create");
@@ -271,8 +273,8 @@ Controller::Result Controller::handle(const Job& job, const Interruption& interr
     emit_failed_create(job, interruption.action, error);
   }
   if (failure.retry_after)
-    return {Result::Kind::kError, std::min<std::chrono::seconds>(*failure.retry_after, kMaxRetryDelay)};
-  return {Result::Kind::kError};
+    return {ReconcileResult::Kind::kError, std::min<std::chrono::seconds>(*failure.retry_after, kMaxRetryDelay)};
+  return {ReconcileResult::Kind::kError};
 }
 
 void Controller::emit_failed_create(const Job& job, const std::string& action, const std::string& error) {
@@ -306,30 +308,30 @@ void Controller::forget(const kube::ObjectKey& key, const std::string& job_uid) 
 // No decision about a job that is being deleted, or that is suspended and has no pods, depends on the trimmed parts.
 bool Controller::needs_full_spec(const Job& job) const {
   if (!job.report.is_trimmed || job.metadata.deletion_timestamp) return false;
-  return !job.spec.suspend || !deps_.cache->pods_of({job.metadata.name_space, job.metadata.name}).empty();
+  return !job.spec.suspend || !deps_.cache->pods_of({job.metadata.namespace_name, job.metadata.name}).empty();
 }
 
 // Reads a job whose spec does not fit into the cache. If it returns null, `result` is the result of the reconcile.
-std::shared_ptr<const Job> Controller::read_full_job(const Job& trimmed, Result& result) {
-  const kube::ObjectKey key{trimmed.metadata.name_space, trimmed.metadata.name};
+std::shared_ptr<const Job> Controller::read_full_job(const Job& trimmed, ReconcileResult& result) {
+  const kube::ObjectKey key{trimmed.metadata.namespace_name, trimmed.metadata.name};
   const size_t kib = trimmed.report.trimmed_kib + kKibOutsideSpec;
   const ByteBudget::Reservation reservation = live_reads_.acquire(kib * 1024 * kCopiesOfSpec);
   deps_.metrics->count_trimmed_job_read();
   const auto response = deps_.client.get(resource_of(ResourceKind::kJob), key, {});
   if (!response) {
     if (response.error().kind == ErrorKind::kNotFound) return nullptr;  // the informer is about to remove it
-    log_.warn("failed to read a job; retrying", {{"namespace", key.name_space},
+    log_.warn("failed to read a job; retrying", {{"namespace", key.namespace_name},
                                                  {"trainingjob", key.name},
                                                  {"error", sanitize_line(response.error().message)},
                                                  {"status", response.error().status}});
-    result = {Result::Kind::kError};
+    result = {ReconcileResult::Kind::kError};
     return nullptr;
   }
-  const oarlock::Result<nlohmann::json> object = job_fields().parse(*response);
+  const Result<nlohmann::json> object = job_fields().parse(*response);
   std::shared_ptr<const Job> job = object ? std::make_shared<const Job>(project_job(*object)) : nullptr;
   // If the object has become unreadable or another one, the cache is about to be updated.
   if (job == nullptr || job->metadata.uid != trimmed.metadata.uid) {
-    result = {Result::Kind::kRequeueAfter, kStaleCacheDelay};
+    result = {ReconcileResult::Kind::kRequeueAfter, kStaleCacheDelay};
     return nullptr;
   }
   return job;

@@ -14,8 +14,8 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "kube/client/work_queue.h"
 #include "operator/core/model.h"
-#include "operator/kube/client/work_queue.h"
 #include "operator/shell/byte_budget.h"
 #include "operator/shell/cache.h"
 #include "operator/shell/executor.h"
@@ -55,7 +55,7 @@ class Controller {
 
  private:
   // The result of a reconcile, which determines whether and when the key is queued again, as in controller-runtime.
-  struct Result {
+  struct ReconcileResult {
     enum class Kind { kSuccess, kError, kRequeue, kRequeueAfter };
     Kind kind = Kind::kSuccess;
     // Set for kRequeueAfter, and for kError if the server sent Retry-After.
@@ -71,16 +71,16 @@ class Controller {
   };
 
   void run_worker(const std::stop_token& stop);
-  const char* requeue(const kube::ObjectKey& key, const Result& result);  // returns the value of the metric's label
-  Result reconcile(const kube::ObjectKey& key, const std::stop_token& stop);
-  Result execute(const kube::ObjectKey& key, const Job& job, const Plan& plan, const std::stop_token& stop);
-  Result handle(const Job& job, const Interruption& interruption);
+  const char* requeue(const kube::ObjectKey& key, const ReconcileResult& result);  // returns the value of the metric's label
+  ReconcileResult reconcile(const kube::ObjectKey& key, const std::stop_token& stop);
+  ReconcileResult execute(const kube::ObjectKey& key, const Job& job, const Plan& plan, const std::stop_token& stop);
+  ReconcileResult handle(const Job& job, const Interruption& interruption);
   void emit_failed_create(const Job& job, const std::string& action, const std::string& error);
   // Updates the uid that is known for the key. Returns whether it is the first reconcile of the job.
   bool track(const kube::ObjectKey& key, const Job* job);
   void forget(const kube::ObjectKey& key, const std::string& job_uid);
   bool needs_full_spec(const Job& job) const;
-  std::shared_ptr<const Job> read_full_job(const Job& trimmed, Result& result);
+  std::shared_ptr<const Job> read_full_job(const Job& trimmed, ReconcileResult& result);
   Plan make_plan(const kube::ObjectKey& key, const Job& job, bool is_first_reconcile);
   Observed observe(const kube::ObjectKey& key, const Job& job, bool is_first_reconcile);
   void add_conflicting_objects(const std::string& job_uid, Observed& observed);

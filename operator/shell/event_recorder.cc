@@ -35,7 +35,7 @@ std::string event_name(const Job& job, SystemTime time) {
 std::string event_body(const Job& job, const EmitEvent& event, const EventSource& source, SystemTime time) {
   Json body = {{"apiVersion", "events.k8s.io/v1"},
                {"kind", "Event"},
-               {"metadata", {{"name", event_name(job, time)}, {"namespace", job.metadata.name_space}}},
+               {"metadata", {{"name", event_name(job, time)}, {"namespace", job.metadata.namespace_name}}},
                {"eventTime", to_rfc3339_micro(time)},
                {"reportingController", source.controller},
                {"reportingInstance", source.instance.substr(0, kMaxInstance)},
@@ -46,13 +46,13 @@ std::string event_body(const Job& job, const EmitEvent& event, const EventSource
                {"regarding",
                 {{"apiVersion", kApiVersion},
                  {"kind", kKind},
-                 {"namespace", job.metadata.name_space},
+                 {"namespace", job.metadata.namespace_name},
                  {"name", job.metadata.name},
                  {"uid", job.metadata.uid},
                  {"resourceVersion", job.metadata.resource_version}}}};
   if (!event.pod.empty()) {
     body["related"] = {
-        {"apiVersion", "v1"}, {"kind", "Pod"}, {"namespace", job.metadata.name_space}, {"name", event.pod}};
+        {"apiVersion", "v1"}, {"kind", "Pod"}, {"namespace", job.metadata.namespace_name}, {"name", event.pod}};
   }
   return dump_json(body);
 }
@@ -114,7 +114,7 @@ std::optional<EventSeries::Write> EventSeries::add(const Job& job, const EmitEve
     entry.last_steady = steady;
     if (entry.count > 2) return std::nullopt;
     entry.repeated =
-        std::make_unique<Repeated>(Repeated{.key = {job.metadata.name_space, event_name(job, entry.first_observed)},
+        std::make_unique<Repeated>(Repeated{.key = {job.metadata.namespace_name, event_name(job, entry.first_observed)},
                                             .body = event_body(job, event, source_, entry.first_observed)});
     return series_write(entry, steady);
   }
@@ -126,7 +126,7 @@ std::optional<EventSeries::Write> EventSeries::add(const Job& job, const EmitEve
     entries_.emplace(identity,
                      Entry{.first_observed = now, .last_observed = now, .last_steady = steady, .repeated = nullptr});
   }
-  return Write{.key = {job.metadata.name_space, event_name(job, now)},
+  return Write{.key = {job.metadata.namespace_name, event_name(job, now)},
                .create = event_body(job, event, source_, now),
                .patch = ""};
 }
@@ -167,7 +167,7 @@ void EventRecorder::record(const Job& job, const EmitEvent& event) {
   const std::lock_guard lock(mutex_);
   if (queue_.size() >= kMaxQueue) {
     on_drop_("queue_full");
-    if (!drop_from_busiest_namespace(job.metadata.name_space)) return;
+    if (!drop_from_busiest_namespace(job.metadata.namespace_name)) return;
   }
   const uint64_t rate_limited = series_.rate_limited();
   const SteadyTime now = clock_->steady();
@@ -181,13 +181,13 @@ void EventRecorder::record(const Job& job, const EmitEvent& event) {
 
 // Discards the last event of the namespace with the most queued events, so that no namespace displaces the events of
 // the others. Returns false if that is the namespace of the new event.
-bool EventRecorder::drop_from_busiest_namespace(const std::string& name_space) {
+bool EventRecorder::drop_from_busiest_namespace(const std::string& namespace_name) {
   std::map<std::string_view, size_t> counts;
-  for (const Pending& one : queue_) ++counts[one.write.key.name_space];
+  for (const Pending& one : queue_) ++counts[one.write.key.namespace_name];
   const auto busiest = std::ranges::max_element(counts, {}, [](const auto& entry) { return entry.second; });
-  if (busiest == counts.end() || counts[name_space] >= busiest->second) return false;
+  if (busiest == counts.end() || counts[namespace_name] >= busiest->second) return false;
   const auto last = std::find_if(queue_.rbegin(), queue_.rend(),
-                                 [&](const Pending& one) { return one.write.key.name_space == busiest->first; });
+                                 [&](const Pending& one) { return one.write.key.namespace_name == busiest->first; });
   queue_.erase(std::next(last).base());
   return true;
 }
@@ -199,10 +199,10 @@ EventRecorder::WriteResult EventRecorder::write(const EventSeries::Write& write,
   // The API server deletes Events after an hour, but a series may last longer.
   const bool is_deleted = !response && response.error().kind == Kind::kNotFound;
   if (write.patch.empty() || is_deleted)
-    response = client_.create(kube::events(), write.key.name_space, write.create, {});
+    response = client_.create(kube::events(), write.key.namespace_name, write.create, {});
   // The name is unique, so an existing Event was created by an earlier try whose response was lost.
   if (response || response.error().kind == Kind::kAlreadyExists) return WriteResult::kWritten;
-  log_.warn("failed to write an event", {{"namespace", write.key.name_space},
+  log_.warn("failed to write an event", {{"namespace", write.key.namespace_name},
                                          {"event", write.key.name},
                                          {"error", sanitize_line(response.error().message)}});
   if (response.error().retry_after) pause = std::max(pause, *response.error().retry_after);

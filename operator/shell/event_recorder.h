@@ -16,9 +16,9 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "kube/client/client.h"
+#include "kube/client/request.h"
 #include "operator/core/model.h"
-#include "operator/kube/client/client.h"
-#include "operator/kube/client/request.h"
 
 namespace oarlock::control {
 
@@ -144,7 +144,7 @@ class EventRecorder {
   bool write_queue(bool is_last);
   std::deque<Pending> take_due(bool is_last);
   // Called with the mutex held.
-  bool drop_from_busiest_namespace(const std::string& name_space);
+  bool drop_from_busiest_namespace(const std::string& namespace_name);
   void retry_after(const Pending& one, int tries, std::chrono::seconds pause);
   std::chrono::nanoseconds time_to_next_round() const;
 

@@ -13,11 +13,11 @@
 #include <thread>
 #include <utility>
 
+#include "api/codec.h"
 #include "common/json_access.h"
 #include "common/random.h"
 #include "common/text.h"
-#include "operator/api/codec.h"
-#include "operator/kube/client/request.h"
+#include "kube/client/request.h"
 
 namespace oarlock::control {
 namespace {
@@ -216,7 +216,7 @@ Executor::Outcome Executor::run_batch(std::span<const Action> actions,
 }
 
 Executor::Outcome Executor::run(const Job& job, const ConfirmJobUnchanged&) const {
-  const kube::ObjectKey key{job.metadata.name_space, job.metadata.name};
+  const kube::ObjectKey key{job.metadata.namespace_name, job.metadata.name};
   const std::string name = action_name("get", ResourceKind::kJob, key);
   const auto response = client_.get(resource_of(ResourceKind::kJob), key, {});
   if (!response) {
@@ -231,7 +231,7 @@ Executor::Outcome Executor::run(const Job& job, const ConfirmJobUnchanged&) cons
 }
 
 Executor::Outcome Executor::run(const Job& job, const ConfirmPodAbsent& action) const {
-  const kube::ObjectKey key{job.metadata.name_space, action.name};
+  const kube::ObjectKey key{job.metadata.namespace_name, action.name};
   const auto response = client_.get(kube::pods(), key, {});
   const std::string name = action_name("confirm the absence of", ResourceKind::kPod, key);
   if (!response) {
@@ -246,11 +246,12 @@ Executor::Outcome Executor::run(const Job& job, const ConfirmPodAbsent& action) 
 }
 
 Executor::Outcome Executor::create(const Job& job, ResourceKind kind, const std::string& name, std::string body) const {
-  const kube::ObjectKey key{job.metadata.name_space, name};
+  const kube::ObjectKey key{job.metadata.namespace_name, name};
   const std::string action = action_name("create", kind, key);
   // A field of the template with a typo must not be dropped, because it may be the one that requests the GPUs.
   const auto validation = kind == ResourceKind::kPod ? kube::FieldValidation::kStrict : kube::FieldValidation::kDefault;
-  auto response = client_.create(resource_of(kind), key.name_space, std::move(body), {}, {.validation = validation});
+  auto response =
+      client_.create(resource_of(kind), key.namespace_name, std::move(body), {}, {.validation = validation});
   if (!response && response.error().kind == ErrorKind::kAlreadyExists && !is_denial(response.error())) {
     // Either this operator created the object and the response was lost, or it has another owner: the owner's uid
     // distinguishes the two. Without the label, the informer does not select even an own object.
@@ -270,12 +271,12 @@ Executor::Outcome Executor::run(const Job& job, const CreateService& action) con
 }
 
 Executor::Outcome Executor::run(const Job& job, const CreateClaim& action) const {
-  const kube::ObjectKey key{job.metadata.name_space, action.name};
+  const kube::ObjectKey key{job.metadata.namespace_name, action.name};
   const std::string name = fmt::format("create persistentvolumeclaim {}", key.to_string());
   auto response = client_.get(kube::persistent_volume_claims(), key, {});
   if (!response && response.error().kind == ErrorKind::kNotFound) {
     if (Outcome rejected = try_pod(job, action.attempt)) return rejected;
-    response = client_.create(kube::persistent_volume_claims(), key.name_space, action.body, {});
+    response = client_.create(kube::persistent_volume_claims(), key.namespace_name, action.body, {});
     if (response) return std::nullopt;
     if (response.error().kind == ErrorKind::kAlreadyExists) return interruption(Reason::kStaleCache, name);
   }
@@ -296,7 +297,7 @@ Executor::Outcome Executor::run(const Job& job, const CreateNetworkPolicy& actio
 }
 
 Executor::Outcome Executor::run(const Job& job, const ReplaceNetworkPolicy& action) const {
-  const kube::ObjectKey key{job.metadata.name_space, action.name};
+  const kube::ObjectKey key{job.metadata.namespace_name, action.name};
   const std::string name = action_name("replace", ResourceKind::kNetworkPolicy, key);
   const auto response = client_.replace(resource_of(ResourceKind::kNetworkPolicy), key, action.body, {});
   if (response) {
@@ -321,7 +322,7 @@ PodFactory Executor::make_factory(const Job& job, int attempt, int nodes, const 
 
 Executor::Outcome Executor::read_regroup_secret(const Job& job, const CreatePod& pod, RegroupSecret& secret) const {
   if (!regroups(job, pod.nodes)) return std::nullopt;
-  const kube::ObjectKey key{job.metadata.name_space, service_name(job)};
+  const kube::ObjectKey key{job.metadata.namespace_name, service_name(job)};
   const std::string name = action_name("get", ResourceKind::kService, key);
   const auto response = client_.get(resource_of(ResourceKind::kService), key, {});
   if (!response) {
@@ -348,12 +349,12 @@ Executor::Outcome Executor::try_pod(const Job& job, int attempt) const {
   constexpr std::string_view kNoDryRun = "does not support dry run";  // an admission webhook with side effects
   const PodFactory factory = make_factory(job, attempt, job.group_nodes(), placeholder_secret(), launcher_bounds(job));
   const ByteBudget::Reservation reservation = in_flight_.acquire(factory.text_size() * kCopies);
-  const auto response = client_.create(kube::pods(), job.metadata.name_space, factory.text(0), {},
+  const auto response = client_.create(kube::pods(), job.metadata.namespace_name, factory.text(0), {},
                                        {.validation = kube::FieldValidation::kStrict, .dry_run = true});
   if (response || response.error().kind == ErrorKind::kAlreadyExists) return std::nullopt;
   const kube::ApiError& error = response.error();
   if (error.status == 400 && error.message.find(kNoDryRun) != std::string::npos) return std::nullopt;
-  const kube::ObjectKey key{job.metadata.name_space, pod_name(job, attempt, 0)};
+  const kube::ObjectKey key{job.metadata.namespace_name, pod_name(job, attempt, 0)};
   return interruption(Reason::kApiError, action_name("create", ResourceKind::kPod, key), error);
 }
 
@@ -365,7 +366,7 @@ Executor::Outcome Executor::run(const Job& job, const CreatePod& action) const {
 
 Executor::Outcome Executor::remove(const Job& job, ResourceKind kind, const std::string& name,
                                    const kube::Preconditions& preconditions) const {
-  const kube::ObjectKey key{job.metadata.name_space, name};
+  const kube::ObjectKey key{job.metadata.namespace_name, name};
   const std::string action = action_name("delete", kind, key);
   const auto response = client_.remove(resource_of(kind), key, preconditions, {});
   if (response) {
@@ -384,7 +385,7 @@ Executor::Outcome Executor::remove(const Job& job, ResourceKind kind, const std:
 
 Executor::Outcome Executor::run(const Job& job, const DeletePod& action) const {
   log_.info("deleting a pod",
-            {{"namespace", job.metadata.name_space}, {"pod", action.name}, {"reason", action.reason}});
+            {{"namespace", job.metadata.namespace_name}, {"pod", action.name}, {"reason", action.reason}});
   return remove(job, ResourceKind::kPod, action.name, {.uid = action.uid, .resource_version = action.resource_version});
 }
 
@@ -397,12 +398,12 @@ Executor::Outcome Executor::run(const Job& job, const DeleteNetworkPolicy& actio
 }
 
 Executor::Outcome Executor::run(const Job& job, const DeleteJob& action) const {
-  log_.info("deleting a finished job", {{"namespace", job.metadata.name_space}, {"trainingjob", action.name}});
+  log_.info("deleting a finished job", {{"namespace", job.metadata.namespace_name}, {"trainingjob", action.name}});
   return remove(job, ResourceKind::kJob, action.name, {.uid = action.uid, .resource_version = action.resource_version});
 }
 
 Executor::Outcome Executor::run(const Job& job, const PatchStatus& action) const {
-  const kube::ObjectKey key{job.metadata.name_space, job.metadata.name};
+  const kube::ObjectKey key{job.metadata.namespace_name, job.metadata.name};
   const std::string name = action_name("patch the status of", ResourceKind::kJob, key);
   const nlohmann::json patch = action.conditions_only ? api::conditions_patch(job.metadata, action.status.conditions)
                                                       : api::status_patch(job.metadata, action.status);

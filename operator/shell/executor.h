@@ -13,9 +13,9 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "kube/client/client.h"
 #include "operator/core/desired.h"
 #include "operator/core/model.h"
-#include "operator/kube/client/client.h"
 #include "operator/shell/byte_budget.h"
 #include "operator/shell/cache.h"
 #include "operator/shell/event_recorder.h"

@@ -170,7 +170,7 @@ void collect_family(const JobFamily& definition, const std::vector<std::shared_p
   FamilyBuilder family(definition.name, definition.help, definition.type);
   for (const auto& cached : jobs) {
     const api::Metadata& metadata = cached->job.metadata;
-    const Labels labels{{"namespace", metadata.name_space}, {"trainingjob", metadata.name}};
+    const Labels labels{{"namespace", metadata.namespace_name}, {"trainingjob", metadata.name}};
     if (definition.add != nullptr) {
       definition.add(family, *cached, labels);
     } else if (const std::optional<double> value = definition.value(cached->job)) {
@@ -187,7 +187,7 @@ size_t text_size(const CachedJob& cached) {
   const Job& job = cached.job;
   const size_t series =
       kPlainSeries + cached.accelerators.size() + job.status.conditions.size() + job.status.restarts.reasons.size();
-  size_t bytes = series * (kSeriesBytes + job.metadata.name_space.size() + job.metadata.name.size());
+  size_t bytes = series * (kSeriesBytes + job.metadata.namespace_name.size() + job.metadata.name.size());
   for (const auto& [resource, per_pod] : cached.accelerators) bytes += resource.size();
   return bytes;
 }
@@ -224,7 +224,7 @@ void sort_by_precedence(std::vector<std::shared_ptr<const CachedJob>>& jobs) {
   std::map<std::pair<int, std::string_view>, size_t> counts;
   for (std::shared_ptr<const CachedJob>& cached : jobs) {
     const int of_phase = precedence_class(cached->job.status.phase);
-    size_t& count = counts[{of_phase, cached->job.metadata.name_space}];
+    size_t& count = counts[{of_phase, cached->job.metadata.namespace_name}];
     turns.push_back({of_phase, count++, std::move(cached)});
   }
   std::ranges::stable_sort(turns, {}, [](const Turn& one) { return std::pair(one.precedence_class, one.turn); });

@@ -6,8 +6,8 @@
 #include <memory>
 #include <vector>
 
-#include "common/http/metrics.h"
-#include "operator/kube/client/work_queue.h"
+#include "http/metrics.h"
+#include "kube/client/work_queue.h"
 #include "operator/shell/cache.h"
 #include "operator/shell/projection.h"
 

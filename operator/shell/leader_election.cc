@@ -4,7 +4,7 @@
 
 namespace oarlock::control {
 
-LeaderElection::LeaderElection(const LeaderElectionOptions& options, std::shared_ptr<kube::Transport> transport,
+LeaderElection::LeaderElection(const LeaderElectionOptions& options, std::shared_ptr<http::Transport> transport,
                                std::shared_ptr<Metrics> metrics, std::shared_ptr<const Clock> clock,
                                std::shared_ptr<kube::Sleeper> sleeper, uint64_t seed, const Logger& log)
     : metrics_(std::move(metrics)),
@@ -22,7 +22,7 @@ LeaderElection::LeaderElection(const LeaderElectionOptions& options, std::shared
                {{"error", error.message}, {"status", error.status}});
   };
   hooks.on_slow_path = [this] { metrics_->count_leader_slow_path(); };
-  const kube::Milliseconds deadline = options.lease.renew_deadline / 2;  // leaves time for a second try
+  const http::Milliseconds deadline = options.lease.renew_deadline / 2;  // leaves time for a second try
   elector_ = std::make_shared<kube::LeaderElector>(options.lease, std::move(hooks), kube::Client(transport, deadline),
                                                    std::move(clock), sleeper_, kube::seeded_random(seed));
   metrics_->set_leader(false);

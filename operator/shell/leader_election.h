@@ -5,7 +5,7 @@
 #include <stop_token>
 
 #include "common/log.h"
-#include "operator/kube/client/lease.h"
+#include "kube/client/lease.h"
 #include "operator/shell/metrics.h"
 
 namespace oarlock::control {
@@ -18,12 +18,12 @@ struct LeaderElectionOptions {
 // acquire(), hold() and release() are called by one thread, in this order.
 class LeaderElection {
  public:
-  LeaderElection(const LeaderElectionOptions& options, std::shared_ptr<kube::Transport> transport,
+  LeaderElection(const LeaderElectionOptions& options, std::shared_ptr<http::Transport> transport,
                  std::shared_ptr<Metrics> metrics, std::shared_ptr<const Clock> clock,
                  std::shared_ptr<kube::Sleeper> sleeper, uint64_t seed, const Logger& log);
 
   // The transport for all writes. It rejects requests while this process is not the leader. Thread-safe.
-  std::shared_ptr<kube::Transport> leader_transport() const { return leader_transport_; }
+  std::shared_ptr<http::Transport> leader_transport() const { return leader_transport_; }
 
   // Blocks until this process is the leader. Returns false if a stop was requested first.
   bool acquire(const std::stop_token& stop);
@@ -40,7 +40,7 @@ class LeaderElection {
   const std::shared_ptr<kube::Sleeper> sleeper_;
   const Logger log_;
   std::shared_ptr<kube::LeaderElector> elector_;  // null: leader election is disabled
-  std::shared_ptr<kube::Transport> leader_transport_;
+  std::shared_ptr<http::Transport> leader_transport_;
 };
 
 }  // namespace oarlock::control

@@ -167,11 +167,11 @@ void Metrics::observe_status_change(const Job& job, const api::Status& next) { j
 
 void Metrics::JobEventMetrics::observe(const Job& job, const api::Status& next) {
   const std::lock_guard lock(mutex_);  // a series may be removed as soon as it is released
-  const std::string& name_space = job.metadata.name_space;
-  Namespace& series = use(name_space);
+  const std::string& namespace_name = job.metadata.namespace_name;
+  Namespace& series = use(namespace_name);
   observe_durations(job, next, series);
   if (!job.status.start_time && next.start_time) {
-    Counter& counter = created_.Add({{"namespace", name_space}});
+    Counter& counter = created_.Add({{"namespace", namespace_name}});
     series.created.insert(&counter);
     counter.Increment();
   }
@@ -181,7 +181,7 @@ void Metrics::JobEventMetrics::observe(const Job& job, const api::Status& next) 
       if (condition.type == to_string(next.phase)) reason = condition.reason;
     }
     Counter& counter =
-        finished_.Add({{"namespace", name_space}, {"result", to_string(next.phase)}, {"reason", reason}});
+        finished_.Add({{"namespace", namespace_name}, {"result", to_string(next.phase)}, {"reason", reason}});
     series.finished.insert(&counter);
     counter.Increment();
   }
@@ -205,7 +205,7 @@ Metrics::JobEventMetrics::Namespace& Metrics::JobEventMetrics::use(const std::st
 }
 
 void Metrics::JobEventMetrics::observe_durations(const Job& job, const api::Status& next, Namespace& series) {
-  const Labels labels = {{"namespace", job.metadata.name_space}};
+  const Labels labels = {{"namespace", job.metadata.namespace_name}};
   const auto observe_wait = [&labels](Family<Histogram>& family, std::set<Histogram*>& known, double seconds) {
     Histogram& histogram = family.Add(labels, wait_buckets());
     known.insert(&histogram);
@@ -230,8 +230,8 @@ void Metrics::JobEventMetrics::observe_durations(const Job& job, const api::Stat
     }
   }
   if (next.completion_time && !job.status.completion_time && next.start_time) {
-    Histogram& histogram =
-        run_duration_.Add({{"namespace", job.metadata.name_space}, {"result", to_string(next.phase)}}, run_buckets());
+    Histogram& histogram = run_duration_.Add(
+        {{"namespace", job.metadata.namespace_name}, {"result", to_string(next.phase)}}, run_buckets());
     series.run_duration.insert(&histogram);
     histogram.Observe(seconds_between(*next.start_time, *next.completion_time));
   }
@@ -275,9 +275,9 @@ void Metrics::on_done(kube::Seconds worked) { queue_.work_duration.Observe(worke
 void Metrics::on_retry() { queue_.retries.Increment(); }
 
 // The first bytes of a stream are a response, long before a watch ends.
-class InstrumentedTransport::RecordingSink final : public kube::ByteSink {
+class InstrumentedTransport::RecordingSink final : public http::ByteSink {
  public:
-  RecordingSink(kube::ByteSink& inner, std::atomic<bool>& has_responded)
+  RecordingSink(http::ByteSink& inner, std::atomic<bool>& has_responded)
       : inner_(inner), has_responded_(has_responded) {}
   bool write(std::string_view bytes) override {
     has_responded_ = true;
@@ -287,11 +287,11 @@ class InstrumentedTransport::RecordingSink final : public kube::ByteSink {
   bool has_written = false;
 
  private:
-  kube::ByteSink& inner_;
+  http::ByteSink& inner_;
   std::atomic<bool>& has_responded_;
 };
 
-void InstrumentedTransport::observe(const kube::Request& request, const kube::TransportResult<kube::Response>& response,
+void InstrumentedTransport::observe(const http::Request& request, const http::TransportResult<http::Response>& response,
                                     bool has_streamed, SteadyTime started) {
   const bool is_watch = request.target.find("?watch=true") != std::string::npos;
   const kube::Seconds duration = is_watch ? kube::Seconds(-1) : clock_->steady() - started;
@@ -301,16 +301,16 @@ void InstrumentedTransport::observe(const kube::Request& request, const kube::Tr
   if (response) has_responded_ = true;
 }
 
-kube::TransportResult<kube::Response> InstrumentedTransport::send(const kube::Request& request,
-                                                                  kube::Milliseconds deadline, std::stop_token cancel) {
+http::TransportResult<http::Response> InstrumentedTransport::send(const http::Request& request,
+                                                                  http::Milliseconds deadline, std::stop_token cancel) {
   const SteadyTime started = clock_->steady();
   auto response = inner_->send(request, deadline, std::move(cancel));
   observe(request, response, false, started);
   return response;
 }
 
-kube::TransportResult<kube::Response> InstrumentedTransport::stream(const kube::Request& request, kube::ByteSink& sink,
-                                                                    kube::StreamLimits limits, std::stop_token cancel) {
+http::TransportResult<http::Response> InstrumentedTransport::stream(const http::Request& request, http::ByteSink& sink,
+                                                                    http::StreamLimits limits, std::stop_token cancel) {
   const SteadyTime started = clock_->steady();
   RecordingSink recording(sink, has_responded_);
   auto response = inner_->stream(request, recording, limits, std::move(cancel));

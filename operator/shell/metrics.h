@@ -19,9 +19,9 @@
 #include <string>
 
 #include "common/clock.h"
-#include "common/http/client/transport.h"
+#include "http/client/transport.h"
+#include "kube/client/work_queue.h"
 #include "operator/core/model.h"
-#include "operator/kube/client/work_queue.h"
 
 namespace oarlock::control {
 
@@ -149,26 +149,26 @@ class Metrics final : public kube::QueueObserver {
 };
 
 // Counts and times the requests of a transport, and records whether the server has ever responded. Thread-safe.
-class InstrumentedTransport final : public kube::Transport {
+class InstrumentedTransport final : public http::Transport {
  public:
-  InstrumentedTransport(std::shared_ptr<kube::Transport> inner, std::string host, std::shared_ptr<Metrics> metrics,
+  InstrumentedTransport(std::shared_ptr<http::Transport> inner, std::string host, std::shared_ptr<Metrics> metrics,
                         std::shared_ptr<const Clock> clock)
       : inner_(std::move(inner)), host_(std::move(host)), metrics_(std::move(metrics)), clock_(std::move(clock)) {}
 
-  kube::TransportResult<kube::Response> send(const kube::Request& request, kube::Milliseconds deadline,
+  http::TransportResult<http::Response> send(const http::Request& request, http::Milliseconds deadline,
                                              std::stop_token cancel) override;
-  kube::TransportResult<kube::Response> stream(const kube::Request& request, kube::ByteSink& sink,
-                                               kube::StreamLimits limits, std::stop_token cancel) override;
+  http::TransportResult<http::Response> stream(const http::Request& request, http::ByteSink& sink,
+                                               http::StreamLimits limits, std::stop_token cancel) override;
   size_t close_idle_connections() override { return inner_->close_idle_connections(); }
   std::string mask_credentials(std::string text) const override { return inner_->mask_credentials(std::move(text)); }
   bool has_responded() const { return has_responded_; }
 
  private:
   class RecordingSink;
-  void observe(const kube::Request& request, const kube::TransportResult<kube::Response>& response, bool has_streamed,
+  void observe(const http::Request& request, const http::TransportResult<http::Response>& response, bool has_streamed,
                SteadyTime started);
 
-  const std::shared_ptr<kube::Transport> inner_;
+  const std::shared_ptr<http::Transport> inner_;
   const std::string host_;
   const std::shared_ptr<Metrics> metrics_;
   const std::shared_ptr<const Clock> clock_;

@@ -10,14 +10,14 @@
 #include <thread>
 #include <utility>
 
-#include "common/http/client/tls_context.h"
-#include "common/http/client/transport.h"
-#include "common/http/metrics.h"
-#include "common/http/server.h"
 #include "common/random.h"
 #include "common/status_macros.h"
+#include "http/client/tls_context.h"
+#include "http/client/transport.h"
+#include "http/metrics.h"
+#include "http/server.h"
+#include "kube/client/client.h"
 #include "operator/core/reconcile.h"
-#include "operator/kube/client/client.h"
 #include "operator/shell/authorization_filter.h"
 #include "operator/shell/cache_health.h"
 #include "operator/shell/controller.h"
@@ -28,9 +28,9 @@ namespace oarlock::control {
 namespace {
 
 // Kubernetes kills a pod after a grace period of 30 s, so a call must end well before.
-constexpr kube::Milliseconds kCallDeadline{10000};
+constexpr http::Milliseconds kCallDeadline{10000};
 // For each of the two reviews of a token. Prometheus cancels a scrape after 10 s.
-constexpr kube::Milliseconds kReviewDeadline{3000};
+constexpr http::Milliseconds kReviewDeadline{3000};
 // A worker that completes no API call for this long hangs, and only a restart helps. The plan for a job of thousands of
 // nodes may take longer, but each completed call counts as progress.
 constexpr kube::Seconds kHungWorker{300};
@@ -48,12 +48,12 @@ std::string host_of(const std::string& url) {
 
 // Connects to pods with plain HTTP, without credentials.
 ProgressPoller::Connect connect_to_pods(const std::string& user_agent) {
-  return [user_agent](const std::string& url) -> std::shared_ptr<kube::Transport> {
-    kube::TransportOptions options;
+  return [user_agent](const std::string& url) -> std::shared_ptr<http::Transport> {
+    http::TransportOptions options;
     options.server = url;
     options.user_agent = user_agent;
-    auto transport = kube::create_transport(std::move(options));
-    return transport ? std::shared_ptr<kube::Transport>(std::move(*transport)) : nullptr;
+    auto transport = http::create_transport(std::move(options));
+    return transport ? std::shared_ptr<http::Transport>(std::move(*transport)) : nullptr;
   };
 }
 
@@ -62,7 +62,7 @@ ProgressPoller::Connect connect_to_pods(const std::string& user_agent) {
 std::string current_version(const kube::Client& client, const std::vector<std::string>& namespaces,
                             const std::stop_token& stop) {
   const kube::Selection anywhere{
-      .name_space = namespaces.empty() ? "" : namespaces.front(), .label_selector = "", .field_selector = ""};
+      .namespace_name = namespaces.empty() ? "" : namespaces.front(), .label_selector = "", .field_selector = ""};
   const auto jobs = client.list(resource_of(ResourceKind::kJob), anywhere,
                                 {.resource_version = "", .limit = 1, .continue_token = ""}, stop);
   return jobs ? read_object_metadata(*jobs).resource_version : "";
@@ -82,7 +82,7 @@ HttpRoute probe_route(std::function<std::string()> failure, std::function<std::s
 
 class Operator {
  public:
-  Operator(const OperatorOptions& options, std::shared_ptr<kube::Transport> network, const std::string& user_agent,
+  Operator(const OperatorOptions& options, std::shared_ptr<http::Transport> network, const std::string& user_agent,
            std::shared_ptr<const Clock> clock, const Logger& log);
 
   Result<void> run(const std::stop_token& stop);
@@ -124,7 +124,7 @@ class Operator {
   Controller controller_;
 };
 
-Operator::Operator(const OperatorOptions& options, std::shared_ptr<kube::Transport> network,
+Operator::Operator(const OperatorOptions& options, std::shared_ptr<http::Transport> network,
                    const std::string& user_agent, std::shared_ptr<const Clock> clock, const Logger& log)
     : options_(options),
       clock_(std::move(clock)),
@@ -226,8 +226,8 @@ HttpRoutes Operator::routes() {
 Result<void> Operator::start_server() {
   HttpServerOptions server_options{.certificate = options_.server_certificate, .refuse = {}};
   if (!options_.server_certificate.empty()) {
-    const kube::Pem file{.text = "", .file = options_.server_certificate};
-    RETURN_IF_ERROR(kube::check_key_pair(file, file));
+    const http::Pem file{.text = "", .file = options_.server_certificate};
+    RETURN_IF_ERROR(http::check_key_pair(file, file));
     server_options.on_unusable_certificate = [this](const std::string& reason) {
       log_.warn("the renewed certificate cannot be used; the previous one is kept",
                 {{"file", options_.server_certificate}, {"reason", reason}});
@@ -319,7 +319,7 @@ void Operator::shut_down() {
 Result<void> run_operator(const OperatorOptions& options, const Logger& log, const std::stop_token& stop) {
   const auto clock = std::make_shared<const RealClock>();
   const std::string user_agent = "oarlock-operator/" + options.version;
-  auto network = kube::create_transport(kube::transport_options(options.cluster, user_agent, clock, stop));
+  auto network = http::create_transport(kube::transport_options(options.cluster, user_agent, clock, stop));
   if (!network) {
     return fail(network.error().code, fmt::format("{}: {}", options.cluster.source, network.error().message));
   }

@@ -9,8 +9,8 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "kube/auth/kubeconfig.h"
 #include "operator/core/pod_template.h"
-#include "operator/kube/auth/kubeconfig.h"
 #include "operator/shell/cache.h"
 #include "operator/shell/leader_election.h"
 #include "operator/shell/progress.h"

@@ -18,7 +18,7 @@ constexpr size_t kMaxPhase = 60;
 constexpr size_t kMaxTime = 40;
 
 // Bounds the memory that a response of a pod, which is not trusted, can occupy.
-class BoundedBody final : public kube::ByteSink {
+class BoundedBody final : public http::ByteSink {
  public:
   bool write(std::string_view bytes) override {
     if (text.size() + bytes.size() > kMaxResponse) return false;
@@ -113,7 +113,7 @@ size_t ProgressPoller::active_jobs() const {
 ProgressPoller::PollResult ProgressPoller::poll(const std::string& url, const std::string& uid,
                                                 const std::stop_token& stop) const {
   const SteadyTime started = clock_->steady();
-  const std::shared_ptr<kube::Transport> transport = connect_(url);
+  const std::shared_ptr<http::Transport> transport = connect_(url);
   if (transport == nullptr) return {};
   BoundedBody body;
   const std::string target = fmt::format("{}?uid={}", kStatusPath, uid);
@@ -145,7 +145,7 @@ ProgressPoller::Targets::iterator ProgressPoller::next_target(SteadyTime now) {
   const auto order_of = [&](const Targets::value_type& entry) {
     const auto& [job, target] = entry;
     if (target.due > now) return std::tuple(true, uint64_t{0}, target.due);
-    const auto turns = last_polls_.find(job.name_space);
+    const auto turns = last_polls_.find(job.namespace_name);
     const uint64_t last = turns == last_polls_.end() ? 0 : turns->second.at(static_cast<size_t>(target.group));
     return std::tuple(false, last, target.due);
   };
@@ -201,7 +201,7 @@ void ProgressPoller::run(const std::stop_token& stop) {
     const Group group = next->second.group;
     const auto index = static_cast<size_t>(group);
     ++in_flight_.at(index);
-    last_polls_[next->first.name_space].at(index) = ++polls_;
+    last_polls_[next->first.namespace_name].at(index) = ++polls_;
     next->second.is_in_flight = true;
     const kube::ObjectKey job = next->first;
     const uint64_t generation = next->second.generation;
@@ -253,18 +253,18 @@ void ProgressWriteLimiter::add_credit() {
   // so that it does not stop those behind it.
   while (credit_ > kBurst * interval_ && !rotation_.empty()) {
     credit_ -= interval_;
-    remove({rotation_.front().name_space, rotation_.front().jobs.front()}, true);
+    remove({rotation_.front().namespace_name, rotation_.front().jobs.front()}, true);
   }
   credit_ = std::min(credit_, kBurst * interval_);
 }
 
 bool ProgressWriteLimiter::is_waiting(const kube::ObjectKey& job) const {
-  const auto it = by_name_.find(job.name_space);
+  const auto it = by_name_.find(job.namespace_name);
   return it != by_name_.end() && std::ranges::find(it->second->jobs, job.name) != it->second->jobs.end();
 }
 
 int64_t ProgressWriteLimiter::position_of(const kube::ObjectKey& job) const {
-  const Rotation::iterator own = by_name_.at(job.name_space);
+  const Rotation::iterator own = by_name_.at(job.namespace_name);
   const int64_t index = std::ranges::find(own->jobs, job.name) - own->jobs.begin();
   int64_t before = index;
   bool is_ahead = true;  // of the own namespace
@@ -279,15 +279,15 @@ int64_t ProgressWriteLimiter::position_of(const kube::ObjectKey& job) const {
 }
 
 void ProgressWriteLimiter::add(const kube::ObjectKey& job) {
-  auto it = by_name_.find(job.name_space);
+  auto it = by_name_.find(job.namespace_name);
   if (it == by_name_.end()) {
-    it = by_name_.emplace(job.name_space, rotation_.insert(rotation_.end(), Waiting{job.name_space, {}})).first;
+    it = by_name_.emplace(job.namespace_name, rotation_.insert(rotation_.end(), Waiting{job.namespace_name, {}})).first;
   }
   it->second->jobs.push_back(job.name);
 }
 
 void ProgressWriteLimiter::remove(const kube::ObjectKey& job, bool served) {
-  const auto it = by_name_.find(job.name_space);
+  const auto it = by_name_.find(job.namespace_name);
   const Rotation::iterator waiting = it->second;
   waiting->jobs.erase(std::ranges::find(waiting->jobs, job.name));
   if (waiting->jobs.empty()) {

@@ -17,9 +17,9 @@
 
 #include "common/clock.h"
 #include "common/contract.h"
-#include "common/http/client/transport.h"
+#include "http/client/transport.h"
+#include "kube/client/request.h"
 #include "operator/core/model.h"
-#include "operator/kube/client/request.h"
 
 namespace oarlock::control {
 
@@ -56,7 +56,7 @@ struct RankProbe {
 class ProgressPoller {
  public:
   // Creates a transport to "http://10.0.0.1:9400"; returns null if the address is invalid.
-  using Connect = std::function<std::shared_ptr<kube::Transport>(const std::string& url)>;
+  using Connect = std::function<std::shared_ptr<http::Transport>(const std::string& url)>;
   // Called on a polling thread, without locks, when a job's progress has changed.
   using OnChange = std::function<void(const kube::ObjectKey& job)>;
 
@@ -159,7 +159,7 @@ class ProgressWriteLimiter {
  private:
   // The waiting jobs of one namespace; never empty.
   struct Waiting {
-    std::string name_space;
+    std::string namespace_name;
     std::deque<std::string> jobs;
   };
   using Rotation = std::list<Waiting>;

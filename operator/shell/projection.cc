@@ -10,12 +10,12 @@
 #include <utility>
 #include <vector>
 
+#include "api/codec.h"
+#include "api/rules.h"
 #include "common/contract.h"
-#include "common/fields/fields.h"
 #include "common/json_access.h"
 #include "common/status_macros.h"
-#include "operator/api/codec.h"
-#include "operator/api/rules.h"
+#include "fields/fields.h"
 #include "operator/core/desired.h"
 #include "operator/core/text.h"
 

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "common/error.h"
+#include "kube/client/field_filter.h"
 #include "operator/core/model.h"
-#include "operator/kube/client/field_filter.h"
 #include "operator/shell/byte_budget.h"
 
 namespace oarlock::control {

@@ -16,9 +16,10 @@ UnreadableLog::Write write_to(const Logger& log) {
     if (line.resource.empty()) {
       log.warn(line.message);
     } else {
-      log.warn(
-          line.message,
-          {{"resource", line.resource}, {"namespace", line.name_space}, {"name", line.name}, {"error", line.error}});
+      log.warn(line.message, {{"resource", line.resource},
+                              {"namespace", line.namespace_name},
+                              {"name", line.name},
+                              {"error", line.error}});
     }
   };
 }
@@ -43,7 +44,7 @@ void UnreadableLog::write_others(int64_t others) const {
   if (others == 0) return;
   write_({.message = "ignored " + counted(others, "further unreadable object"),
           .resource = "",
-          .name_space = "",
+          .namespace_name = "",
           .name = "",
           .error = ""});
 }
@@ -51,11 +52,11 @@ void UnreadableLog::write_others(int64_t others) const {
 void UnreadableLog::record(const std::string& resource, const kube::ObjectKey& key, const Error& error) {
   Line line{.message = "ignored an unreadable object",
             .resource = resource,
-            .name_space = shortened(key.name_space),
+            .namespace_name = shortened(key.namespace_name),
             .name = shortened(key.name),
             .error = shortened(error.message, kMaxErrorText)};
   std::string identity;
-  for (const std::string& part : {resource, key.name_space, key.name, line.error}) identity += part + '\0';
+  for (const std::string& part : {resource, key.namespace_name, key.name, line.error}) identity += part + '\0';
   const size_t hash = std::hash<std::string>()(identity);
   int64_t others = 0;
   bool is_due = false;

@@ -11,7 +11,7 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/log.h"
-#include "operator/kube/client/request.h"
+#include "kube/client/request.h"
 
 namespace oarlock::control {
 
@@ -25,7 +25,7 @@ class UnreadableLog {
   struct Line {
     std::string message;
     std::string resource;  // empty: the number of others
-    std::string name_space;
+    std::string namespace_name;
     std::string name;
     std::string error;
   };

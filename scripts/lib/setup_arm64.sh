@@ -18,7 +18,7 @@ unpack_arm64_sysroot() {
   mmdebstrap --quiet --mode=chrootless --variant=extract --architectures=arm64 --aptopt='APT::Install-Recommends "false"' \
     --include="${kArm64Packages[*]}" --extract-hook="$OARLOCK_ROOT/scripts/lib/release/list_packages.sh" bookworm "$kArm64Sysroot.new" >"$OARLOCK_CACHE/sysroot-arm64.log" 2>&1 ||
     { tail -n 5 "$OARLOCK_CACHE/sysroot-arm64.log" >&2; die -c 69 "mmdebstrap could not unpack the arm64 packages"; }
-  # Absolute links would lead out of the folder.
+  # Absolute links would lead out of the directory.
   while IFS= read -r -d '' link; do
     target=$(readlink "$link")
     ln -snf "$(realpath --canonicalize-missing --no-symlinks --relative-to="$(dirname "$link")" "$kArm64Sysroot.new$target")" "$link"

@@ -20,7 +20,7 @@ steps: {steps}
 device: cuda
 batch: {{size: 16}}
 optimizer: {{name: adamw, lr: 0.01}}
-checkpoint: {{dir: {folder}, every_steps: 10, keep: 1}}
+checkpoint: {{dir: {directory}, every_steps: 10, keep: 1}}
 cuda: {{deterministic: true, graphs: {graphs}}}
 data: {{samples: 256}}
 """
@@ -54,25 +54,25 @@ def run(command):
     return done
 
 
-def weights(folder):
-    files = sorted(pathlib.Path(folder).rglob("*.safetensors"))
+def weights(directory):
+    files = sorted(pathlib.Path(directory).rglob("*.safetensors"))
     if not files:
-        raise Failed(f"no checkpoint was written to {folder}")
+        raise Failed(f"no checkpoint was written to {directory}")
     return {file.name: file for file in files}
 
 
-def resume(program, folder, graphs):
+def resume(program, directory, graphs):
     """A run of 40 steps and two runs of 20 steps write the same bytes."""
 
     def train(name, steps):
-        config = folder / f"{name}-{steps}.yaml"
-        config.write_text(RESUME.format(steps=steps, folder=folder / name, graphs=graphs))
+        config = directory / f"{name}-{steps}.yaml"
+        config.write_text(RESUME.format(steps=steps, directory=directory / name, graphs=graphs))
         run([program, "--config", config])
 
     train(f"whole-{graphs}", 40)
     train(f"halves-{graphs}", 20)
     train(f"halves-{graphs}", 40)
-    whole, halves = weights(folder / f"whole-{graphs}"), weights(folder / f"halves-{graphs}")
+    whole, halves = weights(directory / f"whole-{graphs}"), weights(directory / f"halves-{graphs}")
     different = [name for name in whole if name not in halves or not filecmp.cmp(whole[name], halves[name], False)]
     if different:
         raise Failed(f"after a resume (graphs: {graphs}) these differ: {', '.join(different)}")
@@ -90,13 +90,13 @@ def seconds_per_step(log):
     return (end - begin).total_seconds() / (last - first)
 
 
-def step_figures(args, folder):
+def step_figures(args, directory):
     """Interleaved by pair: our runs, each a process, and then PyTorch's, all in one process, which starts slowly."""
     cases = {f"{model}:{batch}:{graphs:d}:{last:d}": (model, batch, graphs, last)
              for model, batch, last in CASES for graphs in (False, True)}
     figures = {case: Figure(f"step, {model}, {'graph' if graphs else 'eager'}", "ms", 1.0)
                for case, (model, _, graphs, _) in cases.items()}
-    config = folder / "step.yaml"
+    config = directory / "step.yaml"
     for _ in range(args.pairs):
         ours = {}
         for case, (model, batch, graphs, last) in cases.items():
@@ -119,12 +119,12 @@ def main():
     parser.add_argument("--json")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="oarlock-gpu-") as name:
-        folder = pathlib.Path(name)
+        directory = pathlib.Path(name)
         if args.resume:
             for graphs in ("false", "true"):
-                resume(args.bin / "oarlock-test-trainer", folder, graphs)
+                resume(args.bin / "oarlock-test-trainer", directory, graphs)
             return
-        figures = step_figures(args, folder)
+        figures = step_figures(args, directory)
     print(table(figures))
     if args.json:
         write_json(args.json, figures, {"pairs": args.pairs})

@@ -20,7 +20,7 @@ expect() {
   failures=$((failures + 1))
 }
 
-# pretend FOLDER VERSION: a PyTorch of another kind.
+# pretend DIRECTORY VERSION: a PyTorch of another kind.
 pretend() { mkdir -p "$work/$1/torch/lib" && echo "__version__ = '$2'" >"$work/$1/torch/version.py"; }
 
 cd "$OARLOCK_SOURCE"

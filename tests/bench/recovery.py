@@ -42,9 +42,9 @@ class NotRecovered(Failed):
 class Run:
     """A job that is killed once. Subclasses name the command, and read its steps and processes."""
 
-    def __init__(self, command, environment, folder):
-        self.folder = folder
-        self.log = folder / "log"
+    def __init__(self, command, environment, directory):
+        self.directory = directory
+        self.log = directory / "log"
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
 
@@ -88,11 +88,11 @@ class Run:
 
 
 class Ours(Run):
-    def __init__(self, programs, environment, folder, model, batch, samples):
-        config = folder / "trainer.yaml"
+    def __init__(self, programs, environment, directory, model, batch, samples):
+        config = directory / "trainer.yaml"
         config.write_text(CONFIG.format(model=model, batch=batch, samples=samples), encoding="utf-8")
         super().__init__([programs / "oarlock", "launch", "--nproc", "2", "--max-restarts", str(MAX_RESTARTS), "--restart-policy", "rank", "--no-prefix", "--",
-                          programs / "oarlock-bench-trainer", "--config", config, "--log-format", "json"], environment, folder)
+                          programs / "oarlock-bench-trainer", "--config", config, "--log-format", "json"], environment, directory)
 
     def steps(self):
         for line in self.log.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -109,13 +109,13 @@ class Ours(Run):
 
 
 class Theirs(Run):
-    def __init__(self, python, script, environment, folder, model, batch, samples):
+    def __init__(self, python, script, environment, directory, model, batch, samples):
         super().__init__([python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", str(MAX_RESTARTS), script,
-                          "--model", model, "--steps", "1000000", "--batch", str(batch), "--samples", str(samples), "--folder", folder],
-                         environment, folder)
+                          "--model", model, "--steps", "1000000", "--batch", str(batch), "--samples", str(samples), "--directory", directory],
+                         environment, directory)
 
     def steps(self):
-        path = self.folder / "steps"
+        path = self.directory / "steps"
         if not path.exists():
             return
         for line in path.read_text(encoding="ascii").splitlines(keepends=True):
@@ -124,4 +124,4 @@ class Theirs(Run):
                 yield int(step), float(at)
 
     def process_of(self, rank):
-        return int((self.folder / f"pid.{rank}").read_text(encoding="ascii"))
+        return int((self.directory / f"pid.{rank}").read_text(encoding="ascii"))

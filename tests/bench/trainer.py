@@ -96,15 +96,15 @@ class Result:
 
 
 class Bench:
-    def __init__(self, args, folder):
-        self.bin, self.python, self.folder = pathlib.Path(args.bin), args.python, pathlib.Path(folder)
+    def __init__(self, args, directory):
+        self.bin, self.python, self.directory = pathlib.Path(args.bin), args.python, pathlib.Path(directory)
         self.pairs, self.quick = args.pairs, args.smoke
 
     def steps(self, case):
         return 6 if self.quick else case.steps
 
     def ours(self, case, extra="", ranks=RANKS, shared_memory=True):
-        record, config = self.folder / "ours.json", self.folder / "trainer.yaml"
+        record, config = self.directory / "ours.json", self.directory / "trainer.yaml"
         samples = case.batch * ranks * self.steps(case)  # one epoch: no evaluation but the last
         config.write_text(OURS.format(steps=self.steps(case), batch=case.batch, samples=samples, record=record,
                                       model=case.model, channels_last=str(case.channels_last).lower(),
@@ -114,7 +114,7 @@ class Bench:
         return self.timed(command, record)
 
     def theirs(self, case):
-        record, port = self.folder / "theirs.json", ReservedPort()
+        record, port = self.directory / "theirs.json", ReservedPort()
         # The static rendezvous: one TCPStore and no agent's negotiation, which is torchrun's quickest start.
         command = [self.python, "-m", "torch.distributed.run", "--nnodes", "1", "--node-rank", "0", "--nproc-per-node",
                    str(RANKS), "--rdzv-backend", "static", "--master-addr", "127.0.0.1", "--master-port",
@@ -182,20 +182,20 @@ class Bench:
         steps; compared with torch.save and fsync, which block training. Once with an idle core, once with two ranks
         that keep both cores busy, so that the save competes with the steps."""
         every, case = 8, CASES["mlp"]
-        folder = self.folder / "checkpoints"
+        directory = self.directory / "checkpoints"
         figures = {1: Figure("stall of a checkpoint, a core to spare", "ms", 0.02),
                    RANKS: Figure("stall of a checkpoint, no core to spare", "ms", 0.02)}
 
         def ours(ranks):
-            run(["rm", "-rf", folder])
-            extra = f"checkpoint: {{dir: {folder}, every_steps: {every}, keep: 1}}\n"
+            run(["rm", "-rf", directory])
+            extra = f"checkpoint: {{dir: {directory}, every_steps: {every}, keep: 1}}\n"
             result = self.ours(Case(case.model, 64, (2 if self.quick else 7) * every, case.kernels, 0), extra, ranks)
             gaps = result.gaps[every - 1 : -2]
             plain = statistics.median(gap for i, gap in enumerate(gaps) if i % every > every // 2)
             return statistics.median(gaps[i] + gaps[i + 1] - 2 * plain for i in range(0, len(gaps) - 1, every))
 
         def theirs():
-            path = self.folder / "theirs.pt"
+            path = self.directory / "theirs.pt"
             return statistics.median(json.loads(run([self.python, HERE / "rival" / "save.py", case.model, path,
                                                      "1" if self.quick else "4"]))["seconds"])
 
@@ -226,26 +226,26 @@ class Bench:
         return figures
 
     def tracking_processor_time(self, name, server):
-        case, folder = CASES["small"], self.folder / "tracked"
+        case, directory = CASES["small"], self.directory / "tracked"
         figure = Figure(f"processor time of tracking ({name}) / small step", "us", 0.01)
         for _ in range(self.pairs):
-            run(["rm", "-rf", folder])
+            run(["rm", "-rf", directory])
             step = self.ours(case, "log: {every_steps: 1}\n").mean_step
-            cost = json.loads(run([self.bin / "oarlock-bench-tracking", "100" if self.quick else "4000", str(round(step * 1e6)), folder,
+            cost = json.loads(run([self.bin / "oarlock-bench-tracking", "100" if self.quick else "4000", str(round(step * 1e6)), directory,
                                    *([f"http://127.0.0.1:{server.server_port}"] if server else [])]))
             figure.add((cost["training_thread_ns"] + cost["other_threads_ns"]) / 1e3, step * 1e6)
         return figure
 
     def tracked_step(self, name, server):
-        folder = self.folder / "tracked"
+        directory = self.directory / "tracked"
         figure = Figure(f"small step, tracked ({name}) / not tracked", "ms", 1.01)
         sinks = "tensorboard: {enabled: true}"
         if server:
             sinks += f", wandb: {{enabled: true}}, mlflow: {{enabled: true, uri: 'http://127.0.0.1:{server.server_port}'}}"
 
         def run_with(sections):
-            run(["rm", "-rf", folder])
-            extra = f"log: {{every_steps: 1}}\ncheckpoint: {{dir: {folder}, every_epochs: 0}}\n{sections}"
+            run(["rm", "-rf", directory])
+            extra = f"log: {{every_steps: 1}}\ncheckpoint: {{dir: {directory}, every_epochs: 0}}\n{sections}"
             return self.ours(CASES["small"], extra).mean_step * 1e3
 
         tracked = f"tracking: {{finish_timeout_seconds: 0, {sinks}}}\n"
@@ -259,21 +259,21 @@ class Bench:
         figure = Figure("next new step after SIGKILL of a rank", "s", 0.1)
         made = 0
 
-        def folder():
+        def directory():
             nonlocal made
             made += 1
-            path = self.folder / f"recovery-{made}"
+            path = self.directory / f"recovery-{made}"
             path.mkdir()
             return path
 
         def ours(rank):
-            return recovery.Ours(self.bin, environment(), folder(), case.model, case.batch, samples).seconds_to_new_step(rank)
+            return recovery.Ours(self.bin, environment(), directory(), case.model, case.batch, samples).seconds_to_new_step(rank)
 
         def theirs(rank):
             """Returns None if torchrun does not recover in time."""
             script = HERE / "rival" / "elastic.py"
             try:
-                return recovery.Theirs(self.python, script, environment(), folder(), case.model, case.batch, samples).seconds_to_new_step(rank)
+                return recovery.Theirs(self.python, script, environment(), directory(), case.model, case.batch, samples).seconds_to_new_step(rank)
             except recovery.NotRecovered as error:
                 print(f"torchrun did not recover from the loss of rank {rank}", file=sys.stderr, flush=True)
                 failed.append(error)
@@ -314,8 +314,8 @@ def main():
         args.pairs = 1
 
     figures = []
-    with tempfile.TemporaryDirectory(prefix="oarlock-bench-") as folder:
-        bench = Bench(args, folder)
+    with tempfile.TemporaryDirectory(prefix="oarlock-bench-") as directory:
+        bench = Bench(args, directory)
         for name in names:
             print(f"{name} ...", file=sys.stderr, flush=True)
             made = bench.model(name) if name in CASES else getattr(bench, name)()

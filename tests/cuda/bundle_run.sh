@@ -13,7 +13,7 @@ usage: run [--check | --tests | --bench] [--json FILE]
   --bench   only the timings
   --json    write the timings here
 
-LibTorch is that of OARLOCK_TORCH_DIR (a folder \`torch\` as in site-packages), else of \`python3 -c "import torch"\`; set
+LibTorch is that of OARLOCK_TORCH_DIR (a directory \`torch\` as in site-packages), else of \`python3 -c "import torch"\`; set
 PYTHON for another interpreter. This bundle was built for PyTorch $built_for.
 
 exit codes: 0 done, 1 a test or a timing failed, 64 wrong arguments, 69 LibTorch, a GPU or a library is not there or does
@@ -36,7 +36,7 @@ done
 python=${PYTHON:-python3}
 if [[ -n ${OARLOCK_TORCH_DIR:-} ]]; then
   torch=$OARLOCK_TORCH_DIR
-  [[ -d $torch/lib ]] || fail "OARLOCK_TORCH_DIR is $torch, which has no folder lib: name the folder torch of site-packages"
+  [[ -d $torch/lib ]] || fail "OARLOCK_TORCH_DIR is $torch, which has no directory lib: name the directory torch of site-packages"
 else
   torch=$("$python" -c 'import importlib.util as u; print(u.find_spec("torch").submodule_search_locations[0])' 2>/dev/null) ||
     fail "$python has no torch: install PyTorch ${built_for%%+*}, or set OARLOCK_TORCH_DIR or PYTHON"
@@ -53,7 +53,7 @@ cuda=$(cuda_of "$version")
 [[ -z $cuda || $cuda == "$(cuda_of "$built_for")" ]] ||
   fail "PyTorch $version in $torch is for CUDA $cuda, this bundle was built for $built_for: install that, or set OARLOCK_TORCH_DIR to it"
 libraries=$torch/lib
-for folder in "$torch"/../nvidia/*/lib; do libraries+=:$folder; done
+for directory in "$torch"/../nvidia/*/lib; do libraries+=:$directory; done
 export LD_LIBRARY_PATH=$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 
 check() {

@@ -25,7 +25,7 @@ import urllib.request
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "support"))
 
-from reserved_port import ReservedPort  # noqa: E402, in the same folder in a bundle
+from reserved_port import ReservedPort  # noqa: E402, in the same directory in a bundle
 
 # Configurations without dropout, whose random numbers differ between devices.
 TASKS = {
@@ -151,11 +151,11 @@ class Process:
 
 
 class Checks:
-    def __init__(self, bin_folder, folder, device):
+    def __init__(self, bin_directory, directory, device):
         self.device = device
-        self.bin = bin_folder
-        self.folder = folder
-        self.data = folder / "data"
+        self.bin = bin_directory
+        self.directory = directory
+        self.data = directory / "data"
         self.ports = []
         self.processes = []
         self.write_data()
@@ -189,12 +189,12 @@ class Checks:
         return self.ports[-1].number
 
     def config(self, name, text):
-        path = self.folder / f"{name}.yaml"
+        path = self.directory / f"{name}.yaml"
         path.write_text(text)
         return path
 
     def start(self, name, command, more=()):
-        self.processes.append(Process(command, self.folder / f"{name}.log", more))
+        self.processes.append(Process(command, self.directory / f"{name}.log", more))
         return self.processes[-1]
 
     def kill_all(self):
@@ -242,16 +242,16 @@ class Checks:
         return self.compare(task, full, half, HALF_LOSS, 4 * HALF_LOSS)
 
     def resumes_bitwise(self, task):
-        def train(folder, steps):
+        def train(directory, steps):
             text = self.on_device(task, f"steps: {steps}\ncuda: {{deterministic: true}}\n"
-                                        f"checkpoint: {{dir: {self.folder}/{folder}, every_steps: 5, keep: 1}}\n")
-            self.trainer(f"{folder}-{steps}", text).wait()
+                                        f"checkpoint: {{dir: {self.directory}/{directory}, every_steps: 5, keep: 1}}\n")
+            self.trainer(f"{directory}-{steps}", text).wait()
 
         whole, halves = f"{task}-whole", f"{task}-halves"
         train(whole, 20)
         train(halves, 10)
         train(halves, 20)
-        return self.same_files(self.folder / whole, self.folder / halves)
+        return self.same_files(self.directory / whole, self.directory / halves)
 
     def same_files(self, one, other):
         files = [file.relative_to(one) for file in (one / "last").rglob("*.safetensors")]
@@ -315,10 +315,10 @@ class Checks:
         return "\n".join(f"{name} {number:g}" for name, number in values.items())
 
     def writes_a_trace(self):
-        folder = self.folder / "trace"
+        directory = self.directory / "trace"
         self.trainer("trace-run", self.on_device("image_classification",
-                                                 f"steps: 40\nprofile: {{steps: 3, dir: {folder}}}\n")).wait()
-        traces = list(folder.rglob("*.json*"))
+                                                 f"steps: 40\nprofile: {{steps: 3, dir: {directory}}}\n")).wait()
+        traces = list(directory.rglob("*.json*"))
         check(traces, "no trace was written")
         if traces[0].suffix == ".gz":
             text = gzip.decompress(traces[0].read_bytes())
@@ -383,9 +383,9 @@ class Checks:
 
     def launch(self, name, steps, kills=()):
         """A launcher per rank. Kills ranks at these steps, [(step, rank)], and returns the seconds of each recovery."""
-        folder = self.folder / name
+        directory = self.directory / name
         text = self.on_device("image_classification", f"steps: {steps}\ncuda: {{deterministic: true}}\n"
-                                                      f"checkpoint: {{dir: {folder}, every_steps: 1000}}\n")
+                                                      f"checkpoint: {{dir: {directory}, every_steps: 1000}}\n")
         config, port, launchers = self.config(name, text), self.two_ports(), []
         for node in range(2):
             command = [self.bin / "oarlock", "launch", "--nnodes", "2", "--node-rank", node, "--nproc", "1", "--master-addr",
@@ -420,7 +420,7 @@ class Checks:
     def replaces_killed_ranks(self):
         seconds = self.launch("disturbed", 60, [(10, 1), (25, 0), (40, 1)])
         self.launch("undisturbed", 60)
-        equal = self.same_files(self.folder / "undisturbed", self.folder / "disturbed")
+        equal = self.same_files(self.directory / "undisturbed", self.directory / "disturbed")
         return f"no step lost, {equal}; recoveries took {', '.join(f'{s:.2f}' for s in seconds)} s"
 
 
@@ -464,11 +464,11 @@ def run_all(runs, parallel):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bin", type=pathlib.Path, required=True, help="folder of the programs")
+    parser.add_argument("--bin", type=pathlib.Path, required=True, help="directory of the programs")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda",
                         help="cpu: only the checks that need no GPU, with Gloo instead of NCCL")
     parser.add_argument("--parallel", type=int, default=max(1, (os.cpu_count() or 1) // 4), help="checks that run in parallel")
-    parser.add_argument("--logs", type=pathlib.Path, help="folder for the logs of all processes")
+    parser.add_argument("--logs", type=pathlib.Path, help="directory for the logs of all processes")
     parser.add_argument("--only", default="", help="only the checks whose names contain this")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="oarlock-gpu-") as name:

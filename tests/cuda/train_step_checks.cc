@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
-#include "common/fields/yaml_reader.h"
+#include "fields/yaml_reader.h"
 #include "tests/support/trainer_program/tiny_task.h"
 #include "trainer/device/device.h"
 #include "trainer/device/device_prefetcher.h"

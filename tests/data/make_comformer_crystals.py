@@ -51,7 +51,7 @@ def as_list(frames):
 
 
 def main():
-    folder = pathlib.Path(sys.argv[1])
+    directory = pathlib.Path(sys.argv[1])
     warnings.simplefilter("ignore")
     minerals = sorted((pathlib.Path(ase.__file__).parent / "test/testdata/minerals").glob("cod_*.cif"))
     frames = []
@@ -65,7 +65,7 @@ def main():
         if i % 2:
             atoms.set_array("forces", numpy.arange(3.0 * len(atoms)).reshape(-1, 3))
         frames.append(atoms)
-    target = folder / "comformer_crystals.extxyz"
+    target = directory / "comformer_crystals.extxyz"
     ase.io.write(target, frames, format="extxyz")
     read = ase.io.read(target, ":")
     crystals = [{"lattice": a.cell.tolist(), "numbers": a.numbers.tolist(), "positions": a.positions.tolist(),
@@ -76,8 +76,8 @@ def main():
         slices[text] = taken if isinstance(taken, list) else [taken]
     splits = [split(total, seed) for total, seed in ((10, 123), (37, 123), (1000, 123), (1000, 7), (20, 2**40 + 5))]
     golden = {"ase": ase.__version__, "crystals": crystals, "slices": slices, "splits": splits}
-    (folder / "comformer_crystals.json").write_text(json.dumps(golden) + "\n")
-    (folder / "comformer_crystals_list.json").write_text(json.dumps(as_list(read)) + "\n")
+    (directory / "comformer_crystals.json").write_text(json.dumps(golden) + "\n")
+    (directory / "comformer_crystals_list.json").write_text(json.dumps(as_list(read)) + "\n")
 
 
 main()

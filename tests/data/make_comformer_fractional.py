@@ -2,7 +2,7 @@
 """Writes comformer_fractional.safetensors: crystals in jarvis' form, and the graphs that the original ComFormer builds of them.
 
 usage: make_comformer_fractional.py ORIGINAL OUTPUT_FOLDER
-ORIGINAL is the folder OpenMat/ComFormer of https://github.com/divelab/AIRS (949e70b, GPL-3: run, never copied). Needs torch 2.11,
+ORIGINAL is the directory OpenMat/ComFormer of https://github.com/divelab/AIRS (949e70b, GPL-3: run, never copied). Needs torch 2.11,
 numpy 2.4.6, pandas and jarvis-tools 2026.6.12; numpy's OpenBLAS chooses kernels by the CPU, and a CPU with fused multiply-add
 is required.
 
@@ -23,13 +23,13 @@ KINDS = {"one": (1, False), "few": (3, False), "many": (6, False), "cartesian": 
 EACH = 8
 
 
-def load_original(folder):
+def load_original(directory):
     """Its module graphs; what it imports but does not need here is replaced by nothing."""
     for name, member in (("data", "Data"), ("transforms", "LineGraph"), ("data.batch", "Batch"), ("", "")):
         module = types.ModuleType("torch_geometric" + (name and "." + name))
         setattr(module, member or "nothing", None)
         sys.modules[module.__name__] = module
-    sys.path.insert(0, folder)
+    sys.path.insert(0, directory)
     from comformer import graphs
 
     return graphs

@@ -86,12 +86,12 @@ def write_nullable(legacy, path):
 
 
 def main():
-    folder = pathlib.Path(sys.argv[2])
+    directory = pathlib.Path(sys.argv[2])
     with h5py.File(sys.argv[1]) as source:
-        write_legacy(source, folder / "gears_legacy.h5ad")
-    with h5py.File(folder / "gears_legacy.h5ad") as legacy:
-        write_07(legacy, folder / "gears_anndata_0.7.h5ad")
-        write_nullable(legacy, folder / "gears_nullable.h5ad")
+        write_legacy(source, directory / "gears_legacy.h5ad")
+    with h5py.File(directory / "gears_legacy.h5ad") as legacy:
+        write_07(legacy, directory / "gears_anndata_0.7.h5ad")
+        write_nullable(legacy, directory / "gears_nullable.h5ad")
 
 
 main()

@@ -37,9 +37,9 @@ def make_model():
         torch.nn.Tanh(), torch.nn.Linear(16, 2))
 
 
-def work(rank, folder, file):
+def work(rank, directory, file):
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    dist.init_process_group("gloo", init_method=f"file://{directory}/store", rank=rank, world_size=2)
     torch.set_num_threads(1)
     out = {f"model.{name}": value.detach().clone() for name, value in make_model().named_parameters()}
     for step in range(STEPS):

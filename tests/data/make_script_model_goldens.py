@@ -27,9 +27,9 @@ class Small(nn.Module):
 
 
 torch.manual_seed(0)
-folder = pathlib.Path(__file__).parent
+directory = pathlib.Path(__file__).parent
 script = torch.jit.script(Small())
-script.save(str(folder / "script_model.pt"))
+script.save(str(directory / "script_model.pt"))
 image, label = torch.randn(6, 1, 9, 9), torch.arange(6) % 3
 tensors = {"image": image, "label": label, "before.eval": script.eval()(image).detach()}
 optimizer = torch.optim.SGD([p for p in script.parameters() if p.requires_grad], lr=0.1)
@@ -45,6 +45,6 @@ tensors["loss"] = torch.stack(losses)
 tensors["after.eval"] = script.eval()(image).detach()
 for key, value in script.state_dict().items():
     tensors[f"after.{key}"] = value.clone()
-path = folder / "script_model_goldens.safetensors"
+path = directory / "script_model_goldens.safetensors"
 save_file(tensors, path, metadata={"torch": torch.__version__})
 path.chmod(0o644)

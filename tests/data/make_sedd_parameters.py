@@ -19,7 +19,7 @@ FULL = {"hidden_size": 768, "cond_dim": 256, "length": 512, "n_blocks": 8, "n_he
 SEED = 7
 
 
-def load_original(folder):
+def load_original(directory):
     """The model's class; what it imports but does not need here is replaced by nothing."""
     for name, members in {
         "einops": ["rearrange"],
@@ -34,7 +34,7 @@ def load_original(folder):
     hub = types.ModuleType("huggingface_hub")
     hub.PyTorchModelHubMixin = object
     sys.modules["huggingface_hub"] = hub
-    sys.path.insert(0, folder)
+    sys.path.insert(0, directory)
     from model.transformer import SEDD
 
     return SEDD

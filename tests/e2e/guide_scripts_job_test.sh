@@ -17,21 +17,21 @@ finish() {
 trap finish EXIT
 
 # training_job NAME CRASH_RANK: the TrainingJob of a script, in which this rank kills itself once (none: -1). An image with PyTorch has
-# several GB, so the pods see the Python and the libraries of this machine instead; their image only has the root folder.
+# several GB, so the pods see the Python and the libraries of this machine instead; their image only has the root directory.
 # shellcheck disable=SC2016  # $name and others are jq's
 training_job() {
   jq -n --arg name "$1" --arg crash_rank "$2" --arg image "docker.io/oarlock/operator:$(<VERSION)" --arg launcher "$bin/oarlock" \
     --arg python "$venv/bin/python" --arg script "$scripts/${1//-/_}.py" \
-    --args '($ARGS.positional | unique | to_entries | map({name: "machine-\(.key)", path: .value})) as $folders
+    --args '($ARGS.positional | unique | to_entries | map({name: "machine-\(.key)", path: .value})) as $directories
     | {apiVersion: "oarlock.dev/v1alpha1", kind: "TrainingJob", metadata: {name: $name}, spec: {
         nodes: 2, image: $image, checkpoints: {size: "1Gi"}, failurePolicy: {maxRestarts: 1, backoffSeconds: 0}, template: {spec: {
           containers: [{name: "trainer", command: [$launcher, "launch", "--", $python, $script], workingDir: "/checkpoints",
             env: [{name: "CRASH_RANK", value: $crash_rank}, {name: "PYTHONUNBUFFERED", value: "1"}, {name: "PYTHONDONTWRITEBYTECODE", value: "1"}],
-            volumeMounts: ($folders | map({name, mountPath: .path, readOnly: true}))}],
-          volumes: ($folders | map({name, hostPath: {path, type: "Directory"}}))}}}}' -- /usr "$bin" "$scripts" "$venv" "${extra_folders[@]}"
+            volumeMounts: ($directories | map({name, mountPath: .path, readOnly: true}))}],
+          volumes: ($directories | map({name, hostPath: {path, type: "Directory"}}))}}}}' -- /usr "$bin" "$scripts" "$venv" "${extra_directories[@]}"
 }
-extra_folders=()
-[[ $python_base == /usr || $python_base == /usr/* ]] || extra_folders+=("$python_base")
+extra_directories=()
+[[ $python_base == /usr || $python_base == /usr/* ]] || extra_directories+=("$python_base")
 
 # expect_start JOB ATTEMPT TEXT: the first rank of this attempt printed that it starts so, with two ranks.
 expect_start() {
@@ -40,12 +40,12 @@ expect_start() {
   [[ $log == *"$3 with 2 ranks"* ]] || broken "attempt $2 of $1 does not start '$3 with 2 ranks': $log"
 }
 
-# expect_model JOB: the script has written its model to the claim, which is a folder of this machine.
+# expect_model JOB: the script has written its model to the claim, which is a directory of this machine.
 expect_model() {
-  local volume folder
+  local volume directory
   volume=$(kubectl get pvc "$1-checkpoints" -o 'jsonpath={.spec.volumeName}')
-  folder=$(kubectl get pv "$volume" -o 'jsonpath={.spec.hostPath.path}')
-  [[ -s $folder/model.pt ]] || broken "$1 has no model: $(ls -l "$folder")"
+  directory=$(kubectl get pv "$volume" -o 'jsonpath={.spec.hostPath.path}')
+  [[ -s $directory/model.pt ]] || broken "$1 has no model: $(ls -l "$directory")"
 }
 
 # has_ended JOB: it is complete or failed.

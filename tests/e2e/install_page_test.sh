@@ -69,12 +69,12 @@ step "a cluster without Oarlock and without the storage of scripts/cluster"
 commands=$(awk '/^```sh/ {inside = ++n == 1; next} /^```/ {inside = 0} inside' docs/first-job.md | wc -l)
 [[ $commands -le 5 ]] || broken "a new user's way has $commands commands"
 remove_oarlock
-# Volumes that were used, and the two folders of this test, are not handed out again.
+# Volumes that were used, and the two directories of this test, are not handed out again.
 kubectl get storageclass,pv -o json | jq '.items |= map(select(.kind == "StorageClass" or .status.phase == "Available")
   | del(.status, .metadata.uid, .metadata.resourceVersion, .metadata.creationTimestamp))' >"$work/all"
-mapfile -t folders < <(jq -r '.items[] | .spec.hostPath.path // empty' "$work/all" | tail -2)
-[[ ${#folders[@]} == 2 ]] || broken "scripts/cluster has no two volumes left"
-jq '.items |= map(select(.spec.hostPath.path as $path | $ARGS.positional | index($path) | not))' --args "${folders[@]}" <"$work/all" >"$work/storage"
+mapfile -t directories < <(jq -r '.items[] | .spec.hostPath.path // empty' "$work/all" | tail -2)
+[[ ${#directories[@]} == 2 ]] || broken "scripts/cluster has no two volumes left"
+jq '.items |= map(select(.spec.hostPath.path as $path | $ARGS.positional | index($path) | not))' --args "${directories[@]}" <"$work/all" >"$work/storage"
 kubectl delete storageclass,pv --all --wait >/dev/null
 first_job "no StorageClass"
 accuracy=$(grep -o '"accuracy":[0-9.]*' "$work/first-job" | tail -1 | cut -d: -f2)
@@ -98,7 +98,7 @@ spec:
   storageClassName: standard
   capacity: {storage: 10Gi}
   accessModes: [ReadWriteOnce]
-  local: {path: ${folders[node - 1]}}
+  local: {path: ${directories[node - 1]}}
   nodeAffinity:
     required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [node$node]}]}]}
 MANIFEST
@@ -114,7 +114,7 @@ step "docs/first-job.md: the checkpoints are kept"
 run_blocks first-job 2
 expect_field kept-job '.status.conditions[?(@.type=="CheckpointsNotKept")].status' ""
 [[ $(kubectl get pvc kept-job-checkpoints -o 'jsonpath={.spec.storageClassName} {.status.phase}') == "standard Bound" ]] || broken "$(kubectl get pvc)"
-[[ -n $(compgen -G "${folders[0]}/kept-job/step-*" || compgen -G "${folders[1]}/kept-job/step-*") ]] || broken "the claim has no checkpoint: $(ls -R "${folders[@]}")"
+[[ -n $(compgen -G "${directories[0]}/kept-job/step-*" || compgen -G "${directories[1]}/kept-job/step-*") ]] || broken "the claim has no checkpoint: $(ls -R "${directories[@]}")"
 kubectl delete trainingjob kept-job >/dev/null
 kubectl delete pods --selector oarlock.dev/job-name=kept-job --wait >/dev/null
 restore_storage

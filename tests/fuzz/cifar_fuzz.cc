@@ -1,6 +1,6 @@
 // Reads a CIFAR file. Records are large, so the input is repeated up to their size.
 #include "tests/fuzz/input.h"
-#include "trainer/formats/image_files.h"
+#include "workloads/formats/image_files.h"
 
 using namespace oarlock;
 

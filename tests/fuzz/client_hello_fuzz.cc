@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <string>
 
-#include "common/http/request_head.h"
+#include "http/request_head.h"
 #include "tests/fuzz/input.h"
 
 using namespace oarlock;

@@ -5,12 +5,12 @@
 #include <string_view>
 #include <vector>
 
+#include "api/codec.h"
+#include "api/validate.h"
 #include "cli/convert/converters.h"
-#include "common/yaml/reader.h"
-#include "common/yaml/writer.h"
-#include "operator/api/codec.h"
-#include "operator/api/validate.h"
 #include "tests/fuzz/input.h"
+#include "yaml/reader.h"
+#include "yaml/writer.h"
 
 using namespace oarlock;
 

@@ -6,7 +6,7 @@
 
 #include "common/clock.h"
 #include "common/json_access.h"
-#include "operator/kube/auth/exec_plugin.h"
+#include "kube/auth/exec_plugin.h"
 #include "tests/fuzz/input.h"
 
 using namespace oarlock;

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "tests/fuzz/input.h"
-#include "trainer/formats/extxyz.h"
+#include "workloads/formats/extxyz.h"
 
 using namespace oarlock;
 

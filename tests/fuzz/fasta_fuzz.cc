@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "tests/fuzz/input.h"
-#include "trainer/formats/fasta.h"
+#include "workloads/formats/fasta.h"
 
 using namespace oarlock;
 

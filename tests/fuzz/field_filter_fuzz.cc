@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/text.h"
-#include "operator/kube/client/field_filter.h"
+#include "kube/client/field_filter.h"
 #include "tests/fuzz/input.h"
 
 using namespace oarlock;

@@ -2,7 +2,7 @@
 #include <limits>
 
 #include "tests/fuzz/input.h"
-#include "trainer/tasks/gears/gene_tables.h"
+#include "workloads/gears/gene_tables.h"
 
 using namespace oarlock;
 

@@ -1,7 +1,7 @@
 // Reads a plain or gzip file to its end. The content must not depend on the size of the reads, and a gzip bomb must not
 // use much memory.
 #include "tests/fuzz/input.h"
-#include "trainer/formats/gzip_file.h"
+#include "workloads/formats/gzip_file.h"
 
 using namespace oarlock;
 

@@ -1,6 +1,6 @@
 // Reads every group, dataset and known attribute of an HDF5 file as every type.
 #include "tests/fuzz/input.h"
-#include "trainer/formats/hdf5/reader.h"
+#include "workloads/formats/hdf5/reader.h"
 
 using namespace oarlock;
 

@@ -1,6 +1,6 @@
 // The head of a request. Byte 0 is the size of the pieces in which the rest arrives: whether it is accepted, and what
 // is read from it, must not depend on them.
-#include "common/http/request_head.h"
+#include "http/request_head.h"
 
 #include "tests/fuzz/input.h"
 

@@ -4,17 +4,17 @@
 #include <algorithm>
 #include <cstring>
 
-#include "common/http/client/message.h"
+#include "http/client/message.h"
 #include "tests/fuzz/input.h"
 
 using namespace oarlock;
 
 namespace {
 
-constexpr kube::StreamLimits kLimits{.idle = kube::Milliseconds(60'000), .total = kube::Milliseconds(60'000)};
+constexpr http::StreamLimits kLimits{.idle = http::Milliseconds(60'000), .total = http::Milliseconds(60'000)};
 
 // A connection on which the peer has sent these bytes and then closed it.
-class BytesChannel final : public kube::Channel {
+class BytesChannel final : public http::Channel {
  public:
   BytesChannel(std::string_view bytes, size_t piece) : rest_(bytes), piece_(piece) {}
 
@@ -22,14 +22,14 @@ class BytesChannel final : public kube::Channel {
   void close() override {}
 
  private:
-  size_t read(boost::asio::mutable_buffer buffer, kube::ErrorCode& error) override {
+  size_t read(boost::asio::mutable_buffer buffer, http::ErrorCode& error) override {
     const size_t size = std::min({buffer.size(), piece_, rest_.size()});
-    error = rest_.empty() ? boost::asio::error::eof : kube::ErrorCode();
+    error = rest_.empty() ? boost::asio::error::eof : http::ErrorCode();
     std::memcpy(buffer.data(), rest_.data(), size);
     rest_.remove_prefix(size);
     return size;
   }
-  size_t write(boost::asio::const_buffer buffer, kube::ErrorCode& error) override {
+  size_t write(boost::asio::const_buffer buffer, http::ErrorCode& error) override {
     error = {};
     return buffer.size();
   }
@@ -39,7 +39,7 @@ class BytesChannel final : public kube::Channel {
   const size_t piece_;
 };
 
-class StringSink final : public kube::ByteSink {
+class StringSink final : public http::ByteSink {
  public:
   bool write(std::string_view bytes) override {
     text_ += bytes;
@@ -54,7 +54,7 @@ class StringSink final : public kube::ByteSink {
 // Returns the caller's result as one text; empty for an error.
 std::string read_response(std::string_view bytes, size_t piece, bool with_sink) {
   BytesChannel channel(bytes, piece);
-  kube::CallLimits limits(kLimits, {});
+  http::CallLimits limits(kLimits, {});
   StringSink sink;
   const auto received = kube::read_response(channel, with_sink ? &sink : nullptr, limits);
   if (!received) {
@@ -62,7 +62,7 @@ std::string read_response(std::string_view bytes, size_t piece, bool with_sink) 
     fuzz::require(received.error().error.message.find('\n') == std::string::npos);
     return "";
   }
-  const kube::Response& response = received->response;
+  const http::Response& response = received->response;
   fuzz::require(response.status >= 200 && response.status <= 999);
   fuzz::require(response.body.empty() || sink.text().empty());
   const auto retry_after = response.retry_after.value_or(std::chrono::seconds(0));
@@ -73,9 +73,9 @@ std::string read_response(std::string_view bytes, size_t piece, bool with_sink) 
 
 std::string open_tunnel(std::string_view bytes, size_t piece) {
   BytesChannel channel(bytes, piece);
-  const kube::CallLimits limits(kLimits, {});
+  const http::CallLimits limits(kLimits, {});
   const auto opened =
-      kube::open_tunnel(channel, {.server = "h:443", .user_agent = "a", .proxy_authorization = ""}, limits);
+      http::open_tunnel(channel, {.server = "h:443", .user_agent = "a", .proxy_authorization = ""}, limits);
   if (!opened) fuzz::require(opened.error().message.find('\n') == std::string::npos);
   return opened ? "open" : "";
 }

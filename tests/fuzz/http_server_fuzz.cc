@@ -7,7 +7,7 @@
 
 #include <cerrno>
 
-#include "common/http/server.h"
+#include "http/server.h"
 #include "tests/fuzz/input.h"
 
 using namespace oarlock;

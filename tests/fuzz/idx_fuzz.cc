@@ -1,6 +1,6 @@
 // Reads an IDX file, plain or gzip. The number of elements must agree with the header.
 #include "tests/fuzz/input.h"
-#include "trainer/formats/image_files.h"
+#include "workloads/formats/image_files.h"
 
 using namespace oarlock;
 

@@ -38,7 +38,7 @@ inline void require_printable_lines(std::string_view message) {
   }
 }
 
-// Passes `bytes` to a sink (kube::ByteSink) in pieces of this size, until it returns false.
+// Passes `bytes` to a sink (http::ByteSink) in pieces of this size, until it returns false.
 template <typename Sink>
 void feed(Sink& sink, std::string_view bytes, size_t piece) {
   for (size_t begin = 0; begin < bytes.size(); begin += piece) {

@@ -8,7 +8,7 @@ using namespace oarlock;
 
 namespace {
 
-constexpr int kMostNodes = 64;  // a larger group takes longer and shows nothing else
+constexpr int kMaxNodes = 64;  // a larger group takes longer and shows nothing else
 
 // Of spec.template and spec.trainer, the filter checks only the nesting; the API server checks the rest.
 bool has_json_texts(const control::Job& job) {
@@ -38,7 +38,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const Result<control::Job> again = api::training_job_from_json(nlohmann::json::parse(written.dump()));
     fuzz::require(again.has_value() && api::to_json(*again) == written);
   }
-  if (job.spec.nodes > kMostNodes) return 0;
+  if (job.spec.nodes > kMaxNodes) return 0;
   decide(job);
   if (!job.report.problem.empty() || api::is_terminal(job.status.phase) || !api::validate(job).empty()) return 0;
   const control::PodFactory factory(job, job.status.attempt);

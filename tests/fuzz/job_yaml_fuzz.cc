@@ -2,11 +2,11 @@
 // does a job that is accepted.
 #include <nlohmann/json.hpp>
 
-#include "common/yaml/reader.h"
-#include "common/yaml/writer.h"
-#include "operator/api/codec.h"
-#include "operator/api/validate.h"
+#include "api/codec.h"
+#include "api/validate.h"
 #include "tests/fuzz/input.h"
+#include "yaml/reader.h"
+#include "yaml/writer.h"
 
 using namespace oarlock;
 

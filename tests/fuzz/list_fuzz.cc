@@ -1,6 +1,6 @@
 // A page of a list. Byte 0: the kind of the objects; byte 1: the size of the pieces in which the rest arrives. The
 // result must not depend on the pieces.
-#include "operator/kube/client/list_watch.h"
+#include "kube/client/list_watch.h"
 #include "tests/fuzz/input.h"
 #include "tests/fuzz/reflector_target.h"
 

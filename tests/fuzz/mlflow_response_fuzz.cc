@@ -8,8 +8,8 @@
 #include <string>
 #include <utility>
 
-#include "common/http/client/transport.h"
 #include "common/number.h"
+#include "http/client/transport.h"
 #include "tests/fuzz/input.h"
 #include "trainer/tracking/sink.h"
 
@@ -30,34 +30,34 @@ Server& server() {
   return one;
 }
 
-void require_valid(const kube::Request& request) {
+void require_valid(const http::Request& request) {
   fuzz::require(request.method == "GET" || request.method == "POST" || request.method == "PUT");
   fuzz::require(request.target.starts_with("/api/2.0/mlflow"));
   fuzz::require(std::ranges::all_of(request.target, [](char c) { return c > ' ' && c < '\x7f'; }));
   if (request.content_type == "application/json") fuzz::require(nlohmann::json::accept(request.body));
 }
 
-class ScriptedTransport final : public kube::Transport {
+class ScriptedTransport final : public http::Transport {
  public:
-  kube::TransportResult<kube::Response> send(const kube::Request& request, kube::Milliseconds,
+  http::TransportResult<http::Response> send(const http::Request& request, http::Milliseconds,
                                              std::stop_token) override {
     require_valid(request);
     fuzz::require(++server().requests <= kMaxRequests);
     std::string_view& rest = server().responses;
     if (rest.empty())
-      return kube::failed(kube::TransportErrorKind::kBroken, "http://mlflow: connection closed by peer");
+      return http::failed(http::TransportErrorKind::kBroken, "http://mlflow: connection closed by peer");
     const std::string_view line = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(std::min(line.size() + 1, rest.size()));
     const size_t space = std::min(line.find(' '), line.size());
     const int status = parse_integer<int>(line.substr(0, space)).value_or(200);
-    return kube::Response{.status = std::clamp(status, 200, 599),
+    return http::Response{.status = std::clamp(status, 200, 599),
                           .body = std::string(line.substr(std::min(space + 1, line.size()))),
                           .retry_after = std::nullopt};
   }
 
-  kube::TransportResult<kube::Response> stream(const kube::Request&, kube::ByteSink&, kube::StreamLimits,
+  http::TransportResult<http::Response> stream(const http::Request&, http::ByteSink&, http::StreamLimits,
                                                std::stop_token) override {
-    return kube::failed(kube::TransportErrorKind::kRefused, "http://mlflow: no stream is expected");
+    return http::failed(http::TransportErrorKind::kRefused, "http://mlflow: no stream is expected");
   }
 };
 
@@ -100,8 +100,8 @@ void deliver(Sink& sink, int64_t step, decltype(Event::content) content) {
 
 }  // namespace
 
-// Takes the place of the implementation that connects to the server (common/http/client/transport.h).
-Result<std::unique_ptr<kube::Transport>> oarlock::kube::create_transport(TransportOptions) {
+// Takes the place of the implementation that connects to the server (http/client/transport.h).
+Result<std::unique_ptr<http::Transport>> oarlock::http::create_transport(TransportOptions) {
   return std::make_unique<ScriptedTransport>();
 }
 
@@ -111,8 +111,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   MlflowConfig config;
   config.uri = "http://mlflow";
   const auto variables = [](std::string_view) -> std::optional<std::string> { return std::nullopt; };
-  const Result<std::unique_ptr<Sink>> sink =
-      make_mlflow_sink(config, variables, {.folder = {}, .logger = Logger::silent(), .clock = clock, .run = started()});
+  const Result<std::unique_ptr<Sink>> sink = make_mlflow_sink(
+      config, variables, {.directory = {}, .logger = Logger::silent(), .clock = clock, .run = started()});
   fuzz::require(sink.has_value());
   deliver(**sink, 0, started());
   deliver(**sink, 1, Scalars{.values = {{"loss", 0.5}, {"eval/top 1", 1}}});

@@ -3,8 +3,8 @@
 
 #include <variant>
 
-#include "operator/api/codec.h"
-#include "operator/api/validate.h"
+#include "api/codec.h"
+#include "api/validate.h"
 #include "operator/core/desired.h"
 #include "operator/core/membership.h"
 #include "operator/core/reconcile.h"
@@ -16,7 +16,7 @@ namespace oarlock::fuzz {
 inline control::Job valid_job() {
   control::Job job;
   job.metadata.name = "job";
-  job.metadata.name_space = "default";
+  job.metadata.namespace_name = "default";
   job.metadata.uid = "uid";
   job.metadata.resource_version = "7";
   job.spec.pod_template = R"({"spec":{"containers":[{"name":"trainer","image":"image"}]}})";

@@ -1,8 +1,8 @@
 // A rank's /statusz reply: parsing, and the status, the stall detection and the estimate that are derived from it.
 #include <algorithm>
 
+#include "api/rules.h"
 #include "common/contract.h"
-#include "operator/api/rules.h"
 #include "tests/fuzz/observed_state.h"
 
 using namespace oarlock;

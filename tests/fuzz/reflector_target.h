@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "operator/kube/client/reflector.h"
+#include "kube/client/reflector.h"
 #include "operator/shell/projection.h"
 #include "tests/fuzz/input.h"
 

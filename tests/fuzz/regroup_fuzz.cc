@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "common/recovery/coordinator.h"
-#include "common/recovery/line_channel.h"
-#include "common/recovery/messages.h"
-#include "common/recovery/node_agent.h"
+#include "recovery/coordinator.h"
+#include "recovery/line_channel.h"
+#include "recovery/messages.h"
+#include "recovery/node_agent.h"
 #include "tests/fuzz/input.h"
 
 using namespace oarlock;

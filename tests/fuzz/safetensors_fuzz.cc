@@ -2,7 +2,7 @@
 #include <cstring>
 
 #include "tests/fuzz/input.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 #include "trainer/checkpoint/safetensors.h"
 
 using namespace oarlock;
@@ -24,8 +24,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   size_t bytes = 0;
   for (const auto& [name, tensor] : file->tensors) bytes += tensor.nbytes();
   fuzz::require(bytes <= size);  // no gap, no overlap
-  static const test::TemporaryFolder folder;
-  const std::filesystem::path again = folder.path() / "again.safetensors";
+  static const test::TemporaryDirectory directory;
+  const std::filesystem::path again = directory.path() / "again.safetensors";
   std::filesystem::remove(again);
   fuzz::require(write_safetensors(again, file->tensors, file->metadata).has_value());
   const Result<SafetensorsFile> reread = read_safetensors(again);

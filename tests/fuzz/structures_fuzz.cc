@@ -3,14 +3,14 @@
 #include <cmath>
 
 #include "tests/fuzz/input.h"
-#include "tests/support/temporary_folder.h"
-#include "trainer/tasks/comformer/structures.h"
+#include "tests/support/temporary_directory.h"
+#include "workloads/comformer/structures.h"
 
 using namespace oarlock;
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const test::TemporaryFolder folder;
-  const std::filesystem::path path = folder.path() / "structures.json";
+  static const test::TemporaryDirectory directory;
+  const std::filesystem::path path = directory.path() / "structures.json";
   fuzz::write_file(path, fuzz::text_of(data, size));
   const auto source = comformer::open_crystals({.path = path, .target_property = "label"});
   if (!source) {

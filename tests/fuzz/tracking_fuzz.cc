@@ -4,7 +4,7 @@
 #include <string>
 
 #include "tests/fuzz/input.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 #include "trainer/tracking/event.h"
 #include "trainer/tracking/event_file.h"
 #include "trainer/tracking/journal.h"
@@ -16,8 +16,8 @@ using namespace oarlock;
 
 namespace {
 
-const std::filesystem::path& folder() {
-  static const test::TemporaryFolder temporary;
+const std::filesystem::path& directory() {
+  static const test::TemporaryDirectory temporary;
   return temporary.path();
 }
 
@@ -31,8 +31,8 @@ void read_event(std::string_view bytes) {
 
 // All events are delivered, whatever the file contained before, and one that is appended is the last one.
 void read_journal(std::string_view bytes) {
-  fuzz::write_file(folder() / "sink.journal", bytes);
-  Result<std::unique_ptr<Journal>> journal = Journal::open(folder(), "sink", 1 << 20);
+  fuzz::write_file(directory() / "sink.journal", bytes);
+  Result<std::unique_ptr<Journal>> journal = Journal::open(directory(), "sink", 1 << 20);
   fuzz::require(journal && (*journal)->warning().find('\n') == std::string::npos);
   Event last;
   last.step = 7;
@@ -47,7 +47,7 @@ void read_journal(std::string_view bytes) {
     fuzz::require((*journal)->discard(batch->ends.back()).has_value());
   }
   fuzz::require(read == last);
-  for (const auto& entry : std::filesystem::directory_iterator(folder())) std::filesystem::remove(entry.path());
+  for (const auto& entry : std::filesystem::directory_iterator(directory())) std::filesystem::remove(entry.path());
 }
 
 void read_log(std::string_view bytes) {
@@ -58,7 +58,7 @@ void read_log(std::string_view bytes) {
 }
 
 void read_row(std::string_view bytes) {
-  const std::filesystem::path path = folder() / "row";
+  const std::filesystem::path path = directory() / "row";
   fuzz::write_file(path, bytes);
   const Result<std::optional<WandbRowState>> state = WandbRowFile::load(path);
   fuzz::require(state.has_value());

@@ -6,11 +6,11 @@
 
 #include "tests/fuzz/input.h"
 #include "trainer/config/load.h"
-#include "trainer/tasks/causal_set/config.h"
-#include "trainer/tasks/comformer/config.h"
-#include "trainer/tasks/gears/config.h"
-#include "trainer/tasks/image_classification/config.h"
-#include "trainer/tasks/protein_diffusion/config.h"
+#include "workloads/causal_set/config.h"
+#include "workloads/comformer/config.h"
+#include "workloads/gears/config.h"
+#include "workloads/image_classification/config.h"
+#include "workloads/protein_diffusion/config.h"
 
 using namespace oarlock;
 

@@ -3,8 +3,8 @@
 
 #include "common/text.h"
 #include "tests/fuzz/input.h"
-#include "tests/support/temporary_folder.h"
-#include "trainer/formats/zarr/array.h"
+#include "tests/support/temporary_directory.h"
+#include "workloads/formats/zarr/array.h"
 
 using namespace oarlock;
 
@@ -49,22 +49,22 @@ void read_corner(const zarr::Array& array) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const test::TemporaryFolder root;
+  static const test::TemporaryDirectory root;
   const std::string_view text = fuzz::text_of(data, size);
   const size_t end = std::min(text.find('\0'), text.size());
   const std::string_view metadata = text.substr(0, end);
   const std::string_view chunk = text.substr(std::min(end + 1, text.size()));
   for (const bool version3 : {false, true}) {
     const std::string key = first_chunk(metadata, version3);
-    // A key must be a path below the folder of the array.
+    // A key must be a path below the directory of the array.
     fuzz::require(key.empty() || (key.front() != '/' && key.find("..") == std::string::npos));
     if (key.empty() || key.size() > kMaxKeyBytes) continue;
-    const std::filesystem::path folder = root.path() / "array";
-    std::filesystem::remove_all(folder);
-    std::filesystem::create_directories((folder / key).parent_path());
-    fuzz::write_file(folder / (version3 ? "zarr.json" : ".zarray"), metadata);
-    fuzz::write_file(folder / key, chunk);
-    const Result<zarr::Array> array = zarr::Array::open(folder, zarr::MissingChunks::kFill);
+    const std::filesystem::path directory = root.path() / "array";
+    std::filesystem::remove_all(directory);
+    std::filesystem::create_directories((directory / key).parent_path());
+    fuzz::write_file(directory / (version3 ? "zarr.json" : ".zarray"), metadata);
+    fuzz::write_file(directory / key, chunk);
+    const Result<zarr::Array> array = zarr::Array::open(directory, zarr::MissingChunks::kFill);
     if (array) read_corner(*array);
   }
   return 0;

@@ -59,8 +59,8 @@ def strings(text):
 
 def keys_in_messages(root, sections):
     """Yields the place and the path of each word that names a key."""
-    for folder in ("cli", "common", "operator", "trainer"):
-        for path in sorted(p for p in (root / folder).rglob("*") if p.suffix in (".h", ".cc")):
+    for directory in ("cli", "common", "operator", "trainer"):
+        for path in sorted(p for p in (root / directory).rglob("*") if p.suffix in (".h", ".cc")):
             for line, text in strings(path.read_text()):
                 for word in DOTTED.findall(text):
                     parts = word.removeprefix("spec.trainer.").split(".")

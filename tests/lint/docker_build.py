@@ -4,7 +4,7 @@
 usage: docker_build.py SOURCE_DIR
 
 The step has only what the Dockerfile copies (by its .dockerignore), installs and passes to cmake: its commands run in a
-clean folder whose /source, /libtorch and /build replace those of the image. LibTorch is taken from the cache of
+clean directory whose /source, /libtorch and /build replace those of the image. LibTorch is taken from the cache of
 scripts/setup build. Empty files replace CUDA's headers, one for each wheel that the Dockerfile installs; the
 versions of the wheels must be those of scripts/lib/setup_cuda.sh.
 """
@@ -46,14 +46,14 @@ def run_step(command, variant, shims, home):
                           env={"VARIANT": variant, "PATH": f"{shims}:{os.environ['PATH']}", "HOME": str(home)})
 
 
-def make_shims(folder):
+def make_shims(directory):
     """pip only prints its arguments; cmake configures, and leaves out --build and --install."""
-    folder.mkdir()
-    (folder / "python3").write_text("#!/bin/sh\necho \"$@\"\n")
-    (folder / "cmake").write_text(f"#!/bin/sh\n[ \"$1\" != -S ] || exec {shutil.which('cmake')} \"$@\"\n")
-    for shim in folder.iterdir():
+    directory.mkdir()
+    (directory / "python3").write_text("#!/bin/sh\necho \"$@\"\n")
+    (directory / "cmake").write_text(f"#!/bin/sh\n[ \"$1\" != -S ] || exec {shutil.which('cmake')} \"$@\"\n")
+    for shim in directory.iterdir():
         shim.chmod(0o755)
-    return folder
+    return directory
 
 
 def pinned(root):
@@ -61,15 +61,15 @@ def pinned(root):
     return dict(re.findall(r'^  "(\S+) (\S+) [0-9a-f]{64}"$', text, re.M))
 
 
-def lay_out_libtorch(folder, wheels):
+def lay_out_libtorch(directory, wheels):
     cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "oarlock/torch-2.11.0"
-    (folder / "nvidia/cu13").mkdir(parents=True)
-    (folder / "torch").symlink_to(cache / "torch")
-    (folder / "nvidia/cu13/lib").symlink_to(cache / "nvidia/cu13/lib")
+    (directory / "nvidia/cu13").mkdir(parents=True)
+    (directory / "torch").symlink_to(cache / "torch")
+    (directory / "nvidia/cu13/lib").symlink_to(cache / "nvidia/cu13/lib")
     for wheel, header in HEADERS.items():
         if wheel in wheels:
-            (folder / header).parent.mkdir(parents=True, exist_ok=True)
-            (folder / header).touch()
+            (directory / header).parent.mkdir(parents=True, exist_ok=True)
+            (directory / header).touch()
 
 
 def configure(root, dockerfile, variant):
@@ -88,8 +88,8 @@ def configure(root, dockerfile, variant):
                     return f"installs {wheel} {wheels.get(wheel)}, but scripts/lib/setup_cuda.sh has {version}: use that"
             lay_out_libtorch(work / "libtorch", wheels)
         command = next(run for run in runs if "cmake -S" in run)
-        for folder in ("/source", "/build", "/libtorch"):
-            command = re.sub(rf"(?<![\w/]){folder}(?!\w)", str(work) + folder, command)
+        for directory in ("/source", "/build", "/libtorch"):
+            command = re.sub(rf"(?<![\w/]){directory}(?!\w)", str(work) + directory, command)
         result = run_step(command, variant, shims, work / "home")
         return None if result.returncode == 0 else result.stdout[-2000:] + result.stderr[-4000:]
 

@@ -31,7 +31,7 @@ class LanguageTest(unittest.TestCase):
                          [(1, "Told"), (2, "GoesOn"), (2, "AtOnce")])
 
     def test_flags_documentation(self):
-        for text in ("The rank stands still.\n", "> It waits\n> in vain.\n", "| a | a folder of its own |\n", "name: beside it\n"):
+        for text in ("The rank stands still.\n", "> It waits\n> in vain.\n", "| a | a directory of its own |\n", "name: beside it\n"):
             self.assertEqual(len(found("a.md", text)), 1, text)
 
     def test_flags_each_listed_word(self):

@@ -2,7 +2,7 @@
 """Checks the links of all Markdown files: files and anchors of this repository, and names that the guides quote.
 
 A link must name a file of the repository, and an anchor a heading of its page, by GitHub's rule for anchors. In
-docs/guides, a path in backquotes that begins with a folder of the repository must exist, a CamelCase word in backquotes
+docs/guides, a path in backquotes that begins with a directory of the repository must exist, a CamelCase word in backquotes
 must be in the sources or in links_allowed.txt, since it is a reason, a condition or a field that a reader searches for, and
 each line of a ```text block must contain a message of the programs, that is a string literal of the sources with its
 placeholders filled in.
@@ -64,12 +64,12 @@ def check_links(root, name, text):
             yield f"{place}: {target or name} has no heading #{anchor}"
 
 
-def check_names(root, name, text, folders, sources):
+def check_names(root, name, text, directories, sources):
     prose = re.sub(r"^```.*?^```", lambda match: "\n" * match.group().count("\n"), text, flags=re.M | re.S)
     for match in re.finditer(r"`([^`\n]+)`", prose):
         place = f"{name}:{prose.count(chr(10), 0, match.start()) + 1}"
         code = match[1]
-        if re.fullmatch(r"[\w.-]+(/[\w.-]+)+", code) and code.split("/")[0] in folders and not (root / code).exists():
+        if re.fullmatch(r"[\w.-]+(/[\w.-]+)+", code) and code.split("/")[0] in directories and not (root / code).exists():
             yield f"{place}: {code} does not exist"
         if re.fullmatch(r"[A-Z][a-z]+([A-Z]+[a-z]*)+", code) and code not in ALLOWED and code not in sources:
             yield f"{place}: {code} is not in the sources; correct it, or add it to tests/lint/links_allowed.txt"
@@ -96,7 +96,7 @@ def check_messages(name, text, patterns):
 def main():
     root = pathlib.Path(sys.argv[1]).resolve()
     files = tracked(root)
-    folders = {file.split("/")[0] for file in files if "/" in file} - {"build"}
+    directories = {file.split("/")[0] for file in files if "/" in file} - {"build"}
     sources = "\n".join((root / file).read_text(errors="replace") for file in files if file.startswith(SOURCES))
     patterns = message_patterns("\n".join((root / file).read_text() for file in files
                                           if file.startswith(SOURCES) and file.endswith((".cc", ".h"))))
@@ -106,7 +106,7 @@ def main():
         text = (root / page).read_text()
         problems += check_links(root, page, text)
         if page.startswith("docs/guides/"):
-            problems += check_names(root, page, text, folders, sources)
+            problems += check_names(root, page, text, directories, sources)
             problems += check_messages(page, text, patterns)
     print("\n".join(problems) or f"the links of {len(pages)} pages have targets")
     sys.exit(1 if problems or not pages else 0)

@@ -104,14 +104,14 @@ class Workflows(unittest.TestCase):
     def rehearse(self, text):
         """(error or None, output) of a rehearsal of this workflow."""
         with tempfile.TemporaryDirectory() as name:
-            folder = pathlib.Path(name)
-            (folder / "workflow.yaml").write_text(text)
-            (folder / "file").write_text("content")
+            directory = pathlib.Path(name)
+            (directory / "workflow.yaml").write_text(text)
+            (directory / "file").write_text("content")
             output = io.StringIO()
             with contextlib.redirect_stdout(output), mock.patch.object(
                     run_workflow, "copy_working_tree", lambda root, target: target.mkdir()):
                 try:
-                    run_workflow.Rehearsal(folder, folder / "workflow.yaml", folder / "work", "v1.2.3").run()
+                    run_workflow.Rehearsal(directory, directory / "workflow.yaml", directory / "work", "v1.2.3").run()
                 except run_workflow.RehearsalError as error:
                     return str(error), output.getvalue()
             return None, output.getvalue()
@@ -198,8 +198,8 @@ class Chart(unittest.TestCase):
 
 class Packages(unittest.TestCase):
     def test_sysroot_is_in_the_rules_of_ninja(self):
-        with tempfile.TemporaryDirectory() as folder:
-            build = pathlib.Path(folder)
+        with tempfile.TemporaryDirectory() as directory:
+            build = pathlib.Path(directory)
             (build / "CMakeFiles").mkdir()
             (build / "build.ninja").write_text("build a.o: CXX_COMPILER a.cc\n")
             (build / "CMakeFiles/rules.ninja").write_text("rule CXX_COMPILER\n  command = g++ --sysroot=/arm64 $in\n")

@@ -20,7 +20,7 @@ def main():
     files = sorted(path for path in (root / "tests").rglob("*_test.*") if path.suffix in (".cc", ".sh", ".py"))
     missing = [path for path in files if path.stem not in names]
     for path in missing:
-        print(f"{path.relative_to(root)}: is not registered: add oarlock_test({path.stem} ...) to the CMakeLists.txt of its folder")
+        print(f"{path.relative_to(root)}: is not registered: add oarlock_test({path.stem} ...) to the CMakeLists.txt of its directory")
     print(f"{len(files) - len(missing)} of {len(files)} test files are registered")
     sys.exit(1 if missing or not files else 0)
 

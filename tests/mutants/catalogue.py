@@ -14,7 +14,7 @@ import pathlib
 import re
 import subprocess
 
-FOLDER = pathlib.Path(__file__).resolve().parent / "catalogue"
+DIRECTORY = pathlib.Path(__file__).resolve().parent / "catalogue"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,13 +62,13 @@ def parse(name, text):
 
 def invariants():
     """The invariants of invariants.txt, each with the names of the mutants that break it."""
-    lines = (FOLDER.parent / "invariants.txt").read_text().splitlines()
+    lines = (DIRECTORY.parent / "invariants.txt").read_text().splitlines()
     parted = [line.rpartition(": ") for line in lines if line and not line.startswith("#")]
     return {invariant: names.split() for invariant, _, names in parted}
 
 
-def read_all(folder=FOLDER):
-    return [parse(path.stem, path.read_text()) for path in sorted(folder.glob("*.patch"))]
+def read_all(directory=DIRECTORY):
+    return [parse(path.stem, path.read_text()) for path in sorted(directory.glob("*.patch"))]
 
 
 def apply(mutant, tree, *options):

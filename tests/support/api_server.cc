@@ -8,9 +8,9 @@
 #include <stdexcept>
 
 #include "common/clock.h"
-#include "common/http/client/credentials.h"
-#include "common/http/client/transport.h"
-#include "operator/kube/auth/kubeconfig.h"
+#include "http/client/credentials.h"
+#include "http/client/transport.h"
+#include "kube/auth/kubeconfig.h"
 #include "tests/support/paths.h"
 
 namespace oarlock::test {
@@ -46,7 +46,7 @@ ApiServer::ApiServer(Parts parts, const std::string& arguments, Family family) :
   // Ends the cluster when this process has ended in whatever way: a crashed test must leave no apiserver behind. It
   // runs in a separate session, so that signals to this one do not end it.
   const std::string watch = "exec setsid sh -c 'while kill -0 " + std::to_string(::getpid()) +
-                            " 2>/dev/null; do sleep 1; done; " + kCluster + " down --dir " + folder() +
+                            " 2>/dev/null; do sleep 1; done; " + kCluster + " down --dir " + directory() +
                             "' >/dev/null 2>&1 &";
   run({"/bin/sh", "-c", watch});
   std::vector<std::string> up = {kCluster,
@@ -55,18 +55,18 @@ ApiServer::ApiServer(Parts parts, const std::string& arguments, Family family) :
                                  "--apply",
                                  test::source_path("manifests/crd"),
                                  "--dir",
-                                 folder()};
+                                 directory()};
   // Services of both families, as large clusters have them; the cluster of the e2e tests has IPv4 alone.
   std::string flags = "--service-cluster-ip-range=10.96.0.0/16,fd00:96::/112 ";
   if (family == Family::kIpv6) {
     up.emplace_back("--ipv6");
     flags.clear();
   }
-  run(up, {.environment = {{"OARLOCK_APISERVER_ARGS", flags + arguments}}, .folder = ""});
+  run(up, {.environment = {{"OARLOCK_APISERVER_ARGS", flags + arguments}}, .directory = ""});
   const auto config = kube::load_kubeconfig(kubeconfig());
   if (!config) throw std::runtime_error(config.error().message);
   auto transport =
-      kube::create_transport(kube::transport_options(*config, "oarlock-test", std::make_shared<RealClock>()));
+      http::create_transport(kube::transport_options(*config, "oarlock-test", std::make_shared<RealClock>()));
   if (!transport) throw std::runtime_error(transport.error().message);
   transport_ = std::move(*transport);
   // Established, and served a moment later.
@@ -77,16 +77,16 @@ ApiServer::ApiServer(Parts parts, const std::string& arguments, Family family) :
 ApiServer::~ApiServer() {
   transport_.reset();
   try {
-    run({kCluster, "down", "--dir", folder()});
+    run({kCluster, "down", "--dir", directory()});
   } catch (const std::exception& error) {
     ADD_FAILURE() << error.what();
   }
 }
 
-std::string ApiServer::kubeconfig() const { return folder() + "/admin.kubeconfig"; }
+std::string ApiServer::kubeconfig() const { return directory() + "/admin.kubeconfig"; }
 
 Reply ApiServer::call(const std::string& method, const std::string& target, const nlohmann::json& body) {
-  kube::Request request{.method = method, .target = target, .body = "", .content_type = "application/json"};
+  http::Request request{.method = method, .target = target, .body = "", .content_type = "application/json"};
   if (!body.is_null()) request.body = body.dump();
   if (method == "PATCH") request.content_type = "application/merge-patch+json";
   const auto response = transport_->send(request, 30s, {});
@@ -95,8 +95,8 @@ Reply ApiServer::call(const std::string& method, const std::string& target, cons
 }
 
 void ApiServer::apply(const std::string& manifest) {
-  run({folder() + "/bin/kubectl", "apply", "-f", manifest},
-      {.environment = {{"KUBECONFIG", kubeconfig()}}, .folder = ""});
+  run({directory() + "/bin/kubectl", "apply", "-f", manifest},
+      {.environment = {{"KUBECONFIG", kubeconfig()}}, .directory = ""});
 }
 
 std::string ApiServer::make_namespace() {
@@ -117,7 +117,8 @@ OperatorProcess::OperatorProcess(std::vector<std::string> arguments, bool wait_u
   std::vector<std::string> argv{test::program_path(program != nullptr ? program : "oarlock-operator"), "--port", "0"};
   if (!place.listen_address.empty()) argv.insert(argv.end(), {"--listen-address", place.listen_address});
   for (std::string& argument : arguments) argv.push_back(std::move(argument));
-  program_ = std::make_unique<Program>(std::move(argv), ProgramOptions{.environment = place.environment, .folder = ""});
+  program_ =
+      std::make_unique<Program>(std::move(argv), ProgramOptions{.environment = place.environment, .directory = ""});
   const std::string wanted = wait_until_ready ? "\"msg\":\"ready\"" : "\"msg\":\"listening\"";
   if (!eventually([&] { return logged(wanted) || !alive(program_->pid()); }) || !logged(wanted)) {
     throw std::runtime_error("the operator does not start:\n" + log());
@@ -129,11 +130,11 @@ int OperatorProcess::port() const { return logged_port(log(), "listening"); }
 int OperatorProcess::health_port() const { return logged_port(log(), "listening for probes"); }
 
 Reply OperatorProcess::get(const std::string& path) const {
-  kube::TransportOptions options;
+  http::TransportOptions options;
   options.server = std::string(authority_.empty() ? "http" : "https") + "://" + host_ + ":" + std::to_string(port());
   if (!authority_.empty()) options.ca.text = authority_;
-  if (!token_.empty()) options.token = std::make_shared<kube::ConstantToken>(token_);
-  auto transport = kube::create_transport(std::move(options));
+  if (!token_.empty()) options.token = std::make_shared<http::ConstantToken>(token_);
+  auto transport = http::create_transport(std::move(options));
   if (!transport) throw std::runtime_error(transport.error().message);
   const auto response = (*transport)->send({.method = "GET", .target = path, .body = "", .content_type = ""}, 10s, {});
   if (!response) throw std::runtime_error(response.error().message);

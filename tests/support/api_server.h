@@ -1,4 +1,4 @@
-// A real kube-apiserver for a test program: started by scripts/cluster with its own folder and ports, and with the
+// A real kube-apiserver for a test program: started by scripts/cluster with its own directory and ports, and with the
 // TrainingJob CRD.
 #pragma once
 
@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "common/http/client/transport.h"
+#include "http/client/transport.h"
 #include "tests/support/program.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 
 namespace oarlock::test {
 
@@ -35,18 +35,18 @@ class ApiServer {
 
   std::string kubeconfig() const;  // of an administrator
   Reply call(const std::string& method, const std::string& target, const nlohmann::json& body = nullptr);
-  void apply(const std::string& manifest);  // a file or folder, with kubectl; throws
+  void apply(const std::string& manifest);  // a file or directory, with kubectl; throws
   // Returns a new namespace, after the controllers have populated it.
   std::string make_namespace();
 
-  kube::Transport& transport() { return *transport_; }
+  http::Transport& transport() { return *transport_; }
 
  private:
-  std::string folder() const { return (temporary_.path() / "c").string(); }
+  std::string directory() const { return (temporary_.path() / "c").string(); }
 
   const Parts parts_;
-  TemporaryFolder temporary_;
-  std::unique_ptr<kube::Transport> transport_;
+  TemporaryDirectory temporary_;
+  std::unique_ptr<http::Transport> transport_;
   int namespaces_ = 0;
 };
 

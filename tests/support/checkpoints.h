@@ -71,9 +71,9 @@ inline std::unique_ptr<CheckpointStore> open_store(const std::filesystem::path& 
   return must(CheckpointStore::open({.root = root, .owner = std::move(owner), .keep = keep}, Logger::silent()));
 }
 
-inline std::vector<std::string> names_in(const std::filesystem::path& folder) {
+inline std::vector<std::string> names_in(const std::filesystem::path& directory) {
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(folder))
+  for (const auto& entry : std::filesystem::directory_iterator(directory))
     names.push_back(entry.path().filename().string());
   std::sort(names.begin(), names.end());
   return names;

@@ -38,11 +38,11 @@ inline HostileServer::Handler empty_cluster(const std::atomic<bool>& has_crd) {
   };
 }
 
-// A kubeconfig without a user. `authority`: file of the authority to trust, in the same folder; empty: none. Returns
+// A kubeconfig without a user. `authority`: file of the authority to trust, in the same directory; empty: none. Returns
 // its path.
-inline std::string write_kubeconfig(const std::filesystem::path& folder, const std::string& server,
+inline std::string write_kubeconfig(const std::filesystem::path& directory, const std::string& server,
                                     const std::string& authority = "") {
-  const std::string path = (folder / "kubeconfig").string();
+  const std::string path = (directory / "kubeconfig").string();
   std::ofstream(path)
       << "current-context: x\ncontexts: [{name: x, context: {cluster: c}}]\nclusters: [{name: c, cluster: "
       << "{server: '" << server << "'" << (authority.empty() ? "" : ", certificate-authority: '" + authority + "'")

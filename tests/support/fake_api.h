@@ -10,14 +10,14 @@
 #include <string>
 #include <vector>
 
-#include "common/http/client/transport.h"
+#include "http/client/transport.h"
 
 namespace oarlock::test {
 
 // Watches show what the test pushes; all other requests are answered by a function.
-class FakeApi final : public kube::Transport {
+class FakeApi final : public http::Transport {
  public:
-  using Handler = std::function<kube::Response(const kube::Request&)>;
+  using Handler = std::function<http::Response(const http::Request&)>;
 
   void push(const std::string& plural, const std::string& type, const nlohmann::json& object) {
     const std::lock_guard lock(mutex_);
@@ -33,13 +33,13 @@ class FakeApi final : public kube::Transport {
     return requests_;
   }
 
-  kube::TransportResult<kube::Response> send(const kube::Request& request, kube::Milliseconds,
+  http::TransportResult<http::Response> send(const http::Request& request, http::Milliseconds,
                                              std::stop_token) override {
     const std::lock_guard lock(mutex_);
     requests_.push_back(request.method + " " + request.target);
     return handler_(request);
   }
-  kube::TransportResult<kube::Response> stream(const kube::Request& request, kube::ByteSink& sink, kube::StreamLimits,
+  http::TransportResult<http::Response> stream(const http::Request& request, http::ByteSink& sink, http::StreamLimits,
                                                std::stop_token cancel) override {
     const std::string plural = request.target.find("/trainingjobs") != std::string::npos ? "trainingjobs"
                                : request.target.find("/pods") != std::string::npos       ? "pods"
@@ -55,7 +55,7 @@ class FakeApi final : public kube::Transport {
       lock.lock();
       if (!goes_on) break;
     }
-    return tl::make_unexpected(kube::TransportError{kube::TransportErrorKind::kCancelled, "cancelled"});
+    return tl::make_unexpected(http::TransportError{http::TransportErrorKind::kCancelled, "cancelled"});
   }
 
  private:

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "operator/kube/client/list_watch.h"
+#include "kube/client/list_watch.h"
 
 namespace oarlock::test {
 namespace {
@@ -43,7 +43,7 @@ std::string chunk(std::string_view text) { return fmt::format("{:x}\r\n{}\r\n", 
 
 }  // namespace
 
-FaultProxy::FaultProxy(kube::Transport& upstream)
+FaultProxy::FaultProxy(http::Transport& upstream)
     : upstream_(upstream),
       server_([this](auto& connection, const auto& request) { return handle(connection, request); }) {}
 
@@ -116,7 +116,7 @@ bool FaultProxy::frozen(const std::string& resource) const {
   return past_frozen_ || (frozen_ && (frozen_->empty() || *frozen_ == resource));
 }
 
-bool FaultProxy::forward(Connection& connection, const kube::Request& request) {
+bool FaultProxy::forward(Connection& connection, const http::Request& request) {
   const auto answer = upstream_.send(request, 30s, {});
   if (!answer) return false;
   connection.answer(answer->status, answer->body);
@@ -124,7 +124,7 @@ bool FaultProxy::forward(Connection& connection, const kube::Request& request) {
 }
 
 bool FaultProxy::handle(Connection& connection, const Received& received) {
-  kube::Request request{.method = received.method,
+  http::Request request{.method = received.method,
                         .target = received.target,
                         .body = received.body,
                         .content_type = content_type_of(received)};
@@ -179,7 +179,7 @@ bool FaultProxy::watch(Connection& connection, const Received& received) {
   connection.write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
 
   // Forwards complete lines, so that a line can be inserted between two others.
-  class Sink final : public kube::ByteSink {
+  class Sink final : public http::ByteSink {
    public:
     Sink(FaultProxy& proxy, Watch& watch, Connection& connection)
         : proxy_(proxy), watch_(watch), connection_(connection) {}
@@ -219,7 +219,7 @@ bool FaultProxy::watch(Connection& connection, const Received& received) {
     while (!done.stop_requested() && !connection.stopping() && !connection.closed()) std::this_thread::sleep_for(20ms);
     stop.request_stop();
   });
-  const kube::Request request{.method = "GET", .target = received.target, .body = "", .content_type = ""};
+  const http::Request request{.method = "GET", .target = received.target, .body = "", .content_type = ""};
   const auto answer = upstream_.stream(request, sink, {.idle = 120s, .total = 900s}, stop.get_token());
   if (answer && answer->ok()) connection.write("0\r\n\r\n");
   const std::lock_guard lock(mutex_);

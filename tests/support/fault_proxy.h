@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "common/http/client/transport.h"
+#include "http/client/transport.h"
 #include "tests/support/hostile_server.h"
 
 namespace oarlock::test {
@@ -29,7 +29,7 @@ class FaultProxy {
   using Written = std::function<void(int number)>;
 
   // `upstream` must outlive the proxy.
-  explicit FaultProxy(kube::Transport& upstream);
+  explicit FaultProxy(http::Transport& upstream);
 
   std::string url() const { return server_.url(); }
   void on_write(Decide decide, Written written);
@@ -63,11 +63,11 @@ class FaultProxy {
   };
 
   bool handle(HostileServer::Connection& connection, const HostileServer::Received& request);
-  bool forward(HostileServer::Connection& connection, const kube::Request& request);
+  bool forward(HostileServer::Connection& connection, const http::Request& request);
   bool watch(HostileServer::Connection& connection, const HostileServer::Received& request);
   bool frozen(const std::string& resource) const;  // with the lock held
 
-  kube::Transport& upstream_;
+  http::Transport& upstream_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   Decide decide_;

@@ -10,7 +10,7 @@
 #include <stdexcept>
 #include <system_error>
 
-#include "operator/kube/auth/kubeconfig.h"
+#include "kube/auth/kubeconfig.h"
 #include "tests/support/program.h"
 
 namespace oarlock::test {
@@ -40,13 +40,13 @@ void leave_ipv4() {
   if (ip.wait() != 0) throw std::runtime_error("loopback without IPv4: " + ip.err());
 }
 
-void become_service_account(const std::string& authority, const std::string& token, const std::string& name_space) {
+void become_service_account(const std::string& authority, const std::string& token, const std::string& namespace_name) {
   check(::mount("tmpfs", "/run", "tmpfs", 0, nullptr) == 0, "a /run of our own");
-  const std::filesystem::path folder = kube::kServiceAccountFolder;  // /var/run is /run
-  std::filesystem::create_directories(folder);
-  write(folder / "ca.crt", authority);
-  write(folder / "token", token);
-  write(folder / "namespace", name_space);
+  const std::filesystem::path directory = kube::kServiceAccountDirectory;  // /var/run is /run
+  std::filesystem::create_directories(directory);
+  write(directory / "ca.crt", authority);
+  write(directory / "token", token);
+  write(directory / "namespace", namespace_name);
 }
 
 }  // namespace oarlock::test

@@ -10,6 +10,6 @@ namespace oarlock::test {
 void leave_ipv4();
 
 // Writes the files of a pod's service account to the paths that they have in a pod. Call it after leave_ipv4().
-void become_service_account(const std::string& authority, const std::string& token, const std::string& name_space);
+void become_service_account(const std::string& authority, const std::string& token, const std::string& namespace_name);
 
 }  // namespace oarlock::test

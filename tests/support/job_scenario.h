@@ -29,7 +29,7 @@ class Scenario : public ::testing::Test {
   void start_operator() {
     operator_.reset();
     operator_ = std::make_unique<OperatorProcess>(
-        std::vector<std::string>{"--kubeconfig", server_->kubeconfig(), "--namespace", world_.name_space(),
+        std::vector<std::string>{"--kubeconfig", server_->kubeconfig(), "--namespace", world_.namespace_name(),
                                  "--progress-interval", "0.2", "--log-level", "debug"});
   }
   void kill_operator() {

@@ -46,10 +46,10 @@ class JobWorld {
  public:
   // `on_poll` is called repeatedly by wait(); it may restart an operator.
   JobWorld(
-      ApiServer& server, std::string name_space, std::function<void()> on_poll = [] {})
-      : server_(server), name_space_(std::move(name_space)), on_poll_(std::move(on_poll)) {}
+      ApiServer& server, std::string namespace_name, std::function<void()> on_poll = [] {})
+      : server_(server), name_space_(std::move(namespace_name)), on_poll_(std::move(on_poll)) {}
 
-  const std::string& name_space() const { return name_space_; }
+  const std::string& namespace_name() const { return name_space_; }
   std::string jobs() const { return "/apis/oarlock.dev/v1alpha1/namespaces/" + name_space_ + "/trainingjobs"; }
   std::string pods() const { return "/api/v1/namespaces/" + name_space_ + "/pods"; }
   std::string services() const { return "/api/v1/namespaces/" + name_space_ + "/services"; }

@@ -68,7 +68,7 @@ class MemoryLimit {
   }
   // The process must have ended.
   ~MemoryLimit() {
-    if (is_set_) ::rmdir(folder_.c_str());
+    if (is_set_) ::rmdir(directory_.c_str());
   }
   MemoryLimit(const MemoryLimit&) = delete;
   MemoryLimit& operator=(const MemoryLimit&) = delete;
@@ -77,19 +77,19 @@ class MemoryLimit {
 
  private:
   bool set(const std::filesystem::path& parent, const std::string& limit, pid_t pid, int mib) {
-    folder_ = parent / fmt::format("oarlock-test-{}", ::getpid());
+    directory_ = parent / fmt::format("oarlock-test-{}", ::getpid());
     std::error_code error;
-    if (!std::filesystem::create_directory(folder_, error)) return false;
+    if (!std::filesystem::create_directory(directory_, error)) return false;
     if (put(limit, std::to_string(int64_t{mib} << 20)) && put("cgroup.procs", std::to_string(pid))) return true;
-    ::rmdir(folder_.c_str());
+    ::rmdir(directory_.c_str());
     return false;
   }
-  // Does not create the file, as opening it for writing alone would do in a folder that is not a cgroup.
+  // Does not create the file, as opening it for writing alone would do in a directory that is not a cgroup.
   bool put(const std::string& file, const std::string& text) const {
-    return static_cast<bool>(std::ofstream(folder_ / file, std::ios::in | std::ios::out) << text << std::flush);
+    return static_cast<bool>(std::ofstream(directory_ / file, std::ios::in | std::ios::out) << text << std::flush);
   }
 
-  std::filesystem::path folder_;
+  std::filesystem::path directory_;
   bool is_set_ = false;
 };
 

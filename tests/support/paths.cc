@@ -3,9 +3,9 @@
 namespace oarlock::test {
 namespace {
 
-std::string join(std::string folder, std::string_view name) {
-  if (!name.empty()) folder.append("/").append(name);
-  return folder;
+std::string join(std::string directory, std::string_view name) {
+  if (!name.empty()) directory.append("/").append(name);
+  return directory;
 }
 
 }  // namespace

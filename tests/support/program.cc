@@ -19,7 +19,7 @@ namespace oarlock::test {
 namespace {
 
 constexpr auto kPatience = std::chrono::minutes(5);
-constexpr auto kLongestPause = std::chrono::milliseconds(20);
+constexpr auto kMaxPause = std::chrono::milliseconds(20);
 
 const char* variable(const char* name) {
   const char* value = std::getenv(name);
@@ -40,10 +40,10 @@ ProgramImage::ProgramImage(std::vector<std::string> argv, const std::vector<std:
   environment_.push_back(nullptr);
 }
 
-void ProgramImage::execute(const std::filesystem::path& folder) const {
+void ProgramImage::execute(const std::filesystem::path& directory) const {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   for (const int number : {SIGINT, SIGQUIT}) ::signal(number, SIG_DFL);  // a shell ignores them in the background
-  if (::chdir(folder.c_str()) == 0) ::execve(arguments_[0], arguments_.data(), environment_.data());
+  if (::chdir(directory.c_str()) == 0) ::execve(arguments_[0], arguments_.data(), environment_.data());
   ::_exit(99);
 }
 
@@ -69,8 +69,8 @@ int wait_for_program(pid_t& pid, const std::function<std::string()>& output, con
 }
 
 Program::Program(std::vector<std::string> argv, const ProgramOptions& options)
-    : folder_(options.folder.empty() ? own_.path() / "work" : options.folder) {
-  std::filesystem::create_directories(folder_);
+    : directory_(options.directory.empty() ? own_.path() / "work" : options.directory) {
+  std::filesystem::create_directories(directory_);
   std::vector<std::string> variables = {"TMPDIR=" + own_.path().string()};
   for (const auto& [name, value] : options.environment) variables.push_back(name + "=" + value);
   const ProgramImage image(std::move(argv), variables);
@@ -83,7 +83,7 @@ Program::Program(std::vector<std::string> argv, const ProgramOptions& options)
     ::dup2(::open("/dev/null", O_RDONLY), 0);
     ::dup2(::open(out.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600), 1);
     ::dup2(::open(err.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600), 2);
-    image.execute(folder_);
+    image.execute(directory_);
   }
 }
 
@@ -110,7 +110,7 @@ std::string oarlock() { return test::program_path("oarlock"); }
 bool eventually(const std::function<bool()>& condition) {
   const auto end = std::chrono::steady_clock::now() + kPatience;
   // A condition may call the API server. Calls in quick succession would slow down the awaited work.
-  for (auto pause = std::chrono::milliseconds(1); !condition(); pause = std::min(2 * pause, kLongestPause)) {
+  for (auto pause = std::chrono::milliseconds(1); !condition(); pause = std::min(2 * pause, kMaxPause)) {
     if (std::chrono::steady_clock::now() > end) return false;
     std::this_thread::sleep_for(pause);
   }

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 
 namespace oarlock::test {
 
@@ -23,7 +23,7 @@ class ProgramImage {
 
   // Replaces the calling process, a child of the test that ends with it. Exits with 99 if the program cannot be
   // executed.
-  [[noreturn]] void execute(const std::filesystem::path& folder) const;
+  [[noreturn]] void execute(const std::filesystem::path& directory) const;
 
  private:
   std::vector<std::string> words_;
@@ -39,7 +39,7 @@ int wait_for_program(pid_t& pid, const std::function<std::string()>& output, con
 
 struct ProgramOptions {
   std::map<std::string, std::string> environment;  // on top of a clean one: PATH, HOME, TMPDIR and TSAN_OPTIONS only
-  std::filesystem::path folder;                    // working directory; empty: a new temporary one
+  std::filesystem::path directory;                 // working directory; empty: a new temporary one
 };
 
 // Both outputs go to files, so that no pipe of the test's own can be the reason why something hangs.
@@ -55,11 +55,11 @@ class Program {
   int wait();                         // wait_for_program() the first time, then the same exit code
   std::string out() const;
   std::string err() const;
-  const std::filesystem::path& folder() const { return folder_; }
+  const std::filesystem::path& directory() const { return directory_; }
 
  private:
-  TemporaryFolder own_;
-  std::filesystem::path folder_;
+  TemporaryDirectory own_;
+  std::filesystem::path directory_;
   pid_t pid_ = -1;
   int exit_code_ = -1;  // once pid_ is -1
 };

@@ -90,7 +90,7 @@ TrainerRanks::TrainerRanks(int world_size, const TrainerOptions& options) {
   argv.insert(argv.end(), options.arguments.begin(), options.arguments.end());
   for (int rank = 0; rank < world_size; ++rank) {
     ProgramOptions program;
-    program.folder = options.folder;
+    program.directory = options.directory;
     program.environment[kEnvTerminationLog] = (logs_.path() / ("termination-" + std::to_string(rank))).string();
     if (world_size > 1) {
       program.environment[kEnvRank] = std::to_string(rank);

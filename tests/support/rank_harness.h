@@ -28,7 +28,7 @@ struct TrainerOptions {
   std::string config;                              // text of the YAML file; `threads: 1` is added
   std::vector<std::string> arguments;              // after --config FILE
   std::map<std::string, std::string> environment;  // on top of the contract's; an empty value removes a variable
-  std::filesystem::path folder;                    // working directory of the ranks, for the configuration's paths
+  std::filesystem::path directory;                 // working directory of the ranks, for the configuration's paths
   std::string program{};                           // empty: test_trainer()
 };
 
@@ -44,7 +44,7 @@ class TrainerRanks {
   int metrics_port(int rank) const;  // waits until it is served (--metrics-port auto)
 
  private:
-  TemporaryFolder logs_;
+  TemporaryDirectory logs_;
   PortReservation master_port_ = reserve_ports();
   std::vector<std::unique_ptr<Program>> ranks_;
 };

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "common/http/client/transport.h"
-#include "operator/kube/client/backoff.h"
+#include "http/client/transport.h"
+#include "kube/client/backoff.h"
 #include "tests/support/fake_clock.h"
 
 namespace oarlock::test {
@@ -19,12 +19,12 @@ namespace oarlock::test {
 struct Answer {
   int status = 200;
   std::vector<std::string> pieces{};
-  std::optional<kube::TransportErrorKind> failure{};  // after the pieces
+  std::optional<http::TransportErrorKind> failure{};  // after the pieces
   std::optional<std::chrono::seconds> retry_after{};
   std::chrono::milliseconds takes{2000};  // time of the fake clock that the response takes
 };
 
-class ScriptedTransport final : public kube::Transport {
+class ScriptedTransport final : public http::Transport {
  public:
   explicit ScriptedTransport(std::shared_ptr<FakeClock> clock) : clock_(std::move(clock)) {}
 
@@ -33,42 +33,42 @@ class ScriptedTransport final : public kube::Transport {
   void when_empty(Answer answer) { repeated_ = std::move(answer); }
   // Called instead of responding when the script has ended; it should request a stop.
   void at_end(std::function<void()> stop) { at_end_ = std::move(stop); }
-  const std::vector<kube::Request>& requests() const { return requests_; }
+  const std::vector<http::Request>& requests() const { return requests_; }
 
-  kube::TransportResult<kube::Response> send(const kube::Request& request, kube::Milliseconds,
+  http::TransportResult<http::Response> send(const http::Request& request, http::Milliseconds,
                                              std::stop_token) override {
     return answer(request, nullptr);
   }
-  kube::TransportResult<kube::Response> stream(const kube::Request& request, kube::ByteSink& sink,
-                                               kube::StreamLimits limits, std::stop_token) override {
+  http::TransportResult<http::Response> stream(const http::Request& request, http::ByteSink& sink,
+                                               http::StreamLimits limits, std::stop_token) override {
     last_limits = limits;
     return answer(request, &sink);
   }
 
-  kube::StreamLimits last_limits{};
+  http::StreamLimits last_limits{};
 
  private:
-  kube::TransportResult<kube::Response> answer(const kube::Request& request, kube::ByteSink* sink) {
-    using Kind = kube::TransportErrorKind;
+  http::TransportResult<http::Response> answer(const http::Request& request, http::ByteSink* sink) {
+    using Kind = http::TransportErrorKind;
     const std::lock_guard lock(mutex_);
     if (answers_.empty() && repeated_) answers_.push_back(*repeated_);
     if (answers_.empty()) {
       if (at_end_) at_end_();
-      return tl::make_unexpected(kube::TransportError{Kind::kCancelled, "the script has ended"});
+      return tl::make_unexpected(http::TransportError{Kind::kCancelled, "the script has ended"});
     }
     requests_.push_back(request);
     const Answer now = std::move(answers_.front());
     answers_.pop_front();
     clock_->advance(now.takes);
-    kube::Response response{.status = now.status, .body = "", .retry_after = now.retry_after};
+    http::Response response{.status = now.status, .body = "", .retry_after = now.retry_after};
     for (const std::string& piece : now.pieces) {
       if (sink == nullptr || !response.ok()) {
         response.body += piece;
       } else if (!sink->write(piece)) {
-        return tl::make_unexpected(kube::TransportError{Kind::kRefused, "refused"});
+        return tl::make_unexpected(http::TransportError{Kind::kRefused, "refused"});
       }
     }
-    if (now.failure) return tl::make_unexpected(kube::TransportError{*now.failure, "scripted failure"});
+    if (now.failure) return tl::make_unexpected(http::TransportError{*now.failure, "scripted failure"});
     return response;
   }
 
@@ -76,7 +76,7 @@ class ScriptedTransport final : public kube::Transport {
   std::mutex mutex_;
   std::deque<Answer> answers_;
   std::optional<Answer> repeated_;
-  std::vector<kube::Request> requests_;
+  std::vector<http::Request> requests_;
   std::function<void()> at_end_;
 };
 

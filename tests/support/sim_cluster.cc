@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
-#include "operator/api/codec.h"
+#include "api/codec.h"
 #include "operator/core/desired.h"
 #include "operator/core/membership.h"
 #include "tests/support/builders.h"

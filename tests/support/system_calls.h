@@ -27,7 +27,7 @@ namespace oarlock::test {
 
 struct SystemCall {
   std::string name;    // "openat", "fsync"
-  std::string path;    // the file or folder, absolute; for a rename, the old name
+  std::string path;    // the file or directory, absolute; for a rename, the old name
   std::string target;  // for a rename, the new name; for a symbolic link, its content
   bool creates = false;
   size_t bytes = 0;  // requested by a read or a write
@@ -60,10 +60,10 @@ inline std::string path_of(pid_t child, uint64_t descriptor) {
       .string();
 }
 
-inline std::string path_at(pid_t child, uint64_t folder, uint64_t address) {
+inline std::string path_at(pid_t child, uint64_t directory, uint64_t address) {
   const std::string path = text_at(child, address);
-  if (path.starts_with('/') || static_cast<int>(folder) == AT_FDCWD) return path;
-  return path.empty() ? path_of(child, folder) : path_of(child, folder) + "/" + path;
+  if (path.starts_with('/') || static_cast<int>(directory) == AT_FDCWD) return path;
+  return path.empty() ? path_of(child, directory) : path_of(child, directory) + "/" + path;
 }
 
 // Returns an empty name for a call that is not about files.
@@ -73,12 +73,14 @@ inline SystemCall decoded(pid_t child, const __ptrace_syscall_info& info) {
   const auto by_fd = [&](const char* name, size_t bytes = 0) {
     return SystemCall{.name = name, .path = path_of(child, a[0]), .target = "", .creates = false, .bytes = bytes};
   };
-  const auto by_path = [&](const char* name, uint64_t folder, uint64_t path, bool creates = false) {
-    return SystemCall{.name = name, .path = path_at(child, folder, path), .target = "", .creates = creates, .bytes = 0};
+  const auto by_path = [&](const char* name, uint64_t directory, uint64_t path, bool creates = false) {
+    return SystemCall{
+        .name = name, .path = path_at(child, directory, path), .target = "", .creates = creates, .bytes = 0};
   };
-  const auto pair = [&](const char* name, uint64_t folder, uint64_t path, uint64_t target_folder, uint64_t target) {
-    SystemCall call = by_path(name, folder, path);
-    call.target = path_at(child, target_folder, target);
+  const auto pair = [&](const char* name, uint64_t directory, uint64_t path, uint64_t target_directory,
+                        uint64_t target) {
+    SystemCall call = by_path(name, directory, path);
+    call.target = path_at(child, target_directory, target);
     return call;
   };
   switch (info.entry.nr) {
@@ -192,11 +194,11 @@ inline int with_system_calls(const std::function<int()>& body, const CallDecisio
   }
 }
 
-// Returns the calls of the body on files below `folder`. The body must return 0.
-inline std::vector<SystemCall> system_calls(const std::filesystem::path& folder, const std::function<int()>& body) {
+// Returns the calls of the body on files below `directory`. The body must return 0.
+inline std::vector<SystemCall> system_calls(const std::filesystem::path& directory, const std::function<int()>& body) {
   std::vector<SystemCall> calls;
   const int code = with_system_calls(body, [&](const SystemCall& call) {
-    if (call.path.starts_with(folder.string())) calls.push_back(call);
+    if (call.path.starts_with(directory.string())) calls.push_back(call);
     return 0;
   });
   EXPECT_EQ(code, 0);

@@ -83,7 +83,7 @@ inline nlohmann::json full_template() {
                   {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {
                     "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}}}],
       "initContainers": [{"name": "fetch", "image": "example.invalid/fetch", "restartPolicy": "Always",
-                          "envFrom": [{"configMapRef": {"name": "settings"}}], "env": [{"name": "FOLDER", "value": "/data"}],
+                          "envFrom": [{"configMapRef": {"name": "settings"}}], "env": [{"name": "DIRECTORY", "value": "/data"}],
                           "resources": {"requests": {"cpu": "1"}},
                           "volumeMounts": [{"name": "data", "mountPath": "/data"}]}],
       "containers": [{

@@ -14,11 +14,11 @@
 
 namespace oarlock::test {
 
-TerminalProgram::TerminalProgram(std::vector<std::string> argv, const std::filesystem::path& folder, int columns) {
-  const ProgramImage image(std::move(argv), {"TERM=xterm", "TMPDIR=" + folder.string()});
+TerminalProgram::TerminalProgram(std::vector<std::string> argv, const std::filesystem::path& directory, int columns) {
+  const ProgramImage image(std::move(argv), {"TERM=xterm", "TMPDIR=" + directory.string()});
   const winsize size{.ws_row = 24, .ws_col = static_cast<unsigned short>(columns), .ws_xpixel = 0, .ws_ypixel = 0};
   pid_ = ::forkpty(&terminal_, nullptr, nullptr, &size);
-  if (pid_ == 0) image.execute(folder);
+  if (pid_ == 0) image.execute(directory);
   if (pid_ < 0) ADD_FAILURE() << "no terminal can be created";
   ::fcntl(terminal_, F_SETFL, ::fcntl(terminal_, F_GETFL) | O_NONBLOCK);
 }

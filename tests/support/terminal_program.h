@@ -12,7 +12,7 @@ namespace oarlock::test {
 class TerminalProgram {
  public:
   // The terminal has `columns` columns and TERM=xterm. The program has no other environment than PATH, HOME and TMPDIR.
-  TerminalProgram(std::vector<std::string> argv, const std::filesystem::path& folder, int columns = 80);
+  TerminalProgram(std::vector<std::string> argv, const std::filesystem::path& directory, int columns = 80);
   ~TerminalProgram();  // kills it if it still runs
   TerminalProgram(const TerminalProgram&) = delete;
   TerminalProgram& operator=(const TerminalProgram&) = delete;

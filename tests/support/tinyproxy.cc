@@ -37,9 +37,9 @@ Tinyproxy::Tinyproxy(const std::string& host, const std::string& user, const std
 
 bool Tinyproxy::start(int port) {
   port_ = port;
-  const std::filesystem::path configuration = folder_.path() / "tinyproxy.conf";
+  const std::filesystem::path configuration = directory_.path() / "tinyproxy.conf";
   std::ofstream(configuration) << "Port " << port << "\nListen " << host_ << "\nTimeout 60\nMaxClients 50\n"
-                               << "LogFile \"" << (folder_.path() / "log").string() << "\"\nLogLevel Connect\n"
+                               << "LogFile \"" << (directory_.path() / "log").string() << "\"\nLogLevel Connect\n"
                                << "BasicAuth " << user_ << " " << password_ << "\n";
   program_ = std::make_unique<Program>(std::vector<std::string>{OARLOCK_TINYPROXY, "-d", "-c", configuration.string()});
   return eventually([&] { return accepts(host_, port) || !alive(program_->pid()); }) && alive(program_->pid());
@@ -51,16 +51,16 @@ std::string Tinyproxy::url(const std::string& credentials) const {
          std::to_string(port_);
 }
 
-std::string Tinyproxy::log() const { return content(folder_.path() / "log"); }
+std::string Tinyproxy::log() const { return content(directory_.path() / "log"); }
 
 std::string kubeconfig_with_proxy(const std::string& kubeconfig, const std::string& proxy,
-                                  const std::filesystem::path& folder) {
+                                  const std::filesystem::path& directory) {
   std::string text = content(kubeconfig);
   const std::string key = "    server: ";
   const size_t at = text.find(key);
   if (at == std::string::npos) throw std::runtime_error(kubeconfig + " has no server");
   text.insert(at, "    proxy-url: '" + proxy + "'\n");
-  const std::filesystem::path path = folder / "kubeconfig-with-proxy";
+  const std::filesystem::path path = directory / "kubeconfig-with-proxy";
   std::ofstream(path) << text;
   return path.string();
 }

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "tests/support/program.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 
 namespace oarlock::test {
 
@@ -24,13 +24,13 @@ class Tinyproxy {
   const std::string host_;
   const std::string user_;
   const std::string password_;
-  TemporaryFolder folder_;
+  TemporaryDirectory directory_;
   std::unique_ptr<Program> program_;
   int port_ = 0;
 };
 
-// Writes a copy of a kubeconfig file with this proxy-url into the folder. Returns its path.
+// Writes a copy of a kubeconfig file with this proxy-url into the directory. Returns its path.
 std::string kubeconfig_with_proxy(const std::string& kubeconfig, const std::string& proxy,
-                                  const std::filesystem::path& folder);
+                                  const std::filesystem::path& directory);
 
 }  // namespace oarlock::test

@@ -9,26 +9,26 @@
 #include <string_view>
 #include <thread>
 
-#include "common/http/client/transport.h"
+#include "http/client/transport.h"
 
 namespace oarlock::test {
 
-inline std::unique_ptr<kube::Transport> transport_with(kube::TransportOptions options) {
+inline std::unique_ptr<http::Transport> transport_with(http::TransportOptions options) {
   options.user_agent = "oarlock-test/1";
-  auto transport = kube::create_transport(std::move(options));
+  auto transport = http::create_transport(std::move(options));
   if (!transport) throw std::runtime_error(transport.error().message);
   return std::move(*transport);
 }
 
-inline std::unique_ptr<kube::Transport> transport_to(const std::string& server,
-                                                     std::shared_ptr<kube::TokenSource> token = nullptr) {
-  kube::TransportOptions options;
+inline std::unique_ptr<http::Transport> transport_to(const std::string& server,
+                                                     std::shared_ptr<http::TokenSource> token = nullptr) {
+  http::TransportOptions options;
   options.server = server;
   options.token = std::move(token);
   return transport_with(std::move(options));
 }
 
-inline kube::Request get(const std::string& target = "/x") {
+inline http::Request get(const std::string& target = "/x") {
   return {.method = "GET", .target = target, .body = "", .content_type = ""};
 }
 
@@ -40,7 +40,7 @@ inline std::string header(const std::string& head, const std::string& name) {
   return head.substr(begin, head.find('\r', begin) - begin);
 }
 
-class TextSink final : public kube::ByteSink {
+class TextSink final : public http::ByteSink {
  public:
   bool write(std::string_view bytes) override {
     text += bytes;

@@ -107,8 +107,8 @@ Result<void> check_digest(const std::filesystem::path& path, const FileDigest& e
       path, fmt::format("expected checksum {}, found {}: the file is damaged", expected.xxh3_128, found.xxh3_128));
 }
 
-Result<CheckpointState> read_state(const std::filesystem::path& folder, const Manifest& manifest) {
-  const std::filesystem::path path = folder / kStateFile;
+Result<CheckpointState> read_state(const std::filesystem::path& directory, const Manifest& manifest) {
+  const std::filesystem::path path = directory / kStateFile;
   const FileDigest& expected = manifest.files.at(kStateFile);
   RETURN_IF_ERROR(check_size(path, expected));
   if (std::cmp_greater(expected.bytes, kMaxStateBytes)) return too_large_checkpoint(path, kMaxStateBytes);
@@ -143,10 +143,10 @@ Result<TensorMap> read_tensors(const std::filesystem::path& path, const FileDige
 
 }  // namespace
 
-Result<int64_t> write_checkpoint(const Checkpoint& checkpoint, const std::filesystem::path& folder) {
+Result<int64_t> write_checkpoint(const Checkpoint& checkpoint, const std::filesystem::path& directory) {
   if (!checkpoint.tensors.contains(kModelTensors)) {
     return fail(ExitCode::kSoftware,
-                fmt::format("{}: a checkpoint needs \"{}\" tensors", folder.string(), kModelTensors));
+                fmt::format("{}: a checkpoint needs \"{}\" tensors", directory.string(), kModelTensors));
   }
   int64_t total = 0;
   for (const auto& [stem, tensors] : checkpoint.tensors) {
@@ -158,51 +158,51 @@ Result<int64_t> write_checkpoint(const Checkpoint& checkpoint, const std::filesy
   for (const auto& [stem, tensors] : checkpoint.tensors) {
     if (!is_tensor_file_stem(stem)) {
       return fail(ExitCode::kSoftware,
-                  fmt::format("{}: \"{}\" is not a valid name of a tensor file", folder.string(), stem));
+                  fmt::format("{}: \"{}\" is not a valid name of a tensor file", directory.string(), stem));
     }
     const std::string name = tensor_file_name(stem);
     SafetensorsMetadata metadata{{"format", "pt"}};  // which Python readers expect for tensors of PyTorch
     if (stem == kModelTensors || stem == kAverageTensors)
       metadata.insert(checkpoint.model_metadata.begin(), checkpoint.model_metadata.end());
-    auto digest = write_safetensors(folder / name, tensors, metadata);
+    auto digest = write_safetensors(directory / name, tensors, metadata);
     ASSIGN_OR_RETURN(manifest.files[name], std::move(digest));
   }
   ASSIGN_OR_RETURN(manifest.files[kStateFile],
-                   write_text(folder / kStateFile, to_json(checkpoint.state).dump(2) + "\n"));
+                   write_text(directory / kStateFile, to_json(checkpoint.state).dump(2) + "\n"));
   if (std::cmp_greater(manifest.files[kStateFile].bytes, kMaxStateBytes)) {
     return fail(ExitCode::kSoftware, fmt::format("{}: {} has more than the {} bytes that can be read again",
-                                                 folder.string(), kStateFile, kMaxStateBytes));
+                                                 directory.string(), kStateFile, kMaxStateBytes));
   }
 
   int64_t bytes = 0;
   for (const auto& [name, digest] : manifest.files) bytes += digest.bytes;
-  ASSIGN_OR_RETURN(const FileDigest written, write_text(folder / kManifestFile, to_text(manifest)));
-  RETURN_IF_ERROR(sync_folder(folder));
+  ASSIGN_OR_RETURN(const FileDigest written, write_text(directory / kManifestFile, to_text(manifest)));
+  RETURN_IF_ERROR(sync_directory(directory));
   return bytes + written.bytes;
 }
 
-Result<int64_t> verify_checkpoint(const std::filesystem::path& folder) {
-  ASSIGN_OR_RETURN(const Manifest manifest, read_manifest(folder));
-  RETURN_IF_ERROR(read_state(folder, manifest));
+Result<int64_t> verify_checkpoint(const std::filesystem::path& directory) {
+  ASSIGN_OR_RETURN(const Manifest manifest, read_manifest(directory));
+  RETURN_IF_ERROR(read_state(directory, manifest));
   for (const auto& [name, expected] : manifest.files) {
     if (name == kStateFile) continue;
-    RETURN_IF_ERROR(verify_file(folder / name, expected));
+    RETURN_IF_ERROR(verify_file(directory / name, expected));
   }
   return manifest.step;
 }
 
-Result<Checkpoint> read_checkpoint(const std::filesystem::path& folder) {
-  ASSIGN_OR_RETURN(const Manifest manifest, read_manifest(folder));
+Result<Checkpoint> read_checkpoint(const std::filesystem::path& directory) {
+  ASSIGN_OR_RETURN(const Manifest manifest, read_manifest(directory));
   Checkpoint checkpoint;
-  ASSIGN_OR_RETURN(checkpoint.state, read_state(folder, manifest));
+  ASSIGN_OR_RETURN(checkpoint.state, read_state(directory, manifest));
   for (const auto& [name, expected] : manifest.files) {
     if (name == kStateFile) continue;
     const std::optional<std::string> stem = tensor_file_stem(name);
     if (!stem) {  // a file of a later release
-      RETURN_IF_ERROR(verify_file(folder / name, expected));
+      RETURN_IF_ERROR(verify_file(directory / name, expected));
       continue;
     }
-    ASSIGN_OR_RETURN(TensorMap tensors, read_tensors(folder / name, expected));
+    ASSIGN_OR_RETURN(TensorMap tensors, read_tensors(directory / name, expected));
     checkpoint.tensors.emplace(*stem, std::move(tensors));
   }
   return checkpoint;
@@ -240,9 +240,9 @@ Result<void> copy_tensors(const TensorMap& from, const TensorMap& to, const std:
   return {};
 }
 
-Result<CheckpointState> read_checkpoint_state(const std::filesystem::path& folder) {
-  ASSIGN_OR_RETURN(const Manifest manifest, read_manifest(folder));
-  return read_state(folder, manifest);
+Result<CheckpointState> read_checkpoint_state(const std::filesystem::path& directory) {
+  ASSIGN_OR_RETURN(const Manifest manifest, read_manifest(directory));
+  return read_state(directory, manifest);
 }
 
 }  // namespace oarlock

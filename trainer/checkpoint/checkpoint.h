@@ -1,4 +1,4 @@
-// The content of one checkpoint, reading and writing its folder, and the interface of the parts of a run that have
+// The content of one checkpoint, reading and writing its directory, and the interface of the parts of a run that have
 // state in it. docs/checkpoint-format.md describes the files.
 #pragma once
 
@@ -52,21 +52,21 @@ struct Checkpoint {
   SafetensorsMetadata model_metadata{};      // of the files of "model" and "ema"; not read back
 };
 
-// Writes all files, manifest.json last, and syncs them and the folder to disk. The folder must exist and be empty.
-// Returns the number of bytes written, kIoErr (including a full disk), kCantCreate, or kUsage if a tensor cannot be
-// stored as safetensors.
-Result<int64_t> write_checkpoint(const Checkpoint& checkpoint, const std::filesystem::path& folder);
+// Writes all files, manifest.json last, and syncs them and the directory to disk. The directory must exist and be
+// empty. Returns the number of bytes written, kIoErr (including a full disk), kCantCreate, or kUsage if a tensor cannot
+// be stored as safetensors.
+Result<int64_t> write_checkpoint(const Checkpoint& checkpoint, const std::filesystem::path& directory);
 
-// Verifies the files of a folder against its manifest: names, sizes and XXH3-128 checksums. Returns the step. The error
-// code states whether the checkpoint is damaged or cannot be read; see read_manifest().
-Result<int64_t> verify_checkpoint(const std::filesystem::path& folder);
+// Verifies the files of a directory against its manifest: names, sizes and XXH3-128 checksums. Returns the step. The
+// error code states whether the checkpoint is damaged or cannot be read; see read_manifest().
+Result<int64_t> verify_checkpoint(const std::filesystem::path& directory);
 
 // Reads and verifies a checkpoint. Each byte is read once. The tensors are on the CPU and own their memory. Returns the
 // codes of read_manifest().
-Result<Checkpoint> read_checkpoint(const std::filesystem::path& folder);
+Result<Checkpoint> read_checkpoint(const std::filesystem::path& directory);
 
 // Reads and verifies state.json only. Returns the codes of read_manifest().
-Result<CheckpointState> read_checkpoint_state(const std::filesystem::path& folder);
+Result<CheckpointState> read_checkpoint_state(const std::filesystem::path& directory);
 
 // A part of a run (optimizer, gradient scaler, moving average, ...) that has state in a checkpoint.
 //

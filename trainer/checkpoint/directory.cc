@@ -32,25 +32,26 @@ constexpr size_t kHighWaterBytes = 21;
 std::optional<int64_t> step_of(const std::string& name) {
   if (!name.starts_with(kStepPrefix)) return std::nullopt;
   const auto step = parse_integer<int64_t>(std::string_view(name).substr(kStepPrefix.size()));
-  return step && checkpoint_folder_name(*step) == name ? step : std::nullopt;
+  return step && checkpoint_directory_name(*step) == name ? step : std::nullopt;
 }
 
-// Probes checkpoints from the newest step downwards. probe(folder) returns the step of a valid checkpoint.
+// Probes checkpoints from the newest step downwards. probe(directory) returns the step of a valid checkpoint.
 Result<CheckpointSearch> search_newest(const fs::path& root,
                                        const std::function<Result<int64_t>(const fs::path&)>& probe) {
-  ASSIGN_OR_RETURN(const std::vector<StepFolder> folders, list_checkpoints(root));
+  ASSIGN_OR_RETURN(const std::vector<StepDirectory> directories, list_checkpoints(root));
   CheckpointSearch search;
-  for (const StepFolder& folder : folders) {
-    const auto step = probe(folder.path);
-    if (step && *step == folder.step) {
-      search.folder = folder.path;
-      search.step = folder.step;
+  for (const StepDirectory& directory : directories) {
+    const auto step = probe(directory.path);
+    if (step && *step == directory.step) {
+      search.directory = directory.path;
+      search.step = directory.step;
       break;
     }
     if (!step && step.error().code == ExitCode::kNoInput) continue;  // another writer has just removed it
     if (!step && step.error().code != ExitCode::kDataErr) return tl::make_unexpected(step.error());
-    search.skipped.push_back({folder.path, step ? fmt::format("{}: it contains step {}", folder.path.string(), *step)
-                                                : step.error().message});
+    search.skipped.push_back(
+        {directory.path,
+         step ? fmt::format("{}: it contains step {}", directory.path.string(), *step) : step.error().message});
   }
   return search;
 }
@@ -83,43 +84,44 @@ Result<int64_t> read_mark(const fs::path& root) {
 
 }  // namespace
 
-std::string checkpoint_folder_name(int64_t step) { return fmt::format("{}{:08}", kStepPrefix, step); }
+std::string checkpoint_directory_name(int64_t step) { return fmt::format("{}{:08}", kStepPrefix, step); }
 
-Result<std::vector<StepFolder>> list_checkpoints(const fs::path& root) {
-  std::vector<StepFolder> folders;
-  const std::error_code error = visit_folder(root, [&folders](const fs::path& path) {
-    if (const auto step = step_of(path.filename().string())) folders.push_back({*step, path});
+Result<std::vector<StepDirectory>> list_checkpoints(const fs::path& root) {
+  std::vector<StepDirectory> directories;
+  const std::error_code error = visit_directory(root, [&directories](const fs::path& path) {
+    if (const auto step = step_of(path.filename().string())) directories.push_back({*step, path});
   });
   if (error && error != std::errc::no_such_file_or_directory) {
     return tl::make_unexpected(as_checkpoint_error(
         fail_errno(error.value(), fmt::format("{}: the checkpoints cannot be listed", root.string())).value(), root));
   }
-  std::sort(folders.begin(), folders.end(), [](const StepFolder& a, const StepFolder& b) { return a.step > b.step; });
-  return folders;
+  std::sort(directories.begin(), directories.end(),
+            [](const StepDirectory& a, const StepDirectory& b) { return a.step > b.step; });
+  return directories;
 }
 
 Result<CheckpointSearch> find_latest_checkpoint(const fs::path& root) { return search_newest(root, verify_checkpoint); }
 
 Result<LatestCheckpoint> read_latest_checkpoint(const fs::path& root) {
   LatestCheckpoint latest;
-  const auto probe = [&](const fs::path& folder) -> Result<int64_t> {
+  const auto probe = [&](const fs::path& directory) -> Result<int64_t> {
     latest.checkpoint.reset();  // frees its memory first
-    ASSIGN_OR_RETURN(latest.checkpoint, read_checkpoint(folder));
+    ASSIGN_OR_RETURN(latest.checkpoint, read_checkpoint(directory));
     return latest.checkpoint->state.step;
   };
   ASSIGN_OR_RETURN(latest.search, search_newest(root, probe));
-  if (!latest.search.folder) latest.checkpoint.reset();
+  if (!latest.search.directory) latest.checkpoint.reset();
   return latest;
 }
 
 Result<LatestState> read_latest_state(const fs::path& root) {
   LatestState latest;
-  const auto probe = [&](const fs::path& folder) -> Result<int64_t> {
-    ASSIGN_OR_RETURN(latest.state, read_checkpoint_state(folder));
+  const auto probe = [&](const fs::path& directory) -> Result<int64_t> {
+    ASSIGN_OR_RETURN(latest.state, read_checkpoint_state(directory));
     return latest.state->step;
   };
   ASSIGN_OR_RETURN(latest.search, search_newest(root, probe));
-  if (!latest.search.folder) latest.state.reset();
+  if (!latest.search.directory) latest.state.reset();
   return latest;
 }
 

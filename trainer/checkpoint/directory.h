@@ -17,27 +17,27 @@ namespace oarlock {
 
 // ---- checkpoints ---------------------------------------------------------------------------------------------------
 
-// Returns the name of the folder of a step's checkpoint, for example step-00001234.
-std::string checkpoint_folder_name(int64_t step);
+// Returns the name of the directory of a step's checkpoint, for example step-00001234.
+std::string checkpoint_directory_name(int64_t step);
 
-struct StepFolder {
+struct StepDirectory {
   int64_t step = 0;
   std::filesystem::path path;
 };
 
-// Lists the checkpoint folders of a root, newest step first, without reading them. A root that does not exist has none.
-// Returns the codes of read_manifest() if the root cannot be listed.
-Result<std::vector<StepFolder>> list_checkpoints(const std::filesystem::path& root);
+// Lists the checkpoint directories of a root, newest step first, without reading them. A root that does not exist has
+// none. Returns the codes of read_manifest() if the root cannot be listed.
+Result<std::vector<StepDirectory>> list_checkpoints(const std::filesystem::path& root);
 
 struct SkippedCheckpoint {
-  std::filesystem::path folder;
+  std::filesystem::path directory;
   std::string reason;  // one line
 };
 
 struct CheckpointSearch {
-  std::optional<std::filesystem::path> folder;  // the newest valid checkpoint; empty if there is none
-  int64_t step = -1;                            // its step
-  std::vector<SkippedCheckpoint> skipped;       // newer, damaged checkpoints, newest first
+  std::optional<std::filesystem::path> directory;  // the newest valid checkpoint; empty if there is none
+  int64_t step = -1;                               // its step
+  std::vector<SkippedCheckpoint> skipped;          // newer, damaged checkpoints, newest first
 };
 
 // Finds the newest valid checkpoint by verifying checkpoints from the newest step downwards. Only damaged checkpoints
@@ -46,7 +46,7 @@ struct CheckpointSearch {
 Result<CheckpointSearch> find_latest_checkpoint(const std::filesystem::path& root);
 
 struct LatestCheckpoint {
-  std::optional<Checkpoint> checkpoint;  // the content of search.folder
+  std::optional<Checkpoint> checkpoint;  // the content of search.directory
   CheckpointSearch search;
 };
 
@@ -54,7 +54,7 @@ struct LatestCheckpoint {
 Result<LatestCheckpoint> read_latest_checkpoint(const std::filesystem::path& root);
 
 struct LatestState {
-  std::optional<CheckpointState> state;  // of search.folder
+  std::optional<CheckpointState> state;  // of search.directory
   CheckpointSearch search;
 };
 

@@ -20,7 +20,7 @@ constexpr char kFormat[] = "oarlock-checkpoint";
 constexpr std::string_view kTensorSuffix = ".safetensors";
 constexpr size_t kMaxManifestBytes = size_t{16} << 20;
 
-// A file name without a path, so that a manifest cannot name files outside of its folder.
+// A file name without a path, so that a manifest cannot name files outside of its directory.
 bool is_file_name(std::string_view name) {
   return !name.empty() && name.front() != '.' && std::all_of(name.begin(), name.end(), [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
@@ -101,7 +101,7 @@ Error as_checkpoint_error(Error error, const fs::path& path) {
       std::error_code ignored;
       if (fs::symlink_status(path, ignored).type() == fs::file_type::not_found)
         return {ExitCode::kDataErr, std::move(error.message)};
-      error.message += "; something else is in its place: put the checkpoint back, or move its folder away";
+      error.message += "; something else is in its place: put the checkpoint back, or move its directory away";
       return {ExitCode::kCheckpoint, std::move(error.message)};
     }
     default:  // I/O errors of a disk or a file server, and limits of this process: a restart may read it
@@ -129,19 +129,19 @@ std::string to_text(const Manifest& manifest) {
   return value.dump(2) + "\n";
 }
 
-Result<Manifest> read_manifest(const fs::path& folder) {
-  const fs::path path = folder / kManifestFile;
+Result<Manifest> read_manifest(const fs::path& directory) {
+  const fs::path path = directory / kManifestFile;
   const auto text = read_regular_file(path, kMaxManifestBytes);
   if (!text && text.error().code == ExitCode::kDataErr) return too_large_checkpoint(path, kMaxManifestBytes);
   if (!text) {
     std::error_code ignored;
-    if (fs::symlink_status(folder, ignored).type() == fs::file_type::not_found)
+    if (fs::symlink_status(directory, ignored).type() == fs::file_type::not_found)
       return fail(ExitCode::kNoInput, text.error().message);
     // A link whose target is away, as of a disk that is not mounted, has no manifest either.
-    const bool is_folder = fs::status(folder, ignored).type() == fs::file_type::directory;
-    Error error = as_checkpoint_error(text.error(), is_folder ? path : folder);
+    const bool is_directory = fs::status(directory, ignored).type() == fs::file_type::directory;
+    Error error = as_checkpoint_error(text.error(), is_directory ? path : directory);
     if (error.code == ExitCode::kDataErr)
-      return damaged_checkpoint(folder, fmt::format("it has no {}: it was not written to its end", kManifestFile));
+      return damaged_checkpoint(directory, fmt::format("it has no {}: it was not written to its end", kManifestFile));
     return tl::make_unexpected(std::move(error));
   }
   const json value = json::parse(*text, nullptr, /*allow_exceptions=*/false);

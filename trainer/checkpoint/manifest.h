@@ -29,14 +29,14 @@ struct Manifest {
 
 std::string to_text(const Manifest& manifest);
 
-// Reads the manifest of a checkpoint folder. Unknown members and files are accepted, because a later release may add
+// Reads the manifest of a checkpoint directory. Unknown members and files are accepted, because a later release may add
 // them without a new format version. The error code states the condition of the checkpoint:
 //   kDataErr       The content is damaged or incomplete; the checkpoint can never be read.
 //   kCheckpoint    It has another format, or an entry is not a regular file or is too large; it must not be modified.
 //   kNoPermission  This process is not permitted to read it.
 //   kTempFail      An I/O error occurred; reading may succeed later.
-//   kNoInput       The folder does not exist.
-Result<Manifest> read_manifest(const std::filesystem::path& folder);
+//   kNoInput       The directory does not exist.
+Result<Manifest> read_manifest(const std::filesystem::path& directory);
 
 // Convert between the stem and the name of a tensor file, for example "model" and "model.safetensors".
 // tensor_file_stem() returns nothing if `file` is not the name of a tensor file.

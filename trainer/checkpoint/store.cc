@@ -28,22 +28,22 @@ constexpr std::string_view kWritingPrefix = ".writing-";
 constexpr std::string_view kReplacedPrefix = ".replaced-";
 constexpr std::string_view kRemovedPrefix = ".removed-";
 constexpr std::string_view kLinkPrefix = ".link-";
-// Folders that are kept for the user.
+// Directories that are kept for the user.
 constexpr std::string_view kDamagedPrefix = "damaged-";
 constexpr std::string_view kCopiedPrefix = "copied-";
-constexpr int kMaxSetAside = 1000;  // folders of one name
+constexpr int kMaxSetAside = 1000;  // directories of one name
 
-Result<void> create_folder(const fs::path& path) {
+Result<void> make_directory(const fs::path& path) {
   std::error_code error;
   if (fs::create_directory(path, error)) return {};
   const int number = error ? error.value() : EEXIST;
   const bool full = number == ENOSPC || number == EDQUOT;
   return fail(
       full ? ExitCode::kIoErr : ExitCode::kCantCreate,
-      fmt::format("{}: the folder cannot be created: {}", path.string(), std::generic_category().message(number)));
+      fmt::format("{}: the directory cannot be created: {}", path.string(), std::generic_category().message(number)));
 }
 
-// Renames a complete folder to its final name. An older folder of that name is moved to `replaced`.
+// Renames a complete directory to its final name. An older directory of that name is moved to `replaced`.
 Result<void> publish(const fs::path& written, const fs::path& target, const fs::path& replaced) {
   const auto failed = [&](int error) {
     return fail(ExitCode::kIoErr, fmt::format("{}: cannot be renamed to {}: {}", written.string(), target.string(),
@@ -57,7 +57,7 @@ Result<void> publish(const fs::path& written, const fs::path& target, const fs::
   }
   if (errno != EINVAL && errno != ENOSYS) return failed(errno);
   // The file system has no atomic exchange. If the process crashes between the renames, remove_leftovers() restores the
-  // old folder.
+  // old directory.
   if (::rename(target.c_str(), replaced.c_str()) != 0) return failed(errno);
   if (::rename(written.c_str(), target.c_str()) == 0) return {};
   const int error = errno;
@@ -94,22 +94,22 @@ bool is_missing(const fs::path& path) {
 
 // Removing a checkpoint takes many calls, during which readers must not see it, so that it is renamed first. Returns
 // the path that is to be removed.
-fs::path begin_removal(const fs::path& folder) {
-  fs::path removed = folder.parent_path() / (std::string(kRemovedPrefix) + folder.filename().string());
+fs::path begin_removal(const fs::path& directory) {
+  fs::path removed = directory.parent_path() / (std::string(kRemovedPrefix) + directory.filename().string());
   remove_quietly(removed);
-  return ::rename(folder.c_str(), removed.c_str()) == 0 ? removed : folder;
+  return ::rename(directory.c_str(), removed.c_str()) == 0 ? removed : directory;
 }
 
-// Renames a folder so that its name is free, and returns the new path. The caller holds the lock.
-Result<fs::path> move_aside(const fs::path& folder, std::string_view prefix) {
-  const fs::path name = folder.parent_path() / (std::string(prefix) + folder.filename().string());
+// Renames a directory so that its name is free, and returns the new path. The caller holds the lock.
+Result<fs::path> move_aside(const fs::path& directory, std::string_view prefix) {
+  const fs::path name = directory.parent_path() / (std::string(prefix) + directory.filename().string());
   for (int number = 1; number < kMaxSetAside; ++number) {
     const fs::path target = number == 1 ? name : fs::path(fmt::format("{}-{}", name.string(), number));
     if (!is_missing(target)) continue;
-    if (::rename(folder.c_str(), target.c_str()) == 0) return target;
+    if (::rename(directory.c_str(), target.c_str()) == 0) return target;
     if (errno != EEXIST && errno != ENOTEMPTY) break;
   }
-  return fail(ExitCode::kIoErr, fmt::format("{}: the folder cannot be renamed to {}: {}", folder.string(),
+  return fail(ExitCode::kIoErr, fmt::format("{}: the directory cannot be renamed to {}: {}", directory.string(),
                                             name.string(), std::generic_category().message(errno)));
 }
 
@@ -153,20 +153,20 @@ Result<SavedCheckpoint> CheckpointStore::save(Checkpoint checkpoint, std::option
   const CheckpointOwner owner = this->owner();
   checkpoint.state.owner = owner;
   const int64_t step = checkpoint.state.step;
-  const std::string name = checkpoint_folder_name(step);
+  const std::string name = checkpoint_directory_name(step);
   // Processes on two nodes may have the same number.
   const fs::path written =
       options_.root / fmt::format("{}{}-{}-{}-{}", kWritingPrefix, name, owner.attempt, owner.generation, ::getpid());
   const fs::path replaced = options_.root / (std::string(kReplacedPrefix) + name);
-  SavedCheckpoint saved{.folder = options_.root / name, .bytes = 0, .links = {}};
+  SavedCheckpoint saved{.directory = options_.root / name, .bytes = 0, .links = {}};
 
-  RETURN_IF_ERROR(clear_target(saved.folder));
+  RETURN_IF_ERROR(clear_target(saved.directory));
   remove_quietly(written);
-  RETURN_IF_ERROR(create_folder(written).map_error(as_save_error));
+  RETURN_IF_ERROR(make_directory(written).map_error(as_save_error));
   const auto bytes = write_checkpoint(checkpoint, written);
   if (!bytes) {
     remove_quietly(written);
-    // A newer writer removes the temporary folders of older ones. If there is one, report it instead.
+    // A newer writer removes the temporary directories of older ones. If there is one, report it instead.
     if (const Result<void> fence = check_fence(); !fence && is_fenced_off(fence.error()))
       return tl::make_unexpected(fence.error());
     return tl::make_unexpected(as_save_error(bytes.error()));
@@ -175,8 +175,8 @@ Result<SavedCheckpoint> CheckpointStore::save(Checkpoint checkpoint, std::option
   std::vector<fs::path> removed;
   {
     const FenceLock lock(options_.root);
-    RETURN_IF_ERROR(publish_if_admitted(written, saved.folder, replaced));
-    written_.insert(saved.folder);
+    RETURN_IF_ERROR(publish_if_admitted(written, saved.directory, replaced));
+    written_.insert(saved.directory);
     saved.links = set_links(step, best_step);
     removed = prune(step, best_step);
   }
@@ -187,54 +187,54 @@ Result<SavedCheckpoint> CheckpointStore::save(Checkpoint checkpoint, std::option
   return saved;
 }
 
-Result<fs::path> CheckpointStore::set_aside(const fs::path& folder) const {
+Result<fs::path> CheckpointStore::set_aside(const fs::path& directory) const {
   const FenceLock lock(options_.root);
   RETURN_IF_ERROR(check_fence());
-  ASSIGN_OR_RETURN(const fs::path aside, move_aside(folder, kDamagedPrefix).map_error(as_save_error));
+  ASSIGN_OR_RETURN(const fs::path aside, move_aside(directory, kDamagedPrefix).map_error(as_save_error));
   for (const char* link : {kBestLink, kLastLink}) {  // must not point to a later checkpoint of the same name
     std::error_code ignored;
-    if (link_target(options_.root, link) == folder.filename().string()) fs::remove(options_.root / link, ignored);
+    if (link_target(options_.root, link) == directory.filename().string()) fs::remove(options_.root / link, ignored);
   }
-  return sync_folder(options_.root).map([&] { return aside; }).map_error(as_save_error);
+  return sync_directory(options_.root).map([&] { return aside; }).map_error(as_save_error);
 }
 
 // Creates the root and claims its fence, under the lock.
 Result<void> CheckpointStore::claim_root() {
-  RETURN_IF_ERROR(make_writable_folder(options_.root).map_error(as_save_error));
+  RETURN_IF_ERROR(make_writable_directory(options_.root).map_error(as_save_error));
   const FenceLock lock(options_.root);
   if (!lock.held() && !std::exchange(lock_warned_, true)) {
-    logger_.warn("the checkpoint folder cannot be locked: only its fence file keeps other writers out",
-                 {{"folder", options_.root.string()}});
+    logger_.warn("the checkpoint directory cannot be locked: only its fence file keeps other writers out",
+                 {{"directory", options_.root.string()}});
   }
   return claim_fence(options_.root, owner());
 }
 
 // Prepares the name of the step to be saved. An existing checkpoint of this name may be replaced only if this object
 // wrote it or it is valid.
-Result<void> CheckpointStore::clear_target(const fs::path& folder) {
-  if (written_.contains(folder) || is_missing(folder)) return {};
-  const auto step = verify_checkpoint(folder);
+Result<void> CheckpointStore::clear_target(const fs::path& directory) {
+  if (written_.contains(directory) || is_missing(directory)) return {};
+  const auto step = verify_checkpoint(directory);
   if (step) return {};
   switch (step.error().code) {
     case ExitCode::kNoInput:
       return {};
     case ExitCode::kDataErr: {
-      ASSIGN_OR_RETURN(const fs::path aside, set_aside(folder));
+      ASSIGN_OR_RETURN(const fs::path aside, set_aside(directory));
       logger_.warn("a damaged checkpoint with the step of a save was set aside",
-                   {{"folder", aside.string()}, {"reason", step.error().message}});
+                   {{"directory", aside.string()}, {"reason", step.error().message}});
       return {};
     }
     case ExitCode::kTempFail:  // the caller would take it for a lost fence
-      return fail(ExitCode::kIoErr, fmt::format("{}: not replaced: {}", folder.string(), step.error().message));
+      return fail(ExitCode::kIoErr, fmt::format("{}: not replaced: {}", directory.string(), step.error().message));
     default:
-      return fail(step.error().code, fmt::format("{}: not replaced: {}", folder.string(), step.error().message));
+      return fail(step.error().code, fmt::format("{}: not replaced: {}", directory.string(), step.error().message));
   }
 }
 
 // Called immediately before a name of the root is changed.
 Result<void> CheckpointStore::may_write() const { return check_fence().map_error(unread_fence_as_io_error); }
 
-// Renames a complete folder to its final name, if the fence still belongs to the owner. The caller holds the lock.
+// Renames a complete directory to its final name, if the fence still belongs to the owner. The caller holds the lock.
 Result<void> CheckpointStore::publish_if_admitted(const fs::path& written, const fs::path& target,
                                                   const fs::path& replaced) const {
   auto published = may_write().and_then([&] { return publish(written, target, replaced).map_error(as_save_error); });
@@ -242,18 +242,18 @@ Result<void> CheckpointStore::publish_if_admitted(const fs::path& written, const
     remove_quietly(written);
     return published;
   }
-  return sync_folder(options_.root).map_error(as_save_error);
+  return sync_directory(options_.root).map_error(as_save_error);
 }
 
 // A tool that follows links, such as "cp -rL" or an object store, copies a checkpoint into the place of a link. Another
-// folder remains: set_link() reports it.
+// directory remains: set_link() reports it.
 Result<void> CheckpointStore::make_way_for_link(const fs::path& link) const {
   std::error_code ignored;
   if (fs::symlink_status(link, ignored).type() != fs::file_type::directory || !read_manifest(link)) return {};
   RETURN_IF_ERROR(may_write());
   ASSIGN_OR_RETURN(const fs::path aside, move_aside(link, kCopiedPrefix));
   logger_.warn("a copy of a checkpoint in the place of a link was set aside; remove it when it is no longer needed",
-               {{"folder", aside.string()}});
+               {{"directory", aside.string()}});
   return {};
 }
 
@@ -262,22 +262,22 @@ Result<void> CheckpointStore::make_way_for_link(const fs::path& link) const {
 Result<void> CheckpointStore::set_links(int64_t step, std::optional<int64_t> best_step) const {
   const auto set = [&](const char* link, int64_t to) -> Result<void> {
     RETURN_IF_ERROR(make_way_for_link(options_.root / link));
-    return set_link(options_.root, link, checkpoint_folder_name(to), [this] { return may_write(); });
+    return set_link(options_.root, link, checkpoint_directory_name(to), [this] { return may_write(); });
   };
   Result<void> done = set(kLastLink, step);
-  if (best_step && !is_missing(options_.root / checkpoint_folder_name(*best_step))) {
+  if (best_step && !is_missing(options_.root / checkpoint_directory_name(*best_step))) {
     const Result<void> best = set(kBestLink, *best_step);
     if (done) done = best;
   }
-  if (done) done = sync_folder(options_.root);
+  if (done) done = sync_directory(options_.root);
   return done.map_error([](Error error) { return is_fenced_off(error) ? error : as_save_error(std::move(error)); });
 }
 
 Result<void> CheckpointStore::repair_links(int64_t step, std::optional<int64_t> best_step) const {
   const auto is_set = [&](const char* link, int64_t to) {
-    return link_target(options_.root, link) == checkpoint_folder_name(to);
+    return link_target(options_.root, link) == checkpoint_directory_name(to);
   };
-  const bool has_best = best_step && !is_missing(options_.root / checkpoint_folder_name(*best_step));
+  const bool has_best = best_step && !is_missing(options_.root / checkpoint_directory_name(*best_step));
   if (is_set(kLastLink, step) && (!has_best || is_set(kBestLink, *best_step))) return {};
   const FenceLock lock(options_.root);
   return set_links(step, best_step);
@@ -285,7 +285,7 @@ Result<void> CheckpointStore::repair_links(int64_t step, std::optional<int64_t> 
 
 void CheckpointStore::remove_leftovers() const {
   std::vector<fs::path> leftovers;
-  static_cast<void>(visit_folder(options_.root, [&](const fs::path& path) {
+  static_cast<void>(visit_directory(options_.root, [&](const fs::path& path) {
     const std::string name = path.filename().string();
     for (const std::string_view prefix : {kWritingPrefix, kReplacedPrefix, kRemovedPrefix, kLinkPrefix}) {
       if (name.starts_with(prefix)) leftovers.push_back(path);
@@ -320,15 +320,15 @@ std::vector<fs::path> CheckpointStore::prune(int64_t newest_step, std::optional<
   std::vector<fs::path> removed;
   if (options_.keep > 0) {
     int kept = 0;
-    for (const StepFolder& folder : list_checkpoints(options_.root).value_or(std::vector<StepFolder>{})) {
+    for (const StepDirectory& directory : list_checkpoints(options_.root).value_or(std::vector<StepDirectory>{})) {
       // Later steps than the one just saved belong to another run. They are kept, but not counted.
-      if (folder.step > newest_step || !may_remove(folder.path)) continue;
+      if (directory.step > newest_step || !may_remove(directory.path)) continue;
       if (kept < options_.keep) {
         ++kept;
-      } else if (folder.step != best_step) {
+      } else if (directory.step != best_step) {
         if (!may_write()) return removed;
-        removed.push_back(begin_removal(folder.path));
-        written_.erase(folder.path);
+        removed.push_back(begin_removal(directory.path));
+        written_.erase(directory.path);
       }
     }
   }
@@ -340,13 +340,13 @@ std::vector<fs::path> CheckpointStore::prune(int64_t newest_step, std::optional<
   return removed;
 }
 
-// Returns whether the folder is a checkpoint of a known format. Other folders are kept, and not counted.
-bool CheckpointStore::may_remove(const fs::path& folder) {
-  if (written_.contains(folder)) return true;
-  const auto manifest = read_manifest(folder);
-  if (!manifest && unreadable_.insert(folder).second) {
+// Returns whether the directory is a checkpoint of a known format. Other directories are kept, and not counted.
+bool CheckpointStore::may_remove(const fs::path& directory) {
+  if (written_.contains(directory)) return true;
+  const auto manifest = read_manifest(directory);
+  if (!manifest && unreadable_.insert(directory).second) {
     logger_.warn("an old checkpoint cannot be read and was not removed; remove it if it is no longer needed",
-                 {{"folder", folder.string()}, {"reason", manifest.error().message}});
+                 {{"directory", directory.string()}, {"reason", manifest.error().message}});
   }
   return manifest.has_value();
 }

@@ -26,7 +26,7 @@ struct StoreOptions {
 };
 
 struct SavedCheckpoint {
-  std::filesystem::path folder;
+  std::filesystem::path directory;
   int64_t bytes = 0;
   Result<void> links;  // why "last" or "best" could not be set, although the checkpoint is saved
 };
@@ -55,7 +55,7 @@ class CheckpointStore {
 
   // Renames a damaged checkpoint to damaged-step-<step>, so that no save overwrites it and it can be examined. Returns
   // its new path, kTempFail if the fence belongs to another writer, or kIoErr.
-  Result<std::filesystem::path> set_aside(const std::filesystem::path& folder) const;
+  Result<std::filesystem::path> set_aside(const std::filesystem::path& directory) const;
 
   // Writes root/step-<step>/. A crash at any time leaves either no such checkpoint or a complete one, and no other
   // checkpoint is touched before the new one is durable. Then points the link "last" to it, and "best" to the
@@ -81,14 +81,14 @@ class CheckpointStore {
   CheckpointStore(const StoreOptions& options, const Logger& logger);
   Result<void> claim_root();
   void remove_leftovers() const;
-  Result<void> clear_target(const std::filesystem::path& folder);
+  Result<void> clear_target(const std::filesystem::path& directory);
   Result<void> may_write() const;
   Result<void> publish_if_admitted(const std::filesystem::path& written, const std::filesystem::path& target,
                                    const std::filesystem::path& replaced) const;
   Result<void> make_way_for_link(const std::filesystem::path& link) const;
   Result<void> set_links(int64_t step, std::optional<int64_t> best_step) const;
   std::vector<std::filesystem::path> prune(int64_t newest_step, std::optional<int64_t> best_step);
-  bool may_remove(const std::filesystem::path& folder);
+  bool may_remove(const std::filesystem::path& directory);
 
   CheckpointOwner owner() const;
 

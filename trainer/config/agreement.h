@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/error.h"
-#include "common/fields/writer.h"
+#include "fields/writer.h"
 
 namespace oarlock {
 

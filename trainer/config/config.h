@@ -1,5 +1,6 @@
 // The trainer's configuration: one struct per section, and the batch sizes and learning rates that follow from it for a
-// world size. load.h reads it from YAML or JSON and reports all problems together. This folder does not use LibTorch.
+// world size. load.h reads it from YAML or JSON and reports all problems together. This directory does not use
+// LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,7 @@
 #include <vector>
 
 #include "common/error.h"
-#include "common/fields/fields.h"
+#include "fields/fields.h"
 #include "trainer/config/distributed.h"
 #include "trainer/config/evaluation.h"
 #include "trainer/config/optimization.h"

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "common/fields/fields.h"
+#include "fields/fields.h"
 
 namespace oarlock {
 

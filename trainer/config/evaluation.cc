@@ -71,7 +71,7 @@ void describe(EarlyStoppingConfig& config, Fields& fields) {
 
 void describe(CheckpointConfig& config, Fields& fields) {
   fields.field("dir", config.dir,
-               "folder of the checkpoints; empty: $OARLOCK_CHECKPOINT_DIR, or no checkpoints if that is not set");
+               "directory of the checkpoints; empty: $OARLOCK_CHECKPOINT_DIR, or no checkpoints if that is not set");
   fields.scope("dir", Scope::kPresence);
   fields.field("every_steps", config.every_steps, from_to(0, kMaxSteps),
                "optimizer steps between two saves; 0: disabled");

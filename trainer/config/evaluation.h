@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "common/fields/fields.h"
+#include "fields/fields.h"
 
 namespace oarlock {
 

@@ -6,14 +6,14 @@
 #include <filesystem>
 
 #include "common/contract.h"
-#include "common/fields/reference.h"
-#include "common/fields/writer.h"
-#include "common/fields/yaml_reader.h"
 #include "common/status_macros.h"
 #include "common/text.h"
-#include "common/yaml/object_list.h"
-#include "common/yaml/reader.h"
-#include "common/yaml/writer.h"
+#include "fields/reference.h"
+#include "fields/writer.h"
+#include "fields/yaml_reader.h"
+#include "yaml/object_list.h"
+#include "yaml/reader.h"
+#include "yaml/writer.h"
 
 namespace oarlock {
 namespace {
@@ -40,9 +40,9 @@ tl::unexpected<Error> invalid(const std::string& file_name, std::string_view mes
 bool is_named(const Node& job, std::string_view name) {
   const Node metadata = job.find("metadata").value_or(yaml::empty_map());
   const std::string own = text_of(metadata, "name");
-  std::string name_space = text_of(metadata, "namespace");
-  if (name_space.empty()) name_space = "default";  // as in the API and in `oarlock validate`
-  return name == own || name == fmt::format("{}/{}", name_space, own);
+  std::string namespace_name = text_of(metadata, "namespace");
+  if (namespace_name.empty()) namespace_name = "default";  // as in the API and in `oarlock validate`
+  return name == own || name == fmt::format("{}/{}", namespace_name, own);
 }
 
 // Checks the fields that determine the number of ranks. `oarlock validate` checks the rest of a TrainingJob.
@@ -129,7 +129,7 @@ const std::vector<ForeignKeys>& foreign_keys() {
       {.keys = {"gradient_accumulation_steps", "accumulation_steps"}, .remedy = "it is gradient.accumulation_steps"},
       {.keys = {"max_grad_norm", "grad_clip", "clip_norm"}, .remedy = "the norm is gradient.clip_norm"},
       {.keys = {"backend"}, .remedy = "it belongs to distributed"},
-      {.keys = {"output_dir", "save_dir", "work_dir", "checkpoint_dir"}, .remedy = "the folder is checkpoint.dir"},
+      {.keys = {"output_dir", "save_dir", "work_dir", "checkpoint_dir"}, .remedy = "the directory is checkpoint.dir"},
       {.keys = {"save_steps", "save_every"}, .remedy = "the interval of checkpoints is checkpoint.every_steps"},
       {.keys = {"log_steps", "log_every", "logging_steps"}, .remedy = "the interval is log.every_steps"},
       {.keys = {"patience"}, .remedy = "it belongs to early_stopping"},

@@ -1,5 +1,5 @@
 // Reads, prints and documents a trainer configuration. All three use the descriptions of its sections
-// (common/fields/fields.h).
+// (fields/fields.h).
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "common/fields/fields.h"
+#include "fields/fields.h"
 #include "trainer/config/evaluation.h"
 
 namespace oarlock {

@@ -12,22 +12,23 @@ constexpr double kMaxTracedSteps = 10000;  // the trace is in memory until it is
 void describe_tensorboard(TensorboardConfig& config, Fields& fields) {
   fields.field("enabled", config.enabled, "write event files");
   fields.field("dir", config.dir,
-               "folder of the event files of this run. Empty: 'tensorboard' in checkpoint.dir, or in the working "
+               "directory of the event files of this run. Empty: 'tensorboard' in checkpoint.dir, or in the working "
                "directory without checkpoints");
 }
 
 void describe_wandb(WandbConfig& config, Fields& fields) {
-  fields.field("enabled", config.enabled, "write a run folder for Weights & Biases, which 'wandb sync' uploads");
+  fields.field("enabled", config.enabled, "write a run directory for Weights & Biases, which 'wandb sync' uploads");
   fields.choice("mode", config.mode,
                 {{"default", WandbMode::kDefault},
                  {"online", WandbMode::kOnline},
                  {"offline", WandbMode::kOffline},
                  {"disabled", WandbMode::kDisabled}},
-                "'default' is WANDB_MODE, or offline without it. The folder is always written offline: 'online' is "
+                "'default' is WANDB_MODE, or offline without it. The directory is always written offline: 'online' is "
                 "accepted with a warning that names the command for the upload");
-  fields.field("dir", config.dir,
-               "folder in which the folder 'wandb' is created. Empty: WANDB_DIR, otherwise checkpoint.dir, otherwise "
-               "the working directory");
+  fields.field(
+      "dir", config.dir,
+      "directory in which the directory 'wandb' is created. Empty: WANDB_DIR, otherwise checkpoint.dir, otherwise "
+      "the working directory");
   fields.field("project", config.project, "project of the run. Empty: WANDB_PROJECT, otherwise the task");
   fields.field("entity", config.entity,
                "user or team that owns the project. Empty: WANDB_ENTITY, otherwise the default of the account that "
@@ -88,7 +89,7 @@ void describe(TrackingConfig& config, Fields& fields) {
       "event files for TensorBoard");
   fields.section(
       "wandb", [&config](Fields& inner) { describe_wandb(config.wandb, inner); },
-      "run folders for Weights & Biases, which 'wandb sync' uploads");
+      "run directories for Weights & Biases, which 'wandb sync' uploads");
   fields.section(
       "mlflow", [&config](Fields& inner) { describe_mlflow(config.mlflow, inner); }, "an MLflow tracking server");
 }
@@ -104,7 +105,7 @@ void describe(ProfileConfig& config, Fields& fields) {
   fields.field("shapes", config.shapes, "record the shapes of the operators' inputs");
   fields.field("memory", config.memory, "record memory allocations");
   fields.field("dir", config.dir,
-               "folder of the traces. Empty: 'plugins/profile' in the folder of TensorBoard's event files");
+               "directory of the traces. Empty: 'plugins/profile' in the directory of TensorBoard's event files");
 }
 
 }  // namespace oarlock

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "common/fields/fields.h"
+#include "fields/fields.h"
 
 namespace oarlock {
 
@@ -63,7 +63,7 @@ struct ProfileConfig {
   bool all_ranks = false;   // otherwise rank 0 only
   bool shapes = false;
   bool memory = false;
-  std::string dir;  // empty: plugins/profile in the folder of TensorBoard
+  std::string dir;  // empty: plugins/profile in the directory of TensorBoard
 };
 
 void describe(TrackingConfig& config, Fields& fields);

@@ -77,7 +77,7 @@ Result<void> write_cache_manifest(const fs::path& entry, const CacheManifest& ma
 
 Result<std::vector<CachedFile>> describe_files(const fs::path& entry) {
   std::vector<CachedFile> files;
-  const std::error_code error = visit_folder(entry, [&](const fs::path& path) {
+  const std::error_code error = visit_directory(entry, [&](const fs::path& path) {
     files.push_back({.name = path.filename().string(), .times = {}, .checksum = {}});
   });
   if (error) return fail_errno(error.value(), fmt::format("{}: cannot be read", entry.string()));

@@ -1,4 +1,4 @@
-// cache.json: the description of a cache entry (cache_folder.h).
+// cache.json: the description of a cache entry (cache_directory.h).
 #pragma once
 
 #include <cstdint>

@@ -74,7 +74,7 @@ Result<at::Tensor> map_tensor(const fs::path& path, at::IntArrayRef sizes, at::S
   const size_t expected = static_cast<size_t>(c10::multiply_integers(sizes)) * c10::elementSize(type);
   if (file.bytes().size() != expected)
     return fail(ExitCode::kDataErr,
-                fmt::format("{}: expected {} bytes, found {}; remove its folder, which is then created again",
+                fmt::format("{}: expected {} bytes, found {}; remove its directory, which is then created again",
                             path.string(), expected, file.bytes().size()));
   if (expected == 0) return at::empty(sizes, type);
   const auto kept = std::make_shared<MappedFile>(std::move(file));
@@ -129,11 +129,11 @@ std::vector<int64_t> to_vector(const at::Tensor& values) {
 
 }  // namespace
 
-Result<GraphArchiveWriter> GraphArchiveWriter::create(const fs::path& folder, std::vector<GraphColumn> columns) {
-  GraphArchiveWriter writer(folder, std::move(columns));
+Result<GraphArchiveWriter> GraphArchiveWriter::create(const fs::path& directory, std::vector<GraphColumn> columns) {
+  GraphArchiveWriter writer(directory, std::move(columns));
   const auto open = [&](std::ofstream& file, const std::string& name) -> Result<void> {
-    file.open(folder / name, std::ios::binary);
-    if (!file) return fail_errno(errno, fmt::format("{}: cannot be created", (folder / name).string()));
+    file.open(directory / name, std::ios::binary);
+    if (!file) return fail_errno(errno, fmt::format("{}: cannot be created", (directory / name).string()));
     return {};
   };
   writer.files_.resize(writer.columns_.size());
@@ -171,12 +171,12 @@ Result<void> GraphArchiveWriter::add(const GraphRecord& record) {
 }
 
 tl::unexpected<Error> GraphArchiveWriter::write_error() const {
-  return fail_errno(errno == 0 ? EIO : errno, fmt::format("{}: cannot be written", folder_.string()));
+  return fail_errno(errno == 0 ? EIO : errno, fmt::format("{}: cannot be written", directory_.string()));
 }
 
 // Appends the destinations to the sources. An operator<< of a stream buffer would not report a failure in the middle.
 bool GraphArchiveWriter::append_destinations() {
-  std::ifstream from(folder_ / kDestinations, std::ios::binary);
+  std::ifstream from(directory_ / kDestinations, std::ios::binary);
   std::vector<char> block(size_t{1} << 20);
   for (int64_t left = edges_ * static_cast<int64_t>(sizeof(int64_t)); left > 0;) {
     const int64_t size = std::min(left, std::ssize(block));
@@ -206,27 +206,27 @@ Result<void> GraphArchiveWriter::finish() {
     if (!*file) return write_error();
   }
   for (const std::string& name : names) {
-    RETURN_IF_ERROR(sync_file(folder_ / name));
+    RETURN_IF_ERROR(sync_file(directory_ / name));
   }
   std::error_code ignored;
-  fs::remove(folder_ / kDestinations, ignored);
+  fs::remove(directory_ / kDestinations, ignored);
   const Json index = {
       {"format", kFormat}, {"graphs", graphs_}, {"nodes", nodes_}, {"edges", edges_}, {"columns", columns}};
-  return write_file_atomically(folder_ / kIndex, index.dump() + "\n");
+  return write_file_atomically(directory_ / kIndex, index.dump() + "\n");
 }
 
-Result<GraphArrays> open_graph_archive(const fs::path& folder) {
-  ASSIGN_OR_RETURN(const std::string text, read_regular_file(folder / kIndex, kMaxIndexBytes));
+Result<GraphArrays> open_graph_archive(const fs::path& directory) {
+  ASSIGN_OR_RETURN(const std::string text, read_regular_file(directory / kIndex, kMaxIndexBytes));
   const std::optional<Index> index = parsed(text);
   if (!index) {
     return fail(ExitCode::kDataErr,
-                fmt::format("{}: the format is not {}; remove its folder, which is then created again",
-                            (folder / kIndex).string(), kFormat));
+                fmt::format("{}: the format is not {}; remove its directory, which is then created again",
+                            (directory / kIndex).string(), kFormat));
   }
   GraphArrays arrays;
   const auto map = [&](const std::string& name, const std::vector<int64_t>& sizes, at::ScalarType type,
                        at::Tensor& into) {
-    return map_tensor(folder / name, sizes, type).map([&](at::Tensor mapped) { into = std::move(mapped); });
+    return map_tensor(directory / name, sizes, type).map([&](at::Tensor mapped) { into = std::move(mapped); });
   };
   at::Tensor node_offsets;
   at::Tensor edge_offsets;
@@ -247,11 +247,11 @@ Result<GraphArrays> open_graph_archive(const fs::path& folder) {
   return arrays;
 }
 
-Result<GraphCollation> open_graphs(const fs::path& folder) {
-  ASSIGN_OR_RETURN(GraphArrays arrays, open_graph_archive(folder));
+Result<GraphCollation> open_graphs(const fs::path& directory) {
+  ASSIGN_OR_RETURN(GraphArrays arrays, open_graph_archive(directory));
   return GraphCollation::create(std::move(arrays)).map_error([&](Error error) {
     error.message =
-        fmt::format("{}: {}; remove the folder, which is then created again", folder.string(), error.message);
+        fmt::format("{}: {}; remove the directory, which is then created again", directory.string(), error.message);
     return error;
   });
 }

@@ -1,5 +1,6 @@
-// A file format of Oarlock for the graphs of a dataset: a folder with one file per tensor. The files are memory-mapped
-// for reading, so that only recently used pages and 16 bytes per graph occupy memory. Writing takes constant memory.
+// A file format of Oarlock for the graphs of a dataset: a directory with one file per tensor. The files are
+// memory-mapped for reading, so that only recently used pages and 16 bytes per graph occupy memory. Writing takes
+// constant memory.
 //
 //   edge_index               int64 [2, edges]: source and destination, numbered within the graph
 //   edges.NAME ...           [edges, ...]
@@ -7,7 +8,7 @@
 //   node_offsets, edge_offsets  int64 [graphs + 1]
 //   graphs.json              format version, counts and columns; written last
 //
-// All numbers are little-endian. The folder of a writer that did not finish cannot be opened.
+// All numbers are little-endian. The directory of a writer that did not finish cannot be opened.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -45,8 +46,8 @@ struct GraphRecord {
 
 class GraphArchiveWriter {
  public:
-  // Creates the files in an existing folder. Returns kCantCreate or a similar code if that fails.
-  static Result<GraphArchiveWriter> create(const std::filesystem::path& folder, std::vector<GraphColumn> columns);
+  // Creates the files in an existing directory. Returns kCantCreate or a similar code if that fails.
+  static Result<GraphArchiveWriter> create(const std::filesystem::path& directory, std::vector<GraphColumn> columns);
 
   // Appends a graph. Returns kIoErr if a write failed, for example because the disk is full; writes are buffered, so
   // that a later call may report it. Throws std::invalid_argument if the size of a column does not match its rows.
@@ -60,13 +61,13 @@ class GraphArchiveWriter {
   int64_t edges() const { return edges_; }
 
  private:
-  GraphArchiveWriter(std::filesystem::path folder, std::vector<GraphColumn> columns)
-      : folder_(std::move(folder)), columns_(std::move(columns)) {}
+  GraphArchiveWriter(std::filesystem::path directory, std::vector<GraphColumn> columns)
+      : directory_(std::move(directory)), columns_(std::move(columns)) {}
 
   tl::unexpected<Error> write_error() const;
   bool append_destinations();
 
-  std::filesystem::path folder_;
+  std::filesystem::path directory_;
   std::vector<GraphColumn> columns_;
   std::vector<std::ofstream> files_;  // of the columns
   std::ofstream sources_;
@@ -78,11 +79,11 @@ class GraphArchiveWriter {
   int64_t edges_ = 0;
 };
 
-// Opens a folder. The tensors, under the names of the columns, keep the files mapped. Returns kNoInput if the files do
-// not exist, and kDataErr if they are damaged or have another format.
-Result<GraphArrays> open_graph_archive(const std::filesystem::path& folder);
+// Opens a directory. The tensors, under the names of the columns, keep the files mapped. Returns kNoInput if the files
+// do not exist, and kDataErr if they are damaged or have another format.
+Result<GraphArrays> open_graph_archive(const std::filesystem::path& directory);
 
-// Opens a folder, and checks that its graphs can be collated. Fails like open_graph_archive().
-Result<GraphCollation> open_graphs(const std::filesystem::path& folder);
+// Opens a directory, and checks that its graphs can be collated. Fails like open_graph_archive().
+Result<GraphCollation> open_graphs(const std::filesystem::path& directory);
 
 }  // namespace oarlock

@@ -101,7 +101,8 @@ Result<void> SourceFiles::add(const fs::path& path, const std::string& name, boo
   const std::pair<uint64_t, uint64_t> directory{file.st_dev, file.st_ino};
   if (std::ranges::find(parents_, directory) != parents_.end()) return {};  // a link to a directory that contains it
   std::vector<fs::path> entries;
-  if (const std::error_code error = visit_folder(path, [&](const fs::path& entry) { entries.push_back(entry); }); error)
+  if (const std::error_code error = visit_directory(path, [&](const fs::path& entry) { entries.push_back(entry); });
+      error)
     return fail_errno(error.value(), fmt::format("{}: cannot be read", path.string()));
   std::sort(entries.begin(), entries.end());
   parents_.push_back(directory);

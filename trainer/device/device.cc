@@ -89,9 +89,9 @@ Result<DeviceChoice> choose_device(const DeviceRequest& request, const LocalRank
                       fmt::format("{}; distributed.fallback: cpu: training on the CPU", problem->message)};
 }
 
-int count_device_files(const std::filesystem::path& folder) {
+int count_device_files(const std::filesystem::path& directory) {
   int count = 0;
-  visit_folder(folder, [&](const std::filesystem::path& path) {
+  visit_directory(directory, [&](const std::filesystem::path& path) {
     constexpr std::string_view kPrefix = "nvidia";
     const std::string name = path.filename().string();
     if (!name.starts_with(kPrefix)) return;

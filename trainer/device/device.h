@@ -68,9 +68,9 @@ Result<SelectedDevice> select_device(const DeviceRequest& request, const LocalRa
 // device or its driver has failed, but not if there is no device.
 CudaDevices cuda_devices();
 
-// Number of NVIDIA's device files in a folder (nvidia0, nvidia1, ...) that this process may open. A batch system may
+// Number of NVIDIA's device files in a directory (nvidia0, nvidia1, ...) that this process may open. A batch system may
 // deny access to the devices of other jobs.
-int count_device_files(const std::filesystem::path& folder);
+int count_device_files(const std::filesystem::path& directory);
 
 void make_current(int cuda_index);
 

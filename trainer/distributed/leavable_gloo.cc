@@ -92,12 +92,12 @@ LeavableGloo::LeavableGloo(const c10::intrusive_ptr<c10d::Store>& store, int ran
 
 LeavableGloo::~LeavableGloo() = default;
 
-void LeavableGloo::fail_pending(std::chrono::milliseconds patience) {
+void LeavableGloo::fail_pending(std::chrono::milliseconds timeout) {
   std::vector<c10::intrusive_ptr<LeavableWork>> stuck;
   {
     std::unique_lock lock(pending_->mutex);
     pending_->has_left = true;
-    pending_->changed.wait_for(lock, patience, [&] { return pending_->works.empty(); });
+    pending_->changed.wait_for(lock, timeout, [&] { return pending_->works.empty(); });
     for (const auto& [key, work] : pending_->works) stuck.push_back(work);
   }
   if (stuck.empty()) return;

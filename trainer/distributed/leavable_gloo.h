@@ -19,11 +19,11 @@ class LeavableGloo final : public c10d::ProcessGroupGloo {
   LeavableGloo(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, c10::intrusive_ptr<Options> options);
   ~LeavableGloo() override;
 
-  // Fails the collectives in progress that have not ended after `patience`, and all later ones. Call this after the
+  // Fails the collectives in progress that have not ended after `timeout`, and all later ones. Call this after the
   // connections were shut down: then Gloo writes to no tensor anymore. It keeps the tensors of the failed collectives,
   // and a thread of this backend, until their time-out; the backend must therefore not own what the process needs
   // elsewhere, such as the server of its store. Any thread may call this.
-  void fail_pending(std::chrono::milliseconds patience);
+  void fail_pending(std::chrono::milliseconds timeout);
 
   c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
                                            const c10d::BroadcastOptions& options) override;

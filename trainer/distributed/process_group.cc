@@ -29,7 +29,7 @@ namespace oarlock {
 namespace {
 
 // Time for Gloo's event loop to notice that the connections were shut down. Its errors say more.
-constexpr std::chrono::milliseconds kFailurePatience{500};
+constexpr std::chrono::milliseconds kFailureTimeout{500};
 
 constexpr size_t kBroadcastBufferBytes = size_t{250} << 20;  // as in PyTorch's DDP
 
@@ -187,7 +187,7 @@ bool is_listening(int descriptor) {
 // The sockets of this process that are not listening.
 std::vector<OpenSocket> open_sockets() {
   std::vector<OpenSocket> out;
-  visit_folder("/proc/self/fd", [&out](const std::filesystem::path& path) {
+  visit_directory("/proc/self/fd", [&out](const std::filesystem::path& path) {
     const int descriptor = std::atoi(path.filename().c_str());
     const std::optional<uint64_t> inode = socket_inode(descriptor);
     if (inode && !is_listening(descriptor)) out.push_back({descriptor, *inode});
@@ -223,7 +223,7 @@ ProcessGroup make_gloo_group(const c10::intrusive_ptr<c10d::Store>& store, const
   group->setGroupName("ranks");
   return ProcessGroup(std::move(group), at::kCPU, [backend, connections = std::move(connections)] {
     shut_down(connections);
-    backend->fail_pending(kFailurePatience);
+    backend->fail_pending(kFailureTimeout);
   });
 }
 

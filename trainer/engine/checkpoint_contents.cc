@@ -46,20 +46,20 @@ const TensorMap& tensors_of(const Checkpoint& checkpoint, std::string_view secti
   return found == checkpoint.tensors.end() ? kNothing : found->second;
 }
 
-Result<void> check_identity(const Json& extra, const RunIdentity& identity, const std::string& folder) {
+Result<void> check_identity(const Json& extra, const RunIdentity& identity, const std::string& directory) {
   const std::string task = extra.value(kExtraTask, identity.task);
   const uint64_t seed = extra.value(kExtraSeed, identity.seed);
   if (task != identity.task) {
     return fail(ExitCode::kConfig,
                 fmt::format("{}: the checkpoint is of the task '{}', the configuration has '{}'; use another "
                             "checkpoint.dir",
-                            folder, task, identity.task));
+                            directory, task, identity.task));
   }
   if (seed != identity.seed) {
     return fail(ExitCode::kConfig,
                 fmt::format("{}: the checkpoint was trained with seed {}, the configuration has {}; restore the seed, "
                             "or use another checkpoint.dir",
-                            folder, seed, identity.seed));
+                            directory, seed, identity.seed));
   }
   return {};
 }

@@ -32,8 +32,8 @@ TensorMap without_derived(const torch::nn::Module& module, TensorMap tensors);
 // Returns no tensors if the checkpoint does not have the section. The result refers to the checkpoint.
 const TensorMap& tensors_of(const Checkpoint& checkpoint, std::string_view section);
 
-// Fails with kConfig if the checkpoint in `folder` belongs to another task or seed.
-Result<void> check_identity(const nlohmann::json& extra, const RunIdentity& identity, const std::string& folder);
+// Fails with kConfig if the checkpoint in `directory` belongs to another task or seed.
+Result<void> check_identity(const nlohmann::json& extra, const RunIdentity& identity, const std::string& directory);
 
 // Returns "min" or "max".
 const char* name_of(MetricMode mode);

@@ -38,7 +38,7 @@ constexpr std::chrono::milliseconds kWaitInterval{200};
 // grace period of a pod, which is 30 s by default. The files of a save may be synced at this rate, during which
 // its progress is unknown.
 constexpr std::chrono::seconds kStopPatience{15};
-constexpr int64_t kSlowestSync = int64_t{16} << 20;  // bytes per second
+constexpr int64_t kMinSyncRate = int64_t{16} << 20;  // bytes per second
 
 std::string joined_names(const Metrics& metrics) {
   std::string out;
@@ -146,8 +146,8 @@ Result<void> Checkpointer::finish_save(std::optional<FinishedSave> finished) {
   }
   if (candidate_ && candidate_->step == state.step) best_ = std::exchange(candidate_, std::nullopt);
   known_step_ = state.step;
-  folder_ = finished->result->folder.string();
-  telemetry_.record_checkpoint_saved(state.step, folder_, finished->result->bytes, finished->seconds);
+  directory_ = finished->result->directory.string();
+  telemetry_.record_checkpoint_saved(state.step, directory_, finished->result->bytes, finished->seconds);
   if (!finished->result->links) {
     last_save_.reset();  // the last save of the run sets them again
     telemetry_.record_checkpoint_failure(/*save=*/true);
@@ -181,7 +181,7 @@ Result<void> Checkpointer::share_result(const Result<void>& own) {
 
 // Whether a stop no longer waits for a save that has written so many bytes and made no progress since.
 bool Checkpointer::has_given_up(SteadyTime since, int64_t written) const {
-  return is_abandoned_ || clock_.steady() - since > kStopPatience + std::chrono::seconds(written / kSlowestSync);
+  return is_abandoned_ || clock_.steady() - since > kStopPatience + std::chrono::seconds(written / kMinSyncRate);
 }
 
 // Returns the outcome of the save in flight on rank 0, or nothing without one. Returns kTempFail if the ranks agree to
@@ -259,8 +259,8 @@ Result<void> Checkpointer::agree_on_failure() {
   return group_.broadcast(own).map([](const std::string&) {});
 }
 
-void Checkpointer::settle(std::chrono::milliseconds patience) {
-  if (store_ && !is_abandoned_) static_cast<void>(finish_save(store_->wait(patience)));
+void Checkpointer::drain(std::chrono::milliseconds timeout) {
+  if (store_ && !is_abandoned_) static_cast<void>(finish_save(store_->wait(timeout)));
 }
 
 // ---- recovery without a checkpoint -----------------------------------------------------------------------------
@@ -275,7 +275,7 @@ Result<void> Checkpointer::claim(int64_t generation, const std::string& group) {
   const std::optional<Result<void>> claimed = run_interruptibly<Result<void>>(
       [store = store_->store()] { return store->claim(); }, stop_.flag(), kStopGrace, kClaimPatience);
   if (claimed && (*claimed || is_fenced_off(claimed->error()))) return *claimed;
-  telemetry_.logger().warn("the checkpoint folder cannot be claimed for this group; the next save tries again",
+  telemetry_.logger().warn("the checkpoint directory cannot be claimed for this group; the next save tries again",
                            {{"reason", claimed ? claimed->error().message : "it does not respond"}});
   return {};
 }
@@ -330,12 +330,12 @@ Result<bool> Checkpointer::join(bool is_new, DistributedDataParallel& model, con
 Result<Checkpointer::Marks> Checkpointer::read_marks(std::chrono::milliseconds limit) const {
   std::optional<Result<Marks>> marks = run_interruptibly<Result<Marks>>(
       [root = options_.store.root]() -> Result<Marks> {
-        // A folder that is missing is not one without checkpoints: its volume may not be mounted.
-        RETURN_IF_ERROR(make_writable_folder(root));
+        // A directory that is missing is not one without checkpoints: its volume may not be mounted.
+        RETURN_IF_ERROR(make_writable_directory(root));
         Marks out{.high_water_step = read_high_water(root), .latest = {}, .is_last = false};
         ASSIGN_OR_RETURN(out.latest, read_latest_state(root));
-        const std::optional<std::filesystem::path>& folder = out.latest.search.folder;
-        out.is_last = folder && link_target(root, kLastLink) == folder->filename();
+        const std::optional<std::filesystem::path>& directory = out.latest.search.directory;
+        out.is_last = directory && link_target(root, kLastLink) == directory->filename();
         return out;
       },
       stop_.flag(), kStopGrace, limit);
@@ -350,8 +350,8 @@ Result<void> Checkpointer::take_marks(const Marks& marks) {
   high_water_step_ = std::max(high_water_step_, marks.high_water_step);
   for (const SkippedCheckpoint& damaged : marks.latest.search.skipped)
     telemetry_.logger().warn("a checkpoint is damaged; the ranks continue from memory", {{"reason", damaged.reason}});
-  if (!marks.latest.search.folder) return {};
-  RETURN_IF_ERROR(restore_marks(*marks.latest.state, *marks.latest.search.folder));
+  if (!marks.latest.search.directory) return {};
+  RETURN_IF_ERROR(restore_marks(*marks.latest.state, *marks.latest.search.directory));
   telemetry_.record_known_checkpoint(known_step_);
   return {};
 }
@@ -361,7 +361,7 @@ void Checkpointer::forget_worse_candidate() {
   if (!is_better(options_.best->mode, candidate_->value, best_->value)) candidate_.reset();
 }
 
-// Reads the marks on rank 0 if the folder was not available when this rank replaced a lost one. Without them, a save
+// Reads the marks on rank 0 if the directory was not available when this rank replaced a lost one. Without them, a save
 // would remove the best checkpoint as an old one.
 Result<void> Checkpointer::read_missing_marks() {
   if (!lacks_marks_) return {};

@@ -36,8 +36,8 @@ struct Position {
   bool operator==(const Position&) const = default;
 };
 
-// What a run trains, and on which data. Task and seed must be the same for all runs that share a folder. Other changes
-// since the checkpoint are logged; data that are too few for the position of the checkpoint are an error.
+// What a run trains, and on which data. Task and seed must be the same for all runs that share a directory. Other
+// changes since the checkpoint are logged; data that are too few for the position of the checkpoint are an error.
 struct RunIdentity {
   std::string task;
   uint64_t seed = 0;
@@ -54,7 +54,7 @@ struct CheckpointerOptions {
   AllDamaged on_all_damaged = AllDamaged::kStop;
   std::optional<Monitor> best;  // none: the best checkpoint is not tracked
   // Whether this process replaces a lost rank, and receives the state of the run from another one. With the policy
-  // `continue`, a folder that is not available does not prevent that, as it does not end the other ranks.
+  // `continue`, a directory that is not available does not prevent that, as it does not end the other ranks.
   bool is_replacement = false;
 };
 CheckpointerOptions checkpointer_options(const CheckpointConfig& config, const CheckpointOwner& owner,
@@ -66,18 +66,18 @@ enum class SaveUntil { kStarted, kOnDisk };
 // Unless noted otherwise, all ranks call the methods together, from the training thread, and a failure is returned on
 // all of them.
 //
-// Rank 0 uses the folder on other threads only, because a file server may not respond.
+// Rank 0 uses the directory on other threads only, because a file server may not respond.
 //
 // save() returns immediately; a thread copies the state into memory and writes it. At most one save is in flight: the
-// next one waits for it. If the ranks agree to stop (see StopAgreement) while the folder does not respond, the wait
+// next one waits for it. If the ranks agree to stop (see StopAgreement) while the directory does not respond, the wait
 // ends after a limited time: save() then fails with kTempFail, and the thread is abandoned until the process ends. Rank
 // 0 detects the outcome of a save in poll(), and the next save broadcasts it. A failed save is logged. With the policy
 // `stop` it ends the run, and no later save is attempted; with `continue` the next save tries again. A save whose
-// links could not be set is a failed one, too. If a newer attempt or generation has taken over the folder (kTempFail),
-// the run always ends.
+// links could not be set is a failed one, too. If a newer attempt or generation has taken over the directory
+// (kTempFail), the run always ends.
 class Checkpointer {
  public:
-  // Acquires the fence of the folder. The references must outlive the checkpointer. Fails as CheckpointStore::open()
+  // Acquires the fence of the directory. The references must outlive the checkpointer. Fails as CheckpointStore::open()
   // does, and with kTempFail if a signal interrupts it, as restore() does. See also
   // CheckpointerOptions::is_replacement.
   static Result<std::unique_ptr<Checkpointer>> open(const CheckpointerOptions& options, const ProcessGroup& group,
@@ -121,7 +121,7 @@ class Checkpointer {
   // `call` is called before each save is committed, by the thread that writes it.
   void before_commit(std::function<void()> call) { before_commit_ = std::move(call); }
 
-  // Returns a function that fails if another process has taken over the folder, as is_fenced_off() reports. Rank 0
+  // Returns a function that fails if another process has taken over the directory, as is_fenced_off() reports. Rank 0
   // calls it immediately before it writes another file of the run. Any thread may call it, also later than the end of
   // this object. It succeeds if the fence cannot be read.
   std::function<Result<void>()> writer_check() const;
@@ -129,7 +129,7 @@ class Checkpointer {
   // ---- recovery without a checkpoint (docs/recovery-engine.md) ----
 
   // Called by each rank when it has joined a later group than the one in which it has opened this object, and before
-  // it trains in it: rank 0 claims the fence. Fails only as is_fenced_off() reports. If the folder is not available,
+  // it trains in it: rank 0 claims the fence. Fails only as is_fenced_off() reports. If the directory is not available,
   // the next save tries again.
   Result<void> claim(int64_t generation, const std::string& group);
 
@@ -145,10 +145,10 @@ class Checkpointer {
   void undo_evaluation(const nlohmann::json& state);
 
   // Called before the process ends otherwise: waits at most this long for the save in flight.
-  void settle(std::chrono::milliseconds patience);
+  void drain(std::chrono::milliseconds timeout);
 
-  // The folder of the newest checkpoint saved or restored; on rank 0 only.
-  const std::string& folder() const { return folder_; }
+  // The directory of the newest checkpoint saved or restored; on rank 0 only.
+  const std::string& directory() const { return directory_; }
 
   // The best evaluation whose checkpoint is on disk; none if it is not tracked, and on other ranks than 0.
   std::optional<BestEvaluation> best() const;
@@ -163,7 +163,7 @@ class Checkpointer {
                const Clock& clock);
 
   // Called on rank 0 only.
-  struct Found {  // in the folder
+  struct Found {  // in the directory
     LatestCheckpoint latest;
     int64_t high_water_step = 0;
   };
@@ -173,8 +173,8 @@ class Checkpointer {
                                 const std::vector<Stateful*>& parts);
   Result<void> load(const Checkpoint& checkpoint, DistributedDataParallel& model, const std::vector<Stateful*>& parts);
   void keep_reduction(const Checkpoint& checkpoint, const DistributedDataParallel& model);
-  Result<void> check_changes(const CheckpointState& state, const std::filesystem::path& folder) const;
-  Result<void> restore_marks(const CheckpointState& state, const std::filesystem::path& folder);
+  Result<void> check_changes(const CheckpointState& state, const std::filesystem::path& directory) const;
+  Result<void> restore_marks(const CheckpointState& state, const std::filesystem::path& directory);
   Result<void> check_restart(const CheckpointSearch& search) const;
   void warn_of_sections(const Checkpoint& checkpoint, const std::vector<Stateful*>& parts);
   bool is_saved(const Position& position) const;
@@ -194,7 +194,7 @@ class Checkpointer {
   void forget_worse_candidate();  // after the marks on disk were read
 
   // Called by all ranks.
-  Result<void> repair_folder(const std::vector<SkippedCheckpoint>& damaged, bool is_restored);
+  Result<void> repair_directory(const std::vector<SkippedCheckpoint>& damaged, bool is_restored);
   Result<std::optional<FinishedSave>> wait_for_save();
   Result<void> broadcast(const nlohmann::json& state, DistributedDataParallel& model,
                          const std::vector<Stateful*>& parts);
@@ -219,8 +219,8 @@ class Checkpointer {
   std::optional<FinishedSave>
       finished_;               // not reported yet, during wait_for_save() and after a collective of it failed
   bool is_abandoned_ = false;  // the save in flight
-  bool lacks_marks_ = false;   // the folder was not available in join(), nor since
-  std::string folder_;
+  bool lacks_marks_ = false;   // the directory was not available in join(), nor since
+  std::string directory_;
   ReductionState reduction_;  // to resume with, during restore()
 
   std::optional<Best> candidate_;  // better than best_; this rank has no confirmation yet that it is on disk

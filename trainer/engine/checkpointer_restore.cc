@@ -76,8 +76,8 @@ Result<std::unique_ptr<Checkpointer>> Checkpointer::open(const CheckpointerOptio
   if (stop.agreed()) return tl::make_unexpected(store.error());
   const bool needs_store = !options.is_replacement || options.on_error == CheckpointErrors::kStop;
   if (!store && !needs_store && !is_fenced_off(store.error())) {
-    telemetry.logger().warn("the checkpoint folder is not available; the next save tries again",
-                            {{"folder", options.store.root.string()}, {"reason", store.error().message}});
+    telemetry.logger().warn("the checkpoint directory is not available; the next save tries again",
+                            {{"directory", options.store.root.string()}, {"reason", store.error().message}});
     store = CheckpointStore::open_unclaimed(options.store, telemetry.logger());
   }
   RETURN_IF_ERROR(group.agree(store.map([](const auto&) {})));
@@ -94,7 +94,7 @@ Result<std::string> Checkpointer::load_newest(const Found& found, DistributedDat
   const CheckpointSearch& search = found.latest.search;
   for (const SkippedCheckpoint& skipped : search.skipped) {
     telemetry_.logger().warn("a checkpoint is not valid and was skipped",
-                             {{"folder", skipped.folder.string()}, {"reason", skipped.reason}});
+                             {{"directory", skipped.directory.string()}, {"reason", skipped.reason}});
   }
   high_water_step_ = found.high_water_step;
   if (!found.latest.checkpoint) {
@@ -103,10 +103,11 @@ Result<std::string> Checkpointer::load_newest(const Found& found, DistributedDat
   }
   const Checkpoint& checkpoint = *found.latest.checkpoint;
   const CheckpointState& state = checkpoint.state;
-  RETURN_IF_ERROR(read_known(*search.folder / kStateFile, kExtra,
-                             [&] { return check_identity(state.extra, options_.identity, search.folder->string()); }));
-  RETURN_IF_ERROR(check_changes(state, *search.folder));
-  RETURN_IF_ERROR(restore_marks(state, *search.folder));
+  RETURN_IF_ERROR(read_known(*search.directory / kStateFile, kExtra, [&] {
+    return check_identity(state.extra, options_.identity, search.directory->string());
+  }));
+  RETURN_IF_ERROR(check_changes(state, *search.directory));
+  RETURN_IF_ERROR(restore_marks(state, *search.directory));
   RETURN_IF_ERROR(load(checkpoint, model, parts));
   warn_of_sections(checkpoint, parts);
   keep_reduction(checkpoint, model);
@@ -115,7 +116,7 @@ Result<std::string> Checkpointer::load_newest(const Found& found, DistributedDat
 }
 
 // Checkpoints of older releases have neither settings nor data.
-Result<void> Checkpointer::check_changes(const CheckpointState& state, const std::filesystem::path& folder) const {
+Result<void> Checkpointer::check_changes(const CheckpointState& state, const std::filesystem::path& directory) const {
   const AgreedValues settings = agreed_values_from_json(state.extra.value(kExtraSettings, Json()));
   const AgreedValues data = agreed_values_from_json(state.extra.value(kExtraData, Json()));
   const int64_t samples = options_.identity.train_samples;
@@ -124,7 +125,7 @@ Result<void> Checkpointer::check_changes(const CheckpointState& state, const std
     return fail(ExitCode::kDataErr,
                 fmt::format("{}: the checkpoint has trained on {} samples of its epoch, but the training data have {}; "
                             "restore the data, or use another checkpoint.dir",
-                            folder.string(), state.epoch_samples, samples));
+                            directory.string(), state.epoch_samples, samples));
   }
   if (!data.empty() && data != options_.identity.data) {
     telemetry_.logger().warn("the data changed since the checkpoint",
@@ -158,7 +159,7 @@ Result<void> Checkpointer::check_restart(const CheckpointSearch& search) const {
 
 // The run will reach the steps of the `damaged` checkpoints of rank 0 again, and must not write over them. A crash may
 // have prevented that the links are set to the checkpoint that was restored, if any.
-Result<void> Checkpointer::repair_folder(const std::vector<SkippedCheckpoint>& damaged, bool is_restored) {
+Result<void> Checkpointer::repair_directory(const std::vector<SkippedCheckpoint>& damaged, bool is_restored) {
   struct Repairs {
     std::vector<Result<std::filesystem::path>> set_aside;
     Result<void> links;
@@ -169,7 +170,7 @@ Result<void> Checkpointer::repair_folder(const std::vector<SkippedCheckpoint>& d
        best = best_ ? std::optional(best_->step) : std::nullopt]() -> Result<Repairs> {
         Repairs out;
         for (const SkippedCheckpoint& skipped : damaged) {
-          out.set_aside.push_back(store->set_aside(skipped.folder));
+          out.set_aside.push_back(store->set_aside(skipped.directory));
           if (!out.set_aside.back() && is_fenced_off(out.set_aside.back().error())) return out;
         }
         if (is_restored) out.links = store->repair_links(step, best);
@@ -180,7 +181,7 @@ Result<void> Checkpointer::repair_folder(const std::vector<SkippedCheckpoint>& d
   for (const Result<std::filesystem::path>& aside : repairs->set_aside) {
     if (aside) {
       telemetry_.logger().warn("a damaged checkpoint was set aside; remove it when it is no longer needed",
-                               {{"folder", aside->string()}});
+                               {{"directory", aside->string()}});
     } else if (is_fenced_off(aside.error())) {
       return tl::make_unexpected(aside.error());
     } else {  // a save of its step will try again, and fail rather than replace it
@@ -244,11 +245,11 @@ void Checkpointer::keep_reduction(const Checkpoint& checkpoint, const Distribute
                              {{"reason", why}, {"step", checkpoint.state.step}});
 }
 
-Result<void> Checkpointer::restore_marks(const CheckpointState& state, const std::filesystem::path& folder) {
-  folder_ = folder.string();
+Result<void> Checkpointer::restore_marks(const CheckpointState& state, const std::filesystem::path& directory) {
+  directory_ = directory.string();
   known_step_ = state.step;
   high_water_step_ = std::max({high_water_step_, state.high_water_step, state.step});
-  return read_known(folder / kStateFile, kExtra, [&]() -> Result<void> {
+  return read_known(directory / kStateFile, kExtra, [&]() -> Result<void> {
     const Json best = state.extra.value(kExtraBest, Json());
     if (!options_.best || !best.is_object()) return {};
     if (best.value("metric", "") != options_.best->metric || best.value("mode", "") != name_of(options_.best->mode)) {
@@ -280,7 +281,7 @@ Result<std::optional<Position>> Checkpointer::restore(DistributedDataParallel& m
     if (own) damaged = found->latest.search.skipped;
   }
   found = Found{};  // its memory
-  const Result<void> repaired = repair_folder(damaged, own && !own->empty());
+  const Result<void> repaired = repair_directory(damaged, own && !own->empty());
   if (stop_.agreed()) return tl::make_unexpected(repaired.error());
   if (own && !repaired) own = tl::make_unexpected(repaired.error());
   if (group_.rank() == 0 && own && own->empty() && high_water_step_ > 0)
@@ -289,7 +290,7 @@ Result<std::optional<Position>> Checkpointer::restore(DistributedDataParallel& m
   if (!own) telemetry_.record_checkpoint_failure(/*save=*/false);
   ASSIGN_OR_RETURN(const std::string shared, group_.broadcast(own));
   if (group_.rank() == 0 && !shared.empty())
-    telemetry_.record_checkpoint_restored(known_step_, folder_, seconds_between(begin, clock_.steady()),
+    telemetry_.record_checkpoint_restored(known_step_, directory_, seconds_between(begin, clock_.steady()),
                                           high_water_step_ - known_step_);
   if (group_.rank() == 0) copy_.reserve(live_tensors(model, parts));
   if (shared.empty()) return std::nullopt;
@@ -311,7 +312,7 @@ Result<std::optional<int64_t>> Checkpointer::restore_best(DistributedDataParalle
         if (!is_tracked) return std::nullopt;
         // The step is valid also if the links "best" and "last" could not be written.
         const std::optional<std::string> name =
-            step ? std::optional(checkpoint_folder_name(*step)) : link_target(root, kBestLink);
+            step ? std::optional(checkpoint_directory_name(*step)) : link_target(root, kBestLink);
         if (!name) return std::nullopt;
         ASSIGN_OR_RETURN(Checkpoint read, read_checkpoint(root / *name));
         return read;
@@ -338,7 +339,7 @@ Result<void> Checkpointer::broadcast(const Json& state, DistributedDataParallel&
       RETURN_IF_ERROR(part->missing());
       continue;
     }
-    RETURN_IF_ERROR(read_known(options_.store.root / checkpoint_folder_name(state["step"]) / kStateFile,
+    RETURN_IF_ERROR(read_known(options_.store.root / checkpoint_directory_name(state["step"]) / kStateFile,
                                fmt::format("the section '{}'", part->section()),
                                [&] { return part->restored(*saved); }));
   }

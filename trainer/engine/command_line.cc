@@ -13,10 +13,10 @@
 
 #include "common/contract.h"
 #include "common/cpu.h"
-#include "common/recovery/standby.h"
 #include "common/status_macros.h"
 #include "common/terminal.h"
 #include "common/text.h"
+#include "recovery/standby.h"
 #include "trainer/config/load.h"
 #include "trainer/distributed/library_errors.h"
 #include "trainer/distributed/process_group.h"
@@ -178,8 +178,8 @@ int print(const CommandLine& command, const TaskTable& tasks) {
     const GroupSizes& sizes = command.sizes;
     const Result<void> fits = sizes.nodes > 0 ? check_group_sizes(config, sizes) : Result<void>();
     if (!fits) return complain(fits.error());
-    const std::string& folder = command.checkpoint_dir.empty() ? config.checkpoint.dir : command.checkpoint_dir;
-    const Result<void> tracking = check_tracking(config.tracking, folder, process_environment(), whole->is_of_job);
+    const std::string& directory = command.checkpoint_dir.empty() ? config.checkpoint.dir : command.checkpoint_dir;
+    const Result<void> tracking = check_tracking(config.tracking, directory, process_environment(), whole->is_of_job);
     if (!tracking) return complain(tracking.error());
     const std::string& path = command.config.name();
     std::puts(fmt::format("{}: the configuration is valid", path.empty() ? "command line" : printable(path)).c_str());
@@ -203,7 +203,7 @@ int run(int argc, char** argv, const TaskTable& tasks, const RegroupChannelFacto
       ->type_name("NAME|NAMESPACE/NAME");
   app.add_option(
       "--checkpoint-dir", command.checkpoint_dir,
-      "Folder of the checkpoints (default: checkpoint.dir of the configuration, or $OARLOCK_CHECKPOINT_DIR)");
+      "Directory of the checkpoints (default: checkpoint.dir of the configuration, or $OARLOCK_CHECKPOINT_DIR)");
   app.add_option(
          "--metrics-port", command.metrics_port,
          "Port of /metrics and /statusz of local rank 0; local rank n serves on port + n. 0: none, auto: a free port "

@@ -30,9 +30,14 @@ std::set<ActivityType> activities_on(c10::Device device) {
 
 }  // namespace
 
-StepProfiler::StepProfiler(const ProfileConfig& config, std::filesystem::path folder, int rank, int attempt,
+StepProfiler::StepProfiler(const ProfileConfig& config, std::filesystem::path directory, int rank, int attempt,
                            c10::Device device, const Logger& logger)
-    : config_(config), folder_(std::move(folder)), rank_(rank), attempt_(attempt), device_(device), logger_(logger) {
+    : config_(config),
+      directory_(std::move(directory)),
+      rank_(rank),
+      attempt_(attempt),
+      device_(device),
+      logger_(logger) {
   if (rank_ != 0 && !config_.all_ranks) config_.steps = 0;
 }
 
@@ -68,16 +73,16 @@ void StepProfiler::start(int64_t step) {
 }
 
 void StepProfiler::save() {
-  const std::filesystem::path folder = folder_ / fmt::format("attempt-{}-step-{}", attempt_, traced_from_);
+  const std::filesystem::path directory = directory_ / fmt::format("attempt-{}-step-{}", attempt_, traced_from_);
   traced_from_ = -1;
   try {
     const std::unique_ptr<profiler::ProfilerResult> result = profiler::disableProfiler();
-    const Result<void> made = make_writable_folder(folder);
+    const Result<void> made = make_writable_directory(directory);
     if (!made) {
       logger_.warn("profile: the trace was not written", {{"reason", made.error().message}});
       return;
     }
-    const std::string path = folder / fmt::format("{}-rank-{}.pt.trace.json", host_name(), rank_);
+    const std::string path = directory / fmt::format("{}-rank-{}.pt.trace.json", host_name(), rank_);
     result->save(path);
     std::error_code error;
     if (!std::filesystem::exists(path, error)) {

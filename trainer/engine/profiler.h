@@ -18,8 +18,8 @@ namespace oarlock {
 // Called from the training thread. A failure is logged and does not end the run.
 class StepProfiler {
  public:
-  // Writes <folder>/<run>/<host>-rank-<rank>.pt.trace.json; `run` is "attempt-<attempt>-step-<first traced step>".
-  StepProfiler(const ProfileConfig& config, std::filesystem::path folder, int rank, int attempt, c10::Device device,
+  // Writes <directory>/<run>/<host>-rank-<rank>.pt.trace.json; `run` is "attempt-<attempt>-step-<first traced step>".
+  StepProfiler(const ProfileConfig& config, std::filesystem::path directory, int rank, int attempt, c10::Device device,
                const Logger& logger);
 
   // Called before the step that follows `step` completed ones, and after it.
@@ -34,7 +34,7 @@ class StepProfiler {
   void save();
 
   ProfileConfig config_;
-  std::filesystem::path folder_;
+  std::filesystem::path directory_;
   int rank_;
   int attempt_;
   c10::Device device_;

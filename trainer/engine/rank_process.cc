@@ -29,7 +29,7 @@ namespace oarlock {
 namespace {
 
 // Limits the wait for a save in flight when the run fails: it may be the newest checkpoint, but the disk may hang.
-constexpr std::chrono::milliseconds kSettlePatience{5000};
+constexpr std::chrono::milliseconds kDrainTimeout{5000};
 constexpr std::chrono::milliseconds kStopGrace{500};  // until reading the configuration is abandoned
 constexpr double kRegroupConnectSeconds = 20;         // until ranks that regroup are connected
 constexpr std::chrono::milliseconds kRegroupPollInterval{20};
@@ -73,7 +73,7 @@ Outcome RankProcess::run() {
 Outcome RankProcess::outcome_of(const Result<TrainSummary>& summary) {
   const bool success = summary && !summary->interrupted;
   const Error error = summary ? Error{} : with_peer_diagnosis(located(summary.error()), peers_.get());
-  if (!summary && checkpointer_) checkpointer_->settle(kSettlePatience);
+  if (!summary && checkpointer_) checkpointer_->drain(kDrainTimeout);
   if (telemetry_) telemetry_->finish(success);
   if (!summary) {
     if (telemetry_ && error.code == ExitCode::kPeerLost) telemetry_->record_peer_lost();
@@ -106,7 +106,7 @@ Result<TrainSummary> RankProcess::train() {
   RETURN_IF_ERROR(connect());
   RETURN_IF_ERROR(build());
   RETURN_IF_ERROR(open_checkpoints());
-  RETURN_IF_ERROR(open_tracking());  // its files are in the checkpoint folder, which now belongs to this attempt
+  RETURN_IF_ERROR(open_tracking());  // its files are in the checkpoint directory, which now belongs to this attempt
   const TrainParts parts{config_,     plan_,   group_, *task_,          *model_,        *step_, checkpointer_.get(),
                          *telemetry_, *stops_, clock_, tracking_.get(), profiler_.get()};
   ASSIGN_OR_RETURN(TrainLoop loop, TrainLoop::create(parts));
@@ -401,8 +401,8 @@ Result<void> RankProcess::open_checkpoints() {
 Result<void> RankProcess::open_tracking() {
   if (config_.profile.steps > 0) {
     profiler_ = std::make_unique<StepProfiler>(
-        config_.profile, profile_folder(config_.profile, config_.tracking, config_.checkpoint.dir), environment_.rank,
-        environment_.attempt, device_, telemetry_->logger());
+        config_.profile, profile_directory(config_.profile, config_.tracking, config_.checkpoint.dir),
+        environment_.rank, environment_.attempt, device_, telemetry_->logger());
   }
   Result<void> opened;
   if (environment_.rank == 0) {

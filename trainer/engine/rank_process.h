@@ -79,7 +79,7 @@ class RankProcess {
   // Recovery without a checkpoint (docs/recovery-engine.md). regroup() sets assignment_; join() connects the ranks of
   // the assignment and sends them the donor's state; recover() repeats both until the ranks are connected, after a
   // failure that can_recover() accepts.
-  struct Loss {  // of a rank
+  struct LostRank {
     SteadyTime detected;
     std::string reason;
   };
@@ -96,7 +96,7 @@ class RankProcess {
   Result<void> recover(Error error);
   Result<TrainSummary> stop_in_recovery(const Error& error);
   void leave_group();
-  Result<void> join(const Loss& loss);
+  Result<void> join(const LostRank& lost);
   void enable_recovery();
   Result<TrainSummary> run_loop();
   Result<void> fit_batches();

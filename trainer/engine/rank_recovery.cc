@@ -32,7 +32,7 @@ int64_t RankProcess::read_fence() const {
       .value_or(-1);
 }
 
-// Returns the failure of a claim of the checkpoint folder. If another group of this attempt has claimed it, another
+// Returns the failure of a claim of the checkpoint directory. If another group of this attempt has claimed it, another
 // launcher has taken the place of that of node rank 0, which ends when this process reports it. The ranks of other
 // nodes can join the group of that one.
 tl::unexpected<Error> RankProcess::report_fenced_off(Error error) {
@@ -51,7 +51,7 @@ bool RankProcess::is_loss(const Error& error) {
 
 Result<void> RankProcess::regroup(const RecoveryState& state, const std::string& reason) {
   ASSIGN_OR_RETURN(assignment_, channel_->regroup(assignment_.generation, state, reason, stop_));
-  // Rank 0 writes the checkpoints, whose folder this process may have acquired, and reports the progress.
+  // Rank 0 writes the checkpoints, whose directory this process may have acquired, and reports the progress.
   if ((assignment_.rank == 0) != (environment_.rank == 0) || assignment_.world_size > environment_.world_size) {
     return fail(ExitCode::kPeerLost,
                 fmt::format("this process was started as rank {} of {}, and cannot be rank {} of {} in generation {}",
@@ -146,7 +146,7 @@ void RankProcess::leave_group() {
 }
 
 // A replacement is connected already and was not informed of the loss.
-Result<void> RankProcess::join(const Loss& loss) {
+Result<void> RankProcess::join(const LostRank& lost) {
   if (!joining_) {
     ASSIGN_OR_RETURN(joining_, connect_ranks());
   }
@@ -159,9 +159,9 @@ Result<void> RankProcess::join(const Loss& loss) {
   const int before = loop_->world_size();
   RETURN_IF_ERROR(resize());
   ASSIGN_OR_RETURN(const std::vector<int> replaced, loop_->join(assignment_.donor));
-  const double seconds = std::chrono::duration<double>(clock_.steady() - loss.detected).count();
+  const double seconds = std::chrono::duration<double>(clock_.steady() - lost.detected).count();
   const auto shared = nlohmann::json::parse(group_.broadcast(
-      dump_json(nlohmann::json{{"seconds", seconds}, {"reason", loss.reason}, {"before", before}}), assignment_.donor));
+      dump_json(nlohmann::json{{"seconds", seconds}, {"reason", lost.reason}, {"before", before}}), assignment_.donor));
   const auto reason = shared.at("reason").get<std::string>();
   const bool logs = group_.rank() == assignment_.donor;
   if (const int left = shared.at("before").get<int>(); left != group_.world_size()) {

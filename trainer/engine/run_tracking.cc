@@ -26,7 +26,7 @@ constexpr std::chrono::milliseconds kLateLimit{100};
 constexpr std::chrono::milliseconds kHurriedLimit{5000};  // within the grace period of a pod
 constexpr std::chrono::milliseconds kStopInterval{100};   // until a signal is noticed
 
-std::filesystem::path tracking_folder(const std::string& checkpoint_dir) {
+std::filesystem::path tracking_directory(const std::string& checkpoint_dir) {
   return checkpoint_dir.empty() ? std::filesystem::path() : std::filesystem::path(checkpoint_dir) / "tracking";
 }
 
@@ -45,9 +45,9 @@ Result<std::unique_ptr<RunTracking>> RunTracking::open(RunTrackingOptions option
   ASSIGN_OR_RETURN(MetricNames names, MetricNames::parse(options.config.names));
   options.run.monitor = names.of(options.run.monitor);
   options.run.loss = names.of(options.run.loss);
-  const std::filesystem::path folder = tracking_folder(options.checkpoint_dir);
+  const std::filesystem::path directory = tracking_directory(options.checkpoint_dir);
   if (!options.checkpoint_dir.empty()) options.run.place = place_of(options.checkpoint_dir);
-  const SinkContext context{.folder = folder, .logger = logger, .clock = clock, .run = options.run};
+  const SinkContext context{.directory = directory, .logger = logger, .clock = clock, .run = options.run};
   std::vector<std::unique_ptr<Sink>> sinks;
   if (options.config.tensorboard.enabled) sinks.push_back(make_tensorboard_sink(options.config.tensorboard, context));
   if (options.config.wandb.enabled) {
@@ -61,16 +61,16 @@ Result<std::unique_ptr<RunTracking>> RunTracking::open(RunTrackingOptions option
   }
   if (sinks.empty()) return nullptr;
   return std::unique_ptr<RunTracking>(
-      new RunTracking(std::move(options), std::move(names), std::move(sinks), folder, logger, clock));
+      new RunTracking(std::move(options), std::move(names), std::move(sinks), directory, logger, clock));
 }
 
 RunTracking::RunTracking(RunTrackingOptions options, MetricNames names, std::vector<std::unique_ptr<Sink>> sinks,
-                         const std::filesystem::path& folder, const Logger& logger, const Clock& clock)
+                         const std::filesystem::path& directory, const Logger& logger, const Clock& clock)
     : options_(std::move(options)),
       names_(std::move(names)),
       logger_(logger),
       clock_(clock),
-      tracker_({.folder = folder,
+      tracker_({.directory = directory,
                 .journal_bytes = static_cast<uint64_t>(options_.config.journal_limit_mib) << 20,
                 .uid = options_.run.uid,
                 .attempt = options_.run.attempt,
@@ -182,10 +182,10 @@ Histogram histogram_of(const std::string& name, const at::Tensor& values) {
   return out;
 }
 
-std::filesystem::path profile_folder(const ProfileConfig& profile, const TrackingConfig& tracking,
-                                     const std::string& checkpoint_dir) {
+std::filesystem::path profile_directory(const ProfileConfig& profile, const TrackingConfig& tracking,
+                                        const std::string& checkpoint_dir) {
   if (!profile.dir.empty()) return profile.dir;
-  return tensorboard_folder(tracking.tensorboard, tracking_folder(checkpoint_dir)) / "plugins" / "profile";
+  return tensorboard_directory(tracking.tensorboard, tracking_directory(checkpoint_dir)) / "plugins" / "profile";
 }
 
 }  // namespace oarlock

@@ -60,7 +60,7 @@ class RunTracking {
 
  private:
   RunTracking(RunTrackingOptions options, MetricNames names, std::vector<std::unique_ptr<Sink>> sinks,
-              const std::filesystem::path& folder, const Logger& logger, const Clock& clock);
+              const std::filesystem::path& directory, const Logger& logger, const Clock& clock);
 
   template <typename Content>
   void add(int64_t step, Content content);
@@ -85,8 +85,8 @@ class RunTracking {
 // Returns the histogram of a tensor's finite elements, in buckets of equal width.
 Histogram histogram_of(const std::string& name, const at::Tensor& values);
 
-// Returns the folder of profiles in the format of TensorBoard's plugin.
-std::filesystem::path profile_folder(const ProfileConfig& profile, const TrackingConfig& tracking,
-                                     const std::string& checkpoint_dir);
+// Returns the directory of profiles in the format of TensorBoard's plugin.
+std::filesystem::path profile_directory(const ProfileConfig& profile, const TrackingConfig& tracking,
+                                        const std::string& checkpoint_dir);
 
 }  // namespace oarlock

@@ -14,7 +14,7 @@ namespace {
 constexpr double kIntervalSeconds = 0.5;
 // Limits the delay of a stop if units become slower between two agreements: units of 1 s after quick ones must fit into
 // the grace period of a pod, which is 30 s by default.
-constexpr double kLongestInterval = 20;  // units
+constexpr double kMaxInterval = 20;  // units
 }  // namespace
 
 bool StopAgreement::agree(bool wish, double& seconds) {
@@ -40,7 +40,7 @@ bool StopPace::after_unit(bool wish) {
   const bool stop = agreement_->agree(wish, slowest);
   const SteadyTime now = agreement_->clock().steady();
   seconds_per_unit_ = std::chrono::duration<double>(now - since_).count() / static_cast<double>(units_);
-  const double longest = std::min(kLongestInterval, 2.0 * static_cast<double>(units_));
+  const double longest = std::min(kMaxInterval, 2.0 * static_cast<double>(units_));
   next_ = slowest > 0 ? static_cast<int64_t>(std::clamp(kIntervalSeconds / slowest, 1.0, longest)) : 1;
   since_ = now;
   units_ = 0;

@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "common/error.h"
-#include "common/fields/fields.h"
 #include "common/log.h"
+#include "fields/fields.h"
 #include "trainer/config/evaluation.h"
 #include "trainer/data/dataset.h"
 
@@ -87,8 +87,8 @@ struct EvalPass {
 
 // The ranks that call Task::prepare_data().
 enum class PrepareOn {
-  kOneRank,         // rank 0: the folder is shared by all ranks
-  kOneRankPerNode,  // local rank 0 of each node: each node has its own folder
+  kOneRank,         // rank 0: the directory is shared by all ranks
+  kOneRankPerNode,  // local rank 0 of each node: each node has its own directory
   kEveryRank,
 };
 

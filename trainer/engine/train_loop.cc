@@ -348,7 +348,7 @@ void TrainLoop::summarize() {
   summary_.metrics = evaluator_.metrics();
   if (evaluator_.has_stopped_early() && !has_reached_length()) summary_.stopped_early = evaluator_.stop_reason();
   if (parts_.checkpointer != nullptr) {
-    summary_.checkpoint = parts_.checkpointer->folder();
+    summary_.checkpoint = parts_.checkpointer->directory();
     summary_.best = parts_.checkpointer->best();
   }
 }

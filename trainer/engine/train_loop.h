@@ -31,7 +31,7 @@ struct TrainSummary {
   Metrics metrics;                     // of the last evaluation
   int64_t samples = 0;                 // trained on by all ranks in this process
   double train_seconds = 0;            // spent in steps by this process
-  std::string checkpoint;              // folder of the newest checkpoint; rank 0 only
+  std::string checkpoint;              // directory of the newest checkpoint; rank 0 only
   std::optional<BestEvaluation> best;  // rank 0 only
   bool parameters_equal = false;       // bitwise on all ranks
 };

@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "common/files.h"
-#include "common/recovery/messages.h"
+#include "recovery/messages.h"
 #include "trainer/process/environment.h"
 #include "trainer/recovery/regroup.h"
 

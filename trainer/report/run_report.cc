@@ -157,24 +157,24 @@ constexpr char kSamples[] = "samples";
 constexpr char kLearningRate[] = "learning_rate";
 constexpr char kSeconds[] = "seconds";
 
-std::filesystem::path path_in(const std::filesystem::path& folder, const std::string& file) {
-  return file.empty() ? std::filesystem::path() : folder / file;  // an absolute path is unchanged
+std::filesystem::path path_in(const std::filesystem::path& directory, const std::string& file) {
+  return file.empty() ? std::filesystem::path() : directory / file;  // an absolute path is unchanged
 }
 
 }  // namespace
 
 void write_report(const std::vector<ReportFile>& files, const Logger& logger) {
   for (const auto& [path, content] : files) {
-    Result<void> written = path.has_parent_path() ? make_writable_folder(path.parent_path()) : Result<void>();
+    Result<void> written = path.has_parent_path() ? make_writable_directory(path.parent_path()) : Result<void>();
     if (written) written = write_file_atomically(path, content);
     if (!written) logger.warn("report: the history of the run was not written", {{"error", written.error().message}});
   }
 }
 
-RunReport::RunReport(const ReportConfig& config, const std::filesystem::path& folder, const ProcessGroup& group,
+RunReport::RunReport(const ReportConfig& config, const std::filesystem::path& directory, const ProcessGroup& group,
                      const Clock& clock)
-    : history_path_(path_in(folder, config.history)),
-      curves_path_(path_in(folder, config.curves)),
+    : history_path_(path_in(directory, config.history)),
+      curves_path_(path_in(directory, config.curves)),
       group_(group),
       clock_(clock),
       begin_(clock.steady()) {}

@@ -50,8 +50,8 @@ struct ReportFile {
   std::string content;
 };
 
-// Replaces the files atomically, and creates their folders. A failure is logged as a warning: a report must not end a
-// run, and checkpoints contain the history, too.
+// Replaces the files atomically, and creates their directories. A failure is logged as a warning: a report must not end
+// a run, and checkpoints contain the history, too.
 void write_report(const std::vector<ReportFile>& files, const Logger& logger);
 
 // ---- Recording ---------------------------------------------------------------------------------------------------
@@ -60,8 +60,8 @@ void write_report(const std::vector<ReportFile>& files, const Logger& logger);
 // the files: write_report() below, which may block on a file server.
 class RunReport final : public Stateful {
  public:
-  // Relative paths are resolved in `folder`. The references must outlive the report.
-  RunReport(const ReportConfig& config, const std::filesystem::path& folder, const ProcessGroup& group,
+  // Relative paths are resolved in `directory`. The references must outlive the report.
+  RunReport(const ReportConfig& config, const std::filesystem::path& directory, const ProcessGroup& group,
             const Clock& clock);
 
   bool is_enabled() const { return !history_path_.empty() || !curves_path_.empty(); }

@@ -12,9 +12,9 @@
 namespace oarlock {
 namespace {
 
-constexpr size_t kMostListed = 10;
-constexpr size_t kMostPhases = 3;
-constexpr double kSmallestShare = 0.05;
+constexpr size_t kMaxListed = 10;
+constexpr size_t kMaxPhases = 3;
+constexpr double kMinShare = 0.05;
 
 std::string row(const std::string& name, const std::string& value) { return fmt::format("  {:<12}{}", name, value); }
 
@@ -39,7 +39,7 @@ std::string batch_of(const RunHeader& header) {
 std::vector<std::string> metric_rows(const RunSummary& summary) {
   std::vector<std::string> rows;
   const auto add = [&](const std::string& name, double value) {
-    if (rows.size() < kMostListed)
+    if (rows.size() < kMaxListed)
       rows.push_back(row(name + (name.size() < 12 ? "" : " "), fmt::format("{:.6g}", value)));
   };
   if (const auto found = summary.metrics.find(summary.monitor); found != summary.metrics.end())
@@ -59,8 +59,7 @@ std::string time_of(const RunSummary& summary) {
   std::ranges::stable_sort(shares, std::ranges::greater(), &std::pair<std::string, double>::second);
   std::vector<std::string> parts;
   for (const auto& [name, share] : shares) {
-    if (parts.size() < kMostPhases && share >= kSmallestShare)
-      parts.push_back(fmt::format("{} {:.0f} %", name, 100 * share));
+    if (parts.size() < kMaxPhases && share >= kMinShare) parts.push_back(fmt::format("{} {:.0f} %", name, 100 * share));
   }
   return fmt::format("{}{}", format_duration(summary.seconds),
                      parts.empty() ? "" : fmt::format("  ({})", fmt::join(parts, ", ")));

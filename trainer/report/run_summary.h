@@ -26,7 +26,7 @@ struct RunHeader {
   int64_t target_steps = 0;
   int64_t epochs = 0;  // 0 if the length of the run is given in steps
   double learning_rate = 0;
-  std::string checkpoints;  // folder; empty: nothing is saved
+  std::string checkpoints;  // directory; empty: nothing is saved
 };
 
 // Returns the lines of the header, without newlines. Pure.

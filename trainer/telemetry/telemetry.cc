@@ -7,8 +7,8 @@
 #include <optional>
 
 #include "common/contract.h"
-#include "common/http/metrics.h"
 #include "common/work_progress.h"
+#include "http/metrics.h"
 
 namespace oarlock {
 namespace {
@@ -207,21 +207,21 @@ void Telemetry::record_pass(const std::string& name, const std::map<std::string,
   with_metrics.info(name, {{"epoch", shown_epoch(view_)}, {"step", view_.step}});
 }
 
-void Telemetry::record_checkpoint_saved(int64_t step, const std::string& folder, int64_t bytes, double seconds) {
+void Telemetry::record_checkpoint_saved(int64_t step, const std::string& directory, int64_t bytes, double seconds) {
   metrics_.record_checkpoint(true, true, bytes, seconds);
   metrics_.set_last_checkpoint(step, clock_.now());
   status_.update([&](RankStatus& status) { status.checkpoint_step = step; });
-  logger().info("checkpoint saved", {{"step", step}, {"folder", folder}, {"bytes", bytes}, {"seconds", seconds}});
+  logger().info("checkpoint saved", {{"step", step}, {"directory", directory}, {"bytes", bytes}, {"seconds", seconds}});
 }
 
-void Telemetry::record_checkpoint_restored(int64_t step, const std::string& folder, double seconds,
+void Telemetry::record_checkpoint_restored(int64_t step, const std::string& directory, double seconds,
                                            int64_t lost_steps) {
   metrics_.record_checkpoint(false, true, 0, seconds);
   metrics_.record_recomputed_steps(lost_steps);
   metrics_.set_last_checkpoint(step, clock_.now());
   status_.update([&](RankStatus& status) { status.checkpoint_step = step; });
   logger().info("resuming from a checkpoint",
-                {{"resumed_from_step", step}, {"lost_steps", lost_steps}, {"folder", folder}});
+                {{"resumed_from_step", step}, {"lost_steps", lost_steps}, {"directory", directory}});
 }
 
 void Telemetry::record_known_checkpoint(int64_t step) {

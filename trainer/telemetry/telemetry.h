@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "common/contract.h"
-#include "common/http/server.h"
 #include "common/log.h"
+#include "http/server.h"
 #include "trainer/telemetry/metrics.h"
 #include "trainer/telemetry/progress.h"
 
@@ -110,9 +110,9 @@ class Telemetry {
   void record_pass(const std::string& name, const std::map<std::string, double>& metrics);  // any other pass
 
   // ---- checkpoints ----
-  void record_checkpoint_saved(int64_t step, const std::string& folder, int64_t bytes, double seconds);
+  void record_checkpoint_saved(int64_t step, const std::string& directory, int64_t bytes, double seconds);
   // `lost_steps` were done after the checkpoint by an earlier attempt.
-  void record_checkpoint_restored(int64_t step, const std::string& folder, double seconds, int64_t lost_steps);
+  void record_checkpoint_restored(int64_t step, const std::string& directory, double seconds, int64_t lost_steps);
   void record_known_checkpoint(int64_t step);  // on ranks that neither write nor read the checkpoint
   void record_checkpoint_failure(bool save);   // `save` is false for a restore
 

@@ -23,7 +23,7 @@ struct RunStarted {
   std::string job;  // metadata.name of the TrainingJob; empty outside a TrainingJob
   std::string job_namespace;
   std::string uid;    // metadata.uid of the TrainingJob; may be empty. The same for all attempts of a job
-  std::string place;  // of the checkpoint folder, as of place_of(); empty if it is not known
+  std::string place;  // of the checkpoint directory, as of place_of(); empty if it is not known
   int attempt = 0;
   // Steps completed by the restored checkpoint; 0: a start from the beginning. This attempt reports the points of later
   // steps (again), and not those up to it.

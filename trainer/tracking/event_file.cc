@@ -154,9 +154,9 @@ std::optional<std::string_view> next_record(const ByteSource& read) {
 
 // The first ten digits of a number, filled up with zeros, have the order of the names also if a number has more digits
 // or, from a clock before 2001, fewer: '.' precedes '0'.
-int64_t next_file_number(const std::filesystem::path& folder, int64_t seconds) {
+int64_t next_file_number(const std::filesystem::path& directory, int64_t seconds) {
   int64_t out = std::clamp<int64_t>(seconds, 0, kMaxNumber);
-  visit_folder(folder, [&out](const std::filesystem::path& path) {
+  visit_directory(directory, [&out](const std::filesystem::path& path) {
     const std::string name = path.filename().string();
     if (!name.starts_with(kEventFilePrefix)) return;
     int64_t number = 0;
@@ -171,9 +171,9 @@ int64_t next_file_number(const std::filesystem::path& folder, int64_t seconds) {
   return out;
 }
 
-std::filesystem::path newest_event_file(const std::filesystem::path& folder) {
+std::filesystem::path newest_event_file(const std::filesystem::path& directory) {
   std::filesystem::path out;
-  visit_folder(folder, [&out](const std::filesystem::path& path) {
+  visit_directory(directory, [&out](const std::filesystem::path& path) {
     if (path.filename().string().starts_with(kEventFilePrefix)) out = std::max(out, path);
   });
   return out;
@@ -329,12 +329,12 @@ std::optional<EventPoints> read_points(std::string_view event) {
   return out;
 }
 
-StepsByTag highest_steps(const std::filesystem::path& folder, int64_t restart_step) {
+StepsByTag highest_steps(const std::filesystem::path& directory, int64_t restart_step) {
   // Of all steps below the first one that a later session discards, only the highest of each tag counts. The files are
   // read from the newest to the oldest, so that the discarded steps are known. Their order is that of their names, in
   // which TensorBoard reads them.
   std::vector<std::filesystem::path> files;
-  visit_folder(folder, [&files](const std::filesystem::path& path) {
+  visit_directory(directory, [&files](const std::filesystem::path& path) {
     if (path.filename().string().find("tfevents") != std::string::npos) files.push_back(path);
   });
   std::sort(files.begin(), files.end(), std::greater<>());

@@ -38,12 +38,12 @@ std::optional<std::string_view> next_record(const ByteSource& read);
 inline constexpr std::string_view kEventFilePrefix = "events.out.tfevents.";
 
 // Returns the number of a new file, the ten digits in its name after the prefix: `seconds` since the epoch, or a larger
-// one, so that the name comes after those of all event files in the folder. In this order TensorBoard reads them, and
-// the clocks of two machines may differ.
-int64_t next_file_number(const std::filesystem::path& folder, int64_t seconds);
+// one, so that the name comes after those of all event files in the directory. In this order TensorBoard reads them,
+// and the clocks of two machines may differ.
+int64_t next_file_number(const std::filesystem::path& directory, int64_t seconds);
 
-// Returns the event file of the folder whose name is the last one; empty if there is none.
-std::filesystem::path newest_event_file(const std::filesystem::path& folder);
+// Returns the event file of the directory whose name is the last one; empty if there is none.
+std::filesystem::path newest_event_file(const std::filesystem::path& directory);
 
 // Returns the beginning of the name of a file: the prefix and the number.
 std::string event_file_stem(int64_t number);
@@ -83,10 +83,10 @@ struct EventPoints {
 // Returns nothing if the message is damaged.
 std::optional<EventPoints> read_points(std::string_view event);
 
-// The highest step of each tag in the event files of a folder, after the points beyond `restart_step`, and those that
-// a session start discards, are removed. Files that cannot be read, and the rest of a file after a damaged record, are
-// ignored, as TensorBoard does.
+// The highest step of each tag in the event files of a directory, after the points beyond `restart_step`, and those
+// that a session start discards, are removed. Files that cannot be read, and the rest of a file after a damaged record,
+// are ignored, as TensorBoard does.
 using StepsByTag = std::map<std::string, int64_t, std::less<>>;
-StepsByTag highest_steps(const std::filesystem::path& folder, int64_t restart_step);
+StepsByTag highest_steps(const std::filesystem::path& directory, int64_t restart_step);
 
 }  // namespace oarlock

@@ -95,15 +95,15 @@ std::filesystem::path Journal::delivered_path() const {
   return std::filesystem::path(path_).replace_extension(".delivered");
 }
 
-Result<std::unique_ptr<Journal>> Journal::open(const std::filesystem::path& folder, const std::string& name,
+Result<std::unique_ptr<Journal>> Journal::open(const std::filesystem::path& directory, const std::string& name,
                                                uint64_t max_bytes) {
   std::unique_ptr<Journal> out(
-      new Journal(folder.empty() ? std::filesystem::path() : folder / (name + ".journal"), max_bytes));
-  if (folder.empty()) {
+      new Journal(directory.empty() ? std::filesystem::path() : directory / (name + ".journal"), max_bytes));
+  if (directory.empty()) {
     RETURN_IF_ERROR(out->replace(0, 0));
     return out;
   }
-  RETURN_IF_ERROR(make_writable_folder(folder));
+  RETURN_IF_ERROR(make_writable_directory(directory));
   RETURN_IF_ERROR(out->load());
   return out;
 }
@@ -131,7 +131,7 @@ Result<void> Journal::write_replacement(uint64_t begin, uint64_t end, const std:
     if (::fsync(file.get()) != 0) return fail_errno(errno, fmt::format("{}: fsync", temporary.string()));
     if (::rename(temporary.c_str(), path_.c_str()) != 0)
       return fail_errno(errno, fmt::format("{}: rename", temporary.string()));
-    RETURN_IF_ERROR(sync_folder(path_.parent_path()));
+    RETURN_IF_ERROR(sync_directory(path_.parent_path()));
   }
   file_ = std::move(file);
   base_ = begin;

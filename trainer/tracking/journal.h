@@ -25,17 +25,17 @@
 
 namespace oarlock {
 
-// Thread-safe. At most one process may use a journal; see FolderClaim.
+// Thread-safe. At most one process may use a journal; see DirectoryClaim.
 class Journal {
  public:
   // The maximum size of an encoded event, and approximately the maximum memory of a method.
   static constexpr uint64_t kMaxEventBytes = uint64_t{32} << 20;
 
-  // Opens or creates the journal <name> in the folder. Removes the end of the file after the last undamaged event, such
-  // as an incomplete event of a process that was killed during append(). A file without any event that this version
-  // knows is kept as <name>.journal.unreadable. With an empty folder the journal is in memory. Fails with kIoErr and
-  // similar codes.
-  static Result<std::unique_ptr<Journal>> open(const std::filesystem::path& folder, const std::string& name,
+  // Opens or creates the journal <name> in the directory. Removes the end of the file after the last undamaged event,
+  // such as an incomplete event of a process that was killed during append(). A file without any event that this
+  // version knows is kept as <name>.journal.unreadable. With an empty directory the journal is in memory. Fails with
+  // kIoErr and similar codes.
+  static Result<std::unique_ptr<Journal>> open(const std::filesystem::path& directory, const std::string& name,
                                                uint64_t max_bytes);
 
   // Describes the damage that open() found; empty if there was none. An incomplete event at the end is not damage.

@@ -5,11 +5,11 @@
 #include <optional>
 #include <utility>
 
-#include "common/http/client/address.h"
-#include "common/http/client/credentials.h"
 #include "common/json_access.h"
 #include "common/status_macros.h"
 #include "common/text.h"
+#include "http/client/address.h"
+#include "http/client/credentials.h"
 
 namespace oarlock {
 namespace {
@@ -51,7 +51,7 @@ Result<std::unique_ptr<MlflowClient>> MlflowClient::create(const MlflowConfig& c
   const auto choose = [&](const std::string& configured, const char* variable) {
     return configured.empty() ? variables(variable).value_or("") : configured;
   };
-  kube::TransportOptions options;
+  http::TransportOptions options;
   options.server = choose(config.uri, "MLFLOW_TRACKING_URI");
   if (options.server.empty())
     return fail(ExitCode::kConfig, "tracking.mlflow: set 'uri' or MLFLOW_TRACKING_URI to the server's address");
@@ -61,7 +61,7 @@ Result<std::unique_ptr<MlflowClient>> MlflowClient::create(const MlflowConfig& c
                 "MLFLOW_TRACKING_PASSWORD");
   if (!options.server.starts_with("http://") && !options.server.starts_with("https://"))
     return fail(ExitCode::kConfig, fmt::format("tracking.mlflow.uri: '{}' must begin with http:// or https://",
-                                               shortened(kube::without_secrets(options.server))));
+                                               shortened(http::without_secrets(options.server))));
   options.user_agent = "oarlock-trainer";
   options.ca.file = choose(config.ca_file, "MLFLOW_TRACKING_SERVER_CERT_PATH");
   options.verify = !is_true(variables("MLFLOW_TRACKING_INSECURE_TLS"));
@@ -72,42 +72,42 @@ Result<std::unique_ptr<MlflowClient>> MlflowClient::create(const MlflowConfig& c
   std::string credentials;
   if (!config.token_file.empty()) {
     credentials = "tracking.mlflow.token_file";
-    options.token = std::make_shared<kube::FileToken>(config.token_file, std::make_shared<RealClock>());
+    options.token = std::make_shared<http::FileToken>(config.token_file, std::make_shared<RealClock>());
   } else if (!user.empty() && !password.empty()) {
     credentials = "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD";
-    options.token = std::make_shared<kube::ConstantToken>(kube::base64_encode(user + ":" + password));
+    options.token = std::make_shared<http::ConstantToken>(http::base64_encode(user + ":" + password));
     options.token_scheme = "Basic";
   } else if (!token.empty()) {
     credentials = "MLFLOW_TRACKING_TOKEN";
-    options.token = std::make_shared<kube::ConstantToken>(token);
+    options.token = std::make_shared<http::ConstantToken>(token);
   }
-  ASSIGN_OR_RETURN(const kube::ServerAddress address, kube::parse_server_address(options.server));
+  ASSIGN_OR_RETURN(const http::ServerAddress address, http::parse_server_address(options.server));
   const auto proxy_variable = [&](const char* lower, const char* upper) {
     return variables(lower).value_or(variables(upper).value_or(""));
   };
-  options.proxy = kube::choose_proxy(address, {.http_proxy = proxy_variable("http_proxy", "HTTP_PROXY"),
+  options.proxy = http::choose_proxy(address, {.http_proxy = proxy_variable("http_proxy", "HTTP_PROXY"),
                                                .https_proxy = proxy_variable("https_proxy", "HTTPS_PROXY"),
                                                .no_proxy = proxy_variable("no_proxy", "NO_PROXY")});
   const std::string url = options.server;
-  ASSIGN_OR_RETURN(std::unique_ptr<kube::Transport> transport, kube::create_transport(std::move(options)));
+  ASSIGN_OR_RETURN(std::unique_ptr<http::Transport> transport, http::create_transport(std::move(options)));
   const std::chrono::milliseconds timeout(static_cast<int64_t>(config.timeout_seconds * 1000));
   return std::unique_ptr<MlflowClient>(
       new MlflowClient(std::move(transport), url, std::move(credentials), timeout, clock));
 }
 
-MlflowClient::MlflowClient(std::unique_ptr<kube::Transport> transport, std::string url, std::string credentials,
+MlflowClient::MlflowClient(std::unique_ptr<http::Transport> transport, std::string url, std::string credentials,
                            std::chrono::milliseconds timeout, const Clock& clock)
     : transport_(std::move(transport)),
       url_(std::move(url)),
-      server_(kube::without_secrets(url_)),
+      server_(http::without_secrets(url_)),
       credentials_(std::move(credentials)),
       timeout_(timeout),
       clock_(clock) {}
 
-MlflowResult<nlohmann::json> MlflowClient::call(kube::Request request, std::string_view member) {
+MlflowResult<nlohmann::json> MlflowClient::call(http::Request request, std::string_view member) {
   if (may_send_ && !may_send_())
     return mlflow_failure(MlflowErrorKind::kUnavailable, "MLflow: a later process of the run reports to the server");
-  const kube::TransportResult<kube::Response> response = transport_->send(request, timeout_, stop_.get_token());
+  const http::TransportResult<http::Response> response = transport_->send(request, timeout_, stop_.get_token());
   if (!response) {
     has_uncertain_requests_ = true;
     std::string message = response.error().message;
@@ -154,8 +154,8 @@ MlflowResult<nlohmann::json> MlflowClient::post_text(const char* method, std::st
 
 MlflowResult<nlohmann::json> MlflowClient::get(const char* method, const std::string& key, const std::string& value,
                                                std::string_view member) {
-  kube::Request request;
-  request.target = fmt::format("/api/2.0/mlflow/{}?{}={}", method, key, kube::percent_encode(value));
+  http::Request request;
+  request.target = fmt::format("/api/2.0/mlflow/{}?{}={}", method, key, http::percent_encode(value));
   return call(std::move(request), member);
 }
 

@@ -13,7 +13,7 @@
 
 #include "common/clock.h"
 #include "common/error.h"
-#include "common/http/client/transport.h"
+#include "http/client/transport.h"
 #include "trainer/config/tracking.h"
 #include "trainer/tracking/settings.h"
 
@@ -71,7 +71,7 @@ class MlflowClient {
   // Returns the body of the response; null if it is empty. `member` is the required member of a body that is not an
   // empty object; "" if MLflow always sends an empty object. Any other body, such as {"error": "session expired"} from
   // a proxy with status 200, is a failure.
-  MlflowResult<nlohmann::json> call(kube::Request request, std::string_view member);
+  MlflowResult<nlohmann::json> call(http::Request request, std::string_view member);
 
   // Calls a method of the API, such as "runs/log-batch". post_text() takes a serialized body.
   MlflowResult<nlohmann::json> post(const char* method, const nlohmann::json& body, std::string_view member);
@@ -93,10 +93,10 @@ class MlflowClient {
   const std::string& server() const { return server_; }
 
  private:
-  MlflowClient(std::unique_ptr<kube::Transport> transport, std::string url, std::string credentials,
+  MlflowClient(std::unique_ptr<http::Transport> transport, std::string url, std::string credentials,
                std::chrono::milliseconds timeout, const Clock& clock);
 
-  const std::unique_ptr<kube::Transport> transport_;
+  const std::unique_ptr<http::Transport> transport_;
   const std::string url_;                    // of the server
   const std::string server_;                 // the same for messages
   const std::string credentials_;            // the variables or the key that they are from; empty: none

@@ -101,9 +101,9 @@ std::string mlflow_number(double value) {
 
 std::string mlflow_key(std::string_view name) { return valid_mlflow_name(name, kMlflowKeyPunctuation); }
 
-std::string mlflow_artifact_path(std::string_view folder, std::string_view name, int64_t step,
+std::string mlflow_artifact_path(std::string_view directory, std::string_view name, int64_t step,
                                  std::string_view extension) {
-  return fmt::format("{}/{}/{:08}.{}", folder, valid_mlflow_name(name, kMlflowArtifactPunctuation), step, extension);
+  return fmt::format("{}/{}/{:08}.{}", directory, valid_mlflow_name(name, kMlflowArtifactPunctuation), step, extension);
 }
 
 std::string mlflow_text(std::string_view value, size_t max_bytes) {

@@ -21,7 +21,7 @@ std::string mlflow_key(std::string_view name);
 
 // Returns the path of an artifact in its run: "images/eval/predictions/00000100.png". The name is changed as by
 // mlflow_key(), and has no dots or colons, so that it is valid for every store.
-std::string mlflow_artifact_path(std::string_view folder, std::string_view name, int64_t step,
+std::string mlflow_artifact_path(std::string_view directory, std::string_view name, int64_t step,
                                  std::string_view extension);
 
 // Returns a value of at most `max_bytes` bytes without control characters: "..." replaces the end of a longer one.

@@ -14,11 +14,11 @@
 #include <vector>
 
 #include "common/files.h"
-#include "common/http/client/address.h"
 #include "common/json_access.h"
 #include "common/random.h"
 #include "common/status_macros.h"
 #include "common/text.h"
+#include "http/client/address.h"
 #include "trainer/tracking/mlflow_client.h"
 #include "trainer/tracking/mlflow_items.h"
 #include "trainer/tracking/run_files.h"
@@ -77,7 +77,7 @@ class MlflowSink final : public Sink {
       : settings_(std::move(settings)),
         client_(std::move(client)),
         server_(client_->server()),
-        folder_(context.folder),
+        directory_(context.directory),
         logger_(context.logger),
         run_of_process_(context.run) {}
 
@@ -125,12 +125,12 @@ class MlflowSink final : public Sink {
     return ensure_runs();
   }
 
-  // Begins a new run, because this checkpoint folder is a copy: if both continued one run, each would skip the steps
+  // Begins a new run, because this checkpoint directory is a copy: if both continued one run, each would skip the steps
   // that the other one has reported. The events that the original had not delivered when the copy was made precede this
   // call, and are delivered to the run of the original.
   void leave_run() {
-    logger_.warn("MLflow: the checkpoint folder is a copy, which gets a new run; the original has the other one",
-                 {{"original", shortened(place_.folder)},
+    logger_.warn("MLflow: the checkpoint directory is a copy, which gets a new run; the original has the other one",
+                 {{"original", shortened(place_.directory)},
                   {"run_id", run_id_},
                   {"remedy", "to continue the run of the original, set tracking.mlflow.run_id"}});
     forget_runs();
@@ -491,8 +491,8 @@ class MlflowSink final : public Sink {
   // points that follow, so the artifact is dropped.
   MlflowResult<void> put_artifact(const std::string& name, const std::string& content, const char* type) {
     RETURN_IF_ERROR(ensure_runs());
-    const std::optional<std::string> folder = proxied_path(artifact_uri_);
-    if (!folder) {
+    const std::optional<std::string> directory = proxied_path(artifact_uri_);
+    if (!directory) {
       if (!std::exchange(has_reported_artifacts_, true))
         logger_.warn("MLflow: texts and images are not reported, because the server does not serve artifacts",
                      {{"artifact_uri", shortened(artifact_uri_)}});
@@ -500,7 +500,7 @@ class MlflowSink final : public Sink {
     }
     const MlflowResult<json> put = client_->call(
         {.method = "PUT",
-         .target = "/api/2.0/mlflow-artifacts/artifacts/" + kube::percent_encode(*folder + "/" + name, "/"),
+         .target = "/api/2.0/mlflow-artifacts/artifacts/" + http::percent_encode(*directory + "/" + name, "/"),
          .body = content,
          .content_type = type},
         "");
@@ -557,11 +557,11 @@ class MlflowSink final : public Sink {
 
   // ---- state -------------------------------------------------------------------------------------------------------
 
-  std::filesystem::path state_path() const { return folder_ / "mlflow.json"; }
+  std::filesystem::path state_path() const { return directory_ / "mlflow.json"; }
 
   // Returns whether there is a state of an earlier attempt.
   bool load_state() {
-    if (folder_.empty()) return false;
+    if (directory_.empty()) return false;
     const Result<std::string> text = read_regular_file(state_path(), 1u << 20);
     if (!text) return false;
     const json state = parse_untrusted_json(*text);
@@ -578,12 +578,13 @@ class MlflowSink final : public Sink {
 
   // Tried again with the next points: without the key, another process would create another run.
   void save_state() {
-    if (folder_.empty() || !may_write_()) return;
-    const json state = {{"key", key_},       {"place", place_.folder},
+    if (directory_.empty() || !may_write_()) return;
+    const json state = {{"key", key_},       {"place", place_.directory},
                         {"uid", place_.uid}, {"experiment_id", experiment_id_},
                         {"run_id", run_id_}, {"attempt_id", attempt_id_}};
-    const Result<void> saved = make_writable_folder(folder_).and_then(
-        [&]() -> Result<void> { return write_file_atomically(state_path(), dump_json(state)); });
+    const Result<void> saved = make_writable_directory(directory_).and_then([&]() -> Result<void> {
+      return write_file_atomically(state_path(), dump_json(state));
+    });
     is_state_saved_ = saved.has_value();
     if (!saved && !std::exchange(has_reported_state_, true))
       logger_.warn("MLflow: cannot save the state of the run", {{"error", saved.error().message}});
@@ -592,7 +593,7 @@ class MlflowSink final : public Sink {
   const MlflowSettings settings_;
   const std::unique_ptr<MlflowClient> client_;
   const std::string server_;
-  const std::filesystem::path folder_;
+  const std::filesystem::path directory_;
   const Logger logger_;
   const RunStarted run_of_process_;
   WriteGuard may_write_ = may_always_write;

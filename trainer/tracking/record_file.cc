@@ -72,8 +72,8 @@ Result<void> RecordFile::write_waiting() {
 Result<void> RecordFile::sync() {
   if (!file_.open() || is_synced_) return {};
   if (::fdatasync(file_.get()) != 0) return fail_errno(errno, fmt::format("{}: fdatasync", path_.string()));
-  if (!is_folder_synced_) RETURN_IF_ERROR(sync_folder(path_.parent_path()));
-  is_synced_ = is_folder_synced_ = true;
+  if (!is_directory_synced_) RETURN_IF_ERROR(sync_directory(path_.parent_path()));
+  is_synced_ = is_directory_synced_ = true;
   return {};
 }
 
@@ -84,7 +84,7 @@ Result<void> RecordFile::open_next() {
   if (!file_.open()) return fail_errno(errno, fmt::format("{}: open", path_.string()));
   size_ = 0;
   count_ = 0;
-  is_folder_synced_ = false;
+  is_directory_synced_ = false;
   return {};
 }
 
@@ -129,7 +129,7 @@ Result<void> replace_by_copy(const std::filesystem::path& path, uint64_t max_byt
   }
   if (error == 0 && (::fchmod(copy.get(), status.st_mode & 07777) != 0 || ::fsync(copy.get()) != 0)) error = errno;
   if (error == 0 && ::rename(temporary.c_str(), path.c_str()) != 0) error = errno;
-  if (error == 0) return sync_folder(path.parent_path());
+  if (error == 0) return sync_directory(path.parent_path());
   ::unlink(temporary.c_str());
   return fail_errno(error, fmt::format("{}: cannot be copied", path.string()));
 }

@@ -18,8 +18,8 @@ namespace oarlock {
 
 // The format of a sink's files. RecordFile::flush() calls the functions.
 struct RecordFormat {
-  // Returns the path of a new file, in a folder that exists. Called for the first records, and again if a failure left
-  // no file that can be continued.
+  // Returns the path of a new file, in a directory that exists. Called for the first records, and again if a failure
+  // left no file that can be continued.
   std::function<Result<std::filesystem::path>()> new_path;
   // The name of a new file has this suffix until it has its first records; empty: none.
   std::string new_suffix{};
@@ -68,7 +68,7 @@ class RecordFile {
   Result<void> flush();
 
   // Makes the written records survive a failure of the node: fdatasync(2), and for a new file also an fsync(2) of its
-  // folder. Does nothing without new records.
+  // directory. Does nothing without new records.
   Result<void> sync();
 
   // Whether a file is open to which flush() appends.
@@ -93,7 +93,7 @@ class RecordFile {
   size_t size_ = 0;    // of the file, which has complete records only
   int64_t count_ = 0;  // of its records
   bool is_synced_ = true;
-  bool is_folder_synced_ = true;
+  bool is_directory_synced_ = true;
   std::vector<WaitingRecord> waiting_;
   bool has_dropped_ = false;
 };

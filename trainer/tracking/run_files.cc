@@ -70,23 +70,23 @@ std::string_view SequentialFile::read(size_t size) {
   return out;
 }
 
-std::string place_of(const std::filesystem::path& folder) {
+std::string place_of(const std::filesystem::path& directory) {
   std::error_code error;
-  const std::filesystem::path path = std::filesystem::canonical(folder, error);
+  const std::filesystem::path path = std::filesystem::canonical(directory, error);
   struct stat status = {};
   if (error || ::stat(path.c_str(), &status) != 0) return "";
   return fmt::format("{} {}", status.st_ino, replace_invalid_utf8(path.string()));
 }
 
 bool is_copied(const RunPlace& earlier, const RunPlace& place) {
-  const std::string_view earlier_folder = earlier.folder;
-  const std::string_view folder = place.folder;
-  const size_t earlier_space = earlier_folder.find(' ');
-  const size_t space = folder.find(' ');
+  const std::string_view earlier_directory = earlier.directory;
+  const std::string_view directory = place.directory;
+  const size_t earlier_space = earlier_directory.find(' ');
+  const size_t space = directory.find(' ');
   if (earlier_space == std::string_view::npos || space == std::string_view::npos) return false;
-  if (earlier_folder.substr(0, earlier_space) == folder.substr(0, space)) return false;
+  if (earlier_directory.substr(0, earlier_space) == directory.substr(0, space)) return false;
   const bool is_of_another_job = !earlier.uid.empty() && !place.uid.empty() && earlier.uid != place.uid;
-  return is_of_another_job || earlier_folder.substr(earlier_space) != folder.substr(space);
+  return is_of_another_job || earlier_directory.substr(earlier_space) != directory.substr(space);
 }
 
 }  // namespace oarlock

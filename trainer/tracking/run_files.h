@@ -1,6 +1,6 @@
-// Access to files and folders of a run that other processes may write, replace or copy. No function blocks on a pipe,
-// writes through a symbolic link, or maps a file into memory: a mapped file that another process truncates ends this
-// process.
+// Access to files and directories of a run that other processes may write, replace or copy. No function blocks on a
+// pipe, writes through a symbolic link, or maps a file into memory: a mapped file that another process truncates ends
+// this process.
 #pragma once
 
 #include <cstddef>
@@ -42,26 +42,26 @@ class SequentialFile {
   size_t begin_ = 0;  // of the bytes in the buffer that were not returned yet
 };
 
-// ---- Copies of a folder ----------------------------------------------------------------------------------------
-// A copied checkpoint folder contains the state of the same run, and the two must not report to the same run.
+// ---- Copies of a directory ----------------------------------------------------------------------------------------
+// A copied checkpoint directory contains the state of the same run, and the two must not report to the same run.
 
-// Returns the place of a folder: "<number of its inode> <absolute path>", in UTF-8. Empty if the folder
+// Returns the place of a directory: "<number of its inode> <absolute path>", in UTF-8. Empty if the directory
 // does not exist.
-std::string place_of(const std::filesystem::path& folder);
+std::string place_of(const std::filesystem::path& directory);
 
 // Where, and by which job, a run was reported.
 struct RunPlace {
-  std::string folder;  // as of place_of(); may be empty
-  std::string uid;     // of the TrainingJob; may be empty
+  std::string directory;  // as of place_of(); may be empty
+  std::string uid;        // of the TrainingJob; may be empty
 
   bool operator==(const RunPlace&) const = default;
 };
 
-// Returns whether the folder of `place` is a copy of that of `earlier`: it has another inode, and another path or
-// another job. A folder that was renamed, or mounted elsewhere, has the same inode, and one that was restored for its
-// job has the same path. In a pod, all jobs may have the same path. A folder that was moved to another file system and
-// another path counts as a copy: this splits its report into two runs, whereas two folders that reported to one run
-// would lose points. Returns false if one of the folders is not known.
+// Returns whether the directory of `place` is a copy of that of `earlier`: it has another inode, and another path or
+// another job. A directory that was renamed, or mounted elsewhere, has the same inode, and one that was restored for
+// its job has the same path. In a pod, all jobs may have the same path. A directory that was moved to another file
+// system and another path counts as a copy: this splits its report into two runs, whereas two directories that reported
+// to one run would lose points. Returns false if one of the directories is not known.
 bool is_copied(const RunPlace& earlier, const RunPlace& place);
 
 }  // namespace oarlock

@@ -10,10 +10,10 @@
 #include <system_error>
 
 #include "common/clock.h"
-#include "common/http/client/credentials.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "common/text.h"
+#include "http/client/credentials.h"
 #include "trainer/tracking/sink.h"
 
 namespace oarlock {
@@ -21,17 +21,17 @@ namespace {
 
 constexpr size_t kMaxWandbIdLength = 128;
 
-// Fails if the folder neither exists as a writable folder nor can be created.
-Result<void> check_folder(const std::string& key, const std::filesystem::path& folder) {
+// Fails if the directory neither exists as a writable directory nor can be created.
+Result<void> check_directory(const std::string& key, const std::filesystem::path& directory) {
   namespace fs = std::filesystem;
   std::error_code error;
-  fs::path existing = fs::absolute(folder, error);
+  fs::path existing = fs::absolute(directory, error);
   while (!fs::exists(existing, error) && existing != existing.root_path()) existing = existing.parent_path();
   const auto problem = [&](const char* what) {
-    return fail(ExitCode::kConfig, fmt::format("{}: {}: the folder cannot be used: {} {}", key,
-                                               shortened(folder.string(), 200), existing.string(), what));
+    return fail(ExitCode::kConfig, fmt::format("{}: {}: the directory cannot be used: {} {}", key,
+                                               shortened(directory.string(), 200), existing.string(), what));
   };
-  if (!fs::is_directory(existing, error)) return problem("is not a folder");
+  if (!fs::is_directory(existing, error)) return problem("is not a directory");
   if (::access(existing.c_str(), W_OK | X_OK) != 0) return problem("is not writable for this user");
   return {};
 }
@@ -39,7 +39,7 @@ Result<void> check_folder(const std::string& key, const std::filesystem::path& f
 Result<void> check_credentials(const MlflowConfig& config, const TrackingVariables& variables) {
   const auto is_set = [&](const char* name) { return !variables(name).value_or("").empty(); };
   if (!config.token_file.empty()) {
-    kube::FileToken file(config.token_file, std::make_shared<RealClock>());
+    http::FileToken file(config.token_file, std::make_shared<RealClock>());
     if (const Result<std::string> token = file.token(); !token)
       return fail(ExitCode::kConfig, "tracking.mlflow.token_file: " + token.error().message);
     return {};
@@ -107,15 +107,15 @@ Result<void> check_tracking(const TrackingConfig& config, const std::filesystem:
   const TrackingVariables none = [](std::string_view) { return std::nullopt; };
   const TrackingVariables& known = runs_in_pods ? none : variables;
   const RealClock clock;
-  const SinkContext context{.folder = checkpoint_dir.empty() ? std::filesystem::path() : checkpoint_dir / "tracking",
+  const SinkContext context{.directory = checkpoint_dir.empty() ? std::filesystem::path() : checkpoint_dir / "tracking",
                             .logger = Logger::silent(),
                             .clock = clock};
   if (config.tensorboard.enabled && !config.tensorboard.dir.empty() && !runs_in_pods)
-    RETURN_IF_ERROR(check_folder("tracking.tensorboard.dir", config.tensorboard.dir));
+    RETURN_IF_ERROR(check_directory("tracking.tensorboard.dir", config.tensorboard.dir));
   if (config.wandb.enabled) {
     ASSIGN_OR_RETURN(const WandbSettings settings, resolve_wandb_settings(config.wandb, known));
     if (is_wandb_enabled(config.wandb, settings) && !settings.dir.empty() && !runs_in_pods)
-      RETURN_IF_ERROR(check_folder(config.wandb.dir.empty() ? "WANDB_DIR" : "tracking.wandb.dir", settings.dir));
+      RETURN_IF_ERROR(check_directory(config.wandb.dir.empty() ? "WANDB_DIR" : "tracking.wandb.dir", settings.dir));
   }
   if (!config.mlflow.enabled) return {};
   MlflowConfig mlflow = config.mlflow;

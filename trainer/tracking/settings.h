@@ -16,7 +16,7 @@ namespace oarlock {
 // Returns the value of a variable of the environment, or nullopt if it is not set.
 using TrackingVariables = std::function<std::optional<std::string>(std::string_view name)>;
 
-// The names and the folder of a run of Weights & Biases: the configuration after the variables WANDB_* were applied.
+// The names and the directory of a run of Weights & Biases: the configuration after the variables WANDB_* were applied.
 // The sink derives empty members from the run.
 struct WandbSettings {
   WandbMode mode = WandbMode::kOffline;  // never kDefault
@@ -43,9 +43,9 @@ inline bool is_wandb_enabled(const WandbConfig& config, const WandbSettings& set
 bool is_wandb_id(const std::string& id);
 
 // Checks the settings of the enabled sinks before a run, for `oarlock-trainer --check`: modes, names, the address of
-// the server, its credentials and certificates, and the folders. Creates no folder and opens no connection. For a run
-// in pods, whose environment and files are not known here, only the configured values are checked. Fails with kConfig
-// and a message of one line.
+// the server, its credentials and certificates, and the directories. Creates no directory and opens no connection. For
+// a run in pods, whose environment and files are not known here, only the configured values are checked. Fails with
+// kConfig and a message of one line.
 Result<void> check_tracking(const TrackingConfig& config, const std::filesystem::path& checkpoint_dir,
                             const TrackingVariables& variables, bool runs_in_pods);
 

@@ -19,9 +19,9 @@ namespace oarlock {
 
 // The environment of a sink. The clock must outlive the sink.
 struct SinkContext {
-  // Of files that later attempts read: "tracking" in the checkpoint folder. It may not exist yet. Empty without
+  // Of files that later attempts read: "tracking" in the checkpoint directory. It may not exist yet. Empty without
   // checkpoints.
-  std::filesystem::path folder;
+  std::filesystem::path directory;
   Logger logger;
   const Clock& clock;
   // Of this process, without restart_step, which is not known yet. A remote sink needs it for events of an earlier
@@ -94,19 +94,20 @@ class Sink {
 // ---- TensorBoard -------------------------------------------------------------------------------------------------
 
 // Writes the files that TensorBoard reads: one for each attempt, to which records are appended. Creates
-// tensorboard.dir, or "tensorboard" next to the sink's folder, with the first event. Points that the folder
+// tensorboard.dir, or "tensorboard" next to the sink's directory, with the first event. Points that the directory
 // contains, up to the restart step, are not written again; the points of later steps are discarded by a session start.
 std::unique_ptr<Sink> make_tensorboard_sink(const TensorboardConfig& config, const SinkContext& context);
 
-// The folder of the event files.
-std::filesystem::path tensorboard_folder(const TensorboardConfig& config, const std::filesystem::path& tracking_folder);
+// The directory of the event files.
+std::filesystem::path tensorboard_directory(const TensorboardConfig& config,
+                                            const std::filesystem::path& tracking_directory);
 
 // ---- Weights & Biases --------------------------------------------------------------------------------------------
 
-// Writes run folders that `wandb sync` uploads. Each attempt writes its own folder, DIR/wandb/offline-run-<time>-<id>,
-// with the same run id: an uploaded file must not change any more. The highest step of each metric is read from the
-// folders of earlier attempts, and kept in wandb.json in the sink's folder, so that folders can be deleted after the
-// upload.
+// Writes run directories that `wandb sync` uploads. Each attempt writes its own directory,
+// DIR/wandb/offline-run-<time>-<id>, with the same run id: an uploaded file must not change any more. The highest step
+// of each metric is read from the directories of earlier attempts, and kept in wandb.json in the sink's directory, so
+// that directories can be deleted after the upload.
 std::unique_ptr<Sink> make_wandb_sink(const WandbSettings& settings, const SinkContext& context);
 
 // ---- MLflow ------------------------------------------------------------------------------------------------------

@@ -47,7 +47,8 @@ std::string as_code(const std::string& text) {
 
 class TensorboardSink final : public Sink {
  public:
-  TensorboardSink(std::filesystem::path folder, const Logger& logger) : folder_(std::move(folder)), logger_(logger) {
+  TensorboardSink(std::filesystem::path directory, const Logger& logger)
+      : directory_(std::move(directory)), logger_(logger) {
     begin_session();
   }
 
@@ -56,7 +57,7 @@ class TensorboardSink final : public Sink {
   void set_guard(WriteGuard may_write) override { may_write_ = std::move(may_write); }
 
   Result<void> fence_earlier_process() override {
-    const std::filesystem::path newest = newest_event_file(folder_);
+    const std::filesystem::path newest = newest_event_file(directory_);
     return newest.empty() ? Result<void>() : replace_by_copy(newest, kMaxFencedBytes);
   }
 
@@ -86,7 +87,7 @@ class TensorboardSink final : public Sink {
   void add(const Event& event, const RunStarted& run) {
     static_cast<void>(file_->flush());  // of another session of this process
     begin_session();
-    steps_ = highest_steps(folder_, run.restart_step);
+    steps_ = highest_steps(directory_, run.restart_step);
     const double time = seconds_of(event.time);
     file_->add(session_start_event(time, run.restart_step), kEssential);
     std::map<std::string, nlohmann::json> hparams;
@@ -149,13 +150,13 @@ class TensorboardSink final : public Sink {
   }
 
   Result<std::filesystem::path> new_path() {
-    RETURN_IF_ERROR(make_writable_folder(folder_));
+    RETURN_IF_ERROR(make_writable_directory(directory_));
     opened_ = std::chrono::system_clock::now();
-    const int64_t number = next_file_number(folder_, std::chrono::system_clock::to_time_t(opened_));
-    return folder_ / fmt::format("{}.{}.{}.oarlock", event_file_stem(number), own_host_name(), getpid());
+    const int64_t number = next_file_number(directory_, std::chrono::system_clock::to_time_t(opened_));
+    return directory_ / fmt::format("{}.{}.{}.oarlock", event_file_stem(number), own_host_name(), getpid());
   }
 
-  const std::filesystem::path folder_;
+  const std::filesystem::path directory_;
   const Logger logger_;
   WriteGuard may_write_ = may_always_write;
   SystemTime opened_;  // of the last file
@@ -165,14 +166,15 @@ class TensorboardSink final : public Sink {
 
 }  // namespace
 
-std::filesystem::path tensorboard_folder(const TensorboardConfig& config,
-                                         const std::filesystem::path& tracking_folder) {
+std::filesystem::path tensorboard_directory(const TensorboardConfig& config,
+                                            const std::filesystem::path& tracking_directory) {
   if (!config.dir.empty()) return config.dir;
-  return tracking_folder.empty() ? std::filesystem::path("tensorboard") : tracking_folder.parent_path() / "tensorboard";
+  return tracking_directory.empty() ? std::filesystem::path("tensorboard")
+                                    : tracking_directory.parent_path() / "tensorboard";
 }
 
 std::unique_ptr<Sink> make_tensorboard_sink(const TensorboardConfig& config, const SinkContext& context) {
-  return std::make_unique<TensorboardSink>(tensorboard_folder(config, context.folder), context.logger);
+  return std::make_unique<TensorboardSink>(tensorboard_directory(config, context.directory), context.logger);
 }
 
 }  // namespace oarlock

@@ -15,8 +15,8 @@
 #include "common/random.h"
 #include "common/status_macros.h"
 #include "common/text.h"
+#include "trainer/tracking/directory_claim.h"
 #include "trainer/tracking/event.h"
-#include "trainer/tracking/folder_claim.h"
 #include "trainer/tracking/journal.h"
 
 namespace oarlock {
@@ -124,16 +124,16 @@ struct Tracker::State : public std::enable_shared_from_this<Tracker::State> {
   State(TrackerOptions tracker_options, const Logger& tracker_logger)
       : options(std::move(tracker_options)),
         logger(tracker_logger),
-        claim(options.folder, options.uid, options.attempt) {}
+        claim(options.directory, options.uid, options.attempt) {}
 
   void run_queue();
   bool must_write() const;
-  void claim_folder();
+  void claim_directory();
   bool is_owner();
   void begin_after_fencing();
   void report_superseded();
   void stop_as_superseded();
-  void release_folder();
+  void release_directory();
   void write(std::span<const Event> events);
   void deliver(Remote& remote);
   void sync();
@@ -154,7 +154,7 @@ struct Tracker::State : public std::enable_shared_from_this<Tracker::State> {
   std::vector<std::unique_ptr<Remote>> remotes;
 
   std::mutex claim_mutex;  // protects the following; not locked while `mutex` is
-  FolderClaim claim;
+  DirectoryClaim claim;
 
   std::mutex mutex;  // protects the following
   std::condition_variable changed;
@@ -166,7 +166,7 @@ struct Tracker::State : public std::enable_shared_from_this<Tracker::State> {
   uint64_t synced = 0;       // as many survive a failure of the node
   bool has_dropped = false;
   bool has_large_image = false;  // which was logged
-  bool is_superseded = false;    // a later process has claimed the folder: nothing is written any more
+  bool is_superseded = false;    // a later process has claimed the directory: nothing is written any more
   bool is_superseded_reported = false;
   bool is_finishing = false;  // no more events are added; retries are quick
   bool is_stopping = false;   // the threads end
@@ -252,8 +252,8 @@ void Tracker::finish(std::chrono::milliseconds limit) {
       state.logger.warn(
           "tracking: not all points were delivered before the end of the process",
           {{"sink", std::string(remote->sink->name())},
-           {"remedy", state.options.folder.empty() ? "set checkpoint.dir, so that the next start delivers them"
-                                                   : "the next start of the run delivers them"}});
+           {"remedy", state.options.directory.empty() ? "set checkpoint.dir, so that the next start delivers them"
+                                                      : "the next start of the run delivers them"}});
       remote->sink->cancel();
     }
   }
@@ -263,7 +263,7 @@ void Tracker::finish(std::chrono::milliseconds limit) {
 // ---- the queue's thread --------------------------------------------------------------------------------------------
 
 void Tracker::State::run_queue() {
-  claim_folder();
+  claim_directory();
   open_journals();
   std::unique_lock lock(mutex);
   std::vector<Event> events;
@@ -298,7 +298,7 @@ void Tracker::State::run_queue() {
   queue_ended = true;
   changed.notify_all();
   lock.unlock();
-  release_folder();
+  release_directory();
 }
 
 // Whether the events in the queue are written now, and not together with later ones. Called under the lock.
@@ -329,18 +329,19 @@ void Tracker::State::sync() {
   }
 }
 
-// ---- the folder's claim --------------------------------------------------------------------------------------------
+// ---- the directory's claim
+// --------------------------------------------------------------------------------------------
 
-// Waits for an earlier process that still writes in the folder. Meanwhile, events are queued.
-void Tracker::State::claim_folder() {
-  if (options.folder.empty()) return;
+// Waits for an earlier process that still writes in the directory. Meanwhile, events are queued.
+void Tracker::State::claim_directory() {
+  if (options.directory.empty()) return;
   const auto begin = std::chrono::steady_clock::now();
   {
     const std::lock_guard lock(claim_mutex);
     const Result<void> claimed = claim.claim();
     if (!claimed && claimed.error().code != ExitCode::kTempFail) {
-      logger.warn("tracking: the folder cannot be claimed; if an earlier process of the run is alive, both report",
-                  {{"folder", options.folder.string()}, {"reason", claimed.error().message}});
+      logger.warn("tracking: the directory cannot be claimed; if an earlier process of the run is alive, both report",
+                  {{"directory", options.directory.string()}, {"reason", claimed.error().message}});
       return;
     }
   }
@@ -365,7 +366,7 @@ void Tracker::State::claim_folder() {
     if (std::chrono::steady_clock::now() - begin > options.claim_patience) {
       logger.warn(
           "tracking: an earlier process of the run does not release its files; reporting without waiting longer",
-          {{"folder", options.folder.string()}});
+          {{"directory", options.directory.string()}});
       return begin_after_fencing();
     }
     std::unique_lock lock(mutex);
@@ -379,11 +380,11 @@ void Tracker::State::claim_folder() {
     if (std::chrono::steady_clock::now() - begin > kClaimIntervals * options.claim_interval) {
       logger.warn(
           "tracking: an earlier process of the run does not release its files; reporting at the end of this one",
-          {{"folder", options.folder.string()}});
+          {{"directory", options.directory.string()}});
       return begin_after_fencing();
     }
     logger.warn("tracking: points are dropped, because an earlier process of the run does not release its files",
-                {{"folder", options.folder.string()}});
+                {{"directory", options.directory.string()}});
     return stop_as_superseded();
   }
   const std::lock_guard lock(claim_mutex);
@@ -401,9 +402,9 @@ void Tracker::State::begin_after_fencing() {
   claim.begin();
 }
 
-// Whether this process may write: no later process of the run has claimed the folder.
+// Whether this process may write: no later process of the run has claimed the directory.
 bool Tracker::State::is_owner() {
-  if (options.folder.empty()) return true;
+  if (options.directory.empty()) return true;
   {
     const std::lock_guard lock(mutex);
     if (is_superseded) return false;
@@ -421,8 +422,8 @@ void Tracker::State::report_superseded() {
     const std::lock_guard lock(mutex);
     if (std::exchange(is_superseded_reported, true)) return;
   }
-  logger.warn("tracking: a later process of the run has claimed the folder; this one reports nothing more",
-              {{"folder", options.folder.string()}});
+  logger.warn("tracking: a later process of the run has claimed the directory; this one reports nothing more",
+              {{"directory", options.directory.string()}});
   stop_as_superseded();
 }
 
@@ -437,7 +438,7 @@ void Tracker::State::stop_as_superseded() {
 }
 
 // After the last thread that writes, a later process may begin.
-void Tracker::State::release_folder() {
+void Tracker::State::release_directory() {
   {
     const std::lock_guard lock(mutex);
     const bool ended =
@@ -464,7 +465,7 @@ void Tracker::State::open_journals() {
     }
     const std::string name(remote->sink->name());
     Result<std::unique_ptr<Journal>> journal =
-        Journal::open(options.folder, name, options.folder.empty() ? memory_limit : options.journal_bytes);
+        Journal::open(options.directory, name, options.directory.empty() ? memory_limit : options.journal_bytes);
     if (!journal) {
       logger.warn("tracking: undelivered points are kept in memory only",
                   {{"sink", name}, {"reason", journal.error().message}});
@@ -509,8 +510,8 @@ void Tracker::State::report(Local& local, const Result<void>& written) {
 }
 
 // Calls flush() of the sinks that keep events, and appends those that wait for a journal, if it is due: write() has
-// done the same. Returns whether events are kept afterwards for which the end of the run waits: a folder that this user
-// cannot write to remains so.
+// done the same. Returns whether events are kept afterwards for which the end of the run waits: a directory that this
+// user cannot write to remains so.
 bool Tracker::State::flush_waiting(bool is_due) {
   const auto may_end = [](ExitCode failure) {
     return failure != ExitCode::kOk && failure != ExitCode::kNoPermission && failure != ExitCode::kCantCreate;
@@ -627,7 +628,7 @@ void Tracker::State::deliver(Remote& remote) {
   remote.has_ended = true;
   changed.notify_all();
   lock.unlock();
-  release_folder();
+  release_directory();
 }
 
 // Returns false if nothing was delivered.

@@ -3,10 +3,10 @@
 // One thread takes events from a bounded queue, writes them to the local sinks, and appends them to the journal of each
 // remote sink. Each remote sink has a thread that delivers from its journal, and retries after failures.
 //
-// If two processes have the same folder, the one that started later writes: the earlier one stops when it detects the
-// other, and the later one waits for that (see FolderClaim). The earlier process may still complete a batch that it has
-// begun: in the journals it goes to files that are replaced, and in the files of TensorBoard and W&B it may repeat
-// points.
+// If two processes have the same directory, the one that started later writes: the earlier one stops when it detects
+// the other, and the later one waits for that (see DirectoryClaim). The earlier process may still complete a batch that
+// it has begun: in the journals it goes to files that are replaced, and in the files of TensorBoard and W&B it may
+// repeat points.
 #pragma once
 
 #include <chrono>
@@ -27,7 +27,7 @@ inline constexpr std::chrono::milliseconds kDefaultClaimInterval{500};
 inline constexpr std::chrono::milliseconds kDefaultBatchInterval{250};
 
 struct TrackerOptions {
-  std::filesystem::path folder;                  // of the journals; empty: in memory
+  std::filesystem::path directory;               // of the journals; empty: in memory
   uint64_t journal_bytes = uint64_t{256} << 20;  // of each; in memory at most kMaxMemoryJournalBytes
   size_t queue_events = 10000;
   uint64_t queue_bytes = uint64_t{64} << 20;  // of texts and images in the queue
@@ -37,10 +37,10 @@ struct TrackerOptions {
   std::chrono::milliseconds max_retry{60000};
   // How long points are collected before they are written together: each batch costs a wake-up and system calls.
   std::chrono::milliseconds batch_interval = kDefaultBatchInterval;
-  // Interval of the checks whether a later process has claimed the folder. Each write is preceded by a check, too.
+  // Interval of the checks whether a later process has claimed the directory. Each write is preceded by a check, too.
   std::chrono::milliseconds claim_interval = kDefaultClaimInterval;
-  // How long a new process waits for an earlier one that does not release the folder. Longer than the grace period of a
-  // pod, and than the 90 s after which an NFS server revokes the locks of a node that it cannot reach.
+  // How long a new process waits for an earlier one that does not release the directory. Longer than the grace period
+  // of a pod, and than the 90 s after which an NFS server revokes the locks of a node that it cannot reach.
   std::chrono::milliseconds claim_patience{120000};
 };
 

@@ -58,7 +58,7 @@ struct WandbRun {
   WandbItems config;
 };
 
-// A file of the run's folder "files", which `wandb sync` uploads.
+// A file of the run's directory "files", which `wandb sync` uploads.
 enum class WandbFileType { kOther = 0, kWandb = 1, kMedia = 2 };
 
 // Returns serialized records. Bytes that are not UTF-8 are replaced.

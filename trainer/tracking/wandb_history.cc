@@ -38,7 +38,7 @@ int64_t to_microseconds(SystemTime time) {
 
 std::string row_entry(const WandbRowState& state) {
   const nlohmann::json value = {{"run_id", state.run_id},
-                                {"folder", state.folder},
+                                {"folder", state.directory},
                                 {"last_row", state.last_row_step},
                                 {"step", state.row.step},
                                 {"time_us", to_microseconds(state.row.time)},
@@ -51,7 +51,7 @@ std::optional<WandbRowState> parse_row_state(std::string_view text) {
   const nlohmann::json value = parse_untrusted_json(text, kMaxRowFileBytes);
   if (!value.is_object()) return std::nullopt;
   WandbRowState out{.run_id = text_at(value, "run_id"),
-                    .folder = text_at(value, "folder"),
+                    .directory = text_at(value, "folder"),
                     .last_row_step = integer_at<int64_t>(value, "last_row", -1),
                     .row = {.step = integer_at<int64_t>(value, "step", -1),
                             .time = time_from_microseconds(integer_at<int64_t>(value, "time_us", 0)),
@@ -106,8 +106,8 @@ Result<void> WandbRowFile::save(const WandbRowState& state) {
 Result<void> WandbRowFile::sync() {
   if (!file_.open() || is_synced_) return {};
   if (::fdatasync(file_.get()) != 0) return fail_errno(errno, fmt::format("{}: fdatasync", path_.string()));
-  if (!is_folder_synced_) RETURN_IF_ERROR(sync_folder(path_.parent_path()));
-  is_synced_ = is_folder_synced_ = true;
+  if (!is_directory_synced_) RETURN_IF_ERROR(sync_directory(path_.parent_path()));
+  is_synced_ = is_directory_synced_ = true;
   return {};
 }
 
@@ -122,7 +122,7 @@ Result<void> WandbRowFile::replace(const std::string& entry) {
   }
   file_ = std::move(file);
   size_ = entry.size();
-  is_synced_ = is_folder_synced_ = false;
+  is_synced_ = is_directory_synced_ = false;
   return {};
 }
 
@@ -157,7 +157,7 @@ std::string hex_sha256(std::string_view content) {
   return out;
 }
 
-std::string wandb_media_path(const char* folder, const std::string& name, int64_t step, const std::string& hash,
+std::string wandb_media_path(const char* directory, const std::string& name, int64_t step, const std::string& hash,
                              const char* extension) {
   std::string safe;
   for (const char c : name) {
@@ -165,7 +165,7 @@ std::string wandb_media_path(const char* folder, const std::string& name, int64_
     safe += is_plain ? c : '_';
   }
   while (safe.starts_with('/')) safe.erase(0, 1);
-  return fmt::format("media/{}/{}_{}_{}.{}", folder, safe, step, hash.substr(0, 20), extension);
+  return fmt::format("media/{}/{}_{}_{}.{}", directory, safe, step, hash.substr(0, 20), extension);
 }
 
 std::string wandb_html(const std::string& text) {

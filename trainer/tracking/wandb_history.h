@@ -29,7 +29,7 @@ struct WandbRow {
 
 struct WandbRowState {
   std::string run_id;
-  std::string folder{};       // the name of the folder with the last rows; may be empty
+  std::string directory{};    // the name of the directory with the last rows; may be empty
   int64_t last_row_step = 0;  // of the history
   WandbRow row;
 };
@@ -61,7 +61,7 @@ class WandbRowFile {
   FileDescriptor file_;
   size_t size_ = 0;  // of the complete entries
   bool is_synced_ = true;
-  bool is_folder_synced_ = true;
+  bool is_directory_synced_ = true;
 };
 
 // ---- Values that are not numbers, and their files ----------------------------------------------------------------
@@ -72,9 +72,9 @@ std::string wandb_histogram(const Histogram& histogram, size_t max_bins = 512);
 // Returns an HTML page that shows a text verbatim.
 std::string wandb_html(const std::string& text);
 
-// Returns the path of a media file in the folder "files" of a run. It contains the name of the value, reduced to
+// Returns the path of a media file in the directory "files" of a run. It contains the name of the value, reduced to
 // slashes and harmless characters.
-std::string wandb_media_path(const char* folder, const std::string& name, int64_t step, const std::string& hash,
+std::string wandb_media_path(const char* directory, const std::string& name, int64_t step, const std::string& hash,
                              const char* extension);
 
 // Returns the SHA-256 digest of a media file in hexadecimal digits.

@@ -32,7 +32,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr char kWandbFolderPrefix[] = "offline-run-";
+constexpr char kWandbDirectoryPrefix[] = "offline-run-";
 constexpr size_t kMaxStateBytes = size_t{64} << 20;  // of each file with the state of the run
 constexpr int64_t kNoWandbStep = -1;
 constexpr char kRuntimeKey[] = "_runtime";
@@ -56,19 +56,22 @@ std::string random_wandb_id() {
   return id;
 }
 
-// The start of an attempt, by the name of its folder; 0 if the name has none.
-std::time_t wandb_folder_time(const std::string& name) {
+// The start of an attempt, by the name of its directory; 0 if the name has none.
+std::time_t wandb_directory_time(const std::string& name) {
   std::tm time = {};
-  const char* const end = ::strptime(name.c_str() + sizeof kWandbFolderPrefix - 1, "%Y%m%d_%H%M%S", &time);
+  const char* const end = ::strptime(name.c_str() + sizeof kWandbDirectoryPrefix - 1, "%Y%m%d_%H%M%S", &time);
   return end != nullptr && *end == '-' ? ::timegm(&time) : 0;
 }
 
 class WandbSink final : public Sink {
  public:
   WandbSink(WandbSettings settings, const SinkContext& context)
-      : settings_(std::move(settings)), state_folder_(context.folder), logger_(context.logger), row_file_(row_path()) {
+      : settings_(std::move(settings)),
+        state_directory_(context.directory),
+        logger_(context.logger),
+        row_file_(row_path()) {
     if (settings_.dir.empty())
-      settings_.dir = state_folder_.empty() ? std::filesystem::path(".") : state_folder_.parent_path();
+      settings_.dir = state_directory_.empty() ? std::filesystem::path(".") : state_directory_.parent_path();
   }
 
   ~WandbSink() override { report_lost_media(); }
@@ -77,14 +80,14 @@ class WandbSink final : public Sink {
   bool is_remote() const override { return false; }
   void set_guard(WriteGuard may_write) override { guard_ = std::move(may_write); }
 
-  // The folder of the runs may have those of other jobs, too.
+  // The directory of the runs may have those of other jobs, too.
   Result<void> fence_earlier_process() override {
     load_state();
     const std::string& id = settings_.run_id.empty() ? run_id_ : settings_.run_id;
     if (id.empty()) return {};  // the state is saved before the first log is created
     std::filesystem::path newest;
-    visit_folder(settings_.dir / "wandb", [&](const std::filesystem::path& path) {
-      if (is_folder_of(path, id)) newest = std::max(newest, path);
+    visit_directory(settings_.dir / "wandb", [&](const std::filesystem::path& path) {
+      if (is_directory_of(path, id)) newest = std::max(newest, path);
     });
     std::error_code error;
     if (!newest.empty()) std::filesystem::remove(newest / fmt::format("run-{}.wandb{}", id, kNewLogSuffix), error);
@@ -114,8 +117,8 @@ class WandbSink final : public Sink {
   Result<void> sync() override {
     if (!file_) return {};
     RETURN_IF_ERROR(file_->sync());
-    if (!is_folder_synced_ && !folder_.empty()) RETURN_IF_ERROR(sync_folder(folder_.parent_path()));
-    is_folder_synced_ = true;
+    if (!is_directory_synced_ && !directory_.empty()) RETURN_IF_ERROR(sync_directory(directory_.parent_path()));
+    is_directory_synced_ = true;
     return row_file_.sync();
   }
 
@@ -127,7 +130,7 @@ class WandbSink final : public Sink {
     bool is_in_summary = true;
   };
 
-  // A file in the run's folder "files" that could not be written yet.
+  // A file in the run's directory "files" that could not be written yet.
   struct WaitingMedia {
     std::string path;
     std::string content;
@@ -135,10 +138,10 @@ class WandbSink final : public Sink {
 
   bool may_write() const { return guard_(); }
 
-  // Whether this is the folder of an attempt of the run.
-  static bool is_folder_of(const std::filesystem::path& path, const std::string& id) {
+  // Whether this is the directory of an attempt of the run.
+  static bool is_directory_of(const std::filesystem::path& path, const std::string& id) {
     const std::string name = path.filename().string();
-    return name.starts_with(kWandbFolderPrefix) && name.ends_with("-" + id);
+    return name.starts_with(kWandbDirectoryPrefix) && name.ends_with("-" + id);
   }
 
   // ---- start and end of an attempt ---------------------------------------------------------------------------------
@@ -182,7 +185,7 @@ class WandbSink final : public Sink {
     file_ = std::make_unique<RecordFile>(
         RecordFormat{
             .new_path = [this]() -> Result<std::filesystem::path> {
-              RETURN_IF_ERROR(make_folder());
+              RETURN_IF_ERROR(make_directory());
               return log_path();
             },
             .new_suffix = kNewLogSuffix,
@@ -211,7 +214,7 @@ class WandbSink final : public Sink {
     is_finished_ = false;
     file_.reset();
     records_.reset();
-    folder_.clear();
+    directory_.clear();
     has_run_files_ = false;
   }
 
@@ -221,7 +224,7 @@ class WandbSink final : public Sink {
     if (!finished.reason.empty()) summary_["exit_reason"] = dump_json(finished.reason);
     if (!finished.time_table.empty()) add(event, Text{"time", finished.time_table});
     // The next attempt may have further values of this step, such as an evaluation, and continues the row.
-    if (!finished.resumes || state_folder_.empty()) end_row();
+    if (!finished.resumes || state_directory_.empty()) end_row();
     take_points();
     for (const auto& [key, value] : written_summary_)
       summary_.try_emplace(key, value);  // a record may have been dropped
@@ -232,12 +235,12 @@ class WandbSink final : public Sink {
     is_finished_ = true;
   }
 
-  // Begins a new run, because this checkpoint folder is a copy: if both continued one run, the server would keep the
+  // Begins a new run, because this checkpoint directory is a copy: if both continued one run, the server would keep the
   // points of one of them only.
   void leave_run(const RunStarted& run) {
     const std::string id = std::exchange(run_id_, {});
-    logger_.warn("W&B: the checkpoint folder is a copy, which gets a new run; the original has the other one",
-                 {{"original", shortened(place_.folder)},
+    logger_.warn("W&B: the checkpoint directory is a copy, which gets a new run; the original has the other one",
+                 {{"original", shortened(place_.directory)},
                   {"run_id", id},
                   {"remedy", "to continue the run of the original, set tracking.wandb.run_id"}});
     newest_.clear();
@@ -274,12 +277,12 @@ class WandbSink final : public Sink {
     if (!run.job.empty()) add_item("job", run.job_namespace.empty() ? run.job : run.job_namespace + "/" + run.job);
   }
 
-  // Files that wandb keeps in a run's folder, for programs that read them there. `wandb sync` makes its own from the
+  // Files that wandb keeps in a run's directory, for programs that read them there. `wandb sync` makes its own from the
   // log.
   Result<void> write_run_files() {
     std::string yaml;  // JSON is YAML
     for (const auto& [key, value] : run_.config) yaml += fmt::format("{}:\n  value: {}\n", dump_json(key), value);
-    RETURN_IF_ERROR(write_file_atomically(folder_ / "files/config.yaml", yaml));
+    RETURN_IF_ERROR(write_file_atomically(directory_ / "files/config.yaml", yaml));
     const json metadata = {{"os", "Linux"},
                            {"program", "oarlock-trainer"},
                            {"host", run_.host},
@@ -287,23 +290,23 @@ class WandbSink final : public Sink {
                            {"cpu_count", usable_cpus()},
                            {"git", {{"commit", run_.commit}}},
                            {"versions", versions_}};
-    return write_file_atomically(folder_ / "files/wandb-metadata.json", dump_json(metadata, 2) + "\n");
+    return write_file_atomically(directory_ / "files/wandb-metadata.json", dump_json(metadata, 2) + "\n");
   }
 
   void write_summary_file() {
-    if (folder_.empty() || !may_write()) return;
+    if (directory_.empty() || !may_write()) return;
     std::string text;
     std::map<std::string, std::string> values = written_summary_;
     for (const auto& [key, known] : newest_) values.try_emplace(key, known.point.value_json);
     for (const auto& [key, value] : values)
       text += fmt::format("{}{}: {}", text.empty() ? "" : ", ", dump_json(key), value);
     // The run does not depend on this file.
-    (void)write_file_atomically(folder_ / "files/wandb-summary.json", fmt::format("{{{}}}\n", text));
+    (void)write_file_atomically(directory_ / "files/wandb-summary.json", fmt::format("{{{}}}\n", text));
   }
 
   // ---- earlier attempts --------------------------------------------------------------------------------------------
 
-  std::filesystem::path state_path() const { return state_folder_ / "wandb.json"; }
+  std::filesystem::path state_path() const { return state_directory_ / "wandb.json"; }
 
   // Returns the content of a file of the previous attempt; nullopt if it does not exist or cannot be read.
   std::optional<std::string> read_state_file(const std::filesystem::path& path) const {
@@ -323,7 +326,7 @@ class WandbSink final : public Sink {
     run_id_.clear();
     place_ = {};
     runtime_ = 0;
-    if (state_folder_.empty()) return;
+    if (state_directory_.empty()) return;
     const std::optional<std::string> text = read_state_file(state_path());
     if (!text) return;
     const json state = parse_untrusted_json(*text, kMaxStateBytes);
@@ -344,15 +347,15 @@ class WandbSink final : public Sink {
     }
   }
 
-  // Without it, only points of folders that were deleted would be repeated, and a run whose id is random would not
+  // Without it, only points of directories that were deleted would be repeated, and a run whose id is random would not
   // continue.
   void save_state() {
-    if (state_folder_.empty() || !may_write()) return;
+    if (state_directory_.empty() || !may_write()) return;
     json points = json::object();
     for (const auto& [key, known] : newest_) points[key] = {known.point.step, known.point.value_json};
-    const json state = {{"run_id", run_id_},   {"place", place_.folder},     {"uid", place_.uid},
+    const json state = {{"run_id", run_id_},   {"place", place_.directory},  {"uid", place_.uid},
                         {"runtime", runtime_}, {"last_row", last_row_step_}, {"points", std::move(points)}};
-    const Result<void> saved = make_writable_folder(state_folder_).and_then([&]() -> Result<void> {
+    const Result<void> saved = make_writable_directory(state_directory_).and_then([&]() -> Result<void> {
       return write_file_atomically(state_path(), dump_json(state));
     });
     is_state_saved_ = saved.has_value();
@@ -362,13 +365,13 @@ class WandbSink final : public Sink {
 
   // ---- the row that is not in the history yet ----------------------------------------------------------------------
 
-  std::filesystem::path row_path() const { return state_folder_ / "wandb-row.json"; }
+  std::filesystem::path row_path() const { return state_directory_ / "wandb-row.json"; }
 
   void save_row() {
-    if (state_folder_.empty() || !records_ || (row_.items.empty() && !is_row_saved_) || !may_write()) return;
+    if (state_directory_.empty() || !records_ || (row_.items.empty() && !is_row_saved_) || !may_write()) return;
     is_row_saved_ = !row_.items.empty();
-    const Result<void> saved =
-        row_file_.save({.run_id = run_id_, .folder = folder_.filename(), .last_row_step = last_row_step_, .row = row_});
+    const Result<void> saved = row_file_.save(
+        {.run_id = run_id_, .directory = directory_.filename(), .last_row_step = last_row_step_, .row = row_});
     if (!saved && !std::exchange(is_row_reported_, true))
       logger_.warn("W&B: cannot save the points of the current step, which are lost if the process is killed",
                    {{"error", saved.error().message}});
@@ -376,13 +379,13 @@ class WandbSink final : public Sink {
 
   // Continues the row of the attempt before, unless the row is in the history.
   void load_row() {
-    if (state_folder_.empty()) return;
+    if (state_directory_.empty()) return;
     // After a failure of the node, the log may lack rows that were written after the last sync(): the row of that time
-    // is continued then, and later ones are reported again. The log of a folder that was deleted was uploaded.
+    // is continued then, and later ones are reported again. The log of a directory that was deleted was uploaded.
     const auto has_earlier_rows = [this](const WandbRowState& saved) {
       std::error_code error;
-      return saved.last_row_step <= last_row_step_ || saved.folder.empty() ||
-             !std::filesystem::exists(settings_.dir / "wandb" / saved.folder, error);
+      return saved.last_row_step <= last_row_step_ || saved.directory.empty() ||
+             !std::filesystem::exists(settings_.dir / "wandb" / saved.directory, error);
     };
     Result<std::optional<WandbRowState>> state = WandbRowFile::load(row_path(), has_earlier_rows);
     if (!state) return warn_of_state(row_path(), state.error());
@@ -394,15 +397,15 @@ class WandbSink final : public Sink {
   }
 
   void read_earlier_attempts() {
-    newest_folder_ = 0;
-    visit_folder(settings_.dir / "wandb", [this](const std::filesystem::path& path) {
-      if (is_folder_of(path, run_id_)) read_earlier_attempt(path);
+    newest_directory_ = 0;
+    visit_directory(settings_.dir / "wandb", [this](const std::filesystem::path& path) {
+      if (is_directory_of(path, run_id_)) read_earlier_attempt(path);
     });
   }
 
-  void read_earlier_attempt(const std::filesystem::path& folder) {
-    newest_folder_ = std::max(newest_folder_, wandb_folder_time(folder.filename().string()));
-    const std::filesystem::path log = folder / fmt::format("run-{}.wandb", run_id_);
+  void read_earlier_attempt(const std::filesystem::path& directory) {
+    newest_directory_ = std::max(newest_directory_, wandb_directory_time(directory.filename().string()));
+    const std::filesystem::path log = directory / fmt::format("run-{}.wandb", run_id_);
     // Of a process that was killed, or is stopped, before it had written the first records.
     std::error_code ignored;
     if (may_write()) std::filesystem::remove(log.string() + kNewLogSuffix, ignored);
@@ -421,8 +424,8 @@ class WandbSink final : public Sink {
   }
 
   // Removes the incomplete record at the end of the log of a process that was killed while it wrote: `wandb sync`
-  // neither completes the upload of such a folder nor begins that of the folders after it. A log without a record is
-  // removed.
+  // neither completes the upload of such a directory nor begins that of the directories after it. A log without a
+  // record is removed.
   void repair_log(const std::filesystem::path& log, const WandbLogEnd& end) const {
     if (!may_write()) return;
     const auto cut = [&]() -> Result<void> {
@@ -437,8 +440,9 @@ class WandbSink final : public Sink {
       std::filesystem::remove(log.parent_path() / "files", error);  // if it is empty
       std::filesystem::remove(log.parent_path(), error);
     } else if (const Result<void> done = cut(); !done) {
-      logger_.warn("W&B: the folder of an earlier attempt ends with an incomplete record, so that `wandb sync` fails",
-                   {{"reason", done.error().message}});
+      logger_.warn(
+          "W&B: the directory of an earlier attempt ends with an incomplete record, so that `wandb sync` fails",
+          {{"reason", done.error().message}});
     }
   }
 
@@ -454,37 +458,37 @@ class WandbSink final : public Sink {
     return known == newest_.end() ? 0 : runtime_of(parse_untrusted_json(known->second.point.value_json));
   }
 
-  std::filesystem::path log_path() const { return folder_ / fmt::format("run-{}.wandb", run_id_); }
+  std::filesystem::path log_path() const { return directory_ / fmt::format("run-{}.wandb", run_id_); }
 
-  // Creates the folder of this attempt, unless there is one.
-  Result<void> make_folder() {
-    if (!folder_.empty()) return {};
+  // Creates the directory of this attempt, unless there is one.
+  Result<void> make_directory() {
+    if (!directory_.empty()) return {};
     const std::filesystem::path parent = settings_.dir / "wandb";
-    RETURN_IF_ERROR(make_writable_folder(parent));
+    RETURN_IF_ERROR(make_writable_directory(parent));
     for (int attempt = 0;; ++attempt) {
-      // The folders are uploaded in the order of their names, and the clocks of two machines may differ.
+      // The directories are uploaded in the order of their names, and the clocks of two machines may differ.
       const std::time_t seconds =
-          std::max(std::chrono::system_clock::to_time_t(start_time_), newest_folder_ + 1) + attempt;
-      folder_ = parent / fmt::format("{}{:%Y%m%d_%H%M%S}-{}", kWandbFolderPrefix, fmt::gmtime(seconds), run_id_);
+          std::max(std::chrono::system_clock::to_time_t(start_time_), newest_directory_ + 1) + attempt;
+      directory_ = parent / fmt::format("{}{:%Y%m%d_%H%M%S}-{}", kWandbDirectoryPrefix, fmt::gmtime(seconds), run_id_);
       std::error_code error;
-      is_folder_synced_ = false;
-      if (std::filesystem::create_directory(folder_, error)) break;
+      is_directory_synced_ = false;
+      if (std::filesystem::create_directory(directory_, error)) break;
       if (error || attempt == 1000) {
-        const std::filesystem::path folder = std::exchange(folder_, {});
-        return fail(ExitCode::kCantCreate, fmt::format("{}: cannot create the folder: {}", folder.string(),
+        const std::filesystem::path directory = std::exchange(directory_, {});
+        return fail(ExitCode::kCantCreate, fmt::format("{}: cannot create the directory: {}", directory.string(),
                                                        error ? error.message() : "it exists"));
       }
     }
-    Result<void> made = make_writable_folder(folder_ / "files");
-    if (!made) remove_empty_folder();
+    Result<void> made = make_writable_directory(directory_ / "files");
+    if (!made) remove_empty_directory();
     return made;
   }
 
-  // Without a log, `wandb sync` would fail for the folder. One with media is used again.
-  void remove_empty_folder() {
+  // Without a log, `wandb sync` would fail for the directory. One with media is used again.
+  void remove_empty_directory() {
     std::error_code error;
-    std::filesystem::remove(folder_ / "files", error);
-    if (std::filesystem::remove(folder_, error)) folder_.clear();
+    std::filesystem::remove(directory_ / "files", error);
+    if (std::filesystem::remove(directory_, error)) directory_.clear();
   }
 
   // ---- points ------------------------------------------------------------------------------------------------------
@@ -508,11 +512,11 @@ class WandbSink final : public Sink {
 
   // The value is in the row of its step, and the record of its file before that of the end of the run, also if the file
   // cannot be written yet.
-  void add_media(const Event& event, const std::string& name, const char* folder, const char* extension,
+  void add_media(const Event& event, const std::string& name, const char* directory, const char* extension,
                  std::string content, json value) {
     if (!records_ || !is_new(replace_invalid_utf8(name), event.step)) return;
     const std::string hash = hex_sha256(content);
-    WaitingMedia media{.path = wandb_media_path(folder, name, event.step, hash, extension),
+    WaitingMedia media{.path = wandb_media_path(directory, name, event.step, hash, extension),
                        .content = std::move(content)};
     value["path"] = media.path;
     value["sha256"] = hash;
@@ -533,9 +537,9 @@ class WandbSink final : public Sink {
 
   Result<void> write_media_file(const WaitingMedia& media) {
     if (!may_write()) return {};
-    RETURN_IF_ERROR(make_folder());
-    const std::filesystem::path file = folder_ / "files" / media.path;
-    RETURN_IF_ERROR(make_writable_folder(file.parent_path()));
+    RETURN_IF_ERROR(make_directory());
+    const std::filesystem::path file = directory_ / "files" / media.path;
+    RETURN_IF_ERROR(make_writable_directory(file.parent_path()));
     return write_file_atomically(file, media.content);
   }
 
@@ -615,18 +619,19 @@ class WandbSink final : public Sink {
   // After a failure, the points wait for the next call.
   Result<void> flush_log() {
     Result<void> flushed = file_->flush();
-    if (!flushed && !file_->is_open() && !folder_.empty()) {
+    if (!flushed && !file_->is_open() && !directory_.empty()) {
       std::error_code error;
-      if (std::filesystem::exists(log_path(), error)) {  // with a part of a record: the next records go to a new folder
-        newest_folder_ = wandb_folder_time(folder_.filename().string());
-        folder_.clear();
+      if (std::filesystem::exists(log_path(),
+                                  error)) {  // with a part of a record: the next records go to a new directory
+        newest_directory_ = wandb_directory_time(directory_.filename().string());
+        directory_.clear();
       } else {
-        remove_empty_folder();
+        remove_empty_directory();
       }
     }
     RETURN_IF_ERROR(flushed);
     if (!file_->is_open()) {  // a later process of the run has the files
-      if (!folder_.empty()) remove_empty_folder();
+      if (!directory_.empty()) remove_empty_directory();
       return {};
     }
     if (!is_state_saved_) {
@@ -634,38 +639,38 @@ class WandbSink final : public Sink {
       save_state();
     }
     if (!std::exchange(has_run_files_, true)) {
-      report_folder();
+      report_directory();
       if (const Result<void> written = write_run_files(); !written)
-        logger_.warn("W&B: cannot describe the run in its folder", {{"error", written.error().message}});
+        logger_.warn("W&B: cannot describe the run in its directory", {{"error", written.error().message}});
     }
     return {};
   }
 
-  void report_folder() {
+  void report_directory() {
     if (settings_.mode == WandbMode::kOnline && !std::exchange(is_mode_reported_, true)) {
-      logger_.warn("W&B: the trainer does not upload runs itself; upload the folder with 'wandb sync'",
-                   {{"folder", folder_.string()}});
+      logger_.warn("W&B: the trainer does not upload runs itself; upload the directory with 'wandb sync'",
+                   {{"directory", directory_.string()}});
     } else {
-      logger_.info("W&B: writing a run folder for 'wandb sync'", {{"folder", folder_.string()}});
+      logger_.info("W&B: writing a run directory for 'wandb sync'", {{"directory", directory_.string()}});
     }
   }
 
   WandbSettings settings_;
-  const std::filesystem::path state_folder_;
+  const std::filesystem::path state_directory_;
   const Logger logger_;
   WriteGuard guard_ = may_always_write;
   bool is_mode_reported_ = false;
 
   std::string run_id_;
-  RunPlace place_;                 // of the attempts of this run
-  std::filesystem::path folder_;   // of this attempt
-  bool is_folder_synced_ = true;   // its name in its parent
-  std::time_t newest_folder_ = 0;  // start of the latest earlier attempt, by the name of its folder
+  RunPlace place_;                    // of the attempts of this run
+  std::filesystem::path directory_;   // of this attempt
+  bool is_directory_synced_ = true;   // its name in its parent
+  std::time_t newest_directory_ = 0;  // start of the latest earlier attempt, by the name of its directory
   WandbRun run_;
   std::map<std::string, std::string> versions_;
   std::optional<WandbRecords> records_;  // none before RunStarted
   std::unique_ptr<RecordFile> file_;     // the same
-  bool has_run_files_ = false;           // in the folder, or it was tried
+  bool has_run_files_ = false;           // in the directory, or it was tried
   SystemTime start_time_;                // of this attempt
   double runtime_ = 0;                   // seconds of all attempts up to the last row; never decreases
   SystemTime runtime_end_;               // the time of the last row, or the start of this attempt

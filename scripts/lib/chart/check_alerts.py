@@ -2,7 +2,7 @@
 """Checks that every alert has a severity, a summary and description, an existing runbook, and tests in which it fires and
 in which it does not.
 
-usage: check_alerts.py RULES_FOLDER RUNBOOKS_FOLDER
+usage: check_alerts.py RULES_DIRECTORY RUNBOOKS_DIRECTORY
 """
 import pathlib
 import sys
@@ -41,9 +41,9 @@ def problems(rules, tests, runbooks):
 
 
 def main():
-    folder, runbooks = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
-    rules = yaml.safe_load((folder / "oarlock.rules.yml").read_text())
-    tests = yaml.safe_load((folder / "oarlock.rules.test.yml").read_text())
+    directory, runbooks = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+    rules = yaml.safe_load((directory / "oarlock.rules.yml").read_text())
+    tests = yaml.safe_load((directory / "oarlock.rules.test.yml").read_text())
     found = list(problems(rules, tests, runbooks))
     print("\n".join(found), file=sys.stderr, end="\n" if found else "")
     sys.exit(1 if found else 0)

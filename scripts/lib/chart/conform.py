@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Renders the chart with each file of its folder ci, and checks the objects without a cluster:
+"""Renders the chart with each file of its directory ci, and checks the objects without a cluster:
 
 - kubeconform accepts them with the schemas of each Kubernetes version, TrainingJobs and prometheus-operator's objects included;
 - no object of the values for OpenShift sets a user or group, which the security context constraint restricted-v2 assigns;
@@ -7,7 +7,7 @@
 - the values of the previous chart render what the defaults render;
 - Helm refuses a Kubernetes version older than the oldest supported one.
 
-usage: conform.py CHART_FOLDER HELM KUBECONFORM PROMETHEUS_OPERATOR_SCHEMAS KUBERNETES_SCHEMAS...
+usage: conform.py CHART_DIRECTORY HELM KUBECONFORM PROMETHEUS_OPERATOR_SCHEMAS KUBERNETES_SCHEMAS...
 """
 import pathlib
 import re
@@ -55,14 +55,14 @@ def security_contexts(node):
 
 
 class Chart:
-    def __init__(self, folder, helm):
-        self.folder, self.helm = folder, helm
-        chart = yaml.safe_load((folder / "Chart.yaml").read_text())
+    def __init__(self, directory, helm):
+        self.directory, self.helm = directory, helm
+        chart = yaml.safe_load((directory / "Chart.yaml").read_text())
         self.oldest = re.fullmatch(r">=1\.(\d+)\.0-0", chart["kubeVersion"])[1]
         self.examples = yaml.safe_load(chart["annotations"]["artifacthub.io/crdsExamples"])
 
     def run_helm(self, *arguments, minor=None):
-        command = [self.helm, "template", "oarlock", str(self.folder), "--namespace", "oarlock-system",
+        command = [self.helm, "template", "oarlock", str(self.directory), "--namespace", "oarlock-system",
                    "--kube-version", f"1.{minor or self.oldest}.0", *arguments]
         return subprocess.run(command, capture_output=True, text=True)
 
@@ -74,13 +74,13 @@ class Chart:
         return documents + [inner for document in documents for inner in nested_objects(document)]
 
 
-def conformity(kubeconform, folders, schemas, manifests):
-    """Returns kubeconform's result with the schemas of one version, whose folder is named as kubeconform expects it."""
+def conformity(kubeconform, directories, schemas, manifests):
+    """Returns kubeconform's result with the schemas of one version, whose directory is named as kubeconform expects it."""
     version = re.fullmatch(r"v(1\.\d+\.\d+)-standalone-strict", schemas.name)[1]
     kind = "{{.ResourceKind}}{{.KindSuffix}}.json"
     command = [kubeconform, "-strict", "-summary", "-kubernetes-version", version, "-schema-location", str(schemas.parent)]
-    for folder in folders:
-        command += ["-schema-location", f"{folder}/{kind}"]
+    for directory in directories:
+        command += ["-schema-location", f"{directory}/{kind}"]
     result = subprocess.run([*command, *map(str, manifests)], capture_output=True, text=True)
     return result.returncode, (result.stdout + result.stderr).strip(), version
 
@@ -89,7 +89,7 @@ def check_schemas(chart, rendered, kubeconform, monitoring, versions):
     """Yields the versions whose schemas reject an object of the chart, or accept an invalid one."""
     with tempfile.TemporaryDirectory() as work:
         work = pathlib.Path(work)
-        kubernetes_schemas.write_crd(yaml.safe_load((chart.folder / "files/oarlock.dev_trainingjobs.yaml").read_text()), work)
+        kubernetes_schemas.write_crd(yaml.safe_load((chart.directory / "files/oarlock.dev_trainingjobs.yaml").read_text()), work)
         manifests = []
         for name, documents in {**rendered, "artifacthub.io-crdsExamples": chart.examples}.items():
             manifests.append(work / f"{name}.yaml")
@@ -113,7 +113,7 @@ def check_users(name, documents):
 
 
 def check_common(chart, documents):
-    common = yaml.safe_load((chart.folder / "ci/labels-values.yaml").read_text())
+    common = yaml.safe_load((chart.directory / "ci/labels-values.yaml").read_text())
     for document in documents:
         metadata = {"labels": {}, "annotations": {}, **document["metadata"]}
         if not (common["commonLabels"].items() <= metadata["labels"].items()
@@ -123,12 +123,12 @@ def check_common(chart, documents):
 
 def main():
     chart = Chart(pathlib.Path(sys.argv[1]), sys.argv[2])
-    combinations = sorted((chart.folder / "ci").glob("*-values.yaml"))
+    combinations = sorted((chart.directory / "ci").glob("*-values.yaml"))
     if len(combinations) < MINIMUM:
-        sys.exit(f"{chart.folder}/ci has {len(combinations)} values files; {MINIMUM} are expected")
+        sys.exit(f"{chart.directory}/ci has {len(combinations)} values files; {MINIMUM} are expected")
     rendered = {path.name.removesuffix("-values.yaml"): chart.render(path) for path in combinations}
     problems = [
-        *check_schemas(chart, rendered, sys.argv[3], pathlib.Path(sys.argv[4]), [pathlib.Path(folder) for folder in sys.argv[5:]]),
+        *check_schemas(chart, rendered, sys.argv[3], pathlib.Path(sys.argv[4]), [pathlib.Path(directory) for directory in sys.argv[5:]]),
         *check_users("openshift", rendered["openshift"]),
         *check_users("no-fixed-user", rendered["no-fixed-user"]),
         *check_common(chart, rendered["labels"]),

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Draws previews of the dashboards from sample series, and compares the pictures with the dashboards.
 
-usage: draw_dashboards.py OUTPUT_FOLDER DASHBOARD...
+usage: draw_dashboards.py OUTPUT_DIRECTORY DASHBOARD...
 
 A picture is a screenshot of dashboard_page.html in headless Chromium. It contains a digest of what the dashboard looks
 like, by which lint_dashboards.py finds pictures that are out of date. Needs Debian's packages chromium, pngquant and prometheus.
@@ -155,8 +155,8 @@ def page_data(board: Board, prometheus: Prometheus) -> Board:
 
 def draw(board: Board, prometheus: Prometheus, output: pathlib.Path) -> None:
     height = 84 + 38 * max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in board["panels"]) + 8
-    with tempfile.TemporaryDirectory() as folder:
-        page, picture = pathlib.Path(folder, "page.html"), pathlib.Path(folder, "page.png")
+    with tempfile.TemporaryDirectory() as directory:
+        page, picture = pathlib.Path(directory, "page.html"), pathlib.Path(directory, "page.png")
         page.write_text(
             PAGE.read_text().replace("/*DATA*/null", json.dumps(page_data(board, prometheus)).replace("</", "<\\/"))
         )
@@ -167,7 +167,7 @@ def draw(board: Board, prometheus: Prometheus, output: pathlib.Path) -> None:
             "--disable-gpu",
             "--disable-dev-shm-usage",
             "--hide-scrollbars",
-            f"--user-data-dir={folder}/profile",
+            f"--user-data-dir={directory}/profile",
             "--force-device-scale-factor=1",
             f"--window-size={WIDTH},{height}",
         ]
@@ -186,11 +186,11 @@ def main() -> None:
     import sample_prometheus
     import sample_series
 
-    folder, *paths = map(pathlib.Path, sys.argv[1:])
+    directory, *paths = map(pathlib.Path, sys.argv[1:])
     with sample_prometheus.serve() as url:
         prometheus = Prometheus(url, sample_series.START, sample_series.START + sample_series.DURATION, SCRAPE_SECONDS)
         for path in paths:
-            draw(json.loads(path.read_text()), prometheus, folder / f"{path.stem}.png")
+            draw(json.loads(path.read_text()), prometheus, directory / f"{path.stem}.png")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 The sources are OpenAPI documents of Kubernetes (swagger.json) and CustomResourceDefinitions (.yaml). The schemas are strict:
 an object with known fields has no others.
 
-usage: kubernetes_schemas.py OUTPUT_FOLDER SOURCE...
+usage: kubernetes_schemas.py OUTPUT_DIRECTORY SOURCE...
 """
 import json
 import pathlib
@@ -52,34 +52,34 @@ def write(path, schema):
     path.write_text(json.dumps(schema, separators=(",", ":")))
 
 
-def write_openapi(document, folder):
+def write_openapi(document, directory):
     definitions = {}
     for name, node in document["definitions"].items():
         definitions[name] = QUANTITY if name.endswith(".api.resource.Quantity") else schema_of(node)
         kinds = node.get("x-kubernetes-group-version-kind", [])
         if len(kinds) == 1 and "metadata" in node.get("properties", {}):  # others, such as DeleteOptions, belong to many groups
-            write(folder / file_name(kinds[0]["group"], kinds[0]["version"], kinds[0]["kind"]),
+            write(directory / file_name(kinds[0]["group"], kinds[0]["version"], kinds[0]["kind"]),
                   {"$ref": f"definitions.json#/definitions/{name}"})
-    write(folder / "definitions.json", {"definitions": definitions})
+    write(directory / "definitions.json", {"definitions": definitions})
 
 
-def write_crd(crd, folder):
+def write_crd(crd, directory):
     spec = crd["spec"]
     for version in spec["versions"]:
         schema = schema_of(version["schema"]["openAPIV3Schema"])
         schema["properties"] = {**schema["properties"], **TYPE_META}
-        write(folder / file_name(spec["group"], version["name"], spec["names"]["kind"]), schema)
+        write(directory / file_name(spec["group"], version["name"], spec["names"]["kind"]), schema)
 
 
 def main():
-    folder = pathlib.Path(sys.argv[1])
-    folder.mkdir(parents=True, exist_ok=True)
+    directory = pathlib.Path(sys.argv[1])
+    directory.mkdir(parents=True, exist_ok=True)
     for source in map(pathlib.Path, sys.argv[2:]):
         if source.suffix == ".json":
-            write_openapi(json.loads(source.read_text()), folder)
+            write_openapi(json.loads(source.read_text()), directory)
         else:
             for crd in yaml.safe_load_all(source.read_text()):
-                write_crd(crd, folder)
+                write_crd(crd, directory)
 
 
 if __name__ == "__main__":

@@ -84,9 +84,9 @@ def check_kubernetes_versions(root, chart, oldest, newest):
 
 def main():
     root, oldest, newest = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-    folder = root / "charts/oarlock"
-    chart = yaml.safe_load((folder / "Chart.yaml").read_text())
-    crd = yaml.safe_load((folder / "files/oarlock.dev_trainingjobs.yaml").read_text())
+    directory = root / "charts/oarlock"
+    chart = yaml.safe_load((directory / "Chart.yaml").read_text())
+    crd = yaml.safe_load((directory / "files/oarlock.dev_trainingjobs.yaml").read_text())
     rendered = [document for document in yaml.safe_load_all(sys.stdin) if document]
     problems = [*check_fields(chart), *check_artifact_hub(chart, crd, rendered), *check_kubernetes_versions(root, chart, oldest, newest)]
     version = (root / "VERSION").read_text().strip()

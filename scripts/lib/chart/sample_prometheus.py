@@ -23,8 +23,8 @@ LOOKBACK = "29s"
 @contextlib.contextmanager
 def serve(cluster: str = "") -> Iterator[str]:
     """Runs Prometheus on the loopback interface and yields its URL."""
-    with tempfile.TemporaryDirectory() as folder, ReservedPort() as port:
-        work = pathlib.Path(folder)
+    with tempfile.TemporaryDirectory() as directory, ReservedPort() as port:
+        work = pathlib.Path(directory)
         sample_series.write(work / "samples", cluster)
         subprocess.run(
             ["promtool", "tsdb", "create-blocks-from", "openmetrics", work / "samples", work / "tsdb"],

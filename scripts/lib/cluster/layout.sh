@@ -15,12 +15,12 @@ cluster_name=${OARLOCK_CLUSTER_NAME:-oarlock}
   die -c 64 "OARLOCK_CLUSTER_NAME must be a short lower-case name (at most 20 of a-z, 0-9 and -), not '$cluster_name'"
 cluster_dir=${OARLOCK_CLUSTER_DIR:-$OARLOCK_CACHE/clusters/$cluster_name}
 
-# Sets what depends on the folder; called again when --dir names another one.
+# Sets what depends on the directory; called again when --dir names another one.
 use_cluster_dir() {
   mkdir -p "$(dirname "$1")"
   cluster_dir=$(realpath -m "$1")
   # A Unix socket's path holds at most 107 bytes, and containerd's is the longest.
-  [[ ${#cluster_dir} -le 70 ]] || die -c 64 "the cluster's folder must have a shorter path (at most 70 bytes): $cluster_dir"
+  [[ ${#cluster_dir} -le 70 ]] || die -c 64 "the cluster's directory must have a shorter path (at most 70 bytes): $cluster_dir"
   log_dir=$cluster_dir/log
   pid_dir=$cluster_dir/pid
   pki_dir=$cluster_dir/pki
@@ -63,13 +63,13 @@ load_state() {
 
 # Takes the first free slot and keeps it locked on descriptor 8, which etcd inherits.
 take_slot() {
-  local candidate folder=/tmp/oarlock-slots
-  mkdir -p "$folder"
-  chmod 1777 "$folder" 2>/dev/null || true   # it may be another user's, and then it is so already
+  local candidate directory=/tmp/oarlock-slots
+  mkdir -p "$directory"
+  chmod 1777 "$directory" 2>/dev/null || true   # it may be another user's, and then it is so already
   for ((candidate = 0; candidate < kSlots; candidate++)); do
-    { exec 8>>"$folder/$candidate"; } 2>/dev/null || continue
+    { exec 8>>"$directory/$candidate"; } 2>/dev/null || continue
     if flock -n 8 && ! ip link show "oarlock$candidate" >/dev/null 2>&1; then
-      chmod 666 "$folder/$candidate" 2>/dev/null || true
+      chmod 666 "$directory/$candidate" 2>/dev/null || true
       use_slot "$candidate"
       return
     fi

@@ -104,7 +104,7 @@ CONFIG
 CONFIG
 }
 
-# Whether the kernel can stack file systems in the cluster's folder (not where that is itself such a stack).
+# Whether the kernel can stack file systems in the cluster's directory (not where that is itself such a stack).
 overlay_works() {
   local try=$cluster_dir/overlay-try result=1
   mkdir -p "$try/lower" "$try/upper" "$try/work" "$try/merged"
@@ -166,7 +166,7 @@ stop_node() {
   end "node$n"
   rm -f "$pid_dir/node$n-"*
   in_lan ip link del "n$n" 2>/dev/null || true   # else it is there until the kernel has taken the namespaces apart
-  # The namespaces are gone a moment after their last process, and with them what is mounted in the folder.
+  # The namespaces are gone a moment after their last process, and with them what is mounted in the directory.
   poll 10 remove_cgroup "$(node_cgroup "$n")" || warn "some cgroups of node$n are still in use"
 }
 

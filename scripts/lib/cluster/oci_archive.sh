@@ -2,12 +2,12 @@
 # Writes OCI archives. Their layers are not compressed, which for a load on the same machine is only a loss of time; the
 # build tools' own archives always are. Needs common.sh and jq.
 
-# make_oci_archive FILE NAME FOLDER CONFIG: an image of the files below FOLDER; CONFIG is JSON, as {"Entrypoint": ["/a"]}.
+# make_oci_archive FILE NAME DIRECTORY CONFIG: an image of the files below DIRECTORY; CONFIG is JSON, as {"Entrypoint": ["/a"]}.
 make_oci_archive() {
-  local file=$1 name=$2 folder=$3 settings=$4 work layer config
+  local file=$1 name=$2 directory=$3 settings=$4 work layer config
   work=$(mktemp -d "$OARLOCK_CACHE/image.XXXXXX")
   mkdir -p "$work/image/blobs/sha256"
-  tar -C "$folder" --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner -cf "$work/blob" .
+  tar -C "$directory" --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner -cf "$work/blob" .
   layer=$(add_blob "$work")
   jq -n --arg layer "sha256:$layer" --arg arch "$(dpkg --print-architecture)" --argjson settings "$settings" \
     '{architecture: $arch, os: "linux", config: $settings, rootfs: {type: "layers", diff_ids: [$layer]}}' >"$work/blob"
@@ -22,17 +22,17 @@ make_oci_archive() {
   rm -rf "$work"
 }
 
-# archive_pushed_image FOLDER NAME FILE: from what 'buildah push dir:FOLDER' has written, one file for each digest.
+# archive_pushed_image DIRECTORY NAME FILE: from what 'buildah push dir:DIRECTORY' has written, one file for each digest.
 archive_pushed_image() {
-  local folder=$1 digest file
-  mkdir -p "$folder/image/blobs/sha256"
-  digest=$(sha256sum "$folder/manifest.json" | cut -d' ' -f1)
-  mv "$folder/manifest.json" "$folder/$digest"
-  for file in "$folder"/*; do
-    if [[ ${file##*/} =~ ^[0-9a-f]{64}$ ]]; then mv "$file" "$folder/image/blobs/sha256/"; fi
+  local directory=$1 digest file
+  mkdir -p "$directory/image/blobs/sha256"
+  digest=$(sha256sum "$directory/manifest.json" | cut -d' ' -f1)
+  mv "$directory/manifest.json" "$directory/$digest"
+  for file in "$directory"/*; do
+    if [[ ${file##*/} =~ ^[0-9a-f]{64}$ ]]; then mv "$file" "$directory/image/blobs/sha256/"; fi
   done
-  write_archive "$folder/image" "$2" "$digest" "$3"
-  rm -rf "$folder"
+  write_archive "$directory/image" "$2" "$digest" "$3"
+  rm -rf "$directory"
 }
 
 # write_archive LAYOUT NAME MANIFEST_DIGEST FILE

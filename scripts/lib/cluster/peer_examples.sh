@@ -11,19 +11,19 @@ kPeerExamples=(
 )
 
 fetch_peer_examples() {
-  local target work=$kGoWork/peer-examples entry module version folders source folder
+  local target work=$kGoWork/peer-examples entry module version directories source directory
   target=$(peer_examples)
   [[ ! -d $target ]] || return 0
   go_dir=$(ensure_go)
   rm -rf "$work"
   mkdir -p "$work" "$(dirname "$target")"
   for entry in "${kPeerExamples[@]}"; do
-    read -r module version folders <<<"$entry"
+    read -r module version directories <<<"$entry"
     source=$(module_file "$module@$version" Dir) || die -c 69 "cannot download the module $module@$version"
-    for folder in $folders; do
-      [[ -d $source/$folder ]] || continue
-      mkdir -p "$work/$module/$folder"
-      cp -r "$source/$folder/." "$work/$module/$folder"
+    for directory in $directories; do
+      [[ -d $source/$directory ]] || continue
+      mkdir -p "$work/$module/$directory"
+      cp -r "$source/$directory/." "$work/$module/$directory"
     done
     cp "$source/LICENSE" "$work/$module/"
   done

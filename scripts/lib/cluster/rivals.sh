@@ -1,7 +1,7 @@
 # shellcheck shell=bash disable=SC2154,SC2164  # versions.sh's variables; set -e ends on a failing cd
 # Builds what scripts/bench operator compares with, and kwok, which plays the kubelets there. Needs build.sh.
 
-# Of each module, the folders that its program is configured from; they are kept, the module cache is not.
+# Of each module, the directories that its program is configured from; they are kept, the module cache is not.
 declare -A kRivalModules=(
   [kwok]="sigs.k8s.io/kwok $kKwokVersion sigs.k8s.io/kwok/cmd/kwok kustomize/stage"
   [training-operator]="github.com/kubeflow/training-operator $kTrainingOperatorVersion github.com/kubeflow/training-operator/cmd/training-operator.v1 manifests/base"
@@ -9,16 +9,16 @@ declare -A kRivalModules=(
 )
 kRivals=(kwok training-operator jobset)
 
-# rival_config NAME: the folder with a copy of what its module is configured from.
+# rival_config NAME: the directory with a copy of what its module is configured from.
 rival_config() { echo "$(program "$1")-config"; }
 
 build_rival() {
-  local name=$1 module version package folder config
-  read -r module version package folder <<<"${kRivalModules[$name]}"
+  local name=$1 module version package directory config
+  read -r module version package directory <<<"${kRivalModules[$name]}"
   build_module_program "$name" "$module" "$version" "$package"
   config=$(rival_config "$name")
   rm -rf "$config" "$config.new"
-  cp -r "$(module_file "$module@$version" Dir)/$folder" "$config.new"
+  cp -r "$(module_file "$module@$version" Dir)/$directory" "$config.new"
   chmod -R u+w "$config.new"
   mv "$config.new" "$config"   # the rename is what makes it be there
 }

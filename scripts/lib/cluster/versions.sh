@@ -47,16 +47,16 @@ program() {
   esac
 }
 
-# The folder of the CRDs of the other operators in docs/guides/migrating-from-pytorchjob.md.
+# The directory of the CRDs of the other operators in docs/guides/migrating-from-pytorchjob.md.
 peer_crds() { echo "$OARLOCK_CACHE/peer-crds/$kTrainingOperatorVersion-$kTrainerVersion-$kJobSetVersion"; }
 
-# The folder of the other operators' published examples; its name contains the checksum of the list of their versions.
+# The directory of the other operators' published examples; its name contains the checksum of the list of their versions.
 peer_examples() {
   local sum; sum=$(cksum <"$OARLOCK_ROOT/scripts/lib/cluster/peer_examples.sh")
   echo "$OARLOCK_CACHE/peer-examples/${sum% *}"
 }
 
-# schemas NAME: the folder of the JSON schemas of a Kubernetes version or of prometheus-operator, in kubeconform's layout. Its name
+# schemas NAME: the directory of the JSON schemas of a Kubernetes version or of prometheus-operator, in kubeconform's layout. Its name
 # contains the checksum of the program that writes them.
 schemas() {
   local sum; sum=$(cksum <"$OARLOCK_ROOT/scripts/lib/chart/kubernetes_schemas.py")

@@ -14,7 +14,7 @@ host_arch() {
   esac
 }
 
-# build_command_line ARCH: prints the build folder with the program.
+# build_command_line ARCH: prints the build directory with the program.
 build_command_line() {
   local arch=$1 preset=cli-$1 variable=OARLOCK_BUILD_DIR_${1^^} log=$OARLOCK_LOGS/build-cli-$1.log
   if [[ -n ${!variable:-} ]]; then
@@ -63,7 +63,7 @@ check_program_version() {
 }
 
 make_archive() {
-  local arch="" build_dir folder name work created licenses
+  local arch="" build_dir directory name work created licenses
   while [[ $# -gt 0 ]]; do
     case $1 in
       --arch) [[ $# -ge 2 ]] || die -c 64 "--arch needs an architecture"; arch=$2; shift 2 ;;
@@ -77,16 +77,16 @@ make_archive() {
   name=$(archive_name "$arch")
   mkdir -p "$out"
   work=$(mktemp -d)
-  # shellcheck disable=SC2064  # the folder of now
+  # shellcheck disable=SC2064  # the directory of now
   trap "rm -rf '$work'" EXIT
-  folder=$work/$name
+  directory=$work/$name
   # Everything that the component installs, so that man pages and completions are included once there are some.
-  cmake --install "$build_dir" --prefix "$folder" --component cli --strip >"$work/install.log" 2>&1 ||
+  cmake --install "$build_dir" --prefix "$directory" --component cli --strip >"$work/install.log" 2>&1 ||
     { tail -n 5 "$work/install.log" >&2; die "cmake --install $build_dir failed"; }
-  check_portable "$folder/bin/oarlock" "$arch"
-  check_program_version "$folder/bin/oarlock" "$arch"
+  check_portable "$directory/bin/oarlock" "$arch"
+  check_program_version "$directory/bin/oarlock" "$arch"
   created=$(TZ=UTC date --date="@$(commit_time)" +%Y-%m-%dT%H:%M:%SZ)
-  licenses=$folder/share/doc/oarlock
+  licenses=$directory/share/doc/oarlock
   mkdir -p "$licenses"
   install -m 644 "$OARLOCK_ROOT/LICENSE" "$OARLOCK_ROOT/CHANGELOG.md" "$licenses"
   python3 "$kLib/packages.py" --build "$build_dir" --program bin/oarlock --name "$name" --version "$version" --arch "$arch" \

@@ -20,7 +20,7 @@ make_chart() {
   local helm work file digest other
   helm=$(find_helm)
   work=$(mktemp -d)
-  # shellcheck disable=SC2064  # the folder of now
+  # shellcheck disable=SC2064  # the directory of now
   trap "rm -rf '$work'" EXIT
   mkdir -p "$out/digests"
   python3 "$kLib/stage_chart.py" "$OARLOCK_ROOT" "$work/oarlock" --registry "$registry" --url "$OARLOCK_REPOSITORY_URL"

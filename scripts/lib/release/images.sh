@@ -32,7 +32,7 @@ build_image() {
   is_one_of "$arch" "${kArchitectures[@]}" || usage_error "unknown architecture '$arch'"
   [[ $dry_run == true ]] || need docker jq
   work=$(mktemp -d)
-  # shellcheck disable=SC2064  # the folder of now
+  # shellcheck disable=SC2064  # the directory of now
   trap "rm -rf '$work'" EXIT
   options=(--file "$OARLOCK_ROOT/docker/${name%-cuda}.Dockerfile" --platform "linux/$arch" --build-arg "VERSION=$version"
     --build-arg "REVISION=$(commit_id)")

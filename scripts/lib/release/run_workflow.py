@@ -8,7 +8,7 @@ it needs; a matrix is expanded. Steps that change the machine (apt-get, sudo, sc
 artifacts are left out, and a line names each of them. Programs that publish something end the rehearsal when a step calls them. A
 key that this program does not know is an error, so that a workflow cannot contain more than what was rehearsed.
 
-  --keep DIR  keeps all folders in DIR, which must be empty or not exist: DIR/artifacts, DIR/jobs/JOB
+  --keep DIR  keeps all directories in DIR, which must be empty or not exist: DIR/artifacts, DIR/jobs/JOB
   --tag TAG   the tag of the rehearsal (default: v and the content of the file VERSION)
 """
 import argparse
@@ -222,43 +222,43 @@ class Rehearsal:
             contexts = {"github": self.github, "matrix": matrix, "needs": needs, "vars": {}, "secrets": {}, "steps": {}, "env": {}}
             for source in (self.workflow, job):
                 contexts["env"].update({key: fill(value, contexts) for key, value in source.get("env", {}).items()})
-            folder = self.work / "jobs" / label
-            folder.mkdir()
+            directory = self.work / "jobs" / label
+            directory.mkdir()
             for step in job["steps"]:
-                self.run_step(step, contexts, folder)
+                self.run_step(step, contexts, directory)
             outputs = {key: fill(value, contexts) for key, value in job.get("outputs", {}).items()}
         self.results[name] = {"result": "success", "outputs": outputs}
 
-    def run_step(self, step, contexts, folder):
+    def run_step(self, step, contexts, directory):
         title = step.get("name") or step.get("uses") or step["run"].splitlines()[0]
         check_keys(step, STEP_KEYS, f"step '{title}'")
         if not is_met(step.get("if"), contexts):
             self.leave_out(title, f"if: {step['if']}")
         elif "uses" in step:
-            self.use(step["uses"].split("@")[0], {key: fill(value, contexts) for key, value in step.get("with", {}).items()}, folder, title)
+            self.use(step["uses"].split("@")[0], {key: fill(value, contexts) for key, value in step.get("with", {}).items()}, directory, title)
         else:
             commands = [line for line in step["run"].splitlines() if line.strip()]
             if all(CHANGES_MACHINE.match(line) for line in commands):
                 self.leave_out(title, "it changes the machine")
             else:
-                self.execute(step, contexts, folder, title)
+                self.execute(step, contexts, directory, title)
 
     def leave_out(self, title, reason):
         self.left_out.append(title)
         print(f"  left out: {title} ({reason})")
 
-    def execute(self, step, contexts, folder, title):
+    def execute(self, step, contexts, directory, title):
         print(f"  run: {title}", flush=True)
-        output = folder / "output"
+        output = directory / "output"
         output.write_text("")
         environment = {
             **contexts["env"], **{key: fill(value, contexts) for key, value in step.get("env", {}).items()},
-            "PATH": f"{self.work / 'shims'}:{os.environ['PATH']}", "HOME": str(self.work / "home"), "GITHUB_WORKSPACE": str(folder / "workspace"),
+            "PATH": f"{self.work / 'shims'}:{os.environ['PATH']}", "HOME": str(self.work / "home"), "GITHUB_WORKSPACE": str(directory / "workspace"),
             "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME", str(pathlib.Path.home() / ".cache")), "GITHUB_OUTPUT": str(output), "LC_ALL": "C.UTF-8"}
         environment.update({key: value for key, value in os.environ.items() if key.startswith("OARLOCK_BUILD_DIR_") or key.startswith("CCACHE_")})
         if self.git:
             environment["GIT_DIR"] = self.git  # the copy of the working tree has no history
-        result = subprocess.run(["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", fill(step["run"], contexts)], cwd=folder / "workspace",
+        result = subprocess.run(["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", fill(step["run"], contexts)], cwd=directory / "workspace",
                                 env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
         print("".join(f"    {line}\n" for line in result.stdout.splitlines()), end="")
         if result.returncode != 0:
@@ -268,8 +268,8 @@ class Rehearsal:
             pairs = [line.split("=", 1) for line in output.read_text().splitlines()]
             contexts["steps"][step["id"]] = {"outputs": dict(pairs)}
 
-    def use(self, action, inputs, folder, title):
-        workspace = folder / "workspace"
+    def use(self, action, inputs, directory, title):
+        workspace = directory / "workspace"
         if action == "actions/checkout":
             copy_working_tree(self.root, workspace)
         elif action == "actions/upload-artifact":

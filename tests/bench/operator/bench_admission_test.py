@@ -23,8 +23,8 @@ http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Ready).serve_forever()
 class Plane:
     """An API server whose webhook answers from the third request on."""
 
-    def __init__(self, folder):
-        self.folder = folder
+    def __init__(self, directory):
+        self.directory = directory
         self.calls = []
 
     def user(self, name):
@@ -47,8 +47,8 @@ class Late(System):
 
 
 def main():
-    with tempfile.TemporaryDirectory() as folder:
-        plane = Plane(pathlib.Path(folder))
+    with tempfile.TemporaryDirectory() as directory:
+        plane = Plane(pathlib.Path(directory))
         Late(plane).start().stop()
     probe = ("POST", "/apis/x/v1/namespaces/default/jobs?dryRun=All", "admission-probe")
     assert plane.calls == [probe] * 3, plane.calls

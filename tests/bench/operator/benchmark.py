@@ -126,9 +126,9 @@ def main():
     args = arguments()
     binaries = pathlib.Path(args.bin)
     results = {}
-    with tempfile.TemporaryDirectory(prefix="oarlock-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="oarlock-bench-") as directory:
         users = [user for system in SYSTEMS.values() for user in (system.user, *system.helpers)] + [LOAD_USER]
-        with ControlPlane(folder, users) as plane:
+        with ControlPlane(directory, users) as plane:
             ours = Oarlock(plane, binaries / "oarlock-operator", ROOT / "manifests")
             bench = Bench(plane, Load(plane, binaries / "oarlock-bench-load", LOAD_USER), args.concurrency,
                           args.timeout)

@@ -17,13 +17,13 @@ FAKE_NODES = 100
 
 
 class ControlPlane:
-    """etcd, kube-apiserver, controller-manager and scheduler in a folder; the requests of `users` are audited."""
+    """etcd, kube-apiserver, controller-manager and scheduler in a directory; the requests of `users` are audited."""
 
-    def __init__(self, folder, users):
-        self.folder = pathlib.Path(folder)
-        self._cluster = self.folder / "c"
+    def __init__(self, directory, users):
+        self.directory = pathlib.Path(directory)
+        self._cluster = self.directory / "c"
         self._cluster_script = ROOT / "scripts" / "cluster"
-        audit_policy, log = self.folder / "audit_policy.json", self.folder / "audit.log"
+        audit_policy, log = self.directory / "audit_policy.json", self.directory / "audit.log"
         audit_policy.write_text(policy(users))
         self.audit = AuditLog(log)
         # No node of kwok may count as silent while kwok is not running.
@@ -125,7 +125,7 @@ class Kwok:
         stages = [config / "node" / "fast" / "node-initialize.yaml",
                   config / "node" / "heartbeat-with-lease" / "node-heartbeat-with-lease.yaml",
                   HERE / "pod_ready_stage.yaml", config / "pod" / "fast" / "pod-delete.yaml"]
-        self._stages = plane.folder / "kwok_stages.yaml"
+        self._stages = plane.directory / "kwok_stages.yaml"
         self._stages.write_text("\n---\n".join(stage.read_text() for stage in stages))
         for i in range(FAKE_NODES):
             room = {"cpu": "1000", "memory": "4Ti", "pods": "10000"}
@@ -137,7 +137,7 @@ class Kwok:
         self._process = Process([
             self._program, "--kubeconfig", self._plane.admin, "--config", self._stages, "--manage-all-nodes=false",
             "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake", "--node-lease-duration-seconds=40",
-            "--v=WARN"], self._plane.folder / "kwok.log")
+            "--v=WARN"], self._plane.directory / "kwok.log")
         wait_until(self._nodes_ready, "kwok's nodes to be Ready", 120, 0.5)
         return self
 

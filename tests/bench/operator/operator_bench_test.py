@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs scripts/bench operator's parts that need no rival with tiny numbers: whether they work, not how fast.
 
-usage: operator_bench_test.py FOLDER_WITH_PROGRAMS
+usage: operator_bench_test.py DIRECTORY_WITH_PROGRAMS
 """
 import json
 import pathlib
@@ -14,8 +14,8 @@ JOBS, PODS = 3, 40
 
 
 def main():
-    with tempfile.TemporaryDirectory() as folder:
-        file = pathlib.Path(folder, "bench.json")
+    with tempfile.TemporaryDirectory() as directory:
+        file = pathlib.Path(directory, "bench.json")
         subprocess.run([sys.executable, HERE / "benchmark.py", "--bin", sys.argv[1], "--only", "create,alone,memory",
                         "--jobs", str(JOBS), "--pairs", "1", "--cache-pods", str(PODS), "--rest", "2", "--json", file],
                        check=True)

@@ -17,7 +17,7 @@ class Load:
         self._plane, self._program, self.user, self._kubeconfig = plane, program, user, plane.user(user)
 
     def burst(self, namespace, templates, jobs, concurrency, running, timeout, prefix="job"):
-        plan = self._plane.folder / "plan.json"
+        plan = self._plane.directory / "plan.json"
         plan.write_text(json.dumps({
             "jobs": jobs, "concurrency": concurrency, "prefix": prefix,
             "templates": [{"target": target, "body": body} for target, body in templates],

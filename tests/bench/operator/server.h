@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "common/http/client/transport.h"
+#include "http/client/transport.h"
 
 namespace oarlock::bench {
 
@@ -22,9 +22,9 @@ class Server {
   void remove(const std::string& target);
 
  private:
-  kube::Response call(const kube::Request& request);
+  http::Response call(const http::Request& request);
 
-  std::unique_ptr<kube::Transport> transport_;
+  std::unique_ptr<http::Transport> transport_;
 };
 
 }  // namespace oarlock::bench

@@ -57,7 +57,7 @@ class System:
     def start(self, wait=True):
         port = self._probe_port.number
         command, environment = self.command(port)
-        process = Process(command, self.plane.folder / f"{self.user}.log", environment)
+        process = Process(command, self.plane.directory / f"{self.user}.log", environment)
         if wait:
             def ready():
                 process.check()
@@ -141,7 +141,7 @@ class TrainingOperator(System):
 
     def install(self):
         self.plane.apply(*sorted(self._config.glob("crds/kubeflow.org_*.yaml")))
-        made = webhooks.certificate(self.plane.folder / f"{self.user}-pki", "training-operator-ca",
+        made = webhooks.certificate(self.plane.directory / f"{self.user}-pki", "training-operator-ca",
                                     "training-operator.kubeflow.svc")
         self.plane.keep_namespace(self.NAMESPACE)
         self.plane.apply_object(f"/api/v1/namespaces/{self.NAMESPACE}/secrets", "training-operator-webhook-cert",
@@ -187,12 +187,12 @@ class JobSet(System):
     def __init__(self, plane, program):
         super().__init__(plane)
         self._program, self._config = program, pathlib.Path(f"{program}-config")
-        self._settings = plane.folder / "jobset.json"
+        self._settings = plane.directory / "jobset.json"
 
     def install(self):
         self.plane.apply(*sorted(self._config.glob("crd/bases/*.yaml")))
-        made = webhooks.certificate(self.plane.folder / f"{self.user}-pki", "jobset-ca", "jobset.svc")
-        certificates = self.plane.folder / "jobset-certificates"
+        made = webhooks.certificate(self.plane.directory / f"{self.user}-pki", "jobset-ca", "jobset.svc")
+        certificates = self.plane.directory / "jobset-certificates"
         made.install(certificates)
         self._settings.write_text(json.dumps({
             "apiVersion": "config.jobset.x-k8s.io/v1alpha1", "kind": "Configuration",

@@ -13,12 +13,12 @@ SERVED = ("ca.crt", "tls.crt", "tls.key")
 
 @dataclasses.dataclass
 class Certificate:
-    """Files ca.crt, ca.key, tls.crt and tls.key in a folder."""
+    """Files ca.crt, ca.key, tls.crt and tls.key in a directory."""
 
-    folder: pathlib.Path
+    directory: pathlib.Path
 
     def _encoded(self, name):
-        return base64.b64encode((self.folder / name).read_bytes()).decode()
+        return base64.b64encode((self.directory / name).read_bytes()).decode()
 
     def ca_bundle(self):
         return self._encoded("ca.crt")
@@ -27,40 +27,40 @@ class Certificate:
         files = ("ca.crt", "ca.key", "tls.crt", "tls.key")
         return {"metadata": {"name": name}, "type": "Opaque", "data": {file: self._encoded(file) for file in files}}
 
-    def install(self, folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    def install(self, directory):
+        directory.mkdir(parents=True, exist_ok=True)
         for file in SERVED:
-            shutil.copy(self.folder / file, folder / file)
+            shutil.copy(self.directory / file, directory / file)
 
 
-def remove_certificate(folder):
+def remove_certificate(directory):
     """What Certificate.install made."""
     for file in SERVED:
-        (folder / file).unlink(missing_ok=True)
-    for left in (folder, folder.parent):
+        (directory / file).unlink(missing_ok=True)
+    for left in (directory, directory.parent):
         try:
             left.rmdir()
         except OSError:
             return  # in use by another process
 
 
-def certificate(folder, ca_name, dns_name):
+def certificate(directory, ca_name, dns_name):
     """Of a server on 127.0.0.1 that is also called `dns_name`.
 
     cert-controller, which training-operator uses, recreates everything unless the authority's certificate is valid for
     its own name and its key is in the old RSA format (pkg/rotator/rotator.go).
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    run(["openssl", "genrsa", "-traditional", "-out", "ca.key", "2048"], cwd=folder)
+    directory.mkdir(parents=True, exist_ok=True)
+    run(["openssl", "genrsa", "-traditional", "-out", "ca.key", "2048"], cwd=directory)
     run(["openssl", "req", "-x509", "-new", "-key", "ca.key", "-days", "365", "-subj", f"/CN={ca_name}", "-addext",
-         f"subjectAltName=DNS:{ca_name}", "-out", "ca.crt"], cwd=folder)
-    run(["openssl", "genrsa", "-traditional", "-out", "tls.key", "2048"], cwd=folder)
-    run(["openssl", "req", "-new", "-key", "tls.key", "-subj", f"/CN={dns_name}", "-out", "tls.csr"], cwd=folder)
-    (folder / "extensions").write_text(f"subjectAltName=DNS:{dns_name},DNS:localhost,IP:127.0.0.1\n"
+         f"subjectAltName=DNS:{ca_name}", "-out", "ca.crt"], cwd=directory)
+    run(["openssl", "genrsa", "-traditional", "-out", "tls.key", "2048"], cwd=directory)
+    run(["openssl", "req", "-new", "-key", "tls.key", "-subj", f"/CN={dns_name}", "-out", "tls.csr"], cwd=directory)
+    (directory / "extensions").write_text(f"subjectAltName=DNS:{dns_name},DNS:localhost,IP:127.0.0.1\n"
                                        "extendedKeyUsage=serverAuth\nbasicConstraints=CA:FALSE\n")
     run(["openssl", "x509", "-req", "-in", "tls.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-days",
-         "365", "-extfile", "extensions", "-out", "tls.crt"], cwd=folder)
-    return Certificate(folder)
+         "365", "-extfile", "extensions", "-out", "tls.crt"], cwd=directory)
+    return Certificate(directory)
 
 
 def register(plane, manifest, names, port, ca_bundle, selectors=None):
@@ -79,7 +79,7 @@ def register(plane, manifest, names, port, ca_bundle, selectors=None):
             webhook["clientConfig"] = {"url": f"https://127.0.0.1:{port}{path}", "caBundle": ca_bundle}
             if webhook["name"] in (selectors or {}):
                 webhook["objectSelector"] = selectors[webhook["name"]]
-        file = plane.folder / f"{document['metadata']['name']}.json"
+        file = plane.directory / f"{document['metadata']['name']}.json"
         file.write_text(json.dumps(document))
         plane.apply(file)
 

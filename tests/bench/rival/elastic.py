@@ -28,19 +28,19 @@ def main():
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--batch", type=int, required=True)
     parser.add_argument("--samples", type=int, required=True)
-    parser.add_argument("--folder", type=pathlib.Path, required=True)
+    parser.add_argument("--directory", type=pathlib.Path, required=True)
     args = parser.parse_args()
 
     torch.set_num_threads(1)
     distributed.init_process_group("gloo")
     rank, world = distributed.get_rank(), distributed.get_world_size()
-    (args.folder / f"pid.{rank}").write_text(f"{os.getpid()}\n", encoding="ascii")
+    (args.directory / f"pid.{rank}").write_text(f"{os.getpid()}\n", encoding="ascii")
     torch.manual_seed(0)
     make, shape, outputs = MODELS[args.model]
     model = make()
     inputs, labels = torch.randn((args.samples, *shape)), torch.randint(outputs, (args.samples,))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
-    snapshot, step = args.folder / "snapshot.pt", 0
+    snapshot, step = args.directory / "snapshot.pt", 0
     if snapshot.exists():
         state = torch.load(snapshot)
         model.load_state_dict(state["model"])
@@ -56,7 +56,7 @@ def main():
         optimizer.zero_grad(set_to_none=True)
         step += 1
         if rank == 0:
-            with open(args.folder / "steps", "a", encoding="ascii") as file:
+            with open(args.directory / "steps", "a", encoding="ascii") as file:
                 file.write(f"{step} {time.time()}\n")
             save(snapshot, model, optimizer, step)
     distributed.destroy_process_group()

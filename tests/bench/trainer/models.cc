@@ -11,7 +11,7 @@
 
 #include "tests/bench/trainer/sedd.h"
 
-#include "trainer/tasks/image_classification/model.h"
+#include "workloads/image_classification/model.h"
 
 namespace oarlock::bench {
 namespace {

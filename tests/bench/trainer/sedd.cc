@@ -1,7 +1,7 @@
 #include "tests/bench/trainer/sedd.h"
 
-#include "trainer/tasks/protein_diffusion/graph.h"
-#include "trainer/tasks/protein_diffusion/model.h"
+#include "workloads/protein_diffusion/graph.h"
+#include "workloads/protein_diffusion/model.h"
 
 namespace oarlock::bench {
 namespace {

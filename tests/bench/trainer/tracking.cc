@@ -46,15 +46,15 @@ Scalars point(int64_t step) {
 int main(int argc, char** argv) {
   if (argc < 4 || std::atoll(argv[1]) < 1 || std::atoll(argv[2]) < 0) {
     std::fprintf(stderr,
-                 "usage: oarlock-bench-tracking STEPS MICROSECONDS_PER_STEP FOLDER [MLFLOW_URI]\n"
+                 "usage: oarlock-bench-tracking STEPS MICROSECONDS_PER_STEP DIRECTORY [MLFLOW_URI]\n"
                  "Reports to TensorBoard; with MLFLOW_URI to W&B and MLflow, too. Example:\n"
                  "  oarlock-bench-tracking 4000 3000 /tmp/run http://127.0.0.1:5000\n");
     return 64;
   }
   const int64_t steps = std::atoll(argv[1]);
   const std::chrono::microseconds pace(std::atoll(argv[2]));
-  const std::string folder = argv[3];
-  RunTrackingOptions options{.config = {}, .checkpoint_dir = folder, .run = {}};
+  const std::string directory = argv[3];
+  RunTrackingOptions options{.config = {}, .checkpoint_dir = directory, .run = {}};
   options.config.tensorboard.enabled = true;
   if (argc > 4) {
     options.config.wandb.enabled = true;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Python DDP scripts in the style of five published guides (guide_scripts/), unchanged under `oarlock launch`.
 
-usage: guide_scripts_test.py   (OARLOCK_BIN: the folder of the programs)
+usage: guide_scripts_test.py   (OARLOCK_BIN: the directory of the programs)
 
 Each script runs with two ranks on one node, and on two nodes that this machine simulates. A rank kills itself after the first checkpoint. The
 launchers start the processes again in place, and the script continues from its checkpoint.
@@ -46,9 +46,9 @@ def environment(crash_rank):
 class GuideScripts(unittest.TestCase):
     def run_script(self, script, crash_rank, launchers):
         """Returns the output of all launchers, whose options are given."""
-        with tempfile.TemporaryDirectory(prefix="oarlock-guide-") as folder:
+        with tempfile.TemporaryDirectory(prefix="oarlock-guide-") as directory:
             processes = [subprocess.Popen([BIN / "oarlock", "launch", *options, "--max-restarts", "2", "--", PYTHON, HERE / "guide_scripts" / script],
-                                          cwd=folder, env=environment(crash_rank), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                          cwd=directory, env=environment(crash_rank), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                           stderr=subprocess.STDOUT, text=True) for options in launchers]
             output = ""
             try:
@@ -59,8 +59,8 @@ class GuideScripts(unittest.TestCase):
                     process.kill()
                     process.wait()
             self.assertEqual([process.returncode for process in processes], [0] * len(processes), output)
-            self.assertTrue((pathlib.Path(folder) / "crashed").exists(), output)
-            self.assertGreater((pathlib.Path(folder) / "model.pt").stat().st_size, 0)
+            self.assertTrue((pathlib.Path(directory) / "crashed").exists(), output)
+            self.assertGreater((pathlib.Path(directory) / "model.pt").stat().st_size, 0)
             return output
 
     def require_restart_in_place(self, script, output):

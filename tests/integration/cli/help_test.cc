@@ -68,7 +68,7 @@ TEST(Man, PagesHaveNoWarnings) {
     const auto program = shell(fmt::format("oarlock man {} > page && groff -man -Tutf8 -ww -z page", command));
     EXPECT_EQ(program->wait(), 0);
     EXPECT_THAT(program->err(), IsEmpty()) << command;
-    const std::string page = content(program->folder() / "page");
+    const std::string page = content(program->directory() / "page");
     EXPECT_THAT(page, AllOf(HasSubstr(".TH \"OARLOCK"), HasSubstr("\n.SH SYNOPSIS\n"))) << command;
   }
 }
@@ -76,7 +76,7 @@ TEST(Man, PagesHaveNoWarnings) {
 // Returns what bash offers after `words`, the last of which is being typed.
 std::vector<std::string> bash_completions(const std::string& words) {
   const auto program = shell(fmt::format(
-      "touch job.yaml; mkdir folder; eval \"$(oarlock completion bash)\"\n"
+      "touch job.yaml; mkdir directory; eval \"$(oarlock completion bash)\"\n"
       "COMP_WORDS=({}) COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _oarlock; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
       words));
   EXPECT_EQ(program->wait(), 0) << program->err();
@@ -93,7 +93,7 @@ TEST(Completion, BashCompletesCommandsOptionsAndValues) {
   EXPECT_THAT(bash_completions("oarlock convert tor"), ElementsAre("torchrun"));
   EXPECT_THAT(bash_completions("oarlock run --work"), ElementsAre("--workdir"));
   EXPECT_THAT(bash_completions("oarlock run -f jo"), ElementsAre("job.yaml"));
-  EXPECT_THAT(bash_completions("oarlock run --workdir fo"), ElementsAre("folder"));
+  EXPECT_THAT(bash_completions("oarlock run --workdir fo"), ElementsAre("directory"));
   EXPECT_THAT(bash_completions("oarlock validate jo"), ElementsAre("job.yaml"));
   EXPECT_THAT(bash_completions("oarlock run jo"), ElementsAre("job.yaml"));
   EXPECT_THAT(bash_completions("oarlock render --output \"\""), ElementsAre("yaml", "json"));

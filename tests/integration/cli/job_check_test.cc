@@ -38,7 +38,7 @@ TEST_F(JobCheckTest, ValidateRunsTrainerCheck) {
   const auto good = start({"validate", "-f", "job.yaml"});
   EXPECT_EQ(good->wait(), 0);
   EXPECT_THAT(lines(good->out()), ElementsAre("job.yaml: TrainingJob j is valid: 1 node x 1 rank"));
-  EXPECT_THAT(lines(content(folder_.path() / "arguments")),
+  EXPECT_THAT(lines(content(directory_.path() / "arguments")),
               ElementsAre("--check --config job.yaml --job default/j --nodes 1 --nproc 1"));
   trainer("echo job.yaml:5:13: unknown task >&2; exit 78");
   const auto bad = start({"validate", "-f", "job.yaml"});
@@ -55,7 +55,7 @@ TEST_F(JobCheckTest, PassesTheSizesOfTheGroup) {
   const auto sizes_of = [&](const std::string& spec, const std::vector<std::string>& command) {
     write("job.yaml", head + spec);
     EXPECT_EQ(start(command)->wait(), 0);
-    const std::string arguments = content(folder_.path() / "arguments");
+    const std::string arguments = content(directory_.path() / "arguments");
     const size_t begin = arguments.find(" --nodes");
     return begin == std::string::npos ? arguments : arguments.substr(begin, arguments.find('\n') - begin);
   };
@@ -83,7 +83,7 @@ TEST_F(JobCheckTest, ValidateChecksTheTrainerPartOfEveryJob) {
   EXPECT_EQ(run->wait(), 78);
   EXPECT_THAT(lines(run->out()), ElementsAre("job.yaml: TrainingJob good is valid: 1 node x 1 rank"));
   EXPECT_THAT(lines(run->err()), ElementsAre("unknown task"));
-  EXPECT_THAT(lines(content(folder_.path() / "arguments")),
+  EXPECT_THAT(lines(content(directory_.path() / "arguments")),
               ElementsAre("--check --config job.yaml --job team/good --nodes 1 --nproc 1",
                           "--check --config job.yaml --job team/bad --nodes 1 --nproc 1"));
 }
@@ -94,7 +94,7 @@ TEST_F(JobCheckTest, TrainerCheckNamesStandardInput) {
   write("job.yaml",
         "apiVersion: oarlock.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: j}\nspec: {trainer: {task: x}}\n");
   Program run({"/bin/sh", "-c", "cat job.yaml | ./oarlock validate -f -"},
-              {.environment = {{"PATH", "/usr/bin:/bin"}}, .folder = folder_.path()});
+              {.environment = {{"PATH", "/usr/bin:/bin"}}, .directory = directory_.path()});
   EXPECT_EQ(run.wait(), 0);
   EXPECT_THAT(lines(run.err()),
               ElementsAre(AllOf(HasSubstr("--check --config /proc/"), EndsWith(" --config-name stdin"))));
@@ -196,7 +196,7 @@ TEST_F(JobCheckTest, ValidateWarns) {
   const std::string lost = "job.yaml: warning: j: spec.trainer.checkpoint.dir '/out/c' is on no volume";
   const std::string image = "image: oarlock/trainer, ";
   trainer("echo \"$0 $*\" > arguments");
-  std::filesystem::copy_file(folder_.path() / "oarlock-trainer", folder_.path() / "kepler");
+  std::filesystem::copy_file(directory_.path() / "oarlock-trainer", directory_.path() / "kepler");
   for (const WarningCase& row : std::vector<WarningCase>{
            {"plain", "processesPerNode: 2, " + container + "command: [python3, train.py]" + end, no_rank},
            {"in a shell", "processesPerNode: 2, " + container + "command: [sh, -c, 'cd /x && python3 train.py']" + end,
@@ -232,7 +232,7 @@ TEST_F(JobCheckTest, ValidateWarns) {
   const auto named = start({"validate", "job.yaml", "--trainer", "./kepler"});
   EXPECT_EQ(named->wait(), 0);
   EXPECT_EQ(named->err(), "");
-  EXPECT_THAT(content(folder_.path() / "arguments"), testing::StartsWith("./kepler --check --config job.yaml"));
+  EXPECT_THAT(content(directory_.path() / "arguments"), testing::StartsWith("./kepler --check --config job.yaml"));
   EXPECT_EQ(start({"validate", "job.yaml", "--trainer", "missing"})->wait(), to_int(ExitCode::kNoInput));
 }
 
@@ -268,7 +268,7 @@ TEST_F(JobCheckTest, ChecksEqualTrainerPartsOnce) {
   trainer("echo \"$5\" >> checked; case \"$5\" in default/b) echo unknown task >&2; exit 78;; esac");
   const auto run = start({"validate", "job.yaml"});
   EXPECT_EQ(run->wait(), 78);
-  EXPECT_THAT(lines(content(folder_.path() / "checked")), ElementsAre("default/a", "default/b"));
+  EXPECT_THAT(lines(content(directory_.path() / "checked")), ElementsAre("default/a", "default/b"));
   EXPECT_THAT(lines(run->out()), ElementsAre("job.yaml: TrainingJob a is valid: 1 node x 1 rank",
                                              "job.yaml: TrainingJob c is valid: 1 node x 1 rank"));
   EXPECT_THAT(lines(run->err()),
@@ -296,7 +296,7 @@ TEST_F(JobCheckTest, LimitsTheNumberOfChecks) {
   trainer("echo x >> checked");
   const auto validate = start({"validate", "job.yaml"});
   EXPECT_EQ(validate->wait(), to_int(ExitCode::kUsage));
-  EXPECT_THAT(lines(content(folder_.path() / "checked")), SizeIs(100));
+  EXPECT_THAT(lines(content(directory_.path() / "checked")), SizeIs(100));
   EXPECT_THAT(lines(validate->out()), SizeIs(100));
   const std::string note =
       "job.yaml: note: spec.trainer of 2 more jobs is not checked: the file has more than 100 different ones; split it";
@@ -309,7 +309,7 @@ TEST_F(JobCheckTest, LimitsTheNumberOfChecks) {
 TEST_F(JobCheckTest, ShowsProgressOnATerminal) {
   write("job.yaml", job_with_task("a", "x") + job_with_task("b", "y"));
   trainer("exit 0");
-  TerminalProgram run({(folder_.path() / "oarlock").string(), "validate", "job.yaml"}, folder_.path());
+  TerminalProgram run({(directory_.path() / "oarlock").string(), "validate", "job.yaml"}, directory_.path());
   EXPECT_EQ(run.wait(), 0) << run.output();
   EXPECT_THAT(run.output(), HasSubstr("oarlock validate: checking spec.trainer of b (2 of 2)"));
   EXPECT_THAT(screen(run.output()), AllOf(Contains("job.yaml: TrainingJob b is valid: 1 node x 1 rank"),
@@ -345,13 +345,14 @@ TEST_F(JobCheckTest, ReadsDescriptorsByTheirPaths) {
   for (const char* command :
        {"./oarlock validate -f /dev/stdin < job.yaml", "./oarlock validate -f /dev/fd/3 3< job.yaml",
         "./oarlock validate -f /proc/self/fd/0 < job.yaml"}) {
-    Program run({"/bin/sh", "-c", command}, {.environment = {{"PATH", "/usr/bin:/bin"}}, .folder = folder_.path()});
+    Program run({"/bin/sh", "-c", command},
+                {.environment = {{"PATH", "/usr/bin:/bin"}}, .directory = directory_.path()});
     EXPECT_EQ(run.wait(), 0) << command;
     EXPECT_THAT(lines(run.err()), ElementsAre("1")) << command;
     EXPECT_THAT(lines(run.out()), ElementsAre(EndsWith(": TrainingJob j is valid: 1 node x 1 rank"))) << command;
   }
   Program unreadable({"/bin/sh", "-c", "./oarlock validate -f - 0> other"},
-                     {.environment = {{"PATH", "/usr/bin:/bin"}}, .folder = folder_.path()});
+                     {.environment = {{"PATH", "/usr/bin:/bin"}}, .directory = directory_.path()});
   EXPECT_EQ(unreadable.wait(), to_int(ExitCode::kNoInput));
   EXPECT_THAT(unreadable.err(), HasSubstr("standard input cannot be read: Bad file descriptor"));
 }

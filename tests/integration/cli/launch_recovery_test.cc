@@ -113,7 +113,7 @@ TEST(LaunchRecovery, PermanentFailureEndsTheGroup) {
 
 TEST(LaunchRecovery, SignalEndsTheGroupWithoutRestart) {
   Program program(launch(kByRank, rank_program("none")));
-  for (const char* name : {"pid.0", "pid.1", "pid.2"}) ASSERT_GT(number_in(program.folder() / name), 0);
+  for (const char* name : {"pid.0", "pid.1", "pid.2"}) ASSERT_GT(number_in(program.directory() / name), 0);
   program.signal(SIGTERM);
   EXPECT_EQ(program.wait(), 128 + SIGTERM);
   EXPECT_THAT(program.err(), Not(HasSubstr("restart 1")));
@@ -142,7 +142,7 @@ TEST(LaunchRecovery, OperatorCanReadTheRestartsOfAGroup) {
                   {.environment = {{"OARLOCK_METRICS_PORT", std::to_string(port.first())},
                                    {"OARLOCK_UID", "u"},
                                    {"OARLOCK_ATTEMPT", "7"}},
-                   .folder = {}});
+                   .directory = {}});
   std::string answer;
   EXPECT_TRUE(eventually([&] {
     answer = output_of("python3 -c 'import sys, urllib.request as r; print(r.urlopen(sys.argv[1]).read().decode())' '" +
@@ -151,7 +151,7 @@ TEST(LaunchRecovery, OperatorCanReadTheRestartsOfAGroup) {
   }));
   EXPECT_THAT(answer, AllOf(HasSubstr(R"("attempt":7)"), HasSubstr(R"("total":1)"), HasSubstr(R"("rank":1)"),
                             HasSubstr("rank 1 ended with exit code 3")));
-  std::ofstream(program.folder() / "done").flush();
+  std::ofstream(program.directory() / "done").flush();
   EXPECT_EQ(program.wait(), 0) << program.err();
   EXPECT_THAT(program.out(), HasSubstr(R"("total":1)")) << "oarlock-trainer reports it itself";
 }
@@ -162,7 +162,7 @@ TEST(LaunchRecovery, SpentBudgetHasTheExitCodeOfTheFailure) {
                           "echo $$ >> starts.$RANK; [ $RANK = 0 ] && exit $((3 + TORCHELASTIC_RESTART_COUNT)); "
                           "sleep 1000 & wait"}));
   EXPECT_EQ(program.wait(), 4) << program.err();
-  EXPECT_EQ(lines(content(program.folder() / "starts.0")).size(), 2u);
+  EXPECT_EQ(lines(content(program.directory() / "starts.0")).size(), 2u);
   EXPECT_THAT(program.err(), HasSubstr("the only restart is used up"));
 }
 
@@ -173,7 +173,7 @@ TEST(LaunchRecovery, RepeatedEarlyFailureEndsTheGroup) {
                           "echo $$ >> starts.$RANK; [ $RANK = 1 ] && echo \"KeyError: 'labels'\" >&2 && exit 1; "
                           "sleep 1000 & wait"}));
   EXPECT_EQ(program.wait(), 1) << program.err();
-  EXPECT_EQ(lines(content(program.folder() / "starts.1")).size(), 2u);
+  EXPECT_EQ(lines(content(program.directory() / "starts.1")).size(), 2u);
   EXPECT_THAT(program.err(), HasSubstr("no further restart: rank 1 ended with exit code 1 again within 30 s"));
   EXPECT_THAT(program.err(), HasSubstr("its last line: KeyError: 'labels'"));
 }
@@ -184,11 +184,11 @@ TEST(LaunchRecovery, SaveAfterForwardedSignalEndsTheGroup) {
                          {"/bin/bash", "-c",
                           "trap 'kill $!; exit 75' USR1; sleep 1000 & echo $$ >> starts.$RANK; echo $$ > ready.$RANK; "
                           "wait"}));
-  ASSERT_GT(number_in(program.folder() / "ready.0"), 0);
-  ASSERT_GT(number_in(program.folder() / "ready.1"), 0);
+  ASSERT_GT(number_in(program.directory() / "ready.0"), 0);
+  ASSERT_GT(number_in(program.directory() / "ready.1"), 0);
   program.signal(SIGUSR1);
   EXPECT_EQ(program.wait(), 75) << program.err();
-  EXPECT_EQ(lines(content(program.folder() / "starts.0")).size(), 1u);
+  EXPECT_EQ(lines(content(program.directory() / "starts.0")).size(), 1u);
 }
 
 TEST(LaunchRecovery, DescendantsOfFailedRankAreKilledFirst) {
@@ -206,9 +206,10 @@ TEST(LaunchRecovery, ReasonComesFromTheErrorFile) {
   const std::string script =
       R"(echo '{"message": {"message": "ValueError: bad batch\nTraceback", "extraInfo": {}}}' > $TORCHELASTIC_ERROR_FILE; exit 1)";
   Program program(launch({"--nproc", "2"}, {"/bin/bash", "-c", script}),
-                  {.environment = {{"OARLOCK_TERMINATION_LOG", "message.json"}}, .folder = {}});
+                  {.environment = {{"OARLOCK_TERMINATION_LOG", "message.json"}}, .directory = {}});
   EXPECT_EQ(program.wait(), 1);
-  EXPECT_THAT(content(program.folder() / "message.json"), HasSubstr("ended with exit code 1: ValueError: bad batch\""));
+  EXPECT_THAT(content(program.directory() / "message.json"),
+              HasSubstr("ended with exit code 1: ValueError: bad batch\""));
 }
 
 // The operator would take the message of a failure that was recovered from for the message of the pod.
@@ -217,28 +218,28 @@ TEST(LaunchRecovery, RestartOfASingleRankEmptiesItsMessage) {
       "if [ $TORCHELASTIC_RESTART_COUNT = 1 ]; then wc -c < message.json; exit 0; fi; "
       "echo '{\"reason\": \"PeerLost\"}' > $OARLOCK_TERMINATION_LOG; exit 76";
   Program program(launch({"--nproc", "1", "--max-restarts", "1"}, {"/bin/bash", "-c", script}),
-                  {.environment = {{"OARLOCK_TERMINATION_LOG", "message.json"}}, .folder = {}});
+                  {.environment = {{"OARLOCK_TERMINATION_LOG", "message.json"}}, .directory = {}});
   EXPECT_EQ(program.wait(), 0) << program.err();
   EXPECT_EQ(program.out(), "0\n");
 }
 
-TEST(LaunchRecovery, LogFolderHasOneFilePerStreamAndRestart) {
+TEST(LaunchRecovery, LogDirectoryHasOneFilePerStreamAndRestart) {
   Program program(launch({"--nproc", "2", "--max-restarts", "1", "--log-dir", "logs", "--redirects", "2"},
                          {"/bin/bash", "-c", "echo out; echo err >&2; exit $((TORCHELASTIC_RESTART_COUNT == 0))"}));
   EXPECT_EQ(program.wait(), 0) << program.err();
-  EXPECT_EQ(content(program.folder() / "logs/attempt_1/rank_0/stdout.log"), "out\n");
-  EXPECT_EQ(content(program.folder() / "logs/attempt_1/rank_1/stderr.log"), "err\n");
+  EXPECT_EQ(content(program.directory() / "logs/attempt_1/rank_0/stdout.log"), "out\n");
+  EXPECT_EQ(content(program.directory() / "logs/attempt_1/rank_1/stderr.log"), "err\n");
   EXPECT_THAT(program.out(), HasSubstr("[RANK 1] out\n"));
   EXPECT_THAT(program.err(), Not(HasSubstr("] err")));
 }
 
 TEST(LaunchRecovery, RestartContinuesWithoutItsLogFiles) {
-  const TemporaryFolder folder;
-  fs::create_directory(folder.path() / "logs");
-  std::ofstream(folder.path() / "logs/attempt_1").flush();  // in place of the folder
+  const TemporaryDirectory directory;
+  fs::create_directory(directory.path() / "logs");
+  std::ofstream(directory.path() / "logs/attempt_1").flush();  // in place of the directory
   std::vector<std::string> options = kByRank;
   options.insert(options.end(), {"--log-dir", "logs"});
-  Program program(launch(options, rank_program("kill")), {.environment = {}, .folder = folder.path()});
+  Program program(launch(options, rank_program("kill")), {.environment = {}, .directory = directory.path()});
   EXPECT_EQ(program.wait(), 0) << program.err();
   EXPECT_THAT(program.out(), HasSubstr("rank 1 of 3, donor 0, step 5"));
   EXPECT_THAT(program.err(), AllOf(HasSubstr("attempt_1"), HasSubstr("rank 1 has no such file after this restart")));
@@ -247,14 +248,14 @@ TEST(LaunchRecovery, RestartContinuesWithoutItsLogFiles) {
 // The survivors hold the state of the training, which a lack of descriptors, processes or memory must not cost.
 TEST(LaunchRecovery, RestartIsRepeatedWhileDescriptorsLack) {
   Program program(launch(kByRank, rank_program("none")));
-  for (const char* name : {"pid.0", "pid.1", "pid.2"}) ASSERT_GT(number_in(program.folder() / name), 0);
+  for (const char* name : {"pid.0", "pid.1", "pid.2"}) ASSERT_GT(number_in(program.directory() / name), 0);
   rlimit before{};
   ASSERT_EQ(::prlimit(program.pid(), RLIMIT_NOFILE, nullptr, &before), 0);
   rlim_t lowest_free = 0;
   while (fs::is_symlink(fmt::format("/proc/{}/fd/{}", program.pid(), lowest_free))) ++lowest_free;
   const rlimit exhausted{lowest_free, before.rlim_max};
   ASSERT_EQ(::prlimit(program.pid(), RLIMIT_NOFILE, &exhausted, nullptr), 0);
-  ::kill(number_in(program.folder() / "pid.1"), SIGKILL);
+  ::kill(number_in(program.directory() / "pid.1"), SIGKILL);
   EXPECT_TRUE(eventually([&] {
     return program.err().find("rank 1 cannot be started again: ") != std::string::npos || !alive(program.pid());
   }));
@@ -270,7 +271,7 @@ TEST(LaunchRecovery, AcceptsTorchrunsRendezvousOptions) {
   EXPECT_EQ(endpoint.wait(), 0) << endpoint.err();
   EXPECT_EQ(endpoint.out(), "10.0.0.1:4711 seven\n");
   Program standalone(launch({"--standalone"}, {"/bin/sh", "-c", "echo $MASTER_ADDR $WORLD_SIZE"}),
-                     {.environment = {{"WORLD_SIZE", "8"}, {"NODE_RANK", "3"}, {"MASTER_ADDR", "x"}}, .folder = {}});
+                     {.environment = {{"WORLD_SIZE", "8"}, {"NODE_RANK", "3"}, {"MASTER_ADDR", "x"}}, .directory = {}});
   EXPECT_EQ(standalone.wait(), 0) << standalone.err();
   EXPECT_EQ(standalone.out(), "127.0.0.1 1\n");
 }
@@ -287,10 +288,10 @@ class TwoNodes : public testing::Test {
                 const std::map<std::string, std::string>& environment) {
     options.insert(options.end(), {"--nnodes", "2", "--node-rank", std::to_string(node), "--master-addr", "127.0.0.1",
                                    "--master-port", std::to_string(ports_.first()), "--no-prefix"});
-    return Program(launch(options, command), {.environment = environment, .folder = folder_.path()});
+    return Program(launch(options, command), {.environment = environment, .directory = directory_.path()});
   }
 
-  TemporaryFolder folder_;
+  TemporaryDirectory directory_;
   PortReservation ports_ = PortReservation::make(2).value();  // of the store, and of the coordinator
 };
 
@@ -317,14 +318,14 @@ TEST_F(TwoNodes, OperatorsVariablesSetTheRestarts) {
   EXPECT_EQ(second.out(), "rank 1 of 2, donor 0, step 5\n");
 
   const std::vector<std::string> print = {"/bin/bash", "-c", "env | grep -c '^OARLOCK_R[E]' || true"};
-  Program alone(launch({"--nproc", "1", "--no-prefix"}, print), {.environment = variables, .folder = {}});
+  Program alone(launch({"--nproc", "1", "--no-prefix"}, print), {.environment = variables, .directory = {}});
   EXPECT_EQ(alone.wait(), 0) << alone.err();
   EXPECT_EQ(alone.out(), "0\n") << "the ranks do not receive them";
 
   for (const auto& [name, value] : {std::pair("OARLOCK_MAX_RESTARTS", "-1"), {"OARLOCK_RESTART_POLICY", "pod"}}) {
     std::map<std::string, std::string> invalid = variables;
     invalid[name] = value;
-    Program refused(launch({"--nproc", "2"}, {"/bin/true"}), {.environment = invalid, .folder = {}});
+    Program refused(launch({"--nproc", "2"}, {"/bin/true"}), {.environment = invalid, .directory = {}});
     EXPECT_EQ(refused.wait(), 78);
     EXPECT_THAT(refused.err(), HasSubstr(name));
   }
@@ -342,9 +343,9 @@ TEST_P(ReplacedNode, JoinsTheSurvivors) {
   };
   const std::unique_ptr<Program> survivor = start_node(1 - lost);
   const std::unique_ptr<Program> first = start_node(lost);
-  ASSERT_GT(number_in(folder_.path() / "pid.0"), 0) << survivor->err() << first->err();
-  ASSERT_GT(number_in(folder_.path() / "pid.1"), 0) << survivor->err() << first->err();
-  const int rank = number_in(folder_.path() / ("pid." + std::to_string(lost)));
+  ASSERT_GT(number_in(directory_.path() / "pid.0"), 0) << survivor->err() << first->err();
+  ASSERT_GT(number_in(directory_.path() / "pid.1"), 0) << survivor->err() << first->err();
+  const int rank = number_in(directory_.path() / ("pid." + std::to_string(lost)));
   first->signal(SIGKILL);
   ASSERT_TRUE(eventually([&] { return !alive(rank); }));
   variables["OARLOCK_REPLACEMENT"] = "1";
@@ -438,7 +439,7 @@ class ReplacedLauncher : public TwoNodes {
   void expect_replaced(Program& program) const {
     EXPECT_EQ(program.wait(), 76) << program.err();
     EXPECT_THAT(program.err(), HasSubstr("another launcher has taken the place of this one"));
-    EXPECT_THAT(content(folder_.path() / "message.1"), HasSubstr(R"("reason":"Disconnected")"));
+    EXPECT_THAT(content(directory_.path() / "message.1"), HasSubstr(R"("reason":"Disconnected")"));
   }
 };
 
@@ -449,7 +450,7 @@ TEST_F(ReplacedLauncher, EndsWhenItsSuccessorConnects) {
   const auto successor = start_member(1, true);
   expect_replaced(*old);
   EXPECT_TRUE(has_printed(*successor, "generation 1 from step 10")) << successor->err();
-  std::ofstream(folder_.path() / "finish").flush();
+  std::ofstream(directory_.path() / "finish").flush();
   EXPECT_EQ(first->wait(), 0) << first->err();
   EXPECT_EQ(successor->wait(), 0) << successor->err();
 }
@@ -472,7 +473,7 @@ TEST_F(ReplacedLauncher, DoesNotReturnToANewCoordinator) {
   successor->signal(SIGCONT);
   EXPECT_TRUE(has_printed(*first, "generation 2 from step 20")) << first->err();
   EXPECT_EQ(first->out(), "generation 2 from step 20\n");
-  std::ofstream(folder_.path() / "finish").flush();
+  std::ofstream(directory_.path() / "finish").flush();
   EXPECT_EQ(first->wait(), 0) << first->err();
   EXPECT_EQ(successor->wait(), 0) << successor->err();
 }
@@ -485,17 +486,17 @@ TEST_F(TwoNodes, NodeThatIsNotInTheGroupEndsWithIt) {
   Program first = start(0, options, survivor, "secret");
   {
     Program second = start(1, options, survivor, "secret");
-    for (const char* name : {"pid.0", "pid.1"}) ASSERT_GT(number_in(folder_.path() / name), 0) << first.err();
+    for (const char* name : {"pid.0", "pid.1"}) ASSERT_GT(number_in(directory_.path() / name), 0) << first.err();
     second.signal(SIGKILL);
     second.wait();
   }
-  std::ofstream(folder_.path() / "lost").flush();
+  std::ofstream(directory_.path() / "lost").flush();
   ASSERT_TRUE(eventually([&] { return first.err().find("continues with 1 of 2 nodes") != std::string::npos; }))
       << first.err();
   Program third = start(1, options, {"/bin/bash", "-c", "exec sleep 1000"}, "secret");
   ASSERT_TRUE(eventually([&] { return third.err().find("joins it when its ranks are ready") != std::string::npos; }))
       << third.err();
-  std::ofstream(folder_.path() / "finish").flush();
+  std::ofstream(directory_.path() / "finish").flush();
   EXPECT_EQ(first.wait(), 0) << first.err();
   EXPECT_EQ(third.wait(), 0) << third.err();
   EXPECT_EQ(first.out(), "rank 0 of 1, donor 0, step 5\n");
@@ -513,17 +514,17 @@ TEST_F(TwoNodes, OperatorsVariablesSetTheSmallestGroup) {
   Program first = start(0, {"--nproc", "1"}, survivor, variables);
   {
     Program second = start(1, {"--nproc", "1"}, survivor, variables);
-    for (const char* name : {"pid.0", "pid.1"}) ASSERT_GT(number_in(folder_.path() / name), 0) << first.err();
+    for (const char* name : {"pid.0", "pid.1"}) ASSERT_GT(number_in(directory_.path() / name), 0) << first.err();
     second.signal(SIGKILL);
     second.wait();
   }
-  for (const char* name : {"lost", "finish"}) std::ofstream(folder_.path() / name).flush();
+  for (const char* name : {"lost", "finish"}) std::ofstream(directory_.path() / name).flush();
   EXPECT_EQ(first.wait(), 0) << first.err();
   EXPECT_EQ(first.out(), "rank 0 of 1, donor 0, step 5\n");
   EXPECT_THAT(first.err(), HasSubstr("continues with 1 of 2 nodes"));
 
   const std::vector<std::string> print = {"/bin/bash", "-c", "env | grep -Ec '^OARLOCK_(MIN|SHRINK)' || true"};
-  Program alone(launch({"--nproc", "1", "--no-prefix"}, print), {.environment = variables, .folder = {}});
+  Program alone(launch({"--nproc", "1", "--no-prefix"}, print), {.environment = variables, .directory = {}});
   EXPECT_EQ(alone.wait(), 0) << alone.err();
   EXPECT_EQ(alone.out(), "0\n") << "the ranks do not receive them";
 }
@@ -537,13 +538,13 @@ TEST_F(TwoNodes, LauncherWithoutLeaseNamesItsReason) {
   Program second = start(1, options, survivor,
                          std::map<std::string, std::string>{{"OARLOCK_REGROUP_TOKEN", "secret"},
                                                             {"OARLOCK_TERMINATION_LOG", "message.json"}});
-  for (const char* name : {"pid.0", "pid.1"}) ASSERT_GT(number_in(folder_.path() / name), 0) << first.err();
+  for (const char* name : {"pid.0", "pid.1"}) ASSERT_GT(number_in(directory_.path() / name), 0) << first.err();
   first.signal(SIGSTOP);
   EXPECT_EQ(second.wait(), 76) << second.err();
-  EXPECT_THAT(content(folder_.path() / "message.json"),
+  EXPECT_THAT(content(directory_.path() / "message.json"),
               AllOf(HasSubstr(R"("reason":"Disconnected")"), HasSubstr("has not answered for 1.8 s")));
   first.signal(SIGCONT);
-  for (const char* name : {"lost", "finish"}) std::ofstream(folder_.path() / name).flush();
+  for (const char* name : {"lost", "finish"}) std::ofstream(directory_.path() / name).flush();
   EXPECT_EQ(first.wait(), 0) << first.err();
   EXPECT_EQ(first.out(), "rank 0 of 1, donor 0, step 5\n");
 }
@@ -555,9 +556,9 @@ TEST_F(TwoNodes, SilentLauncherIsLeftOut) {
   const std::vector<std::string> survivor = {"python3", "-c", kSurvivor};
   Program first = start(0, options, survivor, "secret");
   Program second = start(1, options, survivor, "secret");
-  for (const char* name : {"pid.0", "pid.1"}) ASSERT_GT(number_in(folder_.path() / name), 0) << first.err();
+  for (const char* name : {"pid.0", "pid.1"}) ASSERT_GT(number_in(directory_.path() / name), 0) << first.err();
   second.signal(SIGSTOP);
-  for (const char* name : {"lost", "finish"}) std::ofstream(folder_.path() / name).flush();
+  for (const char* name : {"lost", "finish"}) std::ofstream(directory_.path() / name).flush();
   EXPECT_EQ(first.wait(), 0) << first.err();
   EXPECT_EQ(first.out(), "rank 0 of 1, donor 0, step 5\n");
   second.signal(SIGCONT);
@@ -634,11 +635,11 @@ TEST_F(TwoNodes, FailureOfTheOtherNodeIsCollateral) {
 TEST_F(TwoNodes, StoppedLauncherEndsTheOtherOne) {
   const std::vector<std::string> options = {"--nproc", "1", "--max-restarts", "3"};
   for (const int stopped : {0, 1}) {
-    for (const char* name : {"pid.0", "pid.1"}) fs::remove(folder_.path() / name);
+    for (const char* name : {"pid.0", "pid.1"}) fs::remove(directory_.path() / name);
     const std::vector<std::string> command = {"/bin/bash", "-c", "echo $$ > pid.$RANK; exec sleep 1000"};
     Program first = start(0, options, command, "secret");
     Program second = start(1, options, command, "secret");
-    for (const char* name : {"pid.0", "pid.1"}) ASSERT_GT(number_in(folder_.path() / name), 0);
+    for (const char* name : {"pid.0", "pid.1"}) ASSERT_GT(number_in(directory_.path() / name), 0);
     (stopped == 0 ? first : second).signal(SIGTERM);
     EXPECT_EQ((stopped == 0 ? first : second).wait(), 128 + SIGTERM);
     EXPECT_EQ((stopped == 0 ? second : first).wait(), 76);

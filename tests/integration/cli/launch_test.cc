@@ -102,7 +102,7 @@ TEST(Launch, KillsRankAfterTheGrace) {
   Program program(launch({"--nproc", "2", "--grace", "0.3"},
                          kWaitFor + "if [ $RANK = 1 ]; then trap '' TERM; echo $$ > pid; while :; do read -t 1 < "
                                     "<(sleep 1) || :; done; fi; wait_for pid; exit 66"));
-  const int stubborn = number_in(program.folder() / "pid");
+  const int stubborn = number_in(program.directory() / "pid");
   EXPECT_EQ(program.wait(), 66);
   EXPECT_FALSE(alive(stubborn));
   EXPECT_THAT(program.err(), HasSubstr("rank 0 ended with exit code 66; stopping the 1 still running"));
@@ -118,8 +118,8 @@ TEST(Launch, ForwardsSignalsToAllRanks) {
                                                                              {SIGXCPU, "XCPU"}}) {
     Program program(launch({"--nproc", "2"}, "trap 'echo got " + name + "; kill $!; exit 0' " + name +
                                                  "; sleep 1000 & echo $$ > ready.$RANK; wait"));
-    ASSERT_GT(number_in(program.folder() / "ready.0"), 0);
-    ASSERT_GT(number_in(program.folder() / "ready.1"), 0);
+    ASSERT_GT(number_in(program.directory() / "ready.0"), 0);
+    ASSERT_GT(number_in(program.directory() / "ready.1"), 0);
     program.signal(number);
     EXPECT_EQ(program.wait(), 75) << name << ": no rank reports that it is complete";
     EXPECT_THAT(lines(program.out()), UnorderedElementsAre("[RANK 0] got " + name, "[RANK 1] got " + name));
@@ -129,19 +129,20 @@ TEST(Launch, ForwardsSignalsToAllRanks) {
 TEST(Launch, InterruptedAndSavedIsTempFail) {
   Program program(
       launch({"--nproc", "2"}, "[ $RANK = 0 ] && trap 'exit 75' TERM; sleep 1000 & echo $$ > ready.$RANK; wait"));
-  ASSERT_GT(number_in(program.folder() / "ready.0"), 0);
-  ASSERT_GT(number_in(program.folder() / "ready.1"), 0);
+  ASSERT_GT(number_in(program.directory() / "ready.0"), 0);
+  ASSERT_GT(number_in(program.directory() / "ready.1"), 0);
   program.signal(SIGTERM);
   EXPECT_EQ(program.wait(), 75);
 }
 
 TEST(Launch, CompletedAfterTheSignalIsSuccess) {
-  Program program(launch({"--nproc", "2"},
-                         "trap 'printf \"%s\" \"$DONE\" > $OARLOCK_TERMINATION_LOG; kill $!; exit 0' TERM; "
-                         "sleep 1000 & echo $$ > ready.$RANK; wait"),
-                  {.environment = {{"DONE", R"({"rank":0,"checkpointStep":9,"reason":"Completed"})"}}, .folder = {}});
-  ASSERT_GT(number_in(program.folder() / "ready.0"), 0);
-  ASSERT_GT(number_in(program.folder() / "ready.1"), 0);
+  Program program(
+      launch({"--nproc", "2"},
+             "trap 'printf \"%s\" \"$DONE\" > $OARLOCK_TERMINATION_LOG; kill $!; exit 0' TERM; "
+             "sleep 1000 & echo $$ > ready.$RANK; wait"),
+      {.environment = {{"DONE", R"({"rank":0,"checkpointStep":9,"reason":"Completed"})"}}, .directory = {}});
+  ASSERT_GT(number_in(program.directory() / "ready.0"), 0);
+  ASSERT_GT(number_in(program.directory() / "ready.1"), 0);
   program.signal(SIGTERM);
   EXPECT_EQ(program.wait(), 0) << program.err();
 }
@@ -157,12 +158,12 @@ bool are_stopped(const std::vector<int>& pids) {
 // One rank has the terminal itself; several are in groups to which the terminal sends no signals.
 TEST(Launch, TerminalStopsAndContinuesTheRanks) {
   for (const int nproc : {1, 2}) {
-    const TemporaryFolder folder;
-    TerminalProgram shell({"/bin/bash", "--norc", "-i"}, folder.path());
+    const TemporaryDirectory directory;
+    TerminalProgram shell({"/bin/bash", "--norc", "-i"}, directory.path());
     shell.type(oarlock() + " launch --nproc " + std::to_string(nproc) +
                " -- /bin/bash -c 'echo $$ > pid.$RANK; exec sleep 1000'\n");
     std::vector<int> ranks;
-    for (int i = 0; i < nproc; ++i) ranks.push_back(number_in(folder.path() / ("pid." + std::to_string(i))));
+    for (int i = 0; i < nproc; ++i) ranks.push_back(number_in(directory.path() / ("pid." + std::to_string(i))));
     for (const char* resume : {"fg\n", "bg\n"}) {
       shell.type("\x1a");
       EXPECT_TRUE(eventually([&] { return are_stopped(ranks); })) << shell.output();
@@ -182,10 +183,10 @@ TEST(Launch, SecondInterruptKillsImmediately) {
   Program program(
       launch({"--nproc", "2", "--grace", "1000"},
              "trap 'echo $$ > int.$RANK' INT; echo $$ > ready.$RANK; while :; do read -t 1 < <(sleep 1) || :; done"));
-  ASSERT_GT(number_in(program.folder() / "ready.0"), 0);
-  ASSERT_GT(number_in(program.folder() / "ready.1"), 0);
+  ASSERT_GT(number_in(program.directory() / "ready.0"), 0);
+  ASSERT_GT(number_in(program.directory() / "ready.1"), 0);
   program.signal(SIGINT);
-  ASSERT_GT(number_in(program.folder() / "int.0"), 0);
+  ASSERT_GT(number_in(program.directory() / "int.0"), 0);
   program.signal(SIGINT);
   EXPECT_EQ(program.wait(), 137);
 }
@@ -197,7 +198,7 @@ TEST(Launch, EndsGrandchildren) {
                          "sleep 1000 & echo $! > deaf.$RANK) ; exit 0"));
   EXPECT_EQ(program.wait(), 0);
   for (const char* name : {"group.0", "group.1", "away.0", "away.1", "deaf.0", "deaf.1"}) {
-    EXPECT_FALSE(alive(number_in(program.folder() / name))) << name;
+    EXPECT_FALSE(alive(number_in(program.directory() / name))) << name;
   }
 }
 
@@ -206,8 +207,8 @@ TEST(Launch, ReapsOrphansWhileRanksRun) {
   Program program(
       launch({"--nproc", "1"},
              "trap 'exit 0' TERM; ( (sleep 0.05; echo done > orphan_done) & echo $! > orphan ); sleep 1000 & wait"));
-  const int orphan = number_in(program.folder() / "orphan");
-  EXPECT_TRUE(eventually([&] { return content(program.folder() / "orphan_done") == "done\n"; }));
+  const int orphan = number_in(program.directory() / "orphan");
+  EXPECT_TRUE(eventually([&] { return content(program.directory() / "orphan_done") == "done\n"; }));
   EXPECT_TRUE(
       eventually([&] { return !std::filesystem::exists("/proc/" + std::to_string(orphan)); }));  // not even a zombie
   program.signal(SIGTERM);
@@ -220,7 +221,7 @@ TEST(Launch, NoProcessSurvivesKilledLauncher) {
                          "rank.$RANK; wait"));
   std::vector<int> pids;
   for (const char* name : {"child.0", "child.1", "away.0", "away.1", "rank.0", "rank.1"})
-    pids.push_back(number_in(program.folder() / name));
+    pids.push_back(number_in(program.directory() / name));
   for (const int pid : pids) EXPECT_TRUE(alive(pid));
   program.signal(SIGKILL);
   EXPECT_EQ(program.wait(), 137);
@@ -239,7 +240,7 @@ for i in range(100):
 os.write(1, b"the end of " + rank.encode())
 )";
   Program program({oarlock(), "launch", "--nproc", "2", "--", "python3", "-c", script},
-                  {.environment = {{"OMP_NUM_THREADS", "1"}}, .folder = {}});
+                  {.environment = {{"OMP_NUM_THREADS", "1"}}, .directory = {}});
   ASSERT_EQ(program.wait(), 0) << program.err();
   const std::vector<std::string> out = lines(program.out());
   for (const std::string rank : {"0", "1"}) {
@@ -269,7 +270,7 @@ struct Threads {
 Threads omp_threads(const std::string& nproc, const std::map<std::string, std::string>& environment) {
   Program program(
       {oarlock(), "launch", "--nproc", nproc, "--no-prefix", "--", "/bin/sh", "-c", "echo ${OMP_NUM_THREADS-none}"},
-      {.environment = environment, .folder = {}});
+      {.environment = environment, .directory = {}});
   EXPECT_EQ(program.wait(), 0) << program.err();
   return {program.out(), program.err().find("OMP_NUM_THREADS is not set: 1 for each rank") != std::string::npos};
 }
@@ -303,13 +304,13 @@ TEST(Launch, SharedStdoutAndStderrKeepLinesIntact) {
 
 // A slow or absent reader of the output must not stop the supervision.
 TEST(Launch, StalledReaderDoesNotBlockSignals) {
-  TemporaryFolder folder;
-  const std::string fifo = folder.path() / "fifo";
+  TemporaryDirectory directory;
+  const std::string fifo = directory.path() / "fifo";
   Program program({"/bin/bash", "-c",
                    "mkfifo " + fifo + "; exec 3<>" + fifo + "; exec " + oarlock() +
                        " launch --nproc 2 --grace 1 -- bash -c 'echo $$ > ready.$RANK; exec yes' >&3"});
-  const int first = number_in(program.folder() / "ready.0");
-  const int second = number_in(program.folder() / "ready.1");
+  const int first = number_in(program.directory() / "ready.0");
+  const int second = number_in(program.directory() / "ready.1");
   program.signal(SIGTERM);
   EXPECT_EQ(program.wait(), 143);
   EXPECT_FALSE(alive(first));
@@ -318,8 +319,8 @@ TEST(Launch, StalledReaderDoesNotBlockSignals) {
 
 // A rank that waits in write(2) stops all others, and none of them saves a checkpoint when it is stopped.
 TEST(Launch, StalledReaderDoesNotStopRanks) {
-  TemporaryFolder folder;
-  const std::string fifo = folder.path() / "fifo";
+  TemporaryDirectory directory;
+  const std::string fifo = directory.path() / "fifo";
   const std::string ranks = "yes " + std::string(98, 'x') + " | head -c 3000000; echo 1 > done.$RANK";
   Program program({"/bin/bash", "-c",
                    kWaitFor + "mkfifo " + fifo + "; exec 3<>" + fifo + "; " + oarlock() +
@@ -346,7 +347,7 @@ TEST(Launch, SingleRankInheritsStreams) {
 TEST(Launch, TerminalShowsProgressOfFirstRank) {
   const std::string ranks = "printf \"progress of $RANK\\r\"; echo end of $RANK";
   Program program({"/usr/bin/script", "-qec", oarlock() + " launch --nproc 2 -- sh -c '" + ranks + "'", "/dev/null"},
-                  {.environment = {{"TERM", "xterm"}}, .folder = {}});
+                  {.environment = {{"TERM", "xterm"}}, .directory = {}});
   EXPECT_EQ(program.wait(), 0) << program.out();
   EXPECT_THAT(program.out(), AllOf(HasSubstr("[RANK 0] progress of 0\x1b[K\r"), Not(HasSubstr("progress of 1\x1b[K\r")),
                                    HasSubstr("[RANK 0] end of 0"), HasSubstr("[RANK 1] end of 1")));
@@ -366,7 +367,7 @@ TEST(Launch, PythonReceivesItsRank) {
       "'OARLOCK_METRICS_PORT')))";
   Program program({oarlock(), "launch", "--nproc", "2", "--nnodes", "2", "--node-rank", "1", "--master-addr", "node0",
                    "--master-port", "1234", "python3", "-c", script},
-                  {.environment = {{"OARLOCK_METRICS_PORT", "9400"}}, .folder = {}});
+                  {.environment = {{"OARLOCK_METRICS_PORT", "9400"}}, .directory = {}});
   EXPECT_EQ(program.wait(), 0) << program.err();
   EXPECT_THAT(lines(program.out()), UnorderedElementsAre("[RANK 2] 2 0 4 2 1 node0 1234 2 2 1 node0 1234 9400",
                                                          "[RANK 3] 3 1 4 2 1 node0 1234 2 2 1 node0 1234 9400"));
@@ -378,7 +379,7 @@ TEST(Launch, TopologyFromTheOperatorsEnvironment) {
                                                                          {"NODE_RANK", "1"},
                                                                          {"MASTER_ADDR", "a"},
                                                                          {"MASTER_PORT", "1"}},
-                                                         .folder = {}});
+                                                         .directory = {}});
   EXPECT_EQ(program.wait(), 0) << program.err();
   EXPECT_THAT(lines(program.out()), UnorderedElementsAre("[RANK 2] 2/4", "[RANK 3] 3/4"));
 }
@@ -394,7 +395,7 @@ class MistakeTest : public testing::TestWithParam<Mistake> {};
 TEST_P(MistakeTest, ReportsOneLine) {
   std::vector<std::string> argv = {oarlock()};
   argv.insert(argv.end(), GetParam().arguments.begin(), GetParam().arguments.end());
-  Program program(argv, {.environment = GetParam().environment, .folder = {}});
+  Program program(argv, {.environment = GetParam().environment, .directory = {}});
   EXPECT_EQ(program.wait(), GetParam().code);
   EXPECT_THAT(lines(program.err()), ElementsAre(HasSubstr(GetParam().words)));
   EXPECT_EQ(program.out(), "");
@@ -457,14 +458,14 @@ TEST(Launch, MessageOfTheDecisiveRankBecomesThePods) {
       TerminationMessage{.rank = 1, .step = 7, .checkpoint_step = 5, .reason = "DataInvalid", .message = "truncated"});
   const std::string peers = to_json(
       TerminationMessage{.rank = 0, .step = 7, .checkpoint_step = 5, .reason = "PeerLost", .message = "rank 1"});
-  TemporaryFolder folder;
-  const std::string log = folder.path() / "log";
+  TemporaryDirectory directory;
+  const std::string log = directory.path() / "log";
   const std::map<std::string, std::string> environment = {
-      {"OARLOCK_TERMINATION_LOG", log}, {"MINE", message}, {"PEERS", peers}, {"WRITTEN", folder.path() / "written"}};
+      {"OARLOCK_TERMINATION_LOG", log}, {"MINE", message}, {"PEERS", peers}, {"WRITTEN", directory.path() / "written"}};
   Program program(launch({"--nproc", "2"},
                          "if [ $RANK = 0 ]; then printf %s \"$PEERS\" > $OARLOCK_TERMINATION_LOG; exit 76; fi; printf "
                          "%s \"$MINE\" > $OARLOCK_TERMINATION_LOG; exit 65"),
-                  {.environment = environment, .folder = {}});
+                  {.environment = environment, .directory = {}});
   EXPECT_EQ(program.wait(), 65);
   EXPECT_EQ(content(log), message);
 
@@ -472,21 +473,21 @@ TEST(Launch, MessageOfTheDecisiveRankBecomesThePods) {
       launch({"--nproc", "2"},
              "if [ $RANK = 0 ]; then printf %s \"$PEERS\" > $OARLOCK_TERMINATION_LOG; touch $WRITTEN; exit 0; fi; "
              "until [ -e $WRITTEN ]; do :; done; kill -SEGV $$"),
-      {.environment = environment, .folder = {}});
+      {.environment = environment, .directory = {}});
   EXPECT_EQ(killed.wait(), 139);
   const auto made = termination_message_from_json(content(log));
   ASSERT_TRUE(made.has_value()) << content(log);
   EXPECT_EQ(made->rank, 1);
   EXPECT_EQ(made->checkpoint_step, 5);
   EXPECT_THAT(made->message, HasSubstr("SIGSEGV"));
-  EXPECT_TRUE(std::filesystem::is_empty(killed.folder())) << "temporary files were left";
+  EXPECT_TRUE(std::filesystem::is_empty(killed.directory())) << "temporary files were left";
 }
 
 TEST(Launch, SingleRankWritesItsMessageItself) {
-  TemporaryFolder folder;
-  const std::string log = folder.path() / "log";
+  TemporaryDirectory directory;
+  const std::string log = directory.path() / "log";
   ASSERT_TRUE(write_file_atomically(log, "").has_value());  // as the kubelet makes it
-  const ProgramOptions options{.environment = {{"OARLOCK_TERMINATION_LOG", log}}, .folder = {}};
+  const ProgramOptions options{.environment = {{"OARLOCK_TERMINATION_LOG", log}}, .directory = {}};
   Program speaks(launch({}, "printf mine > $OARLOCK_TERMINATION_LOG; exit 3"), options);
   EXPECT_EQ(speaks.wait(), 3);
   EXPECT_EQ(content(log), "mine");
@@ -525,17 +526,18 @@ TEST(Launch, RedirectsStreamsOfSingleRanks) {
   EXPECT_EQ(program.wait(), 0) << program.err();
   EXPECT_THAT(lines(program.out()), ElementsAre("[RANK 0] out 0")) << "--tee wins";
   EXPECT_THAT(program.err(), AllOf(HasSubstr("[RANK 1] err 1"), Not(HasSubstr("err 0"))));
-  EXPECT_EQ(content(program.folder() / "logs/attempt_0/rank_1/stdout.log"), "out 1\n");
-  EXPECT_EQ(content(program.folder() / "logs/attempt_0/rank_0/stderr.log"), "err 0\n");
+  EXPECT_EQ(content(program.directory() / "logs/attempt_0/rank_1/stdout.log"), "out 1\n");
+  EXPECT_EQ(content(program.directory() / "logs/attempt_0/rank_0/stderr.log"), "err 0\n");
 }
 
 // Waiting for a reader or a writer, or for the end of a device, the launcher could not be stopped.
 TEST(Launch, MessageFilesOfAnyTypeDoNotBlock) {
-  const TemporaryFolder folder;
-  const std::string pipe = folder.path() / "pipe";
+  const TemporaryDirectory directory;
+  const std::string pipe = directory.path() / "pipe";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-  for (const std::string& log : {pipe, std::string("/dev/zero"), folder.path().string(), std::string("/nowhere/log")}) {
-    Program program(launch({}, "exit 3"), {.environment = {{"OARLOCK_TERMINATION_LOG", log}}, .folder = {}});
+  for (const std::string& log :
+       {pipe, std::string("/dev/zero"), directory.path().string(), std::string("/nowhere/log")}) {
+    Program program(launch({}, "exit 3"), {.environment = {{"OARLOCK_TERMINATION_LOG", log}}, .directory = {}});
     EXPECT_EQ(program.wait(), 3) << log;
   }
   Program ranks(launch({"--nproc", "2"},
@@ -546,24 +548,24 @@ TEST(Launch, MessageFilesOfAnyTypeDoNotBlock) {
 }
 
 TEST(Launch, LogFilesOfAnyTypeDoNotBlock) {
-  const TemporaryFolder folder;
-  const auto logs = folder.path() / "logs" / "attempt_0" / "rank_0";
+  const TemporaryDirectory directory;
+  const auto logs = directory.path() / "logs" / "attempt_0" / "rank_0";
   std::filesystem::create_directories(logs);
   ASSERT_EQ(::mkfifo((logs / "stdout.log").c_str(), 0600), 0);
-  Program program(launch({"--nproc", "2", "--log-dir", folder.path() / "logs"}, "echo out"));
+  Program program(launch({"--nproc", "2", "--log-dir", directory.path() / "logs"}, "echo out"));
   EXPECT_NE(program.wait(), 0);
   EXPECT_THAT(program.err(), HasSubstr("stdout.log: is a named pipe that no process reads"));
 }
 
 // A full device does not stop the ranks, but a success would hide that their output is nowhere.
 TEST(Launch, FailsIfTheOnlyCopyOfTheOutputIsLost) {
-  const TemporaryFolder folder;
-  const auto logs = folder.path() / "logs" / "attempt_0" / "rank_0";
+  const TemporaryDirectory directory;
+  const auto logs = directory.path() / "logs" / "attempt_0" / "rank_0";
   std::filesystem::create_directories(logs);
   std::filesystem::create_symlink("/dev/full", logs / "stdout.log");
   const auto run = [&](const std::string& redirects, const std::string& script) {
     return std::make_unique<Program>(
-        launch({"--log-dir", folder.path() / "logs", "--redirects", redirects}, "echo out; " + script));
+        launch({"--log-dir", directory.path() / "logs", "--redirects", redirects}, "echo out; " + script));
   };
   const auto lost = run("3", "exit 0");
   EXPECT_EQ(lost->wait(), 74);

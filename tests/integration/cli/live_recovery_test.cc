@@ -12,7 +12,7 @@
 #include <sstream>
 
 #include "common/port_reservation.h"
-#include "tests/support/cifar_folder.h"
+#include "tests/support/cifar_directory.h"
 #include "tests/support/paths.h"
 #include "tests/support/program.h"
 
@@ -25,7 +25,7 @@ using testing::HasSubstr;
 constexpr int kSteps = 300;
 
 // Batch norm, momentum, an average of the weights and augmentation: all state that a replacement must receive.
-std::string config_of(const CifarFolder& data, const fs::path& checkpoints, int steps) {
+std::string config_of(const CifarDirectory& data, const fs::path& checkpoints, int steps) {
   return fmt::format(
       "task: image_classification\nseed: 3\nsteps: {}\ndata: {{path: {}, augment: {{crop_padding: 4, flip: true}}}}\n"
       "model: {{name: resnet_like, width: 4}}\nbatch: {{size: 8}}\noptimizer: {{name: adamw, lr: 0.002}}\n"
@@ -53,13 +53,13 @@ std::optional<std::string> environment_of_process(pid_t pid, const std::string& 
 // The launchers of `nodes` nodes on this machine, with two ranks each.
 class Launchers {
  public:
-  // `checkpoints` is the folder of an earlier run; empty: a new one.
-  Launchers(int nodes, const CifarFolder& data, const std::vector<std::string>& options, int steps = kSteps,
+  // `checkpoints` is the directory of an earlier run; empty: a new one.
+  Launchers(int nodes, const CifarDirectory& data, const std::vector<std::string>& options, int steps = kSteps,
             const fs::path& checkpoints = {}, const std::map<std::string, std::string>& environment = {})
       : nodes_(nodes),
         options_(options),
         environment_(environment),
-        checkpoints_(checkpoints.empty() ? folder_.path() / "checkpoints" : checkpoints) {
+        checkpoints_(checkpoints.empty() ? directory_.path() / "checkpoints" : checkpoints) {
     std::ofstream(config()) << config_of(data, checkpoints_, steps);
     for (int node = 0; node < nodes; ++node) programs_.push_back(start(node));
   }
@@ -85,7 +85,7 @@ class Launchers {
   }
 
   fs::path checkpoints() const { return checkpoints_; }
-  std::string config() const { return (folder_.path() / "trainer.yaml").string(); }
+  std::string config() const { return (directory_.path() / "trainer.yaml").string(); }
 
   // Waits until a rank logs this step or a later one of the run. False if it never does.
   bool wait_for_step(int step) const {
@@ -198,7 +198,7 @@ class Launchers {
   }
 
   const PortReservation port_ = *PortReservation::make(2);  // the rendezvous, and the launchers (docs/recovery.md)
-  TemporaryFolder folder_;
+  TemporaryDirectory directory_;
   int nodes_;
   std::vector<std::string> options_;
   std::map<std::string, std::string> environment_;
@@ -219,7 +219,7 @@ class LiveRecovery : public testing::Test {
     return run.bits();
   }
 
-  const CifarFolder data_{48};
+  const CifarDirectory data_{48};
 };
 
 TEST_F(LiveRecovery, KilledRanksCostNoStepAndNoBit) {
@@ -365,7 +365,7 @@ TEST_F(LiveRecovery, SignalTogetherWithALossLosesNoStep) {
 // The replacement of rank 1 reads a configuration file that was edited meanwhile, or another copy of the data.
 TEST_F(LiveRecovery, AReplacementThatDiffersEndsTheGroup) {
   for (const bool data_differ : {false, true}) {
-    const CifarFolder data{8};
+    const CifarDirectory data{8};
     std::vector<std::string> options = kByRank;
     options.emplace_back("--no-standby");
     Launchers run(1, data, options, 100'000);

@@ -1,4 +1,4 @@
-// Commands that need no cluster, in a dedicated folder.
+// Commands that need no cluster, in a dedicated directory.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,21 +14,21 @@
 
 namespace oarlock::test {
 
-// A folder with oarlock alone, or with a stand-in for oarlock-trainer next to it.
+// A directory with oarlock alone, or with a stand-in for oarlock-trainer next to it.
 class OfflineTest : public testing::Test {
  protected:
-  OfflineTest() { std::filesystem::copy_file(oarlock(), folder_.path() / "oarlock"); }
-  void write(const std::string& name, const std::string& text) { std::ofstream(folder_.path() / name) << text; }
+  OfflineTest() { std::filesystem::copy_file(oarlock(), directory_.path() / "oarlock"); }
+  void write(const std::string& name, const std::string& text) { std::ofstream(directory_.path() / name) << text; }
   void trainer(const std::string& script) {
     write("oarlock-trainer", "#!/bin/sh\n" + script);
-    std::filesystem::permissions(folder_.path() / "oarlock-trainer", std::filesystem::perms::owner_all);
+    std::filesystem::permissions(directory_.path() / "oarlock-trainer", std::filesystem::perms::owner_all);
   }
   std::unique_ptr<Program> start(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), (folder_.path() / "oarlock").string());
+    arguments.insert(arguments.begin(), (directory_.path() / "oarlock").string());
     return std::make_unique<Program>(
-        arguments, ProgramOptions{.environment = {{"PATH", "/usr/bin:/bin"}}, .folder = folder_.path()});
+        arguments, ProgramOptions{.environment = {{"PATH", "/usr/bin:/bin"}}, .directory = directory_.path()});
   }
-  TemporaryFolder folder_;
+  TemporaryDirectory directory_;
 };
 
 }  // namespace oarlock::test

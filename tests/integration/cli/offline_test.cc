@@ -6,13 +6,13 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "common/yaml/reader.h"
-#include "operator/api/validate.h"
+#include "api/validate.h"
 #include "operator/core/desired.h"
 #include "tests/integration/cli/offline_support.h"
 #include "tests/support/blocked_file.h"
 #include "tests/support/paths.h"
 #include "tests/support/program.h"
+#include "yaml/reader.h"
 
 namespace oarlock::test {
 namespace {
@@ -40,7 +40,7 @@ TEST_F(OfflineTest, SignalsEndCommandsThatRead) {
   write("job.yaml", kJob);
   for (const std::string command : {"validate", "render", "run"}) {
     for (const int signal : {SIGINT, SIGTERM}) {
-      const BlockedFile blocked(folder_.path() / "job.yaml");
+      const BlockedFile blocked(directory_.path() / "job.yaml");
       const auto run = start({command, "-f", "job.yaml"});
       ASSERT_TRUE(blocked.wait_for_reader()) << command;
       run->signal(signal);
@@ -69,7 +69,7 @@ data: {text: hello}
   trainer("case \"$*\" in *--check*) mv job.yaml read.yaml;; esac");
   const auto run = start({"run", "job.yaml"});
   EXPECT_EQ(run->wait(), 0) << run->err();
-  EXPECT_EQ(content(folder_.path() / "oarlock-runs/j/volumes/code/text"), "hello");
+  EXPECT_EQ(content(directory_.path() / "oarlock-runs/j/volumes/code/text"), "hello");
 }
 
 // Without spec.trainer, the settings or a file that the template names are the configuration.
@@ -87,7 +87,7 @@ TEST_F(OfflineTest, RunNeedsAConfiguration) {
   const auto settings = start({"run", "none.yaml", "task=x"});
   EXPECT_EQ(settings->wait(), 78);
   EXPECT_THAT(lines(settings->err()), ElementsAre("--check --nodes 1 --nproc 1 task=x"));
-  EXPECT_FALSE(fs::exists(folder_.path() / "oarlock-runs"));
+  EXPECT_FALSE(fs::exists(directory_.path() / "oarlock-runs"));
   const auto file = start({"run", "file.yaml"});
   EXPECT_EQ(file->wait(), 0) << file->err();
   EXPECT_EQ(file->out(), "trainer.yaml\n");
@@ -291,7 +291,7 @@ TEST_F(OfflineTest, SurvivesHostileFiles) {
   for (const auto& [file, most_lines] : std::vector<std::pair<std::string, size_t>>{
            {"bomb.yaml", 1}, {"deep.yaml", 1}, {"documents.yaml", 1}, {"raw.yaml", 1}, {"escaped.yaml", 21}}) {
     const std::string script = std::string(kMemoryLimit) + "exec ./oarlock validate -f " + file;
-    Program run({"/bin/sh", "-c", script}, {.environment = {}, .folder = folder_.path()});
+    Program run({"/bin/sh", "-c", script}, {.environment = {}, .directory = directory_.path()});
     EXPECT_EQ(run.wait(), 78) << file << run.err();
     EXPECT_THAT(lines(run.err()), testing::SizeIs(most_lines)) << run.err();
     EXPECT_EQ(run.err().find('\x1b'), std::string::npos) << file;
@@ -303,16 +303,16 @@ TEST_F(OfflineTest, ReportsLostOutput) {
   for (const std::string arguments :
        {"--version", "--help", "run --help", "validate -f job.yaml", "render -f job.yaml"}) {
     Program full({"/bin/sh", "-c", "exec ./oarlock " + arguments + " >/dev/full"},
-                 {.environment = {}, .folder = folder_.path()});
+                 {.environment = {}, .directory = directory_.path()});
     EXPECT_EQ(full.wait(), 74) << arguments;
     EXPECT_THAT(full.err(), HasSubstr("standard output cannot be written: ")) << arguments;
     Program closed({"/bin/sh", "-c", "exec ./oarlock " + arguments + " <&- >&- 2>&-"},
-                   {.environment = {}, .folder = folder_.path()});
+                   {.environment = {}, .directory = directory_.path()});
     EXPECT_EQ(closed.wait(), 0) << arguments;
   }
   write("bad.yaml", "- x\n");
   Program errors({"/bin/sh", "-c", "exec ./oarlock validate -f bad.yaml 2>/dev/full"},
-                 {.environment = {}, .folder = folder_.path()});
+                 {.environment = {}, .directory = directory_.path()});
   EXPECT_EQ(errors.wait(), 78);
 }
 
@@ -470,7 +470,7 @@ spec:
   EXPECT_EQ(items[2]["spec"]["securityContext"]["runAsNonRoot"], true);
   const auto run = start({"run", "-f", "job.yaml"});
   EXPECT_EQ(run->wait(), 0) << run->err();
-  const std::string checkpoints = (folder_.path() / "oarlock-runs/j/checkpoints").string();
+  const std::string checkpoints = (directory_.path() / "oarlock-runs/j/checkpoints").string();
   EXPECT_THAT(lines(run->out()),
               testing::UnorderedElementsAre("[RANK 0] 0/2 " + checkpoints, "[RANK 1] 1/2 " + checkpoints));
 }

@@ -22,7 +22,7 @@ script -qec "scripts/quickstart --workdir '$work/runs'" /dev/null </dev/null >"$
 grep -q 'ranks       2, with bitwise equal parameters' "$work/log" || broken "no table of results on a terminal"
 grep -q "trained: test accuracy $accuracy, 2 ranks with bitwise equal parameters" "$work/log" || broken "no summary on a terminal"
 
-# The programs of a release, from its archive and from its folder; nothing is built.
+# The programs of a release, from its archive and from its directory; nothing is built.
 tar -czf "$work/release.tar.gz" -C "${OARLOCK_BIN%/bin}" --transform 's,^,oarlock-release/,' bin/oarlock bin/oarlock-trainer
 for release in "$work/release.tar.gz" "${OARLOCK_BIN%/bin}"; do
   XDG_CACHE_HOME=$work/cache scripts/quickstart --from "$release" --workdir "$work/runs" >"$work/log" 2>&1 || broken "--from $release ended with $?"
@@ -48,10 +48,10 @@ grep -q 'complete already' "$work/log" || broken "the moved programs did not fin
 rm "$work/moved/bin/oarlock-trainer"
 status=0
 scripts/quickstart --from "$work/moved" >"$work/log" 2>&1 || status=$?
-[[ $status == 66 ]] && grep -q 'archives of a release contain oarlock only' "$work/log" || broken "a folder without the trainer ended with $status"
+[[ $status == 66 ]] && grep -q 'archives of a release contain oarlock only' "$work/log" || broken "a directory without the trainer ended with $status"
 status=0
 scripts/quickstart --from "$work" >"$work/log" 2>&1 || status=$?
-[[ $status == 66 ]] || broken "a folder without programs ended with $status, not 66"
+[[ $status == 66 ]] || broken "a directory without programs ended with $status, not 66"
 status=0
 scripts/quickstart --colour >"$work/log" 2>&1 || status=$?
 [[ $status == 64 ]] || broken "an unknown option ended with $status, not 64"

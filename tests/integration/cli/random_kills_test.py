@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Random failures of a job of two launchers with two ranks each, which `oarlock launch --restart-policy rank` recovers from.
 
-usage: random_kills_test.py [--kills N] [--seed N] [--json FILE]   (OARLOCK_BIN: the folder of the programs)
+usage: random_kills_test.py [--kills N] [--seed N] [--json FILE]   (OARLOCK_BIN: the directory of the programs)
 
 Trains a small network undisturbed, and then with N failures (default: OARLOCK_KILLS, or 15) that are drawn from the seed:
 
@@ -50,23 +50,23 @@ CONFIG = """\
 task: image_classification
 seed: 3
 steps: {steps}
-data: {{path: {folder}/data}}
+data: {{path: {directory}/data}}
 model: {{name: resnet_like, width: 4}}
 batch: {{size: 8}}
 optimizer: {{name: adamw, lr: 0.002}}
 ema: {{enabled: true, decay: 0.99}}
 log: {{every_steps: 1}}
-checkpoint: {{dir: {folder}/{name}}}
+checkpoint: {{dir: {directory}/{name}}}
 distributed: {{timeout_seconds: 10}}
 """
 
 
-def write_images(folder):
+def write_images(directory):
     """A data set in CIFAR-10's binary format. An epoch has eight steps, followed by an evaluation and a save."""
-    folder.mkdir()
+    directory.mkdir()
     for number, name in enumerate([*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]):
         source = random.Random(number)
-        (folder / name).write_bytes(b"".join(bytes([i % 10]) + source.randbytes(3072) for i in range(48)))
+        (directory / name).write_bytes(b"".join(bytes([i % 10]) + source.randbytes(3072) for i in range(48)))
 
 
 def send(pid, number):
@@ -109,7 +109,7 @@ class Launcher:
     """One node."""
 
     def __init__(self, job, node, is_replacement):
-        path = job.folder / f"{job.name}-{time.monotonic_ns()}.log"
+        path = job.directory / f"{job.name}-{time.monotonic_ns()}.log"
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("OARLOCK_", "PET_", "TORCHELASTIC_"))}
         environment |= {"OARLOCK_REGROUP_TOKEN": "a token of this test", "OARLOCK_UID": job.name, "OARLOCK_ATTEMPT": str(job.attempt)}
         if is_replacement:
@@ -164,10 +164,10 @@ class Ended(Exception):
 class Job:
     """The launchers, what they log, and the replacement of those that were killed."""
 
-    def __init__(self, folder, name, steps, port):
-        self.folder, self.name, self.port = folder, name, port
-        self.config = folder / f"{name}.yaml"
-        self.config.write_text(CONFIG.format(steps=steps, folder=folder, name=name))
+    def __init__(self, directory, name, steps, port):
+        self.directory, self.name, self.port = directory, name, port
+        self.config = directory / f"{name}.yaml"
+        self.config.write_text(CONFIG.format(steps=steps, directory=directory, name=name))
         self.attempt = 0
         self.step = 0  # the newest one in the log
         self.moved_at = time.monotonic()  # when it was read
@@ -274,7 +274,7 @@ class Job:
                 launcher.kill(with_children=True)
 
     def bits(self):
-        last = self.folder / self.name / "last"
+        last = self.directory / self.name / "last"
         return {name: (last / name).read_bytes() for name in ("model.safetensors", "optimizer.safetensors", "ema.safetensors")}
 
 
@@ -418,12 +418,12 @@ def main():
     draw = random.Random(args.seed)
     problems, failures = [], []
     with tempfile.TemporaryDirectory(prefix="oarlock-kills-") as name:
-        folder = pathlib.Path(name)
-        write_images(folder / "data")
+        directory = pathlib.Path(name)
+        write_images(directory / "data")
         jobs = []
         for name in ("calm", "killed"):
             with ReservedPort(2) as port:  # of the store, and of the coordinator
-                job = Job(folder, name, steps, port)
+                job = Job(directory, name, steps, port)
                 jobs.append(job)
                 kills = 0
                 try:

@@ -59,19 +59,19 @@ spec:
                      job.nodes, job.per_node, job.max_restarts, job.backoff, job.trainer, indented);
 }
 
-// A folder with job.yaml in it, and the program that runs it.
+// A directory with job.yaml in it, and the program that runs it.
 class RunTest : public testing::Test {
  protected:
-  void job(const Job& job) { write(folder_.path() / "job.yaml", yaml(job)); }
+  void job(const Job& job) { write(directory_.path() / "job.yaml", yaml(job)); }
   std::unique_ptr<Program> start(std::vector<std::string> options = {}) {
     std::vector<std::string> argv = {oarlock(), "run", "-f", "job.yaml"};
     argv.insert(argv.end(), options.begin(), options.end());
-    return std::make_unique<Program>(argv, ProgramOptions{.environment = {}, .folder = folder_.path()});
+    return std::make_unique<Program>(argv, ProgramOptions{.environment = {}, .directory = directory_.path()});
   }
-  fs::path file(const std::string& name) const { return folder_.path() / name; }
+  fs::path file(const std::string& name) const { return directory_.path() / name; }
   std::string text(const std::string& name) const { return content(file(name)); }
 
-  TemporaryFolder folder_;
+  TemporaryDirectory directory_;
 };
 
 TEST_F(RunTest, RunsEveryRankAndPrintsSummary) {
@@ -357,9 +357,9 @@ TEST_F(RunTest, ReportsMissingTrainerOnce) {
         "{task: x}\n  template: {spec: {containers: [{name: trainer, image: x}]}}\n");
   fs::copy_file(oarlock(), file("oarlock"));
   Program run({file("oarlock").string(), "run", "-f", "job.yaml"},
-              {.environment = {{"PATH", "/usr/bin:/bin"}}, .folder = folder_.path()});
+              {.environment = {{"PATH", "/usr/bin:/bin"}}, .directory = directory_.path()});
   EXPECT_EQ(run.wait(), 69);
-  EXPECT_THAT(run.err(), HasSubstr("oarlock-trainer is neither in " + folder_.path().string()));
+  EXPECT_THAT(run.err(), HasSubstr("oarlock-trainer is neither in " + directory_.path().string()));
 }
 
 TEST_F(RunTest, RejectsConcurrentRunOfOneJob) {

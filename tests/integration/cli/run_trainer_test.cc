@@ -21,7 +21,7 @@ using Json = nlohmann::json;
 class RunTrainerTest : public testing::Test {
  protected:
   void job(int steps, const std::string& more = "") {
-    std::ofstream(folder_.path() / "job.yaml") << R"(apiVersion: oarlock.dev/v1alpha1
+    std::ofstream(directory_.path() / "job.yaml") << R"(apiVersion: oarlock.dev/v1alpha1
 kind: TrainingJob
 metadata: {name: j}
 spec:
@@ -44,7 +44,7 @@ spec:
   std::unique_ptr<Program> start(const std::vector<std::string>& settings = {}) {
     std::vector<std::string> argv = {oarlock(), "run", "-f", "job.yaml"};
     argv.insert(argv.end(), settings.begin(), settings.end());
-    return std::make_unique<Program>(argv, ProgramOptions{.environment = {}, .folder = folder_.path()});
+    return std::make_unique<Program>(argv, ProgramOptions{.environment = {}, .directory = directory_.path()});
   }
   // The first JSON line of rank 0 with the message; null: there is none.
   static Json line_of(const std::string& output, const std::string& message) {
@@ -70,7 +70,7 @@ spec:
     return -1;
   }
 
-  TemporaryFolder folder_;
+  TemporaryDirectory directory_;
 };
 
 TEST_F(RunTrainerTest, SettingsOfTheCommandLineReachEveryRank) {
@@ -94,7 +94,7 @@ TEST_F(RunTrainerTest, SecondRunReportsCompletion) {
   ASSERT_TRUE(done.is_object()) << run->err();
   EXPECT_EQ(done["parameters_bitwise_equal"], true);
   EXPECT_EQ(done["world_size"], 2);
-  EXPECT_EQ(done["checkpoint"], (folder_.path() / "oarlock-runs/j/checkpoints/step-00000020").string());
+  EXPECT_EQ(done["checkpoint"], (directory_.path() / "oarlock-runs/j/checkpoints/step-00000020").string());
   EXPECT_THAT(run->err(), HasSubstr("step 20, newest checkpoint at step 20"));
   const auto again = start();
   EXPECT_EQ(again->wait(), 0) << again->err();
@@ -119,7 +119,7 @@ TEST_F(RunTrainerTest, LinesHaveOnePrefix) {
   expect_one_prefix(run->err());
   Program launch({oarlock(), "launch", "--nproc", "2", "--", test::program_path("oarlock-trainer"), "--config",
                   "job.yaml", "--log-format", "text"},
-                 {.environment = {}, .folder = folder_.path()});
+                 {.environment = {}, .directory = directory_.path()});
   ASSERT_EQ(launch.wait(), 0) << launch.err();
   EXPECT_THAT(launch.err(), HasSubstr("training is complete"));
   expect_one_prefix(launch.err());
@@ -154,20 +154,20 @@ void expect_for_people(const std::string& output, int columns) {
 TEST_F(RunTrainerTest, ShowsProgressOnATerminal) {
   job(60);
   constexpr int kColumns = 70;
-  TerminalProgram run({oarlock(), "run", "job.yaml"}, folder_.path(), kColumns);
+  TerminalProgram run({oarlock(), "run", "job.yaml"}, directory_.path(), kColumns);
   EXPECT_EQ(run.wait(), 0) << run.output();
   expect_for_people(run.output(), kColumns);
   EXPECT_THAT(run.output(), HasSubstr("to train longer: oarlock run job.yaml steps=120"));
   TerminalProgram launch(
       {oarlock(), "launch", "--nproc", "2", "--", test::program_path("oarlock-trainer"), "--config", "job.yaml"},
-      folder_.path(), kColumns);
+      directory_.path(), kColumns);
   EXPECT_EQ(launch.wait(), 0) << launch.output();
   expect_for_people(launch.output(), kColumns);
 }
 
 TEST_F(RunTrainerTest, AnInterruptOnATerminalIsNotReportedAsError) {
   job(100'000);
-  TerminalProgram run({oarlock(), "run", "job.yaml", "--fresh"}, folder_.path(), 100);
+  TerminalProgram run({oarlock(), "run", "job.yaml", "--fresh"}, directory_.path(), 100);
   ASSERT_TRUE(eventually([&] { return run.output().find("checkpoint saved") != std::string::npos; })) << run.output();
   run.type("\x03");
   EXPECT_EQ(run.wait(), 75) << run.output();
@@ -195,7 +195,7 @@ TEST_F(RunTrainerTest, PipedOutputWithoutPrefixesIsJson) {
 TEST_F(RunTrainerTest, RejectsSettingsBeforeFreshRenames) {
   job(4);
   ASSERT_EQ(start()->wait(), 0);
-  std::ofstream(folder_.path() / "none.yaml")
+  std::ofstream(directory_.path() / "none.yaml")
       << "apiVersion: oarlock.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: j}\nspec: {nodes: 1}\n";
   struct Row {
     std::vector<std::string> arguments;
@@ -212,10 +212,10 @@ TEST_F(RunTrainerTest, RejectsSettingsBeforeFreshRenames) {
   for (const Row& row : rows) {
     std::vector<std::string> argv = {oarlock(), "run", "--fresh"};
     argv.insert(argv.end(), row.arguments.begin(), row.arguments.end());
-    Program wrong(argv, {.environment = {}, .folder = folder_.path()});
+    Program wrong(argv, {.environment = {}, .directory = directory_.path()});
     EXPECT_EQ(wrong.wait(), 78) << row.error;
     EXPECT_THAT(wrong.err(), HasSubstr(row.error));
-    EXPECT_TRUE(fs::exists(folder_.path() / "oarlock-runs/j/run.json")) << row.error;
+    EXPECT_TRUE(fs::exists(directory_.path() / "oarlock-runs/j/run.json")) << row.error;
   }
   EXPECT_EQ(start()->wait(), 0);
 }
@@ -247,7 +247,7 @@ TEST_F(RunTrainerTest, ReportsLineOfTypingError) {
   const auto run = start();
   EXPECT_EQ(run->wait(), 78);
   EXPECT_THAT(run->err(), HasSubstr("job.yaml:13:5: spec.trainer.epohcs: unknown key; did you mean 'epochs'?"));
-  EXPECT_FALSE(fs::exists(folder_.path() / "oarlock-runs")) << "it is found before the run begins";
+  EXPECT_FALSE(fs::exists(directory_.path() / "oarlock-runs")) << "it is found before the run begins";
 }
 
 }  // namespace

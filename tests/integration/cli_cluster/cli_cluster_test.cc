@@ -6,10 +6,10 @@
 #include <fstream>
 
 #include "common/clock.h"
-#include "common/yaml/reader.h"
 #include "tests/support/documented_commands.h"
 #include "tests/support/job_world.h"
 #include "tests/support/paths.h"
+#include "yaml/reader.h"
 
 namespace oarlock::test {
 namespace {
@@ -43,7 +43,7 @@ class CliCluster : public ::testing::Test {
 
   static Ended run(std::vector<std::string> arguments, const std::map<std::string, std::string>& environment = {}) {
     arguments.insert(arguments.begin(), oarlock());
-    Program program(arguments, {.environment = environment, .folder = ""});
+    Program program(arguments, {.environment = environment, .directory = ""});
     Ended ended;
     ended.code = program.wait();
     ended.out = program.out();
@@ -52,11 +52,11 @@ class CliCluster : public ::testing::Test {
   }
   // Runs a command in the namespace of the test, as an administrator.
   Ended in_namespace(std::vector<std::string> arguments) const {
-    arguments.insert(arguments.end(), {"--kubeconfig", server_->kubeconfig(), "-n", world_.name_space()});
+    arguments.insert(arguments.end(), {"--kubeconfig", server_->kubeconfig(), "-n", world_.namespace_name()});
     return run(std::move(arguments));
   }
   std::string write(const std::string& name, const std::string& text) const {
-    const fs::path path = folder_.path() / name;
+    const fs::path path = directory_.path() / name;
     std::ofstream(path) << text;
     return path.string();
   }
@@ -103,7 +103,7 @@ class CliCluster : public ::testing::Test {
 
   static inline std::unique_ptr<ApiServer> server_;
   JobWorld world_{*server_, make_namespace()};
-  const TemporaryFolder folder_;
+  const TemporaryDirectory directory_;
 
  private:
   // Without controllers, pods need their service account to be created by hand.
@@ -156,7 +156,7 @@ TEST_F(CliCluster, SubmitsAndLists) {
   EXPECT_EQ(items[0]["kind"], kKind);
   EXPECT_FALSE(items[0]["metadata"].contains("managedFields"));
   const Ended everywhere = run({"list", "-A", "--kubeconfig", server_->kubeconfig()});
-  EXPECT_THAT(everywhere.out, AllOf(StartsWith("NAMESPACE"), HasSubstr(world_.name_space())));
+  EXPECT_THAT(everywhere.out, AllOf(StartsWith("NAMESPACE"), HasSubstr(world_.namespace_name())));
 }
 
 TEST_F(CliCluster, SubmitCreatesNothingFromInvalidFiles) {
@@ -186,7 +186,7 @@ TEST_F(CliCluster, SubmitReadsPipes) {
   const auto submit = [&](const std::string& script) {
     Program program({"/bin/bash", "-c",
                      fmt::format("oarlock() {{ '{}' \"$@\" --kubeconfig '{}' -n '{}'; }}\n{}", oarlock(),
-                                 server_->kubeconfig(), world_.name_space(), script)});
+                                 server_->kubeconfig(), world_.namespace_name(), script)});
     EXPECT_EQ(program.wait(), 0) << program.err();
     return program.out();
   };
@@ -229,9 +229,9 @@ TEST_F(CliCluster, ExplainsFailure) {
   Json ended = pod_ended(137);
   ended["containerStatuses"][0]["state"]["terminated"]["reason"] = "OOMKilled";
   create_pod("bert", 0, 1, ended);
-  world_.call("POST", "/api/v1/namespaces/" + world_.name_space() + "/events",
+  world_.call("POST", "/api/v1/namespaces/" + world_.namespace_name() + "/events",
               {{"metadata", {{"name", "e1"}}},
-               {"involvedObject", {{"kind", "Pod"}, {"name", "bert-0-1"}, {"namespace", world_.name_space()}}},
+               {"involvedObject", {{"kind", "Pod"}, {"name", "bert-0-1"}, {"namespace", world_.namespace_name()}}},
                {"type", "Warning"},
                {"reason", "OOMKilling"},
                {"message", "Memory cgroup out of memory"}});
@@ -272,7 +272,7 @@ TEST_F(CliCluster, WaitsForStates) {
   EXPECT_EQ(late.code, 75);
   EXPECT_THAT(late.err, HasSubstr("bert is not running"));
   Program waiting({oarlock(), "wait", "bert", "--timeout", "50s", "--kubeconfig", server_->kubeconfig(), "-n",
-                   world_.name_space()});
+                   world_.namespace_name()});
   Json status = running_status();
   set_status("bert", status);
   EXPECT_EQ(in_namespace({"wait", "bert", "--for", "running"}).out, "trainingjob.oarlock.dev/bert is running\n");
@@ -291,8 +291,8 @@ TEST_F(CliCluster, WaitsForStates) {
 TEST_F(CliCluster, UsesContextsTokensPluginsAndImpersonation) {
   world_.create_job("bert");
   // A user who may read the jobs of this namespace, and nothing else.
-  const std::string name_space = world_.name_space();
-  const std::string rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/" + name_space;
+  const std::string namespace_name = world_.namespace_name();
+  const std::string rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/" + namespace_name;
   world_.call(
       "POST", rbac + "/roles",
       {{"metadata", {{"name", "reader"}}},
@@ -301,12 +301,13 @@ TEST_F(CliCluster, UsesContextsTokensPluginsAndImpersonation) {
               {{"metadata", {{"name", "reader"}}},
                {"roleRef", {{"apiGroup", "rbac.authorization.k8s.io"}, {"kind", "Role"}, {"name", "reader"}}},
                {"subjects",
-                Json::array({{{"kind", "ServiceAccount"}, {"name", "default"}, {"namespace", name_space}},
+                Json::array({{{"kind", "ServiceAccount"}, {"name", "default"}, {"namespace", namespace_name}},
                              {{"apiGroup", "rbac.authorization.k8s.io"}, {"kind", "Group"}, {"name", "readers"}}})}});
-  const std::string token = world_.call("POST", "/api/v1/namespaces/" + name_space + "/serviceaccounts/default/token",
-                                        {{"apiVersion", "authentication.k8s.io/v1"},
-                                         {"kind", "TokenRequest"},
-                                         {"spec", Json::object()}})["status"]["token"];
+  const std::string token =
+      world_.call("POST", "/api/v1/namespaces/" + namespace_name + "/serviceaccounts/default/token",
+                  {{"apiVersion", "authentication.k8s.io/v1"},
+                   {"kind", "TokenRequest"},
+                   {"spec", Json::object()}})["status"]["token"];
   const std::string plugin = write(
       "plugin",
       "#!/bin/sh\necho "
@@ -327,7 +328,7 @@ TEST_F(CliCluster, UsesContextsTokensPluginsAndImpersonation) {
           {{"apiVersion", "client.authentication.k8s.io/v1"}, {"command", plugin}, {"interactiveMode", "Never"}}}}}});
   for (const char* user : {"token", "plugin"})
     config["contexts"].push_back(
-        {{"name", user}, {"context", {{"cluster", cluster}, {"user", user}, {"namespace", name_space}}}});
+        {{"name", user}, {"context", {{"cluster", cluster}, {"user", user}, {"namespace", namespace_name}}}});
   const std::string file = write("config", config.dump());
 
   for (const char* context : {"token", "plugin"}) {
@@ -370,7 +371,7 @@ TEST_F(CliCluster, ReportsMissingJobsAndUnreachableServers) {
                                        "[{name: c, cluster: {server: 'https://127.0.0.1:1'}}]\n")});
   EXPECT_EQ(unreachable.code, 69);
   EXPECT_THAT(unreachable.err, AllOf(HasSubstr("https://127.0.0.1:1"), HasSubstr("choose another --context")));
-  const Ended nowhere = run({"list"}, {{"HOME", folder_.path().string()}});
+  const Ended nowhere = run({"list"}, {{"HOME", directory_.path().string()}});
   EXPECT_EQ(nowhere.code, 78);
   EXPECT_THAT(nowhere.err, HasSubstr("no cluster is configured"));
   EXPECT_EQ(in_namespace({"logs", "bert"}).code, 66);
@@ -386,8 +387,8 @@ TEST_F(CliCluster, DocumentedCommandsWork) {
     std::vector<std::string> words = words_of(command);
     ASSERT_EQ(words.front(), "oarlock");
     words.front() = oarlock();
-    words.insert(words.end(), {"--kubeconfig", server_->kubeconfig(), "-n", world_.name_space()});
-    Program program(words, {.environment = {}, .folder = folder_.path()});
+    words.insert(words.end(), {"--kubeconfig", server_->kubeconfig(), "-n", world_.namespace_name()});
+    Program program(words, {.environment = {}, .directory = directory_.path()});
     EXPECT_EQ(program.wait(), 0) << command << ": " << program.err();
     if (words[1] == "submit") set_status("bert", running_status());
   }
@@ -395,9 +396,9 @@ TEST_F(CliCluster, DocumentedCommandsWork) {
 
 TEST_F(CliCluster, IsPluginOfKubectl) {
   Program plugin({test::program_path("kubectl-oarlock"), "list", "--kubeconfig", server_->kubeconfig(), "-n",
-                  world_.name_space()});
+                  world_.namespace_name()});
   EXPECT_EQ(plugin.wait(), 0) << plugin.err();
-  EXPECT_THAT(plugin.err(), HasSubstr("there are no TrainingJobs in namespace " + world_.name_space()));
+  EXPECT_THAT(plugin.err(), HasSubstr("there are no TrainingJobs in namespace " + world_.namespace_name()));
 }
 
 TEST_F(CliCluster, EveryCommandHasExamples) {

@@ -39,7 +39,7 @@ class PlayedJob {
         [this](HostileServer::Connection& connection, const HostileServer::Received& request) {
           return respond(connection, request);
         });
-    kubeconfig_ = write_kubeconfig(folder_.path(), server_->url());
+    kubeconfig_ = write_kubeconfig(directory_.path(), server_->url());
   }
 
   using LogWriter = std::function<bool(HostileServer::Connection&, const HostileServer::Received&)>;
@@ -129,7 +129,7 @@ class PlayedJob {
     return true;
   }
 
-  TemporaryFolder folder_;
+  TemporaryDirectory directory_;
   std::mutex mutex_;
   std::string phase_ = "Running";
   int attempt_ = 0;
@@ -316,7 +316,7 @@ TEST(CliLogs, DocumentedCommandsWork) {
 }
 
 TEST(CliList, ShowsProgressOnATerminal) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory directory;
   std::atomic<bool> is_released = false;
   const Json job = {{"metadata", {{"name", "bert"}, {"namespace", "default"}}}};
   const HostileServer server([&](HostileServer::Connection& connection, const HostileServer::Received& request) {
@@ -325,8 +325,8 @@ TEST(CliList, ShowsProgressOnATerminal) {
     connection.answer(200, Json{{"metadata", {{"continue", is_last ? "" : "more"}}}, {"items", Json(1, job)}}.dump());
     return true;
   });
-  TerminalProgram list({oarlock(), "list", "--kubeconfig", write_kubeconfig(folder.path(), server.url())},
-                       folder.path());
+  TerminalProgram list({oarlock(), "list", "--kubeconfig", write_kubeconfig(directory.path(), server.url())},
+                       directory.path());
   const std::string line = "waiting for " + server.url() + ": 1 job so far";
   EXPECT_TRUE(becomes_true([&] { return list.output().find(line) != std::string::npos; })) << list.output();
   is_released = true;
@@ -358,15 +358,15 @@ class CliCredentialPlugin : public ::testing::Test {
         << "users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: " << path("plugin")
         << "}}}]\n";
     list_ = std::make_unique<TerminalProgram>(
-        std::vector<std::string>{oarlock(), "list", "--kubeconfig", path("kubeconfig")}, folder_.path());
+        std::vector<std::string>{oarlock(), "list", "--kubeconfig", path("kubeconfig")}, directory_.path());
   }
 
-  std::string path(const char* name) const { return (folder_.path() / name).string(); }
+  std::string path(const char* name) const { return (directory_.path() / name).string(); }
   bool shows(const std::string& text) {
     return becomes_true([&] { return list_->output().find(text) != std::string::npos; });
   }
 
-  TemporaryFolder folder_;
+  TemporaryDirectory directory_;
   HostileServer server_;
   std::unique_ptr<TerminalProgram> list_;
 };

@@ -8,7 +8,7 @@ The weights return to the trainer as the page shows, and its evaluation must rep
 the averaged weights exactly those of the end of the run. The models themselves give the outputs of the originals.
 The accuracy of the TorchScript guide's classify() is that of the trainer, for both kinds of weights.
 
-usage: python_weights_test.py   (OARLOCK_SOURCE, OARLOCK_TORCH_DIR, and OARLOCK_BIN: the folder of the programs)
+usage: python_weights_test.py   (OARLOCK_SOURCE, OARLOCK_TORCH_DIR, and OARLOCK_BIN: the directory of the programs)
 """
 import csv
 import gzip
@@ -66,7 +66,7 @@ AVERAGED = "ema={enabled: true, decay: 0.5}"
 FASHION_MNIST = pathlib.Path("/usr/share/datasets/fashion-mnist")
 MASK = (1 << 64) - 1
 GOLDEN_RATIO = 0x9E3779B97F4A7C15
-QUERY_STREAM = 0x71756572  # kQueryStream of trainer/tasks/gears/data.cc
+QUERY_STREAM = 0x71756572  # kQueryStream of workloads/gears/data.cc
 
 
 class SampleRandom:
@@ -116,32 +116,32 @@ class Gears:
     SETTINGS = ["epochs=1", "batch.size=8", "model.hidden_size=8", "data.go_graph=go.csv", "data.coexpress_graph=genes.csv",
                 "predict={perturbations: [G01, G02+G07], file: reported.csv, control_cells: 5}"]
 
-    def write(self, folder):
-        write_perturbed_cells(folder)
-        names = sorted(json.loads((folder / "gene2go.json").read_text()))
+    def write(self, directory):
+        write_perturbed_cells(directory)
+        names = sorted(json.loads((directory / "gene2go.json").read_text()))
         for file, distance in (("go.csv", 1), ("genes.csv", 3)):
             edges = [f"{name},{names[i - distance]},{0.2 + i % 5 / 10}" for i, name in enumerate(names)]
-            (folder / file).write_text("\n".join(["source,target,importance", *edges]) + "\n")
+            (directory / file).write_text("\n".join(["source,target,importance", *edges]) + "\n")
 
-    def names(self, folder):
+    def names(self, directory):
         """Sizes and order come from the checkpoint, graphs from the files, and a cell from the converted data."""
-        with safe_open(folder / "models/gears_ddp/best/model.safetensors", "pt") as file:
+        with safe_open(directory / "models/gears_ddp/best/model.safetensors", "pt") as file:
             settings = json.loads(file.metadata()["inference"])
 
         def graph(file, names):
-            rows = rows_of(folder / file)
+            rows = rows_of(directory / file)
             edges = torch.tensor([[names.index(row[end]) for row in rows] for end in ("source", "target")])
             return originals.normalized_graph(edges, torch.tensor([float(row["importance"]) for row in rows]), len(names))
 
         genes, perturbations = settings["genes"], settings["perturbations"]
         model = originals.Gears(len(genes), len(perturbations), 8, graph("genes.csv", genes), graph("go.csv", perturbations))
-        self.cells = self.control_cells(folder, len(genes))
+        self.cells = self.control_cells(directory, len(genes))
         return {"gears_model": types.SimpleNamespace(best_model=model, gene_list=genes, pert_list=perturbations)}
 
     @staticmethod
-    def control_cells(folder, genes):
+    def control_cells(directory, genes):
         """The cells that the trainer draws for its predictions."""
-        (store,) = (folder / "perturb_processed.h5ad.oarlock").glob("cells-*")
+        (store,) = (directory / "perturb_processed.h5ad.oarlock").glob("cells-*")
         values, columns, begin, condition = (np.fromfile(store / name, kind) for name, kind in (
             ("values.f32", "<f4"), ("columns.i32", "<i4"), ("begin.i64", "<i8"), ("condition.i32", "<i4")))
         expression = torch.zeros(len(condition), genes)
@@ -152,8 +152,8 @@ class Gears:
         random = SampleRandom(SampleRandom(1, QUERY_STREAM).state, 0)
         return control[[random.below(len(control)) for _ in range(5)]]
 
-    def reported(self, folder, _lines):
-        return [float(row[gene]) for row in rows_of(folder / "reported.csv") for gene in list(row)[1:]]
+    def reported(self, directory, _lines):
+        return [float(row[gene]) for row in rows_of(directory / "reported.csv") for gene in list(row)[1:]]
 
     def computed(self, names):
         """The means over control cells. A batch is one cell, because the original's others miss the co-expression."""
@@ -171,22 +171,22 @@ class Comformer:
                 "model={name: iComformer, node_features: 32, edge_features: 40, triplet_input_features: 24, fc_features: 20}",
                 "test.predictions=reported.csv"]
 
-    def write(self, folder):
+    def write(self, directory):
         crystals = []
         for i in range(30):
             tensors = load_file(DATA / f"comformer_graph_{self.CRYSTALS[i % 2]}.safetensors")
             crystals.append({"lattice": tensors["lattice"].tolist(), "numbers": tensors["atomic_numbers"].tolist(),
                              "cart_coords": tensors["cart_coords"].tolist(), "gap": i * i % 7 / 2})
-        (folder / "crystals.json").write_text(json.dumps(crystals))
+        (directory / "crystals.json").write_text(json.dumps(crystals))
 
-    def names(self, _folder):
+    def names(self, _directory):
         tensors = load_file(DATA / "comformer_icomformer.safetensors")
         return {"net": originals.Icomformer(32, 40, 24, 20),
                 "batch": [tensors[name] for name in ("x", "edge_index", "edge_attr", "edge_nei", "batch")]}
 
-    def reported(self, folder, _lines):
-        self.numbers = [int(row["id"]) for row in rows_of(folder / "reported.csv")]
-        return [float(row["prediction"]) for row in rows_of(folder / "reported.csv")]
+    def reported(self, directory, _lines):
+        self.numbers = [int(row["id"]) for row in rows_of(directory / "reported.csv")]
+        return [float(row["prediction"]) for row in rows_of(directory / "reported.csv")]
 
     def computed(self, names):
         return [names["labels"][number % 2].item() for number in self.numbers]
@@ -199,7 +199,7 @@ class QuantumGrav:
                 "{name: elements, target: cset_size, loss: mse, outputs: 1, hidden: [48, 18], weight: 0.001}]"]
     SAMPLES, ELEMENTS = 60, 12
 
-    def write(self, folder):
+    def write(self, directory):
         random = np.random.default_rng(1)
         sizes = random.integers(6, self.ELEMENTS + 1, self.SAMPLES)
         self.links = np.triu(random.random((self.SAMPLES, self.ELEMENTS, self.ELEMENTS)) < 0.3, 1)
@@ -208,7 +208,7 @@ class QuantumGrav:
             links[size:], links[:, size:] = False, False
         arrays = {"link_matrix": self.links.astype("u1"), "cset_size": sizes.astype("<i4"),
                   "manifold_like": (5 + np.arange(self.SAMPLES) % 2 * 2).astype("<i4")}
-        store = folder / "sets.zarr"
+        store = directory / "sets.zarr"
         store.mkdir()
         (store / ".zgroup").write_text('{"zarr_format": 2}')
         for name, array in arrays.items():
@@ -218,7 +218,7 @@ class QuantumGrav:
             (store / name / ".zarray").write_text(json.dumps(about))
             (store / name / ".".join("0" * array.ndim)).write_bytes(array.tobytes())
 
-    def names(self, _folder):
+    def names(self, _directory):
         """All graphs as one batch."""
         inside = np.arange(self.ELEMENTS) < self.sizes[:, None]
         sample, source, target = self.links.nonzero()
@@ -229,8 +229,8 @@ class QuantumGrav:
                 "edge_index": torch.from_numpy(np.stack([number[sample, source], number[sample, target]])),
                 "batch": torch.from_numpy(np.arange(self.SAMPLES).repeat(self.sizes))}
 
-    def reported(self, folder, _lines):
-        rows = rows_of(folder / "reported.csv")
+    def reported(self, directory, _lines):
+        rows = rows_of(directory / "reported.csv")
         self.evaluated = [int(float(row["sample"])) for row in rows]
         return [float(row[name]) for row in rows for name in ("manifold_like_0", "manifold_like_1", "elements")]
 
@@ -243,15 +243,15 @@ class QuantumGrav:
 class TrainingEngine:
     SETTINGS = PAGES["training-engine"]["overrides"].split()
 
-    def write(self, folder):
-        write_cifar(folder)
+    def write(self, directory):
+        write_cifar(directory)
 
-    def names(self, folder):
-        records = np.fromfile(folder / "data" / "test_batch.bin", "u1").reshape(-1, 1 + 3 * 32 * 32)
+    def names(self, directory):
+        records = np.fromfile(directory / "data" / "test_batch.bin", "u1").reshape(-1, 1 + 3 * 32 * 32)
         self.labels = torch.from_numpy(records[:, 0].astype("i8"))
         return {"model": ResnetLike(3, 4, 10), "pixels": torch.from_numpy(records[:, 1:].reshape(-1, 3, 32, 32))}
 
-    def reported(self, _folder, lines):
+    def reported(self, _directory, lines):
         return [lines[-1][name] for name in ("loss", "accuracy")]
 
     def computed(self, names):
@@ -274,15 +274,15 @@ class Sedd:
                 "curriculum.enabled=false", "amp.enabled=false", "sampling={samples: 0}",
                 "data={path: train.fasta, eval_path: eval.fasta, min_length: 4}", *(f"model.{k}={v}" for k, v in SIZES.items())]
 
-    def write(self, folder):
+    def write(self, directory):
         for name, sequences in (("train.fasta", self.SEQUENCES[4:]), ("eval.fasta", self.SEQUENCES[:6])):
-            (folder / name).write_text("".join(f">{i}\n{sequence}\n" for i, sequence in enumerate(sequences)))
+            (directory / name).write_text("".join(f">{i}\n{sequence}\n" for i, sequence in enumerate(sequences)))
 
-    def names(self, _folder):
+    def names(self, _directory):
         vars(sedd).update(TOKENS=36, LENGTH=16, WIDTH=16, CONDITION=8, BLOCKS=2, HEADS=2)
         return {"score_model": Score(), "sequences": self.SEQUENCES[:6], "sigma": torch.full([6], 0.5)}
 
-    def reported(self, _folder, lines):
+    def reported(self, _directory, lines):
         return [lines[-1]["loss"]]
 
     def computed(self, names):
@@ -304,9 +304,9 @@ class PythonWeights(unittest.TestCase):
     def setUp(self):
         work = tempfile.TemporaryDirectory()
         self.addCleanup(work.cleanup)
-        self.folder = pathlib.Path(work.name)
+        self.directory = pathlib.Path(work.name)
         self.addCleanup(os.chdir, os.getcwd())
-        os.chdir(self.folder)
+        os.chdir(self.directory)
 
     def train(self, *arguments):
         """Returns the lines `evaluation` of the log."""
@@ -325,10 +325,10 @@ class PythonWeights(unittest.TestCase):
         self.assertEqual(len(convert.splitlines()), 1)
         (file, converts_checkpoint), = re.findall(r'torch\.load\("(.*?)", map_location="cpu"\)(\["model"\])?', convert)
         system = SYSTEMS[page]()
-        system.write(self.folder)
+        system.write(self.directory)
         settings = ["--config", SOURCE / PAGES[page]["config"], *system.SETTINGS]
-        at_the_end = system.reported(self.folder, self.train(*settings, AVERAGED))
-        names = system.names(self.folder)
+        at_the_end = system.reported(self.directory, self.train(*settings, AVERAGED))
+        names = system.names(self.directory)
         values = []
         for part in load.split(EMA_LINE):
             exec(part, names)  # pylint: disable=exec-used
@@ -338,7 +338,7 @@ class PythonWeights(unittest.TestCase):
             exec(convert, {"torch": torch, "save_file": save_file})  # pylint: disable=exec-used
             lines = self.train(*settings, "epochs=", "steps=0", "schedule={name: constant}", "ema.enabled=false",
                                "pretrained.path=weights.safetensors", f"checkpoint.dir=again-{len(values)}")
-            values.append(system.reported(self.folder, lines))
+            values.append(system.reported(self.directory, lines))
             with torch.no_grad():
                 exec(infer, names)  # pylint: disable=exec-used
                 computed = system.computed(names)

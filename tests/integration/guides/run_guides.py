@@ -2,7 +2,7 @@
 """Checks the pages of docs/guides without a cluster.
 
 Each ```sh block has a comment above it: the test that executes it, or why it is not executed. The blocks that name this program run
-here, unchanged, in a folder with the repository's examples. "exits with N" in the comment is the expected exit code of the
+here, unchanged, in a directory with the repository's examples. "exits with N" in the comment is the expected exit code of the
 last command, and the lines of a ```text block that follows must be in the output, whatever their line:column numbers.
 A ```dockerfile block is part of examples/own-task/Dockerfile.
 `oarlock validate` accepts every TrainingJob of the pages and of examples/migration, and the table of
@@ -26,20 +26,20 @@ BLOCK = re.compile(r"(?:^<!-- ([^\n]*) -->\n)?^```(\w*)\n(.*?)^```$", re.M | re.
 POSITION = re.compile(r":\d+:\d+:")
 
 
-def run(script, folder, expected):
+def run(script, directory, expected):
     environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(["bash", "-uo", "pipefail", "-c", script if expected else f"set -e\n{script}"], cwd=folder, env=environment,
+    done = subprocess.run(["bash", "-uo", "pipefail", "-c", script if expected else f"set -e\n{script}"], cwd=directory, env=environment,
                           capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == expected, f"{script}ended with {done.returncode}, not {expected}:\n{done.stdout}{done.stderr}"
     return done.stdout + done.stderr
 
 
 def run_page(page, work):
-    folder = work / page.stem
-    folder.mkdir()
+    directory = work / page.stem
+    directory.mkdir()
     for name in ("examples", "manifests"):
-        (folder / name).symlink_to(SOURCE / name)
-    shutil.copy(SOURCE / "tests/data/torchscript_guide.pt", folder / "model.pt")  # written by the code of torchscript.md
+        (directory / name).symlink_to(SOURCE / name)
+    shutil.copy(SOURCE / "tests/data/torchscript_guide.pt", directory / "model.pt")  # written by the code of torchscript.md
     output, count = "", 0
     for comment, language, code in BLOCK.findall(page.read_text()):
         if language == "sh":
@@ -48,7 +48,7 @@ def run_page(page, work):
             output = ""
             if comment.startswith(f"executed by {ME}"):
                 code_expected = re.search(r"exits with (\d+)$", comment)
-                output = run(code, folder, int(code_expected[1]) if code_expected else 0)
+                output = run(code, directory, int(code_expected[1]) if code_expected else 0)
                 print(f"ok: {page.name}: {code.splitlines()[0]}", flush=True)
                 count += 1
         elif language == "text" and output:
@@ -57,8 +57,8 @@ def run_page(page, work):
                 assert POSITION.sub(":", line) in shown, f"{page.name}: '{line}' is not in the output:\n{output}"
             output = ""
         elif language == "yaml" and "kind: TrainingJob" in code:
-            (folder / "job.yaml").write_text(code)
-            run("oarlock validate -f job.yaml", folder, 0)
+            (directory / "job.yaml").write_text(code)
+            run("oarlock validate -f job.yaml", directory, 0)
             count += 1
         elif language == "dockerfile":
             assert code in (SOURCE / "examples/own-task/Dockerfile").read_text(), f"{page.name}: not in examples/own-task/Dockerfile:\n{code}"

@@ -3,7 +3,7 @@
 
 usage: run_page.py comformer|gears|quantumgrav|training-engine|uniref50-sedd
 
-Every block ```sh runs unchanged, in a temporary folder with small data. A stand-in for oarlock-trainer checks the command
+Every block ```sh runs unchanged, in a temporary directory with small data. A stand-in for oarlock-trainer checks the command
 line of the page, and then trains with OVERRIDES appended, which reduce the sizes. A block with the lines "# node 0" and
 "# node 1" runs on two hosts, that is in two network namespaces with the addresses of the page. Each training must complete
 with the requested number of ranks and with equal parameters.
@@ -24,31 +24,31 @@ TIMEOUT = 300
 HOSTS = {"0": "192.168.1.100", "1": "192.168.1.101"}
 
 
-def write_cifar(folder):
+def write_cifar(directory):
     """Images of one color for each class, in CIFAR's binary format."""
-    (folder / "data").mkdir()
+    (directory / "data").mkdir()
     record = lambda label: bytes([label]) + b"".join(bytes([20 * label + channel] * 1024) for channel in range(3))
     records = b"".join(record(i % 10) for i in range(24))
     for name in [f"data_batch_{i}" for i in range(1, 6)] + ["test_batch"]:
-        (folder / "data" / f"{name}.bin").write_bytes(records)
+        (directory / "data" / f"{name}.bin").write_bytes(records)
 
 
-def link_proteins(folder):
-    (folder / "uniref50.fasta.gz").symlink_to("/usr/share/doc/mmseqs2/example-data/QUERY.fasta.gz")
+def link_proteins(directory):
+    (directory / "uniref50.fasta.gz").symlink_to("/usr/share/doc/mmseqs2/example-data/QUERY.fasta.gz")
 
 
-def write_causal_sets(folder):
-    subprocess.run([BIN / "oarlock-causal-sets", folder / "sets.zarr", "--samples", "48", "--min-elements", "8", "--max-elements", "16"],
+def write_causal_sets(directory):
+    subprocess.run([BIN / "oarlock-causal-sets", directory / "sets.zarr", "--samples", "48", "--min-elements", "8", "--max-elements", "16"],
                    check=True)
 
 
-def write_perturbed_cells(folder):
-    subprocess.run([BIN / "oarlock-planted-cells", folder], check=True, stdout=subprocess.DEVNULL)
-    (folder / "cells.h5ad").rename(folder / "perturb_processed.h5ad")
+def write_perturbed_cells(directory):
+    subprocess.run([BIN / "oarlock-planted-cells", directory], check=True, stdout=subprocess.DEVNULL)
+    (directory / "cells.h5ad").rename(directory / "perturb_processed.h5ad")
 
 
-def write_crystals(folder):
-    subprocess.run([BIN / "oarlock-crystals", folder / "crystals.extxyz", "--count", "60"], check=True)
+def write_crystals(directory):
+    subprocess.run([BIN / "oarlock-crystals", directory / "crystals.extxyz", "--count", "60"], check=True)
 
 
 PAGES = {
@@ -109,15 +109,15 @@ class Page:
         )
         stand_in.chmod(0o755)
         self.environment = {**os.environ, "PATH": f"{work}/bin:{os.environ['PATH']}"}
-        self.folders = 0
+        self.directories = 0
 
-    def folder(self):
-        self.folders += 1
-        folder = self.work / str(self.folders)
-        folder.mkdir()
-        (folder / "examples").symlink_to(SOURCE / "examples")
-        self.page["data"](folder)
-        return folder
+    def directory(self):
+        self.directories += 1
+        directory = self.work / str(self.directories)
+        directory.mkdir()
+        (directory / "examples").symlink_to(SOURCE / "examples")
+        self.page["data"](directory)
+        return directory
 
     def check(self, settings, what):
         command = [BIN / "oarlock-trainer", "--check", "--config", SOURCE / self.page["config"], *settings]
@@ -160,16 +160,16 @@ class Page:
                 keys.add(section + row[1])
         return keys
 
-    def start(self, script, folder, host=None):
+    def start(self, script, directory, host=None):
         prefix = ["ip", "netns", "exec", f"node{host}"] if host else []
-        return subprocess.Popen([*prefix, "bash", "-euo", "pipefail", "-c", script], cwd=folder, env=self.environment,
+        return subprocess.Popen([*prefix, "bash", "-euo", "pipefail", "-c", script], cwd=directory, env=self.environment,
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
     def run(self, block):
-        folder = self.folder()
+        directory = self.directory()
         nodes = re.split(r"^# node (\d)\n", block, flags=re.M)
-        started = [self.start(script, folder, host) for host, script in zip(nodes[1::2], nodes[2::2])]
-        processes = started or [self.start(block, folder)]
+        started = [self.start(script, directory, host) for host, script in zip(nodes[1::2], nodes[2::2])]
+        processes = started or [self.start(block, directory)]
         outputs = [process.communicate(timeout=TIMEOUT)[0] for process in processes]
         output = "".join(outputs)
         assert all(process.returncode == 0 for process in processes), f"{block}\n{output}"

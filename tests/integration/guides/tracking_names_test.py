@@ -3,7 +3,7 @@
 trackers: a short run of each system reports every one of these names, and with the page's `tracking.names` every one of
 the original's. TensorBoard's own library reads them.
 
-usage: tracking_names_test.py   (OARLOCK_SOURCE, and OARLOCK_BIN: the folder of the programs)
+usage: tracking_names_test.py   (OARLOCK_SOURCE, and OARLOCK_BIN: the directory of the programs)
 """
 import json
 import os
@@ -59,18 +59,18 @@ class TrackingNames(unittest.TestCase):
         """Trains shortly, and returns what TensorBoard reads."""
         self.assertTrue(PYTHON.exists(), f"{PYTHON} does not exist: run scripts/setup tracking")
         with tempfile.TemporaryDirectory() as work:
-            folder = pathlib.Path(work)
-            (folder / "examples").symlink_to(SOURCE / "examples")
-            PAGES[page]["data"](folder)
+            directory = pathlib.Path(work)
+            (directory / "examples").symlink_to(SOURCE / "examples")
+            PAGES[page]["data"](directory)
             settings = [*PAGES[page]["overrides"].split(), "log.every_steps=1", "checkpoint.dir=run",
                         "tracking.tensorboard.enabled=true", *more_settings]
             if page == "comformer":
                 settings.append("data.path=crystals.extxyz")
             environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-            done = subprocess.run([BIN / "oarlock-trainer", "--config", PAGES[page]["config"], *settings], cwd=folder,
+            done = subprocess.run([BIN / "oarlock-trainer", "--config", PAGES[page]["config"], *settings], cwd=directory,
                                   env=environment, capture_output=True, text=True, timeout=TIMEOUT)
             self.assertEqual(done.returncode, 0, done.stderr[-3000:])
-            read = subprocess.run([PYTHON, "-c", READ, folder / "run" / "tensorboard"], capture_output=True, text=True,
+            read = subprocess.run([PYTHON, "-c", READ, directory / "run" / "tensorboard"], capture_output=True, text=True,
                                   timeout=TIMEOUT)
             self.assertEqual(read.returncode, 0, read.stderr[-3000:])
             return json.loads(read.stdout)

@@ -10,10 +10,10 @@
 
 #include "common/contract.h"
 #include "common/text.h"
-#include "common/yaml/reader.h"
 #include "tests/support/api_server.h"
 #include "tests/support/golden.h"
 #include "tests/support/paths.h"
+#include "yaml/reader.h"
 
 namespace oarlock::test {
 namespace {
@@ -66,8 +66,8 @@ const std::vector<Example>& examples() {
   return kExamples;
 }
 
-// The folder of the examples, as scripts/lib/cluster/versions.sh names it.
-fs::path examples_folder() {
+// The directory of the examples, as scripts/lib/cluster/versions.sh names it.
+fs::path examples_directory() {
   ProgramOptions options;
   if (const char* cache = std::getenv("XDG_CACHE_HOME")) options.environment["XDG_CACHE_HOME"] = cache;
   Program script({"/bin/bash", "-c",
@@ -83,9 +83,9 @@ fs::path examples_folder() {
 
 std::string short_name(const std::string& file) { return file.substr(file.find_first_of('/') + 1); }
 
-// Removes the folder of the examples from messages.
-std::string without_folder(std::string text, const fs::path& folder) {
-  const std::string prefix = folder.string() + "/";
+// Removes the directory of the examples from messages.
+std::string without_directory(std::string text, const fs::path& directory) {
+  const std::string prefix = directory.string() + "/";
   for (size_t at = 0; (at = text.find(prefix, at)) != std::string::npos;) text.erase(at, prefix.size());
   return text;
 }
@@ -105,27 +105,27 @@ std::string size_of(const Json& spec) {
 class ConvertPeers : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    folder_ = examples_folder();
-    ASSERT_TRUE(fs::is_directory(folder_)) << folder_ << " does not exist: run scripts/setup cluster";
+    directory_ = examples_directory();
+    ASSERT_TRUE(fs::is_directory(directory_)) << directory_ << " does not exist: run scripts/setup cluster";
   }
 
   // Converts an example, and writes the job to a file.
   static int convert(const Example& example, const fs::path& job, std::string& errors) {
-    std::vector<std::string> argv = {oarlock(), "convert", "-f", (folder_ / example.file).string()};
-    if (!example.runtime.empty()) argv.insert(argv.end(), {"-f", (folder_ / example.runtime).string()});
+    std::vector<std::string> argv = {oarlock(), "convert", "-f", (directory_ / example.file).string()};
+    if (!example.runtime.empty()) argv.insert(argv.end(), {"-f", (directory_ / example.runtime).string()});
     Program program(argv);
     const int exit_code = program.wait();
-    errors = without_folder(program.err(), folder_);
+    errors = without_directory(program.err(), directory_);
     std::ofstream(job) << program.out();
     return exit_code;
   }
 
-  static inline fs::path folder_;
+  static inline fs::path directory_;
 };
 
 TEST_F(ConvertPeers, ResultsAreValidAndAcceptedByTheApiServer) {
   ApiServer server(ApiServer::Parts::kApiOnly);
-  const TemporaryFolder work;
+  const TemporaryDirectory work;
   std::string report;
   size_t accepted = 0;
   for (const Example& example : examples()) {
@@ -161,7 +161,7 @@ TEST_F(ConvertPeers, ResultsAreValidAndAcceptedByTheApiServer) {
 
 // These need neither PyTorch nor a data set.
 TEST_F(ConvertPeers, ConvertedJobsRun) {
-  const TemporaryFolder work;
+  const TemporaryDirectory work;
   struct Run {
     const char* file;
     const char* line;  // of its output

@@ -2,9 +2,9 @@
 // and its token can do nothing with objects that no TrainingJob controls.
 #include <gmock/gmock.h>
 
-#include "common/http/client/credentials.h"
-#include "common/http/client/transport.h"
-#include "operator/kube/auth/kubeconfig.h"
+#include "http/client/credentials.h"
+#include "http/client/transport.h"
+#include "kube/auth/kubeconfig.h"
 #include "tests/support/empty_cluster.h"
 #include "tests/support/fault_proxy.h"
 #include "tests/support/job_world.h"
@@ -55,11 +55,11 @@ class AdmissionPolicy : public ::testing::Test {
         must("POST", std::string("/api/v1/namespaces/") + kOwnNamespace + "/serviceaccounts/oarlock-operator/token",
              {{"apiVersion", "authentication.k8s.io/v1"}, {"kind", "TokenRequest"}});
     const auto config = kube::load_kubeconfig(server_->kubeconfig());
-    kube::TransportOptions options = kube::transport_options(*config, "oarlock-test", std::make_shared<RealClock>());
+    http::TransportOptions options = kube::transport_options(*config, "oarlock-test", std::make_shared<RealClock>());
     options.client_certificate = options.client_key = {};
     options.certificate.reset();
-    options.token = std::make_shared<kube::ConstantToken>(token["status"]["token"]);
-    auto transport = kube::create_transport(std::move(options));
+    options.token = std::make_shared<http::ConstantToken>(token["status"]["token"]);
+    auto transport = http::create_transport(std::move(options));
     if (!transport) throw std::runtime_error(transport.error().message);
     transport_ = std::move(*transport);
     name_space_ = server_->make_namespace();
@@ -110,7 +110,7 @@ class AdmissionPolicy : public ::testing::Test {
   }
 
   static inline std::unique_ptr<ApiServer> server_;
-  static inline std::unique_ptr<kube::Transport> transport_;
+  static inline std::unique_ptr<http::Transport> transport_;
   static inline std::string name_space_;
 };
 
@@ -207,9 +207,9 @@ TEST_F(AdmissionPolicy, HasNoTypeWarnings) {
 
 // Everything that an operator does with objects: creation, failure and restart, suspension, end and expiry.
 TEST_F(AdmissionPolicy, LetsTheOperatorWork) {
-  TemporaryFolder folder;
+  TemporaryDirectory directory;
   FaultProxy proxy(*transport_);
-  OperatorProcess process({"--kubeconfig", write_kubeconfig(folder.path(), proxy.url()), "--leader-elect",
+  OperatorProcess process({"--kubeconfig", write_kubeconfig(directory.path(), proxy.url()), "--leader-elect",
                            "--leader-elect-resource-namespace", kOwnNamespace, "--job-network-policy=[]"});
   JobWorld world(*server_, server_->make_namespace());
   const Json spec = {

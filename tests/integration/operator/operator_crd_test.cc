@@ -5,12 +5,12 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "api/rules.h"
 #include "common/clock.h"
-#include "common/http/client/credentials.h"
-#include "common/http/client/transport.h"
-#include "operator/api/rules.h"
-#include "operator/kube/auth/kubeconfig.h"
-#include "operator/kube/client/client.h"
+#include "http/client/credentials.h"
+#include "http/client/transport.h"
+#include "kube/auth/kubeconfig.h"
+#include "kube/client/client.h"
 #include "tests/support/api_server.h"
 #include "tests/support/paths.h"
 
@@ -229,7 +229,7 @@ TEST_F(Crd, KubectlShowsTheColumns) {
   const auto shown = [&](const char* output) {
     const std::string kubectl = server_->kubeconfig().substr(0, server_->kubeconfig().rfind('/')) + "/bin/kubectl";
     Program program({kubectl, "get", "tj", "-n", ns_, "-o", output},
-                    {.environment = {{"KUBECONFIG", server_->kubeconfig()}}, .folder = ""});
+                    {.environment = {{"KUBECONFIG", server_->kubeconfig()}}, .directory = ""});
     EXPECT_EQ(program.wait(), 0) << program.err();
     return std::istringstream(program.out());
   };
@@ -251,13 +251,13 @@ TEST_F(Crd, KubectlShowsTheColumns) {
 
 class Tls : public Crd {
  protected:
-  kube::TransportOptions options() const {
+  http::TransportOptions options() const {
     const auto config = kube::load_kubeconfig(server_->kubeconfig());
     EXPECT_TRUE(config);
     return kube::transport_options(*config, "oarlock-test", std::make_shared<RealClock>());
   }
-  static kube::TransportResult<kube::Response> get_jobs(const kube::TransportOptions& options) {
-    auto transport = kube::create_transport(options);
+  static http::TransportResult<http::Response> get_jobs(const http::TransportOptions& options) {
+    auto transport = http::create_transport(options);
     EXPECT_TRUE(transport) << transport.error().message;
     return (*transport)
         ->send({.method = "GET", .target = "/api/v1/namespaces", .body = "", .content_type = ""}, 20s, {});
@@ -271,27 +271,27 @@ TEST_F(Tls, ConnectsWithAuthorityAndClientCertificate) {
 }
 
 TEST_F(Tls, RejectsUnknownAuthorityBeforeSending) {
-  kube::TransportOptions wrong = options();
+  http::TransportOptions wrong = options();
   // A certificate, but not of the authority: the client's own.
   wrong.ca = wrong.client_certificate;
   const auto response = get_jobs(wrong);
   ASSERT_FALSE(response);
-  EXPECT_EQ(response.error().kind, kube::TransportErrorKind::kTls);
+  EXPECT_EQ(response.error().kind, http::TransportErrorKind::kTls);
   EXPECT_THAT(response.error().message, HasSubstr("certificate is not accepted"));
   // The system's authorities are trusted neither in addition to it nor instead of it.
   wrong.ca = {};
-  EXPECT_EQ(get_jobs(wrong).error().kind, kube::TransportErrorKind::kTls);
+  EXPECT_EQ(get_jobs(wrong).error().kind, http::TransportErrorKind::kTls);
   wrong.verify = false;
   EXPECT_TRUE(get_jobs(wrong));
 }
 
 TEST_F(Tls, UsesSystemAuthoritiesOnlyByDefault) {
-  const TemporaryFolder folder;
-  const std::string system = (folder.path() / "system.pem").string();
-  kube::TransportOptions given = options();
+  const TemporaryDirectory directory;
+  const std::string system = (directory.path() / "system.pem").string();
+  http::TransportOptions given = options();
   std::ofstream(system) << given.ca.text;
   ASSERT_EQ(::setenv("SSL_CERT_FILE", system.c_str(), 1), 0);  // where OpenSSL looks for them
-  kube::TransportOptions none = given;
+  http::TransportOptions none = given;
   none.ca = {};
   EXPECT_TRUE(get_jobs(none));
   given.ca = given.client_certificate;
@@ -300,42 +300,42 @@ TEST_F(Tls, UsesSystemAuthoritiesOnlyByDefault) {
 }
 
 TEST_F(Tls, ACertificateForAnotherNameIsRefused) {
-  kube::TransportOptions wrong = options();
+  http::TransportOptions wrong = options();
   wrong.tls_server_name = "another.server";
   const auto response = get_jobs(wrong);
   ASSERT_FALSE(response);
-  EXPECT_EQ(response.error().kind, kube::TransportErrorKind::kTls);
+  EXPECT_EQ(response.error().kind, http::TransportErrorKind::kTls);
   EXPECT_THAT(response.error().message, HasSubstr("another host name"));
   wrong.tls_server_name = "kubernetes.default.svc";
   EXPECT_TRUE(get_jobs(wrong));
 }
 
 TEST_F(Tls, WithoutCredentialsTheUserIsAnonymous) {
-  kube::TransportOptions anonymous = options();
+  http::TransportOptions anonymous = options();
   anonymous.client_certificate = {};
   anonymous.client_key = {};
   EXPECT_EQ(get_jobs(anonymous)->status, 403);  // system:anonymous
-  anonymous.token = std::make_shared<kube::ConstantToken>("not a token");
+  anonymous.token = std::make_shared<http::ConstantToken>("not a token");
   EXPECT_EQ(get_jobs(anonymous)->status, 401);
 }
 
 TEST_F(Tls, ReadsAuthorityFileForEachConnection) {
-  const TemporaryFolder folder;
-  const std::string file = (folder.path() / "ca.crt").string();
-  kube::TransportOptions rotating = options();
+  const TemporaryDirectory directory;
+  const std::string file = (directory.path() / "ca.crt").string();
+  http::TransportOptions rotating = options();
   const std::string good = rotating.ca.text;
   std::ofstream(file) << rotating.client_certificate.text;  // the wrong one at first
   rotating.ca = {.text = "", .file = file};
-  auto transport = kube::create_transport(rotating);
+  auto transport = http::create_transport(rotating);
   ASSERT_TRUE(transport);
-  const kube::Request request{.method = "GET", .target = "/version", .body = "", .content_type = ""};
+  const http::Request request{.method = "GET", .target = "/version", .body = "", .content_type = ""};
   EXPECT_FALSE((*transport)->send(request, 20s, {}));
   std::ofstream(file) << good;
   EXPECT_TRUE((*transport)->send(request, 20s, {}));
 }
 
 TEST_F(Tls, PreconditionsAreObeyedByTheServer) {
-  const auto shared = std::shared_ptr<kube::Transport>(std::move(*kube::create_transport(options())));
+  const auto shared = std::shared_ptr<http::Transport>(std::move(*http::create_transport(options())));
   const kube::Client client(shared, 20s);
   const Json made = create(valid()).body;
   const std::string uid = made["metadata"]["uid"];

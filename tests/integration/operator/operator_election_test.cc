@@ -16,15 +16,16 @@ class Election : public ::testing::Test {
   static void TearDownTestSuite() { server_.reset(); }
 
   // Shorter than the usual times, so that the test is as well; a busy machine still renews the lease in time.
-  std::unique_ptr<OperatorProcess> start(const std::string& name_space) {
+  std::unique_ptr<OperatorProcess> start(const std::string& namespace_name) {
     return std::make_unique<OperatorProcess>(std::vector<std::string>{
-        "--kubeconfig", server_->kubeconfig(), "--namespace", name_space, "--leader-elect",
-        "--leader-elect-resource-namespace", name_space, "--leader-elect-lease-duration", "10",
+        "--kubeconfig", server_->kubeconfig(), "--namespace", namespace_name, "--leader-elect",
+        "--leader-elect-resource-namespace", namespace_name, "--leader-elect-lease-duration", "10",
         "--leader-elect-renew-deadline", "8", "--leader-elect-retry-period", "1", "--log-level", "debug"});
   }
   static bool leads(const OperatorProcess& one) { return one.metric("leader_election_master_status") == 1; }
-  Json lease(const std::string& name_space) {
-    return server_->call("GET", "/apis/coordination.k8s.io/v1/namespaces/" + name_space + "/leases/oarlock-operator")
+  Json lease(const std::string& namespace_name) {
+    return server_
+        ->call("GET", "/apis/coordination.k8s.io/v1/namespaces/" + namespace_name + "/leases/oarlock-operator")
         .body["spec"];
   }
 
@@ -33,11 +34,11 @@ class Election : public ::testing::Test {
 std::unique_ptr<ApiServer> Election::server_;
 
 TEST_F(Election, KilledLeaderNeitherLosesNorRepeatsWork) {
-  const std::string name_space = server_->make_namespace();
-  JobWorld world(*server_, name_space);
-  auto first = start(name_space);
+  const std::string namespace_name = server_->make_namespace();
+  JobWorld world(*server_, namespace_name);
+  auto first = start(namespace_name);
   ASSERT_TRUE(eventually([&] { return leads(*first); }));
-  auto second = start(name_space);
+  auto second = start(namespace_name);
   EXPECT_FALSE(leads(*second));
   EXPECT_EQ(second->get("/readyz").status, 200);  // it stands by, with a full cache
 
@@ -47,7 +48,7 @@ TEST_F(Election, KilledLeaderNeitherLosesNorRepeatsWork) {
   EXPECT_EQ(second->metric("controller_runtime_reconcile_total"), 0);
   first->program().signal(SIGKILL);
   ASSERT_TRUE(eventually([&] { return leads(*second); })) << second->log();
-  EXPECT_EQ(lease(name_space)["leaseTransitions"], 1);
+  EXPECT_EQ(lease(namespace_name)["leaseTransitions"], 1);
 
   std::set<std::string> wanted;
   for (int i = 0; i < kJobs; ++i) {
@@ -61,24 +62,24 @@ TEST_F(Election, KilledLeaderNeitherLosesNorRepeatsWork) {
 }
 
 TEST_F(Election, StoppedLeaderReleasesLeaseImmediately) {
-  const std::string name_space = server_->make_namespace();
-  auto first = start(name_space);
+  const std::string namespace_name = server_->make_namespace();
+  auto first = start(namespace_name);
   ASSERT_TRUE(eventually([&] { return leads(*first); }));
-  auto second = start(name_space);
+  auto second = start(namespace_name);
   first->program().signal(SIGTERM);
   EXPECT_EQ(first->program().wait(), 0);
   ASSERT_TRUE(eventually([&] { return leads(*second); }));
-  EXPECT_EQ(lease(name_space)["leaseTransitions"], 1);
+  EXPECT_EQ(lease(namespace_name)["leaseTransitions"], 1);
 }
 
 TEST_F(Election, FrozenLeaderStopsWritingAndExitsWith75) {
-  const std::string name_space = server_->make_namespace();
-  JobWorld world(*server_, name_space);
-  auto first = start(name_space);
+  const std::string namespace_name = server_->make_namespace();
+  JobWorld world(*server_, namespace_name);
+  auto first = start(namespace_name);
   ASSERT_TRUE(eventually([&] { return leads(*first); }));
   first->program().signal(SIGSTOP);
   world.create_job("j");
-  auto second = start(name_space);
+  auto second = start(namespace_name);
   ASSERT_TRUE(eventually([&] { return leads(*second); }));
   world.wait_for_pods({"j-0-0", "j-0-1"});
   first->program().signal(SIGCONT);

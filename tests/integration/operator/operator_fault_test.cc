@@ -28,9 +28,9 @@ using Names = std::set<std::string>;
 // An operator behind a proxy, in a separate namespace. It is restarted whenever it has been killed.
 class Stage {
  public:
-  Stage(ApiServer& server, const std::string& name_space)
-      : proxy_(server.transport()), world_(server, name_space, [this] { revive(); }) {
-    write_kubeconfig(folder_.path(), proxy_.url());
+  Stage(ApiServer& server, const std::string& namespace_name)
+      : proxy_(server.transport()), world_(server, namespace_name, [this] { revive(); }) {
+    write_kubeconfig(directory_.path(), proxy_.url());
   }
 
   FaultProxy& proxy() { return proxy_; }
@@ -42,8 +42,8 @@ class Stage {
     if (operator_ != nullptr) ++kills_;
     pid_ = 0;
     operator_ = std::make_unique<OperatorProcess>(
-        std::vector<std::string>{"--kubeconfig", (folder_.path() / "kubeconfig").string(), "--namespace",
-                                 world_.name_space(), "--log-level", "debug"},
+        std::vector<std::string>{"--kubeconfig", (directory_.path() / "kubeconfig").string(), "--namespace",
+                                 world_.namespace_name(), "--log-level", "debug"},
         false);
     pid_ = operator_->program().pid();
   }
@@ -53,7 +53,7 @@ class Stage {
   int kills() const { return kills_; }
 
  private:
-  TemporaryFolder folder_;
+  TemporaryDirectory directory_;
   FaultProxy proxy_;
   JobWorld world_;
   std::atomic<pid_t> pid_ = 0;
@@ -147,7 +147,7 @@ std::unique_ptr<ApiServer> Fault::server_;
 // The writes that every run has: Service and pods; Running; Restarting, the other pod's deletion, two pods; Running;
 // Suspended and two deletions; Pending and two pods; Running; Complete. The number of further status writes depends on
 // timing: two changes that are observed together cause one write.
-constexpr int kFewestWrites = 3 + 1 + 4 + 1 + 3 + 3 + 1 + 1;
+constexpr int kMinWrites = 3 + 1 + 4 + 1 + 3 + 3 + 1 + 1;
 
 TEST_F(Fault, SurvivesKillsAndLostResponsesAnywhere) {
   std::string wanted;
@@ -158,7 +158,7 @@ TEST_F(Fault, SurvivesKillsAndLostResponsesAnywhere) {
     writes = calm.proxy().writes();
     EXPECT_EQ(calm.kills(), 0);
   }
-  ASSERT_GE(writes, kFewestWrites);
+  ASSERT_GE(writes, kMinWrites);
 
   // One fault for each write, because all kinds of faults for all writes would take minutes: the operator is killed
   // after each write, and in every third run a response or a request is lost before.
@@ -184,7 +184,7 @@ TEST_F(Fault, SurvivesKillsAndLostResponsesAnywhere) {
         const std::lock_guard lock(mutex);
         if (seen != wanted) problems.push_back("killed after write " + std::to_string(n) + ": " + seen);
         // A run may have fewer writes than the one without faults; then it ends without a kill.
-        const bool has_write = n <= kFewestWrites || stage.proxy().writes() > n;
+        const bool has_write = n <= kMinWrites || stage.proxy().writes() > n;
         if (stage.kills() < 1 && has_write) problems.push_back("not killed after write " + std::to_string(n));
       } catch (const std::exception& error) {
         const std::lock_guard lock(mutex);

@@ -45,9 +45,9 @@ HostileServer::Handler cluster_with_jobs(const HostileServer::Handler& empty, in
 
 class OperatorHostileClients : public ::testing::Test {
  protected:
-  std::string kubeconfig_for(const HostileServer& server) { return write_kubeconfig(folder_.path(), server.url()); }
+  std::string kubeconfig_for(const HostileServer& server) { return write_kubeconfig(directory_.path(), server.url()); }
 
-  TemporaryFolder folder_;
+  TemporaryDirectory directory_;
   const std::atomic<bool> has_crd_ = true;
 };
 
@@ -66,7 +66,7 @@ TEST_F(OperatorHostileClients, PlainServerStaysWithinItsLimits) {
 TEST_F(OperatorHostileClients, TlsServerStaysWithinItsLimits) {
   HostileServer server(empty_cluster(has_crd_));
   const Authority authority("authority");
-  const std::string file = (folder_.path() / "server.pem").string();
+  const std::string file = (directory_.path() / "server.pem").string();
   std::ofstream(file) << authority.issue("operator", "IP:127.0.0.1").both();
   OperatorProcess process({"--kubeconfig", kubeconfig_for(server), "--tls-certificate", file, "--health-port", "0"});
   process.use_tls(authority.certificate());

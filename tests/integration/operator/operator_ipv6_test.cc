@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "common/contract.h"
-#include "common/http/server.h"
+#include "http/server.h"
 #include "tests/support/ipv6_machine.h"
 #include "tests/support/job_world.h"
 #include "tests/support/paths.h"
@@ -29,19 +29,20 @@ class Ipv6Alone : public ::testing::Test {
   }
 
   void start_operator(std::vector<std::string> arguments, std::map<std::string, std::string> environment = {}) {
-    arguments.insert(arguments.end(), {"--namespace", world_->name_space(), "--progress-interval", "0.2"});
+    arguments.insert(arguments.end(), {"--namespace", world_->namespace_name(), "--progress-interval", "0.2"});
     operator_ = std::make_unique<OperatorProcess>(arguments, /*wait_until_ready=*/true,
                                                   OperatorPlace{.listen_address = "", .environment = environment});
   }
   bool has_event(const std::string& reason) {
-    const Json events = world_->call("GET", "/apis/events.k8s.io/v1/namespaces/" + world_->name_space() + "/events");
+    const Json events =
+        world_->call("GET", "/apis/events.k8s.io/v1/namespaces/" + world_->namespace_name() + "/events");
     return std::ranges::any_of(events["items"], [&](const Json& event) { return event["reason"] == reason; });
   }
   // Runs a job from its creation to its end. Returns the spec of its Service, which is deleted when the job has ended.
   Json expect_a_job_completes() {
     world_->create_job("j");
     world_->wait_for_pods({"j-0-0", "j-0-1"});
-    Json service = world_->call("GET", "/api/v1/namespaces/" + world_->name_space() + "/services/j")["spec"];
+    Json service = world_->call("GET", "/api/v1/namespaces/" + world_->namespace_name() + "/services/j")["spec"];
     Json rank_0 = pod_running();
     rank_0["podIP"] = "::1";
     rank_0["podIPs"] = {{{"ip", "::1"}}};
@@ -86,9 +87,10 @@ TEST_F(Ipv6Alone, AJobByKubeconfig) {
 
 TEST_F(Ipv6Alone, AJobThroughAProxyWithAPassword) {
   const Tinyproxy proxy("::1", "user", "pass");
-  const TemporaryFolder folder;
+  const TemporaryDirectory directory;
   const auto rank_0 = serve_progress();
-  start_operator({"--kubeconfig", kubeconfig_with_proxy(server_->kubeconfig(), proxy.url("user:pass"), folder.path())});
+  start_operator(
+      {"--kubeconfig", kubeconfig_with_proxy(server_->kubeconfig(), proxy.url("user:pass"), directory.path())});
   expect_a_job_completes();
   EXPECT_THAT(proxy.log(), HasSubstr("CONNECT [::1]:"));
 }

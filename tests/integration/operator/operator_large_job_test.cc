@@ -10,7 +10,7 @@
 #include <optional>
 #include <thread>
 
-#include "operator/api/rules.h"
+#include "api/rules.h"
 #include "tests/support/job_world.h"
 #include "tests/support/measurement.h"
 
@@ -57,7 +57,7 @@ class LargeJob : public ::testing::Test {
   ApiServer server_{ApiServer::Parts::kWithControllers};  // pods need their service account
   JobWorld world_{server_, server_.make_namespace()};
   std::optional<MemoryLimit> cgroup_;  // of the operator; removed after the operator's end
-  OperatorProcess operator_{{"--kubeconfig", server_.kubeconfig(), "--namespace", world_.name_space()}};
+  OperatorProcess operator_{{"--kubeconfig", server_.kubeconfig(), "--namespace", world_.namespace_name()}};
 };
 
 TEST_F(LargeJob, RestartsWithinItsMemoryLimit) {

@@ -84,7 +84,9 @@ class ManyPods {
           return false;
         }) {}
   void relist(int times) { relists_ = times; }
-  std::string kubeconfig(const TemporaryFolder& folder) const { return write_kubeconfig(folder.path(), server_.url()); }
+  std::string kubeconfig(const TemporaryDirectory& directory) const {
+    return write_kubeconfig(directory.path(), server_.url());
+  }
 
  private:
   std::atomic<int> relists_ = 0;
@@ -100,9 +102,9 @@ size_t occurrences(const std::string& text, const std::string& what) {
 }
 
 TEST(OperatorMemory, IdleIsAtMost15MiB) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory directory;
   const ManyPods none(0);
-  OperatorProcess one({"--kubeconfig", none.kubeconfig(folder)});
+  OperatorProcess one({"--kubeconfig", none.kubeconfig(directory)});
   EXPECT_EQ(one.get("/metrics").status, 200);
   const double resident = memory(one, "VmRSS");
   std::printf("idle: %.1f MiB\n", resident);
@@ -110,10 +112,10 @@ TEST(OperatorMemory, IdleIsAtMost15MiB) {
 }
 
 TEST(OperatorMemory, TenThousandPodsNeedAtMost40MiB) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory directory;
   ManyPods many(kPods);
   many.relist(2);
-  OperatorProcess one({"--kubeconfig", many.kubeconfig(folder)});
+  OperatorProcess one({"--kubeconfig", many.kubeconfig(directory)});
   const std::string synced = R"("resource":"pods","objects":10000)";
   ASSERT_TRUE(eventually([&] { return occurrences(one.log(), synced) == 3; })) << one.log();
   EXPECT_EQ(one.get("/metrics").status, 200);
@@ -125,9 +127,9 @@ TEST(OperatorMemory, TenThousandPodsNeedAtMost40MiB) {
 }
 
 TEST(OperatorMemory, FinishedJobsKeepNoTemplate) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory directory;
   const ManyPods many(0, 10000);
-  OperatorProcess one({"--kubeconfig", many.kubeconfig(folder)});
+  OperatorProcess one({"--kubeconfig", many.kubeconfig(directory)});
   ASSERT_TRUE(one.logged(R"("jobs":10000)")) << one.log();
   EXPECT_EQ(one.get("/metrics").status, 200);
   const double most = memory(one, "VmHWM");
@@ -162,7 +164,9 @@ class FullCluster {
           connection.wait_for_close();
           return false;
         }) {}
-  std::string kubeconfig(const TemporaryFolder& folder) const { return write_kubeconfig(folder.path(), server_.url()); }
+  std::string kubeconfig(const TemporaryDirectory& directory) const {
+    return write_kubeconfig(directory.path(), server_.url());
+  }
 
  private:
   struct Kind {
@@ -180,9 +184,9 @@ class FullCluster {
 
 // The operator is within the chart's memory limit of 160 MiB, however many objects there are.
 TEST(OperatorMemory, FullCacheStaysWithinTheChartsLimit) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory directory;
   const FullCluster cluster;
-  OperatorProcess one({"--kubeconfig", cluster.kubeconfig(folder)});
+  OperatorProcess one({"--kubeconfig", cluster.kubeconfig(directory)});
   const auto times_logged = [&](const std::string& resource) {
     return occurrences(one.log(), fmt::format(R"("resource":"{}","objects")", resource));
   };
@@ -200,7 +204,7 @@ TEST(OperatorMemory, StreamsListsOfLargePods) {
   constexpr int kLargePods = 512;
   const std::string annotation =
       R"("annotations":{"oarlock.dev/trainer-config":")" + std::string(240 << 10, 'x') + "\"},";
-  const TemporaryFolder folder;
+  const TemporaryDirectory directory;
   HostileServer server([&](HostileServer::Connection& connection, const HostileServer::Received& request) {
     if (request.target.find("sendInitialEvents") != std::string::npos) {
       connection.answer(422, R"({"kind":"Status","reason":"Invalid","message":"sendInitialEvents is forbidden"})");
@@ -225,7 +229,7 @@ TEST(OperatorMemory, StreamsListsOfLargePods) {
     connection.write("0\r\n\r\n");
     return true;
   });
-  OperatorProcess one({"--kubeconfig", write_kubeconfig(folder.path(), server.url())});
+  OperatorProcess one({"--kubeconfig", write_kubeconfig(directory.path(), server.url())});
   ASSERT_TRUE(one.logged(R"("resource":"pods","objects":512)")) << one.log();
   const double most = memory(one, "VmHWM");
   std::printf("a list of 512 pods of 246 KiB (123 MiB): at most %.1f MiB\n", most);
@@ -239,10 +243,10 @@ TEST(OperatorMemory, RestartsLargeJobWithinMemoryLimit) {
   const int nodes = option("OARLOCK_LARGE_JOB_NODES", 512);
   const int kib = option("OARLOCK_LARGE_JOB_KIB", 200);
   const int limit = option("OARLOCK_LARGE_JOB_MIB", 64);
-  const TemporaryFolder folder;
+  const TemporaryDirectory directory;
   PlayedCluster cluster;
   std::optional<MemoryLimit> cgroup;  // removed after the operator's end
-  OperatorProcess one({"--kubeconfig", write_kubeconfig(folder.path(), cluster.url())});
+  OperatorProcess one({"--kubeconfig", write_kubeconfig(directory.path(), cluster.url())});
   cgroup.emplace(one.program().pid(), limit);
   const auto wait = [&](const std::string& what, const std::function<bool()>& condition) {
     for (int minutes = 0; minutes < 5; ++minutes) {

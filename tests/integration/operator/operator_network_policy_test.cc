@@ -21,8 +21,8 @@ class NetworkPolicies : public ::testing::Test {
   static void SetUpTestSuite() { server_ = std::make_unique<ApiServer>(ApiServer::Parts::kWithControllers); }
   static void TearDownTestSuite() { server_.reset(); }
 
-  static OperatorProcess start(const std::string& name_space, const std::vector<std::string>& more) {
-    std::vector<std::string> arguments = {"--kubeconfig", server_->kubeconfig(), "--namespace", name_space};
+  static OperatorProcess start(const std::string& namespace_name, const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"--kubeconfig", server_->kubeconfig(), "--namespace", namespace_name};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return OperatorProcess(arguments);
   }
@@ -31,7 +31,7 @@ class NetworkPolicies : public ::testing::Test {
     EXPECT_EQ(process.program().wait(), 0) << process.log();
   }
   std::string path(const std::string& name = "trainingjob-j") const {
-    return "/apis/networking.k8s.io/v1/namespaces/" + world_.name_space() + "/networkpolicies/" + name;
+    return "/apis/networking.k8s.io/v1/namespaces/" + world_.namespace_name() + "/networkpolicies/" + name;
   }
   Reply policy() const { return server_->call("GET", path()); }
   void wait_for_policy(bool exists) {
@@ -48,7 +48,7 @@ class NetworkPolicies : public ::testing::Test {
 };
 
 TEST_F(NetworkPolicies, CreatesRepairsAndDeletesPolicyWithJob) {
-  OperatorProcess process = start(world_.name_space(), {std::string("--job-network-policy=") + kPeers});
+  OperatorProcess process = start(world_.namespace_name(), {std::string("--job-network-policy=") + kPeers});
   world_.create_job("j");
   run_pods();
   const Json created = policy().body;
@@ -79,26 +79,26 @@ TEST_F(NetworkPolicies, CreatesRepairsAndDeletesPolicyWithJob) {
 // An operator without the setting starts the job, then one with the setting takes over, then one with another setting.
 TEST_F(NetworkPolicies, FollowsTheOperatorsSettings) {
   {
-    OperatorProcess old = start(world_.name_space(), {});
+    OperatorProcess old = start(world_.namespace_name(), {});
     world_.create_job("j");
     run_pods();
     EXPECT_FALSE(policy().ok());
     end(old);
   }
   {
-    OperatorProcess process = start(world_.name_space(), {"--job-network-policy=[]"});
+    OperatorProcess process = start(world_.namespace_name(), {"--job-network-policy=[]"});
     wait_for_policy(true);
     EXPECT_EQ(policy().body["spec"]["ingress"].size(), 1U);
     end(process);
   }
-  OperatorProcess process = start(world_.name_space(), {std::string("--job-network-policy=") + kPeers});
+  OperatorProcess process = start(world_.namespace_name(), {std::string("--job-network-policy=") + kPeers});
   world_.wait("the other peers", [&] { return policy().body["spec"]["ingress"].size() == 2; });
   EXPECT_EQ(world_.status("j")["restarts"].value("total", 0), 0);
   EXPECT_EQ(world_.live_pods(), (std::set<std::string>{"j-0-0", "j-0-1"}));
 }
 
 TEST_F(NetworkPolicies, PolicyOfAnotherOwnerBlocksJob) {
-  OperatorProcess process = start(world_.name_space(), {"--job-network-policy=[]"});
+  OperatorProcess process = start(world_.namespace_name(), {"--job-network-policy=[]"});
   const std::string list = path("").substr(0, path("").size() - 1);
   world_.call("POST", list, {{"metadata", {{"name", "trainingjob-j"}}}, {"spec", {{"podSelector", Json::object()}}}});
   world_.create_job("j");

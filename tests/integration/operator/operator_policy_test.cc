@@ -27,7 +27,7 @@ class Policies : public ::testing::Test {
   void SetUp() override {
     world_ = std::make_unique<JobWorld>(*server_, server_->make_namespace());
     operator_ = std::make_unique<OperatorProcess>(
-        std::vector<std::string>{"--kubeconfig", server_->kubeconfig(), "--namespace", world_->name_space()});
+        std::vector<std::string>{"--kubeconfig", server_->kubeconfig(), "--namespace", world_->namespace_name()});
   }
   void TearDown() override {
     if (HasFailure()) std::cerr << "---- the operator's log\n" << operator_->log();
@@ -66,7 +66,7 @@ class Policies : public ::testing::Test {
   bool has_pod(const std::string& name) { return exists(world_->pods() + "/" + name); }
   bool exists(const std::string& target) { return server_->call("GET", target).status != 404; }
   std::string service(const std::string& name) const {
-    return "/api/v1/namespaces/" + world_->name_space() + "/services/" + name;
+    return "/api/v1/namespaces/" + world_->namespace_name() + "/services/" + name;
   }
   Json condition(const std::string& name, const std::string& type) {
     for (const Json& one : world_->status(name).value("conditions", Json::array())) {
@@ -267,7 +267,7 @@ TEST_F(Policies, AdmissionProblemsAreReportedAndRetried) {
   create("j", {{"resourcesPerNode", {{"requests", {{"memory", "1Gi"}}}}}});
   set_group("j", 0, pod_running(), pod_running());
   world_->wait_for_phase("j", "Running");
-  const std::string limits = "/api/v1/namespaces/" + world_->name_space() + "/limitranges";
+  const std::string limits = "/api/v1/namespaces/" + world_->namespace_name() + "/limitranges";
   world_->call("POST", limits,
                {{"apiVersion", "v1"},
                 {"kind", "LimitRange"},
@@ -289,7 +289,7 @@ TEST_F(Policies, AdmissionProblemsAreReportedAndRetried) {
           {"admissionReviewVersions", {"v1"}},
           {"sideEffects", "None"},
           {"clientConfig", {{"url", "https://127.0.0.1:1/x"}}},
-          {"namespaceSelector", {{"matchLabels", {{"kubernetes.io/metadata.name", world_->name_space()}}}}},
+          {"namespaceSelector", {{"matchLabels", {{"kubernetes.io/metadata.name", world_->namespace_name()}}}}},
           {"rules",
            {{{"apiGroups", {""}}, {"apiVersions", {"v1"}}, {"operations", {"CREATE"}}, {"resources", {"pods"}}}}}}}}});
   create("other", {});
@@ -304,7 +304,7 @@ TEST_F(Policies, AdmissionProblemsAreReportedAndRetried) {
 
 // A quota on count/pods counts the failed pod of attempt 0, which is kept for its log.
 TEST_F(Policies, QuotaThatCountsEndedPodsDoesNotBlockNextAttempt) {
-  const std::string quotas = "/api/v1/namespaces/" + world_->name_space() + "/resourcequotas";
+  const std::string quotas = "/api/v1/namespaces/" + world_->namespace_name() + "/resourcequotas";
   world_->call("POST", quotas,
                {{"apiVersion", "v1"},
                 {"kind", "ResourceQuota"},
@@ -354,7 +354,7 @@ TEST_F(Policies, PodWithoutTheLabelRemainsPartOfTheGroup) {
 }
 
 TEST_F(Policies, ReportsPodsRejectedByPodSecurity) {
-  world_->call("PATCH", "/api/v1/namespaces/" + world_->name_space(),
+  world_->call("PATCH", "/api/v1/namespaces/" + world_->namespace_name(),
                {{"metadata", {{"labels", {{"pod-security.kubernetes.io/enforce", "restricted"}}}}}});
   const Json container = {
       {"name", "trainer"},

@@ -5,8 +5,8 @@
 #include <csignal>
 #include <fstream>
 
-#include "common/http/server.h"
 #include "common/port_reservation.h"
+#include "http/server.h"
 #include "tests/support/api_server.h"
 #include "tests/support/empty_cluster.h"
 #include "tests/support/paths.h"
@@ -33,10 +33,10 @@ class OperatorProgram : public ::testing::Test {
     const int code = program.wait();
     return {code, program.out(), program.err()};
   }
-  std::string kubeconfig_for(const std::string& server) { return write_kubeconfig(folder_.path(), server); }
+  std::string kubeconfig_for(const std::string& server) { return write_kubeconfig(directory_.path(), server); }
   static size_t lines_of(const std::string& text) { return lines(text).size(); }
 
-  TemporaryFolder folder_;
+  TemporaryDirectory directory_;
 };
 
 TEST_F(OperatorProgram, PrintsHelpAndVersion) {
@@ -69,12 +69,12 @@ TEST_F(OperatorProgram, ReportsInvalidKubeconfigInOneLine) {
   EXPECT_THAT(missing.err, HasSubstr("/no/such/file"));
   EXPECT_EQ(lines_of(missing.err), 1u);
 
-  const End none = run({"--port", "0"}, {.environment = {{"HOME", "/nonexistent"}}, .folder = ""});
+  const End none = run({"--port", "0"}, {.environment = {{"HOME", "/nonexistent"}}, .directory = ""});
   EXPECT_EQ(none.code, 78);
   EXPECT_THAT(none.err, HasSubstr("--kubeconfig"));
 
-  std::ofstream(folder_.path() / "bad") << "current-context: [\n";
-  const End bad = run({"--kubeconfig", (folder_.path() / "bad").string(), "--port", "0"});
+  std::ofstream(directory_.path() / "bad") << "current-context: [\n";
+  const End bad = run({"--kubeconfig", (directory_.path() / "bad").string(), "--port", "0"});
   EXPECT_EQ(bad.code, 78);
   EXPECT_THAT(bad.err, HasSubstr("bad:1:18: the '[' that begins here has no end; add the closing ']'"));
   EXPECT_EQ(lines_of(bad.err), 1u);

@@ -11,7 +11,7 @@
 
 #include "common/contract.h"
 #include "common/files.h"
-#include "common/http/server.h"
+#include "http/server.h"
 #include "tests/support/job_scenario.h"
 
 namespace oarlock::test {

@@ -16,14 +16,14 @@ class OperatorProxy : public ::testing::Test {
 
   static inline std::unique_ptr<ApiServer> server_;
   const Tinyproxy proxy_{"127.0.0.1", "user", "pass"};
-  const TemporaryFolder folder_;
+  const TemporaryDirectory directory_;
 };
 
 TEST_F(OperatorProxy, StartsJobThroughProxyOfKubeconfig) {
   JobWorld world(*server_, server_->make_namespace());
-  const OperatorProcess process({"--kubeconfig",
-                                 kubeconfig_with_proxy(server_->kubeconfig(), proxy_.url("user:pass"), folder_.path()),
-                                 "--namespace", world.name_space()});
+  const OperatorProcess process(
+      {"--kubeconfig", kubeconfig_with_proxy(server_->kubeconfig(), proxy_.url("user:pass"), directory_.path()),
+       "--namespace", world.namespace_name()});
   world.create_job("j");
   world.wait_for_pods({"j-0-0", "j-0-1"});
   EXPECT_THAT(proxy_.log(), HasSubstr("CONNECT"));
@@ -32,7 +32,7 @@ TEST_F(OperatorProxy, StartsJobThroughProxyOfKubeconfig) {
 
 TEST_F(OperatorProxy, ReportsWrongPasswordWithoutRevealingIt) {
   const OperatorProcess process(
-      {"--kubeconfig", kubeconfig_with_proxy(server_->kubeconfig(), proxy_.url("user:wrong-one"), folder_.path())},
+      {"--kubeconfig", kubeconfig_with_proxy(server_->kubeconfig(), proxy_.url("user:wrong-one"), directory_.path())},
       /*wait_until_ready=*/false);
   EXPECT_TRUE(eventually([&] { return process.logged("no tunnel: the proxy returned 40"); })) << process.log();
   EXPECT_TRUE(process.logged("through the proxy http://127.0.0.1:")) << process.log();

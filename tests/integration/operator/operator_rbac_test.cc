@@ -7,9 +7,9 @@
 #include <future>
 #include <mutex>
 
-#include "common/http/client/credentials.h"
-#include "common/http/client/transport.h"
-#include "operator/kube/auth/kubeconfig.h"
+#include "http/client/credentials.h"
+#include "http/client/transport.h"
+#include "kube/auth/kubeconfig.h"
 #include "tests/support/empty_cluster.h"
 #include "tests/support/fault_proxy.h"
 #include "tests/support/job_world.h"
@@ -58,16 +58,16 @@ Json without(Json rules, const Permission& permission) {
 }
 
 // A transport that records the API server's messages about forbidden requests.
-class RefusalRecorder final : public kube::Transport {
+class RefusalRecorder final : public http::Transport {
  public:
-  explicit RefusalRecorder(std::shared_ptr<kube::Transport> inner) : inner_(std::move(inner)) {}
+  explicit RefusalRecorder(std::shared_ptr<http::Transport> inner) : inner_(std::move(inner)) {}
 
-  kube::TransportResult<kube::Response> send(const kube::Request& request, kube::Milliseconds deadline,
+  http::TransportResult<http::Response> send(const http::Request& request, http::Milliseconds deadline,
                                              std::stop_token cancel) override {
     return recorded(inner_->send(request, deadline, std::move(cancel)));
   }
-  kube::TransportResult<kube::Response> stream(const kube::Request& request, kube::ByteSink& sink,
-                                               kube::StreamLimits limits, std::stop_token cancel) override {
+  http::TransportResult<http::Response> stream(const http::Request& request, http::ByteSink& sink,
+                                               http::StreamLimits limits, std::stop_token cancel) override {
     return recorded(inner_->stream(request, sink, limits, std::move(cancel)));
   }
   std::vector<std::string> refusals() const {
@@ -76,7 +76,7 @@ class RefusalRecorder final : public kube::Transport {
   }
 
  private:
-  kube::TransportResult<kube::Response> recorded(kube::TransportResult<kube::Response> response) {
+  http::TransportResult<http::Response> recorded(http::TransportResult<http::Response> response) {
     if (response && response->status == 403) {
       const std::lock_guard lock(mutex_);
       refusals_.push_back(Json::parse(response->body).value("message", response->body));
@@ -84,7 +84,7 @@ class RefusalRecorder final : public kube::Transport {
     return response;
   }
 
-  const std::shared_ptr<kube::Transport> inner_;
+  const std::shared_ptr<http::Transport> inner_;
   mutable std::mutex mutex_;
   std::vector<std::string> refusals_;
 };
@@ -94,28 +94,28 @@ class Rights {
  public:
   using Roles = std::map<std::string, Json>;  // by the name in the manifest, their rules
 
-  Rights(ApiServer& server, std::string name_space, const Roles& roles)
-      : server_(server), world_(server, std::move(name_space)) {
+  Rights(ApiServer& server, std::string namespace_name, const Roles& roles)
+      : server_(server), world_(server, std::move(namespace_name)) {
     world_.call("POST", core("serviceaccounts"), {{"metadata", {{"name", kAccount}}}});
     for (const auto& [name, rules] : roles) grant(name, rules);
     for (const auto& [name, rules] : roles) wait_until_granted(rules);
     token_ = world_.call("POST", core("serviceaccounts/") + kAccount + "/token",
                          {{"apiVersion", "authentication.k8s.io/v1"}, {"kind", "TokenRequest"}})["status"]["token"];
     const auto config = kube::load_kubeconfig(server.kubeconfig());
-    kube::TransportOptions options = kube::transport_options(*config, "oarlock-test", std::make_shared<RealClock>());
+    http::TransportOptions options = kube::transport_options(*config, "oarlock-test", std::make_shared<RealClock>());
     options.client_certificate = options.client_key = {};
     options.certificate.reset();
-    options.token = std::make_shared<kube::ConstantToken>(token_);
-    auto transport = kube::create_transport(std::move(options));
+    options.token = std::make_shared<http::ConstantToken>(token_);
+    auto transport = http::create_transport(std::move(options));
     if (!transport) throw std::runtime_error(transport.error().message);
     recorder_ = std::make_unique<RefusalRecorder>(std::move(*transport));
     proxy_ = std::make_unique<FaultProxy>(*recorder_);
     proxy_->refuse_watch_list();  // so that lists are needed, as with Kubernetes 1.32 and older
     proxy_->on_write([this](int, const auto& request) { return before(request); }, {});
     operator_ = std::make_unique<OperatorProcess>(
-        std::vector<std::string>{"--kubeconfig", write_kubeconfig(folder_.path(), proxy_->url()), "--namespace",
-                                 world_.name_space(), "--leader-elect", "--leader-elect-resource-namespace",
-                                 world_.name_space(), "--protect-metrics", "--job-network-policy=[]"},
+        std::vector<std::string>{"--kubeconfig", write_kubeconfig(directory_.path(), proxy_->url()), "--namespace",
+                                 world_.namespace_name(), "--leader-elect", "--leader-elect-resource-namespace",
+                                 world_.namespace_name(), "--protect-metrics", "--job-network-policy=[]"},
         /*wait_until_ready=*/false);
     operator_->use_token(token_);
   }
@@ -144,19 +144,22 @@ class Rights {
  private:
   struct Enough {};
 
-  std::string core(const std::string& what) const { return "/api/v1/namespaces/" + world_.name_space() + "/" + what; }
+  std::string core(const std::string& what) const {
+    return "/api/v1/namespaces/" + world_.namespace_name() + "/" + what;
+  }
 
   void grant(const std::string& name, const Json& rules) {
     const bool everywhere = name.ends_with("-auth");  // reviews belong to no namespace
-    const std::string own = everywhere ? name + "-" + world_.name_space() : name;
+    const std::string own = everywhere ? name + "-" + world_.namespace_name() : name;
     const std::string kind = everywhere ? "ClusterRole" : "Role";
-    const std::string base = everywhere ? kRbac : kRbac + ("namespaces/" + world_.name_space() + "/");
+    const std::string base = everywhere ? kRbac : kRbac + ("namespaces/" + world_.namespace_name() + "/");
     world_.call("POST", base + (everywhere ? "clusterroles" : "roles"),
                 {{"metadata", {{"name", own}}}, {"rules", rules}});
-    world_.call("POST", base + (everywhere ? "clusterrolebindings" : "rolebindings"),
-                {{"metadata", {{"name", own}}},
-                 {"roleRef", {{"apiGroup", "rbac.authorization.k8s.io"}, {"kind", kind}, {"name", own}}},
-                 {"subjects", {{{"kind", "ServiceAccount"}, {"name", kAccount}, {"namespace", world_.name_space()}}}}});
+    world_.call(
+        "POST", base + (everywhere ? "clusterrolebindings" : "rolebindings"),
+        {{"metadata", {{"name", own}}},
+         {"roleRef", {{"apiGroup", "rbac.authorization.k8s.io"}, {"kind", kind}, {"name", own}}},
+         {"subjects", {{{"kind", "ServiceAccount"}, {"name", kAccount}, {"namespace", world_.namespace_name()}}}}});
   }
 
   // The API server authorizes from a cache, which receives a role and its binding some time after they were accepted.
@@ -165,13 +168,13 @@ class Rights {
     const Json& rule = rules.back();
     const std::string resource = rule["resources"].back();
     const size_t slash = resource.find('/');
-    Json attributes = {{"namespace", world_.name_space()},
+    Json attributes = {{"namespace", world_.namespace_name()},
                        {"group", rule["apiGroups"].back()},
                        {"resource", resource.substr(0, slash)},
                        {"verb", rule["verbs"].back()}};
     if (slash != std::string::npos) attributes["subresource"] = resource.substr(slash + 1);
     if (rule.contains("resourceNames")) attributes["name"] = rule["resourceNames"].back();
-    const std::string user = "system:serviceaccount:" + world_.name_space() + ":" + kAccount;
+    const std::string user = "system:serviceaccount:" + world_.namespace_name() + ":" + kAccount;
     const Json review = {{"apiVersion", "authorization.k8s.io/v1"},
                          {"kind", "SubjectAccessReview"},
                          {"spec", {{"user", user}, {"resourceAttributes", attributes}}}};
@@ -204,17 +207,17 @@ class Rights {
     world_.set_pod(name, pod_ended(exit_code));
   }
   std::string policies() const {
-    return "/apis/networking.k8s.io/v1/namespaces/" + world_.name_space() + "/networkpolicies";
+    return "/apis/networking.k8s.io/v1/namespaces/" + world_.namespace_name() + "/networkpolicies";
   }
   std::string lease_path() const {
-    return "/apis/coordination.k8s.io/v1/namespaces/" + world_.name_space() + "/leases/oarlock-operator";
+    return "/apis/coordination.k8s.io/v1/namespaces/" + world_.namespace_name() + "/leases/oarlock-operator";
   }
   void suspend(const std::string& name, bool value) {
     world_.patch_job(name, {{"spec", {{"suspend", value}}}});
     until("suspend", [&] { return (world_.status(name).value("phase", "") == "Suspended") == value; });
   }
   bool is_series(const std::string& name) {
-    const Json events = world_.call("GET", "/apis/events.k8s.io/v1/namespaces/" + world_.name_space() + "/events");
+    const Json events = world_.call("GET", "/apis/events.k8s.io/v1/namespaces/" + world_.namespace_name() + "/events");
     return std::any_of(events["items"].begin(), events["items"].end(), [&](const Json& event) {
       return event["regarding"]["kind"] == kKind && event["regarding"]["name"] == name && event.contains("series") &&
              !event["series"].is_null();
@@ -264,7 +267,7 @@ class Rights {
 
   ApiServer& server_;
   JobWorld world_;
-  TemporaryFolder folder_;
+  TemporaryDirectory directory_;
   std::string token_;
   std::unique_ptr<RefusalRecorder> recorder_;
   std::unique_ptr<FaultProxy> proxy_;

@@ -40,7 +40,7 @@ TEST_F(Scenario, CreatesServiceAndPodsWithEnvironment) {
                    {"env", {{{"name", "MINE"}, {"value", "1"}}, {{"name", "RANK"}, {"value", "7"}}}}}}}}}}}});
   ASSERT_TRUE(eventually([&] { return world_.pod_names().size() == 2; }));
   EXPECT_THAT(world_.pod_names(), ElementsAre("j-0-0", "j-0-1"));
-  const Json service = server_->call("GET", "/api/v1/namespaces/" + world_.name_space() + "/services/j").body;
+  const Json service = server_->call("GET", "/api/v1/namespaces/" + world_.namespace_name() + "/services/j").body;
   EXPECT_EQ(service["spec"]["clusterIP"], "None");
   EXPECT_EQ(service["spec"]["publishNotReadyAddresses"], true);
   EXPECT_EQ(service["spec"]["ipFamilyPolicy"], "PreferDualStack");
@@ -50,7 +50,7 @@ TEST_F(Scenario, CreatesServiceAndPodsWithEnvironment) {
     std::map<std::string, std::string> env = environment(one);
     EXPECT_EQ(env["RANK"], std::to_string(rank));
     EXPECT_EQ(env["WORLD_SIZE"], "2");
-    EXPECT_EQ(env["MASTER_ADDR"], "j-0-0.j." + world_.name_space() + ".svc");
+    EXPECT_EQ(env["MASTER_ADDR"], "j-0-0.j." + world_.namespace_name() + ".svc");
     EXPECT_EQ(env["MASTER_PORT"], "30000");
     EXPECT_EQ(env["PET_NNODES"], "2");
     EXPECT_EQ(env["OARLOCK_ATTEMPT"], "0");
@@ -106,7 +106,7 @@ TEST_F(Scenario, OneDeadRankRestartsGroupOnce) {
   EXPECT_EQ(record["exitCode"], 137);
   std::map<std::string, std::string> env = environment(world_.pod("j-1-1"));
   EXPECT_EQ(env["OARLOCK_ATTEMPT"], "1");
-  EXPECT_EQ(env["MASTER_ADDR"], "j-1-0.j." + world_.name_space() + ".svc");
+  EXPECT_EQ(env["MASTER_ADDR"], "j-1-0.j." + world_.namespace_name() + ".svc");
   set_group("j", 1, pod_running());
   expect_phase("j", "Running");
   set_group("j", 1, pod_ended(0));
@@ -404,7 +404,7 @@ TEST_F(Scenario, DeletedJobLeavesNoObjects) {
   ASSERT_TRUE(server_->call("DELETE", world_.jobs() + "/gone", {{"propagationPolicy", "Background"}}).ok());
   EXPECT_TRUE(eventually([&] { return world_.pod_names().empty(); }));
   EXPECT_TRUE(
-      eventually([&] { return !world_.exists("/api/v1/namespaces/" + world_.name_space() + "/services/gone"); }));
+      eventually([&] { return !world_.exists("/api/v1/namespaces/" + world_.namespace_name() + "/services/gone"); }));
   // Running another job gives the operator time to recreate objects by mistake.
   world_.create_job("other");
   set_group("other", 0, pod_running());
@@ -535,11 +535,11 @@ TEST_F(Scenario, RunsWithManifestPermissionsAndStopsGracefully) {
   // The administrator's kubeconfig with the certificate replaced by the token.
   std::string text = content(server_->kubeconfig());
   text = text.substr(0, text.find("    client-certificate-data:")) + "    tokenFile: token\n";
-  const TemporaryFolder folder;
-  std::ofstream(folder.path() / "kubeconfig") << text;
-  std::ofstream(folder.path() / "token") << token;
+  const TemporaryDirectory directory;
+  std::ofstream(directory.path() / "kubeconfig") << text;
+  std::ofstream(directory.path() / "token") << token;
   operator_ = std::make_unique<OperatorProcess>(
-      std::vector<std::string>{"--kubeconfig", (folder.path() / "kubeconfig").string(), "--leader-elect",
+      std::vector<std::string>{"--kubeconfig", (directory.path() / "kubeconfig").string(), "--leader-elect",
                                "--leader-elect-resource-namespace", "oarlock-system", "--protect-metrics"});
   ASSERT_TRUE(eventually([&] { return operator_->logged("this operator is the leader"); })) << operator_->log();
   ASSERT_TRUE(

@@ -40,7 +40,7 @@ class OperatorShutdown : public ::testing::Test {
     return kubeconfig("", "exec: {apiVersion: client.authentication.k8s.io/v1, command: '" + file("plugin") +
                               "', interactiveMode: Never}");
   }
-  std::string file(const std::string& name) const { return (folder_.path() / name).string(); }
+  std::string file(const std::string& name) const { return (directory_.path() / name).string(); }
   std::string make_fifo() const {
     EXPECT_EQ(::mkfifo(file("fifo").c_str(), 0600), 0);
     return file("fifo");
@@ -53,7 +53,7 @@ class OperatorShutdown : public ::testing::Test {
     EXPECT_LT(std::chrono::steady_clock::now() - begun, kExitLimit) << process.log();
   }
 
-  TemporaryFolder folder_;
+  TemporaryDirectory directory_;
   std::atomic<bool> has_crd_ = true;
   HostileServer server_{empty_cluster(has_crd_)};
 };
@@ -101,7 +101,7 @@ TEST_F(OperatorShutdown, EndsAHungRefresh) {
 }
 
 TEST_F(OperatorShutdown, RejectsATokenFileThatIsNotRegular) {
-  for (const std::string& path : {make_fifo(), std::string("/dev/zero"), folder_.path().string()}) {
+  for (const std::string& path : {make_fifo(), std::string("/dev/zero"), directory_.path().string()}) {
     OperatorProcess process({"--kubeconfig", kubeconfig("", "tokenFile: '" + path + "'")}, false);
     EXPECT_TRUE(eventually([&] { return process.logged(path + ": not a regular file"); })) << process.log();
     expect_prompt_exit(process);

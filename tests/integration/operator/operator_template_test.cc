@@ -30,10 +30,10 @@ class Template : public ::testing::Test {
   // The namespace rejects pods that do not meet the restricted Pod Security level.
   void SetUp() override {
     world_ = std::make_unique<JobWorld>(*server_, server_->make_namespace());
-    world_->call("PATCH", "/api/v1/namespaces/" + world_->name_space(),
+    world_->call("PATCH", "/api/v1/namespaces/" + world_->namespace_name(),
                  {{"metadata", {{"labels", {{"pod-security.kubernetes.io/enforce", "restricted"}}}}}});
     operator_ = std::make_unique<OperatorProcess>(
-        std::vector<std::string>{"--kubeconfig", server_->kubeconfig(), "--namespace", world_->name_space(),
+        std::vector<std::string>{"--kubeconfig", server_->kubeconfig(), "--namespace", world_->namespace_name(),
                                  "--trainer-image", "example.invalid/trainer:1"});
   }
   void TearDown() override {
@@ -52,7 +52,7 @@ class Template : public ::testing::Test {
     return Json::object();
   }
   std::string claim(const std::string& name) const {
-    return "/api/v1/namespaces/" + world_->name_space() + "/persistentvolumeclaims/" + name;
+    return "/api/v1/namespaces/" + world_->namespace_name() + "/persistentvolumeclaims/" + name;
   }
   static Json variable(const Json& pod, const std::string& name) {
     for (const Json& one : pod["spec"]["containers"][0]["env"]) {
@@ -130,7 +130,7 @@ TEST_F(Template, ClaimSurvivesTheJobAndIsUsedAgain) {
 
 // Pods with a claim that is being deleted would never start.
 TEST_F(Template, WaitsForTheEndOfADeletedClaim) {
-  const std::string list = "/api/v1/namespaces/" + world_->name_space() + "/persistentvolumeclaims";
+  const std::string list = "/api/v1/namespaces/" + world_->namespace_name() + "/persistentvolumeclaims";
   world_->call("POST", list,
                {{"metadata", {{"name", "j-checkpoints"}, {"finalizers", {"example.com/busy"}}}},
                 {"spec", {{"accessModes", {"ReadWriteOnce"}}, {"resources", {{"requests", {{"storage", "1Gi"}}}}}}}});
@@ -202,7 +202,7 @@ TEST_F(Template, TyposFailTheirJobWithThePath) {
             static_cast<double>(typos.size()));
   world_->wait("the event", [&] {
     const Json events =
-        world_->call("GET", "/apis/events.k8s.io/v1/namespaces/" + world_->name_space() + "/events")["items"];
+        world_->call("GET", "/apis/events.k8s.io/v1/namespaces/" + world_->namespace_name() + "/events")["items"];
     return std::ranges::any_of(events, [&](const Json& event) {
       return event["regarding"]["name"] == name(1) && event["reason"] == "Failed" &&
              event.value("note", "").find(path_of(typos[1])) != std::string::npos;
@@ -230,7 +230,7 @@ class TemplateValidation : public Template {
   static Reply reply_to(const Json& pod_template) {
     api::TrainingJob job;
     job.metadata.name = "j";
-    job.metadata.name_space = "default";  // the admission of the test's namespace would reject the correct pod, too
+    job.metadata.namespace_name = "default";  // the admission of the test's namespace would reject the correct pod, too
     job.metadata.uid = "00000000-0000-0000-0000-000000000000";
     job.spec.pod_template = pod_template.dump();
     Json pod = control::PodFactory(job, 0).pod(0);

@@ -38,13 +38,13 @@ HostileServer::Handler reviewing(const HostileServer::Handler& usual) {
 class OperatorTls : public ::testing::Test {
  protected:
   std::string write(const std::string& name, const std::string& text) {
-    const std::string path = (folder_.path() / name).string();
+    const std::string path = (directory_.path() / name).string();
     // A new file, as a kubelet makes it: two writes within a tick of the kernel's clock would set the same times.
     std::ofstream(path + ".new") << text;
     std::filesystem::rename(path + ".new", path);
     return path;
   }
-  TemporaryFolder folder_;
+  TemporaryDirectory directory_;
   const Authority authority_{"test authority"};
   const Authority other_{"another authority"};
   const std::atomic<bool> has_crd_ = true;
@@ -66,7 +66,7 @@ TEST_F(OperatorTls, TrustsRotatedAuthorityWithoutRestart) {
       },
       {.identity = authority_.issue("server", kHere)});
   const std::string file = write("ca.crt", authority_.certificate());
-  OperatorProcess process({"--kubeconfig", write_kubeconfig(folder_.path(), server.url(), file)});
+  OperatorProcess process({"--kubeconfig", write_kubeconfig(directory_.path(), server.url(), file)});
   server.present(other_.issue("server", kHere));
   cut = true;  // like a kube-apiserver that restarts with its new certificate
   ASSERT_TRUE(eventually([&] { return process.logged("certificate is not accepted"); })) << process.log();
@@ -86,8 +86,8 @@ TEST_F(OperatorTls, TrustsRotatedAuthorityWithoutRestart) {
 TEST_F(OperatorTls, ServesMetricsToAuthorizedClientsOverTls) {
   HostileServer server(reviewing(empty_cluster(has_crd_)));
   const std::string file = write("server.pem", authority_.issue("operator", kHere).both());
-  OperatorProcess process(
-      {"--kubeconfig", write_kubeconfig(folder_.path(), server.url()), "--tls-certificate", file, "--protect-metrics"});
+  OperatorProcess process({"--kubeconfig", write_kubeconfig(directory_.path(), server.url()), "--tls-certificate", file,
+                           "--protect-metrics"});
   // Without TLS there is no answer.
   EXPECT_ANY_THROW(process.get("/healthz"));
   EXPECT_ANY_THROW(process.get("/metrics"));
@@ -113,7 +113,7 @@ TEST_F(OperatorTls, ServesMetricsToAuthorizedClientsOverTls) {
 
 TEST_F(OperatorTls, InvalidCertificateFailsStartup) {
   HostileServer server(empty_cluster(has_crd_));
-  const std::string kubeconfig = write_kubeconfig(folder_.path(), server.url());
+  const std::string kubeconfig = write_kubeconfig(directory_.path(), server.url());
   const Identity identity = authority_.issue("operator", kHere);
   const auto ends = [&](const std::string& file) {
     Program program({test::program_path("oarlock-operator"), "--kubeconfig", kubeconfig, "--port", "0",

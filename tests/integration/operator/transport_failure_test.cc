@@ -12,11 +12,11 @@
 #include <thread>
 
 #include "common/port_reservation.h"
-#include "operator/kube/client/request.h"
+#include "kube/client/request.h"
 #include "tests/support/hostile_server.h"
 #include "tests/support/transport_calls.h"
 
-namespace oarlock::kube {
+namespace oarlock::http {
 namespace {
 
 using namespace std::chrono_literals;
@@ -258,4 +258,4 @@ TEST(Transport, TimesOutWhenPeerNeverAccepts) {
 }
 
 }  // namespace
-}  // namespace oarlock::kube
+}  // namespace oarlock::http

@@ -5,12 +5,12 @@
 #include <future>
 #include <thread>
 
-#include "operator/kube/client/request.h"
+#include "kube/client/request.h"
 #include "tests/support/full_listener.h"
 #include "tests/support/hostile_server.h"
 #include "tests/support/transport_calls.h"
 
-namespace oarlock::kube {
+namespace oarlock::http {
 namespace {
 
 using namespace std::chrono_literals;
@@ -374,4 +374,4 @@ TEST_F(TlsRecordsWithoutData, EndACall) {
 }
 
 }  // namespace
-}  // namespace oarlock::kube
+}  // namespace oarlock::http

@@ -4,13 +4,13 @@
 
 #include <future>
 
-#include "common/http/client/credentials.h"
 #include "common/port_reservation.h"
-#include "operator/kube/client/request.h"
+#include "http/client/credentials.h"
+#include "kube/client/request.h"
 #include "tests/support/hostile_server.h"
 #include "tests/support/transport_calls.h"
 
-namespace oarlock::kube {
+namespace oarlock::http {
 namespace {
 
 using namespace std::chrono_literals;
@@ -246,4 +246,4 @@ TEST_F(TransportProxy, DoesNotResendPostAfterBrokenTunnel) {
 }
 
 }  // namespace
-}  // namespace oarlock::kube
+}  // namespace oarlock::http

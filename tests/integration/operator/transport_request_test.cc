@@ -5,13 +5,13 @@
 #include <set>
 #include <thread>
 
-#include "common/http/client/credentials.h"
-#include "operator/kube/client/client.h"
-#include "operator/kube/client/request.h"
+#include "http/client/credentials.h"
+#include "kube/client/client.h"
+#include "kube/client/request.h"
 #include "tests/support/hostile_server.h"
 #include "tests/support/transport_calls.h"
 
-namespace oarlock::kube {
+namespace oarlock::http {
 namespace {
 
 using namespace std::chrono_literals;
@@ -314,4 +314,4 @@ TEST(Transport, RejectsInvalidOptionsWithTheirLocation) {
 }
 
 }  // namespace
-}  // namespace oarlock::kube
+}  // namespace oarlock::http

@@ -4,11 +4,11 @@
 #include <future>
 #include <thread>
 
-#include "operator/kube/client/request.h"
+#include "kube/client/request.h"
 #include "tests/support/hostile_server.h"
 #include "tests/support/transport_calls.h"
 
-namespace oarlock::kube {
+namespace oarlock::http {
 namespace {
 
 using namespace std::chrono_literals;
@@ -149,4 +149,4 @@ TEST(TransportStream, SlowReaderSlowsTheServerDown) {
 }
 
 }  // namespace
-}  // namespace oarlock::kube
+}  // namespace oarlock::http

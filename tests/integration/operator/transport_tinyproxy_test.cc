@@ -5,7 +5,7 @@
 #include "tests/support/tinyproxy.h"
 #include "tests/support/transport_calls.h"
 
-namespace oarlock::kube {
+namespace oarlock::http {
 namespace {
 
 using namespace std::chrono_literals;
@@ -82,4 +82,4 @@ INSTANTIATE_TEST_SUITE_P(All, Tinyproxy, ::testing::Values(Loopback::kIpv4, Loop
                          [](const auto& family) { return family.param == Loopback::kIpv6 ? "Ipv6" : "Ipv4"; });
 
 }  // namespace
-}  // namespace oarlock::kube
+}  // namespace oarlock::http

@@ -6,13 +6,13 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "operator/kube/auth/exec_plugin.h"
+#include "kube/auth/exec_plugin.h"
 #include "tests/support/fake_clock.h"
 #include "tests/support/hostile_server.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 #include "tests/support/transport_calls.h"
 
-namespace oarlock::kube {
+namespace oarlock::http {
 namespace {
 
 using namespace std::chrono_literals;
@@ -44,7 +44,7 @@ class TransportTls : public ::testing::Test {
     return options;
   }
   std::string write(const std::string& name, const std::string& text) {
-    const std::string path = (folder_.path() / name).string();
+    const std::string path = (directory_.path() / name).string();
     std::ofstream(path) << text;
     return path;
   }
@@ -57,7 +57,7 @@ class TransportTls : public ::testing::Test {
 
   const Authority authority_{"test authority"};
   const Authority other_{"another authority"};
-  test::TemporaryFolder folder_;
+  test::TemporaryDirectory directory_;
 };
 
 TEST_F(TransportTls, VerifiesIpv4AndIpv6Addresses) {
@@ -187,7 +187,7 @@ TEST_F(TransportTls, PresentsTheCurrentCertificateOfAPlugin) {
   print(authority_.issue("first"));
   ExecConfig config;
   config.command = "cat";
-  config.arguments = {(folder_.path() / "credential").string()};
+  config.arguments = {(directory_.path() / "credential").string()};
   config.api_version = "client.authentication.k8s.io/v1";
   const auto plugin = std::make_shared<ExecPlugin>(config, std::make_shared<test::FakeClock>());
   TransportOptions options = trusting(server, authority_);
@@ -243,4 +243,4 @@ INSTANTIATE_TEST_SUITE_P(All, TruncatedTls,
                                            std::string(kChunkedHead) + chunk("a chunk and no end")));
 
 }  // namespace
-}  // namespace oarlock::kube
+}  // namespace oarlock::http

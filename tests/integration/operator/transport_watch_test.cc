@@ -4,11 +4,11 @@
 
 #include <thread>
 
-#include "operator/kube/client/informer.h"
+#include "kube/client/informer.h"
 #include "tests/support/hostile_server.h"
 #include "tests/support/transport_calls.h"
 
-namespace oarlock::kube {
+namespace oarlock::http {
 namespace {
 
 using namespace std::chrono_literals;
@@ -172,4 +172,4 @@ TEST(Watch, TruncatedEventIsDroppedAndReceivedAgain) {
 }
 
 }  // namespace
-}  // namespace oarlock::kube
+}  // namespace oarlock::http

@@ -11,7 +11,7 @@ trap 'rm -rf "$work"' EXIT
 export OARLOCK_IMAGES=$work/images
 version=$(<VERSION)
 
-# unpack ARCHIVE FOLDER: the files of an OCI archive, layer by layer. No layer removes files of the one below.
+# unpack ARCHIVE DIRECTORY: the files of an OCI archive, layer by layer. No layer removes files of the one below.
 unpack() {
   local manifest digest
   mkdir -p "$2" "$work/layout"

@@ -44,24 +44,24 @@ def sha256(path):
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def make_arm64_build(folder):
-    """A copy of what scripts/release reads of a build folder, whose program claims to be for arm64."""
+def make_arm64_build(directory):
+    """A copy of what scripts/release reads of a build directory, whose program claims to be for arm64."""
     for name in ("bin/oarlock", "build.ninja", ".ninja_deps", ".ninja_log", "CMakeCache.txt", "cmake_install.cmake", "cli/cmake_install.cmake",
                  "cli/cluster/cmake_install.cmake"):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(BUILD / name, folder / name)
-    (folder / "bin/kubectl-oarlock").symlink_to("oarlock")
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(BUILD / name, directory / name)
+    (directory / "bin/kubectl-oarlock").symlink_to("oarlock")
     for name in ("cmake_install.cmake", "cli/cmake_install.cmake", "cli/cluster/cmake_install.cmake"):
-        file = folder / name
-        file.write_text(file.read_text().replace(f"{BUILD}/bin", f"{folder}/bin").replace(f"{BUILD}/cli", f"{folder}/cli"))
-    # Only the components of this folder exist.
-    file = folder / "cmake_install.cmake"
+        file = directory / name
+        file.write_text(file.read_text().replace(f"{BUILD}/bin", f"{directory}/bin").replace(f"{BUILD}/cli", f"{directory}/cli"))
+    # Only the components of this directory exist.
+    file = directory / "cmake_install.cmake"
     file.write_text(re.sub(rf'(?m)^ *include\("{re.escape(str(BUILD))}/.*\n', "", file.read_text()))
-    shutil.copytree(BUILD / "CMakeFiles", folder / "CMakeFiles", ignore=lambda path, names: [name for name in names if not name.endswith(".ninja")])
-    program = bytearray((folder / "bin/oarlock").read_bytes())
+    shutil.copytree(BUILD / "CMakeFiles", directory / "CMakeFiles", ignore=lambda path, names: [name for name in names if not name.endswith(".ninja")])
+    program = bytearray((directory / "bin/oarlock").read_bytes())
     program[18:20] = AARCH64.to_bytes(2, "little")  # e_machine
-    (folder / "bin/oarlock").write_bytes(program)
-    return folder
+    (directory / "bin/oarlock").write_bytes(program)
+    return directory
 
 
 class Rehearsal(unittest.TestCase):
@@ -69,9 +69,9 @@ class Rehearsal(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(cls.folder.cleanup)
-        work = pathlib.Path(cls.folder.name)
+        cls.directory = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.directory.cleanup)
+        work = pathlib.Path(cls.directory.name)
         result = release("rehearse", "--keep", str(work / "kept"), OARLOCK_BUILD_DIR_AMD64=str(BUILD),
                          OARLOCK_BUILD_DIR_ARM64=str(make_arm64_build(work / "arm64")))
         cls.output = result.stdout
@@ -173,19 +173,19 @@ class Rehearsal(unittest.TestCase):
 class Archive(unittest.TestCase):
     def test_same_sources_give_the_same_bytes(self):
         with tempfile.TemporaryDirectory() as first, tempfile.TemporaryDirectory() as second:
-            for folder in (first, second):
-                result = release("--dry-run", "--out", folder, "archive", "--arch", "amd64", OARLOCK_BUILD_DIR_AMD64=str(BUILD))
+            for directory in (first, second):
+                result = release("--dry-run", "--out", directory, "archive", "--arch", "amd64", OARLOCK_BUILD_DIR_AMD64=str(BUILD))
                 self.assertEqual(result.returncode, 0, result.stdout)
             for kind in ("tar.gz", "spdx.json"):
                 name = f"oarlock_{VERSION}_linux_amd64.{kind}"
                 self.assertEqual(sha256(pathlib.Path(first) / name), sha256(pathlib.Path(second) / name))
 
     def test_program_that_needs_libraries_is_rejected(self):
-        with tempfile.TemporaryDirectory() as folder:
-            result = release("--out", folder, "archive", "--arch", "amd64", OARLOCK_BUILD_DIR_AMD64=str(BUILD))
+        with tempfile.TemporaryDirectory() as directory:
+            result = release("--out", directory, "archive", "--arch", "amd64", OARLOCK_BUILD_DIR_AMD64=str(BUILD))
             self.assertEqual(result.returncode, 65, result.stdout)
             self.assertRegex(result.stdout, r"needs shared libraries that other distributions do not have: .*libfmt\.so")
-            self.assertEqual(list(pathlib.Path(folder).iterdir()), [])
+            self.assertEqual(list(pathlib.Path(directory).iterdir()), [])
 
     def test_program_needs_only_libraries_that_archives_contain(self):
         dynamic = subprocess.run(["readelf", "--dynamic", BUILD / "bin/oarlock"], check=True, capture_output=True, text=True).stdout
@@ -198,8 +198,8 @@ class Archive(unittest.TestCase):
         self.assertNotIn("random_device", undefined_symbols(BUILD / "bin/oarlock"))
 
     def test_program_for_another_machine_is_rejected(self):
-        with tempfile.TemporaryDirectory() as folder:
-            result = release("--dry-run", "--out", folder, "archive", "--arch", "arm64", OARLOCK_BUILD_DIR_ARM64=str(BUILD))
+        with tempfile.TemporaryDirectory() as directory:
+            result = release("--dry-run", "--out", directory, "archive", "--arch", "arm64", OARLOCK_BUILD_DIR_ARM64=str(BUILD))
             self.assertEqual(result.returncode, 65, result.stdout)
             self.assertIn("is for 'Advanced Micro Devices X86-64', not for arm64", result.stdout)
 
@@ -208,9 +208,9 @@ class Checks(unittest.TestCase):
     """Each test changes a copy of what scripts/release reads."""
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.root = pathlib.Path(folder.name)
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.root = pathlib.Path(directory.name)
         shutil.copytree(ROOT / "scripts", self.root / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
         for name in ("VERSION", "CHANGELOG.md", "CODE_OF_CONDUCT.md", "charts/oarlock/Chart.yaml", "packaging/krew/oarlock.yaml"):
             (self.root / name).parent.mkdir(parents=True, exist_ok=True)

@@ -8,13 +8,13 @@
 
 #include "common/files.h"
 #include "tests/integration/trainer/run_support.h"
-#include "trainer/tasks/causal_set/generator.h"
+#include "workloads/causal_set/generator.h"
 
 namespace oarlock {
 namespace {
 
 namespace fs = std::filesystem;
-using test::TemporaryFolder;
+using test::TemporaryDirectory;
 using test::trainer_options;
 using test::TrainerRanks;
 using testing::AllOf;
@@ -35,7 +35,7 @@ class CausalSetRun : public testing::Test {
   std::string config(const std::string& cache) const {
     return "task: causal_set\nseed: 5\ndevice: cpu\n"
            "data: {paths: [" +
-           store_.string() + "], cache: " + (folder_.path() / cache).string() +
+           store_.string() + "], cache: " + (directory_.path() / cache).string() +
            "}\n"
            "model:\n"
            "  blocks: [{conv: gcn, out: 8, dropout: 0}, {conv: gat, heads: 2, out: 8, dropout: 0}]\n"
@@ -46,8 +46,8 @@ class CausalSetRun : public testing::Test {
            "optimizer: {name: sgd, lr: 0.02}\nddp: {sync_batch_norm: true}\nlog: {every_steps: 1}\n";
   }
 
-  TemporaryFolder folder_;
-  fs::path store_ = folder_.path() / "sets.zarr";
+  TemporaryDirectory directory_;
+  fs::path store_ = directory_.path() / "sets.zarr";
 };
 
 std::string first_column(const std::string& csv, const std::string& name) {
@@ -71,7 +71,7 @@ TEST_F(CausalSetRun, TheSameMetricsSplitAndOnePreparationForEveryWorldSize) {
   std::map<std::string, double> alone;
   std::string samples_alone;
   for (const int world_size : {1, 2, 4}) {
-    const fs::path csv = folder_.path() / ("test" + std::to_string(world_size) + ".csv");
+    const fs::path csv = directory_.path() / ("test" + std::to_string(world_size) + ".csv");
     TrainerRanks ranks(world_size, trainer_options(config("cache" + std::to_string(world_size)) + "epochs: 3\n",
                                                    {"testing.predictions=" + csv.string()}));
     EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
@@ -115,7 +115,7 @@ TEST_F(CausalSetRun, KilledAndResumedItIsBitwiseTheSame) {
 // The trained model distinguishes sprinklings of a diamond from Kleitman-Rothschild orders.
 TEST_F(CausalSetRun, TheTwoClassesAreSeparated) {
   generate(400, 24, 32);
-  const TemporaryFolder checkpoints;
+  const TemporaryDirectory checkpoints;
   TrainerRanks ranks(
       1, trainer_options(
              "task: causal_set\nseed: 3\ndevice: cpu\nepochs: 6\n"

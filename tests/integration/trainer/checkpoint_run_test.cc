@@ -19,7 +19,7 @@ namespace {
 using test::bits_of;
 using test::eventually;
 using test::kLong;
-using test::TemporaryFolder;
+using test::TemporaryDirectory;
 using test::TrainerRanks;
 using test::undisturbed;
 using test::wait_for_step;
@@ -28,11 +28,11 @@ using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-test::TrainerOptions in_folder(const std::string& config, const TemporaryFolder& folder) {
+test::TrainerOptions in_directory(const std::string& config, const TemporaryDirectory& directory) {
   return {.config = config,
-          .arguments = {"--checkpoint-dir", folder.path().string(), "--metrics-port", "auto"},
+          .arguments = {"--checkpoint-dir", directory.path().string(), "--metrics-port", "auto"},
           .environment = {},
-          .folder = {}};
+          .directory = {}};
 }
 
 // Without dropout, and without batch norm's statistics of each rank's part, a run does not depend on how the global
@@ -43,11 +43,11 @@ TEST(CheckpointRun, ResumesInsideAnEpochWithAnotherWorldSize) {
            "\nbatch: {size: 24, per: global}\nmodel: {dropout: 0, batch_norm: false}\ndata: {samples: 240}\n"
            "ema: {enabled: true, decay: 0.9}\noptimizer: {lr: 0.01}\n";
   };
-  const TemporaryFolder alone;
-  const TemporaryFolder changing;
+  const TemporaryDirectory alone;
+  const TemporaryDirectory changing;
   undisturbed(1, config(37), alone.path());
   for (const auto& [world_size, steps] : std::vector<std::pair<int, int>>{{2, 13}, {3, 26}, {1, 37}}) {
-    TrainerRanks ranks(world_size, in_folder(config(steps), changing));
+    TrainerRanks ranks(world_size, in_directory(config(steps), changing));
     EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
     const auto saved = read_checkpoint(changing.path() / "last");
     ASSERT_TRUE(saved) << saved.error().message;
@@ -67,20 +67,20 @@ TEST(CheckpointRun, ResumesInsideAnEpochWithAnotherWorldSize) {
 
 // 240 samples: 3 steps of 24, then 168 samples in steps of 16, the last of them with 8; then a whole epoch.
 TEST(CheckpointRun, AnotherBatchSizeInsideAnEpochUsesEverySampleOnce) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory directory;
   const std::string data = "data: {samples: 240}\n";
-  undisturbed(1, "task: tiny\nsteps: 3\nbatch: {size: 24}\n" + data, folder.path());
-  TrainerRanks ranks(2, in_folder("task: tiny\nepochs: 2\nbatch: {size: 8}\n" + data, folder));
+  undisturbed(1, "task: tiny\nsteps: 3\nbatch: {size: 24}\n" + data, directory.path());
+  TrainerRanks ranks(2, in_directory("task: tiny\nepochs: 2\nbatch: {size: 8}\n" + data, directory));
   EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
   EXPECT_EQ(ranks.log_line(0, "training is complete")["step"], 3 + 11 + 15);
 }
 
 TEST(CheckpointRun, TheBestEvaluationIsKeptAndFoundByName) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory directory;
   const std::string config =
       "task: tiny\nepochs: 12\nbatch: {size: 16}\noptimizer: {lr: 0.02}\n"
       "checkpoint: {every_epochs: 0, keep: 1, best: {metric: loss, mode: min}}\n";
-  TrainerRanks ranks(2, in_folder(config, folder));
+  TrainerRanks ranks(2, in_directory(config, directory));
   EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
   double best = 1e9;
   int64_t step = -1;
@@ -90,30 +90,31 @@ TEST(CheckpointRun, TheBestEvaluationIsKeptAndFoundByName) {
     best = json["loss"];
     step = json["step"];
   }
-  const auto found = read_checkpoint(folder.path() / "best");
+  const auto found = read_checkpoint(directory.path() / "best");
   ASSERT_TRUE(found) << found.error().message;
   EXPECT_EQ(found->state.step, step);
   EXPECT_NEAR(found->state.extra["best"]["value"], best, 1e-5);  // the log has six digits
-  EXPECT_EQ(read_checkpoint(folder.path() / "last")->state.step, 96);
+  EXPECT_EQ(read_checkpoint(directory.path() / "last")->state.step, 96);
 
   // A resumed run compares its evaluations with the best one of the earlier processes.
-  TrainerRanks more(1, in_folder("task: tiny\nepochs: 13\nbatch: {size: 16}\noptimizer: {lr: 10}\n"
-                                 "checkpoint: {keep: 1, best: {metric: loss, mode: min}}\n",
-                                 folder));
+  TrainerRanks more(1, in_directory("task: tiny\nepochs: 13\nbatch: {size: 16}\noptimizer: {lr: 10}\n"
+                                    "checkpoint: {keep: 1, best: {metric: loss, mode: min}}\n",
+                                    directory));
   EXPECT_THAT(more.wait(), Each(0)) << more.rank(0).err();
-  EXPECT_EQ(read_checkpoint(folder.path() / "best")->state.step, step);
+  EXPECT_EQ(read_checkpoint(directory.path() / "best")->state.step, step);
 }
 
 // The copy runs concurrently with forward and backward and takes longer than both. The next update must wait for it,
 // and the running statistics, which the next forward pass changes, must have been copied before.
 // The metric is the same in every evaluation, so the first one stays the best.
 TEST(CheckpointRun, ABestEvaluationInsideAnEpochIsSavedAtItsStep) {
-  const TemporaryFolder folder;
-  TrainerRanks ranks(2, in_folder("task: tiny\nsteps: 20\nbatch: {size: 4}\neval: {every_epochs: 0, every_steps: 6}\n"
+  const TemporaryDirectory directory;
+  TrainerRanks ranks(2,
+                     in_directory("task: tiny\nsteps: 20\nbatch: {size: 4}\neval: {every_epochs: 0, every_steps: 6}\n"
                                   "checkpoint: {every_epochs: 0, keep: 1, best: {metric: count, mode: max}}\n",
-                                  folder));
+                                  directory));
   EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
-  const auto found = read_checkpoint(folder.path() / "best");
+  const auto found = read_checkpoint(directory.path() / "best");
   ASSERT_TRUE(found) << found.error().message;
   EXPECT_EQ(found->state.step, 6);
 }
@@ -124,19 +125,19 @@ TEST(CheckpointRun, AConcurrentCopyContainsTheStateOfItsStep) {
            "\nbatch: {size: 4}\neval: {every_epochs: 0}\nmodel: {hidden: 40000}\nema: {enabled: true}\n"
            "checkpoint: {every_steps: 1, keep: 0}\n";
   };
-  const TemporaryFolder folder;
-  undisturbed(2, config(6), folder.path());
+  const TemporaryDirectory directory;
+  undisturbed(2, config(6), directory.path());
   for (const int steps : {3, 5}) {
-    const TemporaryFolder shorter;
+    const TemporaryDirectory shorter;
     const std::string expected = undisturbed(2, config(steps), shorter.path());
-    EXPECT_EQ(bits_of(folder.path() / fmt::format("step-{:08}", steps)), expected);
+    EXPECT_EQ(bits_of(directory.path() / fmt::format("step-{:08}", steps)), expected);
   }
 }
 
 TEST(CheckpointRun, EvaluationsByStepsHappenOnceEach) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory directory;
   const auto evaluated_at = [&](const std::string& config) {
-    TrainerRanks ranks(2, in_folder("task: tiny\nbatch: {size: 16}\n" + config, folder));
+    TrainerRanks ranks(2, in_directory("task: tiny\nbatch: {size: 16}\n" + config, directory));
     EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
     std::vector<int64_t> steps;
     for (const std::string& line : test::lines(ranks.rank(0).err())) {
@@ -152,29 +153,30 @@ TEST(CheckpointRun, EvaluationsByStepsHappenOnceEach) {
 }
 
 TEST(CheckpointRun, AMetricThatTheEvaluationDoesNotGive) {
-  const TemporaryFolder folder;
-  TrainerRanks ranks(2, in_folder("task: tiny\nepochs: 1\ncheckpoint: {best: {metric: f1, mode: max}}\n", folder));
+  const TemporaryDirectory directory;
+  TrainerRanks ranks(2,
+                     in_directory("task: tiny\nepochs: 1\ncheckpoint: {best: {metric: f1, mode: max}}\n", directory));
   EXPECT_THAT(ranks.wait(), Each(to_int(ExitCode::kConfig)));
   EXPECT_THAT(ranks.last_word(1).message,
               AllOf(HasSubstr("checkpoint.best.metric"), HasSubstr("'f1'"), HasSubstr("accuracy, count, loss")));
 }
 
 TEST(CheckpointRun, SectionsComeAndGoWithTheConfiguration) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory directory;
   const auto run = [&](const std::string& config) {
-    auto ranks = std::make_unique<TrainerRanks>(2, in_folder("task: tiny\nbatch: {size: 16}\n" + config, folder));
+    auto ranks = std::make_unique<TrainerRanks>(2, in_directory("task: tiny\nbatch: {size: 16}\n" + config, directory));
     EXPECT_THAT(ranks->wait(), Each(0)) << ranks->rank(0).err();
     return ranks;
   };
   run("steps: 4\n");
-  EXPECT_FALSE(read_checkpoint(folder.path() / "last")->tensors.contains("ema"));
+  EXPECT_FALSE(read_checkpoint(directory.path() / "last")->tensors.contains("ema"));
   const auto with = run("steps: 5\nema: {enabled: true, decay: 0}\n");
   EXPECT_EQ(
       with->log_line(
           0, "the checkpoint has no such section, which the configuration now needs: it starts with its initial state")
           ["section"],
       "ema");
-  const auto checkpoint = read_checkpoint(folder.path() / "last");
+  const auto checkpoint = read_checkpoint(directory.path() / "last");
   for (const auto& [name, average] : checkpoint->tensors.at("ema"))  // decay 0: the weights of now
     EXPECT_TRUE(at::equal(average, checkpoint->tensors.at("model").at(name))) << name;
   const auto without = run("steps: 6\n");
@@ -184,16 +186,16 @@ TEST(CheckpointRun, SectionsComeAndGoWithTheConfiguration) {
 }
 
 TEST(CheckpointRun, LostStepsAreReported) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory directory;
   {
-    TrainerRanks ranks(1, in_folder(std::string(kLong) + "checkpoint: {every_steps: 50}\n", folder));
-    ASSERT_TRUE(eventually([&] { return read_high_water(folder.path()) > 60; }));
+    TrainerRanks ranks(1, in_directory(std::string(kLong) + "checkpoint: {every_steps: 50}\n", directory));
+    ASSERT_TRUE(eventually([&] { return read_high_water(directory.path()) > 60; }));
     ranks.rank(0).signal(SIGKILL);
     ranks.wait();
   }
-  const int64_t reached = read_high_water(folder.path());
-  const int64_t saved = find_latest_checkpoint(folder.path())->step;
-  TrainerRanks ranks(1, in_folder(std::string(kLong) + "checkpoint: {every_steps: 50}\n", folder));
+  const int64_t reached = read_high_water(directory.path());
+  const int64_t saved = find_latest_checkpoint(directory.path())->step;
+  TrainerRanks ranks(1, in_directory(std::string(kLong) + "checkpoint: {every_steps: 50}\n", directory));
   ASSERT_TRUE(eventually([&] { return !ranks.log_line(0, "resuming from a checkpoint").empty(); }));
   EXPECT_EQ(ranks.log_line(0, "resuming from a checkpoint")["lost_steps"], std::max<int64_t>(reached - saved, 0));
 }
@@ -218,22 +220,22 @@ class DiskThatFails : public testing::Test {
   DiskThatFails() { std::signal(SIGXFSZ, SIG_IGN); }  // inherited by the ranks, whose writes then fail instead
   ~DiskThatFails() override { std::signal(SIGXFSZ, SIG_DFL); }
 
-  int64_t newest() const { return find_latest_checkpoint(folder_.path())->step; }
+  int64_t newest() const { return find_latest_checkpoint(directory_.path())->step; }
   bool is_failure_logged(const TrainerRanks& ranks) const {
     return !ranks.log_line(0, "a checkpoint could not be saved; the older ones are intact").empty();
   }
   void expect_intact(int64_t step) const {
-    const auto search = find_latest_checkpoint(folder_.path());
+    const auto search = find_latest_checkpoint(directory_.path());
     EXPECT_TRUE(search->skipped.empty());
     EXPECT_GE(search->step, step);
-    EXPECT_TRUE(read_checkpoint(*search->folder));
+    EXPECT_TRUE(read_checkpoint(*search->directory));
   }
 
-  TemporaryFolder folder_;
+  TemporaryDirectory directory_;
 };
 
 TEST_F(DiskThatFails, TrainingContinuesAndSavesAgainWhenThereIsSpace) {
-  TrainerRanks ranks(2, in_folder(wide("continue"), folder_));
+  TrainerRanks ranks(2, in_directory(wide("continue"), directory_));
   ASSERT_TRUE(eventually([&] { return newest() >= 10; }));
   limit_files(ranks.rank(0).pid(), kSmall);
   ASSERT_TRUE(eventually([&] { return is_failure_logged(ranks); })) << ranks.rank(0).err();
@@ -253,7 +255,7 @@ TEST_F(DiskThatFails, TrainingContinuesAndSavesAgainWhenThereIsSpace) {
 }
 
 TEST_F(DiskThatFails, TrainingStopsOnAllRanks) {
-  TrainerRanks ranks(2, in_folder(wide("stop"), folder_));
+  TrainerRanks ranks(2, in_directory(wide("stop"), directory_));
   ASSERT_TRUE(eventually([&] { return newest() >= 10; }));
   limit_files(ranks.rank(0).pid(), kSmall);
   EXPECT_THAT(ranks.wait(), Each(to_int(ExitCode::kIoErr)));
@@ -266,24 +268,24 @@ TEST_F(DiskThatFails, TheEndOfTheRunMustBeSaved) {
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
   const rlimit small{kSmall, before.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
-  TrainerRanks ranks(2, in_folder("task: tiny\nsteps: 3\nmodel: {hidden: 4000}\n", folder_));
+  TrainerRanks ranks(2, in_directory("task: tiny\nsteps: 3\nmodel: {hidden: 4000}\n", directory_));
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
   EXPECT_THAT(ranks.wait(), Each(to_int(ExitCode::kIoErr)));
   EXPECT_EQ(newest(), -1);
 }
 
-// The folder is replaced by a file.
-TEST_F(DiskThatFails, AFolderThatCannotBeWrittenToAndComesBack) {
-  const std::filesystem::path root = folder_.path() / "root";
-  test::TrainerOptions options = in_folder(wide("continue"), folder_);
+// The directory is replaced by a file.
+TEST_F(DiskThatFails, ADirectoryThatCannotBeWrittenToAndComesBack) {
+  const std::filesystem::path root = directory_.path() / "root";
+  test::TrainerOptions options = in_directory(wide("continue"), directory_);
   options.arguments[1] = root.string();
   TrainerRanks ranks(1, options);
   ASSERT_TRUE(eventually([&] { return find_latest_checkpoint(root)->step >= 10; }));
-  std::filesystem::rename(root, folder_.path() / "away");
+  std::filesystem::rename(root, directory_.path() / "away");
   std::ofstream(root) << "a file";
   ASSERT_TRUE(eventually([&] { return is_failure_logged(ranks); })) << ranks.rank(0).err();
   std::filesystem::remove(root);
-  std::filesystem::rename(folder_.path() / "away", root);
+  std::filesystem::rename(directory_.path() / "away", root);
   const int64_t saved = find_latest_checkpoint(root)->step;
   ASSERT_TRUE(eventually([&] { return find_latest_checkpoint(root)->step > saved; }));
   ranks.rank(0).signal(SIGTERM);

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "tests/support/program.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 #include "trainer/checkpoint/fence.h"
 
 namespace oarlock {
@@ -24,14 +24,14 @@ constexpr int64_t kBlockedStep = 10;
 class CheckpointerErrors : public testing::Test {
  protected:
   std::unique_ptr<Checkpointer> open(CheckpointErrors on_error) {
-    const std::filesystem::path in_the_way = folder_.path() / checkpoint_folder_name(kBlockedStep);
+    const std::filesystem::path in_the_way = directory_.path() / checkpoint_directory_name(kBlockedStep);
     std::filesystem::create_directory(in_the_way);
     std::ofstream(in_the_way / kManifestFile) << R"({"format": "oarlock-checkpoint", "version": 99})";
-    return open_folder(on_error);
+    return open_directory(on_error);
   }
 
-  std::unique_ptr<Checkpointer> open_folder(CheckpointErrors on_error) {
-    auto opened = Checkpointer::open({.store = {.root = folder_.path(), .owner = {}, .keep = 0},
+  std::unique_ptr<Checkpointer> open_directory(CheckpointErrors on_error) {
+    auto opened = Checkpointer::open({.store = {.root = directory_.path(), .owner = {}, .keep = 0},
                                       .identity = {},
                                       .on_error = on_error,
                                       .on_all_damaged = AllDamaged::kStop,
@@ -50,7 +50,7 @@ class CheckpointerErrors : public testing::Test {
     return eventually([&] { return checkpointer.poll(kBlockedStep + 1); });
   }
 
-  const test::TemporaryFolder folder_;
+  const test::TemporaryDirectory directory_;
   const ProcessGroup group_;
   const RealClock clock_;
   const StopFlag stop_;
@@ -68,7 +68,7 @@ TEST_F(CheckpointerErrors, StopEndsTheRunAtTheNextSave) {
   const Result<void> last = save(*checkpointer, kBlockedStep + 2, SaveUntil::kOnDisk);
   ASSERT_FALSE(last);
   EXPECT_EQ(last.error().code, ExitCode::kCheckpoint);
-  EXPECT_FALSE(std::filesystem::exists(folder_.path() / checkpoint_folder_name(kBlockedStep + 2)));
+  EXPECT_FALSE(std::filesystem::exists(directory_.path() / checkpoint_directory_name(kBlockedStep + 2)));
 }
 
 TEST_F(CheckpointerErrors, StopEndsTheRunAtTheAgreement) {
@@ -85,7 +85,7 @@ TEST_F(CheckpointerErrors, ContinueSavesTheNextPosition) {
   ASSERT_TRUE(save(*checkpointer, kBlockedStep, SaveUntil::kStarted));
   EXPECT_TRUE(save(*checkpointer, kBlockedStep + 2, SaveUntil::kOnDisk));
   EXPECT_FALSE(checkpointer->poll(kBlockedStep + 3));
-  EXPECT_TRUE(std::filesystem::exists(folder_.path() / checkpoint_folder_name(kBlockedStep + 2)));
+  EXPECT_TRUE(std::filesystem::exists(directory_.path() / checkpoint_directory_name(kBlockedStep + 2)));
 }
 
 // The ranks may have agreed to stop while they waited for the last save.
@@ -102,47 +102,48 @@ TEST_F(CheckpointerErrors, TheBestCheckpointIsNotReadAfterAnAgreementToStop) {
 
 class CheckpointerLinks : public CheckpointerErrors {
  protected:
-  std::string target(const char* link) const { return link_target(folder_.path(), link).value_or("none"); }
+  std::string target(const char* link) const { return link_target(directory_.path(), link).value_or("none"); }
 };
 
 // A crash between the rename of a checkpoint and the update of the links leaves them as they were.
 TEST_F(CheckpointerLinks, RestoreSetsThem) {
-  for (const int64_t step : {2, 4}) ASSERT_TRUE(save(*open_folder(CheckpointErrors::kStop), step, SaveUntil::kOnDisk));
-  std::filesystem::remove(folder_.path() / kLastLink);
-  std::filesystem::create_symlink(checkpoint_folder_name(2), folder_.path() / kLastLink);
-  ASSERT_TRUE(open_folder(CheckpointErrors::kStop)->restore(*model_, {}));
-  EXPECT_EQ(target(kLastLink), checkpoint_folder_name(4));
+  for (const int64_t step : {2, 4})
+    ASSERT_TRUE(save(*open_directory(CheckpointErrors::kStop), step, SaveUntil::kOnDisk));
+  std::filesystem::remove(directory_.path() / kLastLink);
+  std::filesystem::create_symlink(checkpoint_directory_name(2), directory_.path() / kLastLink);
+  ASSERT_TRUE(open_directory(CheckpointErrors::kStop)->restore(*model_, {}));
+  EXPECT_EQ(target(kLastLink), checkpoint_directory_name(4));
 }
 
 TEST_F(CheckpointerLinks, FailureEndsARestoreWithThePolicyStop) {
-  ASSERT_TRUE(save(*open_folder(CheckpointErrors::kStop), 2, SaveUntil::kOnDisk));
-  std::filesystem::remove(folder_.path() / kLastLink);
-  std::filesystem::create_directories(folder_.path() / kLastLink / "in the way");
-  const auto restored = open_folder(CheckpointErrors::kStop)->restore(*model_, {});
+  ASSERT_TRUE(save(*open_directory(CheckpointErrors::kStop), 2, SaveUntil::kOnDisk));
+  std::filesystem::remove(directory_.path() / kLastLink);
+  std::filesystem::create_directories(directory_.path() / kLastLink / "in the way");
+  const auto restored = open_directory(CheckpointErrors::kStop)->restore(*model_, {});
   ASSERT_FALSE(restored);
   EXPECT_EQ(restored.error().code, ExitCode::kIoErr);
 }
 
 // With the policy `continue`, the last save of a run sets the links, or fails, also if the checkpoint is saved already.
 TEST_F(CheckpointerLinks, CompletionSetsThemOrFails) {
-  ASSERT_TRUE(save(*open_folder(CheckpointErrors::kContinue), 2, SaveUntil::kOnDisk));
-  std::filesystem::remove(folder_.path() / kLastLink);
-  std::filesystem::create_directories(folder_.path() / kLastLink / "in the way");
-  const auto checkpointer = open_folder(CheckpointErrors::kContinue);
+  ASSERT_TRUE(save(*open_directory(CheckpointErrors::kContinue), 2, SaveUntil::kOnDisk));
+  std::filesystem::remove(directory_.path() / kLastLink);
+  std::filesystem::create_directories(directory_.path() / kLastLink / "in the way");
+  const auto checkpointer = open_directory(CheckpointErrors::kContinue);
   ASSERT_TRUE(checkpointer->restore(*model_, {}));
   for (const int64_t step : {2, 4}) {
     const Result<void> saved = save(*checkpointer, step, SaveUntil::kOnDisk);
     ASSERT_FALSE(saved);
     EXPECT_EQ(saved.error().code, ExitCode::kIoErr);
     EXPECT_NE(saved.error().message.find("last: the link to"), std::string::npos) << saved.error().message;
-    EXPECT_TRUE(std::filesystem::exists(folder_.path() / checkpoint_folder_name(step)));
+    EXPECT_TRUE(std::filesystem::exists(directory_.path() / checkpoint_directory_name(step)));
   }
-  std::filesystem::remove_all(folder_.path() / kLastLink);
+  std::filesystem::remove_all(directory_.path() / kLastLink);
   ASSERT_TRUE(save(*checkpointer, 4, SaveUntil::kOnDisk));
-  EXPECT_EQ(target(kLastLink), checkpoint_folder_name(4));
+  EXPECT_EQ(target(kLastLink), checkpoint_directory_name(4));
 }
 
-// A rank that replaces a lost one, when a file has the place of the folder.
+// A rank that replaces a lost one, when a file has the place of the directory.
 class ReplacedWriter : public CheckpointerErrors {
  protected:
   Result<std::unique_ptr<Checkpointer>> replace(CheckpointErrors on_error, int attempt = 0, int64_t generation = 0) {
@@ -156,10 +157,10 @@ class ReplacedWriter : public CheckpointerErrors {
         group_, stops_, telemetry_, clock_);
   }
 
-  const std::filesystem::path root_ = folder_.path() / "checkpoints";
+  const std::filesystem::path root_ = directory_.path() / "checkpoints";
 };
 
-TEST_F(ReplacedWriter, SavesWhenTheFolderIsAvailableAgain) {
+TEST_F(ReplacedWriter, SavesWhenTheDirectoryIsAvailableAgain) {
   std::ofstream(root_) << "in the way";
   const auto checkpointer = replace(CheckpointErrors::kContinue);
   ASSERT_TRUE(checkpointer) << checkpointer.error().message;
@@ -177,7 +178,7 @@ TEST_F(ReplacedWriter, EndsWithThePolicyStop) {
   EXPECT_FALSE(replace(CheckpointErrors::kStop));
 }
 
-TEST_F(ReplacedWriter, EndsIfANewerAttemptOwnsTheFolder) {
+TEST_F(ReplacedWriter, EndsIfANewerAttemptOwnsTheDirectory) {
   ASSERT_TRUE(replace(CheckpointErrors::kContinue, 2));
   const auto older = replace(CheckpointErrors::kContinue, 1);
   ASSERT_FALSE(older);
@@ -185,8 +186,8 @@ TEST_F(ReplacedWriter, EndsIfANewerAttemptOwnsTheFolder) {
 }
 
 // A rank 0 that was cut off neither saves nor writes other files of the run. One that remains in the next group has
-// claimed the folder for it before it trains, also while a save is in flight.
-TEST_F(ReplacedWriter, EndsIfALaterGenerationOwnsTheFolder) {
+// claimed the directory for it before it trains, also while a save is in flight.
+TEST_F(ReplacedWriter, EndsIfALaterGenerationOwnsTheDirectory) {
   for (const bool remains : {false, true}) {
     const auto first = replace(CheckpointErrors::kContinue, 0, 0);
     ASSERT_TRUE(first);
@@ -205,7 +206,7 @@ TEST_F(ReplacedWriter, EndsIfALaterGenerationOwnsTheFolder) {
     const Result<void> late = save(**first, 63, SaveUntil::kOnDisk);
     EXPECT_EQ(late.has_value(), remains);
     EXPECT_EQ((*first)->writer_check()().has_value(), remains);
-    EXPECT_EQ(link_target(root_, kLastLink), checkpoint_folder_name(remains ? 63 : 1400));
+    EXPECT_EQ(link_target(root_, kLastLink), checkpoint_directory_name(remains ? 63 : 1400));
     if (!late) {
       EXPECT_TRUE(is_fenced_off(late.error())) << late.error().message;
     }

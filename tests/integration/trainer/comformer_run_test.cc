@@ -8,13 +8,13 @@
 
 #include "common/files.h"
 #include "tests/integration/trainer/run_support.h"
-#include "trainer/tasks/comformer/generator.h"
+#include "workloads/comformer/generator.h"
 
 namespace oarlock {
 namespace {
 
 namespace fs = std::filesystem;
-using test::TemporaryFolder;
+using test::TemporaryDirectory;
 using test::trainer_options;
 using test::TrainerRanks;
 using testing::AllOf;
@@ -22,21 +22,21 @@ using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-class CrystalFolder {
+class CrystalDirectory {
  public:
-  CrystalFolder(comformer::CrystalFamily family, int64_t count, uint64_t seed) {
+  CrystalDirectory(comformer::CrystalFamily family, int64_t count, uint64_t seed) {
     std::ofstream out(path("crystals.extxyz"));
     for (int64_t i = 0; i < count; ++i)
       out << comformer::extxyz_frame(comformer::generated_crystal(family, i, seed), "energy");
   }
-  fs::path path(const std::string& name) const { return folder_.path() / name; }
+  fs::path path(const std::string& name) const { return directory_.path() / name; }
   std::string data(const std::string& more = "") const {
     return "data: {path: " + path("crystals.extxyz").string() + ", target_property: energy, max_neighbors: 6" + more +
            "}\n";
   }
 
  private:
-  TemporaryFolder folder_;
+  TemporaryDirectory directory_;
 };
 
 // BatchNorm over all ranks' batches, so that metrics do not depend on their number.
@@ -52,10 +52,10 @@ TEST(ComformerRun, TheSameMetricsForEveryWorldSizeFromGraphsThatAreBuiltOnce) {
   std::vector<double> alone;
   std::string predictions_alone;
   for (const int world_size : {1, 2, 4}) {
-    const CrystalFolder folder(comformer::CrystalFamily::kTriclinic, 100, 1);
+    const CrystalDirectory directory(comformer::CrystalFamily::kTriclinic, 100, 1);
     TrainerRanks ranks(world_size,
-                       trainer_options(kTiny + folder.data() + "epochs: 3\ntest: {batch_size: 3, predictions: " +
-                                       folder.path("p.csv").string() + "}\n"));
+                       trainer_options(kTiny + directory.data() + "epochs: 3\ntest: {batch_size: 3, predictions: " +
+                                       directory.path("p.csv").string() + "}\n"));
     EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
     std::vector<double> numbers;
     int built = 0;
@@ -76,7 +76,7 @@ TEST(ComformerRun, TheSameMetricsForEveryWorldSizeFromGraphsThatAreBuiltOnce) {
     for (size_t i = 0; i < numbers.size(); ++i)
       EXPECT_NEAR(numbers[i], alone[i], (i < 15 ? 1e-4 : 3e-3) * alone[i]) << world_size << " ranks, number " << i;
     // Each structure of the test set once, in the same order.
-    const auto predictions = test::lines(*read_file(folder.path("p.csv")));
+    const auto predictions = test::lines(*read_file(directory.path("p.csv")));
     ASSERT_EQ(predictions.size(), 11U);
     EXPECT_EQ(predictions[0], "id,target,prediction");
     std::string ids;
@@ -87,20 +87,20 @@ TEST(ComformerRun, TheSameMetricsForEveryWorldSizeFromGraphsThatAreBuiltOnce) {
 }
 
 TEST(ComformerRun, KilledAndResumedItIsBitwiseTheSame) {
-  const CrystalFolder folder(comformer::CrystalFamily::kTriclinic, 60, 2);
+  const CrystalDirectory directory(comformer::CrystalFamily::kTriclinic, 60, 2);
   const auto writing = [&](const std::string& predictions) {
-    return trainer_options(kTiny + folder.data() + "epochs: 20\ncheckpoint: {every_steps: 5}\ntest: {predictions: " +
-                           folder.path(predictions).string() + "}\n");
+    return trainer_options(kTiny + directory.data() + "epochs: 20\ncheckpoint: {every_steps: 5}\ntest: {predictions: " +
+                           directory.path(predictions).string() + "}\n");
   };
   test::expect_killed_run_equals(writing("undisturbed.csv"), writing("killed.csv"), 12, 60);
-  EXPECT_EQ(*read_file(folder.path("killed.csv")), *read_file(folder.path("undisturbed.csv")));
+  EXPECT_EQ(*read_file(directory.path("killed.csv")), *read_file(directory.path("undisturbed.csv")));
 }
 
 // The labels contain no noise, so the whole remaining error is that of the model. Predicting the mean of the training
 // labels has a mean absolute error of about 3.4; the test requires a quarter of it (with twice the data and epochs, a
 // fourteenth is reached).
 TEST(ComformerRun, LearnsAPropertyOfCrystalsMuchBetterThanTheirMean) {
-  const CrystalFolder folder(comformer::CrystalFamily::kTriclinic, 400, 3);
+  const CrystalDirectory directory(comformer::CrystalFamily::kTriclinic, 400, 3);
   TrainerRanks ranks(
       1,
       trainer_options(
@@ -108,7 +108,7 @@ TEST(ComformerRun, LearnsAPropertyOfCrystalsMuchBetterThanTheirMean) {
           "model: {conv_layers: 2, node_features: 24, edge_features: 32, triplet_input_features: 16, fc_features: 24}\n"
           "batch: {size: 16}\noptimizer: {name: adamw, lr: 0.006, weight_decay: 1.0e-5, groups: [{preset: no_decay}]}\n"
           "schedule: {name: onecycle}\nlog: {every_steps: 1000}\n" +
-          folder.data() + "checkpoint: {dir: " + folder.path("checkpoints").string() + "}\n"));
+          directory.data() + "checkpoint: {dir: " + directory.path("checkpoints").string() + "}\n"));
   EXPECT_THAT(ranks.wait(), ElementsAre(0)) << ranks.rank(0).err();
   const nlohmann::json end = ranks.log_line(0, "test");
   EXPECT_LT(end["mae"].get<double>(), end["mean_baseline_mae"].get<double>() / 4) << end;
@@ -117,8 +117,9 @@ TEST(ComformerRun, LearnsAPropertyOfCrystalsMuchBetterThanTheirMean) {
 }
 
 TEST(ComformerRun, NamesParametersWithoutGradient) {
-  const CrystalFolder folder(comformer::CrystalFamily::kTriclinic, 40, 4);
-  TrainerRanks ranks(2, trainer_options(kTiny + folder.data() + "epochs: 2\n", {"ddp.find_unused_parameters=false"}));
+  const CrystalDirectory directory(comformer::CrystalFamily::kTriclinic, 40, 4);
+  TrainerRanks ranks(2,
+                     trainer_options(kTiny + directory.data() + "epochs: 2\n", {"ddp.find_unused_parameters=false"}));
   EXPECT_THAT(ranks.wait(), Each(testing::Ne(0)));
   EXPECT_THAT(ranks.rank(0).err(),
               AllOf(HasSubstr("'edge_update_layer.lemb.weight', 'edge_update_layer.lin_edge_len.weight', "
@@ -128,7 +129,7 @@ TEST(ComformerRun, NamesParametersWithoutGradient) {
 
 // eComFormer has none.
 TEST(ComformerRun, TheEquivariantModelTrainsFromAListOfStructures) {
-  const CrystalFolder folder(comformer::CrystalFamily::kTriclinic, 1, 5);
+  const CrystalDirectory directory(comformer::CrystalFamily::kTriclinic, 1, 5);
   nlohmann::json list = nlohmann::json::array();
   for (int64_t i = 0; i < 30; ++i) {
     const comformer::GeneratedCrystal one = comformer::generated_crystal(comformer::CrystalFamily::kTriclinic, i, 5);
@@ -137,9 +138,9 @@ TEST(ComformerRun, TheEquivariantModelTrainsFromAListOfStructures) {
                     {"cart_coords", one.crystal.positions},
                     {"energy", one.label}});
   }
-  std::ofstream(folder.path("list.json")) << list;
-  TrainerRanks ranks(2, trainer_options(kTiny + folder.data() + "epochs: 2\n",
-                                        {"data.path=" + folder.path("list.json").string(), "model.name=eComformer",
+  std::ofstream(directory.path("list.json")) << list;
+  TrainerRanks ranks(2, trainer_options(kTiny + directory.data() + "epochs: 2\n",
+                                        {"data.path=" + directory.path("list.json").string(), "model.name=eComformer",
                                          "ddp.find_unused_parameters=false"}));
   EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
   EXPECT_TRUE(ranks.log_line(0, "training is complete")["parameters_bitwise_equal"].get<bool>());
@@ -147,19 +148,19 @@ TEST(ComformerRun, TheEquivariantModelTrainsFromAListOfStructures) {
 }
 
 TEST(ComformerRun, BadConfigurationsAndDataAreNamed) {
-  const CrystalFolder folder(comformer::CrystalFamily::kCubic, 20, 6);
+  const CrystalDirectory directory(comformer::CrystalFamily::kCubic, 20, 6);
   const auto ends_with = [&](const std::string& config, std::vector<std::string> arguments = {}) {
     TrainerRanks ranks(1, trainer_options(kTiny + config + "steps: 1\n", std::move(arguments)));
     const int code = ranks.wait()[0];
     return std::pair(code, ranks.rank(0).err());
   };
   EXPECT_THAT(ends_with(""), testing::Pair(78, HasSubstr("data.path")));
-  EXPECT_THAT(ends_with(folder.data(", use_angle: true")), testing::Pair(78, HasSubstr("data.use_angle")));
-  EXPECT_THAT(ends_with(folder.data(", index: a")), testing::Pair(78, HasSubstr("data.index")));
+  EXPECT_THAT(ends_with(directory.data(", use_angle: true")), testing::Pair(78, HasSubstr("data.use_angle")));
+  EXPECT_THAT(ends_with(directory.data(", index: a")), testing::Pair(78, HasSubstr("data.index")));
   EXPECT_THAT(ends_with("data: {path: /nonexistent.extxyz}\n"), testing::Pair(66, HasSubstr("/nonexistent.extxyz")));
-  EXPECT_THAT(ends_with(folder.data(), {"data.target_property=band_gap"}),
+  EXPECT_THAT(ends_with(directory.data(), {"data.target_property=band_gap"}),
               testing::Pair(65, AllOf(HasSubstr("crystals.extxyz:2 (frame 0)"), HasSubstr("no 'band_gap'"))));
-  EXPECT_THAT(ends_with(folder.data(", index: \":8\"")), testing::Pair(65, HasSubstr("8 structures give")));
+  EXPECT_THAT(ends_with(directory.data(", index: \":8\"")), testing::Pair(65, HasSubstr("8 structures give")));
 }
 
 }  // namespace

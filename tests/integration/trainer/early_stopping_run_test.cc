@@ -21,12 +21,12 @@ class EarlyStoppingRun : public testing::Test {
         "task: tiny\nepochs: 50\ndata: {samples: 64, eval_samples: 16}\nbatch: {size: 8}\n"
         "checkpoint: {dir: ck}\nearly_stopping: " +
         stopping + "\n";
-    options.folder = folder_.path();
+    options.directory = directory_.path();
     options.arguments = {"--log-format", "json"};
     return TrainerRanks(2, options);
   }
 
-  TemporaryFolder folder_;
+  TemporaryDirectory directory_;
 };
 
 TEST_F(EarlyStoppingRun, EndsBothRanksAndStaysEnded) {

@@ -11,9 +11,9 @@
 #include <limits>
 #include <stdexcept>
 
-#include "common/fields/yaml_reader.h"
+#include "fields/yaml_reader.h"
 #include "tests/support/rank_harness.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 #include "tests/support/trainer_program/tiny_task.h"
 
 namespace oarlock {
@@ -60,13 +60,14 @@ std::string evaluate_tiny(const ProcessGroup& group, const std::string& data, si
 }
 
 std::string over_ranks(int world_size, const std::string& data, size_t expected_rows = 0) {
-  const test::TemporaryFolder folder;
+  const test::TemporaryDirectory directory;
   test::run_ranks(world_size, [&](const ProcessGroup& group) {
     const std::string metrics = evaluate_tiny(group, data, expected_rows);
-    std::ofstream(folder.path() / std::to_string(group.rank())) << metrics;
+    std::ofstream(directory.path() / std::to_string(group.rank())) << metrics;
   });
-  const std::string first = test::content(folder.path() / "0");
-  for (int rank = 1; rank < world_size; ++rank) EXPECT_EQ(test::content(folder.path() / std::to_string(rank)), first);
+  const std::string first = test::content(directory.path() / "0");
+  for (int rank = 1; rank < world_size; ++rank)
+    EXPECT_EQ(test::content(directory.path() / std::to_string(rank)), first);
   return first;
 }
 
@@ -121,39 +122,39 @@ TEST(EvalRows, AreGatheredFromUnevenRanks) {
 }
 
 TEST(EvalRows, AreNotWrittenAfterAnAgreementToStop) {
-  const test::TemporaryFolder folder;
+  const test::TemporaryDirectory directory;
   test::run_ranks(2, [&](const ProcessGroup& group) {
     const StopFlag flag;
     const RealClock clock;
     StopAgreement stop(flag, group, clock);
     EvalRows rows;
     if (group.rank() == 0) rows = {.ids = {4}, .columns = {{"x", torch::tensor({0.5}, torch::kDouble)}}};
-    EXPECT_TRUE(write_eval_rows(folder.path() / "complete.csv", rows, group, stop));
+    EXPECT_TRUE(write_eval_rows(directory.path() / "complete.csv", rows, group, stop));
     EXPECT_TRUE(stop.agree(/*wish=*/group.rank() == 1));
-    const Result<void> interrupted = write_eval_rows(folder.path() / "interrupted.csv", rows, group, stop);
+    const Result<void> interrupted = write_eval_rows(directory.path() / "interrupted.csv", rows, group, stop);
     ASSERT_FALSE(interrupted);
     EXPECT_EQ(interrupted.error().code, ExitCode::kTempFail);
   });
-  EXPECT_EQ(test::content(folder.path() / "complete.csv"), "id,x\n4,0.5\n");
-  EXPECT_FALSE(std::filesystem::exists(folder.path() / "interrupted.csv"));
+  EXPECT_EQ(test::content(directory.path() / "complete.csv"), "id,x\n4,0.5\n");
+  EXPECT_FALSE(std::filesystem::exists(directory.path() / "interrupted.csv"));
 }
 
 // Another process may have replaced rank 0.
 TEST(EvalRows, AreNotWrittenByAReplacedRank) {
-  const test::TemporaryFolder folder;
+  const test::TemporaryDirectory directory;
   test::run_ranks(2, [&](const ProcessGroup& group) {
     const StopFlag flag;
     const RealClock clock;
     StopAgreement stop(flag, group, clock);
     EvalRows rows;
     if (group.rank() == 0) rows = {.ids = {4}, .columns = {{"x", torch::tensor({0.5}, torch::kDouble)}}};
-    const Result<void> written = write_eval_rows(folder.path() / "rows.csv", rows, group, stop, []() -> Result<void> {
-      return fail(ExitCode::kTempFail, "generation 1 has taken over");
-    });
+    const Result<void> written =
+        write_eval_rows(directory.path() / "rows.csv", rows, group, stop,
+                        []() -> Result<void> { return fail(ExitCode::kTempFail, "generation 1 has taken over"); });
     ASSERT_FALSE(written);
     EXPECT_EQ(written.error().code, ExitCode::kTempFail);
   });
-  EXPECT_FALSE(std::filesystem::exists(folder.path() / "rows.csv"));
+  EXPECT_FALSE(std::filesystem::exists(directory.path() / "rows.csv"));
 }
 
 TEST(EvalRows, RejectMismatchesByName) {

@@ -12,13 +12,13 @@
 #include "common/files.h"
 #include "tests/integration/trainer/run_support.h"
 #include "tests/support/paths.h"
-#include "trainer/tasks/gears/generator.h"
+#include "workloads/gears/generator.h"
 
 namespace oarlock {
 namespace {
 
 using test::kTrainer;
-using test::TemporaryFolder;
+using test::TemporaryDirectory;
 using test::trainer_options;
 using test::TrainerRanks;
 using testing::AllOf;
@@ -38,10 +38,12 @@ class PlantedRun : public ::testing::Test {
   std::string data(const std::string& more = "") const {
     return "data: {path: " + file("cells.h5ad") + ", gene2go: " + file("gene2go.json") + more + "}\n";
   }
-  std::string file(const std::string& name) const { return (folder_.path() / name).string(); }
-  void plant(const gears::PlantedOptions& options) { planted_ = gears::write_planted_cells(folder_.path(), options); }
+  std::string file(const std::string& name) const { return (directory_.path() / name).string(); }
+  void plant(const gears::PlantedOptions& options) {
+    planted_ = gears::write_planted_cells(directory_.path(), options);
+  }
 
-  TemporaryFolder folder_;
+  TemporaryDirectory directory_;
   gears::Planted planted_;
 };
 
@@ -86,7 +88,7 @@ TEST_F(PlantedRun, TheSameSplitPreparationAndMetricsForEveryWorldSize) {
                                           {"--checkpoint-dir", checkpoints}));
     EXPECT_THAT(ranks.wait(), ElementsAre(0)) << ranks.rank(0).err();
   }
-  const std::string weights = (*find_latest_checkpoint(checkpoints)->folder / "model.safetensors").string();
+  const std::string weights = (*find_latest_checkpoint(checkpoints)->directory / "model.safetensors").string();
   std::vector<double> alone;
   std::string test_alone;
   for (const int world_size : {1, 2, 4}) {
@@ -138,7 +140,7 @@ TEST_F(PlantedRun, UncertaintyPredictionsAndInteractionsFromWeightsAlone) {
                                           {"--checkpoint-dir", checkpoints, uncertain}));
     EXPECT_THAT(ranks.wait(), ElementsAre(0)) << ranks.rank(0).err();
   }
-  const std::string weights = (*find_latest_checkpoint(checkpoints)->folder / "model.safetensors").string();
+  const std::string weights = (*find_latest_checkpoint(checkpoints)->directory / "model.safetensors").string();
   const std::string predict =
       "predict: {perturbations: [G01, G02+G07], file: " + file("predictions.csv") +
       ", control_cells: 50, interactions: [G03+G04], interactions_file: " + file("interactions.csv") + "}\n";

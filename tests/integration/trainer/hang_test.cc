@@ -54,8 +54,8 @@ class StoppedRank : public testing::TestWithParam<std::tuple<int, bool>> {};
 TEST_P(StoppedRank, IsNamedByAllOthers) {  // rank 0, which serves the store, as any other
   const auto [victim, shared_memory] = GetParam();
   const std::string ddp = shared_memory ? "ddp: {shared_memory: true}\n" : "ddp: {shared_memory: false}\n";
-  TrainerRanks ranks(3,
-                     {.config = kJob + ddp, .arguments = {"--metrics-port", "auto"}, .environment = {}, .folder = {}});
+  TrainerRanks ranks(
+      3, {.config = kJob + ddp, .arguments = {"--metrics-port", "auto"}, .environment = {}, .directory = {}});
   ASSERT_TRUE(wait_for_step(ranks, 5));
   const auto begin = std::chrono::steady_clock::now();
   ranks.rank(victim).signal(SIGSTOP);
@@ -79,7 +79,7 @@ TEST(StuckRank, InTheLoaderIsNamedWithItsPhase) {
   TrainerRanks ranks(3, {.config = std::string(kJob) + "model: {fault: {kind: stall_data, rank: 1, step: 8}}\n",
                          .arguments = {"--metrics-port", "auto"},
                          .environment = {},
-                         .folder = {}});
+                         .directory = {}});
   ASSERT_TRUE(eventually([&] { return ranks.rank(1).err().find("stall_data") != std::string::npos; }));
   expect_named(ranks, 1, std::chrono::steady_clock::now(),
                AllOf(HasSubstr("rank 1 has not arrived (it is at step "), HasSubstr("data_wait")));
@@ -89,7 +89,7 @@ TEST(StuckRank, InEvaluationIsNamedWithItsPhase) {
   TrainerRanks ranks(3, {.config = std::string(kJob) + "model: {fault: {kind: stall_eval, rank: 2}}\n",
                          .arguments = {"--metrics-port", "auto"},
                          .environment = {},
-                         .folder = {}});
+                         .directory = {}});
   ASSERT_TRUE(eventually([&] { return ranks.rank(2).err().find("stall_eval") != std::string::npos; }));
   expect_named(ranks, 2, std::chrono::steady_clock::now(),
                AllOf(HasSubstr("rank 2 has not arrived (it is at step "), HasSubstr(", eval,")));
@@ -99,7 +99,7 @@ TEST(FailingRank, SendsItsReasonToTheOthers) {
   TrainerRanks ranks(3, {.config = std::string(kJob) + "model: {fault: {kind: throw, rank: 1, step: 6}}\n",
                          .arguments = {},
                          .environment = {},
-                         .folder = {}});
+                         .directory = {}});
   const std::vector<int> codes = ranks.wait();
   EXPECT_EQ(codes[1], to_int(ExitCode::kSoftware));
   for (const int rank : {0, 2}) {
@@ -112,7 +112,7 @@ TEST(FailingRank, NamesHostOfFailedDevice) {
   TrainerRanks ranks(2, {.config = std::string(kJob) + "model: {fault: {kind: device, rank: 1, step: 6}}\n",
                          .arguments = {},
                          .environment = {},
-                         .folder = {}});
+                         .directory = {}});
   const std::vector<int> codes = ranks.wait();
   const std::string reason =
       "host " + host_name() + ": the device or its driver failed: CUDA error: uncorrectable ECC error encountered";
@@ -129,7 +129,7 @@ TEST(DivergedRank, IsNamedWithTheParameterAndEndsAll) {
                                    "model: {fault: {kind: diverge, rank: 2, step: 5}}\n",
                          .arguments = {},
                          .environment = {},
-                         .folder = {}});
+                         .directory = {}});
   EXPECT_THAT(ranks.wait(), testing::Each(to_int(ExitCode::kSoftware)));
   for (int rank = 0; rank < 3; ++rank) {
     const TerminationMessage last = ranks.last_word(rank);

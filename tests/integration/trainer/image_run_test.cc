@@ -7,15 +7,15 @@
 #include <fstream>
 
 #include "tests/integration/trainer/run_support.h"
-#include "tests/support/cifar_folder.h"
+#include "tests/support/cifar_directory.h"
 #include "tests/support/paths.h"
 
 namespace oarlock {
 namespace {
 
 namespace fs = std::filesystem;
-using test::CifarFolder;
-using test::TemporaryFolder;
+using test::CifarDirectory;
+using test::TemporaryDirectory;
 using test::TrainerRanks;
 using testing::DoubleNear;
 using testing::Each;
@@ -27,7 +27,7 @@ constexpr char kCompleteAlready[] =
 constexpr int kPerFile = 48;  // 240 images to train on, 48 to evaluate
 
 // A narrow network, but otherwise the guide's training.
-std::string config_of(const CifarFolder& data, const std::string& more) {
+std::string config_of(const CifarDirectory& data, const std::string& more) {
   return "task: image_classification\nseed: 3\n"
          "data: {path: " +
          data.path().string() +
@@ -59,7 +59,7 @@ nlohmann::json summary_of(TrainerRanks& ranks) {
 }
 
 TEST(ImageRun, EveryWorldSizeTrainsAlike) {
-  const CifarFolder data(kPerFile);
+  const CifarDirectory data(kPerFile);
   std::vector<double> alone;
   for (const int world_size : {1, 2, 4}) {
     TrainerRanks ranks(world_size, options_of(config_of(data, "epochs: 2\n")));
@@ -75,9 +75,9 @@ TEST(ImageRun, EveryWorldSizeTrainsAlike) {
 
 // The evaluation of the same weights is bitwise equal for every number of ranks.
 TEST(ImageRun, EveryWorldSizeEvaluatesTheSame) {
-  const CifarFolder data(kPerFile);
+  const CifarDirectory data(kPerFile);
   const std::string config = config_of(data, "epochs: 1\nema: {enabled: true, decay: 0.9}\n");
-  const TemporaryFolder trained;
+  const TemporaryDirectory trained;
   nlohmann::json expected;
   {
     TrainerRanks ranks(1, options_of(config, trained.path()));
@@ -94,19 +94,19 @@ TEST(ImageRun, EveryWorldSizeEvaluatesTheSame) {
 
 // Batch norm, the average of the weights, momentum and augmentation resume from their saved state.
 TEST(ImageRun, KilledAndResumedItEndsWithTheSameBits) {
-  const CifarFolder data(kPerFile);
+  const CifarDirectory data(kPerFile);
   const std::string config =
       config_of(data,
                 "epochs: 8\nema: {enabled: true, decay: 0.99}\ncheckpoint: {every_steps: 7}\n"
                 "schedule: {name: multistep, interval: epoch, milestones: [3, 6], gamma: 0.2}\n");
-  const TemporaryFolder whole;
+  const TemporaryDirectory whole;
   std::string expected;
   {
     TrainerRanks ranks(2, options_of(config, whole.path()));
     EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
     expected = test::bits_of(whole.path() / "last");
   }
-  const TemporaryFolder killed;
+  const TemporaryDirectory killed;
   int64_t resumed_at = -1;
   for (const int64_t step : {10, 38}) {
     test::TrainerOptions options = options_of(config, killed.path());
@@ -126,16 +126,16 @@ TEST(ImageRun, KilledAndResumedItEndsWithTheSameBits) {
 
 // Memorizes 512 images with random labels: the training data is also the test data.
 TEST(ImageRun, TheGuidesNetworkLearns512ImagesByHeart) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory directory;
   const std::string images = "/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz";
   const std::string labels = "/usr/share/datasets/fashion-mnist/train-labels-idx1-ubyte.gz";
   for (const std::string split : {"train", "t10k"}) {
-    fs::create_symlink(images, folder.path() / (split + "-images-idx3-ubyte.gz"));
-    fs::create_symlink(labels, folder.path() / (split + "-labels-idx1-ubyte.gz"));
+    fs::create_symlink(images, directory.path() / (split + "-images-idx3-ubyte.gz"));
+    fs::create_symlink(labels, directory.path() / (split + "-labels-idx1-ubyte.gz"));
   }
   TrainerRanks ranks(1, options_of("task: image_classification\nepochs: 14\nseed: 1\n"
                                    "data: {path: " +
-                                   folder.path().string() +
+                                   directory.path().string() +
                                    ", train_samples: 512, eval_samples: 512}\n"
                                    "model: {name: resnet_like}\nbatch: {size: 32}\neval: {every_epochs: 0}\n"
                                    "optimizer: {name: sgd, lr: 0.03, momentum: 0.9, weight_decay: 0.0001}\n"
@@ -146,8 +146,8 @@ TEST(ImageRun, TheGuidesNetworkLearns512ImagesByHeart) {
 
 // Mixed precision, EMA, clipping, accumulation, and early stopping.
 TEST(ImageRun, TheEnginesOptionsWorkTogether) {
-  const CifarFolder data(kPerFile, 4);
-  const TemporaryFolder folder;
+  const CifarDirectory data(kPerFile, 4);
+  const TemporaryDirectory directory;
   const std::string config =
       config_of(data,
                 "epochs: 60\namp: {enabled: true, dtype: bf16}\nema: {enabled: true, decay: 0.8}\n"
@@ -155,13 +155,13 @@ TEST(ImageRun, TheEnginesOptionsWorkTogether) {
                 "early_stopping: {patience: 2, metric: loss, mode: min, min_delta: 0.01}\n"
                 "checkpoint: {best: {metric: loss, mode: min}}\n"
                 "report: {history: history.json, curves: curves.svg}\n");
-  TrainerRanks ranks(2, options_of(config, folder.path()));
+  TrainerRanks ranks(2, options_of(config, directory.path()));
   const nlohmann::json summary = summary_of(ranks);
   EXPECT_GT(summary["accuracy"], 0.95) << summary.dump();
   EXPECT_EQ(summary["top5"], 1.0) << "four classes";
   EXPECT_LT(summary["step"], 600) << "it stopped early";
-  EXPECT_TRUE(fs::is_symlink(folder.path() / "best"));
-  const nlohmann::json history = nlohmann::json::parse(std::ifstream(folder.path() / "history.json"));
+  EXPECT_TRUE(fs::is_symlink(directory.path() / "best"));
+  const nlohmann::json history = nlohmann::json::parse(std::ifstream(directory.path() / "history.json"));
   ASSERT_GE(history["epoch"].size(), 3U);
   EXPECT_LT(history["train_loss"].back(), 0.5 * history["train_loss"].front().get<double>());
   EXPECT_DOUBLE_EQ(history["val_accuracy"].back(), summary["accuracy"]);
@@ -175,26 +175,26 @@ std::string text_of(const fs::path& path) {
 
 // The files as they are, with less data.
 TEST(ImageRun, TheExamplesRun) {
-  const CifarFolder data(kPerFile);
+  const CifarDirectory data(kPerFile);
   const fs::path examples = test::source_path("examples/image_classification");
   const std::vector<std::pair<std::string, std::vector<std::string>>> runs = {
       {"cifar10.yaml", {"data.path=" + data.path().string(), "batch.size=20", "model.width=8"}},
       {"fashion_mnist.yaml", {"data.train_samples=128", "data.eval_samples=50", "batch.size=16", "model.width=8"}}};
   for (const auto& [file, arguments] : runs) {
     SCOPED_TRACE(file);
-    const TemporaryFolder folder;
-    test::TrainerOptions options = options_of(text_of(examples / file), folder.path());
+    const TemporaryDirectory directory;
+    test::TrainerOptions options = options_of(text_of(examples / file), directory.path());
     options.arguments.insert(options.arguments.end(), {"epochs=1", "log.every_steps=1"});
     options.arguments.insert(options.arguments.end(), arguments.begin(), arguments.end());
     TrainerRanks ranks(2, options);
     EXPECT_GT(summary_of(ranks)["step"], 0);
-    EXPECT_TRUE(fs::exists(folder.path() / "history.json"));
-    EXPECT_TRUE(fs::exists(folder.path() / "curves.svg"));
+    EXPECT_TRUE(fs::exists(directory.path() / "history.json"));
+    EXPECT_TRUE(fs::exists(directory.path() / "curves.svg"));
   }
 }
 
 TEST(ImageRun, DamagedDataEndsTheRunWithOneLineOnEveryRank) {
-  const CifarFolder data(kPerFile);
+  const CifarDirectory data(kPerFile);
   fs::resize_file(data / "data_batch_2.bin", 3073 * 5 + 100);
   TrainerRanks ranks(2, options_of(config_of(data, "epochs: 1\n")));
   EXPECT_THAT(ranks.wait(), Each(static_cast<int>(ExitCode::kDataErr)));

@@ -14,7 +14,7 @@ namespace oarlock {
 namespace {
 
 using test::bits_of;
-using test::TemporaryFolder;
+using test::TemporaryDirectory;
 using test::TrainerRanks;
 using test::undisturbed;
 using testing::Each;
@@ -53,7 +53,7 @@ class KilledJob {
     TrainerRanks ranks(world_size_, options());
     EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
     EXPECT_FALSE(is_writing());
-    return bits_of(folder_.path() / "last");
+    return bits_of(directory_.path() / "last");
   }
 
   int killed_inside() const { return killed_inside_; }
@@ -61,9 +61,9 @@ class KilledJob {
  private:
   test::TrainerOptions options() {
     return {.config = kConfig,
-            .arguments = {"--checkpoint-dir", folder_.path().string()},
+            .arguments = {"--checkpoint-dir", directory_.path().string()},
             .environment = {{"OARLOCK_UID", "job"}, {"OARLOCK_ATTEMPT", std::to_string(attempt_++)}},
-            .folder = {}};
+            .directory = {}};
   }
 
   int64_t newest_step() const {
@@ -79,7 +79,7 @@ class KilledJob {
   std::vector<std::string> names() const {
     std::vector<std::string> out;
     std::error_code ignored;
-    for (std::filesystem::directory_iterator entry(folder_.path(), ignored), end; !ignored && entry != end;
+    for (std::filesystem::directory_iterator entry(directory_.path(), ignored), end; !ignored && entry != end;
          entry.increment(ignored))
       out.push_back(entry->path().filename().string());
     return out;
@@ -108,16 +108,16 @@ class KilledJob {
   }
 
   void check_checkpoints(int64_t begun_at) const {
-    const auto search = find_latest_checkpoint(folder_.path());
+    const auto search = find_latest_checkpoint(directory_.path());
     ASSERT_TRUE(search);
     EXPECT_TRUE(search->skipped.empty()) << search->skipped[0].reason;
     EXPECT_GE(search->step, begun_at) << "a checkpoint was lost";
     EXPECT_EQ(search->step, newest_step());
-    const auto best = read_checkpoint(folder_.path() / "best");
-    EXPECT_TRUE(best || !std::filesystem::is_symlink(folder_.path() / "best")) << best.error().message;
+    const auto best = read_checkpoint(directory_.path() / "best");
+    EXPECT_TRUE(best || !std::filesystem::is_symlink(directory_.path() / "best")) << best.error().message;
   }
 
-  TemporaryFolder folder_;
+  TemporaryDirectory directory_;
   int world_size_;
   std::mt19937& random_;
   int attempt_ = 0;
@@ -128,7 +128,7 @@ TEST(KillResume, AHundredKillsChangeNoBit) {
   std::mt19937 random(20261121);  // the same jobs in every run; the instants depend on the machine
   std::map<int, std::string> expected;
   for (const int world_size : {1, 2}) {
-    const TemporaryFolder whole;
+    const TemporaryDirectory whole;
     expected[world_size] = undisturbed(world_size, kConfig, whole.path());
   }
   int kills = 0;

@@ -2,7 +2,7 @@
 """The trainer and a real MLflow server with users and permissions (`mlflow server --app-name basic-auth`): a run with
 the right password is complete, and a wrong one costs neither the result of the training nor a point.
 
-usage: mlflow_login_test.py   (OARLOCK_BIN: the folder of the programs)
+usage: mlflow_login_test.py   (OARLOCK_BIN: the directory of the programs)
 """
 import json
 import os
@@ -51,15 +51,15 @@ class MlflowLoginTest(unittest.TestCase):
     def setUpClass(cls):
         temporary = tempfile.TemporaryDirectory()
         cls.addClassCleanup(temporary.cleanup)
-        cls.folder = pathlib.Path(temporary.name)
-        cls.server = ServerWithLogin(cls.folder)
+        cls.directory = pathlib.Path(temporary.name)
+        cls.server = ServerWithLogin(cls.directory)
         cls.addClassCleanup(cls.server.kill)
         cls.server.start()
         for login in (OWNER, COLLEAGUE):
             cls.server.create_user(login)
 
     def run_of(self, name, experiment):
-        return Run(self.folder / name, tiny(STEPS, f"""\
+        return Run(self.directory / name, tiny(STEPS, f"""\
   finish_timeout_seconds: {PATIENCE}
   mlflow: {{enabled: true, uri: "http://127.0.0.1:{self.server.port}", experiment: {experiment}, timeout_seconds: {PATIENCE}}}
 """))
@@ -116,7 +116,7 @@ class MlflowLoginTest(unittest.TestCase):
         self.assertEqual(runs["0"]["status"], "FINISHED")
 
     def test_wrong_password(self):
-        whole = Run(self.folder / "whole", tiny(STEPS))
+        whole = Run(self.directory / "whole", tiny(STEPS))
         whole.train(0)
         run = self.run_of("wrong", "wrong")
         for attempt, login in enumerate([(OWNER[0], "wrong"), ("unknown", OWNER[1])]):

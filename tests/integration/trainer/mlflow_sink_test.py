@@ -2,7 +2,7 @@
 """The MLflow sink against a real MLflow server with a SQLite store, behind a proxy that fails in the ways in which
 servers and networks fail: nothing is lost, and each point is stored once.
 
-usage: mlflow_sink_test.py SINK_DRIVER   (OARLOCK_BIN: the folder of the programs)
+usage: mlflow_sink_test.py SINK_DRIVER   (OARLOCK_BIN: the directory of the programs)
 """
 import base64
 import contextlib
@@ -32,12 +32,12 @@ TRAINER_STEPS = 1000
 class Driver:
     """The sink in a separate process."""
 
-    def __init__(self, folder, proxy, environment=None):
+    def __init__(self, directory, proxy, environment=None):
         environment = {**os.environ, "MLFLOW_TRACKING_URI": f"http://127.0.0.1:{proxy.server_port}",
                        "MLFLOW_EXPERIMENT_NAME": "an experiment/1", "NO_PROXY": "127.0.0.1", **(environment or {})}
-        self.log = folder.with_suffix(".log")
+        self.log = directory.with_suffix(".log")
         with open(self.log, "ab") as log:
-            self.process = subprocess.Popen([DRIVER, "mlflow", folder], env=environment, stdin=subprocess.PIPE,
+            self.process = subprocess.Popen([DRIVER, "mlflow", directory], env=environment, stdin=subprocess.PIPE,
                                             stdout=subprocess.PIPE, stderr=log, text=True)
         self.output = []
         self.lines = queue.Queue()
@@ -83,16 +83,16 @@ class Driver:
 class MlflowSinkTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.folder_object = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(cls.folder_object.cleanup)
-        cls.folder = pathlib.Path(cls.folder_object.name)
-        cls.server = MlflowServer(cls.folder)
+        cls.directory_object = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.directory_object.cleanup)
+        cls.directory = pathlib.Path(cls.directory_object.name)
+        cls.server = MlflowServer(cls.directory)
         cls.addClassCleanup(cls.server.kill)
         cls.server.start()
 
     def setUp(self):
         self.proxy = self.another_proxy()
-        self.tracking = self.folder / self.id().split(".")[-1]
+        self.tracking = self.directory / self.id().split(".")[-1]
         self.key = self.id().split(".")[-1].replace("_", "-")
 
     def another_proxy(self, tls=None):
@@ -153,7 +153,7 @@ class MlflowSinkTest(unittest.TestCase):
     def purge(self, attempts):
         """As `mlflow gc`, or a store that was reset."""
         runs = [self.run_of(attempt)["info"]["run_id"] for attempt in attempts]
-        with contextlib.closing(sqlite3.connect(self.folder / "store.db", timeout=TIMEOUT)) as store, store:
+        with contextlib.closing(sqlite3.connect(self.directory / "store.db", timeout=TIMEOUT)) as store, store:
             for table in ("metrics", "latest_metrics", "params", "tags", "runs"):
                 store.executemany(f"DELETE FROM {table} WHERE run_uuid = ?", [(run,) for run in runs])
 
@@ -177,7 +177,7 @@ class MlflowSinkTest(unittest.TestCase):
         params = {p["key"]: p["value"] for p in job["data"]["params"]}
         self.assertEqual((params["optimizer.lr"], params["ddp/world_size"]), ("0.1", "2"))
         self.assertEqual({m["key"]: m["value"] for m in attempt["data"]["metrics"]}, {"eval/mse": 0.5})
-        stored = list((self.folder / "artifacts").glob(f"*/{job['info']['run_id']}/artifacts/text/samples/sequences/*.md"))
+        stored = list((self.directory / "artifacts").glob(f"*/{job['info']['run_id']}/artifacts/text/samples/sequences/*.md"))
         self.assertEqual([f.read_text() for f in stored], ["MKV"])
         self.assertEqual(self.proxy.authorization, {"Basic " + base64.b64encode(b"u:p").decode()})
 
@@ -414,7 +414,7 @@ class MlflowSinkTest(unittest.TestCase):
         metrics = {m["key"]: m["value"] for m in job["data"]["metrics"]}
         self.assertEqual(sorted(metrics.values()), list(range(1, 10)))
         self.assertEqual((metrics["eval/准确率"], metrics["eval/召回率"]), (1, 2))
-        stored = (self.folder / "artifacts").glob(f"*/{job['info']['run_id']}/artifacts/text/**/*.md")
+        stored = (self.directory / "artifacts").glob(f"*/{job['info']['run_id']}/artifacts/text/**/*.md")
         self.assertEqual(sorted(f.read_text() for f in stored), ["../x", "a.b", "a:b", "eval/文"])
 
     def test_divides_requests_that_are_too_large(self):
@@ -429,7 +429,7 @@ class MlflowSinkTest(unittest.TestCase):
         self.assertEqual(driver.end(), 0)
         self.check_points(110)
         run = self.run_of("job")["info"]["run_id"]
-        self.assertEqual([f.parent.name for f in (self.folder / "artifacts").glob(f"*/{run}/artifacts/text/*/*.md")], ["small"])
+        self.assertEqual([f.parent.name for f in (self.directory / "artifacts").glob(f"*/{run}/artifacts/text/*/*.md")], ["small"])
         # Not the size of a single point is the cause, but the proxy.
         driver = self.driver()
         self.proxy.rule = lambda handler, body: (413, b"") if b'"metrics"' in body else None
@@ -440,7 +440,7 @@ class MlflowSinkTest(unittest.TestCase):
         self.check_points(111)
 
     def test_waits_for_rotated_token(self):
-        token = self.folder / "token"
+        token = self.directory / "token"
         token.write_text("old")
         def check_token(handler, body):
             return None if handler.headers.get("Authorization") == "Bearer new" else (401, b"Unauthorized")
@@ -477,16 +477,16 @@ class MlflowSinkTest(unittest.TestCase):
 
     def test_verifies_the_certificate(self):
         """Of a private authority, whose certificate is configured."""
-        folder = self.folder / self.key
-        folder.mkdir()
+        directory = self.directory / self.key
+        directory.mkdir()
         def openssl(*arguments):
-            subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True, timeout=TIMEOUT)
+            subprocess.run(["openssl", *arguments], cwd=directory, check=True, capture_output=True, timeout=TIMEOUT)
         ec = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
         openssl("req", "-x509", *ec, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=a private authority")
         openssl("req", "-x509", *ec, "-keyout", "key", "-out", "pem", "-subj", "/CN=mlflow", "-addext", "subjectAltName=IP:127.0.0.1",
                 "-addext", "basicConstraints=critical,CA:FALSE", "-CA", "ca.pem", "-CAkey", "ca.key")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(folder / "pem", folder / "key")
+        context.load_cert_chain(directory / "pem", directory / "key")
         proxy = self.another_proxy(context)
         environment = {"MLFLOW_TRACKING_URI": f"https://127.0.0.1:{proxy.server_port}", "MLFLOW_TRACKING_TOKEN": "secret"}
         driver = self.driver(environment)
@@ -494,7 +494,7 @@ class MlflowSinkTest(unittest.TestCase):
         driver.wait_for_failure("certificate")
         driver.kill()
         self.assertEqual(proxy.authorization, set())  # the token is not sent to a server that is not verified
-        driver = self.driver({**environment, "MLFLOW_TRACKING_SERVER_CERT_PATH": str(folder / "ca.pem")})
+        driver = self.driver({**environment, "MLFLOW_TRACKING_SERVER_CERT_PATH": str(directory / "ca.pem")})
         self.assertEqual(driver.deliver([self.started(), *self.losses(range(1, 21))]), [])
         self.assertEqual(driver.end(), 0)
         self.check_points(20)
@@ -527,7 +527,7 @@ class MlflowSinkTest(unittest.TestCase):
                 if not handler.path.endswith("/runs/create"):
                     return None
                 return 200, json.dumps({"run": {"info": {"run_id": odd}}}).encode()
-            self.tracking = self.folder / f"ids-{len(odd)}"
+            self.tracking = self.directory / f"ids-{len(odd)}"
             self.key = self.tracking.name
             self.proxy.rule = answer
             driver = self.driver()
@@ -547,7 +547,7 @@ class MlflowSinkTest(unittest.TestCase):
     def test_state_that_could_not_be_saved_is_saved_later(self):
         """Without an operator, another process finds the run by its state only."""
         environment = {"MLFLOW_EXPERIMENT_NAME": self.key}
-        self.tracking.write_text("not a folder")
+        self.tracking.write_text("not a directory")
         driver = self.driver(environment)
         start = self.started()
         start["started"]["uid"] = ""
@@ -568,7 +568,7 @@ class MlflowSinkTest(unittest.TestCase):
         points = self.server.call("GET", f"/api/2.0/mlflow/metrics/get-history?run_id={state['run_id']}&metric_key=loss")["metrics"]
         return state["run_id"], sorted(int(p["step"]) for p in points)
 
-    def test_copies_of_a_checkpoint_folder_report_separate_runs(self):
+    def test_copies_of_a_checkpoint_directory_report_separate_runs(self):
         """Two copies and the original, which was renamed, continue at the same time. The journal of each has points that
         the original had not delivered."""
         refuses = threading.Event()
@@ -580,7 +580,7 @@ class MlflowSinkTest(unittest.TestCase):
             return 503, b""
         self.proxy.rule = refuse_points
         config = self.trainer_config(self.proxy, "copied", "  wandb: {enabled: true, project: copied}\n")
-        original = Run(self.folder / "original", config)
+        original = Run(self.directory / "original", config)
         earlier = original.start(0)
         self.addCleanup(earlier.kill)
         wait_until(lambda: original.newest_step() >= 100 or earlier.poll() is not None, "a checkpoint")
@@ -591,10 +591,10 @@ class MlflowSinkTest(unittest.TestCase):
         earlier.kill()
         earlier.wait()
         refuses.clear()
-        copies = [Run(self.folder / name, config) for name in ("copy-1", "copy-2")]
+        copies = [Run(self.directory / name, config) for name in ("copy-1", "copy-2")]
         for copy in copies:
             shutil.copytree(original.checkpoints, copy.checkpoints)
-        original.checkpoints = original.checkpoints.rename(original.folder / "renamed")
+        original.checkpoints = original.checkpoints.rename(original.directory / "renamed")
         restart = original.newest_step()
         processes = [run.start(1) for run in (*copies, original)]
         for process in processes:
@@ -605,11 +605,11 @@ class MlflowSinkTest(unittest.TestCase):
         for run in (original, *copies):
             first = 0 if run is original else restart
             run_id, steps = self.points_of(run)
-            self.assertEqual(steps, list(range(first // 5 * 5 + 5, TRAINER_STEPS + 1, 5)), run.folder.name)
+            self.assertEqual(steps, list(range(first // 5 * 5 + 5, TRAINER_STEPS + 1, 5)), run.directory.name)
             ids.add(run_id)
             ids.add(json.loads((run.checkpoints / "tracking" / "wandb.json").read_text())["run_id"])
             warnings = [line for line in processes[(*copies, original).index(run)].log.read_text().splitlines()
-                        if "the checkpoint folder is a copy" in line]
+                        if "the checkpoint directory is a copy" in line]
             self.assertEqual(len(warnings), 0 if run is original else 2, warnings)  # of MLflow and W&B
         self.assertEqual(len(ids), 6)
         # A copy continues its own run.
@@ -625,7 +625,7 @@ class MlflowSinkTest(unittest.TestCase):
             refused.set()
             return 503, b""
         self.proxy.rule = refuse_points
-        run = Run(self.folder / "moved", self.trainer_config(self.proxy, "moved"))
+        run = Run(self.directory / "moved", self.trainer_config(self.proxy, "moved"))
         earlier = run.start(0)
         self.addCleanup(earlier.kill)
         wait_until(lambda: refused.is_set() and run.newest_step() >= 100, "undelivered points before a checkpoint")
@@ -636,7 +636,7 @@ class MlflowSinkTest(unittest.TestCase):
         self.check_trainer_run(run)
 
     def test_earlier_attempt_that_was_stopped_continues(self):
-        run = Run(self.folder / "stopped", self.trainer_config(self.proxy, "stopped"))
+        run = Run(self.directory / "stopped", self.trainer_config(self.proxy, "stopped"))
         earlier = run.start(0)
         self.addCleanup(earlier.kill)
         wait_until(lambda: run.newest_step() >= 100 or earlier.poll() is not None, "a checkpoint")
@@ -644,11 +644,11 @@ class MlflowSinkTest(unittest.TestCase):
         later = run.start(1)
         self.addCleanup(later.kill)
         wait_until(lambda: "waiting for an earlier process" in later.log.read_text() or later.poll() is not None,
-                   "the later attempt waits for the folder")
+                   "the later attempt waits for the directory")
         earlier.send_signal(signal.SIGCONT)
         self.assertEqual(later.wait(timeout=TIMEOUT), 0, later.log.read_text())
         earlier.wait(timeout=TIMEOUT)  # the later attempt has the checkpoints
-        self.assertIn("has claimed the folder", earlier.log.read_text())
+        self.assertIn("has claimed the directory", earlier.log.read_text())
         self.check_trainer_run(run)
 
 

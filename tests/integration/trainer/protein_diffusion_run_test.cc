@@ -9,14 +9,14 @@
 #include "common/files.h"
 #include "tests/integration/trainer/run_support.h"
 #include "tests/support/paths.h"
-#include "tests/support/protein_folder.h"
+#include "tests/support/protein_directory.h"
 
 namespace oarlock {
 namespace {
 
 using test::kTrainer;
-using test::ProteinFolder;
-using test::TemporaryFolder;
+using test::ProteinDirectory;
+using test::TemporaryDirectory;
 using test::trainer_options;
 using test::TrainerRanks;
 using testing::AllOf;
@@ -24,8 +24,8 @@ using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-std::string data_of(const ProteinFolder& folder) {
-  return "data: {path: " + folder.file("train.fasta") + ", eval_path: " + folder.file("eval.fasta") +
+std::string data_of(const ProteinDirectory& directory) {
+  return "data: {path: " + directory.file("train.fasta") + ", eval_path: " + directory.file("eval.fasta") +
          ", max_length: 64}\n";
 }
 
@@ -37,27 +37,27 @@ constexpr char kTiny[] =
     "schedule: {name: cosine, warmup_steps: 4}\nema: {enabled: true, decay: 0.9995, warmup: true}\n"
     "curriculum: {enabled: true, preschool_time: 10}\nlog: {every_steps: 1}\n";
 
-std::string samples_into(const std::filesystem::path& folder) {
-  return "sampling: {samples: 5, batch_size: 2, steps: 6, every_steps: 8, folder: " + folder.string() + "}\n";
+std::string samples_into(const std::filesystem::path& directory) {
+  return "sampling: {samples: 5, batch_size: 2, steps: 6, every_steps: 8, directory: " + directory.string() + "}\n";
 }
 
-std::map<std::string, std::string> files_of(const std::filesystem::path& folder) {
+std::map<std::string, std::string> files_of(const std::filesystem::path& directory) {
   std::map<std::string, std::string> out;
-  for (const auto& entry : std::filesystem::directory_iterator(folder))
+  for (const auto& entry : std::filesystem::directory_iterator(directory))
     out[entry.path().filename()] = *read_file(entry.path());
   return out;
 }
 
 TEST(ProteinDiffusionRun, TheSameLossEvaluationAndSamplesForEveryWorldSize) {
-  const ProteinFolder folder;
-  folder.write("train.fasta", 240, 20, 60, 1);
-  folder.write("eval.fasta", 45, 20, 60, 2);
+  const ProteinDirectory directory;
+  directory.write("train.fasta", 240, 20, 60, 1);
+  directory.write("eval.fasta", 45, 20, 60, 2);
   std::vector<double> alone;
   std::map<std::string, std::string> samples_alone;
   for (const int world_size : {1, 2, 4}) {
-    const TemporaryFolder samples;
+    const TemporaryDirectory samples;
     TrainerRanks ranks(world_size,
-                       trainer_options(kTiny + data_of(folder) + "steps: 20\n" + samples_into(samples.path())));
+                       trainer_options(kTiny + data_of(directory) + "steps: 20\n" + samples_into(samples.path())));
     EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
     std::vector<double> losses;
     for (const std::string& line : test::lines(ranks.rank(0).err())) {
@@ -81,16 +81,16 @@ TEST(ProteinDiffusionRun, TheSameLossEvaluationAndSamplesForEveryWorldSize) {
 }
 
 TEST(ProteinDiffusionRun, KilledAndResumedItIsBitwiseTheSame) {
-  const ProteinFolder folder;
-  folder.write("train.fasta", 200, 20, 60, 3);
-  folder.write("eval.fasta", 20, 20, 60, 4);
-  const auto sampling_into = [&](const TemporaryFolder& samples) {
+  const ProteinDirectory directory;
+  directory.write("train.fasta", 200, 20, 60, 3);
+  directory.write("eval.fasta", 20, 20, 60, 4);
+  const auto sampling_into = [&](const TemporaryDirectory& samples) {
     return trainer_options(
-        kTiny + data_of(folder) + "steps: 60\ncheckpoint: {every_steps: 5}\n" + samples_into(samples.path()),
+        kTiny + data_of(directory) + "steps: 60\ncheckpoint: {every_steps: 5}\n" + samples_into(samples.path()),
         {"model.dropout=0.1"});
   };
-  const TemporaryFolder samples_of_undisturbed;
-  const TemporaryFolder samples_of_killed;
+  const TemporaryDirectory samples_of_undisturbed;
+  const TemporaryDirectory samples_of_killed;
   test::expect_killed_run_equals(sampling_into(samples_of_undisturbed), sampling_into(samples_of_killed), 12, 60);
   EXPECT_EQ(files_of(samples_of_killed.path()), files_of(samples_of_undisturbed.path()));
 }
@@ -98,18 +98,18 @@ TEST(ProteinDiffusionRun, KilledAndResumedItIsBitwiseTheSame) {
 // The lowest loss for independent residues is the entropy of their frequencies, (1 - eps) H(p) nats each. The samples
 // of a model that reaches it have these frequencies.
 TEST(ProteinDiffusionRun, IndependentResiduesAreLearnedDownToTheirEntropy) {
-  const ProteinFolder folder;
-  folder.write("train.fasta", 4000, 64, 64, 5);
-  folder.write("eval.fasta", 2000, 64, 64, 6);
-  const TemporaryFolder samples;
+  const ProteinDirectory directory;
+  directory.write("train.fasta", 4000, 64, 64, 5);
+  directory.write("eval.fasta", 2000, 64, 64, 6);
+  const TemporaryDirectory samples;
   TrainerRanks ranks(
       1, trainer_options(
              "task: protein_diffusion\nseed: 2\nsteps: 250\nbatch: {size: 32}\n"
              "model: {tokens: 25, length: 64, hidden_size: 32, cond_dim: 16, n_blocks: 1, n_heads: 2, dropout: 0}\n"
              "optimizer: {name: adamw, lr: 0.005}\nschedule: {name: cosine, warmup_steps: 20}\n"
              "gradient: {clip_norm: 1}\nema: {enabled: true, decay: 0.99}\neval: {batch_size: 100, every_epochs: 0}\n"
-             "sampling: {samples: 100, batch_size: 100, steps: 30, every_steps: 0, folder: " +
-             samples.path().string() + "}\n" + data_of(folder)));
+             "sampling: {samples: 100, batch_size: 100, steps: 30, every_steps: 0, directory: " +
+             samples.path().string() + "}\n" + data_of(directory)));
   EXPECT_THAT(ranks.wait(), ElementsAre(0)) << ranks.rank(0).err();
   double entropy = 0;
   for (const double share : test::residue_shares()) entropy -= share * std::log(share);
@@ -135,8 +135,8 @@ TEST(ProteinDiffusionRun, TheExamplesConfigurationsAreAccepted) {
 }
 
 TEST(ProteinDiffusionRun, BadConfigurationsAndDataAreNamed) {
-  const ProteinFolder folder;
-  folder.write("train.fasta", 10, 20, 30, 1);
+  const ProteinDirectory directory;
+  directory.write("train.fasta", 10, 20, 30, 1);
   const auto ends_with = [&](const std::string& config) {
     TrainerRanks ranks(1, trainer_options("task: protein_diffusion\nsteps: 1\n" + config));
     const int code = ranks.wait()[0];
@@ -147,9 +147,9 @@ TEST(ProteinDiffusionRun, BadConfigurationsAndDataAreNamed) {
   EXPECT_THAT(ends_with("noise: {type: sine}\n"), testing::Pair(78, HasSubstr("loglinear")));
   EXPECT_THAT(ends_with("data: {path: /nonexistent.fasta}\n"), testing::Pair(66, HasSubstr("/nonexistent.fasta")));
   EXPECT_THAT(ends_with("model: {length: 8, hidden_size: 8, n_heads: 1, n_blocks: 1}\n"
-                        "sampling: {samples: 1, steps: 1, folder: /proc/nowhere}\n"
+                        "sampling: {samples: 1, steps: 1, directory: /proc/nowhere}\n"
                         "data: {eval_path: " +
-                        folder.file("train.fasta") + ", path: " + folder.file("train.fasta") + "}\n"),
+                        directory.file("train.fasta") + ", path: " + directory.file("train.fasta") + "}\n"),
               testing::Pair(testing::Ne(0), HasSubstr("/proc/nowhere")));
 }
 

@@ -45,7 +45,8 @@ struct Training {
 };
 
 TEST(RankHostileClients, TrainingContinuesWithinTheLimits) {
-  TrainerRanks ranks(1, {.config = kConfig, .arguments = {"--metrics-port", "auto"}, .environment = {}, .folder = {}});
+  TrainerRanks ranks(1,
+                     {.config = kConfig, .arguments = {"--metrics-port", "auto"}, .environment = {}, .directory = {}});
   ASSERT_TRUE(wait_for_step(ranks, 20));
   const int port = ranks.metrics_port(0);
   const auto get = [&](const std::string& target) { return raw_get(port, target); };

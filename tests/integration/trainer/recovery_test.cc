@@ -36,7 +36,7 @@ using test::bits_of;
 using test::lines;
 using test::Program;
 using test::ProgramOptions;
-using test::TemporaryFolder;
+using test::TemporaryDirectory;
 
 namespace fs = std::filesystem;
 
@@ -61,14 +61,14 @@ class Job {
         ranks_per_node_(ranks_per_node > 0 ? ranks_per_node : world_size),
         with_channel_(with_channel),
         pending_(static_cast<size_t>(world_size)) {
-    checkpoints_ = checkpoints.empty() ? folder_.path() / "checkpoints" : checkpoints;
-    std::ofstream(folder_.path() / "trainer.yaml") << config << overrides;
+    checkpoints_ = checkpoints.empty() ? directory_.path() / "checkpoints" : checkpoints;
+    std::ofstream(directory_.path() / "trainer.yaml") << config << overrides;
     fs::create_directory(channel());
     for (int rank = 0; rank < world_size; ++rank) ranks_.push_back(start(rank));
   }
 
   fs::path checkpoints() const { return checkpoints_; }
-  fs::path once() const { return folder_.path() / "once"; }
+  fs::path once() const { return directory_.path() / "once"; }
   // From now on, these ranks are not replaced when they are killed: the others continue without them.
   void do_not_replace(const std::set<int>& ranks) { not_replaced_ = ranks; }
   // Forms no further group after this many, so that the ranks wait for it.
@@ -169,7 +169,7 @@ class Job {
   bool is_any_alive() const {
     return std::any_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return test::alive(rank->pid()); });
   }
-  fs::path channel() const { return folder_.path() / "channel"; }
+  fs::path channel() const { return directory_.path() / "channel"; }
 
   std::unique_ptr<Program> start(int rank) {
     ++starts_;
@@ -181,10 +181,10 @@ class Job {
                            {kEnvMasterAddr, "127.0.0.1"},
                            {kEnvMasterPort, std::to_string(port_.first())},
                            {"OARLOCK_UID", "job"},
-                           {kEnvTerminationLog, (folder_.path() / fmt::format("termination-{}", rank)).string()}};
-    if (with_channel_) options.environment[test::kEnvRegroupFolder] = channel().string();
+                           {kEnvTerminationLog, (directory_.path() / fmt::format("termination-{}", rank)).string()}};
+    if (with_channel_) options.environment[test::kEnvRegroupDirectory] = channel().string();
     return std::make_unique<Program>(
-        std::vector<std::string>{test::test_trainer(), "--config", (folder_.path() / "trainer.yaml").string(),
+        std::vector<std::string>{test::test_trainer(), "--config", (directory_.path() / "trainer.yaml").string(),
                                  "--checkpoint-dir", checkpoints().string(), "--metrics-port", "auto",
                                  fmt::format("model.fault.once={}", once().string())},
         options);
@@ -270,7 +270,7 @@ class Job {
     lost_since_.reset();
   }
 
-  TemporaryFolder folder_;
+  TemporaryDirectory directory_;
   fs::path checkpoints_;
   PortReservation port_ = test::reserve_ports();
   std::vector<PortReservation> store_ports_;
@@ -473,10 +473,10 @@ TEST(Recovery, RankZeroInASave) {
   print_times(job);
 }
 
-// The names in a checkpoint folder, with the targets of links.
-std::map<std::string, std::string> names_of(const fs::path& folder) {
+// The names in a checkpoint directory, with the targets of links.
+std::map<std::string, std::string> names_of(const fs::path& directory) {
   std::map<std::string, std::string> out;
-  for (const auto& entry : fs::directory_iterator(folder))
+  for (const auto& entry : fs::directory_iterator(directory))
     out[entry.path().filename().string()] = entry.is_symlink() ? fs::read_symlink(entry.path()).string() : "";
   return out;
 }
@@ -556,9 +556,9 @@ TEST(Recovery, TheNewestCheckpointIsDamagedWhenRankZeroIsLost) {
   }
 }
 
-// The others have the state and continue without saves, and so does the rank that replaces rank 0, until the folder is
-// available again. `block` makes its path unusable.
-void lose_rank_zero_without_folder(const std::function<void(const fs::path& folder)>& block) {
+// The others have the state and continue without saves, and so does the rank that replaces rank 0, until the directory
+// is available again. `block` makes its path unusable.
+void lose_rank_zero_without_directory(const std::function<void(const fs::path& directory)>& block) {
   Job plain(2, kConfig);
   ASSERT_TRUE(plain.run()) << plain.all_logs();
   Job job(2, kConfig, "model: {fault: {kind: slow, rank: 1}}\n");  // each step takes at least 200 ms
@@ -583,17 +583,17 @@ void lose_rank_zero_without_folder(const std::function<void(const fs::path& fold
   EXPECT_EQ(job.bits(), plain.bits());
   EXPECT_EQ(state_of(job.checkpoints() / "last").at("extra").at("best"),
             state_of(plain.checkpoints() / "last").at("extra").at("best"));
-  EXPECT_EQ(job.lines_of("the checkpoint folder is not available; the next save tries again").size(), 1U)
+  EXPECT_EQ(job.lines_of("the checkpoint directory is not available; the next save tries again").size(), 1U)
       << job.all_logs();
 }
 
-TEST(Recovery, TheFolderIsNotAvailableWhenRankZeroIsLost) {
-  lose_rank_zero_without_folder([](const fs::path& folder) { std::ofstream(folder) << "in the way"; });
+TEST(Recovery, TheDirectoryIsNotAvailableWhenRankZeroIsLost) {
+  lose_rank_zero_without_directory([](const fs::path& directory) { std::ofstream(directory) << "in the way"; });
 }
 
-// A folder that does not exist is not one without checkpoints, whose best one may be removed.
-TEST(Recovery, TheFolderIsMissingWhenRankZeroIsLost) {
-  lose_rank_zero_without_folder([](const fs::path& folder) { fs::create_symlink("not-mounted", folder); });
+// A directory that does not exist is not one without checkpoints, whose best one may be removed.
+TEST(Recovery, TheDirectoryIsMissingWhenRankZeroIsLost) {
+  lose_rank_zero_without_directory([](const fs::path& directory) { fs::create_symlink("not-mounted", directory); });
 }
 
 // A replaced rank 0 counts the steps that were skipped before it was started.
@@ -649,10 +649,10 @@ TEST(Recovery, AnotherLossWhileTheNewRankZeroJoins) {
 }
 
 // The steps of each tag in TensorBoard's files, in their order.
-std::map<std::string, std::vector<int64_t>> reported_steps(const fs::path& folder) {
+std::map<std::string, std::vector<int64_t>> reported_steps(const fs::path& directory) {
   std::set<fs::path> files;
   std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(folder, ignored)) files.insert(entry.path());
+  for (const auto& entry : fs::directory_iterator(directory, ignored)) files.insert(entry.path());
   std::map<std::string, std::vector<int64_t>> out;
   for (const fs::path& file : files) {
     const Result<std::string> content = read_file(file);
@@ -742,7 +742,7 @@ TEST(Recovery, RepeatedKillsChangeNoBit) {
     if (kills == 0 && running.is_saving()) next = std::chrono::steady_clock::now();
     // A rank that is lost when others have exited already cannot be replaced.
     const bool is_enough = kills == kKills || kills >= 2 * (running.recoveries() + 1) ||
-                           fs::exists(running.checkpoints() / checkpoint_folder_name(300));
+                           fs::exists(running.checkpoints() / checkpoint_directory_name(300));
     if (is_enough || std::chrono::steady_clock::now() < next) return;
     const int victim = static_cast<int>(random() % 3);
     if (!test::alive(running.rank(victim).pid())) return;
@@ -863,7 +863,7 @@ TEST(MoreRanks, ContinueAsARunThatIsResumedWithMore) {
       Job part(ranks, config(steps), "", /*with_channel=*/false, 0, checkpoints);
       EXPECT_TRUE(part.run()) << part.all_logs();
     };
-    const TemporaryFolder parts;
+    const TemporaryDirectory parts;
     run_until(world_size, 6, parts.path());
     run_until(world_size - 1, more[0]["step"], parts.path());
     run_until(world_size, kSteps, parts.path());

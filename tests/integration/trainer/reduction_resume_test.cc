@@ -13,7 +13,7 @@ namespace {
 
 using test::bits_of;
 using test::eventually;
-using test::TemporaryFolder;
+using test::TemporaryDirectory;
 using test::TrainerRanks;
 using test::undisturbed;
 using testing::Each;
@@ -34,26 +34,27 @@ std::string powersgd(const std::string& options) {
   return fmt::format("comm_hook: powersgd, powersgd: {{start_powerSGD_iter: 3, {}}}", options);
 }
 
-std::string run(int world_size, const std::string& config, const TemporaryFolder& folder) {
-  return undisturbed(world_size, config, folder.path());
+std::string run(int world_size, const std::string& config, const TemporaryDirectory& directory) {
+  return undisturbed(world_size, config, directory.path());
 }
 
 // Kills all ranks after the checkpoint of step 20, and resumes to the end.
-std::string killed_and_resumed(int world_size, const std::string& config, const TemporaryFolder& folder) {
+std::string killed_and_resumed(int world_size, const std::string& config, const TemporaryDirectory& directory) {
   {
-    TrainerRanks ranks(
-        world_size,
-        {.config = config, .arguments = {"--checkpoint-dir", folder.path().string()}, .environment = {}, .folder = {}});
-    EXPECT_TRUE(eventually([&] { return find_latest_checkpoint(folder.path())->step >= 20; }));
+    TrainerRanks ranks(world_size, {.config = config,
+                                    .arguments = {"--checkpoint-dir", directory.path().string()},
+                                    .environment = {},
+                                    .directory = {}});
+    EXPECT_TRUE(eventually([&] { return find_latest_checkpoint(directory.path())->step >= 20; }));
     for (int rank = 0; rank < world_size; ++rank) ranks.rank(rank).signal(SIGKILL);
     EXPECT_EQ(ranks.wait().back(), 128 + SIGKILL) << "it must not have been over already";
   }
-  return run(world_size, config, folder);
+  return run(world_size, config, directory);
 }
 
 void expect_same_bits(int world_size, const std::string& config) {
-  const TemporaryFolder whole;
-  const TemporaryFolder parts;
+  const TemporaryDirectory whole;
+  const TemporaryDirectory parts;
   EXPECT_EQ(killed_and_resumed(world_size, config, parts), run(world_size, config, whole)) << config;
 }
 
@@ -81,39 +82,40 @@ TEST(ReductionResume, RestoresSummationOrderOfThreeRanks) {
 
 // Verifies that the tests above depend on the saved state.
 TEST(ReductionResume, BitsDifferWithoutState) {
-  const TemporaryFolder whole;
-  const TemporaryFolder parts;
+  const TemporaryDirectory whole;
+  const TemporaryDirectory parts;
   const std::string config = config_with(powersgd("save_state: false"));
   const std::string expected = run(2, config, whole);
   EXPECT_THAT(expected, testing::Not(HasSubstr("reduction/")));
   EXPECT_NE(killed_and_resumed(2, config, parts), expected);
 }
 
-void expect_finite_reduction(const std::filesystem::path& folder) {
-  const auto checkpoint = read_checkpoint(folder);
+void expect_finite_reduction(const std::filesystem::path& directory) {
+  const auto checkpoint = read_checkpoint(directory);
   ASSERT_TRUE(checkpoint) << checkpoint.error().message;
   ASSERT_TRUE(checkpoint->tensors.contains("reduction"));
   for (const auto& [name, tensor] : checkpoint->tensors.at("reduction"))
-    EXPECT_TRUE(tensor.isfinite().all().item<bool>()) << folder << ": " << name;
+    EXPECT_TRUE(tensor.isfinite().all().item<bool>()) << directory << ": " << name;
 }
 
 // A NaN in the error feedback would make every later gradient NaN. The skipped step is the last one before a save.
 TEST(ReductionResume, SkippedStepLeavesPowerSgdStateFinite) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory directory;
   const std::string config = config_with(powersgd("matrix_approximation_rank: 2, min_compression_rate: 1"),
                                          "nonfinite: {loss: skip, gradient: skip}\n");
   const auto train = [&](std::vector<std::string> arguments, int steps, int skipped) {
-    arguments.insert(arguments.end(), {"steps=" + std::to_string(steps), "--checkpoint-dir", folder.path().string()});
-    TrainerRanks ranks(2, {.config = config, .arguments = arguments, .environment = {}, .folder = {}});
+    arguments.insert(arguments.end(),
+                     {"steps=" + std::to_string(steps), "--checkpoint-dir", directory.path().string()});
+    TrainerRanks ranks(2, {.config = config, .arguments = arguments, .environment = {}, .directory = {}});
     EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
     EXPECT_EQ(ranks.log_line(0, "training is complete")["step"], steps);
     EXPECT_EQ(ranks.log_line(0, "skipped steps with a non-finite loss or gradient").value("steps", 0), skipped);
   };
   train({"model.fault.kind=nan", "model.fault.rank=1", "model.fault.step=9"}, 20, 1);
-  expect_finite_reduction(folder.path() / "step-00000010");
-  expect_finite_reduction(folder.path() / "step-00000020");
+  expect_finite_reduction(directory.path() / "step-00000010");
+  expect_finite_reduction(directory.path() / "step-00000020");
   train({}, 40, 0);
-  expect_finite_reduction(folder.path() / "step-00000040");
+  expect_finite_reduction(directory.path() / "step-00000040");
 }
 
 TEST(ReductionResume, LogsWhyStateIsDropped) {
@@ -134,22 +136,22 @@ TEST(ReductionResume, LogsWhyStateIsDropped) {
            Change{2, plain, "comm_hook: none", "ddp.comm_hook has been changed"},
            Change{2, "comm_hook: none", plain, "the checkpoint has no PowerSGD state"},
        }) {
-    const TemporaryFolder folder;
-    run(2, config(10, change.before), folder);
+    const TemporaryDirectory directory;
+    run(2, config(10, change.before), directory);
     TrainerRanks ranks(change.ranks_after, {.config = config(20, change.after),
-                                            .arguments = {"--checkpoint-dir", folder.path().string()},
+                                            .arguments = {"--checkpoint-dir", directory.path().string()},
                                             .environment = {},
-                                            .folder = {}});
+                                            .directory = {}});
     EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
     EXPECT_EQ(ranks.log_line(0, kReset)["reason"], change.reason);
     EXPECT_EQ(ranks.log_line(0, "training is complete")["step"], 20);
   }
-  const TemporaryFolder folder;  // no warning if all state is restored
-  run(2, config(10, plain), folder);
+  const TemporaryDirectory directory;  // no warning if all state is restored
+  run(2, config(10, plain), directory);
   TrainerRanks ranks(2, {.config = config(20, plain),
-                         .arguments = {"--checkpoint-dir", folder.path().string()},
+                         .arguments = {"--checkpoint-dir", directory.path().string()},
                          .environment = {},
-                         .folder = {}});
+                         .directory = {}});
   EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
   EXPECT_TRUE(ranks.log_line(0, kReset).empty());
 }

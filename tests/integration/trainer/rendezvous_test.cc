@@ -388,16 +388,16 @@ test::TrainerOptions rank_1_at(int port, const std::string& timeout_seconds) {
                           {"WORLD_SIZE", "2"},
                           {"MASTER_ADDR", "127.0.0.1"},
                           {"MASTER_PORT", std::to_string(port)}},
-          .folder = {}};
+          .directory = {}};
 }
 
 // The signal ends the rank within seconds, with one line that states the condition it waited for.
 void expect_interrupted(test::TrainerRanks& ranks, const std::string& sentence) {
-  constexpr double kMostSeconds = 10;  // two on an idle machine
+  constexpr double kMaxSeconds = 10;  // two on an idle machine
   const auto begin = std::chrono::steady_clock::now();
   ranks.rank(0).signal(SIGTERM);
   EXPECT_EQ(ranks.rank(0).wait(), 75);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::duration<double>(kMostSeconds));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::duration<double>(kMaxSeconds));
   EXPECT_EQ(ranks.last_word(0).message, sentence);
   EXPECT_EQ(ranks.last_word(0).reason, "Interrupted");
   const nlohmann::json line = ranks.log_line(0, sentence);

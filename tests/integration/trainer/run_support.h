@@ -14,7 +14,7 @@
 
 #include "tests/support/paths.h"
 #include "tests/support/rank_harness.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 #include "trainer/checkpoint/store.h"
 
 namespace oarlock::test {
@@ -22,7 +22,7 @@ namespace oarlock::test {
 // The program oarlock-trainer, with the built-in tasks. The default program of TrainerRanks has the task "tiny", too.
 inline const std::string kTrainer = test::program_path("oarlock-trainer");
 inline TrainerOptions trainer_options(const std::string& config, std::vector<std::string> arguments = {}) {
-  return {.config = config, .arguments = std::move(arguments), .environment = {}, .folder = {}, .program = kTrainer};
+  return {.config = config, .arguments = std::move(arguments), .environment = {}, .directory = {}, .program = kTrainer};
 }
 
 // The configuration of a run that does not end before the test stops it.
@@ -36,8 +36,8 @@ inline double seconds_of(const std::function<void()>& body) {
 }
 
 // Returns a text with a hash of every tensor of a checkpoint: equal texts mean bitwise equal checkpoints.
-inline std::string bits_of(const std::filesystem::path& folder) {
-  const auto checkpoint = read_checkpoint(folder);
+inline std::string bits_of(const std::filesystem::path& directory) {
+  const auto checkpoint = read_checkpoint(directory);
   EXPECT_TRUE(checkpoint) << checkpoint.error().message;
   std::ostringstream out;
   if (!checkpoint) return "";
@@ -65,12 +65,12 @@ inline bool wait_for_step(TrainerRanks& ranks, int64_t step) {
 }
 
 // Runs the trainer without interruption, and returns bits_of() its last checkpoint.
-inline std::string undisturbed(int world_size, const std::string& config, const std::filesystem::path& folder) {
+inline std::string undisturbed(int world_size, const std::string& config, const std::filesystem::path& directory) {
   TrainerRanks ranks(
       world_size,
-      {.config = config, .arguments = {"--checkpoint-dir", folder.string()}, .environment = {}, .folder = {}});
+      {.config = config, .arguments = {"--checkpoint-dir", directory.string()}, .environment = {}, .directory = {}});
   for (const int code : ranks.wait()) EXPECT_EQ(code, 0);
-  return bits_of(*find_latest_checkpoint(folder)->folder);
+  return bits_of(*find_latest_checkpoint(directory)->directory);
 }
 
 // Runs two ranks with the options `undisturbed`, and two more with the options `killed`, which may differ only in the
@@ -78,30 +78,30 @@ inline std::string undisturbed(int world_size, const std::string& config, const 
 // both runs must be bitwise equal.
 inline void expect_killed_run_equals(const TrainerOptions& undisturbed, const TrainerOptions& killed,
                                      int64_t kill_after, int64_t steps) {
-  const auto with_checkpoints = [](TrainerOptions options, const TemporaryFolder& folder) {
+  const auto with_checkpoints = [](TrainerOptions options, const TemporaryDirectory& directory) {
     options.arguments.insert(options.arguments.end(),
-                             {"--checkpoint-dir", folder.path().string(), "--metrics-port", "auto"});
+                             {"--checkpoint-dir", directory.path().string(), "--metrics-port", "auto"});
     return options;
   };
   const auto run_to_the_end = [](const TrainerOptions& options) {
     TrainerRanks ranks(2, options);
     EXPECT_THAT(ranks.wait(), testing::Each(0)) << ranks.rank(0).err();
   };
-  const TemporaryFolder folder;
-  run_to_the_end(with_checkpoints(undisturbed, folder));
+  const TemporaryDirectory directory;
+  run_to_the_end(with_checkpoints(undisturbed, directory));
 
-  const TemporaryFolder folder_of_killed;
-  const TrainerOptions to_kill = with_checkpoints(killed, folder_of_killed);
+  const TemporaryDirectory directory_of_killed;
+  const TrainerOptions to_kill = with_checkpoints(killed, directory_of_killed);
   {
     TrainerRanks ranks(2, to_kill);
     EXPECT_TRUE(wait_for_step(ranks, kill_after));
     for (const int rank : {0, 1}) ranks.rank(rank).signal(SIGKILL);
     EXPECT_THAT(ranks.wait(), testing::Each(128 + SIGKILL));
   }
-  EXPECT_LT(find_latest_checkpoint(folder_of_killed.path())->step, steps);
+  EXPECT_LT(find_latest_checkpoint(directory_of_killed.path())->step, steps);
   run_to_the_end(to_kill);
-  EXPECT_EQ(bits_of(*find_latest_checkpoint(folder_of_killed.path())->folder),
-            bits_of(*find_latest_checkpoint(folder.path())->folder));
+  EXPECT_EQ(bits_of(*find_latest_checkpoint(directory_of_killed.path())->directory),
+            bits_of(*find_latest_checkpoint(directory.path())->directory));
 }
 
 }  // namespace oarlock::test

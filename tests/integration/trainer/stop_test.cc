@@ -26,7 +26,7 @@ using test::eventually;
 using test::lines;
 using test::run_ranks;
 using test::seconds_of;
-using test::TemporaryFolder;
+using test::TemporaryDirectory;
 using test::TrainerOptions;
 using test::TrainerRanks;
 using test::undisturbed;
@@ -72,9 +72,9 @@ const Interruption kInterruptions[] = {
      .saved_step = 25},
 };
 
-std::string with_file(std::string config, const TemporaryFolder& folder) {
+std::string with_file(std::string config, const TemporaryDirectory& directory) {
   if (const size_t at = config.find("FILE"); at != std::string::npos)
-    config.replace(at, 4, (folder.path() / "passes").string());
+    config.replace(at, 4, (directory.path() / "passes").string());
   return "task: tiny\nbatch: {size: 16, per: global}\ncheckpoint: {every_epochs: 0}\n" + config;
 }
 
@@ -82,11 +82,11 @@ bool wait_for_fault(TrainerRanks& ranks, const std::string& fault) {
   return eventually([&] { return ranks.rank(0).err().find("the fault '" + fault + "' begins") != std::string::npos; });
 }
 
-// The tests vary these two options. Without a folder, nothing is saved.
-TrainerOptions options(std::string config, const TemporaryFolder* checkpoints = nullptr) {
+// The tests vary these two options. Without a directory, nothing is saved.
+TrainerOptions options(std::string config, const TemporaryDirectory* checkpoints = nullptr) {
   std::vector<std::string> arguments;
   if (checkpoints != nullptr) arguments = {"--checkpoint-dir", checkpoints->path().string()};
-  return {.config = std::move(config), .arguments = std::move(arguments), .environment = {}, .folder = {}};
+  return {.config = std::move(config), .arguments = std::move(arguments), .environment = {}, .directory = {}};
 }
 
 // The last rank receives SIGTERM: all end within the grace period, with a message that contains `message`.
@@ -103,13 +103,13 @@ void expect_all_stop(TrainerRanks& ranks, int world_size, const std::string& mes
 }
 
 // The run that was stopped after `step` resumes there, and ends with the bits `expected`.
-void expect_resumes(int world_size, const std::string& config, const TemporaryFolder& folder, int64_t step,
+void expect_resumes(int world_size, const std::string& config, const TemporaryDirectory& directory, int64_t step,
                     const std::string& expected) {
-  EXPECT_EQ(find_latest_checkpoint(folder.path())->step, step);
-  TrainerRanks resumed(world_size, options(config, &folder));
+  EXPECT_EQ(find_latest_checkpoint(directory.path())->step, step);
+  TrainerRanks resumed(world_size, options(config, &directory));
   EXPECT_THAT(resumed.wait(), Each(0)) << resumed.rank(0).err();
   EXPECT_EQ(resumed.log_line(0, "resuming from a checkpoint")["resumed_from_step"], step);
-  EXPECT_EQ(bits_of(*find_latest_checkpoint(folder.path())->folder), expected);
+  EXPECT_EQ(bits_of(*find_latest_checkpoint(directory.path())->directory), expected);
 }
 
 class Stop : public testing::TestWithParam<int> {};
@@ -118,8 +118,8 @@ TEST_P(Stop, SigtermInEvaluationsAndPassesLosesNoStep) {
   const int world_size = GetParam();
   for (const Interruption& interruption : kInterruptions) {
     SCOPED_TRACE(interruption.name);
-    const TemporaryFolder whole;
-    const TemporaryFolder parts;
+    const TemporaryDirectory whole;
+    const TemporaryDirectory parts;
     const std::string expected = undisturbed(world_size, with_file(interruption.config, whole), whole.path());
     const std::string config = with_file(interruption.config, parts);
     {
@@ -143,8 +143,8 @@ TEST_P(Stop, SigtermBetweenMicroBatchesLosesNoStep) {
   const std::string config =
       "task: tiny\nsteps: 3\nbatch: {size: 256, per: global}\ngradient: {accumulation_steps: 64}\n"
       "data: {samples: 512}\neval: {every_epochs: 0}\ncheckpoint: {every_epochs: 0}\n";
-  const TemporaryFolder whole;
-  const TemporaryFolder parts;
+  const TemporaryDirectory whole;
+  const TemporaryDirectory parts;
   const std::string expected = undisturbed(world_size, config, whole.path());
   {
     TrainerRanks ranks(world_size, options(config + "model: {fault: {kind: slow_forward, step: 1}}\n", &parts));
@@ -156,11 +156,11 @@ TEST_P(Stop, SigtermBetweenMicroBatchesLosesNoStep) {
 }
 
 TEST_P(Stop, SigtermInTheFirstOfManyMicroBatchesEndsTheRun) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory directory;
   const std::string config =
       "task: tiny\nsteps: 1\nbatch: {size: 256, per: global}\ngradient: {accumulation_steps: 64}\n"
       "model: {fault: {kind: slow_forward}}\n";
-  TrainerRanks ranks(GetParam(), options(config, &folder));
+  TrainerRanks ranks(GetParam(), options(config, &directory));
   ASSERT_TRUE(wait_for_fault(ranks, "slow_forward"));
   expect_all_stop(ranks, GetParam(), "during the first step");
 }
@@ -185,35 +185,35 @@ void expect_stop_while_reading(const std::filesystem::path& file, int world_size
 }
 
 TEST_P(Stop, SigtermWhileACheckpointIsRestoredEndsTheRun) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory directory;
   const std::string config = "task: tiny\nsteps: 5\neval: {every_epochs: 0}\n";
-  const std::string expected = undisturbed(GetParam(), config, folder.path());
-  const std::filesystem::path newest = *find_latest_checkpoint(folder.path())->folder;
+  const std::string expected = undisturbed(GetParam(), config, directory.path());
+  const std::filesystem::path newest = *find_latest_checkpoint(directory.path())->directory;
   for (const std::filesystem::path& file :
-       {folder.path() / "fence.json", newest / "manifest.json", newest / "model.safetensors"}) {
-    expect_stop_while_reading(file, GetParam(), options(config, &folder), "while checkpoints were read");
+       {directory.path() / "fence.json", newest / "manifest.json", newest / "model.safetensors"}) {
+    expect_stop_while_reading(file, GetParam(), options(config, &directory), "while checkpoints were read");
   }
-  EXPECT_EQ(undisturbed(GetParam(), config, folder.path()), expected);
+  EXPECT_EQ(undisturbed(GetParam(), config, directory.path()), expected);
 }
 
 TEST_P(Stop, SigtermWhileTheHighWaterMarkIsReadEndsTheRun) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory directory;
   const std::string config = "task: tiny\nsteps: 5\neval: {every_epochs: 0}\n";
-  undisturbed(GetParam(), config, folder.path());
-  expect_stop_while_reading(folder.path() / "reached", GetParam(), options(config, &folder),
+  undisturbed(GetParam(), config, directory.path());
+  expect_stop_while_reading(directory.path() / "reached", GetParam(), options(config, &directory),
                             "while checkpoints were read");
 }
 
 TEST_P(Stop, SigtermWhileADamagedCheckpointIsSetAsideEndsTheRun) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory directory;
   const std::string config = "task: tiny\nbatch: {size: 16}\neval: {every_epochs: 0}\ncheckpoint: {every_steps: 2}\n";
-  undisturbed(GetParam(), config + "steps: 4\n", folder.path());
-  const std::filesystem::path newest = *find_latest_checkpoint(folder.path())->folder;
+  undisturbed(GetParam(), config + "steps: 4\n", directory.path());
+  const std::filesystem::path newest = *find_latest_checkpoint(directory.path())->directory;
   std::ofstream(newest / "model.safetensors") << "damage";
   std::optional<BlockedFile> reading(newest.parent_path() / "step-00000002" / "model.safetensors");
-  TrainerRanks ranks(GetParam(), options(config + "steps: 1000000\n", &folder));
+  TrainerRanks ranks(GetParam(), options(config + "steps: 1000000\n", &directory));
   ASSERT_TRUE(reading->wait_for_reader()) << ranks.rank(0).err();
-  const BlockedFile blocked(folder.path() / "fence.json");  // which rank 0 has read before
+  const BlockedFile blocked(directory.path() / "fence.json");  // which rank 0 has read before
   reading.reset();
   ASSERT_TRUE(blocked.wait_for_reader()) << ranks.rank(0).err();
   expect_all_stop(ranks, GetParam(), "while checkpoints were read");
@@ -221,15 +221,15 @@ TEST_P(Stop, SigtermWhileADamagedCheckpointIsSetAsideEndsTheRun) {
 }
 
 TEST_P(Stop, SigtermWhileTheBestCheckpointIsReadEndsTheRun) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory directory;
   const std::string config = with_file(
       "steps: 25\neval: {every_epochs: 0, every_steps: 5}\noptimizer: {name: sgd, lr: 30}\n"
       "data: {eval_samples: 101, pass_file: FILE, pass_best: true}\n",
-      folder);
-  undisturbed(GetParam(), config, folder.path());
-  const std::filesystem::path best = std::filesystem::canonical(folder.path() / "best");
-  ASSERT_NE(best, std::filesystem::canonical(folder.path() / "last"));
-  expect_stop_while_reading(best / "manifest.json", GetParam(), options(config, &folder),
+      directory);
+  undisturbed(GetParam(), config, directory.path());
+  const std::filesystem::path best = std::filesystem::canonical(directory.path() / "best");
+  ASSERT_NE(best, std::filesystem::canonical(directory.path() / "last"));
+  expect_stop_while_reading(best / "manifest.json", GetParam(), options(config, &directory),
                             "while checkpoints were read");
 }
 
@@ -247,20 +247,20 @@ int64_t waits_of(const test::Program& program) {
 TEST_P(Stop, SigtermDuringTheLastSaveLeavesThePassesOfTheBestWeights) {
   constexpr int64_t kWaits = 20;  // of several agreements
   const int world_size = GetParam();
-  const TemporaryFolder folder;
+  const TemporaryDirectory directory;
   const std::string config = with_file(
       "eval: {every_epochs: 0, every_steps: 5}\noptimizer: {name: sgd, lr: 30}\n"
       "data: {eval_samples: 101, pass_file: FILE, pass_best: true}\n",
-      folder);
-  undisturbed(world_size, config + "steps: 25\n", folder.path());
-  const std::filesystem::path passes = folder.path() / "passes";
+      directory);
+  undisturbed(world_size, config + "steps: 25\n", directory.path());
+  const std::filesystem::path passes = directory.path() / "passes";
   const std::string before = content(passes);
   {
-    const std::filesystem::path newest = *find_latest_checkpoint(folder.path())->folder;
+    const std::filesystem::path newest = *find_latest_checkpoint(directory.path())->directory;
     std::optional<BlockedFile> reading(newest / "model.safetensors");
-    TrainerRanks ranks(world_size, options(config + "steps: 26\n", &folder));
+    TrainerRanks ranks(world_size, options(config + "steps: 26\n", &directory));
     ASSERT_TRUE(reading->wait_for_reader()) << ranks.rank(0).err();
-    std::optional<BlockedFile> saving(folder.path() / "fence.json");  // which rank 0 has read before
+    std::optional<BlockedFile> saving(directory.path() / "fence.json");  // which rank 0 has read before
     reading.reset();
     ASSERT_TRUE(saving->wait_for_reader()) << ranks.rank(0).err();
     ranks.rank(world_size - 1).signal(SIGTERM);
@@ -274,15 +274,15 @@ TEST_P(Stop, SigtermDuringTheLastSaveLeavesThePassesOfTheBestWeights) {
     }
     EXPECT_EQ(content(passes), before);
   }
-  TrainerRanks resumed(world_size, options(config + "steps: 26\n", &folder));
+  TrainerRanks resumed(world_size, options(config + "steps: 26\n", &directory));
   EXPECT_THAT(resumed.wait(), Each(0)) << resumed.rank(0).err();
   EXPECT_EQ(lines(content(passes)).size(), lines(before).size() + 1);
 }
 
 TEST_P(Stop, SigtermWhilePretrainedWeightsAreReadEndsTheRun) {
-  const TemporaryFolder folder;
-  undisturbed(1, "task: tiny\nsteps: 1\n", folder.path());
-  const std::filesystem::path weights = folder.path() / "last" / "model.safetensors";
+  const TemporaryDirectory directory;
+  undisturbed(1, "task: tiny\nsteps: 1\n", directory.path());
+  const std::filesystem::path weights = directory.path() / "last" / "model.safetensors";
   const std::string config = "task: tiny\nsteps: 1\npretrained: {path: " + weights.string() + "}\n";
   expect_stop_while_reading(weights, GetParam(), options(config), "while the pretrained weights were read");
 }
@@ -290,12 +290,12 @@ TEST_P(Stop, SigtermWhilePretrainedWeightsAreReadEndsTheRun) {
 // The next save begins while the one before has not ended: rank 0 waits for it, and the other ranks for rank 0.
 TEST(StopWhileASaveIsBlocked, SigtermEndsTheRunWithinTheGracePeriod) {
   constexpr double kGraceOfAPod = 30;
-  const TemporaryFolder folder;
+  const TemporaryDirectory directory;
   TrainerRanks ranks(2, options("task: tiny\nsteps: 1000000\nbatch: {size: 16}\neval: {every_epochs: 0}\n"
                                 "checkpoint: {every_steps: 50}\n",
-                                &folder));
-  ASSERT_TRUE(eventually([&] { return std::filesystem::exists(folder.path() / "last"); })) << ranks.rank(0).err();
-  const BlockedFile blocked(folder.path() / "fence.json");
+                                &directory));
+  ASSERT_TRUE(eventually([&] { return std::filesystem::exists(directory.path() / "last"); })) << ranks.rank(0).err();
+  const BlockedFile blocked(directory.path() / "fence.json");
   ASSERT_TRUE(blocked.wait_for_reader()) << ranks.rank(0).err();
   const double seconds = seconds_of([&] {
     ranks.rank(1).signal(SIGTERM);
@@ -304,18 +304,18 @@ TEST(StopWhileASaveIsBlocked, SigtermEndsTheRunWithinTheGracePeriod) {
   EXPECT_LT(seconds, kGraceOfAPod);
   for (const int rank : {0, 1}) {
     EXPECT_EQ(ranks.last_word(rank).reason, "Interrupted");
-    EXPECT_THAT(ranks.last_word(rank).message, HasSubstr(folder.path().string() + " does not respond"));
+    EXPECT_THAT(ranks.last_word(rank).message, HasSubstr(directory.path().string() + " does not respond"));
   }
 }
 
 TEST(StopBeforeTheRanksMeet, SigtermWhileTheConfigurationIsReadEndsTheRun) {
-  const TemporaryFolder folder;
-  const std::filesystem::path config = folder.path() / "trainer.yaml";
-  const std::filesystem::path last = folder.path() / "last";
+  const TemporaryDirectory directory;
+  const std::filesystem::path config = directory.path() / "trainer.yaml";
+  const std::filesystem::path last = directory.path() / "last";
   std::ofstream(config) << "task: tiny\nsteps: 1\n";
   const BlockedFile blocked(config);
   test::Program rank({test::test_trainer(), "--config", config.string()},
-                     {.environment = {{kEnvTerminationLog, last.string()}}, .folder = {}});
+                     {.environment = {{kEnvTerminationLog, last.string()}}, .directory = {}});
   ASSERT_TRUE(blocked.wait_for_reader()) << rank.err();
   const double seconds = seconds_of([&] {
     rank.signal(SIGTERM);

@@ -9,7 +9,7 @@ namespace oarlock {
 namespace {
 
 using test::kLong;
-using test::TemporaryFolder;
+using test::TemporaryDirectory;
 using test::TrainerRanks;
 using testing::Each;
 using testing::HasSubstr;
@@ -18,11 +18,11 @@ TEST(PrepareData, RunsOnTheRanksThatTheTaskNames) {
   // The four ranks are of one node.
   for (const auto& [where, expected] :
        std::vector<std::pair<std::string, size_t>>{{"one_rank", 1}, {"one_rank_per_node", 1}, {"every_rank", 4}}) {
-    const TemporaryFolder folder;
-    const std::filesystem::path file = folder.path() / "prepared";
+    const TemporaryDirectory directory;
+    const std::filesystem::path file = directory.path() / "prepared";
     const std::string config =
         "task: tiny\nsteps: 1\ndata: {prepared_file: " + file.string() + ", prepare_on: " + where + "}\n";
-    TrainerRanks ranks(4, {.config = config, .arguments = {}, .environment = {}, .folder = {}});
+    TrainerRanks ranks(4, {.config = config, .arguments = {}, .environment = {}, .directory = {}});
     EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
     EXPECT_EQ(test::lines(test::content(file)).size(), expected) << where;
   }
@@ -32,7 +32,7 @@ TEST(PrepareData, AFailureEndsAllRanksWithItsMessage) {
   TrainerRanks ranks(3, {.config = std::string(kLong) + "model: {fault: {kind: prepare_data, rank: 0}}\n",
                          .arguments = {},
                          .environment = {},
-                         .folder = {}});
+                         .directory = {}});
   EXPECT_THAT(ranks.wait(), Each(to_int(ExitCode::kNoInput)));
   for (const int rank : {0, 1, 2})
     EXPECT_THAT(ranks.last_word(rank).message, HasSubstr("the fault 'prepare_data': no such file"));
@@ -43,15 +43,15 @@ TEST(PrepareData, MayTakeLongerThanACollective) {
                                    "model: {fault: {kind: slow_prepare_data, rank: 0}}\n",
                          .arguments = {},
                          .environment = {},
-                         .folder = {}});
+                         .directory = {}});
   EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err() << ranks.rank(1).err();
 }
 
 TEST(EvalRows, AreWrittenAsCsvTheSameForEveryWorldSize) {
   std::string alone;
   for (const int world_size : {1, 3}) {
-    const TemporaryFolder folder;
-    const std::filesystem::path file = folder.path() / "rows.csv";
+    const TemporaryDirectory directory;
+    const std::filesystem::path file = directory.path() / "rows.csv";
     TrainerRanks ranks(world_size,
                        {.config = "task: tiny\nsteps: 4\nbatch: {size: 24, per: global}\nmodel: {dropout: 0, "
                                   "batch_norm: false}\ndata: {samples: 240, rows: true}\n"
@@ -59,7 +59,7 @@ TEST(EvalRows, AreWrittenAsCsvTheSameForEveryWorldSize) {
                                   file.string() + "}\n",
                         .arguments = {},
                         .environment = {},
-                        .folder = {}});
+                        .directory = {}});
     EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
     const std::vector<std::string> lines = test::lines(test::content(file));
     ASSERT_EQ(lines.size(), 102U);

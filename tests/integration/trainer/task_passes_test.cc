@@ -27,7 +27,7 @@ class TaskPasses : public testing::Test {
   TrainerRanks start(int world_size, const std::string& config) {
     TrainerOptions options;
     options.config = "task: tiny\nbatch: {size: 24, per: global}\n" + config;
-    options.folder = folder_.path();
+    options.directory = directory_.path();
     return TrainerRanks(world_size, options);
   }
 
@@ -38,7 +38,7 @@ class TaskPasses : public testing::Test {
 
   std::vector<PassLine> lines(const std::string& file) const {
     std::vector<PassLine> out;
-    std::ifstream stream(folder_.path() / file);
+    std::ifstream stream(directory_.path() / file);
     for (PassLine line; stream >> line.steps >> line.rows >> line.accuracy >> line.weight;) out.push_back(line);
     return out;
   }
@@ -49,7 +49,7 @@ class TaskPasses : public testing::Test {
     return out;
   }
 
-  TemporaryFolder folder_;
+  TemporaryDirectory directory_;
 };
 
 TEST_F(TaskPasses, RunEverySoManyStepsAndWhereTheRunEnds) {
@@ -97,7 +97,7 @@ TEST_F(TaskPasses, MayLookAtTheBestModelWhenTheRunIsOver) {
       std::string with_pass = data(name, 3);
       with_pass.insert(with_pass.find('}'), ", pass_best: true");
       EXPECT_THAT(start(world_size, config + with_pass).wait(), Each(0));
-      const Result<Checkpoint> best = read_checkpoint(folder_.path() / ("ck" + name) / "best");
+      const Result<Checkpoint> best = read_checkpoint(directory_.path() / ("ck" + name) / "best");
       ASSERT_TRUE(best) << best.error().message;
       ASSERT_LT(best->state.step, 12) << "this test requires a run whose loss increases";
       ASSERT_THAT(steps(name), ElementsAre(best->state.step)) << name;
@@ -123,9 +123,9 @@ TEST_F(TaskPasses, AResumedRunDoesNotRepeatThem) {
 }
 
 TEST_F(TaskPasses, OneThatFailsEndsAllRanksWithItsReason) {
-  TrainerRanks ranks = start(2, "steps: 9\n" + data("no/such/folder", 4));
+  TrainerRanks ranks = start(2, "steps: 9\n" + data("no/such/directory", 4));
   EXPECT_THAT(ranks.wait(), ElementsAre(74, 74));
-  for (const int rank : {0, 1}) EXPECT_THAT(ranks.last_word(rank).message, HasSubstr("cannot write no/such/folder"));
+  for (const int rank : {0, 1}) EXPECT_THAT(ranks.last_word(rank).message, HasSubstr("cannot write no/such/directory"));
 }
 
 }  // namespace

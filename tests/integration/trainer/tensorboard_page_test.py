@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""TensorBoard, started with the folder of a real run, in a real browser: its pages show the run's scalars, images, texts,
+"""TensorBoard, started with the directory of a real run, in a real browser: its pages show the run's scalars, images, texts,
 histograms and hyperparameters.
 
-usage: tensorboard_page_test.py   (OARLOCK_BIN: the folder of the programs; OARLOCK_PICTURE=FILE: the picture of
+usage: tensorboard_page_test.py   (OARLOCK_BIN: the directory of the programs; OARLOCK_PICTURE=FILE: the picture of
                                    docs/guides/tracking.md is written to this file)
 """
 import os
@@ -45,12 +45,12 @@ class TensorboardPages(unittest.TestCase):
     def setUpClass(cls):
         temporary = tempfile.TemporaryDirectory()
         cls.addClassCleanup(temporary.cleanup)
-        cls.folder = pathlib.Path(temporary.name)
-        (cls.folder / "config.yaml").write_text(CONFIG)
-        done = subprocess.run([BIN / "oarlock-trainer", "--config", cls.folder / "config.yaml", "--checkpoint-dir",
-                               cls.folder / "run"], capture_output=True, text=True, timeout=PATIENCE)
+        cls.directory = pathlib.Path(temporary.name)
+        (cls.directory / "config.yaml").write_text(CONFIG)
+        done = subprocess.run([BIN / "oarlock-trainer", "--config", cls.directory / "config.yaml", "--checkpoint-dir",
+                               cls.directory / "run"], capture_output=True, text=True, timeout=PATIENCE)
         assert done.returncode == 0, done.stderr[-3000:]
-        command = [TENSORBOARD_PYTHON, "-m", "tensorboard.main", "--logdir", cls.folder, "--host", "127.0.0.1", "--port",
+        command = [TENSORBOARD_PYTHON, "-m", "tensorboard.main", "--logdir", cls.directory, "--host", "127.0.0.1", "--port",
                    "0", "--load_fast", "false"]
         server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         cls.addClassCleanup(server.communicate, timeout=PATIENCE)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A run that is killed again and again, read back by TensorBoard itself: each point once, at its step.
 
-usage: tensorboard_test.py   (OARLOCK_BIN: the folder of the programs)
+usage: tensorboard_test.py   (OARLOCK_BIN: the directory of the programs)
 """
 import contextlib
 import gzip
@@ -64,9 +64,9 @@ def get(url, **parameters):
 
 
 @contextlib.contextmanager
-def serve(folder):
-    """TensorBoard with all its plugins, for the folder; its address."""
-    command = [PYTHON, "-m", "tensorboard.main", "--logdir", folder, "--host", "127.0.0.1", "--port", "0"]
+def serve(directory):
+    """TensorBoard with all its plugins, for the directory; its address."""
+    command = [PYTHON, "-m", "tensorboard.main", "--logdir", directory, "--host", "127.0.0.1", "--port", "0"]
     with tempfile.TemporaryFile("w+") as log:
         server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log, text=True)
         def url():
@@ -224,7 +224,7 @@ profile: {first_step: 2, steps: 2}
         self.assertTrue(any("Backward" in name for name in names))
 
     def check_profiler_plugin(self, run):
-        """The profiler plugin (torch-tb-profiler) of a TensorBoard that serves the run's folder."""
+        """The profiler plugin (torch-tb-profiler) of a TensorBoard that serves the run's directory."""
         with serve(run.checkpoints) as url:
             plugin = f"{url}/data/plugin/pytorch_profiler"
             found = {}

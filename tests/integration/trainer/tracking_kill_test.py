@@ -4,7 +4,7 @@ is killed, started again, slowed to 10 s per response, and answers with 500 and 
 step, and with the value of a run that was not killed, when the tools' own libraries read them back: TensorBoard's
 EventAccumulator, `wandb sync` (to a stub of W&B's server), and MLflow's client (from a real server).
 
-usage: tracking_kill_test.py   (OARLOCK_BIN: the folder of the programs; OARLOCK_KILLS: 50 for the long version;
+usage: tracking_kill_test.py   (OARLOCK_BIN: the directory of the programs; OARLOCK_KILLS: 50 for the long version;
                                 OARLOCK_SEED: of the kills and the faults)
 """
 import json
@@ -133,8 +133,8 @@ class KilledRun(unittest.TestCase):
         cls.addClassCleanup(stub.shutdown)
         # An attempt that was killed before its first record has an empty file, or none.
         files = (cls.killed.checkpoints / "wandb").glob("offline-run-*/run-*.wandb")
-        cls.folders = sorted(file.parent for file in files if file.stat().st_size)
-        stub.sync(root, cls.folders)
+        cls.directories = sorted(file.parent for file in files if file.stat().st_size)
+        stub.sync(root, cls.directories)
         cls.wandb = stub.points("killed", "job")
         cls.runs = read_back(mlflow_server.PYTHON, READ_MLFLOW, f"http://127.0.0.1:{cls.server.port}")
 

@@ -10,9 +10,9 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "common/fields/yaml_reader.h"
+#include "fields/yaml_reader.h"
 #include "tests/support/rank_harness.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 #include "tests/support/tensor_copies.h"
 #include "tests/support/trainer_program/tiny_task.h"
 #include "trainer/distributed/reducer.h"
@@ -21,7 +21,7 @@ namespace oarlock {
 namespace {
 
 using test::run_ranks;
-using test::TemporaryFolder;
+using test::TemporaryDirectory;
 
 constexpr int64_t kBatch = 4;  // samples of a micro-batch
 
@@ -77,8 +77,8 @@ struct Trainer {
 // The weights and averages after three steps on the same 16 samples each, by `ranks` ranks with `accumulation`
 // micro-batches.
 TensorMap trained(const TrainerConfig& config, int ranks, int64_t accumulation) {
-  const TemporaryFolder folder;
-  const auto path = folder.path() / "weights";
+  const TemporaryDirectory directory;
+  const auto path = directory.path() / "weights";
   run_ranks(ranks, [&](const ProcessGroup& group) {
     Trainer trainer(config, group);
     const std::vector<int64_t> sizes(static_cast<size_t>(accumulation), kBatch);

@@ -14,7 +14,7 @@ namespace {
 using test::eventually;
 using test::kLong;
 using test::seconds_of;
-using test::TemporaryFolder;
+using test::TemporaryDirectory;
 using test::TrainerRanks;
 using test::wait_for_step;
 using testing::AllOf;
@@ -27,7 +27,8 @@ constexpr double kSoon = 100;
 
 TEST(Failure, AKilledRankIsDetectedImmediately) {
   for (const int victim : {0, 2}) {
-    TrainerRanks ranks(3, {.config = kLong, .arguments = {"--metrics-port", "auto"}, .environment = {}, .folder = {}});
+    TrainerRanks ranks(3,
+                       {.config = kLong, .arguments = {"--metrics-port", "auto"}, .environment = {}, .directory = {}});
     ASSERT_TRUE(wait_for_step(ranks, 5));
     const double seconds = seconds_of([&] {
       ranks.rank(victim).signal(SIGKILL);
@@ -51,7 +52,7 @@ TEST(Failure, AMasterThatIsLostBeforeAllHaveMetReleasesTheOthers) {
   TrainerRanks ranks(2, {.config = kLong,
                          .arguments = {},
                          .environment = {{"WORLD_SIZE", "3"}, {"LOCAL_WORLD_SIZE", "3"}},
-                         .folder = {}});
+                         .directory = {}});
   ASSERT_TRUE(eventually([&] {
     return ranks.log_line(0, "rendezvous: waiting for ranks").value("missing", "") == "2";
   })) << ranks.rank(0).err();
@@ -65,7 +66,8 @@ TEST(Failure, AMasterThatIsLostBeforeAllHaveMetReleasesTheOthers) {
 
 TEST(Failure, AHangingRankEndsTheOthersAtTheTimeOut) {
   const std::string config = std::string(kLong) + "distributed: {timeout_seconds: 3}\n";
-  TrainerRanks ranks(2, {.config = config, .arguments = {"--metrics-port", "auto"}, .environment = {}, .folder = {}});
+  TrainerRanks ranks(2,
+                     {.config = config, .arguments = {"--metrics-port", "auto"}, .environment = {}, .directory = {}});
   ASSERT_TRUE(wait_for_step(ranks, 5));
   const double seconds = seconds_of([&] {
     ranks.rank(1).signal(SIGSTOP);
@@ -79,7 +81,7 @@ TEST(Failure, ARanksOwnFailureKeepsItsCode) {
   TrainerRanks ranks(2, {.config = std::string(kLong) + "model: {fault: {kind: throw, rank: 1, step: 6}}\n",
                          .arguments = {},
                          .environment = {},
-                         .folder = {}});
+                         .directory = {}});
   EXPECT_THAT(ranks.wait(), ElementsAre(to_int(ExitCode::kPeerLost), to_int(ExitCode::kSoftware)));
   EXPECT_THAT(ranks.last_word(1).message, HasSubstr("the fault 'throw'"));
   EXPECT_EQ(ranks.last_word(1).step, 6);
@@ -89,7 +91,7 @@ TEST(Failure, MissingDataFailsItsRankAndReleasesTheOthers) {
   TrainerRanks ranks(2, {.config = std::string(kLong) + "model: {fault: {kind: prepare, rank: 0}}\n",
                          .arguments = {},
                          .environment = {},
-                         .folder = {}});
+                         .directory = {}});
   EXPECT_THAT(ranks.wait(), ElementsAre(to_int(ExitCode::kNoInput), to_int(ExitCode::kPeerLost)));
 }
 
@@ -97,7 +99,7 @@ TEST(Failure, AModelThatDiffersStopsAllWithItsName) {
   TrainerRanks ranks(2, {.config = std::string(kLong) + "model: {fault: {kind: shape, rank: 1}}\n",
                          .arguments = {},
                          .environment = {},
-                         .folder = {}});
+                         .directory = {}});
   EXPECT_THAT(ranks.wait(), ElementsAre(78, 78));
   EXPECT_THAT(ranks.last_word(1).message, HasSubstr("'fc1.weight'"));
 }
@@ -111,10 +113,10 @@ class OtherArgument {
                           << test::test_trainer() << "' \"$@\"\n";
     std::filesystem::permissions(path(), std::filesystem::perms::owner_all);
   }
-  std::string path() const { return (folder_.path() / "trainer").string(); }
+  std::string path() const { return (directory_.path() / "trainer").string(); }
 
  private:
-  TemporaryFolder folder_;
+  TemporaryDirectory directory_;
 };
 
 TEST(Failure, SettingsThatDifferStopAllWithTheirValues) {
@@ -131,8 +133,8 @@ TEST(Failure, SettingsThatDifferStopAllWithTheirValues) {
                          Row{.argument = "report.history=/dev/null", .message = "report.history is set on rank 1"},
                          Row{.argument = "--checkpoint-dir=/tmp/x", .message = "checkpoint.dir is set on rank 1"}}) {
     const OtherArgument trainer(row.argument);
-    TrainerRanks ranks(2,
-                       {.config = kLong, .arguments = {}, .environment = {}, .folder = {}, .program = trainer.path()});
+    TrainerRanks ranks(
+        2, {.config = kLong, .arguments = {}, .environment = {}, .directory = {}, .program = trainer.path()});
     EXPECT_THAT(ranks.wait(), Each(78)) << row.argument;
     for (const int rank : {0, 1}) {
       EXPECT_THAT(ranks.last_word(rank).message, HasSubstr(row.message));
@@ -146,7 +148,7 @@ TEST(Failure, SettingsOfARankMayDiffer) {
   TrainerRanks ranks(2, {.config = "task: tiny\nsteps: 5\nbatch: {size: 16}\n",
                          .arguments = {},
                          .environment = {},
-                         .folder = {},
+                         .directory = {},
                          .program = trainer.path()});
   EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(1).err();
 }
@@ -161,7 +163,7 @@ TEST(Failure, DataThatDifferStopAllWithTheirValues) {
     TrainerRanks ranks(2, {.config = std::string(kLong) + "model: {fault: {kind: " + row.fault + ", rank: 1}}\n",
                            .arguments = {},
                            .environment = {},
-                           .folder = {}});
+                           .directory = {}});
     EXPECT_THAT(ranks.wait(), Each(65)) << row.fault;
     for (const int rank : {0, 1}) {
       EXPECT_THAT(ranks.last_word(rank).message, AllOf(HasSubstr(row.message), HasSubstr("give all ranks the same")));
@@ -171,67 +173,70 @@ TEST(Failure, DataThatDifferStopAllWithTheirValues) {
 }
 
 TEST(Failure, ALossThatIsNotFiniteStopsAllAndIsNeverSaved) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory directory;
   const std::string config =
       "task: tiny\nsteps: 1000\nbatch: {size: 16}\nlog: {every_steps: 1000}\ncheckpoint: {every_steps: 5, "
       "every_epochs: 0}\n"
       "eval: {every_epochs: 0}\nmodel: {fault: {kind: nan, rank: 1, step: 12}}\n";
-  TrainerRanks ranks(
-      2,
-      {.config = config, .arguments = {"--checkpoint-dir", folder.path().string()}, .environment = {}, .folder = {}});
+  TrainerRanks ranks(2, {.config = config,
+                         .arguments = {"--checkpoint-dir", directory.path().string()},
+                         .environment = {},
+                         .directory = {}});
   EXPECT_THAT(ranks.wait(), Each(to_int(ExitCode::kDataErr)));
   for (const int rank : {0, 1}) EXPECT_EQ(ranks.last_word(rank).reason, "NonFiniteLoss");
   EXPECT_THAT(ranks.last_word(0).message,
               AllOf(HasSubstr("nan at step 15"), HasSubstr("at step 13 first"), HasSubstr("optimizer.lr")));
-  EXPECT_EQ(find_latest_checkpoint(folder.path())->step, 10);
+  EXPECT_EQ(find_latest_checkpoint(directory.path())->step, 10);
 }
 
 TEST(Failure, AGradientThatIsNotFiniteStopsAllByPolicy) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory directory;
   const std::string config =
       "task: tiny\nsteps: 1000\nbatch: {size: 16}\nlog: {every_steps: 10}\ncheckpoint: {every_steps: 5, every_epochs: "
       "0}\neval: {every_epochs: 0}\nnonfinite: {loss: skip, gradient: stop}\n"
       "model: {fault: {kind: inf, rank: 1, step: 12}}\n";
-  TrainerRanks ranks(
-      2,
-      {.config = config, .arguments = {"--checkpoint-dir", folder.path().string()}, .environment = {}, .folder = {}});
+  TrainerRanks ranks(2, {.config = config,
+                         .arguments = {"--checkpoint-dir", directory.path().string()},
+                         .environment = {},
+                         .directory = {}});
   EXPECT_THAT(ranks.wait(), Each(to_int(ExitCode::kDataErr)));
   for (const int rank : {0, 1}) EXPECT_EQ(ranks.last_word(rank).reason, "NonFiniteGradient");
   EXPECT_THAT(ranks.last_word(0).message, AllOf(HasSubstr("1 of the steps up to 15"), HasSubstr("nonfinite.gradient")));
-  EXPECT_EQ(find_latest_checkpoint(folder.path())->step, 10);
+  EXPECT_EQ(find_latest_checkpoint(directory.path())->step, 10);
 }
 
 // The loss is that of the weights before the update.
 TEST(Failure, WeightsThatAreNotFiniteAreNeverSaved) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory directory;
   const std::string config =
       "task: tiny\nsteps: 20\nbatch: {size: 16}\nlog: {every_steps: 1000}\neval: {every_epochs: 0}\n"
       "checkpoint: {every_steps: 1, every_epochs: 0}\n";
-  const std::vector<std::string> arguments = {"--checkpoint-dir", folder.path().string()};
+  const std::vector<std::string> arguments = {"--checkpoint-dir", directory.path().string()};
   {
     TrainerRanks ranks(2, {.config = config + "model: {fault: {kind: nan_gradient, rank: 1, step: 12}}\n",
                            .arguments = arguments,
                            .environment = {},
-                           .folder = {}});
+                           .directory = {}});
     EXPECT_THAT(ranks.wait(), Each(to_int(ExitCode::kDataErr)));
     for (const int rank : {0, 1}) EXPECT_EQ(ranks.last_word(rank).reason, "NonFiniteGradient");
     EXPECT_THAT(ranks.last_word(0).message,
                 AllOf(HasSubstr("weights are not finite after step 13"), HasSubstr("nonfinite.gradient")));
-    EXPECT_EQ(find_latest_checkpoint(folder.path())->step, 12);
+    EXPECT_EQ(find_latest_checkpoint(directory.path())->step, 12);
   }
-  TrainerRanks resumed(2, {.config = config, .arguments = arguments, .environment = {}, .folder = {}});
+  TrainerRanks resumed(2, {.config = config, .arguments = arguments, .environment = {}, .directory = {}});
   EXPECT_THAT(resumed.wait(), Each(0)) << resumed.rank(0).err();
-  EXPECT_EQ(find_latest_checkpoint(folder.path())->step, 20);
+  EXPECT_EQ(find_latest_checkpoint(directory.path())->step, 20);
 }
 
 TEST(Failure, ARunThatSkippedMostOfItsStepsIsNotComplete) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory directory;
   const std::string config =
       "task: tiny\nsteps: 50\nbatch: {size: 16}\nnonfinite: {loss: skip}\n"
       "model: {fault: {kind: nan_from, rank: 0, step: 1}}\n";
-  TrainerRanks ranks(
-      2,
-      {.config = config, .arguments = {"--checkpoint-dir", folder.path().string()}, .environment = {}, .folder = {}});
+  TrainerRanks ranks(2, {.config = config,
+                         .arguments = {"--checkpoint-dir", directory.path().string()},
+                         .environment = {},
+                         .directory = {}});
   EXPECT_THAT(ranks.wait(), Each(to_int(ExitCode::kDataErr)));
   for (const int rank : {0, 1})
     EXPECT_THAT(ranks.last_word(rank).message, AllOf(HasSubstr("49 of the 50 steps"), HasSubstr("max_share")));
@@ -243,7 +248,7 @@ TEST(Failure, TooManySkippedStepsInARowStopAll) {
       "task: tiny\nsteps: 1000\nbatch: {size: 16}\nlog: {every_steps: 5}\neval: {every_epochs: 0}\n"
       "nonfinite: {loss: skip, max_consecutive: 4}\n"
       "model: {fault: {kind: nan_from, rank: 0, step: 12}}\n";
-  TrainerRanks ranks(2, {.config = config, .arguments = {}, .environment = {}, .folder = {}});
+  TrainerRanks ranks(2, {.config = config, .arguments = {}, .environment = {}, .directory = {}});
   EXPECT_THAT(ranks.wait(), Each(to_int(ExitCode::kDataErr)));
   EXPECT_THAT(ranks.last_word(1).message, AllOf(HasSubstr("last 8 steps up to 20"), HasSubstr("max_consecutive is 4")));
 }

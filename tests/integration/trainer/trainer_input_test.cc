@@ -17,7 +17,7 @@ using test::eventually;
 using test::http_get;
 using test::kLong;
 using test::seconds_of;
-using test::TemporaryFolder;
+using test::TemporaryDirectory;
 using test::TrainerRanks;
 using testing::AllOf;
 using testing::ElementsAre;
@@ -34,8 +34,8 @@ struct Bad {
 
 // Returns the standard error of a process that ends as described.
 std::string run_bad(const Bad& bad) {
-  TrainerRanks ranks(1,
-                     {.config = bad.config, .arguments = bad.arguments, .environment = bad.environment, .folder = {}});
+  TrainerRanks ranks(
+      1, {.config = bad.config, .arguments = bad.arguments, .environment = bad.environment, .directory = {}});
   const double seconds = seconds_of([&] { EXPECT_THAT(ranks.wait(), ElementsAre(to_int(bad.code))); });
   EXPECT_LT(seconds, 60) << "not by the rendezvous timeout of 300 s";
   const std::string err = ranks.rank(0).err();
@@ -160,13 +160,13 @@ INSTANTIATE_TEST_SUITE_P(Cases, BadStep,
 
 // Such a command may run in the pod of a rank, which then ends with its own message.
 TEST(Input, CommandsThatDoNotTrainWriteNoTerminationMessage) {
-  const TemporaryFolder folder;
-  const std::string log = (folder.path() / "message").string();
+  const TemporaryDirectory directory;
+  const std::string log = (directory.path() / "message").string();
   for (const std::vector<std::string>& words :
        {std::vector<std::string>{"--check"}, {"--print-config"}, {"--check", "--metrics-port", "none"}}) {
     std::vector<std::string> argv{test::test_trainer()};
     argv.insert(argv.end(), words.begin(), words.end());
-    test::Program program(argv, {.environment = {{"OARLOCK_TERMINATION_LOG", log}}, .folder = {}});
+    test::Program program(argv, {.environment = {{"OARLOCK_TERMINATION_LOG", log}}, .directory = {}});
     EXPECT_EQ(program.wait(), to_int(ExitCode::kUsage)) << words.back();
     EXPECT_FALSE(std::filesystem::exists(log)) << words.back();
   }
@@ -174,8 +174,8 @@ TEST(Input, CommandsThatDoNotTrainWriteNoTerminationMessage) {
 
 // The sizes are those of a TrainingJob, which `oarlock validate` passes.
 TEST(Input, CheckComputesTheBatchesOfEverySize) {
-  const TemporaryFolder folder;
-  const std::string config = (folder.path() / "trainer.yaml").string();
+  const TemporaryDirectory directory;
+  const std::string config = (directory.path() / "trainer.yaml").string();
   std::ofstream(config) << "task: tiny\nsteps: 1\nbatch: {size: 12, per: global}\ngpu_ids: [0, 1]\n";
   const auto check = [&](std::vector<std::string> sizes) {
     std::vector<std::string> argv{test::test_trainer(), "--check", "--config", config};
@@ -197,8 +197,8 @@ TEST(Input, CheckComputesTheBatchesOfEverySize) {
 // A signal also ends --check and --print-config, and not only training.
 TEST(Input, SignalsEndTheCheckOfAConfiguration) {
   std::signal(SIGINT, SIG_DFL);  // inherited; a shell's background jobs ignore it
-  const TemporaryFolder folder;
-  const std::string config = (folder.path() / "trainer.yaml").string();
+  const TemporaryDirectory directory;
+  const std::string config = (directory.path() / "trainer.yaml").string();
   std::ofstream(config) << kLong;
   for (const char* flag : {"--check", "--print-config"}) {
     const test::BlockedFile blocked(config);
@@ -216,7 +216,7 @@ TEST(Input, MetricsPortInUseIsReplaced) {
   TrainerRanks ranks(1, {.config = kLong,
                          .arguments = {"--metrics-port", std::to_string(listener->port)},
                          .environment = {{"OARLOCK_UID", "u1"}},
-                         .folder = {}});
+                         .directory = {}});
   const int port = ranks.metrics_port(0);
   EXPECT_NE(port, listener->port);
   EXPECT_TRUE(eventually([&] { return http_get(port, "/statusz?uid=u1").find("\"step\"") != std::string::npos; }));
@@ -238,7 +238,7 @@ TEST(Input, TheRendezvousPortIsInUse) {
                                          {"WORLD_SIZE", "2"},
                                          {"MASTER_ADDR", "127.0.0.1"},
                                          {"MASTER_PORT", std::to_string(listener->port)}},
-                         .folder = {}});
+                         .directory = {}});
   EXPECT_THAT(ranks.wait(), ElementsAre(to_int(ExitCode::kTempFail)));
   EXPECT_THAT(ranks.last_word(0).message, AllOf(HasSubstr(std::to_string(listener->port)), HasSubstr("MASTER_PORT")));
   ::close(listener->descriptor);
@@ -289,9 +289,9 @@ TEST(CommandLine, ReportsLostOutput) {
 }
 
 TEST(CommandLine, HelpVersionCheckAndUsage) {
-  const TemporaryFolder folder;
-  const std::string good = folder.path() / "good.yaml";
-  const std::string bad = folder.path() / "bad.yaml";
+  const TemporaryDirectory directory;
+  const std::string good = directory.path() / "good.yaml";
+  const std::string bad = directory.path() / "bad.yaml";
   std::ofstream(good) << "task: tiny\nsteps: 1\n";
   std::ofstream(bad) << "task: tiny\nsteps: 1\nmodel: {hiden: 3}\n";
   const auto run = [](const std::vector<std::string>& arguments, int code) {

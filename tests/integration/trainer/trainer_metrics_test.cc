@@ -24,7 +24,7 @@ namespace {
 using test::eventually;
 using test::http_get;
 using test::kLong;
-using test::TemporaryFolder;
+using test::TemporaryDirectory;
 using test::TrainerRanks;
 using test::wait_for_step;
 using testing::Each;
@@ -41,13 +41,13 @@ double value_of(const std::string& exposition, const std::string& series) {
 }
 
 TEST(RunMetrics, MetricsAndStatusWhileItRuns) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory directory;
   const InPodRestarts restarts{.total = 2, .seconds = 1.5, .rank = 1, .reason = "rank 1 ended with exit code 3"};
   TrainerRanks ranks(
       2, {.config = std::string(kLong) + "checkpoint: {every_steps: 20}\n",
-          .arguments = {"--checkpoint-dir", folder.path().string(), "--metrics-port", "auto"},
+          .arguments = {"--checkpoint-dir", directory.path().string(), "--metrics-port", "auto"},
           .environment = {{"OARLOCK_ATTEMPT", "2"}, {"OARLOCK_UID", "uid-9"}, {kEnvInPodRestarts, to_json(restarts)}},
-          .folder = {}});
+          .directory = {}});
   const int port = ranks.metrics_port(0);
   std::optional<RankStatus> status;
   // A checkpoint is written while the next steps are done.
@@ -132,7 +132,7 @@ TEST(RunMetrics, EachLocalRankServesItsOwnPort) {
   TrainerRanks ranks(2, {.config = kLong,
                          .arguments = {},
                          .environment = {{"OARLOCK_METRICS_PORT", std::to_string(base)}},
-                         .folder = {}});
+                         .directory = {}});
   for (const int rank : {0, 1}) {
     EXPECT_TRUE(eventually([&] {
       const auto status = rank_status_from_json(http_get(base + rank, kStatusPath));
@@ -151,7 +151,7 @@ TEST(RunMetrics, StatusIsServedBeforeTheRanksHaveMet) {
                                          {"WORLD_SIZE", "2"},
                                          {"MASTER_ADDR", "127.0.0.1"},
                                          {"MASTER_PORT", std::to_string(master_port.first())}},
-                         .folder = {}});
+                         .directory = {}});
   const auto status = rank_status_from_json(http_get(ranks.metrics_port(0), kStatusPath));
   ASSERT_TRUE(status);
   EXPECT_EQ(status->phase, "rendezvous");
@@ -169,7 +169,7 @@ TEST(RunMetrics, StepsThatAreNotFiniteAreCounted) {
       2, {.config = std::string(kLong) + "nonfinite: {loss: skip}\nmodel: {fault: {kind: nan, rank: 1, step: 12}}\n",
           .arguments = {},
           .environment = {{"OARLOCK_METRICS_PORT", std::to_string(base)}},
-          .folder = {}});
+          .directory = {}});
   for (const int rank : {0, 1}) {
     const int port = base + rank;
     ASSERT_TRUE(eventually([&] {
@@ -200,7 +200,7 @@ StepTime time_with_slow_rank(int slow, int hidden) {
                     fmt::format("model: {{hidden: {}, dropout: 0.0, fault: {{kind: slow, rank: {}}}}}\n", hidden, slow),
           .arguments = {"--metrics-port", "auto"},
           .environment = {},
-          .folder = {}});
+          .directory = {}});
   EXPECT_TRUE(wait_for_step(ranks, kSlowSteps));
   const std::string metrics = http_get(ranks.metrics_port(0), kMetricsPath);
   const auto seconds = [&](const std::string& phase) {
@@ -220,10 +220,10 @@ TEST(RunMetrics, WaitingForASlowRankIsCommunicationOnTheOthers) {
   }
 }
 
-// The content of the one file in the folder, or below, whose name has this part.
-std::string content_below(const std::filesystem::path& folder, const std::string& part) {
+// The content of the one file in the directory, or below, whose name has this part.
+std::string content_below(const std::filesystem::path& directory, const std::string& part) {
   std::string out;
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(directory)) {
     if (entry.path().filename().string().find(part) == std::string::npos) continue;
     EXPECT_EQ(out, "") << "more than one " << part;
     out = test::content(entry.path());
@@ -239,7 +239,7 @@ SystemTime time_of(const nlohmann::json& line) {
 
 // A trainer whose MLflow server does not respond waits at its end, and serves /metrics meanwhile.
 TEST(RunMetrics, TimeTableEqualsMetricsAtEndOfRun) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory directory;
   const test::FullListener server;
   const auto begin = std::chrono::steady_clock::now();
   TrainerRanks ranks(
@@ -249,9 +249,9 @@ TEST(RunMetrics, TimeTableEqualsMetricsAtEndOfRun) {
                           "tracking: {{finish_timeout_seconds: 600, tensorboard: {{enabled: true}}, wandb: {{enabled: "
                           "true}}, mlflow: {{enabled: true, uri: \"{}\"}}}}\n",
                           server.url()),
-          .arguments = {"--checkpoint-dir", folder.path().string(), "--metrics-port", "auto"},
+          .arguments = {"--checkpoint-dir", directory.path().string(), "--metrics-port", "auto"},
           .environment = {{"NO_PROXY", "127.0.0.1"}},
-          .folder = {}});
+          .directory = {}});
   const int port = ranks.metrics_port(0);
   const auto is_done = [&] {
     const auto status = rank_status_from_json(http_get(port, kStatusPath));
@@ -279,13 +279,13 @@ TEST(RunMetrics, TimeTableEqualsMetricsAtEndOfRun) {
   EXPECT_THAT(ranks.rank(0).err(), HasSubstr(fmt::format("\"time of this process: {}\"", to_line(table))));
   std::string events;
   EXPECT_TRUE(eventually([&] {
-    events = content_below(folder.path() / "tensorboard", "events.out.tfevents.");
+    events = content_below(directory.path() / "tensorboard", "events.out.tfevents.");
     return events.find("| total | ") != std::string::npos;
   }));
   EXPECT_THAT(events, HasSubstr(to_markdown(table)));
   std::string summary_text;
   EXPECT_TRUE(
-      eventually([&] { return !(summary_text = content_below(folder.path() / "wandb", "summary.json")).empty(); }));
+      eventually([&] { return !(summary_text = content_below(directory.path() / "wandb", "summary.json")).empty(); }));
   const nlohmann::json summary = nlohmann::json::parse(summary_text);
   constexpr double kCounterRounding = 1e-9;  // the counter is a sum of differences
   for (const auto& [phase, spent] : table.rows)

@@ -14,7 +14,7 @@ using test::bits_of;
 using test::eventually;
 using test::kLong;
 using test::seconds_of;
-using test::TemporaryFolder;
+using test::TemporaryDirectory;
 using test::TrainerRanks;
 using test::undisturbed;
 using test::wait_for_step;
@@ -27,15 +27,15 @@ TEST(Resume, ResumedAfterSigkillItEndsWithTheSameBits) {
   for (const int world_size : {1, 2}) {
     const std::string config =
         "task: tiny\nepochs: 30\nbatch: {size: 16}\ncheckpoint: {every_steps: 20, every_epochs: 0}\nseed: 3\n";
-    const TemporaryFolder whole;
-    const TemporaryFolder parts;
+    const TemporaryDirectory whole;
+    const TemporaryDirectory parts;
     const std::string expected = undisturbed(world_size, config, whole.path());
     const std::string arguments = parts.path().string();
     {
       TrainerRanks ranks(world_size, {.config = config + "# killed\n",
                                       .arguments = {"--checkpoint-dir", arguments},
                                       .environment = {},
-                                      .folder = {}});
+                                      .directory = {}});
       ASSERT_TRUE(eventually([&] { return find_latest_checkpoint(parts.path())->step >= 20; }));
       ranks.rank(world_size - 1).signal(SIGKILL);
       const std::vector<int> codes = ranks.wait();
@@ -45,27 +45,28 @@ TEST(Resume, ResumedAfterSigkillItEndsWithTheSameBits) {
     TrainerRanks resumed(world_size, {.config = config,
                                       .arguments = {"--checkpoint-dir", arguments},
                                       .environment = {{"OARLOCK_ATTEMPT", "1"}},
-                                      .folder = {}});
+                                      .directory = {}});
     EXPECT_THAT(resumed.wait(), Each(0)) << resumed.rank(0).err();
     EXPECT_EQ(resumed.log_line(0, "resuming from a checkpoint")["resumed_from_step"], from);
-    EXPECT_EQ(bits_of(*find_latest_checkpoint(parts.path())->folder), expected);
+    EXPECT_EQ(bits_of(*find_latest_checkpoint(parts.path())->directory), expected);
   }
 }
 
 TEST(Resume, SigtermToOneRankSavesAndStopsAll) {
   for (const int world_size : {1, 3}) {
-    const TemporaryFolder folder;
-    TrainerRanks ranks(world_size, {.config = kLong,
-                                    .arguments = {"--checkpoint-dir", folder.path().string(), "--metrics-port", "auto"},
-                                    .environment = {},
-                                    .folder = {}});
+    const TemporaryDirectory directory;
+    TrainerRanks ranks(world_size,
+                       {.config = kLong,
+                        .arguments = {"--checkpoint-dir", directory.path().string(), "--metrics-port", "auto"},
+                        .environment = {},
+                        .directory = {}});
     ASSERT_TRUE(wait_for_step(ranks, 5));
     const double seconds = seconds_of([&] {
       ranks.rank(world_size - 1).signal(SIGTERM);
       EXPECT_THAT(ranks.wait(), Each(to_int(ExitCode::kTempFail)));
     });
     EXPECT_LT(seconds, 60) << "a part of the 1,000,000 steps";
-    const int64_t saved = find_latest_checkpoint(folder.path())->step;
+    const int64_t saved = find_latest_checkpoint(directory.path())->step;
     EXPECT_GE(saved, 5);
     for (int rank = 0; rank < world_size; ++rank) {
       const TerminationMessage last = ranks.last_word(rank);
@@ -79,49 +80,50 @@ TEST(Resume, SigtermToOneRankSavesAndStopsAll) {
 TEST(Resume, ResumedAfterSigtermItEndsWithTheSameBits) {
   const std::string config =
       "task: tiny\nsteps: 1500\nbatch: {size: 16}\neval: {every_epochs: 0}\ncheckpoint: {every_epochs: 0}\n";
-  const TemporaryFolder whole;
-  const TemporaryFolder parts;
+  const TemporaryDirectory whole;
+  const TemporaryDirectory parts;
   const std::string expected = undisturbed(2, config, whole.path());
   const std::vector<std::string> arguments = {"--checkpoint-dir", parts.path().string(), "--metrics-port", "auto"};
-  TrainerRanks ranks(2, {.config = config, .arguments = arguments, .environment = {}, .folder = {}});
+  TrainerRanks ranks(2, {.config = config, .arguments = arguments, .environment = {}, .directory = {}});
   ASSERT_TRUE(wait_for_step(ranks, 3));
   ranks.rank(0).signal(SIGTERM);
   ASSERT_THAT(ranks.wait(), ElementsAre(75, 75)) << "it must not have been over already";
-  TrainerRanks resumed(2, {.config = config, .arguments = arguments, .environment = {}, .folder = {}});
+  TrainerRanks resumed(2, {.config = config, .arguments = arguments, .environment = {}, .directory = {}});
   EXPECT_THAT(resumed.wait(), ElementsAre(0, 0)) << resumed.rank(0).err();
-  EXPECT_EQ(bits_of(*find_latest_checkpoint(parts.path())->folder), expected);
+  EXPECT_EQ(bits_of(*find_latest_checkpoint(parts.path())->directory), expected);
 }
 
 TEST(Resume, ResumesWithAnotherWorldSize) {
   const std::string config = "task: tiny\nsteps: 40\nbatch: {size: 16}\ncheckpoint: {every_steps: 3}\n";
-  const TemporaryFolder folder;
-  undisturbed(2, "task: tiny\nsteps: 21\nbatch: {size: 16}\n", folder.path());
-  TrainerRanks ranks(
-      3,
-      {.config = config, .arguments = {"--checkpoint-dir", folder.path().string()}, .environment = {}, .folder = {}});
+  const TemporaryDirectory directory;
+  undisturbed(2, "task: tiny\nsteps: 21\nbatch: {size: 16}\n", directory.path());
+  TrainerRanks ranks(3, {.config = config,
+                         .arguments = {"--checkpoint-dir", directory.path().string()},
+                         .environment = {},
+                         .directory = {}});
   EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
   EXPECT_EQ(ranks.log_line(0, "resuming from a checkpoint")["resumed_from_step"], 21);
   EXPECT_EQ(ranks.log_line(0, "training is complete")["step"], 40);
 }
 
-TEST(Resume, TheCheckpointFolderCannotBeWritten) {
-  const TemporaryFolder folder;
-  std::ofstream(folder.path() / "file") << "not a folder";
+TEST(Resume, TheCheckpointDirectoryCannotBeWritten) {
+  const TemporaryDirectory directory;
+  std::ofstream(directory.path() / "file") << "not a directory";
   TrainerRanks ranks(2, {.config = kLong,
-                         .arguments = {"--checkpoint-dir", (folder.path() / "file" / "ck").string()},
+                         .arguments = {"--checkpoint-dir", (directory.path() / "file" / "ck").string()},
                          .environment = {},
-                         .folder = {}});
+                         .directory = {}});
   EXPECT_THAT(ranks.wait(), Each(to_int(ExitCode::kCantCreate)));
-  EXPECT_THAT(ranks.last_word(0).message, HasSubstr((folder.path() / "file").string()));
+  EXPECT_THAT(ranks.last_word(0).message, HasSubstr((directory.path() / "file").string()));
 }
 
 TEST(Resume, ANewerAttemptFencesAnOlderOneOff) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory directory;
   const auto with_attempt = [&](const char* attempt) {
     return test::TrainerOptions{.config = kLong,
-                                .arguments = {"--checkpoint-dir", folder.path().string(), "--metrics-port", "auto"},
+                                .arguments = {"--checkpoint-dir", directory.path().string(), "--metrics-port", "auto"},
                                 .environment = {{"OARLOCK_UID", "u"}, {"OARLOCK_ATTEMPT", attempt}},
-                                .folder = {}};
+                                .directory = {}};
   };
   TrainerRanks zombie(1, with_attempt("0"));
   ASSERT_TRUE(wait_for_step(zombie, 1));
@@ -131,28 +133,28 @@ TEST(Resume, ANewerAttemptFencesAnOlderOneOff) {
   EXPECT_EQ(zombie.rank(0).wait(), to_int(ExitCode::kTempFail));
   newer.rank(0).signal(SIGTERM);
   EXPECT_EQ(newer.rank(0).wait(), to_int(ExitCode::kTempFail));
-  EXPECT_EQ(newer.last_word(0).checkpoint_step, find_latest_checkpoint(folder.path())->step);
+  EXPECT_EQ(newer.last_word(0).checkpoint_step, find_latest_checkpoint(directory.path())->step);
   EXPECT_EQ(zombie.last_word(0).reason, "Replaced");
 }
 
 TEST(Resume, TheCheckpointOfAnotherSeedIsRefused) {
-  const TemporaryFolder folder;
-  undisturbed(1, "task: tiny\nsteps: 2\nseed: 1\n", folder.path());
+  const TemporaryDirectory directory;
+  undisturbed(1, "task: tiny\nsteps: 2\nseed: 1\n", directory.path());
   TrainerRanks ranks(2, {.config = "task: tiny\nsteps: 4\nseed: 2\n",
-                         .arguments = {"--checkpoint-dir", folder.path().string()},
+                         .arguments = {"--checkpoint-dir", directory.path().string()},
                          .environment = {},
-                         .folder = {}});
+                         .directory = {}});
   EXPECT_THAT(ranks.wait(), Each(78));
   EXPECT_THAT(ranks.last_word(1).message, AllOf(HasSubstr("seed 1"), HasSubstr("the configuration has 2")));
 }
 
 TEST(Resume, ChangedSettingsAreLogged) {
-  const TemporaryFolder folder;
-  undisturbed(2, "task: tiny\nsteps: 3\nbatch: {size: 16}\noptimizer: {lr: 0.25}\n", folder.path());
+  const TemporaryDirectory directory;
+  undisturbed(2, "task: tiny\nsteps: 3\nbatch: {size: 16}\noptimizer: {lr: 0.25}\n", directory.path());
   TrainerRanks ranks(1, {.config = "task: tiny\nsteps: 5\nbatch: {size: 16}\noptimizer: {lr: 0.5}\n",
-                         .arguments = {"--checkpoint-dir", folder.path().string()},
+                         .arguments = {"--checkpoint-dir", directory.path().string()},
                          .environment = {},
-                         .folder = {}});
+                         .directory = {}});
   EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
   EXPECT_EQ(ranks.log_line(0, "the configuration changed since the checkpoint")["changes"],
             "optimizer.lr: 0.25 -> 0.5; ranks: 2 -> 1; steps: 3 -> 5");
@@ -160,15 +162,15 @@ TEST(Resume, ChangedSettingsAreLogged) {
 }
 
 TEST(Resume, ChangedDataAreAWarningUnlessThePositionIsBehindTheirEnd) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory directory;
   const auto resumed_with = [&](int samples) {
     return TrainerRanks(
         2, {.config = "task: tiny\nsteps: 8\nbatch: {size: 16}\ndata: {samples: " + std::to_string(samples) + "}\n",
-            .arguments = {"--checkpoint-dir", folder.path().string()},
+            .arguments = {"--checkpoint-dir", directory.path().string()},
             .environment = {},
-            .folder = {}});
+            .directory = {}});
   };
-  undisturbed(2, "task: tiny\nsteps: 6\nbatch: {size: 16}\ndata: {samples: 240}\n", folder.path());
+  undisturbed(2, "task: tiny\nsteps: 6\nbatch: {size: 16}\ndata: {samples: 240}\n", directory.path());
   TrainerRanks fewer = resumed_with(100);
   EXPECT_THAT(fewer.wait(), Each(65));
   EXPECT_THAT(fewer.last_word(1).message, AllOf(HasSubstr("trained on 192 samples"), HasSubstr("have 100")));
@@ -180,18 +182,19 @@ TEST(Resume, ChangedDataAreAWarningUnlessThePositionIsBehindTheirEnd) {
 }
 
 TEST(Resume, ACorruptCheckpointIsSkippedForTheNewestThatIsWhole) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory directory;
   const std::string config = "task: tiny\nsteps: 12\nbatch: {size: 16}\ncheckpoint: {every_steps: 4, keep: 0}\n";
-  const std::string expected = undisturbed(2, config, folder.path());
-  const std::filesystem::path newest = *find_latest_checkpoint(folder.path())->folder;
+  const std::string expected = undisturbed(2, config, directory.path());
+  const std::filesystem::path newest = *find_latest_checkpoint(directory.path())->directory;
   std::filesystem::resize_file(newest / "model.safetensors", 100);
-  TrainerRanks ranks(
-      2,
-      {.config = config, .arguments = {"--checkpoint-dir", folder.path().string()}, .environment = {}, .folder = {}});
+  TrainerRanks ranks(2, {.config = config,
+                         .arguments = {"--checkpoint-dir", directory.path().string()},
+                         .environment = {},
+                         .directory = {}});
   EXPECT_THAT(ranks.wait(), Each(0));
   EXPECT_EQ(ranks.log_line(0, "resuming from a checkpoint")["resumed_from_step"], 8);
-  EXPECT_EQ(ranks.log_line(0, "a checkpoint is not valid and was skipped")["folder"], newest.string());
-  EXPECT_EQ(bits_of(*find_latest_checkpoint(folder.path())->folder), expected);
+  EXPECT_EQ(ranks.log_line(0, "a checkpoint is not valid and was skipped")["directory"], newest.string());
+  EXPECT_EQ(bits_of(*find_latest_checkpoint(directory.path())->directory), expected);
 }
 
 // Everything that a step keeps from one to the next: moments, moving average with warm-up, loss scale, plateau,
@@ -204,8 +207,8 @@ TEST(Resume, WithEveryPartOnItEndsWithTheSameBits) {
       "ema: {enabled: true, decay: 0.99, warmup: true, buffers: true}\n"
       "schedule: {name: plateau, warmup_steps: 20, plateau: {patience: 0, factor: 0.7, min_lr: 1.0e-4}}\n"
       "optimizer: {name: adamw, lr: 0.01, amsgrad: true, groups: [{preset: no_decay}]}\n";
-  const TemporaryFolder whole;
-  const TemporaryFolder parts;
+  const TemporaryDirectory whole;
+  const TemporaryDirectory parts;
   const std::string expected = undisturbed(2, config, whole.path());
   EXPECT_THAT(expected,
               AllOf(HasSubstr("ema/fc1.weight"), HasSubstr("ema/norm.running_mean"), HasSubstr("grad-scaler/scale"),
@@ -213,16 +216,16 @@ TEST(Resume, WithEveryPartOnItEndsWithTheSameBits) {
   EXPECT_THAT(expected, testing::Not(HasSubstr("\"reductions\":0"))) << "the plateau must have mattered";
   const std::vector<std::string> arguments = {"--checkpoint-dir", parts.path().string()};
   {
-    TrainerRanks ranks(2, {.config = config, .arguments = arguments, .environment = {}, .folder = {}});
+    TrainerRanks ranks(2, {.config = config, .arguments = arguments, .environment = {}, .directory = {}});
     ASSERT_TRUE(eventually([&] { return find_latest_checkpoint(parts.path())->step >= 60; }));
     ranks.rank(1).signal(SIGKILL);
     EXPECT_EQ(ranks.wait().back(), 128 + SIGKILL) << "it must not have been over already";
   }
   TrainerRanks resumed(
-      2, {.config = config, .arguments = arguments, .environment = {{"OARLOCK_ATTEMPT", "1"}}, .folder = {}});
+      2, {.config = config, .arguments = arguments, .environment = {{"OARLOCK_ATTEMPT", "1"}}, .directory = {}});
   EXPECT_THAT(resumed.wait(), ElementsAre(0, 0)) << resumed.rank(0).err();
   EXPECT_GE(resumed.log_line(0, "resuming from a checkpoint")["resumed_from_step"], 60);
-  EXPECT_EQ(bits_of(*find_latest_checkpoint(parts.path())->folder), expected);
+  EXPECT_EQ(bits_of(*find_latest_checkpoint(parts.path())->directory), expected);
 }
 
 }  // namespace

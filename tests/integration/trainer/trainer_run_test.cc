@@ -11,18 +11,18 @@
 namespace oarlock {
 namespace {
 
-using test::TemporaryFolder;
+using test::TemporaryDirectory;
 using test::TrainerRanks;
 using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
 TEST(TrainerRun, TrainsAndLogsIt) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory directory;
   TrainerRanks ranks(2, {.config = "task: tiny\nepochs: 12\nbatch: {size: 16}\noptimizer: {lr: 0.01}\n",
-                         .arguments = {"--checkpoint-dir", folder.path().string()},
+                         .arguments = {"--checkpoint-dir", directory.path().string()},
                          .environment = {},
-                         .folder = {}});
+                         .directory = {}});
   EXPECT_THAT(ranks.wait(), ElementsAre(0, 0)) << ranks.rank(0).err();
   const nlohmann::json summary = ranks.log_line(0, "training is complete");
   ASSERT_FALSE(summary.empty()) << ranks.rank(0).err();
@@ -31,7 +31,7 @@ TEST(TrainerRun, TrainsAndLogsIt) {
   EXPECT_EQ(summary["count"], 101);
   EXPECT_EQ(summary["parameters_bitwise_equal"], true);
   EXPECT_GT(summary["samples_per_second"], 0);
-  EXPECT_EQ(summary["checkpoint"], find_latest_checkpoint(folder.path())->folder->string());
+  EXPECT_EQ(summary["checkpoint"], find_latest_checkpoint(directory.path())->directory->string());
   for (const int rank : {0, 1}) {
     const TerminationMessage last = ranks.last_word(rank);
     EXPECT_EQ(last.rank, rank);
@@ -42,15 +42,15 @@ TEST(TrainerRun, TrainsAndLogsIt) {
   EXPECT_EQ(ranks.rank(1).err(), "") << "ranks above 0 only warn";
 
   TrainerRanks again(2, {.config = "task: tiny\nepochs: 12\nbatch: {size: 16}\noptimizer: {lr: 0.01}\n",
-                         .arguments = {"--checkpoint-dir", folder.path().string()},
+                         .arguments = {"--checkpoint-dir", directory.path().string()},
                          .environment = {},
-                         .folder = {}});
+                         .directory = {}});
   EXPECT_THAT(again.wait(), ElementsAre(0, 0));
   EXPECT_THAT(again.rank(0).err(), HasSubstr("training was complete already"));
 }
 
 TEST(TrainerRun, WithoutAnEnvironmentItIsASingleProcess) {
-  TrainerRanks ranks(1, {.config = "task: tiny\nsteps: 5\n", .arguments = {}, .environment = {}, .folder = {}});
+  TrainerRanks ranks(1, {.config = "task: tiny\nsteps: 5\n", .arguments = {}, .environment = {}, .directory = {}});
   EXPECT_THAT(ranks.wait(), ElementsAre(0)) << ranks.rank(0).err();
   EXPECT_EQ(ranks.log_line(0, "training is complete")["world_size"], 1);
 }
@@ -63,7 +63,7 @@ TEST(TrainerRun, TheSameLossAndEvaluationForEveryWorldSize) {
       "data: {samples: 240}\nlog: {every_steps: 1}\neval: {batch_size: 16}\noptimizer: {lr: 0.01}\n";
   std::vector<double> alone;
   for (const int world_size : {1, 2, 4}) {
-    TrainerRanks ranks(world_size, {.config = config, .arguments = {}, .environment = {}, .folder = {}});
+    TrainerRanks ranks(world_size, {.config = config, .arguments = {}, .environment = {}, .directory = {}});
     EXPECT_THAT(ranks.wait(), Each(0));
     std::vector<double> losses;
     for (const std::string& line : test::lines(ranks.rank(0).err())) {
@@ -98,7 +98,7 @@ TEST(TrainerRun, AccumulationGivesTheSameLossAndEvaluationAsMoreRanks) {
   for (const auto& [world_size, accumulation] : {std::pair{4, 1}, {2, 2}, {1, 4}, {2, 3}}) {
     const std::string gradient =
         "gradient: {clip_norm: 0.5, accumulation_steps: " + std::to_string(accumulation) + "}\n";
-    TrainerRanks ranks(world_size, {.config = config + gradient, .arguments = {}, .environment = {}, .folder = {}});
+    TrainerRanks ranks(world_size, {.config = config + gradient, .arguments = {}, .environment = {}, .directory = {}});
     EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
     EXPECT_EQ(ranks.log_line(0, "batches and learning rate")["effective_batch"], 24);
     const std::vector<double> curve = curve_of(ranks);
@@ -114,7 +114,7 @@ TEST(TrainerRun, EpochsEndInsideAStep) {
     const std::string config =
         std::string("task: tiny\nepochs: 2\ndata: {samples: 50}\ngradient: {accumulation_steps: 2}\n") +
         "batch: {size: 8, drop_last: " + (drop_last ? "true" : "false") + "}\n";
-    TrainerRanks ranks(1, {.config = config, .arguments = {}, .environment = {}, .folder = {}});
+    TrainerRanks ranks(1, {.config = config, .arguments = {}, .environment = {}, .directory = {}});
     EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
     EXPECT_EQ(ranks.log_line(0, "training is complete")["step"], steps);
   }
@@ -124,7 +124,7 @@ TEST(TrainerRun, ScalingIsAppliedAndLoggedOnce) {
   const std::string config =
       "task: tiny\nsteps: 8\nbatch: {size: 8}\noptimizer: {lr: 0.001}\nlog: {every_steps: 1}\n"
       "schedule: {warmup_steps: 2, warmup_start_factor: 0.5}\nscaling: {lr: linear, warmup: linear}\n";
-  TrainerRanks ranks(2, {.config = config, .arguments = {}, .environment = {}, .folder = {}});
+  TrainerRanks ranks(2, {.config = config, .arguments = {}, .environment = {}, .directory = {}});
   EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
   const nlohmann::json plan = ranks.log_line(0, "batches and learning rate");
   EXPECT_EQ(plan["effective_batch"], 16);
@@ -144,7 +144,7 @@ TEST(TrainerRun, ScalingIsAppliedAndLoggedOnce) {
 TEST(TrainerRun, EvaluationsUseTheAverageAndTrainingDoesNot) {
   const std::string config = "task: tiny\nepochs: 6\nbatch: {size: 16}\noptimizer: {lr: 0.01}\nmodel: {dropout: 0}\n";
   const auto run = [&](const std::string& ema) {
-    TrainerRanks ranks(2, {.config = config + ema + "\n", .arguments = {}, .environment = {}, .folder = {}});
+    TrainerRanks ranks(2, {.config = config + ema + "\n", .arguments = {}, .environment = {}, .directory = {}});
     EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
     EXPECT_EQ(ranks.log_line(0, "training is complete")["parameters_bitwise_equal"], true);
     return ranks.log_line(0, "training is complete")["accuracy"].get<double>();
@@ -159,7 +159,7 @@ TEST(TrainerRun, ALossThatIsNotFiniteIsSkippedByPolicyAndCounted) {
   const std::string config =
       "task: tiny\nsteps: 40\nbatch: {size: 16}\nlog: {every_steps: 5}\nnonfinite: {loss: skip}\n"
       "model: {fault: {kind: nan, rank: 1, step: 12}}\n";
-  TrainerRanks ranks(2, {.config = config, .arguments = {}, .environment = {}, .folder = {}});
+  TrainerRanks ranks(2, {.config = config, .arguments = {}, .environment = {}, .directory = {}});
   EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
   const nlohmann::json summary = ranks.log_line(0, "training is complete");
   EXPECT_EQ(summary["step"], 40);
@@ -175,7 +175,8 @@ TEST(TrainerRun, ALossThatIsNotFiniteIsSkippedByPolicyAndCounted) {
 
 TEST(TrainerRun, ABatchAboveTheDataIsReportedWithTheSizeOfAStep) {
   TrainerRanks ranks(
-      2, {.config = "task: tiny\nsteps: 2\nbatch: {size: 100000}\n", .arguments = {}, .environment = {}, .folder = {}});
+      2,
+      {.config = "task: tiny\nsteps: 2\nbatch: {size: 100000}\n", .arguments = {}, .environment = {}, .directory = {}});
   EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
   EXPECT_EQ(ranks.log_line(0, "batches and learning rate")["effective_batch"], 256);
   EXPECT_EQ(ranks.log_line(0,
@@ -186,17 +187,18 @@ TEST(TrainerRun, ABatchAboveTheDataIsReportedWithTheSizeOfAStep) {
 
 // An equal metric does not count as an improvement: after the second evaluation the learning rate is close to 0.
 TEST(TrainerRun, ThePlateausRateReachesTheOptimizer) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory directory;
   const std::string config =
       "task: tiny\nsteps: 30\nbatch: {size: 16}\noptimizer: {name: sgd, lr: 0.1}\n"
       "eval: {every_epochs: 0, every_steps: 10}\ncheckpoint: {every_steps: 10, every_epochs: 0, keep: 0}\n"
       "schedule: {name: plateau, plateau: {metric: count, mode: max, patience: 0, factor: 1.0e-9}}\n";
-  TrainerRanks ranks(
-      2,
-      {.config = config, .arguments = {"--checkpoint-dir", folder.path().string()}, .environment = {}, .folder = {}});
+  TrainerRanks ranks(2, {.config = config,
+                         .arguments = {"--checkpoint-dir", directory.path().string()},
+                         .environment = {},
+                         .directory = {}});
   EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
   const auto weight = [&](const char* step) {
-    return read_checkpoint(folder.path() / step)->tensors.at(kModelTensors).at("fc1.weight");
+    return read_checkpoint(directory.path() / step)->tensors.at(kModelTensors).at("fc1.weight");
   };
   const auto moved = [&](const char* from, const char* to) {
     return (weight(from) - weight(to)).abs().max().item<double>();
@@ -208,15 +210,15 @@ TEST(TrainerRun, ThePlateausRateReachesTheOptimizer) {
 // A cycle whose momentum is always 0.5 replaces the optimizer's momentum of 0.9.
 TEST(TrainerRun, TheCyclesMomentumReachesTheOptimizer) {
   const auto trained = [](const std::string& momentum, const std::string& cycle) {
-    const TemporaryFolder folder;
+    const TemporaryDirectory directory;
     TrainerRanks ranks(1, {.config = "task: tiny\nsteps: 20\nbatch: {size: 16}\neval: {every_epochs: 0}\n"
                                      "optimizer: {name: sgd, lr: 0.1, momentum: " +
                                      momentum + "}\nschedule: {name: onecycle, " + cycle + "}\n",
-                           .arguments = {"--checkpoint-dir", folder.path().string()},
+                           .arguments = {"--checkpoint-dir", directory.path().string()},
                            .environment = {},
-                           .folder = {}});
+                           .directory = {}});
     EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
-    return read_checkpoint(*find_latest_checkpoint(folder.path())->folder)
+    return read_checkpoint(*find_latest_checkpoint(directory.path())->directory)
         ->tensors.at(kModelTensors)
         .at("fc1.weight")
         .clone();
@@ -229,13 +231,13 @@ TEST(TrainerRun, TheCyclesMomentumReachesTheOptimizer) {
 
 // Returns the batches of one rank. One loader thread creates them, so that the file has them in the order of training.
 std::vector<int64_t> trained_samples(const std::string& seed) {
-  const TemporaryFolder folder;
-  const std::string file = (folder.path() / "ids").string();
+  const TemporaryDirectory directory;
+  const std::string file = (directory.path() / "ids").string();
   TrainerRanks ranks(1, {.config = "task: tiny\nepochs: 2\nbatch: {size: 64}\neval: {every_epochs: 0}\nseed: " + seed +
                                    "\nloader: {threads: 1}\ndata: {samples: 100, ids_file: " + file + "}\n",
                          .arguments = {},
                          .environment = {},
-                         .folder = {}});
+                         .directory = {}});
   EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
   std::vector<int64_t> out;
   std::istringstream text(test::content(file));
@@ -259,7 +261,7 @@ TEST(TrainerRun, AScheduleByEpochsFollowsTheEpochs) {
                                    "schedule: {name: step, interval: epoch, step_size: 1, gamma: 0.5}\n",
                          .arguments = {},
                          .environment = {},
-                         .folder = {}});
+                         .directory = {}});
   EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
   std::vector<double> rates;
   for (const std::string& line : test::lines(ranks.rank(0).err())) {
@@ -272,14 +274,14 @@ TEST(TrainerRun, AScheduleByEpochsFollowsTheEpochs) {
 
 // Augmentation takes its random numbers from the seed that every batch is made with.
 TEST(TrainerRun, EachEpochMakesItsBatchesWithAnotherSeed) {
-  const TemporaryFolder folder;
-  const std::string file = (folder.path() / "seeds").string();
+  const TemporaryDirectory directory;
+  const std::string file = (directory.path() / "seeds").string();
   TrainerRanks ranks(2, {.config = "task: tiny\nepochs: 3\nbatch: {size: 64}\neval: {every_epochs: 0}\n"
                                    "data: {seeds_file: " +
                                    file + "}\n",
                          .arguments = {},
                          .environment = {},
-                         .folder = {}});
+                         .directory = {}});
   EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
   std::map<std::string, int> batches;  // by seed
   for (const std::string& line : test::lines(test::content(file))) ++batches[line];
@@ -288,30 +290,30 @@ TEST(TrainerRun, EachEpochMakesItsBatchesWithAnotherSeed) {
 }
 
 TEST(TrainerRun, BeginsWithPretrainedWeightsOnEveryRank) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory directory;
   const std::string tiny = "task: tiny\nbatch: {size: 16}\noptimizer: {lr: 1e-30}\n";
   TrainerRanks first(1, {.config = tiny + "seed: 1\nsteps: 1\n",
-                         .arguments = {"--checkpoint-dir", (folder.path() / "first").string()},
+                         .arguments = {"--checkpoint-dir", (directory.path() / "first").string()},
                          .environment = {},
-                         .folder = {}});
+                         .directory = {}});
   EXPECT_THAT(first.wait(), Each(0)) << first.rank(0).err();
-  const auto written = *find_latest_checkpoint(folder.path() / "first")->folder / "model.safetensors";
+  const auto written = *find_latest_checkpoint(directory.path() / "first")->directory / "model.safetensors";
   TrainerRanks second(2, {.config = tiny + "seed: 2\nsteps: 1\npretrained: {path: " + written.string() + "}\n",
-                          .arguments = {"--checkpoint-dir", (folder.path() / "second").string()},
+                          .arguments = {"--checkpoint-dir", (directory.path() / "second").string()},
                           .environment = {},
-                          .folder = {}});
+                          .directory = {}});
   EXPECT_THAT(second.wait(), Each(0)) << second.rank(0).err();
   const auto weights = [](const std::filesystem::path& path) {
     return read_safetensors(path).value().tensors.at("fc1.weight");
   };
-  EXPECT_TRUE(at::equal(weights(*find_latest_checkpoint(folder.path() / "second")->folder / "model.safetensors"),
+  EXPECT_TRUE(at::equal(weights(*find_latest_checkpoint(directory.path() / "second")->directory / "model.safetensors"),
                         weights(written)));
 
   TrainerRanks wrong(2,
                      {.config = tiny + "steps: 1\nmodel: {hidden: 5}\npretrained: {path: " + written.string() + "}\n",
                       .arguments = {},
                       .environment = {},
-                      .folder = {}});
+                      .directory = {}});
   EXPECT_THAT(wrong.wait(), ElementsAre(65, 65));
   EXPECT_THAT(wrong.last_word(0).message, HasSubstr("does not fit the model"));
 }

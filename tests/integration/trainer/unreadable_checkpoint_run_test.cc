@@ -1,5 +1,5 @@
 // A run whose checkpoints cannot be read: it never restarts from the beginning by itself, and never overwrites, moves
-// or removes a checkpoint that may be intact. With real processes and a real folder.
+// or removes a checkpoint that may be intact. With real processes and a real directory.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-using test::TemporaryFolder;
+using test::TemporaryDirectory;
 using test::TrainerRanks;
 using testing::AllOf;
 using testing::Each;
@@ -52,14 +52,14 @@ class UnreadableRun : public testing::Test {
     EXPECT_TRUE(fs::exists(newest() / kManifestFile));
   }
 
-  const fs::path& root() const { return folder_.path(); }
+  const fs::path& root() const { return directory_.path(); }
   fs::path newest() const { return root() / "step-00000004"; }
   fs::path older() const { return root() / "step-00000002"; }
   static void write(const fs::path& file, const std::string& content) {
     std::ofstream(file, std::ios::binary | std::ios::trunc) << content;
   }
   test::TrainerOptions options(const std::string& config) const {
-    return {.config = config, .arguments = {"--checkpoint-dir", root().string()}, .environment = {}, .folder = {}};
+    return {.config = config, .arguments = {"--checkpoint-dir", root().string()}, .environment = {}, .directory = {}};
   }
 
   // The files of all checkpoints with their content.
@@ -89,14 +89,14 @@ class UnreadableRun : public testing::Test {
     return ranks;
   }
 
-  TemporaryFolder folder_;
+  TemporaryDirectory directory_;
 };
 
 TEST_F(UnreadableRun, AnotherFormatVersionEndsTheRunOnAllRanks) {
-  for (const fs::path& folder : {newest(), older()}) {
-    json manifest = json::parse(test::content(folder / kManifestFile));
+  for (const fs::path& directory : {newest(), older()}) {
+    json manifest = json::parse(test::content(directory / kManifestFile));
     manifest["version"] = 3;
-    write(folder / kManifestFile, manifest.dump());
+    write(directory / kManifestFile, manifest.dump());
   }
   expect_ends(2, ExitCode::kCheckpoint, "version 3 is not one that this oarlock-trainer reads");
   TrainerRanks ranks(1, options(config_to(8)));
@@ -140,7 +140,7 @@ TEST_F(UnreadableRun, AnIoErrorEndsTheRunSoThatARestartReadsAgain) {
   EXPECT_EQ(resumed->log_line(0, "resuming from a checkpoint")["resumed_from_step"], 4);
 }
 
-TEST_F(UnreadableRun, AFolderInThePlaceOfAFileEndsTheRun) {
+TEST_F(UnreadableRun, ADirectoryInThePlaceOfAFileEndsTheRun) {
   fs::remove(newest() / "model.safetensors");
   fs::create_directory(newest() / "model.safetensors");
   expect_ends(1, ExitCode::kCheckpoint, "something else is in its place");
@@ -167,7 +167,7 @@ TEST_F(UnreadableRun, PermissionsThatLackEndTheRun) {
       fs::permissions(place, good);
       EXPECT_EQ(checkpoints(), before);
     }
-    // The folder can be written to and searched, and not listed.
+    // The directory can be written to and searched, and not listed.
     fs::permissions(root(), fs::perms::owner_write | fs::perms::owner_exec);
     TrainerRanks ranks(1, options(config_to(8)));
     EXPECT_THAT(ranks.wait(), Each(to_int(ExitCode::kNoPermission))) << ranks.rank(0).err();
@@ -188,7 +188,7 @@ TEST_F(UnreadableRun, ADamagedCheckpointIsSkippedLoudlyAndKept) {
 }
 
 TEST_F(UnreadableRun, EndsIfEveryCheckpointIsDamaged) {
-  for (const fs::path& folder : {newest(), older()}) write(folder / kStateFile, "{}");
+  for (const fs::path& directory : {newest(), older()}) write(directory / kStateFile, "{}");
   expect_ends(1, ExitCode::kCheckpoint, "every checkpoint is damaged (2)");
   TrainerRanks ranks(1, options(config_to(8)));
   ranks.wait();
@@ -219,23 +219,23 @@ void forbid_symbolic_links() {
 
 // The learning rate makes the model worse, so a pass with the last weights would be one of another step.
 TEST(BestWithoutSymbolicLinks, PassesUseTheBestWeights) {
-  const auto run = [](const TemporaryFolder& folder) {
+  const auto run = [](const TemporaryDirectory& directory) {
     const std::string config = fmt::format(
         "task: tiny\nsteps: 12\nbatch: {{size: 24, per: global}}\noptimizer: {{name: sgd, lr: 30}}\neval: "
         "{{every_steps: 3}}\n"
         "checkpoint: {{keep: 2}}\ndata: {{samples: 96, eval_samples: 31, pass_file: {}, pass_best: true}}\n",
-        (folder.path() / "passes").string());
+        (directory.path() / "passes").string());
     TrainerRanks ranks(1, {.config = config,
-                           .arguments = {"--checkpoint-dir", (folder.path() / "ck").string()},
+                           .arguments = {"--checkpoint-dir", (directory.path() / "ck").string()},
                            .environment = {},
-                           .folder = {}});
+                           .directory = {}});
     EXPECT_THAT(ranks.wait(), Each(0)) << ranks.rank(0).err();
     return ranks.log_line(0, "loaded the weights of the best checkpoint");
   };
-  const TemporaryFolder with_links;
+  const TemporaryDirectory with_links;
   const json expected = run(with_links);
   ASSERT_FALSE(expected.empty());
-  const TemporaryFolder without_links;
+  const TemporaryDirectory without_links;
   json found;
   std::thread([&] {
     forbid_symbolic_links();

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""wandb's own program uploads the run folders of the W&B sink: `wandb sync` (wandb-core reads the files) sends them to a
+"""wandb's own program uploads the run directories of the W&B sink: `wandb sync` (wandb-core reads the files) sends them to a
 stub of W&B's server, which stores what arrives. The real server has not been tried.
 
 usage: wandb_sync_test.py SINK_DRIVER
@@ -25,17 +25,17 @@ TIMEOUT = 120
 
 class WandbSyncTest(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.directory = pathlib.Path(directory.name)
         self.server = WandbServer()
         self.addCleanup(self.server.server_close)
         self.addCleanup(self.server.shutdown)
 
     def drive(self, lines, environment=None, kill=False):
         """Runs the driver with the events. With `kill`, ends it by SIGKILL when they are delivered."""
-        environment = {**os.environ, "WANDB_DIR": str(self.folder), "WANDB_PROJECT": "gears_ddp", **(environment or {})}
-        driver = subprocess.Popen([DRIVER, "wandb", self.folder / "tracking"], env=environment, stdin=subprocess.PIPE,
+        environment = {**os.environ, "WANDB_DIR": str(self.directory), "WANDB_PROJECT": "gears_ddp", **(environment or {})}
+        driver = subprocess.Popen([DRIVER, "wandb", self.directory / "tracking"], env=environment, stdin=subprocess.PIPE,
                                   stdout=subprocess.PIPE, text=True)
         try:
             for line in [*lines, {"flush": True}]:
@@ -51,11 +51,11 @@ class WandbSyncTest(unittest.TestCase):
         finally:
             driver.kill()
 
-    def folders(self):
-        return sorted((self.folder / "wandb").glob("offline-run-*"))
+    def directories(self):
+        return sorted((self.directory / "wandb").glob("offline-run-*"))
 
-    def sync(self, *folders):
-        self.server.sync(self.folder, folders)
+    def sync(self, *directories):
+        self.server.sync(self.directory, directories)
 
     def points(self, name):
         return self.server.points("gears_ddp", name)
@@ -80,7 +80,7 @@ class WandbSyncTest(unittest.TestCase):
                     {"time": 1.7e9 + 2002, "step": 2002, "text": {"name": "samples", "text": text}},
                     {"time": 1.7e9 + 2003, "step": 2003, "finished": {"summary": {"eval/loss": 0.5}}}],
                    {"WANDB_NAME": "run_here", "WANDB_TAGS": "a, b", "WANDB_RUN_GROUP": "g"})
-        self.sync(*self.folders())
+        self.sync(*self.directories())
         run = self.server.runs[("gears_ddp", "5f6a77")]
         self.assertEqual(run["upsert"]["displayName"], "run_here")
         self.assertEqual(run["upsert"]["tags"], ["a", "b"])
@@ -103,15 +103,15 @@ class WandbSyncTest(unittest.TestCase):
         self.assertEqual(run["exit"], [(0, False)])
 
     def test_uploads_attempts_after_one_that_was_killed_while_it_wrote(self):
-        """A file that is empty or ends inside of a record would end the upload of all folders."""
+        """A file that is empty or ends inside of a record would end the upload of all directories."""
         self.drive([self.started(), *self.losses(range(1, 7))], kill=True)
         for attempt, size in enumerate((0, 3, 7, 20, -5), 1):  # the first ones are killed before their first point
             points = self.losses(range(4, 10), attempt) if size < 0 else []
             self.drive([self.started(attempt, 3), *points], kill=True)
-            log, = self.folders()[-1].glob("run-*.wandb")
+            log, = self.directories()[-1].glob("run-*.wandb")
             log.write_bytes(log.read_bytes()[:size])
         self.drive([self.started(6, 3), *self.losses(range(4, 13), 6), {"time": 1.7e9 + 7000, "step": 12, "finished": {}}])
-        self.sync(*self.folders())
+        self.sync(*self.directories())
         self.assertEqual(self.points("5f6a77")["loss"], [(s, s / 4) for s in range(1, 13)])
         self.assertEqual(self.server.runs[("gears_ddp", "5f6a77")]["exit"][-1], (0, False))
 
@@ -120,9 +120,9 @@ class WandbSyncTest(unittest.TestCase):
         self.drive([self.started(1, 20), *self.losses(range(21, 41), 1)], kill=True)
         self.drive([self.started(2, 40), *self.losses(range(41, 51), 2),
                     {"time": 1.7e9 + 3000, "step": 50, "finished": {}}])
-        folders = self.folders()
-        self.assertEqual(len(folders), 3)
-        self.sync(*folders)
+        directories = self.directories()
+        self.assertEqual(len(directories), 3)
+        self.sync(*directories)
         self.assertEqual(self.points("5f6a77")["loss"], [(s, s / 4) for s in range(1, 51)])
         self.assertEqual(self.server.runs[("gears_ddp", "5f6a77")]["exit"], [(1, False), (1, False), (0, False)])
 
@@ -135,7 +135,7 @@ class WandbSyncTest(unittest.TestCase):
                     *self.losses([30], 1)], kill=True)
         self.drive([self.started(2, 30), {"time": 1.7e9 + 2000, "step": 30, "scalars": {"eval/loss": 0.25}},
                     {"time": 1.7e9 + 3000, "step": 30, "finished": {}}])
-        self.sync(*self.folders())
+        self.sync(*self.directories())
         points = self.points("5f6a77")
         self.assertEqual(points["loss"], [(10, 2.5), (20, 5), (30, 7.5)])
         self.assertEqual(points["eval/loss"], [(20, 0.5), (30, 0.25)])
@@ -146,7 +146,7 @@ class WandbSyncTest(unittest.TestCase):
         self.drive([self.started(), *self.losses([10, 20, 30]),
                     {"time": 1.7e9 + 40, "step": 20, "scalars": {"test/mae": 0.125}},
                     {"time": 1.7e9 + 41, "step": 30, "finished": {}}])
-        self.sync(*self.folders())
+        self.sync(*self.directories())
         self.assertEqual(self.points("5f6a77")["loss"], [(10, 2.5), (20, 5), (30, 7.5)])
         self.assertEqual(self.server.runs[("gears_ddp", "5f6a77")]["summary"]["test/mae"], 0.125)
 
@@ -155,8 +155,8 @@ class WandbSyncTest(unittest.TestCase):
         chance = random.Random(7)
         checkpoint = 0
         for attempt in range(50):
-            environment = {**os.environ, "WANDB_DIR": str(self.folder), "WANDB_PROJECT": "gears_ddp"}
-            with subprocess.Popen([DRIVER, "wandb", self.folder / "tracking"], env=environment, stdin=subprocess.PIPE,
+            environment = {**os.environ, "WANDB_DIR": str(self.directory), "WANDB_PROJECT": "gears_ddp"}
+            with subprocess.Popen([DRIVER, "wandb", self.directory / "tracking"], env=environment, stdin=subprocess.PIPE,
                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as driver:
                 lines = [self.started(attempt, checkpoint)]
                 for step in range(checkpoint + 1, checkpoint + 41):
@@ -171,35 +171,35 @@ class WandbSyncTest(unittest.TestCase):
             checkpoint += delivered // 2
         self.drive([self.started(50, checkpoint), *self.losses(range(checkpoint + 1, checkpoint + 101), 50),
                     {"time": 1.8e9, "step": checkpoint + 100, "finished": {}}])
-        self.assertEqual(len(self.folders()), 51)
-        self.sync(*self.folders())
+        self.assertEqual(len(self.directories()), 51)
+        self.sync(*self.directories())
         self.assertEqual(self.points("5f6a77")["loss"], [(s, s / 4) for s in range(1, checkpoint + 101)])
 
-    def test_uploaded_folders_may_be_deleted(self):
+    def test_uploaded_directories_may_be_deleted(self):
         self.drive([self.started(), *self.losses(range(1, 31)),
                     {"time": 1.7e9 + 31, "step": 30, "finished": {"success": False, "resumes": True}}])
-        self.sync(*self.folders())
+        self.sync(*self.directories())
         self.assertEqual(self.server.runs[("gears_ddp", "5f6a77")]["exit"], [(1, True)])
-        for folder in self.folders():
-            folder.rename(self.folder / "deleted")
+        for directory in self.directories():
+            directory.rename(self.directory / "deleted")
         self.drive([self.started(1, 20), *self.losses(range(21, 41), 1), {"time": 1.7e9 + 2000, "step": 40, "finished": {}}])
-        self.sync(*self.folders())
+        self.sync(*self.directories())
         self.assertEqual(self.points("5f6a77")["loss"], [(s, s / 4) for s in range(1, 41)])
 
     def test_incomplete_record_is_left_out(self):
         self.drive([self.started(), *self.losses(range(1, 31))], kill=True)
-        file = next(self.folders()[0].glob("*.wandb"))
+        file = next(self.directories()[0].glob("*.wandb"))
         os.truncate(file, file.stat().st_size - 3)  # the summary's record
         self.drive([self.started(1, 20), *self.losses(range(21, 41), 1), {"time": 1.7e9 + 2000, "step": 40, "finished": {}}])
-        self.sync(self.folders()[1])
+        self.sync(self.directories()[1])
         self.assertEqual([p[0] for p in self.points("5f6a77")["loss"]], list(range(30, 41)))
 
     def test_a_full_disk_loses_nothing(self):
         """Neither at the start, nor in the middle of the run. A limit of the size of files stands for the disk."""
-        environment = {**os.environ, "WANDB_DIR": str(self.folder), "WANDB_PROJECT": "gears_ddp"}
+        environment = {**os.environ, "WANDB_DIR": str(self.directory), "WANDB_PROJECT": "gears_ddp"}
         limits = resource.getrlimit(resource.RLIMIT_FSIZE)
         # Python ignores SIGXFSZ, which the driver inherits without restore_signals.
-        with subprocess.Popen([DRIVER, "wandb", self.folder / "tracking"], env=environment, stdin=subprocess.PIPE,
+        with subprocess.Popen([DRIVER, "wandb", self.directory / "tracking"], env=environment, stdin=subprocess.PIPE,
                               stdout=subprocess.PIPE, text=True, restore_signals=False) as driver:
             def deliver(outcome, *lines, size=limits[0]):
                 resource.prlimit(driver.pid, resource.RLIMIT_FSIZE, (size, limits[1]))
@@ -210,16 +210,16 @@ class WandbSyncTest(unittest.TestCase):
 
             try:
                 deliver("failed", self.started(), *self.losses(range(1, 11)), size=0)
-                self.assertEqual(self.folders(), [])
+                self.assertEqual(self.directories(), [])
                 deliver("delivered", *self.losses(range(11, 21)))
-                log, = self.folders()[0].glob("*.wandb")
+                log, = self.directories()[0].glob("*.wandb")
                 deliver("failed", *self.losses(range(21, 31)), size=log.stat().st_size + 100)
                 deliver("delivered", *self.losses(range(31, 41)), {"time": 1.7e9 + 41, "step": 40, "finished": {}})
                 driver.stdin.close()
                 self.assertEqual(driver.wait(timeout=TIMEOUT), 0)
             finally:
                 driver.kill()
-        self.sync(*self.folders())
+        self.sync(*self.directories())
         self.assertEqual(self.points("5f6a77")["loss"], [(s, s / 4) for s in range(1, 41)])
         self.assertEqual(self.server.runs[("gears_ddp", "5f6a77")]["exit"], [(0, False)])
 
@@ -228,7 +228,7 @@ class WandbSyncTest(unittest.TestCase):
         points = [{"time": 1.7e9 + i, "step": step, "scalars": {"loss": step / 4}} for i, step in enumerate(steps)]
         self.drive([self.started(), *points, {"time": 1.7e9 + 9, "step": 2**40, "finished": {}}],
                    {"WANDB_NOTES": b"caf\xe9", "WANDB_TAGS": b"caf\xe9", "WANDB_RUN_GROUP": b"caf\xe9"})
-        self.sync(*self.folders())
+        self.sync(*self.directories())
         self.assertEqual(self.points("5f6a77")["loss"], [(s, s / 4) for s in steps])
         run = self.server.runs[("gears_ddp", "5f6a77")]["upsert"]
         self.assertEqual((run["notes"], run["groupName"], run["tags"]), ("caf\ufffd", "caf\ufffd", ["caf\ufffd"]))

@@ -1,4 +1,4 @@
-// Writes all values of a described struct (common/fields/fields.h) into one text. Two objects are equal if and only if
+// Writes all values of a described struct (fields/fields.h) into one text. Two objects are equal if and only if
 // their texts are. It is much faster than JSON, which the model checker would otherwise write for each state.
 #pragma once
 
@@ -10,7 +10,7 @@
 #include <variant>
 #include <vector>
 
-#include "common/fields/fields.h"
+#include "fields/fields.h"
 
 namespace oarlock::test {
 

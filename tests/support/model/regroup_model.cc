@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "common/recovery/coordinator.h"
-#include "common/recovery/node_agent.h"
+#include "recovery/coordinator.h"
+#include "recovery/node_agent.h"
 
 namespace oarlock::test {
 namespace {

@@ -39,13 +39,13 @@ def wait_until(condition, limit=PATIENCE):
 
 
 class Run:
-    """All attempts of one job, in a new folder."""
+    """All attempts of one job, in a new directory."""
 
-    def __init__(self, folder, config, program="oarlock-test-trainer"):
-        folder.mkdir()
-        self.folder, self.program = folder, program
-        self.checkpoints = folder / "run"
-        self.config = folder / "config.yaml"
+    def __init__(self, directory, config, program="oarlock-test-trainer"):
+        directory.mkdir()
+        self.directory, self.program = directory, program
+        self.checkpoints = directory / "run"
+        self.config = directory / "config.yaml"
         self.config.write_text(config)
 
     def start(self, attempt, variables=None):
@@ -55,7 +55,7 @@ class Run:
             del environment[name]
         environment.update(variables or {})
         command = [BIN / self.program, "--config", self.config, "--checkpoint-dir", self.checkpoints, "--log-format", "json"]
-        log = self.folder / f"log-{attempt}"  # not a pipe, which would fill while it is not read
+        log = self.directory / f"log-{attempt}"  # not a pipe, which would fill while it is not read
         with open(log, "w", encoding="utf-8") as file:
             process = subprocess.Popen(command, env=environment, stderr=file)
         process.log = log

@@ -35,8 +35,8 @@ def wait_until(condition, what):
 class MlflowServer:
     """`mlflow server`, which can be killed and started again at the same port."""
 
-    def __init__(self, folder):
-        self.folder = folder
+    def __init__(self, directory):
+        self.directory = directory
         self.reserved = ReservedPort()  # until the end of the test
         self.port = self.reserved.number
         self.process = None
@@ -49,17 +49,17 @@ class MlflowServer:
         for name in [n for n in environment if n.startswith("MLFLOW_TRACKING")]:
             del environment[name]
         environment.update(self.environment)
-        with open(self.folder / "server.log", "ab") as log:
+        with open(self.directory / "server.log", "ab") as log:
             self.process = subprocess.Popen(
                 [PYTHON, "-m", "mlflow", "server", "--workers", "1", "--host", "127.0.0.1", "--port", str(self.port),
-                 "--backend-store-uri", f"sqlite:///{self.folder}/store.db",
-                 "--artifacts-destination", str(self.folder / "artifacts"), *self.arguments],
-                env=environment, cwd=self.folder, stdout=log, stderr=log, start_new_session=True)
+                 "--backend-store-uri", f"sqlite:///{self.directory}/store.db",
+                 "--artifacts-destination", str(self.directory / "artifacts"), *self.arguments],
+                env=environment, cwd=self.directory, stdout=log, stderr=log, start_new_session=True)
         wait_until(self.is_ready, "the MLflow server is ready")
 
     def is_ready(self):
         if self.process.poll() is not None:
-            raise AssertionError((self.folder / "server.log").read_text()[-3000:])
+            raise AssertionError((self.directory / "server.log").read_text()[-3000:])
         try:
             with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)) as connection:
                 connection.request("GET", "/health")
@@ -89,14 +89,14 @@ class ServerWithLogin(MlflowServer):
     arguments = ("--app-name", "basic-auth")
     ADMINISTRATOR = ("administrator", "the administrator's password")
 
-    def __init__(self, folder):
-        super().__init__(folder)
+    def __init__(self, directory):
+        super().__init__(directory)
         settings = configparser.ConfigParser()
-        settings["mlflow"] = {"default_permission": "NO_PERMISSIONS", "database_uri": f"sqlite:///{folder}/users.db",
+        settings["mlflow"] = {"default_permission": "NO_PERMISSIONS", "database_uri": f"sqlite:///{directory}/users.db",
                               "admin_username": self.ADMINISTRATOR[0], "admin_password": self.ADMINISTRATOR[1]}
-        with open(folder / "users.ini", "w", encoding="utf-8") as file:
+        with open(directory / "users.ini", "w", encoding="utf-8") as file:
             settings.write(file)
-        self.environment = {"MLFLOW_AUTH_CONFIG_PATH": str(folder / "users.ini"), "MLFLOW_FLASK_SERVER_SECRET_KEY": "a key"}
+        self.environment = {"MLFLOW_AUTH_CONFIG_PATH": str(directory / "users.ini"), "MLFLOW_FLASK_SERVER_SECRET_KEY": "a key"}
 
     def call_as(self, login, method, path, body=None):
         return self.call(method, path, body, {"Authorization": "Basic " + base64.b64encode(":".join(login).encode()).decode()})

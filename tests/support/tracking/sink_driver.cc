@@ -1,4 +1,4 @@
-// Drives one sink of trainer/tracking for tests: `sink_driver wandb|mlflow FOLDER` reads events from standard input,
+// Drives one sink of trainer/tracking for tests: `sink_driver wandb|mlflow DIRECTORY` reads events from standard input,
 // one JSON object per line, and delivers them. {"flush": true} delivers the events before it in one call of write().
 // The configuration is the environment; SINK_RUN is the run of the process, as in {"started": ...}. A failed delivery
 // prints "failed: MESSAGE" and is repeated until it succeeds, except that of a local sink, which the tracker does not
@@ -118,9 +118,9 @@ void deliver(Sink& sink, std::vector<Event>& events) {
   events.clear();
 }
 
-int run(const std::string& name, const std::string& folder) {
+int run(const std::string& name, const std::string& directory) {
   const RealClock clock;
-  const SinkContext context{.folder = folder,
+  const SinkContext context{.directory = directory,
                             .logger = Logger(LogFormat::kText, LogLevel::kInfo),
                             .clock = clock,
                             .run = parse_run(json::parse(variable("SINK_RUN").value_or("{}")))};
@@ -147,7 +147,7 @@ int run(const std::string& name, const std::string& folder) {
 
 int main(int argc, char** argv) {
   if (argc != 3) {
-    std::cerr << "usage: sink_driver wandb|mlflow FOLDER\n";
+    std::cerr << "usage: sink_driver wandb|mlflow DIRECTORY\n";
     return 64;
   }
   return oarlock::run(argv[1], argv[2]);

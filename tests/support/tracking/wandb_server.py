@@ -29,17 +29,17 @@ class WandbServer(http.server.ThreadingHTTPServer):
     def run(self, project, name):
         return self.runs.setdefault((project, name), {"history": {}, "summary": {}, "exit": [], "files": set(), "preempting": False})
 
-    def sync(self, home, folders):
-        """Uploads run folders with `wandb sync`, which keeps its own files in the folder `home`."""
+    def sync(self, home, directories):
+        """Uploads run directories with `wandb sync`, which keeps its own files in the directory `home`."""
         environment = {**os.environ, "WANDB_BASE_URL": f"http://127.0.0.1:{self.server_port}", "WANDB_API_KEY": "0" * 40,
                        "WANDB_ERROR_REPORTING": "false", "HOME": str(home), "NO_PROXY": "127.0.0.1"}
         for name in ("WANDB_MODE", "WANDB_DIR", "WANDB_PROJECT"):
             environment.pop(name, None)
-        result = subprocess.run([PYTHON, "-m", "wandb", "sync", *map(str, folders)], env=environment, cwd=home,
+        result = subprocess.run([PYTHON, "-m", "wandb", "sync", *map(str, directories)], env=environment, cwd=home,
                                 stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT)
         assert result.returncode == 0, result.stdout + result.stderr
-        for folder in (folder for folder in folders if list(folder.glob("run-*.wandb"))):  # others are skipped
-            assert list(folder.glob("*.synced")), result.stdout + result.stderr
+        for directory in (directory for directory in directories if list(directory.glob("run-*.wandb"))):  # others are skipped
+            assert list(directory.glob("*.synced")), result.stdout + result.stderr
 
     def points(self, project, name):
         """The points that arrived, in their order: lists of (step, value) by key."""

@@ -17,7 +17,7 @@ namespace {
 
 class FileChannel final : public RegroupChannel {
  public:
-  FileChannel(std::filesystem::path folder, int rank) : folder_(std::move(folder)), rank_(rank) {}
+  FileChannel(std::filesystem::path directory, int rank) : directory_(std::move(directory)), rank_(rank) {}
 
   Result<Assignment> regroup(int64_t generation, const RecoveryState& state, std::string_view reason,
                              const StopFlag& stop) override {
@@ -27,9 +27,9 @@ class FileChannel final : public RegroupChannel {
                                     {"step", state.completed_step},
                                     {"digest", state.digest},
                                     {"reason", std::string(reason)}};
-    RETURN_IF_ERROR(write_file_atomically(folder_ / ("request-" + id),
+    RETURN_IF_ERROR(write_file_atomically(directory_ / ("request-" + id),
                                           request.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)));
-    const std::filesystem::path answer = folder_ / ("answer-" + id);
+    const std::filesystem::path answer = directory_ / ("answer-" + id);
     while (!std::filesystem::exists(answer)) {
       if (stop.is_raised()) return fail(ExitCode::kTempFail, "interrupted by a signal while regrouping");
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
@@ -48,14 +48,14 @@ class FileChannel final : public RegroupChannel {
   }
 
   bool regroup_requested(int64_t generation) const override {
-    return std::filesystem::exists(folder_ / fmt::format("left-{}", generation));
+    return std::filesystem::exists(directory_ / fmt::format("left-{}", generation));
   }
   bool growth_requested(int64_t generation) const override {
-    return std::filesystem::exists(folder_ / fmt::format("growing-{}", generation));
+    return std::filesystem::exists(directory_ / fmt::format("growing-{}", generation));
   }
 
  private:
-  std::filesystem::path folder_;
+  std::filesystem::path directory_;
   int rank_;
   int requests_ = 0;
 };
@@ -63,9 +63,9 @@ class FileChannel final : public RegroupChannel {
 }  // namespace
 
 Result<std::unique_ptr<RegroupChannel>> open_file_channel(const RankEnvironment& environment) {
-  const char* folder = std::getenv(kEnvRegroupFolder);
-  if (folder == nullptr) return nullptr;
-  return std::make_unique<FileChannel>(folder, environment.rank);
+  const char* directory = std::getenv(kEnvRegroupDirectory);
+  if (directory == nullptr) return nullptr;
+  return std::make_unique<FileChannel>(directory, environment.rank);
 }
 
 }  // namespace oarlock::test

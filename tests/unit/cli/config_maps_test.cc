@@ -1,4 +1,4 @@
-// Volumes of ConfigMaps in the file of a job, as folders of this machine.
+// Volumes of ConfigMaps in the file of a job, as directories of this machine.
 #include "cli/run/config_maps.h"
 
 #include <gmock/gmock.h>
@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/files.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 
 namespace oarlock::run {
 namespace {
@@ -40,7 +40,7 @@ TEST(ConfigMaps, AreReadFromTheFileOfTheJob) {
   EXPECT_THAT(maps.at("scripts"), ElementsAre(Pair("number", "7"), Pair("train.py", "print(1)\n")));
 }
 
-TEST(ConfigMaps, BecomeFoldersOfTheirVolumes) {
+TEST(ConfigMaps, BecomeDirectoriesOfTheirVolumes) {
   const api::TrainingJob job =
       job_with(Json::array({{{"name", "code"}, {"mountPath", "/script/"}}, {{"name", "data"}, {"mountPath", "/data"}}}),
                Json::array({{{"name", "code"}, {"configMap", {{"name", "scripts"}}}},
@@ -68,16 +68,16 @@ TEST(ConfigMaps, HonorItemsAndSubPaths) {
 }
 
 TEST(ConfigMaps, AreWrittenInPlaceOfEarlierFiles) {
-  const test::TemporaryFolder folder;
+  const test::TemporaryDirectory directory;
   LocalVolume volume;
-  volume.folder = volume.target = folder.path() / "code";
+  volume.directory = volume.target = directory.path() / "code";
   volume.files = {{"a/b.py", "x"}};
   ASSERT_TRUE(write_volumes({volume}).has_value());
-  EXPECT_EQ(read_file(folder.path() / "code/a/b.py").value(), "x");
+  EXPECT_EQ(read_file(directory.path() / "code/a/b.py").value(), "x");
   volume.files = {{"c.py", "y"}};
   ASSERT_TRUE(write_volumes({volume}).has_value());
-  EXPECT_FALSE(fs::exists(folder.path() / "code/a"));
-  EXPECT_EQ(read_file(folder.path() / "code/c.py").value(), "y");
+  EXPECT_FALSE(fs::exists(directory.path() / "code/a"));
+  EXPECT_EQ(read_file(directory.path() / "code/c.py").value(), "y");
 }
 
 TEST(ConfigMaps, ReplacePathsOnTheirVolumes) {

@@ -1,5 +1,5 @@
 // The commands that `oarlock run` names at its end.
-#include "cli/run/run_folder.h"
+#include "cli/run/run_directory.h"
 
 #include <gtest/gtest.h>
 

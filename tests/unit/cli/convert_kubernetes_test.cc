@@ -9,10 +9,10 @@
 #include <fstream>
 #include <sstream>
 
-#include "common/yaml/writer.h"
 #include "tests/support/convert_text.h"
 #include "tests/support/golden.h"
 #include "tests/support/paths.h"
+#include "yaml/writer.h"
 
 namespace oarlock::convert {
 namespace {

@@ -6,9 +6,9 @@
 #include <gtest/gtest.h>
 
 #include "cli/convert/converters.h"
-#include "common/yaml/writer.h"
 #include "tests/support/convert_text.h"
 #include "tests/support/paths.h"
+#include "yaml/writer.h"
 
 namespace oarlock::convert {
 namespace {

@@ -7,9 +7,9 @@
 
 #include "cli/convert/shell_script.h"
 #include "common/files.h"
-#include "common/yaml/writer.h"
 #include "tests/support/golden.h"
 #include "tests/support/paths.h"
+#include "yaml/writer.h"
 
 namespace oarlock::convert {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <fstream>
 
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 
 namespace oarlock::launch {
 namespace {
@@ -56,14 +56,14 @@ class Machine {
     return read_cpu_topology(parse_cpu_list("0-15"), environment, {.system = system(), .gpus = gpus()});
   }
   CpuTopology without_gpus(const std::string& allowed = "0-15") const {
-    return read_cpu_topology(parse_cpu_list(allowed), {}, {.system = system(), .gpus = folder_.path() / "none"});
+    return read_cpu_topology(parse_cpu_list(allowed), {}, {.system = system(), .gpus = directory_.path() / "none"});
   }
 
  private:
-  fs::path system() const { return folder_.path() / "sys"; }
-  fs::path gpus() const { return folder_.path() / "gpus"; }
+  fs::path system() const { return directory_.path() / "sys"; }
+  fs::path gpus() const { return directory_.path() / "gpus"; }
 
-  test::TemporaryFolder folder_;
+  test::TemporaryDirectory directory_;
 };
 
 std::vector<std::string> lists(const Result<std::vector<std::vector<int>>>& bound) {
@@ -115,7 +115,7 @@ TEST(CpuBinding, KeepsToTheCpusOfTheContainer) {
 
 // As in a container without /sys/devices/system/node.
 TEST(CpuBinding, TakesAnUnknownMachineAsOneNode) {
-  const test::TemporaryFolder empty;
+  const test::TemporaryDirectory empty;
   const CpuTopology topology = read_cpu_topology({0, 1, 2, 3}, {}, {.system = empty.path(), .gpus = empty.path()});
   EXPECT_THAT(lists(bind_ranks(CpuBinding::kNode, topology, 2)), ElementsAre("0-3", "0-3"));
   EXPECT_THAT(lists(bind_ranks(CpuBinding::kExclusive, topology, 2)), ElementsAre("0-1", "2-3"));

@@ -14,7 +14,7 @@
 #include "cli/doctor/child.h"
 #include "cli/doctor/probe.h"
 #include "common/port_reservation.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 
 namespace oarlock::doctor {
 namespace {
@@ -40,7 +40,7 @@ Facts healthy() {
   facts.own_name = "node0";
   facts.shm_bytes = facts.shm_free_bytes = 8 * kGiB;
   facts.clock_synchronized = true;
-  facts.folder = {.path = "/ckpt", .is_given = true, .free_bytes = 100 * kGiB};
+  facts.directory = {.path = "/ckpt", .is_given = true, .free_bytes = 100 * kGiB};
   facts.open_files = 1 << 20;
   facts.memory_bytes = 64 * kGiB;
   facts.cpus = facts.machine_cpus = 8;
@@ -153,25 +153,25 @@ INSTANTIATE_TEST_SUITE_P(
                "30 s ahead of", "chrony"},
         Defect{"ClockNotSynchronized", false, [](Facts& f) { f.clock_synchronized = false; }, "clock", Level::kNote,
                "does not report", "chrony"},
-        Defect{"FolderReadOnly", false, [](Facts& f) { f.folder.create_error = "Read-only file system"; },
-               "checkpoints", Level::kProblem, "/ckpt: no folder can be created: Read-only", "fsGroup"},
-        Defect{"CurrentFolderReadOnly", false,
+        Defect{"DirectoryReadOnly", false, [](Facts& f) { f.directory.create_error = "Read-only file system"; },
+               "checkpoints", Level::kProblem, "/ckpt: no directory can be created: Read-only", "fsGroup"},
+        Defect{"CurrentDirectoryReadOnly", false,
                [](Facts& f) {
-                 f.folder.is_given = false;
-                 f.folder.create_error = "Read-only file system";
+                 f.directory.is_given = false;
+                 f.directory.create_error = "Read-only file system";
                },
-               "checkpoints", Level::kNote, "the current folder: no folder can be created", "--checkpoint-dir"},
-        Defect{"DiskFull", false, [](Facts& f) { f.folder.write_error = "No space left on device"; }, "checkpoints",
+               "checkpoints", Level::kNote, "the current directory: no directory can be created", "--checkpoint-dir"},
+        Defect{"DiskFull", false, [](Facts& f) { f.directory.write_error = "No space left on device"; }, "checkpoints",
                Level::kProblem, "No space left", "quota"},
-        Defect{"NoSync", false, [](Facts& f) { f.folder.sync_error = "Invalid argument"; }, "checkpoints",
+        Defect{"NoSync", false, [](Facts& f) { f.directory.sync_error = "Invalid argument"; }, "checkpoints",
                Level::kProblem, "fsync fails", "durable"},
-        Defect{"NoRename", false, [](Facts& f) { f.folder.rename_error = "Function not implemented"; }, "checkpoints",
-               Level::kProblem, "rename fails", "FUSE"},
-        Defect{"NoSymlink", false, [](Facts& f) { f.folder.symlink_error = "Operation not permitted"; }, "checkpoints",
-               Level::kProblem, "symbolic link", "symbolic links"},
-        Defect{"LittleSpace", false, [](Facts& f) { f.folder.free_bytes = 1 << 20; }, "checkpoints", Level::kWarning,
+        Defect{"NoRename", false, [](Facts& f) { f.directory.rename_error = "Function not implemented"; },
+               "checkpoints", Level::kProblem, "rename fails", "FUSE"},
+        Defect{"NoSymlink", false, [](Facts& f) { f.directory.symlink_error = "Operation not permitted"; },
+               "checkpoints", Level::kProblem, "symbolic link", "symbolic links"},
+        Defect{"LittleSpace", false, [](Facts& f) { f.directory.free_bytes = 1 << 20; }, "checkpoints", Level::kWarning,
                "1 MiB free", "room for one more"},
-        Defect{"SlowSync", false, [](Facts& f) { f.folder.sync_seconds = 3; }, "checkpoints", Level::kWarning,
+        Defect{"SlowSync", false, [](Facts& f) { f.directory.sync_seconds = 3; }, "checkpoints", Level::kWarning,
                "took 3.0 s", "checkpoint.every_steps"},
         Defect{"FewDescriptors", false, [](Facts& f) { f.open_files = 1024; }, "limits", Level::kWarning, "1024",
                "ulimit -n"},
@@ -235,14 +235,14 @@ TEST(Probe, ReturnsOutputOfPrograms) {
   EXPECT_EQ(exit_code, -1);
 }
 
-TEST(Probe, ExercisesCheckpointFolder) {
-  const test::TemporaryFolder folder;
-  const std::string path = folder.path() / "runs" / "new";  // its parent exists
-  const FolderFact works = probe_folder(path, true, 30s);
+TEST(Probe, ExercisesCheckpointDirectory) {
+  const test::TemporaryDirectory directory;
+  const std::string path = directory.path() / "runs" / "new";  // its parent exists
+  const DirectoryFact works = probe_directory(path, true, 30s);
   EXPECT_EQ(works.create_error + works.write_error + works.sync_error + works.rename_error + works.symlink_error, "");
   EXPECT_GT(works.free_bytes, 0);
-  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
-  EXPECT_THAT(probe_folder("/proc/none", true, 30s).create_error, Not(IsEmpty()));
+  EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
+  EXPECT_THAT(probe_directory("/proc/none", true, 30s).create_error, Not(IsEmpty()));
 }
 
 TEST(Probe, DetectsPortsInUse) {
@@ -268,8 +268,8 @@ TEST(Probe, ParsesDateOfHeaders) {
 }
 
 TEST(Probe, MeasuresThisMachine) {
-  const test::TemporaryFolder folder;
-  const Facts facts = probe({.version = "1", .checkpoint_dir = folder.path(), .server = "", .limit = 20s});
+  const test::TemporaryDirectory directory;
+  const Facts facts = probe({.version = "1", .checkpoint_dir = directory.path(), .server = "", .limit = 20s});
   EXPECT_THAT(facts.kernel, HasSubstr("Linux"));
   EXPECT_GT(facts.memory_bytes, 0);
   EXPECT_GE(facts.machine_cpus, 1);

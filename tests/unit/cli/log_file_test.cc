@@ -12,7 +12,7 @@
 
 #include "common/files.h"
 #include "tests/support/full_disk.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 
 namespace oarlock::launch {
 namespace {
@@ -24,8 +24,8 @@ class LogFileTest : public testing::Test {
  protected:
   std::string content() const { return *read_file(path_); }
 
-  test::TemporaryFolder folder_;
-  std::filesystem::path path_ = folder_.path() / "rank_0" / "stdout.log";
+  test::TemporaryDirectory directory_;
+  std::filesystem::path path_ = directory_.path() / "rank_0" / "stdout.log";
 };
 
 TEST_F(LogFileTest, AppendsToAnExistingFile) {

@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "common/cpu.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 
 namespace oarlock::launch {
 namespace {
@@ -16,11 +16,11 @@ using testing::HasSubstr;
 class Devices : public testing::Test {
  protected:
   void make(const std::vector<std::string>& names) {
-    for (const std::string& name : names) std::ofstream(folder_.path() / name).flush();
+    for (const std::string& name : names) std::ofstream(directory_.path() / name).flush();
   }
-  int gpus(const Environment& environment = {}) { return count_processors(environment, folder_.path()).gpus; }
+  int gpus(const Environment& environment = {}) { return count_processors(environment, directory_.path()).gpus; }
 
-  test::TemporaryFolder folder_;
+  test::TemporaryDirectory directory_;
 };
 
 TEST_F(Devices, CountsGpuDeviceFiles) {
@@ -29,7 +29,7 @@ TEST_F(Devices, CountsGpuDeviceFiles) {
   EXPECT_EQ(gpus(), 0);
   make({"nvidia0", "nvidia1", "nvidia10"});
   EXPECT_EQ(gpus(), 3);
-  EXPECT_EQ(count_processors({}, folder_.path() / "none").gpus, 0);
+  EXPECT_EQ(count_processors({}, directory_.path() / "none").gpus, 0);
 }
 
 TEST_F(Devices, CountsVisibleDevices) {
@@ -49,7 +49,7 @@ TEST_F(Devices, CountsVisibleDevices) {
 
 TEST_F(Devices, IgnoresVisibleDevicesWithoutGpu) { EXPECT_EQ(gpus({{"CUDA_VISIBLE_DEVICES", "0,1"}}), 0); }
 
-TEST_F(Devices, CountsUsableCpus) { EXPECT_EQ(count_processors({}, folder_.path()).cpus, usable_cpus()); }
+TEST_F(Devices, CountsUsableCpus) { EXPECT_EQ(count_processors({}, directory_.path()).cpus, usable_cpus()); }
 
 TEST(RankCount, ParsesKeywords) {
   EXPECT_EQ(rank_count("3", {.gpus = 8, .cpus = 16}), 3);

@@ -1,4 +1,4 @@
-// The small parts of `oarlock run`: its folder, the restart rules, programs and cores.
+// The small parts of `oarlock run`: its directory, the restart rules, programs and cores.
 #include <gmock/gmock.h>
 
 #include <cerrno>
@@ -7,9 +7,9 @@
 #include "cli/launch/early_failure.h"
 #include "cli/run/local_job.h"
 #include "cli/run/local_run.h"
-#include "cli/run/run_folder.h"
+#include "cli/run/run_directory.h"
 #include "tests/support/flock_error.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 
 namespace oarlock::run {
 namespace {
@@ -27,20 +27,20 @@ class FixedClock final : public Clock {
 };
 const FixedClock kClock;
 
-TEST(RunFolder, KeepsUidAndCountsAttempts) {
-  const test::TemporaryFolder folder;
+TEST(RunDirectory, KeepsUidAndCountsAttempts) {
+  const test::TemporaryDirectory directory;
   std::string uid;
   {
-    auto run = RunFolder::open(folder.path(), "job", false, kClock);
+    auto run = RunDirectory::open(directory.path(), "job", false, kClock);
     ASSERT_TRUE(run.has_value()) << run.error().message;
     EXPECT_TRUE(run->is_first_attempt());
     EXPECT_EQ(run->begin_attempt().value(), 0);
     EXPECT_EQ(run->begin_attempt().value(), 1);
-    EXPECT_EQ(run->checkpoints(), folder.path() / "job" / "checkpoints");
+    EXPECT_EQ(run->checkpoints(), directory.path() / "job" / "checkpoints");
     uid = run->uid();
     EXPECT_EQ(uid.size(), 36u);
   }
-  auto again = RunFolder::open(folder.path(), "job", false, kClock);
+  auto again = RunDirectory::open(directory.path(), "job", false, kClock);
   ASSERT_TRUE(again.has_value());
   EXPECT_FALSE(again->is_first_attempt());
   EXPECT_EQ(again->uid(), uid);
@@ -48,37 +48,37 @@ TEST(RunFolder, KeepsUidAndCountsAttempts) {
   EXPECT_EQ(again->moved_to(), std::nullopt);
 }
 
-TEST(RunFolder, AllowsOneRunAtATime) {
-  const test::TemporaryFolder folder;
-  const auto first = RunFolder::open(folder.path(), "job", false, kClock);
+TEST(RunDirectory, AllowsOneRunAtATime) {
+  const test::TemporaryDirectory directory;
+  const auto first = RunDirectory::open(directory.path(), "job", false, kClock);
   for (const bool fresh : {false, true}) {
-    const auto second = RunFolder::open(folder.path(), "job", fresh, kClock);
+    const auto second = RunDirectory::open(directory.path(), "job", fresh, kClock);
     ASSERT_FALSE(second.has_value());
     EXPECT_EQ(second.error().code, ExitCode::kUnavailable);
     EXPECT_THAT(second.error().message, HasSubstr("a run of 'job' is in progress"));
   }
-  EXPECT_TRUE(RunFolder::open(folder.path(), "other", false, kClock).has_value());
+  EXPECT_TRUE(RunDirectory::open(directory.path(), "other", false, kClock).has_value());
 }
 
-TEST(RunFolder, NamesAFileSystemWithoutLocks) {
-  const test::TemporaryFolder folder;
+TEST(RunDirectory, NamesAFileSystemWithoutLocks) {
+  const test::TemporaryDirectory directory;
   for (const int error : {ENOSYS, ENOLCK, EOPNOTSUPP}) {
     const test::FlockFailure failure(error);
-    const auto run = RunFolder::open(folder.path(), "job", false, kClock);
+    const auto run = RunDirectory::open(directory.path(), "job", false, kClock);
     ASSERT_FALSE(run.has_value());
     EXPECT_EQ(run.error().code, ExitCode::kUnavailable);
     EXPECT_THAT(run.error().message, HasSubstr("job/lock: the file system does not support locks"));
     EXPECT_THAT(run.error().message, HasSubstr("--workdir"));
   }
   const test::FlockFailure failure(EIO);
-  EXPECT_EQ(RunFolder::open(folder.path(), "job", false, kClock).error().code, ExitCode::kIoErr);
+  EXPECT_EQ(RunDirectory::open(directory.path(), "job", false, kClock).error().code, ExitCode::kIoErr);
 }
 
-TEST(RunFolder, FreshRenamesEarlierRun) {
-  const test::TemporaryFolder folder;
+TEST(RunDirectory, FreshRenamesEarlierRun) {
+  const test::TemporaryDirectory directory;
   std::string uid;
   for (int i = 0; i < 3; ++i) {
-    auto run = RunFolder::open(folder.path(), "job", true, kClock);
+    auto run = RunDirectory::open(directory.path(), "job", true, kClock);
     ASSERT_TRUE(run.has_value()) << run.error().message;
     EXPECT_NE(run->uid(), uid);
     EXPECT_EQ(run->begin_attempt().value(), 0);
@@ -88,45 +88,45 @@ TEST(RunFolder, FreshRenamesEarlierRun) {
     EXPECT_EQ(run->moved_to().has_value(), i > 0);
     EXPECT_TRUE(i == 0 || fs::exists(*run->moved_to() / "checkpoints" / "mine"));
   }
-  EXPECT_TRUE(fs::exists(folder.path() / "job.2027-01-15T080000Z"));
-  EXPECT_TRUE(fs::exists(folder.path() / "job.2027-01-15T080000Z-2"));
+  EXPECT_TRUE(fs::exists(directory.path() / "job.2027-01-15T080000Z"));
+  EXPECT_TRUE(fs::exists(directory.path() / "job.2027-01-15T080000Z-2"));
 }
 
 // A rolled-back release must not resume from the checkpoints of one that keeps its state in another file.
-TEST(RunFolder, FreshRenamesCheckpointsWithoutState) {
-  const test::TemporaryFolder folder;
-  fs::create_directories(folder.path() / "job" / "checkpoints" / "step-00000010");
-  const auto run = RunFolder::open(folder.path(), "job", true, kClock);
+TEST(RunDirectory, FreshRenamesCheckpointsWithoutState) {
+  const test::TemporaryDirectory directory;
+  fs::create_directories(directory.path() / "job" / "checkpoints" / "step-00000010");
+  const auto run = RunDirectory::open(directory.path(), "job", true, kClock);
   ASSERT_TRUE(run.has_value()) << run.error().message;
   EXPECT_FALSE(fs::exists(run->checkpoints()));
-  EXPECT_TRUE(fs::exists(folder.path() / "job.2027-01-15T080000Z" / "checkpoints" / "step-00000010"));
+  EXPECT_TRUE(fs::exists(directory.path() / "job.2027-01-15T080000Z" / "checkpoints" / "step-00000010"));
 }
 
-TEST(RunFolder, RejectsStateOfAnotherForm) {
-  const test::TemporaryFolder folder;
-  fs::create_directories(folder.path() / "job");
+TEST(RunDirectory, RejectsStateOfAnotherForm) {
+  const test::TemporaryDirectory directory;
+  fs::create_directories(directory.path() / "job");
   for (const char* attempts : {"4294967296", "2147483647", "-1", "1.5", "{}"}) {
-    std::ofstream(folder.path() / "job" / "run.json") << R"({"uid": "a", "attempts": )" << attempts << "}";
-    const auto run = RunFolder::open(folder.path(), "job", false, kClock);
+    std::ofstream(directory.path() / "job" / "run.json") << R"({"uid": "a", "attempts": )" << attempts << "}";
+    const auto run = RunDirectory::open(directory.path(), "job", false, kClock);
     ASSERT_FALSE(run.has_value()) << attempts;
     EXPECT_EQ(run.error().code, ExitCode::kDataErr);
     EXPECT_THAT(run.error().message, HasSubstr("--fresh"));
   }
-  fs::remove(folder.path() / "job" / "run.json");
-  ASSERT_EQ(::mkfifo((folder.path() / "job" / "run.json").c_str(), 0600), 0);
-  EXPECT_EQ(RunFolder::open(folder.path(), "job", false, kClock).error().code, ExitCode::kNoInput);
+  fs::remove(directory.path() / "job" / "run.json");
+  ASSERT_EQ(::mkfifo((directory.path() / "job" / "run.json").c_str(), 0600), 0);
+  EXPECT_EQ(RunDirectory::open(directory.path(), "job", false, kClock).error().code, ExitCode::kNoInput);
 }
 
-TEST(RunFolder, ReportsDamageAndMissingPermissions) {
-  const test::TemporaryFolder folder;
-  fs::create_directories(folder.path() / "job");
-  std::ofstream(folder.path() / "job" / "run.json") << "{\"uid\": 3";
-  const auto damaged = RunFolder::open(folder.path(), "job", false, kClock);
+TEST(RunDirectory, ReportsDamageAndMissingPermissions) {
+  const test::TemporaryDirectory directory;
+  fs::create_directories(directory.path() / "job");
+  std::ofstream(directory.path() / "job" / "run.json") << "{\"uid\": 3";
+  const auto damaged = RunDirectory::open(directory.path(), "job", false, kClock);
   ASSERT_FALSE(damaged.has_value());
   EXPECT_EQ(damaged.error().code, ExitCode::kDataErr);
   EXPECT_THAT(damaged.error().message, HasSubstr("--fresh"));
-  std::ofstream(folder.path() / "file") << "";
-  const auto in_the_way = RunFolder::open(folder.path() / "file", "job", false, kClock);
+  std::ofstream(directory.path() / "file") << "";
+  const auto in_the_way = RunDirectory::open(directory.path() / "file", "job", false, kClock);
   ASSERT_FALSE(in_the_way.has_value());
   EXPECT_EQ(in_the_way.error().code, ExitCode::kCantCreate);
 }
@@ -193,26 +193,26 @@ TEST(EarlyFailure, IsRepeatedBySameFailureWithoutProgress) {
   EXPECT_FALSE(launch::reports_progress("KeyError: 'labels'"));
 }
 
-TEST(FindProgram, SearchesOwnFolderThenPath) {
-  const test::TemporaryFolder folder;
-  const fs::path folder_of_program = folder.path() / "folder_of_program";
-  const fs::path in_path = folder.path() / "in_path";
-  for (const fs::path& place : {folder_of_program, in_path}) fs::create_directory(place);
+TEST(FindProgram, SearchesOwnDirectoryThenPath) {
+  const test::TemporaryDirectory directory;
+  const fs::path directory_of_program = directory.path() / "directory_of_program";
+  const fs::path in_path = directory.path() / "in_path";
+  for (const fs::path& place : {directory_of_program, in_path}) fs::create_directory(place);
   const auto find = [&](const std::string& name) {
-    return find_program({name, "x"}, folder_of_program, "/nowhere:" + in_path.string());
+    return find_program({name, "x"}, directory_of_program, "/nowhere:" + in_path.string());
   };
   EXPECT_THAT(find("python3").value(), ElementsAre("python3", "x"));
   const auto nowhere = find("oarlock-trainer");
   ASSERT_FALSE(nowhere.has_value());
   EXPECT_EQ(nowhere.error().code, ExitCode::kUnavailable);
-  EXPECT_THAT(nowhere.error().message, HasSubstr(folder_of_program.string()));
-  for (const fs::path& place : {in_path, folder_of_program}) {
+  EXPECT_THAT(nowhere.error().message, HasSubstr(directory_of_program.string()));
+  for (const fs::path& place : {in_path, directory_of_program}) {
     std::ofstream(place / "oarlock-trainer") << "";
     fs::permissions(place / "oarlock-trainer", fs::perms::owner_all);
-    EXPECT_THAT(
-        find("oarlock-trainer").value(),
-        ElementsAre(place == folder_of_program ? (folder_of_program / "oarlock-trainer").string() : "oarlock-trainer",
-                    "x"));
+    EXPECT_THAT(find("oarlock-trainer").value(),
+                ElementsAre(place == directory_of_program ? (directory_of_program / "oarlock-trainer").string()
+                                                          : "oarlock-trainer",
+                            "x"));
   }
 }
 

@@ -1,4 +1,4 @@
-#include "common/http/request_head.h"
+#include "http/request_head.h"
 
 #include <gtest/gtest.h>
 #include <openssl/ssl.h>

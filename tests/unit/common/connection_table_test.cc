@@ -1,4 +1,4 @@
-#include "common/http/connection_table.h"
+#include "http/connection_table.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
 // The coordinator of the regroup protocol, event by event.
-#include "common/recovery/coordinator.h"
+#include "recovery/coordinator.h"
 
 #include <gmock/gmock.h>
 

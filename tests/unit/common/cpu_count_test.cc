@@ -6,7 +6,7 @@
 #include <map>
 
 #include "common/cgroup.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 
 namespace oarlock {
 namespace {
@@ -50,7 +50,7 @@ TEST(CpuCount, FindsTheSmallestLimitOfNestedCgroups) {
              {"sys/fs/cgroup/cpu/slurm/uid:1000/job_7/cpu.cfs_quota_us", "400000\n"},
              {"sys/fs/cgroup/cpu/slurm/uid:1000/job_7/cpu.cfs_period_us", "100000\n"}},
             4}}) {
-    const test::TemporaryFolder root;
+    const test::TemporaryDirectory root;
     for (const auto& [name, content] : row.files) {
       std::filesystem::create_directories((root.path() / name).parent_path());
       std::ofstream(root.path() / name) << content;

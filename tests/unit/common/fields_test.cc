@@ -1,16 +1,16 @@
 // The visitors of described structs: one description is read, written, validated and documented.
-#include "common/fields/fields.h"
+#include "fields/fields.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "common/fields/json_reader.h"
-#include "common/fields/reference.h"
-#include "common/fields/schema.h"
-#include "common/fields/validator.h"
-#include "common/fields/writer.h"
-#include "common/fields/yaml_reader.h"
-#include "common/yaml/writer.h"
+#include "fields/json_reader.h"
+#include "fields/reference.h"
+#include "fields/schema.h"
+#include "fields/validator.h"
+#include "fields/writer.h"
+#include "fields/yaml_reader.h"
+#include "yaml/writer.h"
 
 namespace oarlock {
 namespace {

@@ -19,7 +19,7 @@
 #include "common/temporary_files.h"
 #include "tests/support/blocked_file.h"
 #include "tests/support/system_calls.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 
 namespace oarlock {
 namespace {
@@ -27,23 +27,23 @@ namespace {
 using test::SystemCall;
 
 TEST(Files, AtomicWriteLeavesNoOtherFile) {
-  const test::TemporaryFolder folder;
-  const auto path = folder.path() / "a";
+  const test::TemporaryDirectory directory;
+  const auto path = directory.path() / "a";
   ASSERT_TRUE(write_file_atomically(path, "one"));
   ASSERT_TRUE(write_file_atomically(path, std::string(1 << 20, 'x')));
   EXPECT_EQ(read_file(path)->size(), 1u << 20);
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory.path()), {}), 1);
 }
 
 TEST(Files, AtomicWriteFollowsNoLinkAndWaitsForNoPipe) {
-  const test::TemporaryFolder folder;
-  const auto path = folder.path() / "a";
-  std::ofstream(folder.path() / "target") << "content";
+  const test::TemporaryDirectory directory;
+  const auto path = directory.path() / "a";
+  std::ofstream(directory.path() / "target") << "content";
   std::filesystem::create_symlink("target", path);
   ASSERT_TRUE(write_file_atomically(path, "one"));
   EXPECT_EQ(*read_file(path), "one");
   EXPECT_TRUE(std::filesystem::is_regular_file(std::filesystem::symlink_status(path)));
-  EXPECT_EQ(*read_file(folder.path() / "target"), "content");
+  EXPECT_EQ(*read_file(directory.path() / "target"), "content");
   std::filesystem::remove(path);
   ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
   ASSERT_TRUE(write_file_atomically(path, "two"));
@@ -51,12 +51,12 @@ TEST(Files, AtomicWriteFollowsNoLinkAndWaitsForNoPipe) {
 }
 
 TEST(Files, FindsTheTemporaryFilesOfKilledProcesses) {
-  const test::TemporaryFolder folder;
-  const auto path = folder.path() / "a";
+  const test::TemporaryDirectory directory;
+  const auto path = directory.path() / "a";
   test::with_system_calls([&] { return write_file_atomically(path, "one") ? 0 : 1; },
                           [&](const SystemCall& call) {
                             if (call.is_rename())
-                              ::kill(std::stoi(temporary_files(folder.path())
+                              ::kill(std::stoi(temporary_files(directory.path())
                                                    .at(0)
                                                    .string()
                                                    .substr(path.string().size() + std::string(".tmp-").size())),
@@ -64,36 +64,37 @@ TEST(Files, FindsTheTemporaryFilesOfKilledProcesses) {
                             return 0;
                           });
   EXPECT_FALSE(std::filesystem::exists(path));
-  EXPECT_EQ(temporary_files(folder.path(), "a").size(), 1U);
-  std::ofstream(folder.path() / "b.tmp-77");  // of an earlier release
+  EXPECT_EQ(temporary_files(directory.path(), "a").size(), 1U);
+  std::ofstream(directory.path() / "b.tmp-77");  // of an earlier release
   for (const char* other : {"a.tmp-", "a.tmp-mine", "a.tmp-77-mine", ".tmp-77", "a.tmp-77.txt"})
-    std::ofstream(folder.path() / other);
-  EXPECT_EQ(temporary_files(folder.path(), "a").size(), 1U);
-  EXPECT_EQ(temporary_files(folder.path()).size(), 2U);
+    std::ofstream(directory.path() / other);
+  EXPECT_EQ(temporary_files(directory.path(), "a").size(), 1U);
+  EXPECT_EQ(temporary_files(directory.path()).size(), 2U);
 }
 
 TEST(Files, ReadsOnlyRegularFilesWithinTheLimit) {
-  const test::TemporaryFolder folder;
-  const auto path = folder.path() / "a";
+  const test::TemporaryDirectory directory;
+  const auto path = directory.path() / "a";
   std::ofstream(path) << "12345";
-  std::filesystem::create_symlink(path, folder.path() / "link");
-  EXPECT_EQ(read_regular_file(folder.path() / "link", 5).value_or(""), "12345");
+  std::filesystem::create_symlink(path, directory.path() / "link");
+  EXPECT_EQ(read_regular_file(directory.path() / "link", 5).value_or(""), "12345");
   EXPECT_THAT(read_regular_file(path, 4).error().message, ::testing::HasSubstr("longer than 4 bytes"));
-  ASSERT_EQ(::mkfifo((folder.path() / "fifo").c_str(), 0600), 0);
-  std::filesystem::create_symlink("/dev/zero", folder.path() / "endless");
-  for (const std::filesystem::path& other : {folder.path() / "fifo", folder.path() / "endless", folder.path()}) {
+  ASSERT_EQ(::mkfifo((directory.path() / "fifo").c_str(), 0600), 0);
+  std::filesystem::create_symlink("/dev/zero", directory.path() / "endless");
+  for (const std::filesystem::path& other :
+       {directory.path() / "fifo", directory.path() / "endless", directory.path()}) {
     const auto content = read_regular_file(other, 5);
     ASSERT_FALSE(content) << other;
     EXPECT_EQ(content.error().code, ExitCode::kNoInput);
     EXPECT_EQ(content.error().message, other.string() + ": not a regular file");
   }
-  EXPECT_EQ(read_regular_file(folder.path() / "missing", 5).error().code, ExitCode::kNoInput);
+  EXPECT_EQ(read_regular_file(directory.path() / "missing", 5).error().code, ExitCode::kNoInput);
 }
 
 // A file server and a Samba server take leases on files that others may open, too.
 TEST(Files, ReadsTheBeginningOfARegularFile) {
-  const test::TemporaryFolder folder;
-  const auto path = folder.path() / "a";
+  const test::TemporaryDirectory directory;
+  const auto path = directory.path() / "a";
   std::ofstream(path) << "12345";
   EXPECT_EQ(*read_beginning(path, 3), "123");
   EXPECT_EQ(*read_beginning(path, 9), "12345");
@@ -103,14 +104,14 @@ TEST(Files, ReadsTheBeginningOfARegularFile) {
 }
 
 TEST(Files, WritesInPlaceAndWaitsForNoPipe) {
-  const test::TemporaryFolder folder;
-  const auto path = folder.path() / "a";
+  const test::TemporaryDirectory directory;
+  const auto path = directory.path() / "a";
   std::ofstream(path) << "longer than the new content";
-  std::filesystem::create_hard_link(path, folder.path() / "mounted");
+  std::filesystem::create_hard_link(path, directory.path() / "mounted");
   ASSERT_TRUE(write_in_place(path, "short"));
-  EXPECT_EQ(*read_file(folder.path() / "mounted"), "short");
-  ASSERT_TRUE(write_in_place(folder.path() / "new", "content"));
-  const auto pipe = folder.path() / "pipe";
+  EXPECT_EQ(*read_file(directory.path() / "mounted"), "short");
+  ASSERT_TRUE(write_in_place(directory.path() / "new", "content"));
+  const auto pipe = directory.path() / "pipe";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   const Result<void> without_reader = write_in_place(pipe, "content");
   ASSERT_FALSE(without_reader);
@@ -119,8 +120,8 @@ TEST(Files, WritesInPlaceAndWaitsForNoPipe) {
 }
 
 TEST(Files, RegularFileWithALeaseIsReadAfterIt) {
-  const test::TemporaryFolder folder;
-  const auto path = folder.path() / "a";
+  const test::TemporaryDirectory directory;
+  const auto path = directory.path() / "a";
   std::ofstream(path) << "12345";
   std::optional<test::BlockedFile> blocked(path);
   std::future<Result<std::string>> content = std::async(std::launch::async, [&] { return read_regular_file(path, 5); });
@@ -140,10 +141,10 @@ TEST(Files, MemoryFileHasItsContentAndIsNotInherited) {
   EXPECT_EQ(::fcntl(file->get(), F_GETFD), FD_CLOEXEC);
 }
 
-TEST(Files, AtomicWriteSyncsFileAndFolder) {
-  const test::TemporaryFolder folder;
-  const auto path = folder.path() / "a";
-  const auto calls = test::system_calls(folder.path(), [&] { return write_file_atomically(path, "new") ? 0 : 1; });
+TEST(Files, AtomicWriteSyncsFileAndDirectory) {
+  const test::TemporaryDirectory directory;
+  const auto path = directory.path() / "a";
+  const auto calls = test::system_calls(directory.path(), [&] { return write_file_atomically(path, "new") ? 0 : 1; });
   const size_t created = test::position_of(calls, [](const SystemCall& call) { return call.creates; });
   ASSERT_LT(created, calls.size());
   const std::string temporary = calls[created].path;
@@ -154,8 +155,8 @@ TEST(Files, AtomicWriteSyncsFileAndFolder) {
   const size_t synced =
       test::position_of(calls, [&](const SystemCall& call) { return of_temporary(call) && call.is_sync(); }, written);
   const size_t renamed = test::position_of(calls, [&](const SystemCall& call) { return call.is_rename(); });
-  const size_t folder_synced = test::position_of(
-      calls, [&](const SystemCall& call) { return call.is_sync() && call.path == folder.path(); }, renamed);
+  const size_t directory_synced = test::position_of(
+      calls, [&](const SystemCall& call) { return call.is_sync() && call.path == directory.path(); }, renamed);
   EXPECT_LT(written, synced);
   EXPECT_LT(synced, renamed) << "the file must be durable before it gets its name";
   EXPECT_EQ(test::position_of(
@@ -165,7 +166,7 @@ TEST(Files, AtomicWriteSyncsFileAndFolder) {
   ASSERT_LT(renamed, calls.size());
   EXPECT_EQ(calls[renamed].path, temporary);
   EXPECT_EQ(calls[renamed].target, path.string());
-  EXPECT_LT(folder_synced, calls.size()) << "the rename must be durable before the call returns";
+  EXPECT_LT(directory_synced, calls.size()) << "the rename must be durable before the call returns";
 }
 
 // Whichever of its calls fails, the failure is reported, the old content stays until the rename, and nothing else is
@@ -173,8 +174,8 @@ TEST(Files, AtomicWriteSyncsFileAndFolder) {
 TEST(Files, ReportsEveryFailureOfAtomicWrite) {
   int failures = 0;
   for (int number = 0;; ++number) {
-    const test::TemporaryFolder folder;
-    const auto path = folder.path() / "a";
+    const test::TemporaryDirectory directory;
+    const auto path = directory.path() / "a";
     ASSERT_TRUE(write_file_atomically(path, "old"));
     int seen = 0;
     std::string failed;
@@ -184,7 +185,7 @@ TEST(Files, ReportsEveryFailureOfAtomicWrite) {
           return written ? 0 : to_int(written.error().code);
         },
         [&](const SystemCall& call) {
-          if (!call.path.starts_with(folder.path().string()) || call.name == "unlink" || seen++ != number) return 0;
+          if (!call.path.starts_with(directory.path().string()) || call.name == "unlink" || seen++ != number) return 0;
           failed = call.name + " " + call.path;
           return EIO;
         });
@@ -192,16 +193,16 @@ TEST(Files, ReportsEveryFailureOfAtomicWrite) {
     ++failures;
     EXPECT_EQ(code, to_int(ExitCode::kIoErr)) << failed;
     EXPECT_THAT(*read_file(path), testing::AnyOf("old", "new")) << failed;
-    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1) << failed;
+    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory.path()), {}), 1) << failed;
   }
-  EXPECT_GE(failures, 5);  // open, write, fsync, rename, fsync of the folder
+  EXPECT_GE(failures, 5);  // open, write, fsync, rename, fsync of the directory
 }
 
-TEST(Files, SyncsParentsOfNewFolders) {
-  const test::TemporaryFolder folder;
-  const auto calls =
-      test::system_calls(folder.path(), [&] { return make_writable_folder(folder.path() / "c" / "d") ? 0 : 1; });
-  for (const auto& made : {folder.path() / "c", folder.path() / "c" / "d"}) {
+TEST(Files, SyncsParentsOfNewDirectories) {
+  const test::TemporaryDirectory directory;
+  const auto calls = test::system_calls(directory.path(),
+                                        [&] { return make_writable_directory(directory.path() / "c" / "d") ? 0 : 1; });
+  for (const auto& made : {directory.path() / "c", directory.path() / "c" / "d"}) {
     const size_t created =
         test::position_of(calls, [&](const SystemCall& call) { return call.creates && call.path == made.string(); });
     ASSERT_LT(created, calls.size());
@@ -222,49 +223,49 @@ TEST(Files, NamesMissingFile) {
 }
 
 TEST(Files, FailedWriteKeepsOldContent) {
-  const test::TemporaryFolder folder;
-  const auto path = folder.path() / "a";
+  const test::TemporaryDirectory directory;
+  const auto path = directory.path() / "a";
   ASSERT_TRUE(write_file_atomically(path, "old"));
   for (const char* failed : {"write", "fsync", "rename"}) {
     EXPECT_EQ(test::with_system_calls([&] { return write_file_atomically(path, "new") ? 0 : 1; },
                                       [&](const SystemCall& call) { return call.name == failed ? EIO : 0; }),
               1);
     EXPECT_EQ(*read_file(path), "old");
-    EXPECT_TRUE(temporary_files(folder.path()).empty()) << failed;
+    EXPECT_TRUE(temporary_files(directory.path()).empty()) << failed;
   }
 }
 
-TEST(Files, RejectsFolderUnderFile) {
-  const test::TemporaryFolder folder;
-  ASSERT_TRUE(write_file_atomically(folder.path() / "a", ""));
-  const auto result = make_writable_folder(folder.path() / "a" / "b");
+TEST(Files, RejectsDirectoryUnderFile) {
+  const test::TemporaryDirectory directory;
+  ASSERT_TRUE(write_file_atomically(directory.path() / "a", ""));
+  const auto result = make_writable_directory(directory.path() / "a" / "b");
   ASSERT_FALSE(result);
   EXPECT_EQ(result.error().code, ExitCode::kCantCreate);
-  EXPECT_TRUE(make_writable_folder(folder.path() / "c" / "d"));
-  EXPECT_TRUE(make_writable_folder(folder.path() / "c" / "d"));
+  EXPECT_TRUE(make_writable_directory(directory.path() / "c" / "d"));
+  EXPECT_TRUE(make_writable_directory(directory.path() / "c" / "d"));
 }
 
 // A pipe takes fewer bytes than these in one call.
-TEST(Files, VisitsAFolder) {
-  const test::TemporaryFolder folder;
+TEST(Files, VisitsADirectory) {
+  const test::TemporaryDirectory directory;
   std::vector<std::string> names;
   const auto add = [&names](const std::filesystem::path& path) { names.push_back(path.filename().string()); };
-  EXPECT_FALSE(visit_folder(folder.path(), add));
-  for (const char* name : {"a", "b"}) ASSERT_TRUE(write_file_atomically(folder.path() / name, ""));
-  EXPECT_FALSE(visit_folder(folder.path(), add));
+  EXPECT_FALSE(visit_directory(directory.path(), add));
+  for (const char* name : {"a", "b"}) ASSERT_TRUE(write_file_atomically(directory.path() / name, ""));
+  EXPECT_FALSE(visit_directory(directory.path(), add));
   EXPECT_THAT(names, testing::UnorderedElementsAre("a", "b"));
-  EXPECT_EQ(visit_folder(folder.path() / "missing", add), std::errc::no_such_file_or_directory);
+  EXPECT_EQ(visit_directory(directory.path() / "missing", add), std::errc::no_such_file_or_directory);
 }
 
 // As a file server may; a range-based for loop would throw.
-TEST(Files, ReturnsAFailureInTheMiddleOfAFolder) {
-  const test::TemporaryFolder folder;
-  for (int i = 0; i < 2000; ++i) ASSERT_TRUE(std::ofstream(folder.path() / fmt::format("file-{:04}", i)));
+TEST(Files, ReturnsAFailureInTheMiddleOfADirectory) {
+  const test::TemporaryDirectory directory;
+  for (int i = 0; i < 2000; ++i) ASSERT_TRUE(std::ofstream(directory.path() / fmt::format("file-{:04}", i)));
   int reads = 0;
   const int code = test::with_system_calls(
       [&] {
         int visited = 0;
-        const std::error_code error = visit_folder(folder.path(), [&visited](const auto&) { ++visited; });
+        const std::error_code error = visit_directory(directory.path(), [&visited](const auto&) { ++visited; });
         return error == std::errc::io_error && visited > 0 ? 0 : 1;
       },
       [&](const SystemCall& call) { return call.name == "getdents64" && reads++ == 1 ? EIO : 0; });
@@ -301,24 +302,24 @@ TEST(Files, WriteAllReturnsErrno) {
   EXPECT_EQ(write_all(full.get(), ""), 0);
 }
 
-TEST(Files, ScratchFolderIsRemovedWithItsContent) {
-  const test::TemporaryFolder folder;
+TEST(Files, ScratchDirectoryIsRemovedWithItsContent) {
+  const test::TemporaryDirectory directory;
   std::filesystem::path path;
   {
-    Result<ScratchFolder> made = ScratchFolder::create(folder.path(), "part-");
+    Result<ScratchDirectory> made = ScratchDirectory::create(directory.path(), "part-");
     ASSERT_TRUE(made) << made.error().message;
-    std::optional<ScratchFolder> first(*std::move(made));
-    const ScratchFolder moved = *std::move(first);
+    std::optional<ScratchDirectory> first(*std::move(made));
+    const ScratchDirectory moved = *std::move(first);
     first.reset();  // the object from which it was moved removes nothing
     path = moved.path();
-    EXPECT_EQ(path.parent_path(), folder.path());
+    EXPECT_EQ(path.parent_path(), directory.path());
     EXPECT_TRUE(path.filename().string().starts_with("part-"));
     EXPECT_EQ(std::filesystem::status(path).permissions(), std::filesystem::perms::owner_all);
     std::ofstream(path / "file") << "content";
     EXPECT_TRUE(std::filesystem::exists(path / "file"));
   }
   EXPECT_FALSE(std::filesystem::exists(path));
-  const Result<ScratchFolder> failed = ScratchFolder::create(folder.path() / "missing", "part-");
+  const Result<ScratchDirectory> failed = ScratchDirectory::create(directory.path() / "missing", "part-");
   ASSERT_FALSE(failed);
   EXPECT_EQ(failed.error().code, ExitCode::kNoInput);
 }

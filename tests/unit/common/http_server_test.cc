@@ -1,5 +1,5 @@
 // A real server on loopback, and clients that send exactly the bytes of a test.
-#include "common/http/server.h"
+#include "http/server.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -13,7 +13,7 @@
 #include <future>
 #include <thread>
 
-#include "common/http/metrics.h"
+#include "http/metrics.h"
 #include "tests/support/raw_client.h"
 
 namespace oarlock {

@@ -12,10 +12,10 @@
 #include <fstream>
 #include <mutex>
 
-#include "common/http/server.h"
+#include "http/server.h"
 #include "tests/support/certificates.h"
 #include "tests/support/raw_client.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 
 namespace oarlock {
 namespace {
@@ -114,8 +114,8 @@ class HttpServerTls : public testing::Test {
     return server_->port();
   }
 
-  const test::TemporaryFolder folder_;
-  const std::string file_ = (folder_.path() / "server.pem").string();
+  const test::TemporaryDirectory directory_;
+  const std::string file_ = (directory_.path() / "server.pem").string();
   const test::Authority authority_{"authority"};
   const std::string large_ = std::string(3 << 20, 'x');
   const HttpRoutes routes_ = {{"/large", [this](const std::string&) { return HttpResponse{.body = large_}; }}};

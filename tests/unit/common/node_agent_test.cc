@@ -1,9 +1,9 @@
 // The agent of a launcher in the regroup protocol, event by event.
-#include "common/recovery/node_agent.h"
+#include "recovery/node_agent.h"
 
 #include <gmock/gmock.h>
 
-#include "common/recovery/coordinator.h"
+#include "recovery/coordinator.h"
 
 namespace oarlock::recovery {
 namespace {

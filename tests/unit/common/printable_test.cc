@@ -40,11 +40,11 @@ TEST(Printable, DetectsUnprintableText) {
 TEST(Printable, KeepsLineFeeds) { EXPECT_EQ(printable_lines("a\x1b\nb\r\n"), "a\\x1b\nb\\r\n"); }
 
 TEST(Printable, LongLinesKeepTheirBeginningAndEnd) {
-  const std::string whole(kLongestMessageLine, 'x');
+  const std::string whole(kMaxMessageLine, 'x');
   EXPECT_EQ(abridged(whole), whole);
   const std::string line = "file.json: '" + std::string(10'000'000, 'x') + "' is not a number; fetch it again";
   const std::string text = printable_lines(line + "\nsecond");
-  EXPECT_LT(text.size(), kLongestMessageLine + 100);
+  EXPECT_LT(text.size(), kMaxMessageLine + 100);
   EXPECT_TRUE(text.starts_with("file.json: 'xxx")) << text;
   EXPECT_TRUE(text.ends_with("x' is not a number; fetch it again\nsecond")) << text;
   EXPECT_NE(text.find(" bytes are omitted) ... "), std::string::npos);

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "common/recovery/line_channel.h"
-#include "common/recovery/messages.h"
+#include "recovery/line_channel.h"
+#include "recovery/messages.h"
 
 #include <sys/socket.h>
 

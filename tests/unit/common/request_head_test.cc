@@ -1,4 +1,4 @@
-#include "common/http/request_head.h"
+#include "http/request_head.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

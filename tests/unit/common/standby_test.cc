@@ -1,4 +1,4 @@
-#include "common/recovery/standby.h"
+#include "recovery/standby.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/text.h"
-#include "common/yaml/reader.h"
+#include "yaml/reader.h"
 
 namespace oarlock::yaml {
 namespace {

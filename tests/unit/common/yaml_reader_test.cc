@@ -1,4 +1,4 @@
-#include "common/yaml/reader.h"
+#include "yaml/reader.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -5,7 +5,7 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 
-#include "common/yaml/reader.h"
+#include "yaml/reader.h"
 
 namespace oarlock::yaml {
 namespace {

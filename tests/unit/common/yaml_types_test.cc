@@ -6,7 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "common/yaml/reader.h"
+#include "yaml/reader.h"
 
 namespace oarlock::yaml {
 namespace {

@@ -1,11 +1,11 @@
-#include "common/yaml/writer.h"
+#include "yaml/writer.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "common/yaml/reader.h"
+#include "yaml/reader.h"
 
 namespace oarlock::yaml {
 namespace {

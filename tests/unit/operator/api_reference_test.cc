@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "common/yaml/reader.h"
 #include "tests/support/golden.h"
 #include "tests/support/paths.h"
+#include "yaml/reader.h"
 
 namespace oarlock::test {
 namespace {

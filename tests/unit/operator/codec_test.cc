@@ -1,4 +1,4 @@
-#include "operator/api/codec.h"
+#include "api/codec.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ api::Status full_status() {
 TEST(Codec, SetsDefaultsOfAbsentFields) {
   const auto job = api::training_job_from_json(minimal());
   ASSERT_TRUE(job) << job.error().message;
-  EXPECT_EQ(job->metadata.name_space, "ml");
+  EXPECT_EQ(job->metadata.namespace_name, "ml");
   EXPECT_EQ(job->metadata.resource_version, "7");
   EXPECT_EQ(job->metadata.generation, 3);
   EXPECT_EQ(job->spec.nodes, 1);

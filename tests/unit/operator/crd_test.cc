@@ -7,13 +7,13 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "common/yaml/reader.h"
-#include "common/yaml/writer.h"
-#include "operator/api/codec.h"
-#include "operator/api/rules.h"
-#include "operator/api/validate.h"
+#include "api/codec.h"
+#include "api/rules.h"
+#include "api/validate.h"
 #include "tests/support/golden.h"
 #include "tests/support/paths.h"
+#include "yaml/reader.h"
+#include "yaml/writer.h"
 
 namespace oarlock::test {
 namespace {
@@ -58,8 +58,8 @@ void list_schema(const json& node, const std::string& path, FieldTypes& fields) 
 }
 
 TEST(Crd, FileIsGenerated) {
-  const std::string text = "# Generated from operator/api by crd_test --update; do not edit.\n" +
-                           yaml::to_yaml(api::custom_resource_definition());
+  const std::string text =
+      "# Generated from api by crd_test --update; do not edit.\n" + yaml::to_yaml(api::custom_resource_definition());
   expect_golden("../../manifests/crd/oarlock.dev_trainingjobs.yaml", text);
   expect_golden("../../charts/oarlock/files/oarlock.dev_trainingjobs.yaml", text);
 }

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "operator/api/rules.h"
+#include "api/rules.h"
 #include "tests/support/builders.h"
 #include "tests/support/golden.h"
 

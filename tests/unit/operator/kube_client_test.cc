@@ -1,4 +1,4 @@
-#include "operator/kube/client/client.h"
+#include "kube/client/client.h"
 
 #include <gmock/gmock.h>
 
@@ -25,7 +25,7 @@ class ApiErrorTest : public ::testing::TestWithParam<StatusRow> {};
 TEST_P(ApiErrorTest, ClassifiesTheStatus) {
   const StatusRow& row = GetParam();
   const ApiError error =
-      to_api_error(Response{.status = row.code, .body = status(row.code, row.reason), .retry_after = 3s});
+      to_api_error(http::Response{.status = row.code, .body = status(row.code, row.reason), .retry_after = 3s});
   EXPECT_EQ(error.kind, row.kind) << row.code << row.reason;
   EXPECT_EQ(error.status, row.code);
   EXPECT_EQ(error.reason, row.reason);
@@ -50,7 +50,8 @@ INSTANTIATE_TEST_SUITE_P(
                       StatusRow{.code = 418, .reason = "Teapot", .kind = ApiErrorKind::kOther}));
 
 TEST(ApiError, DescribesBodyThatIsNotAStatus) {
-  const ApiError error = to_api_error(Response{.status = 404, .body = "404 page not found\nmore", .retry_after = {}});
+  const ApiError error =
+      to_api_error(http::Response{.status = 404, .body = "404 page not found\nmore", .retry_after = {}});
   EXPECT_EQ(error.kind, ApiErrorKind::kNotFound);
   EXPECT_EQ(error.message, "the server returned status 404: 404 page not found");
 }
@@ -58,7 +59,7 @@ TEST(ApiError, DescribesBodyThatIsNotAStatus) {
 TEST(ApiError, HostileBodyIsNotParsed) {
   for (const std::string& body :
        {std::string(1 << 20, '['), std::string(1000, '['), "{\"a\":" + std::string(1000, '[')}) {
-    const ApiError error = to_api_error(Response{.status = 403, .body = body, .retry_after = {}});
+    const ApiError error = to_api_error(http::Response{.status = 403, .body = body, .retry_after = {}});
     EXPECT_EQ(error.status, 403);
     EXPECT_LT(error.message.size(), 1000U);
   }
@@ -80,12 +81,12 @@ TEST(Client, SendsTheRequestOfEachVerb) {
   transport->script({.status = 409, .pieces = {status(409, "Conflict")}});
   EXPECT_EQ(client.remove(pods(), {"ns", "p"}, {.uid = "u", .resource_version = ""}, go).error().kind,
             ApiErrorKind::kConflict);
-  transport->script({.failure = TransportErrorKind::kBroken});
+  transport->script({.failure = http::TransportErrorKind::kBroken});
   const auto broken = client.patch_status(pods(), {"ns", "p"}, "{}", go);
   EXPECT_EQ(broken.error().kind, ApiErrorKind::kTransport);
-  EXPECT_EQ(broken.error().transport, TransportErrorKind::kBroken);
+  EXPECT_EQ(broken.error().transport, http::TransportErrorKind::kBroken);
   std::vector<std::string> methods;
-  for (const Request& request : transport->requests()) methods.push_back(request.method);
+  for (const http::Request& request : transport->requests()) methods.push_back(request.method);
   EXPECT_THAT(methods, ::testing::ElementsAre("GET", "POST", "DELETE", "PATCH"));
 }
 

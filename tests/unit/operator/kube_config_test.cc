@@ -1,4 +1,4 @@
-#include "operator/kube/auth/kubeconfig.h"
+#include "kube/auth/kubeconfig.h"
 
 #include <gmock/gmock.h>
 
@@ -6,9 +6,9 @@
 #include <fstream>
 #include <map>
 
-#include "common/http/client/credentials.h"
+#include "http/client/credentials.h"
 #include "tests/support/fake_clock.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 
 namespace oarlock::kube {
 namespace {
@@ -40,7 +40,7 @@ users:
 class ConfigTest : public ::testing::Test {
  protected:
   std::string write(const std::string& name, const std::string& text) {
-    const std::filesystem::path path = folder_.path() / name;
+    const std::filesystem::path path = directory_.path() / name;
     std::filesystem::create_directories(path.parent_path());
     std::ofstream(path) << text;
     return path.string();
@@ -54,7 +54,7 @@ class ConfigTest : public ::testing::Test {
     return config ? Error{} : config.error();
   }
 
-  test::TemporaryFolder folder_;
+  test::TemporaryDirectory directory_;
   std::map<std::string, std::string> variables_;
 };
 
@@ -68,7 +68,7 @@ TEST_F(ConfigTest, ReadsTheCurrentContext) {
   expected.ca.text = "CA\n";
   expected.client_certificate.text = "CERT";
   expected.client_key.file = "/keys/k.pem";
-  expected.name_space = "team";
+  expected.namespace_name = "team";
   EXPECT_EQ(*config, expected);
 }
 
@@ -77,8 +77,8 @@ TEST_F(ConfigTest, ResolvesPathsRelativeToTheKubeconfig) {
   text.replace(text.find("current-context: dev"), 20, "current-context: prod");
   const auto config = load_kubeconfig(write("sub/config", text));
   ASSERT_TRUE(config) << config.error().message;
-  EXPECT_EQ(config->ca.file, (folder_.path() / "sub/ca/two.crt").string());
-  EXPECT_EQ(config->token_file, (folder_.path() / "sub/tokens/t").string());
+  EXPECT_EQ(config->ca.file, (directory_.path() / "sub/ca/two.crt").string());
+  EXPECT_EQ(config->token_file, (directory_.path() / "sub/tokens/t").string());
   EXPECT_EQ(config->tls_server_name, "api.two");
   EXPECT_FALSE(config->verify);
 }
@@ -86,7 +86,7 @@ TEST_F(ConfigTest, ResolvesPathsRelativeToTheKubeconfig) {
 TEST_F(ConfigTest, MergesSeveralFiles) {
   const std::string first = write("first", "current-context: prod\nusers:\n- {name: token, user: {token: mine}}\n");
   const auto config =
-      load_kubeconfig((folder_.path() / "missing").string() + ":" + first + ":" + write("second", kKubeconfig));
+      load_kubeconfig((directory_.path() / "missing").string() + ":" + first + ":" + write("second", kKubeconfig));
   ASSERT_TRUE(config) << config.error().message;
   EXPECT_EQ(config->server, "https://two:6443");
   EXPECT_EQ(config->token, "mine");
@@ -143,24 +143,25 @@ TEST_F(ConfigTest, UsesTheServiceAccountInAPod) {
   const std::string token = write("sa/token", "t\n");
   write("sa/namespace", "oarlock-system\n");
   variables_ = {{"KUBERNETES_SERVICE_HOST", "10.0.0.1"}, {"KUBERNETES_SERVICE_PORT", "6443"}};
-  const auto config = find_cluster_config("", environment(), (folder_.path() / "sa").string());
+  const auto config = find_cluster_config("", environment(), (directory_.path() / "sa").string());
   ASSERT_TRUE(config) << config.error().message;
   EXPECT_EQ(config->server, "https://10.0.0.1:6443");
   EXPECT_EQ(config->token_file, token);
-  EXPECT_EQ(config->name_space, "oarlock-system");
+  EXPECT_EQ(config->namespace_name, "oarlock-system");
 
   variables_["KUBERNETES_SERVICE_HOST"] = "fd00::1";
-  EXPECT_EQ(find_cluster_config("", environment(), (folder_.path() / "sa").string())->server, "https://[fd00::1]:6443");
+  EXPECT_EQ(find_cluster_config("", environment(), (directory_.path() / "sa").string())->server,
+            "https://[fd00::1]:6443");
 
   std::filesystem::remove(token);
-  const auto missing = find_cluster_config("", environment(), (folder_.path() / "sa").string());
+  const auto missing = find_cluster_config("", environment(), (directory_.path() / "sa").string());
   EXPECT_EQ(missing.error().code, ExitCode::kNoInput);
   EXPECT_THAT(missing.error().message, HasSubstr("automountServiceAccountToken"));
 }
 
 TEST_F(ConfigTest, PrefersFlagThenVariableThenPodThenHome) {
   const auto server_of = [&](const std::string& flag) {
-    const auto config = find_cluster_config(flag, environment(), (folder_.path() / "sa").string());
+    const auto config = find_cluster_config(flag, environment(), (directory_.path() / "sa").string());
     return config ? config->server : config.error().message;
   };
   const auto file = [&](const std::string& name) {
@@ -171,7 +172,7 @@ TEST_F(ConfigTest, PrefersFlagThenVariableThenPodThenHome) {
   };
   EXPECT_THAT(server_of(""), HasSubstr("--kubeconfig"));
   file(".kube/config");
-  variables_["HOME"] = folder_.path().string();
+  variables_["HOME"] = directory_.path().string();
   EXPECT_EQ(server_of(""), "https://.kube/config");
   write("sa/ca.crt", "CA");
   write("sa/token", "t");
@@ -199,13 +200,13 @@ TEST_F(ConfigTest, UserPrefersHomeToServiceAccount) {
   write("sa/token", "t");
   variables_ = {{"KUBERNETES_SERVICE_HOST", "10.0.0.1"}};
   const auto server_of = [&](const std::string& context) {
-    const auto config = find_user_cluster_config("", context, environment(), (folder_.path() / "sa").string());
+    const auto config = find_user_cluster_config("", context, environment(), (directory_.path() / "sa").string());
     return config ? config->server : config.error().message;
   };
   EXPECT_EQ(server_of(""), "https://10.0.0.1:443");
   EXPECT_THAT(server_of("dev"), HasSubstr("no kubeconfig that could have the context 'dev'"));
   write(".kube/config", kKubeconfig);
-  variables_["HOME"] = folder_.path().string();
+  variables_["HOME"] = directory_.path().string();
   EXPECT_EQ(server_of(""), "https://one:6443");
   EXPECT_EQ(server_of("prod"), "https://two:6443");
   variables_["KUBECONFIG"] = "/no/such/file";
@@ -279,7 +280,7 @@ TEST_F(ConfigTest, AppliesProxyVariablesInAPod) {
   write("sa/token", "t");
   variables_ = {{"KUBERNETES_SERVICE_HOST", "10.0.0.1"}, {"HTTPS_PROXY", "http://proxy:3128"}};
   const auto proxy = [&] {
-    return find_cluster_config("", environment(), (folder_.path() / "sa").string()).value().proxy;
+    return find_cluster_config("", environment(), (directory_.path() / "sa").string()).value().proxy;
   };
   EXPECT_EQ(proxy(), "http://proxy:3128");
   variables_["NO_PROXY"] = "10.0.0.0/8";
@@ -289,7 +290,7 @@ TEST_F(ConfigTest, AppliesProxyVariablesInAPod) {
 TEST_F(ConfigTest, RereadsTheTokenFileAfterAMinuteOrInvalidation) {
   auto clock = std::make_shared<test::FakeClock>();
   const std::string path = write("token", "first\n");
-  FileToken token(path, clock);
+  http::FileToken token(path, clock);
   EXPECT_EQ(token.token(), "first");
   write("token", "second");
   EXPECT_EQ(token.token(), "first");
@@ -305,9 +306,9 @@ TEST_F(ConfigTest, RereadsTheTokenFileAfterAMinuteOrInvalidation) {
 
 TEST_F(ConfigTest, MissingOrEmptyTokenFileIsAnError) {
   auto clock = std::make_shared<test::FakeClock>();
-  FileToken missing("/no/such/token", clock);
+  http::FileToken missing("/no/such/token", clock);
   EXPECT_EQ(missing.token().error().code, ExitCode::kNoInput);
-  FileToken empty(write("token", " \n"), clock);
+  http::FileToken empty(write("token", " \n"), clock);
   EXPECT_EQ(empty.token().error().code, ExitCode::kDataErr);
 }
 

@@ -1,5 +1,5 @@
 // Credential plugins: shell scripts that behave like valid and like faulty plugins.
-#include "operator/kube/auth/exec_plugin.h"
+#include "kube/auth/exec_plugin.h"
 
 #include <gmock/gmock.h>
 
@@ -14,7 +14,7 @@
 #include <thread>
 
 #include "tests/support/fake_clock.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 
 namespace oarlock::kube {
 namespace {
@@ -32,7 +32,7 @@ class ExecPluginTest : public ::testing::Test {
  protected:
   // Makes a plugin from a shell script.
   ExecConfig plugin(const std::string& script) {
-    const auto path = folder_.path() / ("plugin" + std::to_string(count_++));
+    const auto path = directory_.path() / ("plugin" + std::to_string(count_++));
     std::ofstream(path) << "#!/bin/sh\n" << script << "\n";
     std::filesystem::permissions(path, std::filesystem::perms::owner_all);
     ExecConfig config;
@@ -49,14 +49,14 @@ class ExecPluginTest : public ::testing::Test {
     return result ? "" : result.error().message;
   }
   int runs() const {
-    std::ifstream file(folder_.path() / "runs");
+    std::ifstream file(directory_.path() / "runs");
     int count = 0;
     for (std::string line; std::getline(file, line);) ++count;
     return count;
   }
-  std::string count_runs() const { return "echo x >> '" + (folder_.path() / "runs").string() + "'\n"; }
+  std::string count_runs() const { return "echo x >> '" + (directory_.path() / "runs").string() + "'\n"; }
 
-  test::TemporaryFolder folder_;
+  test::TemporaryDirectory directory_;
   int count_ = 0;
 };
 
@@ -115,10 +115,10 @@ TEST_F(ExecPluginTest, KeepsATokenUntilItExpiresOrIsRejected) {
 class SlowPluginTest : public ExecPluginTest {
  protected:
   void SetUp() override { ASSERT_EQ(::mkfifo(go().c_str(), 0600), 0); }
-  std::string go() const { return (folder_.path() / "go").string(); }
+  std::string go() const { return (directory_.path() / "go").string(); }
   void let_go() const { std::ofstream(go()) << "go\n"; }
   ExecConfig slow_plugin(int first_slow_run, const std::string& expires) {
-    const std::string runs = (folder_.path() / "runs").string();
+    const std::string runs = (directory_.path() / "runs").string();
     return plugin(count_runs() + "n=$(wc -l < '" + runs + "'); n=$((n))\n[ $n -lt " + std::to_string(first_slow_run) +
                   " ] || read line < '" + go() + "'\n" +
                   R"(echo "{\"kind\":\"ExecCredential\",\"apiVersion\":\"client.authentication.k8s.io/v1\",)" +
@@ -279,7 +279,7 @@ class ChildOfPluginTest : public ExecPluginTest {
  protected:
   void SetUp() override { ASSERT_EQ(::prctl(PR_SET_CHILD_SUBREAPER, 1), 0); }
   void TearDown() override { ::prctl(PR_SET_CHILD_SUBREAPER, 0); }
-  std::string file(const char* name) const { return (folder_.path() / name).string(); }
+  std::string file(const char* name) const { return (directory_.path() / name).string(); }
   std::string start_child() const {
     return "sleep 1000 &\necho $! > '" + file("child") + "'\ntouch '" + file("started") + "'\n";
   }

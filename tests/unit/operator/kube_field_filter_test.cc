@@ -1,4 +1,4 @@
-#include "operator/kube/client/field_filter.h"
+#include "kube/client/field_filter.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

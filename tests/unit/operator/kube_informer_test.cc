@@ -1,5 +1,5 @@
 // The informer and its reflector against a scripted API server: no network, no waiting.
-#include "operator/kube/client/informer.h"
+#include "kube/client/informer.h"
 
 #include <gmock/gmock.h>
 
@@ -14,7 +14,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
-using Failure = TransportErrorKind;
+using Failure = http::TransportErrorKind;
 
 struct Thing {
   std::string color;
@@ -109,7 +109,7 @@ class InformerTest : public ::testing::Test {
       changes_.push_back(key.name + ":" + (before ? before->color : "-") + ">" + (after ? after->color : "-"));
     };
     hooks.before_change = [this](const ObjectKey& key, const Thing* before, const Thing* after) {
-      const std::string stored = color_of(key.name, key.name_space);
+      const std::string stored = color_of(key.name, key.namespace_name);
       EXPECT_EQ(stored, before ? before->color : "(none)") << "before_change is called after the store has changed";
       announced_.push_back(key.name + ":" + stored + ">" + (after ? after->color : "-"));
     };
@@ -127,15 +127,15 @@ class InformerTest : public ::testing::Test {
   void run() { informer_->run(stop_.get_token()); }
   std::vector<std::string> targets() const {
     std::vector<std::string> out;
-    for (const Request& request : transport_->requests())
+    for (const http::Request& request : transport_->requests())
       out.push_back(request.target.substr(std::string("/apis/g/v1/things").size()));
     return out;
   }
   static std::string watch_from(const std::string& version) {
     return "?watch=true&allowWatchBookmarks=true&resourceVersion=" + version + "&timeoutSeconds=450";
   }
-  std::string color_of(const std::string& name, const std::string& name_space = "ns") const {
-    const auto thing = informer_->store().get({name_space, name});
+  std::string color_of(const std::string& name, const std::string& namespace_name = "ns") const {
+    const auto thing = informer_->store().get({namespace_name, name});
     return thing ? thing->color : "(none)";
   }
 
@@ -476,8 +476,8 @@ TEST_F(InformerTest, EndlessPagesEndTheListWithBackoff) {
 TEST_F(InformerTest, DropsObjectsOfTheLargestNamespace) {
   max_bytes_ = 16'000;
   make_informer({});
-  const auto in = [](const std::string& name_space, const std::string& name, int version, size_t size) {
-    return R"({"metadata":{"namespace":")" + name_space + R"(","name":")" + name + R"(","resourceVersion":")" +
+  const auto in = [](const std::string& namespace_name, const std::string& name, int version, size_t size) {
+    return R"({"metadata":{"namespace":")" + namespace_name + R"(","name":")" + name + R"(","resourceVersion":")" +
            std::to_string(version) + R"("},"color":")" + std::string(size, 'x') + "\"}";
   };
   // Objects with the longest colors are dropped last. Those of other namespaces are kept, although they come late.

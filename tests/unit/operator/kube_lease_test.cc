@@ -1,5 +1,5 @@
 // Leader election with a Lease in memory, two candidates and a fake clock.
-#include "operator/kube/client/lease.h"
+#include "kube/client/lease.h"
 
 #include <gmock/gmock.h>
 
@@ -19,13 +19,14 @@ using ::testing::IsEmpty;
 using Json = nlohmann::json;
 
 // Stores a Lease and checks preconditions as a real API server does.
-class LeaseServer final : public Transport {
+class LeaseServer final : public http::Transport {
  public:
-  TransportResult<Response> send(const Request& request, Milliseconds deadline, std::stop_token) override {
+  http::TransportResult<http::Response> send(const http::Request& request, http::Milliseconds deadline,
+                                             std::stop_token) override {
     last_deadline = deadline;
     requests.push_back(request.method);
     if (on_request) on_request();
-    if (away) return tl::make_unexpected(TransportError{TransportErrorKind::kConnect, "away"});
+    if (away) return tl::make_unexpected(http::TransportError{http::TransportErrorKind::kConnect, "away"});
     if (request.method == "DELETE") return ok(200);
     if (request.method == "GET") return exists() ? ok(200) : error(404, "NotFound");
     if (request.method == "POST") {
@@ -34,15 +35,16 @@ class LeaseServer final : public Transport {
     }
     if (Json::parse(request.body)["metadata"].value("resourceVersion", "") != std::to_string(version))
       return error(409, "Conflict");
-    TransportResult<Response> written = put(request.body);
+    http::TransportResult<http::Response> written = put(request.body);
     if (drop_next_answer) {
       drop_next_answer = false;
-      return tl::make_unexpected(TransportError{TransportErrorKind::kBroken, "dropped"});
+      return tl::make_unexpected(http::TransportError{http::TransportErrorKind::kBroken, "dropped"});
     }
     return written;
   }
-  TransportResult<Response> stream(const Request&, ByteSink&, StreamLimits, std::stop_token) override {
-    return tl::make_unexpected(TransportError{TransportErrorKind::kRefused, "no streams"});
+  http::TransportResult<http::Response> stream(const http::Request&, http::ByteSink&, http::StreamLimits,
+                                               std::stop_token) override {
+    return tl::make_unexpected(http::TransportError{http::TransportErrorKind::kRefused, "no streams"});
   }
 
   bool exists() const { return !lease.is_null(); }
@@ -53,30 +55,30 @@ class LeaseServer final : public Transport {
   int version = 0;
   bool away = false;
   bool drop_next_answer = false;
-  Milliseconds last_deadline{0};
+  http::Milliseconds last_deadline{0};
   std::vector<std::string> requests;
   std::function<void()> on_request;  // called before each request
 
  private:
-  TransportResult<Response> put(const std::string& body) {
+  http::TransportResult<http::Response> put(const std::string& body) {
     lease = Json::parse(body);
     lease["metadata"]["resourceVersion"] = std::to_string(++version);
     return ok(200);
   }
-  TransportResult<Response> ok(int status) {
-    return Response{.status = status, .body = lease.dump(), .retry_after = {}};
+  http::TransportResult<http::Response> ok(int status) {
+    return http::Response{.status = status, .body = lease.dump(), .retry_after = {}};
   }
-  static TransportResult<Response> error(int status, const std::string& reason) {
-    return Response{.status = status, .body = Json{{"reason", reason}}.dump(), .retry_after = {}};
+  static http::TransportResult<http::Response> error(int status, const std::string& reason) {
+    return http::Response{.status = status, .body = Json{{"reason", reason}}.dump(), .retry_after = {}};
   }
 };
 
 // Calls a function of the test instead of sleeping.
 class ActingSleeper final : public Sleeper {
  public:
-  using Act = std::function<bool(Milliseconds)>;  // false: stopped
+  using Act = std::function<bool(http::Milliseconds)>;  // false: stopped
   explicit ActingSleeper(Act act) : act_(std::move(act)) {}
-  bool sleep(Milliseconds duration, const std::stop_token&) override { return act_(duration); }
+  bool sleep(http::Milliseconds duration, const std::stop_token&) override { return act_(duration); }
 
  private:
   const Act act_;
@@ -89,11 +91,11 @@ class LeaseTest : public ::testing::Test {
     std::vector<std::string> leaders;
     std::vector<std::string> problems;
     int slow = 0;
-    std::function<bool(Milliseconds)> on_sleep = [](Milliseconds) { return false; };
+    std::function<bool(http::Milliseconds)> on_sleep = [](http::Milliseconds) { return false; };
     bool acquire() { return elector->acquire({}); }
     // One attempt without waiting.
     bool try_once() {
-      on_sleep = [](Milliseconds) { return false; };
+      on_sleep = [](http::Milliseconds) { return false; };
       return elector->acquire({});
     }
   };
@@ -107,7 +109,7 @@ class LeaseTest : public ::testing::Test {
     hooks.on_slow_path = [self] { ++self->slow; };
     out->elector = std::make_unique<LeaderElector>(
         LeaseOptions{.key = {"ns", "lease"}, .identity = identity}, std::move(hooks), Client(server_, 5s), clock_,
-        std::make_shared<ActingSleeper>([self](Milliseconds duration) { return self->on_sleep(duration); }),
+        std::make_shared<ActingSleeper>([self](http::Milliseconds duration) { return self->on_sleep(duration); }),
         [] { return 0.5; });
     return out;
   }
@@ -141,7 +143,7 @@ TEST_F(LeaseTest, RenewalNeedsNoRead) {
   ASSERT_TRUE(a->try_once());
   server_->requests.clear();
   int renewals = 0;
-  a->on_sleep = [&](Milliseconds pause) {
+  a->on_sleep = [&](http::Milliseconds pause) {
     EXPECT_EQ(pause, 2s);
     clock_->advance(pause);
     EXPECT_FALSE(b->try_once());
@@ -159,8 +161,8 @@ TEST_F(LeaseTest, AcquireHasJitter) {
   const auto a = candidate("a");
   const auto b = candidate("b");
   ASSERT_TRUE(a->try_once());
-  std::vector<Milliseconds> pauses;
-  b->on_sleep = [&](Milliseconds pause) {
+  std::vector<http::Milliseconds> pauses;
+  b->on_sleep = [&](http::Milliseconds pause) {
     pauses.push_back(pause);
     return pauses.size() < 2;
   };
@@ -173,7 +175,7 @@ TEST_F(LeaseTest, LeaderStopsBeforeAnotherTakesOver) {
   ASSERT_TRUE(a->try_once());
   const SteadyTime renewed = clock_->steady();
   server_->away = true;
-  a->on_sleep = [&](Milliseconds pause) {
+  a->on_sleep = [&](http::Milliseconds pause) {
     clock_->advance(pause);
     return true;
   };
@@ -192,7 +194,7 @@ TEST_F(LeaseTest, RemainingTimeCountsFromBeforeTheRequest) {
   server_->on_request = [&] { clock_->advance(3s); };
   ASSERT_TRUE(a->try_once());  // a GET and a POST
   int renewals = 0;
-  a->on_sleep = [&](Milliseconds) {
+  a->on_sleep = [&](http::Milliseconds) {
     EXPECT_EQ(a->elector->remaining(), 12s);
     return ++renewals <= 2;
   };
@@ -218,7 +220,7 @@ TEST_F(LeaseTest, NextRenewalDetectsALostLease) {
   clock_->advance(16s);  // a was frozen
   EXPECT_EQ(a->elector->remaining(), 0ms);
   ASSERT_TRUE(b->try_once());
-  a->on_sleep = [](Milliseconds) { return true; };
+  a->on_sleep = [](http::Milliseconds) { return true; };
   EXPECT_FALSE(a->elector->hold({}));
   EXPECT_EQ(server_->holder(), "b");
   EXPECT_EQ(a->elector->remaining(), 0ms);
@@ -229,7 +231,7 @@ TEST_F(LeaseTest, RetriesARenewalWithoutResponse) {
   ASSERT_TRUE(a->try_once());
   server_->drop_next_answer = true;
   int rounds = 0;
-  a->on_sleep = [&](Milliseconds pause) {
+  a->on_sleep = [&](http::Milliseconds pause) {
     clock_->advance(pause);
     return ++rounds <= 3;
   };
@@ -275,13 +277,13 @@ TEST_F(LeaseTest, OneOfTwoConcurrentCandidatesWins) {
 TEST_F(LeaseTest, OnlyTheLeaderWritesWithinItsLease) {
   const auto a = candidate("a");
   LeasedTransport transport(server_, [&] { return a->elector->remaining(); });
-  const Request write{.method = "DELETE", .target = "/x", .body = "{}", .content_type = ""};
-  const Request read{.method = "GET", .target = "/x", .body = "", .content_type = ""};
+  const http::Request write{.method = "DELETE", .target = "/x", .body = "{}", .content_type = ""};
+  const http::Request read{.method = "GET", .target = "/x", .body = "", .content_type = ""};
   server_->lease = Json::object();
   EXPECT_TRUE(transport.send(read, 10s, {}));
   const auto refused = transport.send(write, 10s, {});
   ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().kind, TransportErrorKind::kRefused);
+  EXPECT_EQ(refused.error().kind, http::TransportErrorKind::kRefused);
   server_->lease = nullptr;
   ASSERT_TRUE(a->try_once());
   EXPECT_TRUE(transport.send(write, 10s, {}));

@@ -1,9 +1,9 @@
 // Choice of the proxy as in Go's httpproxy; most rows are from its test.
-#include "common/http/client/address.h"
+#include "http/client/address.h"
 
 #include <gmock/gmock.h>
 
-namespace oarlock::kube {
+namespace oarlock::http {
 namespace {
 
 using ::testing::AllOf;
@@ -143,4 +143,4 @@ TEST(ChooseProxy, FollowsNoProxy) {
 }
 
 }  // namespace
-}  // namespace oarlock::kube
+}  // namespace oarlock::http

@@ -1,4 +1,4 @@
-#include "operator/kube/client/request.h"
+#include "kube/client/request.h"
 
 #include <gmock/gmock.h>
 
@@ -11,13 +11,13 @@ using nlohmann::json;
 
 const Resource kJobs{"oarlock.dev", "v1alpha1", "trainingjobs"};
 
-TEST(Request, List) {
+TEST(http::Request, List) {
   EXPECT_EQ(list_request(pods(), {}, {}).target, "/api/v1/pods");
-  EXPECT_EQ(list_request(pods(), {.name_space = "team a", .label_selector = "a in (b,c)", .field_selector = ""},
+  EXPECT_EQ(list_request(pods(), {.namespace_name = "team a", .label_selector = "a in (b,c)", .field_selector = ""},
                          {.resource_version = "0", .limit = 0, .continue_token = ""})
                 .target,
             "/api/v1/namespaces/team%20a/pods?labelSelector=a%20in%20%28b%2Cc%29&resourceVersion=0");
-  const Request first = list_request(kJobs, {}, {.resource_version = "", .limit = 500, .continue_token = ""});
+  const http::Request first = list_request(kJobs, {}, {.resource_version = "", .limit = 500, .continue_token = ""});
   EXPECT_EQ(first.method, "GET");
   EXPECT_EQ(first.target, "/apis/oarlock.dev/v1alpha1/trainingjobs?limit=500");
   EXPECT_EQ(first.body, "");
@@ -26,24 +26,24 @@ TEST(Request, List) {
             "/apis/oarlock.dev/v1alpha1/trainingjobs?limit=500&continue=ab%3D%3D");
 }
 
-TEST(Request, Watch) {
-  const Request request =
-      watch_request(services(), {.name_space = "ns", .label_selector = "oarlock.dev/job-name", .field_selector = "a=b"},
-                    {.resource_version = "41", .timeout = std::chrono::seconds(301)});
+TEST(http::Request, Watch) {
+  const http::Request request = watch_request(
+      services(), {.namespace_name = "ns", .label_selector = "oarlock.dev/job-name", .field_selector = "a=b"},
+      {.resource_version = "41", .timeout = std::chrono::seconds(301)});
   EXPECT_EQ(request.method, "GET");
   EXPECT_EQ(request.target,
             "/api/v1/namespaces/ns/services?watch=true&labelSelector=oarlock.dev%2Fjob-name&fieldSelector=a%3Db&"
             "allowWatchBookmarks=true&resourceVersion=41&timeoutSeconds=301");
 }
 
-TEST(Request, GetAndCreate) {
-  EXPECT_EQ(get_request(pods(), {"ns", "a-0-1"}), (Request{"GET", "/api/v1/namespaces/ns/pods/a-0-1", "", ""}));
+TEST(http::Request, GetAndCreate) {
+  EXPECT_EQ(get_request(pods(), {"ns", "a-0-1"}), (http::Request{"GET", "/api/v1/namespaces/ns/pods/a-0-1", "", ""}));
   EXPECT_EQ(create_request(events(), "ns", "{}"),
-            (Request{"POST", "/apis/events.k8s.io/v1/namespaces/ns/events", "{}", "application/json"}));
+            (http::Request{"POST", "/apis/events.k8s.io/v1/namespaces/ns/events", "{}", "application/json"}));
 }
 
-TEST(Request, DeleteSendsPreconditions) {
-  const Request request = delete_request(pods(), {"ns", "p"}, {.uid = "u-1", .resource_version = "17"});
+TEST(http::Request, DeleteSendsPreconditions) {
+  const http::Request request = delete_request(pods(), {"ns", "p"}, {.uid = "u-1", .resource_version = "17"});
   EXPECT_EQ(request.method, "DELETE");
   EXPECT_EQ(request.target, "/api/v1/namespaces/ns/pods/p");
   EXPECT_EQ(json::parse(request.body), json::parse(R"({"apiVersion": "v1", "kind": "DeleteOptions",
@@ -54,9 +54,9 @@ TEST(Request, DeleteSendsPreconditions) {
   EXPECT_FALSE(json::parse(delete_request(pods(), {"ns", "p"}, {}).body).contains("preconditions"));
 }
 
-TEST(Request, StatusPatch) {
+TEST(http::Request, StatusPatch) {
   EXPECT_EQ(status_patch_request(kJobs, {"ns", "j"}, "{}"),
-            (Request{"PATCH", "/apis/oarlock.dev/v1alpha1/namespaces/ns/trainingjobs/j/status", "{}",
+            (http::Request{"PATCH", "/apis/oarlock.dev/v1alpha1/namespaces/ns/trainingjobs/j/status", "{}",
                      "application/merge-patch+json"}));
 }
 

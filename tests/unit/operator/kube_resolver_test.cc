@@ -1,5 +1,5 @@
 // Blocked lookups are shared, and delay neither a call beyond its limits nor the exit of the program.
-#include "common/http/client/channel.h"
+#include "http/client/channel.h"
 
 #include <gmock/gmock.h>
 
@@ -8,7 +8,7 @@
 #include <future>
 #include <thread>
 
-namespace oarlock::kube {
+namespace oarlock::http {
 namespace {
 
 using namespace std::chrono_literals;
@@ -106,4 +106,4 @@ TEST(Resolver, BlockedLookupDoesNotDelayTheExit) {
 }
 
 }  // namespace
-}  // namespace oarlock::kube
+}  // namespace oarlock::http

@@ -1,9 +1,9 @@
 // Parsing of server addresses as in kubeconfigs.
-#include "common/http/client/address.h"
+#include "http/client/address.h"
 
 #include <gmock/gmock.h>
 
-namespace oarlock::kube {
+namespace oarlock::http {
 namespace {
 
 using ::testing::AllOf;
@@ -109,4 +109,4 @@ TEST(ServerAddress, RejectsInvalidAddressesWithoutShowingSecrets) {
 }
 
 }  // namespace
-}  // namespace oarlock::kube
+}  // namespace oarlock::http

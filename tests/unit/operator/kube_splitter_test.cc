@@ -1,10 +1,10 @@
-#include "operator/kube/client/list_watch.h"
+#include "kube/client/list_watch.h"
 
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
 
-namespace oarlock::kube {
+namespace oarlock::http {
 namespace {
 
 using ::testing::ElementsAre;
@@ -116,4 +116,4 @@ TEST(ItemSplitter, EndlessItemEndsTheStream) {
 }
 
 }  // namespace
-}  // namespace oarlock::kube
+}  // namespace oarlock::http

@@ -1,5 +1,5 @@
 // Connecting to unresponsive addresses, and properties of the socket.
-#include "common/http/client/channel.h"
+#include "http/client/channel.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -9,7 +9,7 @@
 
 #include "tests/support/full_listener.h"
 
-namespace oarlock::kube {
+namespace oarlock::http {
 namespace {
 
 using namespace std::chrono_literals;
@@ -74,4 +74,4 @@ TEST_F(TcpChannelTest, SetsCloseOnExec) {
 }
 
 }  // namespace
-}  // namespace oarlock::kube
+}  // namespace oarlock::http

@@ -1,4 +1,4 @@
-#include "operator/kube/client/work_queue.h"
+#include "kube/client/work_queue.h"
 
 #include <gmock/gmock.h>
 

@@ -6,10 +6,10 @@
 
 #include <set>
 
+#include "api/codec.h"
+#include "api/rules.h"
+#include "api/validate.h"
 #include "common/json_access.h"
-#include "operator/api/codec.h"
-#include "operator/api/rules.h"
-#include "operator/api/validate.h"
 #include "operator/core/desired.h"
 #include "operator/core/reconcile.h"
 #include "tests/support/builders.h"

@@ -12,7 +12,7 @@ using namespace control;  // NOLINT
 RankGroup group(int nodes, int processes) {
   RankGroup out;
   out.job = "bert";
-  out.name_space = "ml";
+  out.namespace_name = "ml";
   out.uid = "u-1";
   out.attempt = 2;
   out.nodes = nodes;

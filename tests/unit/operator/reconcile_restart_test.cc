@@ -1,7 +1,7 @@
 // Consequences of a failure: a charged or free group restart, its backoff, or the failure of the job.
 #include <limits>
 
-#include "operator/api/rules.h"
+#include "api/rules.h"
 #include "tests/unit/operator/reconcile_support.h"
 
 namespace oarlock::test {

@@ -66,7 +66,7 @@ TEST_F(AuthorizationFilterTest, DeniesMissingAndInvalidTokens) {
 }
 
 TEST_F(AuthorizationFilterTest, RetriesReviewAfterPauseOnFailure) {
-  transport_->script({.failure = kube::TransportErrorKind::kConnect});
+  transport_->script({.failure = http::TransportErrorKind::kConnect});
   EXPECT_EQ(check("Bearer t"), 503);
   EXPECT_EQ(check("Bearer t"), 503);
   EXPECT_EQ(check("Bearer u"), 503);
@@ -81,11 +81,11 @@ TEST_F(AuthorizationFilterTest, AllowsKnownTokensWhileApiServerIsDown) {
   allow("Bearer t");
   for (int i = 0; i < 4; ++i) {
     clock_->advance(50s);
-    if (i > 0) transport_->script({.failure = kube::TransportErrorKind::kConnect});
+    if (i > 0) transport_->script({.failure = http::TransportErrorKind::kConnect});
     EXPECT_EQ(check("Bearer t"), 200) << i;
   }
   clock_->advance(200s);
-  transport_->script({.failure = kube::TransportErrorKind::kConnect});
+  transport_->script({.failure = http::TransportErrorKind::kConnect});
   EXPECT_EQ(check("Bearer t"), 503) << "a result is used for at most five minutes";
 }
 
@@ -94,7 +94,7 @@ TEST_F(AuthorizationFilterTest, DeniesRevokedTokenAfterOneMinute) {
   clock_->advance(61s);
   answer({{"authenticated", false}});
   EXPECT_EQ(check("Bearer t"), 401);
-  transport_->script({.failure = kube::TransportErrorKind::kConnect});
+  transport_->script({.failure = http::TransportErrorKind::kConnect});
   clock_->advance(11s);
   EXPECT_EQ(check("Bearer t"), 503) << "the earlier result is not used anymore";
 }
@@ -160,9 +160,9 @@ TEST(ReviewCache, KeysSeparatePathAndToken) {
 }
 
 // Holds each request until it is released or cancelled, and allows all of them.
-class HeldTransport final : public kube::Transport {
+class HeldTransport final : public http::Transport {
  public:
-  kube::TransportResult<kube::Response> send(const kube::Request& request, kube::Milliseconds,
+  http::TransportResult<http::Response> send(const http::Request& request, http::Milliseconds,
                                              std::stop_token cancel) override {
     std::unique_lock lock(mutex_);
     ++waiting_;
@@ -171,14 +171,14 @@ class HeldTransport final : public kube::Transport {
     --waiting_;
     if (!is_let_go) {
       return tl::make_unexpected(
-          kube::TransportError{.kind = kube::TransportErrorKind::kCancelled, .message = "cancelled"});
+          http::TransportError{.kind = http::TransportErrorKind::kCancelled, .message = "cancelled"});
     }
     const bool is_token = request.target.find("tokenreviews") != std::string::npos;
-    return kube::Response{.status = 201,
+    return http::Response{.status = 201,
                           .body = Json{{"status", {{is_token ? "authenticated" : "allowed", true}}}}.dump(),
                           .retry_after = {}};
   }
-  kube::TransportResult<kube::Response> stream(const kube::Request& request, kube::ByteSink&, kube::StreamLimits limits,
+  http::TransportResult<http::Response> stream(const http::Request& request, http::ByteSink&, http::StreamLimits limits,
                                                std::stop_token cancel) override {
     return send(request, limits.total, cancel);
   }

@@ -10,7 +10,7 @@
 #include <set>
 #include <thread>
 
-#include "operator/api/codec.h"
+#include "api/codec.h"
 #include "tests/support/builders.h"
 #include "tests/support/fake_api.h"
 #include "tests/support/fake_clock.h"
@@ -28,7 +28,7 @@ class CacheTest : public ::testing::Test {
  protected:
   CacheTest() {
     Job job = test::JobBuilder("j").nodes(kNodes).phase(api::Phase::kRunning);
-    job.metadata.name_space = "ns";
+    job.metadata.namespace_name = "ns";
     job.metadata.resource_version = "10";
     api_->push("trainingjobs", "ADDED", api::to_json(job));
     for (const char* plural : {"trainingjobs", "pods", "services"}) {
@@ -104,7 +104,7 @@ TEST(CacheLimit, DropsOldestFinishedJobsFirst) {
   int version = 10;
   const auto push = [&](const std::string& name, api::Phase phase, int created, std::optional<int> ttl = {}) {
     Job job = test::JobBuilder(name).phase(phase);
-    job.metadata.name_space = "ns";
+    job.metadata.namespace_name = "ns";
     job.metadata.resource_version = std::to_string(++version);
     job.spec.ttl_seconds_after_finished = ttl;
     Json object = api::to_json(job);

@@ -11,8 +11,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "operator/api/codec.h"
-#include "operator/api/rules.h"
+#include "api/codec.h"
+#include "api/rules.h"
 #include "operator/core/reconcile.h"
 #include "tests/support/builders.h"
 #include "tests/support/fake_api.h"
@@ -23,8 +23,8 @@ namespace oarlock::control {
 namespace {
 
 using namespace std::chrono_literals;
+using http::Response;
 using kube::ObjectKey;
-using kube::Response;
 using test::becomes_true;
 using test::FakeApi;
 using ::testing::HasSubstr;
@@ -46,10 +46,10 @@ class ControllerTest : public ::testing::Test {
       : cache_(make_options(spec_budget, cache_limit), quiet_hooks(), api_, clock_,
                std::make_shared<kube::RealSleeper>()) {
     job_ = test::JobBuilder("j").nodes(1).phase(api::Phase::kRunning);
-    job_.metadata.name_space = "ns";
+    job_.metadata.namespace_name = "ns";
     job_.metadata.resource_version = "10";
     job_.status.progress = api::Progress{};
-    key_ = {job_.metadata.name_space, job_.metadata.name};
+    key_ = {job_.metadata.namespace_name, job_.metadata.name};
     answer_with(Response{.status = 201, .body = at_version("10").dump(), .retry_after = {}});
     api_->push("trainingjobs", "ADDED", api::to_json(job_));
     for (const char* plural : {"trainingjobs", "pods", "services"}) {
@@ -79,7 +79,7 @@ class ControllerTest : public ::testing::Test {
   }
 
   void answer_with(const Response& response) {
-    api_->on_request([response](const kube::Request&) { return response; });
+    api_->on_request([response](const http::Request&) { return response; });
   }
   void plan(Plan plan) {
     const std::lock_guard lock(mutex_);
@@ -242,7 +242,7 @@ TEST_F(ControllerTest, RetriesRejectedJobAtMostOncePerMinute) {
   answer_with(Response{.status = 201, .body = "{}", .retry_after = {}});
   const size_t sent = writes();
   std::string note;
-  api_->on_request([&](const kube::Request& request) {
+  api_->on_request([&](const http::Request& request) {
     note = Json::parse(request.body).value("note", "");
     return Response{.status = 201, .body = "{}", .retry_after = {}};
   });
@@ -286,7 +286,7 @@ TEST_F(ControllerTest, LongPlanYieldsToOtherJobs) {
   Plan many;
   for (int rank = 0; rank < 100; ++rank) many.actions.emplace_back(CreatePod{fmt::format("j-0-{}", rank), 0, rank});
   plan(many);
-  const auto take_a_second = [this](const kube::Request&) {
+  const auto take_a_second = [this](const http::Request&) {
     clock_->advance(1s);
     return Response{.status = 201, .body = "{}", .retry_after = {}};
   };
@@ -295,7 +295,7 @@ TEST_F(ControllerTest, LongPlanYieldsToOtherJobs) {
   EXPECT_EQ(writes(), 100u) << "no other job waits";
   EXPECT_EQ(reconciled("requeue_after"), 0);
 
-  api_->on_request([&](const kube::Request& request) {
+  api_->on_request([&](const http::Request& request) {
     queue_.add({"neighbor", "job"});
     return take_a_second(request);
   });
@@ -314,7 +314,7 @@ TEST_F(ControllerTest, LongPlanWithProgressIsNotHung) {
   for (int rank = 0; rank < 100; ++rank) many.actions.emplace_back(CreatePod{fmt::format("j-0-{}", rank), 0, rank});
   plan(many);
   std::atomic<double> longest = 0;  // seconds
-  api_->on_request([&](const kube::Request&) {
+  api_->on_request([&](const http::Request&) {
     longest = std::max(longest.load(), queue_.longest_running().count());
     clock_->advance(1s);
     return Response{.status = 201, .body = "{}", .retry_after = {}};
@@ -341,7 +341,7 @@ TEST_F(ControllerTest, ReadsPodWithoutTheLabelUntilItIsRestored) {
   plan_of_loss.actions.emplace_back(ConfirmPodAbsent{"j-0-0"});
   plan(plan_of_loss);
   Json labels = Json::object();
-  api_->on_request([&](const kube::Request&) {
+  api_->on_request([&](const http::Request&) {
     const Json pod = {{"metadata",
                        {{"name", "j-0-0"},
                         {"namespace", "ns"},
@@ -520,7 +520,7 @@ class TrimmedJobTest : public ControllerTest {
 
   void serve_job(const Json& job) {
     api_->on_request(
-        [job](const kube::Request&) { return Response{.status = 200, .body = job.dump(), .retry_after = {}}; });
+        [job](const http::Request&) { return Response{.status = 200, .body = job.dump(), .retry_after = {}}; });
   }
 };
 

@@ -12,14 +12,14 @@ namespace oarlock::control {
 namespace {
 
 using namespace std::chrono_literals;
-using kube::Response;
-using kube::TransportResult;
+using http::Response;
+using http::TransportResult;
 using Json = nlohmann::json;
 
 // Holds one Lease; writes of other versions than the newest are conflicts.
-class LeaseApi final : public kube::Transport {
+class LeaseApi final : public http::Transport {
  public:
-  TransportResult<Response> send(const kube::Request& request, kube::Milliseconds, std::stop_token) override {
+  TransportResult<Response> send(const http::Request& request, http::Milliseconds, std::stop_token) override {
     if (request.method == "GET") return lease_.is_null() ? answer(404, {{"reason", "NotFound"}}) : answer(200, lease_);
     const Json body = Json::parse(request.body);
     if (request.method == "PUT" && body["metadata"]["resourceVersion"] != lease_["metadata"]["resourceVersion"])
@@ -27,9 +27,9 @@ class LeaseApi final : public kube::Transport {
     store(body);
     return answer(200, lease_);
   }
-  TransportResult<Response> stream(const kube::Request&, kube::ByteSink&, kube::StreamLimits,
+  TransportResult<Response> stream(const http::Request&, http::ByteSink&, http::StreamLimits,
                                    std::stop_token) override {
-    return tl::make_unexpected(kube::TransportError{kube::TransportErrorKind::kRefused, "no streams"});
+    return tl::make_unexpected(http::TransportError{http::TransportErrorKind::kRefused, "no streams"});
   }
 
   std::string holder() const { return lease_["spec"]["holderIdentity"]; }
@@ -66,7 +66,7 @@ class LeaderElectionTest : public ::testing::Test {
     return -1;
   }
   bool may_write() {
-    const kube::Request request{.method = "POST", .target = "/api/v1/pods", .body = "{}", .content_type = ""};
+    const http::Request request{.method = "POST", .target = "/api/v1/pods", .body = "{}", .content_type = ""};
     return election_.leader_transport()->send(request, 1s, {}).has_value();
   }
 

@@ -24,7 +24,7 @@ class EventSeriesTest : public ::testing::Test {
  protected:
   EventSeriesTest() {
     job_.metadata.name = "j";
-    job_.metadata.name_space = "ns";
+    job_.metadata.namespace_name = "ns";
     job_.metadata.uid = "u";
   }
   std::optional<EventSeries::Write> add(const std::string& message = "m", const std::string& reason = "Restarting") {
@@ -129,7 +129,7 @@ TEST(EventRecorder, CreatesPatchesAndRecreatesEvents) {
   EventRecorder recorder(kube::Client(transport, 5s), EventSource{.instance = "me"}, clock, Logger::silent());
   Job job;
   job.metadata.name = "j";
-  job.metadata.name_space = "ns";
+  job.metadata.namespace_name = "ns";
   const EmitEvent event{.reason = "R", .action = "A", .message = "m", .pod = ""};
   recorder.record(job, event);
   recorder.record(job, event);
@@ -152,7 +152,7 @@ class EventRetryTest : public ::testing::Test {
  protected:
   EventRetryTest() {
     job_.metadata.name = "j";
-    job_.metadata.name_space = "ns";
+    job_.metadata.namespace_name = "ns";
     job_.metadata.uid = "u";
   }
   void record(const std::string& message) {
@@ -161,7 +161,7 @@ class EventRetryTest : public ::testing::Test {
   }
   std::vector<std::string> notes() const {
     std::vector<std::string> out;
-    for (const kube::Request& request : transport_->requests()) out.push_back(Json::parse(request.body)["note"]);
+    for (const http::Request& request : transport_->requests()) out.push_back(Json::parse(request.body)["note"]);
     return out;
   }
 
@@ -194,7 +194,7 @@ TEST_F(EventRetryTest, RetriesFailedWriteWithoutDelayingOthers) {
 
 TEST_F(EventRetryTest, ProbesUnreachableServerWithOneEvent) {
   for (int i = 0; i < 5; ++i) record(std::to_string(i));
-  transport_->script({.failure = kube::TransportErrorKind::kConnect});
+  transport_->script({.failure = http::TransportErrorKind::kConnect});
   EXPECT_FALSE(recorder_.flush());
   EXPECT_THAT(notes(), ElementsAre("0"));
   clock_->advance(1s);
@@ -245,7 +245,7 @@ TEST_F(EventRetryTest, FullQueueDropsEventsOfBusiestNamespace) {
     record("noise");
   }
   EXPECT_EQ(dropped_["queue_full"], 100);
-  job_.metadata.name_space = "neighbor";
+  job_.metadata.namespace_name = "neighbor";
   for (int i = 0; i < 10; ++i) record("neighbor" + std::to_string(i));
   EXPECT_EQ(dropped_["queue_full"], 110);
   for (size_t i = 0; i < EventRecorder::kMaxQueue; ++i)
@@ -258,7 +258,7 @@ TEST_F(EventRetryTest, FullQueueDropsEventsOfBusiestNamespace) {
 
 TEST_F(EventRetryTest, StopTriesOnceAndCountsTheRest) {
   for (int i = 0; i < 5; ++i) record(std::to_string(i));
-  for (int i = 0; i < 10; ++i) transport_->script({.failure = kube::TransportErrorKind::kConnect});
+  for (int i = 0; i < 10; ++i) transport_->script({.failure = http::TransportErrorKind::kConnect});
   recorder_.start();
   recorder_.stop();
   EXPECT_LE(transport_->requests().size(), 2u) << "one round of the thread, one of the stop";

@@ -35,17 +35,17 @@ Answer failure(int status, const std::string& reason, const std::string& message
 
 // Answers each request with an object. The second request waits for a third one, which comes only where requests are
 // made side by side.
-class ParallelTransport final : public kube::Transport {
+class ParallelTransport final : public http::Transport {
  public:
-  kube::TransportResult<kube::Response> send(const kube::Request&, kube::Milliseconds, std::stop_token) override {
+  http::TransportResult<http::Response> send(const http::Request&, http::Milliseconds, std::stop_token) override {
     std::unique_lock lock(mutex_);
     most_ = std::max(most_, ++in_flight_);
     began_.notify_all();
     if (++requests_ == 2) began_.wait_for(lock, std::chrono::seconds(20), [this] { return requests_ > 2; });
     --in_flight_;
-    return kube::Response{.status = 200, .body = object("20"), .retry_after = {}};
+    return http::Response{.status = 200, .body = object("20"), .retry_after = {}};
   }
-  kube::TransportResult<kube::Response> stream(const kube::Request& request, kube::ByteSink&, kube::StreamLimits limits,
+  http::TransportResult<http::Response> stream(const http::Request& request, http::ByteSink&, http::StreamLimits limits,
                                                std::stop_token cancel) override {
     return send(request, limits.total, cancel);
   }
@@ -63,7 +63,7 @@ class ExecuteTest : public ::testing::Test {
  protected:
   ExecuteTest() {
     job_.metadata.name = "j";
-    job_.metadata.name_space = "ns";
+    job_.metadata.namespace_name = "ns";
     job_.metadata.uid = "job-uid";
     job_.metadata.resource_version = "10";
     job_.spec.pod_template = R"({"spec":{"containers":[{"name":"trainer","image":"i"}]}})";
@@ -213,7 +213,7 @@ TEST_F(ExecuteTest, CreatesAClaimAfterADryRunOfThePod) {
     transport_->script({.status = 201, .pieces = {object("12")}});
     EXPECT_FALSE(run({CreateClaim{"j-checkpoints", 2, "claim"}}));
   }
-  const std::vector<kube::Request>& sent = transport_->requests();
+  const std::vector<http::Request>& sent = transport_->requests();
   ASSERT_EQ(sent.size(), 9U);
   EXPECT_THAT(requests(), Contains(kTriedPod).Times(3));
   EXPECT_EQ(sent[1].body, PodFactory(job_, 2).text(0));
@@ -390,7 +390,7 @@ TEST_F(ExecuteTest, ConfirmJobUnchangedReadsLiveObject) {
   EXPECT_EQ(run({ConfirmJobUnchanged{}})->reason, Interruption::Reason::kJobDeleted);
   transport_->script(failure(404, "NotFound"));
   EXPECT_EQ(run({ConfirmJobUnchanged{}})->reason, Interruption::Reason::kJobDeleted);
-  transport_->script({.failure = kube::TransportErrorKind::kBroken});
+  transport_->script({.failure = http::TransportErrorKind::kBroken});
   EXPECT_EQ(run({ConfirmJobUnchanged{}})->reason, Interruption::Reason::kApiError);
 }
 
@@ -401,7 +401,7 @@ TEST_F(ExecuteTest, ConfirmPodAbsentReadsLiveObject) {
   transport_->script({.pieces = {object("40")}});
   EXPECT_EQ(run({ConfirmPodAbsent{"j-0-0"}, PatchStatus{}})->reason, Interruption::Reason::kStaleCache);
   EXPECT_TRUE(waits_for(ResourceKind::kPod, "40"));
-  transport_->script({.failure = kube::TransportErrorKind::kBroken});
+  transport_->script({.failure = http::TransportErrorKind::kBroken});
   EXPECT_EQ(run({ConfirmPodAbsent{"j-0-0"}})->reason, Interruption::Reason::kApiError);
   transport_->script({.pieces = {object("40")}});
   EXPECT_FALSE(run({ConfirmPodAbsent{"j-0-0", "object-uid"}})) << "this pod is lost";
@@ -470,7 +470,7 @@ TEST_F(ExecuteTest, ChangedPodInterruptsBatchOfDeletions) {
 TEST(EventBody, DescribesTheOccurrenceAndItsObject) {
   Job job;
   job.metadata.name = "j";
-  job.metadata.name_space = "ns";
+  job.metadata.namespace_name = "ns";
   job.metadata.uid = "job-uid";
   job.metadata.resource_version = "10";
   const EmitEvent event{

@@ -5,7 +5,7 @@
 
 #include <functional>
 
-#include "common/http/metrics.h"
+#include "http/metrics.h"
 #include "operator/shell/cache_health.h"
 #include "operator/shell/job_metrics.h"
 #include "tests/support/builders.h"
@@ -85,16 +85,16 @@ TEST_F(MetricsTest, CountsRequestsByCodeMethodAndHost) {
   auto clock = std::make_shared<test::FakeClock>();
   auto script = std::make_shared<test::ScriptedTransport>(clock);
   InstrumentedTransport transport(script, "h:6443", metrics_, clock);
-  script->script({.failure = kube::TransportErrorKind::kConnect});
+  script->script({.failure = http::TransportErrorKind::kConnect});
   EXPECT_FALSE(transport.send({"GET", "/version", "", ""}, 1s, {}));
   EXPECT_FALSE(transport.has_responded());
   script->script({.status = 409});
   EXPECT_EQ(transport.send({"POST", "/x", "", ""}, 1s, {})->status, 409);
   EXPECT_TRUE(transport.has_responded());
-  class Sink final : public kube::ByteSink {
+  class Sink final : public http::ByteSink {
     bool write(std::string_view) override { return true; }
   } sink;
-  script->script({.pieces = {"line\n"}, .failure = kube::TransportErrorKind::kBroken, .takes = 400s});
+  script->script({.pieces = {"line\n"}, .failure = http::TransportErrorKind::kBroken, .takes = 400s});
   EXPECT_FALSE(transport.stream({"GET", "/x?watch=true", "", ""}, sink, {1s, 1s}, {}));
   const std::string all = text();
   EXPECT_THAT(all, HasSubstr(R"(rest_client_requests_total{code="<error>",host="h:6443",method="GET"} 1)"));
@@ -115,9 +115,9 @@ TEST_F(MetricsTest, JobMetricsFollowTheCache) {
   job.status.in_pod_restarts =
       api::InPodRestarts{.total = 4, .seconds = 2.5, .last_rank = {}, .last_reason = "", .last_time = {}};
   add(job);
-  const std::string labels = R"({namespace=")" + job.metadata.name_space + R"(",trainingjob="bert")";
+  const std::string labels = R"({namespace=")" + job.metadata.namespace_name + R"(",trainingjob="bert")";
   const std::string all = text();
-  EXPECT_THAT(all, HasSubstr("trainingjob_status_phase{namespace=\"" + job.metadata.name_space +
+  EXPECT_THAT(all, HasSubstr("trainingjob_status_phase{namespace=\"" + job.metadata.namespace_name +
                              R"(",phase="Running",trainingjob="bert"} 1)"));
   EXPECT_THAT(all, HasSubstr("trainingjob_progress_ratio" + labels + "} 0.25"));
   EXPECT_THAT(all, HasSubstr("trainingjob_rank_recoveries_total" + labels + "} 3"));
@@ -125,7 +125,7 @@ TEST_F(MetricsTest, JobMetricsFollowTheCache) {
   EXPECT_THAT(all, HasSubstr("trainingjob_in_pod_restarts_total" + labels + "} 4"));
   EXPECT_THAT(all, HasSubstr("trainingjob_in_pod_restart_seconds_total" + labels + "} 2.5"));
   EXPECT_THAT(all, HasSubstr("trainingjob_spec_replicas" + labels + "} 2"));
-  EXPECT_THAT(all, HasSubstr("trainingjob_restarts_total{namespace=\"" + job.metadata.name_space +
+  EXPECT_THAT(all, HasSubstr("trainingjob_restarts_total{namespace=\"" + job.metadata.namespace_name +
                              R"(",reason="PodFailed",trainingjob="bert"} 1)"));
   EXPECT_THAT(all, HasSubstr(R"(state="ready",trainingjob="bert"} 2)"));
   jobs_.clear();
@@ -166,9 +166,9 @@ TEST_F(MetricsTest, SeriesLimitPrefersRunningJobs) {
 }
 
 TEST_F(MetricsTest, NamespacesTakeTurnsForSeries) {
-  const auto add_job = [&](const std::string& name_space, int created, api::Phase phase) {
-    Job job = JobBuilder(fmt::format("{}-{}", name_space, created)).phase(phase);
-    job.metadata.name_space = name_space;
+  const auto add_job = [&](const std::string& namespace_name, int created, api::Phase phase) {
+    Job job = JobBuilder(fmt::format("{}-{}", namespace_name, created)).phase(phase);
+    job.metadata.namespace_name = namespace_name;
     job.metadata.creation_timestamp = at_second(created);
     add(job);
   };
@@ -188,7 +188,7 @@ TEST_F(MetricsTest, LimitsTextOfAllJobs) {
   max_jobs_ = 2000;
   for (int i = 0; i < 2000; ++i) {
     Job job = JobBuilder(fmt::format("{:054}", i)).phase(api::Phase::kRunning);
-    job.metadata.name_space = std::string(63, 'n');
+    job.metadata.namespace_name = std::string(63, 'n');
     auto cached = std::make_shared<CachedJob>(make_cached_job(job, budget_));
     for (int resource = 0; resource < 8; ++resource)
       cached->accelerators[fmt::format("{}.com/{}", resource, std::string(110, 'r'))] = 1;
@@ -233,14 +233,14 @@ TEST_F(MetricsTest, CountsStartsAndFinishesOnce) {
   job.status = failed;
   metrics_->observe_status_change(job, failed);
   const std::string all = text();
-  EXPECT_THAT(all, HasSubstr("trainingjob_jobs_created_total{namespace=\"" + job.metadata.name_space + "\"} 1"));
+  EXPECT_THAT(all, HasSubstr("trainingjob_jobs_created_total{namespace=\"" + job.metadata.namespace_name + "\"} 1"));
   EXPECT_THAT(all, HasSubstr(R"(reason="MaxRestartsExceeded",result="Failed"} 1)"));
 }
 
 TEST_F(MetricsTest, KeepsJobEventsOfTheLastNamespaces) {
-  const auto run_in = [this](const std::string& name_space) {
+  const auto run_in = [this](const std::string& namespace_name) {
     Job job = JobBuilder("bert");
-    job.metadata.name_space = name_space;
+    job.metadata.namespace_name = namespace_name;
     api::Status next = job.status;
     next.start_time = at_second(1);
     metrics_->observe_status_change(job, next);
@@ -292,7 +292,7 @@ TEST_F(PhaseTimesTest, ObservesStartupRecoveryAndRunDuration) {
   changes_to(api::Phase::kSuspended, {condition("Running", false, 300), condition("Suspended", true, 300)});
   changes_to(api::Phase::kRunning, {condition("Running", true, 400), condition("Suspended", false, 390)});
   changes_to(api::Phase::kComplete, {condition("Running", false, 500), condition("Complete", true, 500)});
-  const std::string labels = "{namespace=\"" + job.metadata.name_space + "\"";
+  const std::string labels = "{namespace=\"" + job.metadata.namespace_name + "\"";
   const std::string all = text();
   EXPECT_THAT(all, HasSubstr("trainingjob_startup_seconds_count" + labels + "} 1\n"));
   EXPECT_THAT(all, HasSubstr("trainingjob_startup_seconds_sum" + labels + "} 7\n"));
@@ -304,7 +304,7 @@ TEST_F(PhaseTimesTest, ObservesStartupRecoveryAndRunDuration) {
 TEST_F(PhaseTimesTest, StallIsNotCountedAsRecovery) {
   Job job = JobBuilder("bert");
   const auto changes_to = [&](api::Phase phase, const Conditions& conditions) { change(job, phase, conditions); };
-  const std::string labels = "{namespace=\"" + job.metadata.name_space + "\"";
+  const std::string labels = "{namespace=\"" + job.metadata.namespace_name + "\"";
   job.status.start_time = at_second(100);
   changes_to(api::Phase::kRunning, {condition("Running", true, 107)});
   changes_to(api::Phase::kStalled, {condition("Running", false, 800), condition("Stalled", true, 800)});
@@ -324,7 +324,7 @@ TEST_F(MetricsTest, AcceleratorsCountAllPodsOfUnfinishedJobs) {
     {"name": "trainer", "resources": {"limits": {"nvidia.com/gpu": 4, "cpu": "2", "hugepages-2Mi": "1Gi"}}},
     {"name": "side", "resources": {"limits": {"nvidia.com/gpu": "1", "rdma/hca": "1", "a.b/c": "x"}}}]}})";
   add(job);
-  const std::string labels = "{namespace=\"" + job.metadata.name_space + "\",resource=";
+  const std::string labels = "{namespace=\"" + job.metadata.namespace_name + "\",resource=";
   const std::string all = text();
   EXPECT_THAT(all,
               HasSubstr("trainingjob_requested_accelerators" + labels + R"("nvidia.com/gpu",trainingjob="bert"} 15)"));
@@ -383,7 +383,7 @@ TEST(CacheHealth, ReportsResourceAndRemedyUntilRecovery) {
   auto clock = std::make_shared<test::FakeClock>();
   CacheHealth health("https://h:6443", clock, Logger::silent());
   EXPECT_EQ(health.current_failure(), "");
-  health.record_failure({ResourceKind::kJob, ""}, kube::to_api_error(kube::Response{
+  health.record_failure({ResourceKind::kJob, ""}, kube::to_api_error(http::Response{
                                                       .status = 404, .body = "404 page not found", .retry_after = {}}));
   EXPECT_THAT(health.current_failure(), HasSubstr("trainingjobs.oarlock.dev"));
   EXPECT_THAT(health.current_failure(), HasSubstr("kubectl apply -f manifests/crd"));
@@ -395,7 +395,7 @@ TEST(CacheHealth, ReportsResourceAndRemedyUntilRecovery) {
               HasSubstr("watch pods: the API server returned status 403; the role is missing"));
   health.record_failure(
       {ResourceKind::kPod, ""},
-      kube::to_api_error(kube::TransportError{kube::TransportErrorKind::kConnect, "https://h:6443: no connection"}));
+      kube::to_api_error(http::TransportError{http::TransportErrorKind::kConnect, "https://h:6443: no connection"}));
   EXPECT_THAT(health.current_failure(), HasSubstr("is the API server running"));
   EXPECT_THAT(health.public_failure(), HasSubstr("no connection to the API server; is the API server running"));
 }

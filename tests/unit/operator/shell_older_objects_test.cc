@@ -4,8 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "api/codec.h"
 #include "common/files.h"
-#include "operator/api/codec.h"
 #include "operator/core/reconcile.h"
 #include "operator/shell/projection.h"
 #include "tests/support/builders.h"

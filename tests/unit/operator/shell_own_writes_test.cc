@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-#include "operator/kube/client/request.h"
+#include "kube/client/request.h"
 #include "tests/support/fake_clock.h"
 
 namespace oarlock::control {

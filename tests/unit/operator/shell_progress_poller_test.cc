@@ -56,13 +56,13 @@ class Ranks {
   }
 
  private:
-  class Rank final : public kube::Transport {
+  class Rank final : public http::Transport {
    public:
     Rank(Ranks& ranks, std::string url) : ranks_(ranks), url_(std::move(url)) {}
-    kube::TransportResult<kube::Response> send(const kube::Request&, kube::Milliseconds, std::stop_token) override {
+    http::TransportResult<http::Response> send(const http::Request&, http::Milliseconds, std::stop_token) override {
       std::abort();
     }
-    kube::TransportResult<kube::Response> stream(const kube::Request& request, kube::ByteSink& sink, kube::StreamLimits,
+    http::TransportResult<http::Response> stream(const http::Request& request, http::ByteSink& sink, http::StreamLimits,
                                                  std::stop_token cancel) override {
       EXPECT_TRUE(request.target == "/statusz?uid=u" || request.target == "/statusz?uid=v") << request.target;
       const int now = ++ranks_.at_once_;
@@ -78,10 +78,10 @@ class Ranks {
       ++ranks_.polls_[url_];
       ranks_.log_.push_back(url_);
       if (!status)
-        return tl::make_unexpected(kube::TransportError{kube::TransportErrorKind::kConnect, "connection refused"});
+        return tl::make_unexpected(http::TransportError{http::TransportErrorKind::kConnect, "connection refused"});
       if (!sink.write(*status))
-        return tl::make_unexpected(kube::TransportError{kube::TransportErrorKind::kRefused, ""});
-      return kube::Response{.status = 200, .body = "", .retry_after = {}};
+        return tl::make_unexpected(http::TransportError{http::TransportErrorKind::kRefused, ""});
+      return http::Response{.status = 200, .body = "", .retry_after = {}};
     }
 
    private:
@@ -433,10 +433,10 @@ TEST_F(ProgressPollerTest, ManyJobsShareTheRate) {
 // only.
 class PollerTurnsTest : public ProgressPollerTest {
  protected:
-  void expect_half_of_the_polls(const std::string& name_space, bool others_respond) {
+  void expect_half_of_the_polls(const std::string& namespace_name, bool others_respond) {
     start({.interval = 1ms, .timeout = 1s, .prompt = 1h, .max_interval = 1ms, .rate = 500, .threads = 2});
     ranks_.set_status(url(200), at_step(1));
-    poller_->watch({name_space, "prompt"}, "u", address(200), 9400);
+    poller_->watch({namespace_name, "prompt"}, "u", address(200), 9400);
     ASSERT_TRUE(eventually([&] { return news_ == 1; }));
     for (int i = 0; i < 100; ++i) {
       if (others_respond) ranks_.set_status(url(i), at_step(1));

@@ -211,7 +211,7 @@ TEST(ProjectService, ReadsItsOwner) {
 TEST(ProjectPod, HasTheKeyOfTheServiceWithWhichItWasCreated) {
   api::TrainingJob job;
   job.metadata.name = "j";
-  job.metadata.name_space = "ns";
+  job.metadata.namespace_name = "ns";
   job.spec.nodes = 2;
   job.spec.failure_policy.restart_scope = api::RestartScope::kRank;
   const std::string key = "0123456789abcdef";

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "operator/api/rules.h"
+#include "api/rules.h"
 #include "tests/support/builders.h"
 
 namespace oarlock::test {

@@ -27,7 +27,7 @@ TEST_F(UnreadableLogTest, LogsEachObjectAndErrorOnce) {
   ASSERT_THAT(lines_, SizeIs(3));
   EXPECT_EQ(lines_[0].message, "ignored an unreadable object");
   EXPECT_EQ(lines_[0].resource, "pods");
-  EXPECT_EQ(lines_[0].name_space, "ns");
+  EXPECT_EQ(lines_[0].namespace_name, "ns");
   EXPECT_EQ(lines_[0].name, "a");
   EXPECT_EQ(lines_[0].error, "no such phase");
   EXPECT_EQ(lines_[1].name, "b");

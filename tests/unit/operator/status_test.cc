@@ -134,7 +134,7 @@ TEST(Status, NamesPodWithoutTheLabel) {
   EXPECT_THAT(condition_in(status),
               HasSubstr("LabelRemoved: pod bert-0-1 does not have the label oarlock.dev/job-name=bert"));
   EXPECT_THAT(condition_in(status),
-              HasSubstr("kubectl label pod bert-0-1 -n " + job.metadata.name_space + " --overwrite"));
+              HasSubstr("kubectl label pod bert-0-1 -n " + job.metadata.namespace_name + " --overwrite"));
   EXPECT_EQ(reconcile(observed).requeue_after, std::chrono::seconds(30));
   observed.job.status = status;
   observed.pods[1].unlabeled = false;

@@ -1,4 +1,4 @@
-#include "operator/api/validate.h"
+#include "api/validate.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -10,8 +10,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "operator/api/resources.h"
-#include "operator/api/rules.h"
+#include "api/resources.h"
+#include "api/rules.h"
 #include "tests/support/builders.h"
 
 namespace oarlock::test {
@@ -59,7 +59,7 @@ TEST(Validate, ReadsAJob) {
   const auto job = read(kGood);
   ASSERT_TRUE(job) << job.error().message;
   EXPECT_EQ(job->metadata.name, "bert");
-  EXPECT_EQ(job->metadata.name_space, "default");
+  EXPECT_EQ(job->metadata.namespace_name, "default");
   EXPECT_EQ(job->spec.nodes, 2);
   EXPECT_EQ(json::parse(job->spec.trainer), json::parse(R"({"task":"image","whatever":3})"));
   EXPECT_EQ(json::parse(job->spec.pod_template)["spec"]["containers"][0]["newInKubernetes"]["a"], 1);

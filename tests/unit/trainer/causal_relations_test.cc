@@ -1,5 +1,5 @@
 // Causal sets as relations, and the known properties of generated ones.
-#include "trainer/tasks/causal_set/causal_relations.h"
+#include "workloads/causal_set/causal_relations.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "trainer/tasks/causal_set/generator.h"
+#include "workloads/causal_set/generator.h"
 
 namespace oarlock::causal_set {
 namespace {

@@ -1,5 +1,5 @@
 // Conversion of stores to graphs: zarr and HDF5, both orders of axes, several stores; splits; errors with their place.
-#include "trainer/tasks/causal_set/data.h"
+#include "workloads/causal_set/data.h"
 
 #include <ATen/ops/equal.h>
 #include <gmock/gmock.h>
@@ -12,16 +12,16 @@
 #include <set>
 
 #include "common/files.h"
-#include "tests/support/temporary_folder.h"
-#include "trainer/formats/hdf5/writer.h"
-#include "trainer/formats/zarr/array.h"
-#include "trainer/tasks/causal_set/generator.h"
+#include "tests/support/temporary_directory.h"
+#include "workloads/causal_set/generator.h"
+#include "workloads/formats/hdf5/writer.h"
+#include "workloads/formats/zarr/array.h"
 
 namespace oarlock::causal_set {
 namespace {
 
 namespace fs = std::filesystem;
-using test::TemporaryFolder;
+using test::TemporaryDirectory;
 using testing::AllOf;
 using testing::HasSubstr;
 
@@ -30,7 +30,7 @@ const std::vector<TargetSpec> kTargets = {{.array = "manifold_like", .width = 1,
 class CausalSetData : public testing::Test {
  protected:
   fs::path generate(const std::string& name, int64_t samples, uint64_t seed = 1, bool reversed = false) {
-    const fs::path path = folder_.path() / name;
+    const fs::path path = directory_.path() / name;
     const Result<void> written = write_generated_store(
         path, {.samples = samples, .min_elements = 8, .max_elements = 12, .seed = seed, .reversed = reversed});
     EXPECT_TRUE(written) << written.error().message;
@@ -74,7 +74,7 @@ class CausalSetData : public testing::Test {
         .write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(8 * values.size()));
   }
 
-  TemporaryFolder folder_;
+  TemporaryDirectory directory_;
 };
 
 void expect_same_graphs(const GraphCollation& a, const GraphCollation& b) {
@@ -113,13 +113,13 @@ TEST_F(CausalSetData, TheSameGraphsFromEveryKindOfStore) {
   CausalSetDataConfig declared = config_of({reversed});
   declared.axes = AxisOrder::kReversed;
   EXPECT_EQ(open(declared).train.graphs().size(), 12);
-  copy_to_hdf5(store, folder_.path() / "sets.h5", kArrays);
-  expect_same(config_of({folder_.path() / "sets.h5"}));
-  copy_to_hdf5(folder_.path() / "julia.zarr", folder_.path() / "julia.h5", kArrays);
-  expect_same(config_of({folder_.path() / "julia.h5"}));
+  copy_to_hdf5(store, directory_.path() / "sets.h5", kArrays);
+  expect_same(config_of({directory_.path() / "sets.h5"}));
+  copy_to_hdf5(directory_.path() / "julia.zarr", directory_.path() / "julia.h5", kArrays);
+  expect_same(config_of({directory_.path() / "julia.h5"}));
   // Links, degrees and lengths are computed where a store has relations only.
-  copy_to_hdf5(store, folder_.path() / "relations.h5", {"adjacency_matrix", "cset_size", "manifold_like"});
-  expect_same(config_of({folder_.path() / "relations.h5"}));
+  copy_to_hdf5(store, directory_.path() / "relations.h5", {"adjacency_matrix", "cset_size", "manifold_like"});
+  expect_same(config_of({directory_.path() / "relations.h5"}));
 }
 
 TEST_F(CausalSetData, RelationsAreMoreThanLinks) {
@@ -163,7 +163,7 @@ TEST_F(CausalSetData, NumberOfSamplesMustBeACount) {
 TEST_F(CausalSetData, AConversionIsMadeOnceAndAgainWhenTheStoreChanges) {
   const fs::path store = generate("sets.zarr", 20);
   open(config_of({store}));
-  const fs::path cache = folder_.path() / "sets.zarr.oarlock";
+  const fs::path cache = directory_.path() / "sets.zarr.oarlock";
   const auto conversions = [&] {
     std::map<std::string, fs::file_time_type> out;
     for (const auto& entry : fs::directory_iterator(cache))
@@ -178,9 +178,9 @@ TEST_F(CausalSetData, AConversionIsMadeOnceAndAgainWhenTheStoreChanges) {
   EXPECT_EQ(open(config_of({store})).train.graphs().arrays().graphs.at("targets").sum().item<double>(), 20);
   EXPECT_EQ(conversions().size(), 1U) << "the outdated one is removed";
   CausalSetDataConfig elsewhere = config_of({store});
-  elsewhere.cache = (folder_.path() / "cache").string();
+  elsewhere.cache = (directory_.path() / "cache").string();
   open(elsewhere);
-  EXPECT_TRUE(fs::exists(folder_.path() / "cache/sets.zarr.oarlock"));
+  EXPECT_TRUE(fs::exists(directory_.path() / "cache/sets.zarr.oarlock"));
 }
 
 // zarr-python 3 writes the chunk, and nothing else, for array[:] = values.
@@ -243,7 +243,7 @@ TEST_F(CausalSetData, NamesTheMissingAndTheExistingArrays) {
   fs::remove_all(store / "adjacency_matrix");
   EXPECT_THAT(refusal(config_of({store})).message,
               HasSubstr("contains no array 'adjacency_matrix' (nor 'link_matrix'); it contains cset_size"));
-  const Error none = refusal(config_of({folder_.path() / "nothing.h5"}));
+  const Error none = refusal(config_of({directory_.path() / "nothing.h5"}));
   EXPECT_EQ(none.code, ExitCode::kNoInput);
   EXPECT_THAT(none.message, AllOf(HasSubstr("nothing.h5"), HasSubstr("data.paths")));
 }
@@ -277,7 +277,7 @@ TEST_F(CausalSetData, WhatIsWrongWithASampleIsNamedWithItsPlace) {
 
 // Their bytes would overflow.
 TEST_F(CausalSetData, MatricesThatTheFileCannotContainAreAnError) {
-  const fs::path path = folder_.path() / "large.h5";
+  const fs::path path = directory_.path() / "large.h5";
   {
     Hdf5Writer file(path);
     constexpr hsize_t kElements = hsize_t{1} << 26;
@@ -295,11 +295,11 @@ TEST_F(CausalSetData, RejectsCycles) {
   matrices[9 + 1] = 1;  // sample 1: 0 before 1
   matrices[9 + 3] = 1;  // and 1 before 0
   {
-    Hdf5Writer file(folder_.path() / "cycle.h5");
+    Hdf5Writer file(directory_.path() / "cycle.h5");
     file.numbers<double>("link_matrix", matrices, {2, 3, 3});
     file.numbers<double>("manifold_like", {0, 1}, {2});
   }
-  EXPECT_THAT(refusal(config_of({folder_.path() / "cycle.h5"})).message,
+  EXPECT_THAT(refusal(config_of({directory_.path() / "cycle.h5"})).message,
               AllOf(HasSubstr("cycle.h5: /link_matrix: sample 1"), HasSubstr("cycle")));
 }
 

@@ -1,7 +1,7 @@
 // The network of QuantumGrav against what the original computed (tests/data/causal_set_*.safetensors): names, outputs,
 // gradients, buffers; and that the numbering of nodes does not matter.
 #include "tests/support/paths.h"
-#include "trainer/tasks/causal_set/model.h"
+#include "workloads/causal_set/model.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
@@ -149,9 +149,9 @@ TEST_P(QuantumGrav, OutputsGradientsAndBuffersAreTheOriginals) {
   expect_close(loss, original["loss"], "loss");
   loss.backward();
   // The gradient of a bias before a batch norm is 0 except for rounding, so it is compared at the scale of the others.
-  constexpr double kLeastScale = 0.2;
+  constexpr double kMinScale = 0.2;
   for (const auto& item : model.named_parameters())
-    expect_close(item.value().grad(), original["grad." + item.key()], item.key(), 1e-5, kLeastScale);
+    expect_close(item.value().grad(), original["grad." + item.key()], item.key(), 1e-5, kMinScale);
   expect_close(input.x.grad(), original["grad_input.x"], "the nodes' features");
   for (const auto& item : model.named_buffers()) {
     if (item.key().ends_with("num_batches_tracked")) {

@@ -15,7 +15,7 @@
 #include <thread>
 
 #include "tests/support/checkpoints.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 
 namespace oarlock {
 namespace {
@@ -68,30 +68,30 @@ TEST(CheckpointStore, SurvivesKillBeforeEachSystemCall) {
   bool killed = true;
   int calls = 0;
   for (; killed; ++calls) {
-    const test::TemporaryFolder folder;
-    const auto store = open_store(folder.path(), {}, /*keep=*/1);
+    const test::TemporaryDirectory directory;
+    const auto store = open_store(directory.path(), {}, /*keep=*/1);
     ASSERT_TRUE(store->save(first, 1));
     ASSERT_TRUE(store->save(second, 1));
     killed = killed_before_call(calls, [&] {
       static_cast<void>(store->save(second, 1));
       static_cast<void>(store->save(third, 3));
     });
-    const auto search = must(find_latest_checkpoint(folder.path()));
+    const auto search = must(find_latest_checkpoint(directory.path()));
     EXPECT_TRUE(search.skipped.empty()) << "call " << calls << ": " << search.skipped[0].reason;
     ASSERT_GE(search.step, killed ? 2 : 3) << "call " << calls;
-    expect_is(must(read_checkpoint(must(search.folder))), search.step);
-    const auto best = read_checkpoint(folder.path() / "best");
+    expect_is(must(read_checkpoint(must(search.directory))), search.step);
+    const auto best = read_checkpoint(directory.path() / "best");
     ASSERT_TRUE(best) << "call " << calls << ": " << best.error().message;
     EXPECT_THAT(best->state.step, testing::AnyOf(1, 3));
 
     // The next writer cleans up and continues.
-    const auto next = open_store(folder.path(), {}, /*keep=*/1);
+    const auto next = open_store(directory.path(), {}, /*keep=*/1);
     ASSERT_TRUE(next->repair_links(search.step, search.step == 3 ? 3 : 1));
-    EXPECT_EQ(link_target(folder.path(), kLastLink), checkpoint_folder_name(search.step)) << "call " << calls;
-    EXPECT_EQ(link_target(folder.path(), kBestLink), checkpoint_folder_name(search.step == 3 ? 3 : 1))
+    EXPECT_EQ(link_target(directory.path(), kLastLink), checkpoint_directory_name(search.step)) << "call " << calls;
+    EXPECT_EQ(link_target(directory.path(), kBestLink), checkpoint_directory_name(search.step == 3 ? 3 : 1))
         << "call " << calls;
     ASSERT_TRUE(next->save(third, 3));
-    EXPECT_THAT(names_in(folder.path()), ElementsAre(".lock", "best", "fence.json", "last", "step-00000003"))
+    EXPECT_THAT(names_in(directory.path()), ElementsAre(".lock", "best", "fence.json", "last", "step-00000003"))
         << "call " << calls;
   }
   EXPECT_GT(calls, 100);
@@ -100,16 +100,16 @@ TEST(CheckpointStore, SurvivesKillBeforeEachSystemCall) {
 // Kills the process as soon as the file of the new checkpoint grows.
 TEST(CheckpointStore, SurvivesKillDuringSave) {
   constexpr int64_t kFloats = 8 << 20;  // 2 x 32 MiB: long enough to be caught
-  const test::TemporaryFolder folder;
-  ASSERT_TRUE(open_store(folder.path())->save(checkpoint_of(1)));
+  const test::TemporaryDirectory directory;
+  ASSERT_TRUE(open_store(directory.path())->save(checkpoint_of(1)));
   const Checkpoint big = checkpoint_of(2, kFloats);
   const pid_t child = fork();
   if (child == 0) {
     setpriority(PRIO_PROCESS, 0, 19);  // so that the parent detects the file in time, even on a single busy core
-    const auto store = CheckpointStore::open({.root = folder.path()}, Logger::silent());
+    const auto store = CheckpointStore::open({.root = directory.path()}, Logger::silent());
     _exit((*store)->save(big) ? 0 : 1);
   }
-  const fs::path written = folder.path() / (".writing-step-00000002-0-0-" + std::to_string(child));
+  const fs::path written = directory.path() / (".writing-step-00000002-0-0-" + std::to_string(child));
   const fs::path growing = written / "model.safetensors";
   std::error_code missing;
   while (fs::file_size(growing, missing) == 0 || missing) {
@@ -120,29 +120,29 @@ TEST(CheckpointStore, SurvivesKillDuringSave) {
   ASSERT_EQ(waitpid(child, nullptr, 0), child);
 
   EXPECT_TRUE(fs::exists(growing)) << "killed too late";
-  const auto search = must(find_latest_checkpoint(folder.path()));
+  const auto search = must(find_latest_checkpoint(directory.path()));
   EXPECT_EQ(search.step, 1);
   EXPECT_TRUE(search.skipped.empty());
-  const auto store = open_store(folder.path());
-  EXPECT_THAT(names_in(folder.path()), ElementsAre(".lock", "fence.json", "last", "step-00000001"));
+  const auto store = open_store(directory.path());
+  EXPECT_THAT(names_in(directory.path()), ElementsAre(".lock", "fence.json", "last", "step-00000001"));
   ASSERT_TRUE(store->save(checkpoint_of(2)));
-  expect_is(must(read_checkpoint(folder.path() / "step-00000002")), 2);
+  expect_is(must(read_checkpoint(directory.path() / "step-00000002")), 2);
 }
 
 // Kills a writer that continuously saves, replaces and prunes at random times. Every save that it reported exists, and
 // the newest checkpoint is valid.
 TEST(CheckpointStore, SurvivesKillAtRandomTimes) {
-  const test::TemporaryFolder folder;
+  const test::TemporaryDirectory directory;
   std::vector<Checkpoint> checkpoints;
   for (int64_t step = 0; step < 64; ++step) checkpoints.push_back(checkpoint_of(step, 20000));
   unsigned seed = 1;
   for (int round = 0; round < 40; ++round) {
     std::array<int, 2> reports_pipe{};
     ASSERT_EQ(pipe2(reports_pipe.data(), O_CLOEXEC), 0);
-    const auto before = must(find_latest_checkpoint(folder.path()));
+    const auto before = must(find_latest_checkpoint(directory.path()));
     const pid_t child = fork();
     if (child == 0) {
-      const auto store = CheckpointStore::open({.root = folder.path(), .keep = 2}, Logger::silent());
+      const auto store = CheckpointStore::open({.root = directory.path(), .keep = 2}, Logger::silent());
       // Twice the same step: the second replaces the first.
       for (int64_t i = 2 * (before.step + 1); i < 128; ++i) {
         const auto step = static_cast<uint8_t>(i / 2);
@@ -164,22 +164,22 @@ TEST(CheckpointStore, SurvivesKillAtRandomTimes) {
     ASSERT_EQ(waitpid(child, &status, 0), child);
     ASSERT_FALSE(WIFEXITED(status) && WEXITSTATUS(status) == 1) << "a save failed";
 
-    const auto search = must(find_latest_checkpoint(folder.path()));
+    const auto search = must(find_latest_checkpoint(directory.path()));
     EXPECT_TRUE(search.skipped.empty()) << search.skipped[0].reason;
     EXPECT_GE(search.step, reported);
     EXPECT_LE(search.step, reported + 1);
-    if (search.folder) expect_is(must(read_checkpoint(*search.folder)), search.step);
-    if (search.step == 63) fs::remove_all(folder.path() / "step-00000063");
+    if (search.directory) expect_is(must(read_checkpoint(*search.directory)), search.step);
+    if (search.step == 63) fs::remove_all(directory.path() / "step-00000063");
   }
 }
 
 // The ways in which the disk is too small for the large checkpoint.
 enum class Limit { kTmpfs, kFileSize };
 
-bool mount_small_disk(const fs::path& folder) {
+bool mount_small_disk(const fs::path& directory) {
   const bool namespaced = unshare(CLONE_NEWNS) == 0 || unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0;
   return namespaced && mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
-         mount("tmpfs", folder.c_str(), "tmpfs", 0, "size=1m") == 0;
+         mount("tmpfs", directory.c_str(), "tmpfs", 0, "size=1m") == 0;
 }
 
 bool limit_file_size() {
@@ -195,8 +195,8 @@ INSTANTIATE_TEST_SUITE_P(CheckpointStore, DiskFull, testing::Values(Limit::kTmpf
                          });
 
 TEST_P(DiskFull, KeepsTheOldCheckpoint) {
-  const test::TemporaryFolder folder;
-  const fs::path& root = folder.path();
+  const test::TemporaryDirectory directory;
+  const fs::path& root = directory.path();
   const Checkpoint small = checkpoint_of(1);
   const Checkpoint big = checkpoint_of(2, 1 << 19);
   const Checkpoint next = checkpoint_of(3);

@@ -13,7 +13,7 @@
 #include "tests/support/checkpoints.h"
 #include "tests/support/model/fence_model.h"
 #include "tests/support/system_calls.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 #include "trainer/checkpoint/directory.h"
 #include "trainer/checkpoint/fence.h"
 #include "trainer/checkpoint/store.h"
@@ -42,7 +42,7 @@ class SaveCalls : public testing::Test {
         calls_, [&](const SystemCall& call) { return call.is_rename() && call.target == (root() / kSaved).string(); });
   }
 
-  const fs::path& root() const { return folder_.path(); }
+  const fs::path& root() const { return directory_.path(); }
   size_t find(const std::function<bool(const SystemCall&)>& condition, size_t from = 0) const {
     return position_of(calls_, condition, from);
   }
@@ -50,7 +50,7 @@ class SaveCalls : public testing::Test {
     return find([&](const SystemCall& call) { return call.is_sync() && call.path == path.string(); }, from);
   }
 
-  test::TemporaryFolder folder_;
+  test::TemporaryDirectory directory_;
   std::vector<SystemCall> calls_;
   size_t published_ = 0;
 };
@@ -73,7 +73,7 @@ TEST_F(SaveCalls, SyncsFilesBeforePublishing) {
   }
 }
 
-TEST_F(SaveCalls, WritesManifestLastAndSyncsFolder) {
+TEST_F(SaveCalls, WritesManifestLastAndSyncsDirectory) {
   ASSERT_LT(published_, calls_.size());
   const fs::path written = calls_[published_].path;
   const size_t manifest =
@@ -84,7 +84,7 @@ TEST_F(SaveCalls, WritesManifestLastAndSyncsFolder) {
     if (!calls_[at].creates || file.parent_path() != written) continue;
     EXPECT_LT(sync_of(file, at), manifest) << file << " is not durable before the manifest that names it";
   }
-  EXPECT_LT(sync_of(written, manifest), published_) << "the folder's entries are not synced before its rename";
+  EXPECT_LT(sync_of(written, manifest), published_) << "the directory's entries are not synced before its rename";
 }
 
 // update_links() syncs the root as well, but ignores failures.
@@ -111,8 +111,8 @@ TEST_F(SaveCalls, SyncsLinksBeforePruning) {
 }
 
 TEST(FailedSync, OfPublishingRenameFailsSave) {
-  const test::TemporaryFolder folder;
-  const auto store = open_store(folder.path());
+  const test::TemporaryDirectory directory;
+  const auto store = open_store(directory.path());
   bool is_published = false;
   bool has_failed = false;
   const int code = test::with_system_calls(
@@ -121,11 +121,11 @@ TEST(FailedSync, OfPublishingRenameFailsSave) {
         return saved ? 0 : to_int(saved.error().code);
       },
       [&](const SystemCall& call) {
-        if (is_published && !has_failed && call.is_sync() && call.path == folder.path()) {
+        if (is_published && !has_failed && call.is_sync() && call.path == directory.path()) {
           has_failed = true;
           return EIO;
         }
-        is_published = is_published || (call.is_rename() && call.target == (folder.path() / kSaved).string());
+        is_published = is_published || (call.is_rename() && call.target == (directory.path() / kSaved).string());
         return 0;
       });
   EXPECT_TRUE(has_failed);
@@ -133,21 +133,22 @@ TEST(FailedSync, OfPublishingRenameFailsSave) {
 }
 
 TEST(FenceDuringASave, SyncsFenceBeforeFirstSave) {
-  const test::TemporaryFolder folder;
-  const auto calls = test::system_calls(folder.path(), [&] {
-    return CheckpointStore::open({.root = folder.path(), .owner = {.uid = "a", .attempt = 1}}, Logger::silent()) ? 0
-                                                                                                                 : 1;
+  const test::TemporaryDirectory directory;
+  const auto calls = test::system_calls(directory.path(), [&] {
+    return CheckpointStore::open({.root = directory.path(), .owner = {.uid = "a", .attempt = 1}}, Logger::silent()) ? 0
+                                                                                                                    : 1;
   });
   const size_t renamed = position_of(calls, [&](const SystemCall& call) {
-    return call.is_rename() && call.target == (folder.path() / "fence.json").string();
+    return call.is_rename() && call.target == (directory.path() / "fence.json").string();
   });
   ASSERT_LT(renamed, calls.size());
   EXPECT_LT(
       position_of(calls, [&](const SystemCall& call) { return call.is_sync() && call.path == calls[renamed].path; }),
       renamed);
-  EXPECT_LT(position_of(
-                calls, [&](const SystemCall& call) { return call.is_sync() && call.path == folder.path(); }, renamed),
-            calls.size());
+  EXPECT_LT(
+      position_of(
+          calls, [&](const SystemCall& call) { return call.is_sync() && call.path == directory.path(); }, renamed),
+      calls.size());
 }
 
 enum class Takeover { kFenceOnly, kNewWriter };
@@ -190,23 +191,23 @@ TEST(FenceDuringASave, DoesNotPublishAfterTakeover) {
   for (const Takeover how : {Takeover::kFenceOnly, Takeover::kNewWriter}) {
     int refused = 0;
     for (int n = 0;; ++n) {
-      const test::TemporaryFolder folder;
+      const test::TemporaryDirectory directory;
       bool published_before = false;
-      const auto code = save_with_takeover(folder.path(), n, how, published_before);
+      const auto code = save_with_takeover(directory.path(), n, how, published_before);
       if (!code) break;
       SCOPED_TRACE("call " + std::to_string(n));
       if (published_before) {  // durable or not, it was attempt 0's right
         EXPECT_EQ(*code, 0);
-        EXPECT_EQ(must(find_latest_checkpoint(folder.path())).step, 2);
+        EXPECT_EQ(must(find_latest_checkpoint(directory.path())).step, 2);
         continue;
       }
       ++refused;
       EXPECT_EQ(*code, to_int(ExitCode::kTempFail));
-      EXPECT_FALSE(fs::exists(folder.path() / kSaved));
-      const auto search = must(find_latest_checkpoint(folder.path()));
+      EXPECT_FALSE(fs::exists(directory.path() / kSaved));
+      const auto search = must(find_latest_checkpoint(directory.path()));
       EXPECT_EQ(search.step, 1);
       EXPECT_TRUE(search.skipped.empty());
-      expect_is(must(read_checkpoint(must(search.folder))), 1);
+      expect_is(must(read_checkpoint(must(search.directory))), 1);
     }
     EXPECT_GT(refused, 15);
   }
@@ -230,8 +231,8 @@ TEST(FenceDuringASave, ChangesNoNameAfterTheFailedCheck) {
   constexpr int kChecks = 5;
   for (int n = 0; n < kChecks; ++n) {
     SCOPED_TRACE("check " + std::to_string(n));
-    const test::TemporaryFolder folder;
-    const fs::path& root = folder.path();
+    const test::TemporaryDirectory directory;
+    const fs::path& root = directory.path();
     const auto store = open_store(root, old_owner, /*keep=*/1);
     must(store->save(checkpoint_of(1, 4), 1));
     std::map<std::string, std::string> before;

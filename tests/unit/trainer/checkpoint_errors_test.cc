@@ -1,6 +1,6 @@
-// Each error of a disk, a file server or a limit, in each operation on a checkpoint folder, at a resume and at a save.
-// Only damage that is proven is skipped: anything else ends with its exit code and one line with the path, the error
-// and a remedy; no checkpoint is skipped, replaced, renamed or removed meanwhile.
+// Each error of a disk, a file server or a limit, in each operation on a checkpoint directory, at a resume and at a
+// save. Only damage that is proven is skipped: anything else ends with its exit code and one line with the path, the
+// error and a remedy; no checkpoint is skipped, replaced, renamed or removed meanwhile.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@
 #include "common/files.h"
 #include "tests/support/checkpoints.h"
 #include "tests/support/system_calls.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 #include "trainer/checkpoint/digest_file.h"
 #include "trainer/checkpoint/directory.h"
 #include "trainer/checkpoint/store.h"
@@ -148,8 +148,8 @@ class CheckpointErrors : public testing::Test {
     };
   }
 
-  test::TemporaryFolder root_;
-  test::TemporaryFolder other_;
+  test::TemporaryDirectory root_;
+  test::TemporaryDirectory other_;
 };
 
 // Resumes as the trainer does: opens the store, finds and reads the newest checkpoint, and reads and raises the mark.

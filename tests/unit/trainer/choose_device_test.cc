@@ -7,7 +7,7 @@
 #include <fstream>
 #include <utility>
 
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 #include "trainer/distributed/init_distributed.h"
 
 namespace oarlock {
@@ -117,11 +117,11 @@ TEST(ChooseDevice, AutoReportsLostDevice) {
 }
 
 TEST(CountDeviceFiles, CountsGpusOnly) {
-  const test::TemporaryFolder folder;
-  EXPECT_EQ(count_device_files(folder.path() / "missing"), 0);
+  const test::TemporaryDirectory directory;
+  EXPECT_EQ(count_device_files(directory.path() / "missing"), 0);
   for (const char* name : {"nvidia0", "nvidia1", "nvidia12", "nvidia", "nvidiactl", "nvidia-uvm", "nvidia0a", "tty0"})
-    std::ofstream(folder.path() / name) << "";
-  EXPECT_EQ(count_device_files(folder.path()), 3);
+    std::ofstream(directory.path() / name) << "";
+  EXPECT_EQ(count_device_files(directory.path()), 3);
 }
 
 TEST(WithLocation, NamesHostAndDevice) {

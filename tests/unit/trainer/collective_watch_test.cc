@@ -10,7 +10,7 @@
 #include <csignal>
 
 #include "common/files.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 #include "trainer/distributed/init_distributed.h"
 #include "trainer/distributed/library_errors.h"
 #include "trainer/process/termination.h"
@@ -95,8 +95,8 @@ TEST(Watchdog, ChecksUntilDestroyed) {
 }
 
 TEST(Watchdog, ExitsWithCode76AndNamesMissingRank) {
-  const test::TemporaryFolder folder;
-  const std::string log = folder.path() / "termination-log";
+  const test::TemporaryDirectory directory;
+  const std::string log = directory.path() / "termination-log";
   const std::string diagnosis = "rank 1 has not arrived .it is at step 2, data_wait, collective 7.";
   EXPECT_EXIT(wait_for_device(GroupState::kTimedOut, log), testing::ExitedWithCode(to_int(ExitCode::kPeerLost)),
               diagnosis + ".*a collective timed out");

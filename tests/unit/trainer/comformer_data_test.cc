@@ -14,21 +14,21 @@
 
 #include "common/files.h"
 #include "tests/support/paths.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 #include "tests/unit/trainer/comformer_golden.h"
 #include "tests/unit/trainer/expect_close.h"
 #include "trainer/data/graph_archive.h"
-#include "trainer/formats/json_list.h"
-#include "trainer/tasks/comformer/data.h"
-#include "trainer/tasks/comformer/generator.h"
-#include "trainer/tasks/comformer/graph_cache.h"
+#include "workloads/comformer/data.h"
+#include "workloads/comformer/generator.h"
+#include "workloads/comformer/graph_cache.h"
+#include "workloads/formats/json_list.h"
 
 namespace oarlock::comformer {
 namespace {
 
 namespace fs = std::filesystem;
 using test::expect_close;
-using test::TemporaryFolder;
+using test::TemporaryDirectory;
 using testing::AllOf;
 using testing::HasSubstr;
 
@@ -67,9 +67,9 @@ TEST(StructureList, EveryFormGivesTheCrystalsOfTheExtendedXyzFile) {
 }
 
 std::string list_error(const std::string& json) {
-  const TemporaryFolder folder;
-  write(folder.path() / "list.json", json);
-  const auto list = opened(folder.path() / "list.json");
+  const TemporaryDirectory directory;
+  write(directory.path() / "list.json", json);
+  const auto list = opened(directory.path() / "list.json");
   if (list) return "it was read";
   EXPECT_EQ(list.error().code, ExitCode::kDataErr);
   EXPECT_THAT(list.error().message, AllOf(HasSubstr("list.json: "), testing::Not(HasSubstr("\n"))));
@@ -106,23 +106,23 @@ CrystalDataConfig config_of(const fs::path& path) {
   return config;
 }
 
-std::vector<std::string> entries(const fs::path& folder, const std::string& prefix) {
+std::vector<std::string> entries(const fs::path& directory, const std::string& prefix) {
   std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(folder)) {
+  for (const auto& entry : fs::directory_iterator(directory)) {
     if (entry.path().filename().string().starts_with(prefix)) names.push_back(entry.path().filename());
   }
   return names;
 }
 
 std::string prepare_error(const std::string& text, const CrystalGraphOptions& options = {}) {
-  const TemporaryFolder folder;
-  write(folder.path() / "c.xyz", text);
-  CrystalDataConfig config = config_of(folder.path() / "c.xyz");
+  const TemporaryDirectory directory;
+  write(directory.path() / "c.xyz", text);
+  CrystalDataConfig config = config_of(directory.path() / "c.xyz");
   config.graph = options;
   const auto prepared = prepare_crystal_graphs(config, 1, Logger::silent());
   if (prepared) return "it was prepared";
   EXPECT_EQ(prepared.error().code, ExitCode::kDataErr);
-  EXPECT_TRUE(entries(folder.path() / "c.xyz.oarlock", "graphs-").empty());
+  EXPECT_TRUE(entries(directory.path() / "c.xyz.oarlock", "graphs-").empty());
   return prepared.error().message;
 }
 
@@ -175,9 +175,9 @@ TEST(StructureList, ReadsManyMembersInLinearTime) {
 }
 
 TEST(StructureList, APipeIsAnError) {
-  const TemporaryFolder folder;
-  ASSERT_EQ(::mkfifo((folder.path() / "list.json").c_str(), 0600), 0);
-  EXPECT_THAT(opened(folder.path() / "list.json").error().message, HasSubstr("not a regular file"));
+  const TemporaryDirectory directory;
+  ASSERT_EQ(::mkfifo((directory.path() / "list.json").c_str(), 0600), 0);
+  EXPECT_THAT(opened(directory.path() / "list.json").error().message, HasSubstr("not a regular file"));
 }
 
 TEST(GraphCache, WrongLabelsAndElementsAreNamedByLine) {
@@ -240,11 +240,11 @@ TEST(GraphCache, RejectsCellsWhoseNeighborSearchIsTooLong) {
 }
 
 TEST(GraphCache, NamesTheStructureOfAListWhoseCellIsTooSmall) {
-  const TemporaryFolder folder;
-  write(folder.path() / "list.json",
+  const TemporaryDirectory directory;
+  write(directory.path() / "list.json",
         R"([{"lattice": [[1e-3,0,0],[0,1e-3,0],[0,0,1e-3]], "species": ["H"], "frac_coords": [[0,0,0]],
              "formation_energy_per_atom": 1}])");
-  const auto prepared = prepare_crystal_graphs(config_of(folder.path() / "list.json"), 1, Logger::silent());
+  const auto prepared = prepare_crystal_graphs(config_of(directory.path() / "list.json"), 1, Logger::silent());
   ASSERT_FALSE(prepared);
   EXPECT_THAT(prepared.error().message, AllOf(HasSubstr("list.json (structure 0): "), HasSubstr("0.001 angstrom"),
                                               HasSubstr("leave the structure out by data.index")));
@@ -258,9 +258,9 @@ TEST(GraphCache, AcceptsCellsOfFourThousandAtoms) {
 }
 
 TEST(GraphCache, GraphsAreBuiltOnceForAContent) {
-  const TemporaryFolder folder;
-  const fs::path path = folder.path() / "c.xyz";
-  const fs::path cache = folder.path() / "c.xyz.oarlock";
+  const TemporaryDirectory directory;
+  const fs::path path = directory.path() / "c.xyz";
+  const fs::path cache = directory.path() / "c.xyz.oarlock";
   write_crystals(path, CrystalFamily::kTriclinic, 40);
   CrystalDataConfig config = config_of(path);
   const auto prepared = [&] {
@@ -296,9 +296,9 @@ TEST(GraphCache, GraphsAreBuiltOnceForAContent) {
 
 // A process was killed while it wrote; another finds what it left.
 TEST(GraphCache, IgnoresAPartlyWrittenArchive) {
-  const TemporaryFolder folder;
-  const fs::path path = folder.path() / "c.xyz";
-  const fs::path cache = folder.path() / "c.xyz.oarlock";
+  const TemporaryDirectory directory;
+  const fs::path path = directory.path() / "c.xyz";
+  const fs::path cache = directory.path() / "c.xyz.oarlock";
   write_crystals(path, CrystalFamily::kTriclinic, 5);
   const CrystalDataConfig config = config_of(path);
   ASSERT_TRUE(prepare_crystal_graphs(config, 1, Logger::silent()));
@@ -315,7 +315,7 @@ TEST(GraphCache, IgnoresAPartlyWrittenArchive) {
   const auto damaged = open_graphs(built);
   ASSERT_FALSE(damaged);
   EXPECT_EQ(damaged.error().code, ExitCode::kDataErr);
-  EXPECT_THAT(damaged.error().message, AllOf(HasSubstr("edges.vector: expected"), HasSubstr("remove its folder")));
+  EXPECT_THAT(damaged.error().message, AllOf(HasSubstr("edges.vector: expected"), HasSubstr("remove its directory")));
   EXPECT_EQ(open_crystal_graphs(config, 1, Logger::silent())->graphs.size(), 5);
   write(built / "graphs.json", "{}");
   EXPECT_THAT(open_graphs(built).error().message, HasSubstr("graphs.json: the format is not"));
@@ -323,8 +323,8 @@ TEST(GraphCache, IgnoresAPartlyWrittenArchive) {
 }
 
 TEST(GraphCache, WithoutItTheGraphsAreTheSameAndNothingIsLeft) {
-  const TemporaryFolder folder;
-  const fs::path path = folder.path() / "c.xyz";
+  const TemporaryDirectory directory;
+  const fs::path path = directory.path() / "c.xyz";
   write_crystals(path, CrystalFamily::kTriclinic, 6);
   CrystalDataConfig config = config_of(path);
   ASSERT_TRUE(prepare_crystal_graphs(config, 1, Logger::silent()));
@@ -346,21 +346,21 @@ TEST(GraphCache, WithoutItTheGraphsAreTheSameAndNothingIsLeft) {
 }
 
 TEST(GraphConversion, FilesDoNotDependOnTheNumberOfThreads) {
-  const TemporaryFolder folder;
-  const fs::path path = folder.path() / "c.xyz";
+  const TemporaryDirectory directory;
+  const fs::path path = directory.path() / "c.xyz";
   write_crystals(path, CrystalFamily::kTriclinic, 600);
   const auto source = opened(path);
   std::vector<int64_t> all(600);
   for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int64_t>(all.size() - 1 - i);
   for (const int threads : {1, 3}) {
-    const fs::path into = folder.path() / std::to_string(threads);
+    const fs::path into = directory.path() / std::to_string(threads);
     fs::create_directory(into);
     ASSERT_TRUE(convert_crystals(**source, all, 1, {}, threads, into, Logger::silent()));
   }
   int files = 0;
-  for (const auto& entry : fs::directory_iterator(folder.path() / "1")) {
+  for (const auto& entry : fs::directory_iterator(directory.path() / "1")) {
     ++files;
-    EXPECT_EQ(*read_file(entry.path()), *read_file(folder.path() / "3" / entry.path().filename())) << entry.path();
+    EXPECT_EQ(*read_file(entry.path()), *read_file(directory.path() / "3" / entry.path().filename())) << entry.path();
   }
   EXPECT_EQ(files, 10);
 }
@@ -373,12 +373,12 @@ int64_t peak_kilobytes() {
 
 // 20,000 crystals, whose graphs take 20 MB and more on the disk: building them takes no memory by their number.
 TEST(GraphConversion, TakesAConstantMemory) {
-  constexpr int64_t kMostKilobytes = 8 * 1024;
-  const TemporaryFolder folder;
-  write_crystals(folder.path() / "small.xyz", CrystalFamily::kCubic, 600);
-  write_crystals(folder.path() / "large.xyz", CrystalFamily::kCubic, 20'000);
+  constexpr int64_t kMaxKilobytes = 8 * 1024;
+  const TemporaryDirectory directory;
+  write_crystals(directory.path() / "small.xyz", CrystalFamily::kCubic, 600);
+  write_crystals(directory.path() / "large.xyz", CrystalFamily::kCubic, 20'000);
   const auto built = [&](const std::string& name) {
-    CrystalDataConfig config = config_of(folder.path() / name);
+    CrystalDataConfig config = config_of(directory.path() / name);
     config.graph.nearest.count = 12;
     return static_cast<bool>(prepare_crystal_graphs(config, 1, Logger::silent()));
   };
@@ -400,9 +400,9 @@ TEST(GraphConversion, TakesAConstantMemory) {
   close(channel[1]);
   EXPECT_GE(grown, 0) << "it was not converted";
 #ifndef OARLOCK_SANITIZED  // AddressSanitizer keeps released memory
-  EXPECT_LT(grown, kMostKilobytes);
+  EXPECT_LT(grown, kMaxKilobytes);
 #endif
-  const fs::path cache = folder.path() / "large.xyz.oarlock";
+  const fs::path cache = directory.path() / "large.xyz.oarlock";
   uintmax_t size = 0;
   for (const auto& entry : fs::directory_iterator(cache / entries(cache, "graphs-").at(0))) size += entry.file_size();
   EXPECT_GT(size, 20'000'000U);
@@ -410,8 +410,8 @@ TEST(GraphConversion, TakesAConstantMemory) {
 }
 
 TEST(CrystalDataset, BatchesAreTheGraphsOfTheFile) {
-  const TemporaryFolder folder;
-  const fs::path path = folder.path() / "crystals.extxyz";
+  const TemporaryDirectory directory;
+  const fs::path path = directory.path() / "crystals.extxyz";
   fs::copy(test::data_path("comformer_crystals.extxyz"), path);
   const CrystalDataConfig config = config_of(path);
   ASSERT_TRUE(prepare_crystal_graphs(config, 1, Logger::silent()));
@@ -438,8 +438,8 @@ TEST(CrystalDataset, BatchesAreTheGraphsOfTheFile) {
 
 // The edges, whose last bits may depend on the CPU, are not part of the fingerprint.
 TEST(CrystalDataset, FingerprintDependsOnEveryPartOfACrystal) {
-  const TemporaryFolder folder;
-  const fs::path path = folder.path() / "c.extxyz";
+  const TemporaryDirectory directory;
+  const fs::path path = directory.path() / "c.extxyz";
   const auto fingerprint = [&](const std::string& lattice, const std::string& atom, const std::string& label) {
     std::ofstream(path) << "2\nLattice=\"" << lattice << "\" formation_energy_per_atom=" << label << "\nFe 0 0 0\n"
                         << atom << "\n";
@@ -503,8 +503,8 @@ TEST(Predictions, MetricsAndFile) {
   EXPECT_DOUBLE_EQ(metrics.at("mae"), 0.25);
   EXPECT_DOUBLE_EQ(metrics.at("rmse"), std::sqrt(0.3125 / 3));
   EXPECT_DOUBLE_EQ(metrics.at("r2"), 1 - 0.3125 / 2);
-  const TemporaryFolder folder;
-  const fs::path path = folder.path() / "new" / "test_predictions.csv";
+  const TemporaryDirectory directory;
+  const fs::path path = directory.path() / "new" / "test_predictions.csv";
   ASSERT_TRUE(write_predictions(path, rows));
   EXPECT_EQ(*read_file(path), "id,target,prediction\n17,1,1.5\n3,2,2\n5,3,2.75\n");
 }
@@ -528,10 +528,10 @@ TEST(GraphArchive, ReportsAFullDiskBeforeTheEnd) {
   const std::vector<int64_t> edges(1000, 0);
   const std::vector<uint8_t> atoms(1, 1);
   for (const char* file : {"nodes.atom", "edge_index", "destinations"}) {
-    const TemporaryFolder folder;
-    fs::create_symlink("/dev/full", folder.path() / file);
+    const TemporaryDirectory directory;
+    fs::create_symlink("/dev/full", directory.path() / file);
     auto writer = GraphArchiveWriter::create(
-        folder.path(), {{.of = GraphColumn::Of::kNodes, .name = "atom", .type = at::kByte, .row = {1}}});
+        directory.path(), {{.of = GraphColumn::Of::kNodes, .name = "atom", .type = at::kByte, .row = {1}}});
     ASSERT_TRUE(writer) << writer.error().message;
     Result<void> added;
     for (int i = 0; i < 100'000 && added; ++i) {
@@ -545,19 +545,19 @@ TEST(GraphArchive, ReportsAFullDiskBeforeTheEnd) {
 }
 
 TEST(GraphArchive, IsIncompleteWithoutItsDestinations) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory directory;
   const std::vector<int64_t> edges(100'000, 0);
-  auto writer = GraphArchiveWriter::create(folder.path(), {});
+  auto writer = GraphArchiveWriter::create(directory.path(), {});
   ASSERT_TRUE(writer) << writer.error().message;
   ASSERT_TRUE(writer->add({.nodes = 1, .sources = edges, .destinations = edges, .columns = {}}));
-  fs::resize_file(folder.path() / "destinations", 0);
+  fs::resize_file(directory.path() / "destinations", 0);
   EXPECT_FALSE(writer->finish());
 }
 
 // A file of 30 KB, whose graphs have 1 GB of edges altogether.
 TEST(CrystalCache, GraphsOfOneChunkAreBounded) {
-  const TemporaryFolder folder;
-  const fs::path file = folder.path() / "dense.extxyz";
+  const TemporaryDirectory directory;
+  const fs::path file = directory.path() / "dense.extxyz";
   {
     std::ofstream out(file);
     for (int frame = 0; frame < 2; ++frame) {
@@ -567,7 +567,7 @@ TEST(CrystalCache, GraphsOfOneChunkAreBounded) {
   }
   const auto source = opened(file);
   ASSERT_TRUE(source) << source.error().message;
-  const auto converted = convert_crystals(**source, {0, 1}, 1, {}, 2, folder.path(), Logger::silent());
+  const auto converted = convert_crystals(**source, {0, 1}, 1, {}, 2, directory.path(), Logger::silent());
   ASSERT_FALSE(converted);
   EXPECT_EQ(converted.error().code, ExitCode::kDataErr);
   EXPECT_THAT(converted.error().message, AllOf(HasSubstr("dense.extxyz"), HasSubstr("neighbors")));

@@ -17,8 +17,8 @@
 
 #include "tests/support/paths.h"
 #include "trainer/checkpoint/safetensors.h"
-#include "trainer/tasks/comformer/crystal_graph.h"
-#include "trainer/tasks/comformer/model.h"
+#include "workloads/comformer/crystal_graph.h"
+#include "workloads/comformer/model.h"
 
 namespace oarlock::test {
 

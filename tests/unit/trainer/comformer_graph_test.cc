@@ -1,8 +1,8 @@
 // Crystal graphs compared with the original's on real crystals, and properties that hold for any crystal.
 #include "tests/support/paths.h"
-#include "tests/support/temporary_folder.h"
-#include "trainer/tasks/comformer/crystal_graph.h"
-#include "trainer/tasks/comformer/structures.h"
+#include "tests/support/temporary_directory.h"
+#include "workloads/comformer/crystal_graph.h"
+#include "workloads/comformer/structures.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/tensor.h>
@@ -168,13 +168,13 @@ nlohmann::json rows_of(const at::Tensor& tensor) {
 }
 
 Crystal read_from_list(const at::Tensor& lattice, const at::Tensor& coordinates, bool cartesian) {
-  const test::TemporaryFolder folder;
+  const test::TemporaryDirectory directory;
   const nlohmann::json atoms = {{"lattice_mat", rows_of(lattice)},
                                 {"coords", rows_of(coordinates)},
                                 {"elements", std::vector<std::string>(static_cast<size_t>(coordinates.size(0)), "Si")},
                                 {"cartesian", cartesian}};
-  std::ofstream(folder.path() / "list.json") << nlohmann::json::array({{{"atoms", atoms}, {"label", 1}}}).dump();
-  return open_crystals({.path = folder.path() / "list.json", .target_property = "label", .ties = Ties::kExact})
+  std::ofstream(directory.path() / "list.json") << nlohmann::json::array({{{"atoms", atoms}, {"label", 1}}}).dump();
+  return open_crystals({.path = directory.path() / "list.json", .target_property = "label", .ties = Ties::kExact})
       .value()
       ->read(0)
       .value()

@@ -1,6 +1,6 @@
 // iComFormer and eComFormer against the originals: names, shapes, outputs and gradients; and their invariances.
 #include "tests/support/paths.h"
-#include "trainer/tasks/comformer/model.h"
+#include "workloads/comformer/model.h"
 
 #include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
@@ -13,8 +13,8 @@
 
 #include "tests/unit/trainer/comformer_golden.h"
 #include "tests/unit/trainer/expect_close.h"
-#include "trainer/formats/extxyz.h"
-#include "trainer/tasks/comformer/data.h"
+#include "workloads/comformer/data.h"
+#include "workloads/formats/extxyz.h"
 
 namespace oarlock::comformer {
 namespace {

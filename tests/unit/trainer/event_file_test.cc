@@ -14,7 +14,7 @@
 #include "common/files.h"
 #include "common/text.h"
 #include "tests/support/full_disk.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 #include "tests/support/tracking_events.h"
 #include "trainer/tracking/encoding.h"
 #include "trainer/tracking/event_file.h"
@@ -29,7 +29,7 @@ using test::count_of;
 using test::FullDisk;
 using test::scalar_at;
 using test::started;
-using test::TemporaryFolder;
+using test::TemporaryDirectory;
 using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::Pair;
@@ -81,9 +81,9 @@ TEST(EventFile, FindsStepsAndTags) {
 }
 
 TEST(EventFile, HighestStepsObeyLaterSessions) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory directory;
   const auto write = [&](const std::string& name, const std::string& content) {
-    std::ofstream(folder.path() / name) << content;
+    std::ofstream(directory.path() / name) << content;
   };
   write("events.out.tfevents.1.a", frame_record(session_start_event(1, 0)) +
                                        frame_record(scalars_event(1, 10, {{{"loss", 1}}})) +
@@ -91,19 +91,19 @@ TEST(EventFile, HighestStepsObeyLaterSessions) {
   write("events.out.tfevents.2.a", frame_record(session_start_event(2, 20)) +
                                        frame_record(scalars_event(2, 25, {{{"eval/loss", 1}}})) + "torn record");
   write("unrelated", frame_record(scalars_event(1, 99, {{{"loss", 1}}})));
-  EXPECT_THAT(highest_steps(folder.path(), 40), UnorderedElementsAre(Pair("loss", 10), Pair("eval/loss", 25)));
-  EXPECT_THAT(highest_steps(folder.path(), 15), ElementsAre(Pair("loss", 10)));
-  EXPECT_THAT(highest_steps(folder.path() / "absent", 15), IsEmpty());
+  EXPECT_THAT(highest_steps(directory.path(), 40), UnorderedElementsAre(Pair("loss", 10), Pair("eval/loss", 25)));
+  EXPECT_THAT(highest_steps(directory.path(), 15), ElementsAre(Pair("loss", 10)));
+  EXPECT_THAT(highest_steps(directory.path() / "absent", 15), IsEmpty());
 }
 
 TEST(EventFile, NamesOfNewFilesFollowAllOthers) {
   // Names of an earlier version with a clock before 2001, names that another program may use, and present ones.
   for (const std::string other : {"86400", "9", "1795450851", "0000086400", "17954508510", "9223372036854775807", ""}) {
-    const TemporaryFolder folder;
+    const TemporaryDirectory directory;
     const std::string name = std::string(kEventFilePrefix) + other + ".host.1.oarlock";
-    std::ofstream(folder.path() / name) << "";
+    std::ofstream(directory.path() / name) << "";
     for (const int64_t now : {int64_t{0}, int64_t{86400}, int64_t{1700000000}, int64_t{1795450851}}) {
-      const int64_t number = next_file_number(folder.path(), now);
+      const int64_t number = next_file_number(directory.path(), now);
       EXPECT_GE(number, now);
       const std::string stem = event_file_stem(number);
       EXPECT_GT(stem + ".a", name) << now;
@@ -149,11 +149,11 @@ TEST(EventFile, ReplacesBytesThatAreNotUtf8) {
 // ---- files that other processes write -------------------------------------------------------------------------------
 
 TEST(SequentialFile, ReadsPiecesOfAnySize) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory directory;
   std::string content;
   for (int i = 0; content.size() < 1 << 20; ++i) content += std::to_string(i);
-  std::ofstream(folder.path() / "file") << content;
-  Result<SequentialFile> file = SequentialFile::open(folder.path() / "file");
+  std::ofstream(directory.path() / "file") << content;
+  Result<SequentialFile> file = SequentialFile::open(directory.path() / "file");
   ASSERT_TRUE(file);
   std::string read;
   for (const size_t size : {size_t{0}, size_t{7}, size_t{100'000}, size_t{1}, size_t{700'000}, size_t{1} << 40})
@@ -163,8 +163,8 @@ TEST(SequentialFile, ReadsPiecesOfAnySize) {
 }
 
 TEST(SequentialFile, EndsWhereAnotherProcessTruncates) {
-  const TemporaryFolder folder;
-  const fs::path path = folder.path() / "file";
+  const TemporaryDirectory directory;
+  const fs::path path = directory.path() / "file";
   std::ofstream(path) << std::string(4 << 20, 'x');
   Result<SequentialFile> file = SequentialFile::open(path);
   ASSERT_TRUE(file);
@@ -176,38 +176,38 @@ TEST(SequentialFile, EndsWhereAnotherProcessTruncates) {
 }
 
 TEST(RunFiles, OnlyRegularFilesAreOpened) {
-  const TemporaryFolder folder;
-  ASSERT_EQ(mkfifo((folder.path() / "pipe").c_str(), 0600), 0);
-  fs::create_directory(folder.path() / "folder");
-  for (const char* name : {"pipe", "folder"}) {
+  const TemporaryDirectory directory;
+  ASSERT_EQ(mkfifo((directory.path() / "pipe").c_str(), 0600), 0);
+  fs::create_directory(directory.path() / "directory");
+  for (const char* name : {"pipe", "directory"}) {
     for (const int flags : {O_RDONLY, O_WRONLY, O_RDWR | O_CREAT}) {
-      const Result<FileDescriptor> file = open_regular_file(folder.path() / name, flags);
+      const Result<FileDescriptor> file = open_regular_file(directory.path() / name, flags);
       ASSERT_FALSE(file) << name << flags;
-      EXPECT_EQ(file.error().message, (folder.path() / name).string() + ": not a regular file");
+      EXPECT_EQ(file.error().message, (directory.path() / name).string() + ": not a regular file");
     }
   }
-  std::ofstream(folder.path() / "target") << "content";
-  fs::create_symlink("target", folder.path() / "link");
-  EXPECT_TRUE(open_regular_file(folder.path() / "link", O_RDONLY));
-  EXPECT_FALSE(open_regular_file(folder.path() / "link", O_RDWR));
+  std::ofstream(directory.path() / "target") << "content";
+  fs::create_symlink("target", directory.path() / "link");
+  EXPECT_TRUE(open_regular_file(directory.path() / "link", O_RDONLY));
+  EXPECT_FALSE(open_regular_file(directory.path() / "link", O_RDWR));
 }
 
 TEST(RunFiles, NewFilesReplaceLinksAndPipes) {
-  const TemporaryFolder folder;
-  std::ofstream(folder.path() / "target") << "content";
-  fs::create_symlink("target", folder.path() / "link");
-  ASSERT_EQ(mkfifo((folder.path() / "pipe").c_str(), 0600), 0);
+  const TemporaryDirectory directory;
+  std::ofstream(directory.path() / "target") << "content";
+  fs::create_symlink("target", directory.path() / "link");
+  ASSERT_EQ(mkfifo((directory.path() / "pipe").c_str(), 0600), 0);
   for (const char* name : {"link", "pipe"}) {
-    const Result<FileDescriptor> file = create_new_file(folder.path() / name);
+    const Result<FileDescriptor> file = create_new_file(directory.path() / name);
     ASSERT_TRUE(file) << file.error().message;
     EXPECT_EQ(write_all(file->get(), "new"), 0);
-    EXPECT_EQ(fs::symlink_status(folder.path() / name).type(), fs::file_type::regular);
+    EXPECT_EQ(fs::symlink_status(directory.path() / name).type(), fs::file_type::regular);
   }
-  EXPECT_EQ(*read_file(folder.path() / "target"), "content");
-  fs::create_directory(folder.path() / "folder");
-  const Result<FileDescriptor> failed = create_new_file(folder.path() / "folder");
+  EXPECT_EQ(*read_file(directory.path() / "target"), "content");
+  fs::create_directory(directory.path() / "directory");
+  const Result<FileDescriptor> failed = create_new_file(directory.path() / "directory");
   ASSERT_FALSE(failed);
-  EXPECT_THAT(failed.error().message, testing::HasSubstr((folder.path() / "folder").string()));
+  EXPECT_THAT(failed.error().message, testing::HasSubstr((directory.path() / "directory").string()));
 }
 
 TEST(Png, HasTheGivenPixels) {
@@ -235,10 +235,10 @@ class TensorboardSinkTest : public testing::Test {
     EXPECT_EQ(*written, events.size());
   }
   std::unique_ptr<Sink> make_sink(const Logger& logger = Logger::silent()) const {
-    const SinkContext context{.folder = folder_.path() / "tracking", .logger = logger, .clock = clock_};
+    const SinkContext context{.directory = directory_.path() / "tracking", .logger = logger, .clock = clock_};
     return make_tensorboard_sink({}, context);
   }
-  fs::path board() const { return folder_.path() / "tensorboard"; }
+  fs::path board() const { return directory_.path() / "tensorboard"; }
   std::set<fs::path> files() const {
     std::set<fs::path> out;
     for (const auto& entry : fs::directory_iterator(board())) out.insert(entry.path());
@@ -270,7 +270,7 @@ class TensorboardSinkTest : public testing::Test {
   }
 
   RealClock clock_;
-  TemporaryFolder folder_;
+  TemporaryDirectory directory_;
 };
 
 TEST_F(TensorboardSinkTest, ResumesAfterTheRestartStep) {
@@ -362,7 +362,7 @@ TEST_F(TensorboardSinkTest, IgnoresAPipeAmongTheFiles) {
   EXPECT_THAT(steps_by_file("loss"), ElementsAre(ElementsAre(10)));
 }
 
-TEST_F(TensorboardSinkTest, ContinuesWhenTheFolderCanBeCreated) {
+TEST_F(TensorboardSinkTest, ContinuesWhenTheDirectoryCanBeCreated) {
   std::ofstream(board()) << "a file";
   const std::unique_ptr<Sink> sink = make_sink();
   const Result<size_t> failed = sink->write(std::vector<Event>{started(0), scalar_at(10)});

@@ -1,5 +1,5 @@
 // Extended XYZ files as ase and other programs write them, index strings, and messages that name the damaged line.
-#include "trainer/formats/extxyz.h"
+#include "workloads/formats/extxyz.h"
 #include "tests/support/paths.h"
 
 #include <fmt/format.h>
@@ -10,9 +10,9 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 #include "trainer/data/index_slice.h"
-#include "trainer/formats/crystal.h"
+#include "workloads/formats/crystal.h"
 
 namespace oarlock {
 namespace {
@@ -26,10 +26,10 @@ nlohmann::json golden() { return nlohmann::json::parse(std::ifstream(test::data_
 class Written {
  public:
   explicit Written(const std::string& text) { std::ofstream(path()) << text; }
-  std::filesystem::path path() const { return folder_.path() / "some.extxyz"; }
+  std::filesystem::path path() const { return directory_.path() / "some.extxyz"; }
 
  private:
-  test::TemporaryFolder folder_;
+  test::TemporaryDirectory directory_;
 };
 
 TEST(Extxyz, RejectsAnythingElseThanARegularFile) {

@@ -1,5 +1,5 @@
 // FASTA files with wrapped lines, CRLF and gzip, and messages that name file and line of invalid files.
-#include "trainer/formats/fasta.h"
+#include "workloads/formats/fasta.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "common/files.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 
 namespace oarlock {
 namespace {
@@ -71,8 +71,8 @@ class FastaTest : public testing::Test {
     return wrong.error().message;
   }
 
-  test::TemporaryFolder folder_;
-  std::filesystem::path path_ = folder_.path() / "some.fasta";
+  test::TemporaryDirectory directory_;
+  std::filesystem::path path_ = directory_.path() / "some.fasta";
 };
 
 TEST_F(FastaTest, JoinsLinesAndIgnoresSpacesAndComments) {

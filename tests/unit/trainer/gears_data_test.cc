@@ -7,11 +7,11 @@
 #include <numeric>
 
 #include "tests/support/gears_goldens.h"
-#include "tests/support/temporary_folder.h"
-#include "trainer/formats/hdf5/writer.h"
-#include "trainer/tasks/gears/anndata.h"
-#include "trainer/tasks/gears/cell_store.h"
-#include "trainer/tasks/gears/conversion.h"
+#include "tests/support/temporary_directory.h"
+#include "workloads/formats/hdf5/writer.h"
+#include "workloads/gears/anndata.h"
+#include "workloads/gears/cell_store.h"
+#include "workloads/gears/conversion.h"
 
 namespace oarlock::gears {
 namespace {
@@ -104,9 +104,9 @@ TEST(AnnDataFrame, AMissingStringIsMissing) {
 }
 
 TEST(ExpressionMatrix, DenseAndSparseOfAnyNumbersAreTheSame) {
-  const test::TemporaryFolder folder;
+  const test::TemporaryDirectory directory;
   const auto sums_of = [&](const std::string& name, const std::function<void(Hdf5Writer&)>& write) {
-    const fs::path path = folder.path() / name;
+    const fs::path path = directory.path() / name;
     {
       Hdf5Writer file(path);
       write(file);
@@ -171,9 +171,9 @@ TEST(ExpressionMatrix, SumsDuplicatesAndSortsColumnsLikeScipy) {
        .values = {1, 2}},
   };
   for (const Row& row : kRows) {
-    const test::TemporaryFolder folder;
+    const test::TemporaryDirectory directory;
     {
-      Hdf5Writer file(folder.path() / "csr");
+      Hdf5Writer file(directory.path() / "csr");
       file.group("X");
       file.attribute("X", "encoding-type", "csr_matrix");
       file.attribute("X", "shape", std::vector<int64_t>{2, 3});
@@ -181,7 +181,7 @@ TEST(ExpressionMatrix, SumsDuplicatesAndSortsColumnsLikeScipy) {
       file.numbers("X/indices", row.indices, {row.indices.size()});
       file.numbers("X/indptr", row.indptr, {row.indptr.size()});
     }
-    const auto matrix = ExpressionMatrix::open(open(folder.path() / "csr"));
+    const auto matrix = ExpressionMatrix::open(open(directory.path() / "csr"));
     ASSERT_TRUE(matrix) << row.name << ": " << matrix.error().message;
     const Result<void> read = matrix->for_each_block([&](const SparseRows& block) -> Result<void> {
       EXPECT_THAT(block.columns, ::testing::ElementsAreArray(row.columns)) << row.name;
@@ -196,10 +196,10 @@ TEST(ExpressionMatrix, SumsDuplicatesAndSortsColumnsLikeScipy) {
 
 // Sizes that agree with each other, but not with the file.
 TEST(ExpressionMatrix, RejectsImpossibleSizes) {
-  const test::TemporaryFolder folder;
+  const test::TemporaryDirectory directory;
   const auto error_of = [&](std::vector<int64_t> shape, const std::vector<int64_t>& indptr,
                             int64_t values) -> std::string {
-    const fs::path path = folder.path() / "csr";
+    const fs::path path = directory.path() / "csr";
     {
       Hdf5Writer file(path);
       file.group("X");
@@ -226,8 +226,8 @@ TEST(ExpressionMatrix, RejectsImpossibleSizes) {
 
 // A small file that GEARS can use, with one thing wrong.
 struct TinyFile {
-  test::TemporaryFolder folder;
-  fs::path path = folder.path() / "tiny.h5ad";
+  test::TemporaryDirectory directory;
+  fs::path path = directory.path() / "tiny.h5ad";
   std::vector<std::string> conditions{"ctrl", "A+ctrl", "ctrl"};
   std::vector<float> values{1, 2, 3, 4};
   std::vector<int32_t> indices{0, 1, 0, 1};
@@ -279,15 +279,15 @@ struct TinyFile {
         file.strings("var/_index", genes);
       }
     }
-    fs::create_directories(folder.path() / "out");
-    return convert_anndata(path, folder.path() / "out", Logger::silent());
+    fs::create_directories(directory.path() / "out");
+    return convert_anndata(path, directory.path() / "out", Logger::silent());
   }
 };
 
 TEST(GearsConversion, AFileWithoutStatisticsGetsThem) {
   TinyFile file;
   ASSERT_TRUE(file.convert());
-  const CellStore store = CellStore::open(file.folder.path() / "out").value();
+  const CellStore store = CellStore::open(file.directory.path() / "out").value();
   EXPECT_EQ(store.cells(), 3);
   EXPECT_THAT(store.genes(), ElementsAre("A", "B"));
   EXPECT_EQ(store.conditions()[0].name, "ctrl");
@@ -309,7 +309,7 @@ TEST(GearsConversion, ReadsNullableStringsOfAnndata012) {
   file.nullable = true;
   const Result<void> converted = file.convert();
   ASSERT_TRUE(converted) << converted.error().message;
-  const CellStore store = CellStore::open(file.folder.path() / "out").value();
+  const CellStore store = CellStore::open(file.directory.path() / "out").value();
   EXPECT_THAT(store.genes(), ElementsAre("A", "B"));
   EXPECT_EQ(store.index_of("A+ctrl"), 1);
   EXPECT_THAT(store.conditions()[1].non_dropout_de, ElementsAre(1));
@@ -322,7 +322,7 @@ TEST(GearsConversion, SumsDuplicatesInStatistics) {
   file.begin = {0, 2, 3, 5};
   const Result<void> converted = file.convert();
   ASSERT_TRUE(converted) << converted.error().message;
-  const CellStore store = CellStore::open(file.folder.path() / "out").value();
+  const CellStore store = CellStore::open(file.directory.path() / "out").value();
   std::vector<float> cell(2);
   store.expression(2, cell);
   EXPECT_THAT(cell, ElementsAre(0, 4));
@@ -334,7 +334,7 @@ TEST(GearsConversion, ReadsNamesOfLatin1AndWithCommas) {
   file.genes = {"IFN-\xDF", "a,\"b\""};
   const Result<void> converted = file.convert();
   ASSERT_TRUE(converted) << converted.error().message;
-  EXPECT_THAT(CellStore::open(file.folder.path() / "out").value().genes(), ElementsAre("IFN-ß", "a,\"b\""));
+  EXPECT_THAT(CellStore::open(file.directory.path() / "out").value().genes(), ElementsAre("IFN-ß", "a,\"b\""));
 }
 
 TEST(GearsConversion, MalformedFilesAreOneClearLine) {
@@ -379,10 +379,10 @@ std::set<int64_t> number_set_of(const nlohmann::json& names, const std::vector<s
 TEST(GearsConversion, StatisticsAreTheOriginalsReadOrComputed) {
   const nlohmann::json golden = gears_golden("dataset.json");
   for (const char* name : {"perturb_processed.h5ad", "tiny_input.h5ad"}) {
-    const test::TemporaryFolder folder;
-    const Result<void> converted = convert_anndata(gears_file(name), folder.path(), Logger::silent());
+    const test::TemporaryDirectory directory;
+    const Result<void> converted = convert_anndata(gears_file(name), directory.path(), Logger::silent());
     ASSERT_TRUE(converted) << converted.error().message;
-    const CellStore store = CellStore::open(folder.path()).value();
+    const CellStore store = CellStore::open(directory.path()).value();
     EXPECT_EQ(store.cells(), 384);
     EXPECT_EQ(store.genes(), golden["genes"].get<std::vector<std::string>>());
     std::vector<std::string> names;
@@ -423,8 +423,8 @@ int64_t peak_kib() {
 TEST(GearsConversion, ALargeFileTakesLittleMemory) {
   constexpr hsize_t kCells = 200'000;
   constexpr hsize_t kGenes = 5'000;
-  const test::TemporaryFolder folder;
-  const fs::path path = folder.path() / "large.h5ad";
+  const test::TemporaryDirectory directory;
+  const fs::path path = directory.path() / "large.h5ad";
   {
     Hdf5Writer file(path);
     H5Dclose(file.dataset("X", H5T_NATIVE_FLOAT, {kCells, kGenes}, 200));
@@ -441,7 +441,7 @@ TEST(GearsConversion, ALargeFileTakesLittleMemory) {
     for (hsize_t i = 0; i < kGenes; ++i) genes.push_back("G" + std::to_string(i));
     file.strings("var/_index", genes);
   }
-  const fs::path out = folder.path() / "out";
+  const fs::path out = directory.path() / "out";
   fs::create_directories(out);
   const int64_t before = peak_kib();
   const Result<void> converted = convert_anndata(path, out, Logger::silent());

@@ -10,16 +10,16 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "common/fields/yaml_reader.h"
+#include "fields/yaml_reader.h"
 #include "tests/support/gears_goldens.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/nn/module_tensors.h"
-#include "trainer/tasks/gears/data.h"
-#include "trainer/tasks/gears/evaluation.h"
-#include "trainer/tasks/gears/generator.h"
-#include "trainer/tasks/gears/prediction.h"
-#include "trainer/tasks/registry.h"
+#include "workloads/gears/data.h"
+#include "workloads/gears/evaluation.h"
+#include "workloads/gears/generator.h"
+#include "workloads/gears/prediction.h"
+#include "workloads/registry.h"
 
 namespace oarlock::gears {
 namespace {
@@ -115,12 +115,12 @@ TEST(GeneticInteraction, AdditiveEffectsHaveCoefficientsOfOneAlsoAmongManyGenes)
 
 class PlantedData : public ::testing::Test {
  protected:
-  PlantedData() { planted_ = write_planted_cells(folder_.path(), {.pairs = 10, .cells = 12, .control_cells = 50}); }
+  PlantedData() { planted_ = write_planted_cells(directory_.path(), {.pairs = 10, .cells = 12, .control_cells = 50}); }
 
   GearsDataConfig config() const {
     GearsDataConfig config;
-    config.path = (folder_.path() / "cells.h5ad").string();
-    config.gene2go = (folder_.path() / "gene2go.json").string();
+    config.path = (directory_.path() / "cells.h5ad").string();
+    config.gene2go = (directory_.path() / "gene2go.json").string();
     return config;
   }
   GearsData open(const GearsDataConfig& config) const {
@@ -129,7 +129,7 @@ class PlantedData : public ::testing::Test {
     return open_gears_data(config, {}).value();
   }
 
-  test::TemporaryFolder folder_;
+  test::TemporaryDirectory directory_;
   Planted planted_;
 };
 
@@ -240,29 +240,29 @@ TEST_F(PlantedData, FingerprintsDependOnTheCellsOfEverySet) {
 }
 
 TEST_F(PlantedData, PreparedOnceWhateverIsTrained) {
-  const auto folders = [&] {
+  const auto directories = [&] {
     std::set<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator(folder_.path() / "cells.h5ad.oarlock")) {
+    for (const auto& entry : std::filesystem::directory_iterator(directory_.path() / "cells.h5ad.oarlock")) {
       if (entry.is_directory()) names.insert(entry.path().filename());
     }
     return names;
   };
   open(config());
-  const std::set<std::string> first = folders();
+  const std::set<std::string> first = directories();
   EXPECT_EQ(first.size(), 2U) << "cells and co-expression";
-  const auto time = std::filesystem::last_write_time(folder_.path() / "cells.h5ad.oarlock" / *first.begin());
+  const auto time = std::filesystem::last_write_time(directory_.path() / "cells.h5ad.oarlock" / *first.begin());
   open(config());
-  EXPECT_EQ(folders(), first);
-  EXPECT_EQ(std::filesystem::last_write_time(folder_.path() / "cells.h5ad.oarlock" / *first.begin()), time);
+  EXPECT_EQ(directories(), first);
+  EXPECT_EQ(std::filesystem::last_write_time(directory_.path() / "cells.h5ad.oarlock" / *first.begin()), time);
   GearsDataConfig other = config();
   other.split.seed = 42;
   open(other);
-  EXPECT_EQ(folders().size(), 3U) << "another split has another co-expression";
+  EXPECT_EQ(directories().size(), 3U) << "another split has another co-expression";
 }
 
 TEST_F(PlantedData, PerturbationsOutsideTheOntologyAreLeftOut) {
   GearsDataConfig limited = config();
-  limited.gene_set_path = (folder_.path() / "genes.txt").string();
+  limited.gene_set_path = (directory_.path() / "genes.txt").string();
   {
     std::ofstream genes(limited.gene_set_path);
     for (int i = 1; i < 20; ++i) genes << planted_.genes[static_cast<size_t>(i)] << "\n";
@@ -286,8 +286,8 @@ std::string reason_of(const GearsData& data, const std::string& condition) {
 
 // Each condition has the first reason that applies to it.
 TEST_F(PlantedData, LeftOutPerturbationsHaveTheirReason) {
-  const std::string list = (folder_.path() / "genes.txt").string();
-  const std::string terms = (folder_.path() / "terms.json").string();
+  const std::string list = (directory_.path() / "genes.txt").string();
+  const std::string terms = (directory_.path() / "terms.json").string();
   nlohmann::json all = nlohmann::json::parse(std::ifstream(config().gene2go));
   all.erase("G05");
   std::ofstream(terms) << all;

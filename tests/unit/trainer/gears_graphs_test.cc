@@ -5,11 +5,11 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/support/gears_goldens.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 #include "trainer/checkpoint/safetensors.h"
-#include "trainer/tasks/gears/conversion.h"
-#include "trainer/tasks/gears/gene_graphs.h"
-#include "trainer/tasks/gears/splits.h"
+#include "workloads/gears/conversion.h"
+#include "workloads/gears/gene_graphs.h"
+#include "workloads/gears/splits.h"
 
 namespace oarlock::gears {
 namespace {
@@ -22,10 +22,10 @@ using ::testing::HasSubstr;
 using ::testing::Pair;
 using ::testing::UnorderedElementsAreArray;
 
-CellStore store_in(const std::filesystem::path& folder) {
-  const Result<void> converted = convert_anndata(gears_file("perturb_processed.h5ad"), folder, Logger::silent());
+CellStore store_in(const std::filesystem::path& directory) {
+  const Result<void> converted = convert_anndata(gears_file("perturb_processed.h5ad"), directory, Logger::silent());
   if (!converted) throw std::runtime_error(converted.error().message);
-  return CellStore::open(folder).value();
+  return CellStore::open(directory).value();
 }
 
 // Source and target -> weight.
@@ -50,8 +50,8 @@ void expect_equal(const GraphEdges& edges, const at::Tensor& index, const at::Te
 }
 
 TEST(GearsGraphs, CoexpressionOfTheTrainingCellsIsTheOriginals) {
-  const test::TemporaryFolder folder;
-  const CellStore store = store_in(folder.path());
+  const test::TemporaryDirectory directory;
+  const CellStore store = store_in(directory.path());
   NameList conditions;
   for (const CellCondition& condition : store.conditions()) conditions.push_back(condition.name);
   const Split split = make_split({.seed = 1}, conditions).value();
@@ -72,8 +72,8 @@ TEST(GearsGraphs, TheOntologysIsTheOriginals) {
 }
 
 TEST(GearsGraphs, EdgesAreReadAsTheOriginalWritesThem) {
-  const test::TemporaryFolder folder;
-  const std::filesystem::path csv = folder.path() / "go.csv";
+  const test::TemporaryDirectory directory;
+  const std::filesystem::path csv = directory.path() / "go.csv";
   const std::vector<NamedEdge> edges{{"A", "B", 0.1}, {"B", "B", 1}, {"C", "A", 1.0 / 3}};
   ASSERT_TRUE(write_edges(csv, edges));
   EXPECT_EQ(read_edges(csv).value(), edges);
@@ -110,8 +110,8 @@ TEST(GearsGraphs, StrongestEdgesAndNumbers) {
 }
 
 TEST(GearsGraphs, TermsAreReadFromJson) {
-  const test::TemporaryFolder folder;
-  const std::filesystem::path json = folder.path() / "gene2go.json";
+  const test::TemporaryDirectory directory;
+  const std::filesystem::path json = directory.path() / "gene2go.json";
   std::ofstream(json) << R"({"A": ["GO:1", "GO:2"], "B": ["GO:2"], "C": []})";
   const GeneTerms terms = read_gene2go(json).value();
   EXPECT_EQ(ontology_edges(terms, {"A", "B", "C", "D"}, 20),
@@ -125,8 +125,8 @@ TEST(GearsGraphs, TermsAreReadFromJson) {
 }
 
 TEST(GearsGraphs, GenesAreReadFromAList) {
-  const test::TemporaryFolder folder;
-  const std::filesystem::path list = folder.path() / "genes.txt";
+  const test::TemporaryDirectory directory;
+  const std::filesystem::path list = directory.path() / "genes.txt";
   std::ofstream(list) << "\xEF\xBB\xBF" << "A\r\n\nB";
   EXPECT_THAT(read_gene_list(list).value(), ElementsAre("A", "B"));
 }

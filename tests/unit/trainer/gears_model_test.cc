@@ -13,7 +13,7 @@
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/nn/module_tensors.h"
 #include "trainer/optim/optimizer.h"
-#include "trainer/tasks/gears/model.h"
+#include "workloads/gears/model.h"
 
 namespace oarlock::gears {
 namespace {

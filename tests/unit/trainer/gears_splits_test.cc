@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/support/gears_goldens.h"
-#include "tests/support/temporary_folder.h"
-#include "trainer/tasks/gears/splits.h"
+#include "tests/support/temporary_directory.h"
+#include "workloads/gears/splits.h"
 
 namespace oarlock::gears {
 namespace {
@@ -106,8 +106,8 @@ TEST(GearsSplits, WhatMustBeTestedIsTested) {
 }
 
 TEST(GearsSplits, CustomSplitsComeFromAFile) {
-  const test::TemporaryFolder folder;
-  const std::string path = (folder.path() / "split.json").string();
+  const test::TemporaryDirectory directory;
+  const std::string path = (directory.path() / "split.json").string();
   const NameList conditions{"ctrl", "A+ctrl", "B+ctrl", "A+B"};
   const auto split_of = [&](const std::string& text) {
     std::ofstream(path) << text;

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "tests/support/temporary_folder.h"
-#include "trainer/formats/hdf5/reader.h"
-#include "trainer/formats/hdf5/writer.h"
+#include "tests/support/temporary_directory.h"
+#include "workloads/formats/hdf5/reader.h"
+#include "workloads/formats/hdf5/writer.h"
 
 namespace oarlock {
 namespace {
@@ -38,8 +38,8 @@ class Hdf5Test : public ::testing::Test {
     EXPECT_EQ(result.error().message.find('\n'), std::string::npos) << result.error().message;
   }
 
-  test::TemporaryFolder folder_;
-  fs::path path_ = folder_.path() / "file.h5";
+  test::TemporaryDirectory directory_;
+  fs::path path_ = directory_.path() / "file.h5";
 };
 
 TEST_F(Hdf5Test, ReadsAndConvertsNumbersOfAnyRank) {
@@ -264,7 +264,7 @@ TEST_F(Hdf5Test, ReportsUnexpectedRankTypeOrRows) {
 
 TEST_F(Hdf5Test, RejectsFilesThatAreNotHdf5) {
   expect_error(Hdf5Group::open_file(path_), {path_.string(), "cannot be opened"}, ExitCode::kNoInput);
-  expect_error(Hdf5Group::open_file(folder_.path()), {"not a regular file"}, ExitCode::kNoInput);
+  expect_error(Hdf5Group::open_file(directory_.path()), {"not a regular file"}, ExitCode::kNoInput);
   std::ofstream(path_) << "id,gene\n1,A\n";
   expect_error(Hdf5Group::open_file(path_), {path_.string(), "as HDF5", "complete?"});
 }
@@ -277,7 +277,7 @@ TEST_F(Hdf5Test, RejectsTruncatedFile) {
 
 // A named pipe without a writer can never be opened.
 TEST_F(Hdf5Test, RejectsDataInOtherFiles) {
-  const std::string pipe = (folder_.path() / "pipe").string();
+  const std::string pipe = (directory_.path() / "pipe").string();
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   {
     const Hdf5Writer file(path_);

@@ -1,5 +1,5 @@
 // The IDX reader: valid files, and every kind of invalid file.
-#include "trainer/formats/image_files.h"
+#include "workloads/formats/image_files.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <fstream>
 #include <string>
 
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 
 namespace oarlock {
 namespace {
@@ -22,12 +22,12 @@ using testing::HasSubstr;
 class IdxFileTest : public testing::Test {
  protected:
   std::filesystem::path write(const std::string& content) const {
-    const auto path = folder_.path() / "file";
+    const auto path = directory_.path() / "file";
     std::ofstream(path, std::ios::binary) << content;
     return path;
   }
   std::filesystem::path write_gz(const std::string& content) const {
-    const auto path = folder_.path() / "file.gz";
+    const auto path = directory_.path() / "file.gz";
     gzFile file = gzopen(path.c_str(), "wb");
     EXPECT_EQ(gzwrite(file, content.data(), static_cast<unsigned>(content.size())), static_cast<int>(content.size()));
     gzclose(file);
@@ -41,7 +41,7 @@ class IdxFileTest : public testing::Test {
     EXPECT_EQ(result.error().message.find('\n'), std::string::npos);
   }
 
-  test::TemporaryFolder folder_;
+  test::TemporaryDirectory directory_;
 };
 
 std::string bytes(std::initializer_list<int> values) {
@@ -60,7 +60,7 @@ std::string content_of(const std::filesystem::path& path) {
 
 // Opening a pipe waits for a writer, and reading from a device has no end.
 TEST_F(IdxFileTest, RejectsAnythingElseThanARegularFile) {
-  const std::filesystem::path path = folder_.path() / "other";
+  const std::filesystem::path path = directory_.path() / "other";
   ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
   expect_error(read_idx_file(path, 2), ExitCode::kNoInput, "other: not a regular file");
   std::filesystem::remove(path);
@@ -91,8 +91,9 @@ TEST_F(IdxFileTest, ReadsPlainAndGzip) {
 }
 
 TEST_F(IdxFileTest, ReportsMissingFile) {
-  expect_error(read_idx_file(folder_.path() / "none", 2), ExitCode::kNoInput, "none: cannot be opened: No such file");
-  expect_error(read_idx_file(folder_.path(), 2), ExitCode::kNoInput, "not a regular file");
+  expect_error(read_idx_file(directory_.path() / "none", 2), ExitCode::kNoInput,
+               "none: cannot be opened: No such file");
+  expect_error(read_idx_file(directory_.path(), 2), ExitCode::kNoInput, "not a regular file");
 }
 
 TEST_F(IdxFileTest, DetectsEveryTruncation) {

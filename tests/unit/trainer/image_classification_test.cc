@@ -1,7 +1,7 @@
 // The image task: models against PyTorch's, options, damaged data, metrics, and that it learns real Fashion-MNIST
 // images.
 #include "tests/support/paths.h"
-#include "trainer/tasks/registry.h"
+#include "workloads/registry.h"
 
 #include <ATen/Context.h>
 #include <ATen/ops/allclose.h>
@@ -19,14 +19,14 @@
 #include <utility>
 #include <vector>
 
-#include "common/fields/yaml_reader.h"
+#include "fields/yaml_reader.h"
 #include "tests/support/image_task.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/data/data_loader.h"
-#include "trainer/tasks/image_classification/data.h"
-#include "trainer/tasks/image_classification/images.h"
-#include "trainer/tasks/image_classification/model.h"
+#include "workloads/image_classification/data.h"
+#include "workloads/image_classification/images.h"
+#include "workloads/image_classification/model.h"
 
 namespace oarlock::image_classification {
 namespace {
@@ -119,9 +119,9 @@ TEST(ImageOptions, ProblemsNamePlaceAndRemedy) {
 }
 
 // A data set of `count` images of height x width; image i is filled with i, its label is i % 3.
-class IdxFolder {
+class IdxDirectory {
  public:
-  explicit IdxFolder(uint8_t count = 6, uint8_t height = 4, uint8_t width = 5) {
+  explicit IdxDirectory(uint8_t count = 6, uint8_t height = 4, uint8_t width = 5) {
     for (const std::string split : {"train", "t10k"}) write(split, count, count, height, width);
   }
   void write(const std::string& split, uint8_t images, uint8_t labels, uint8_t height, uint8_t width) const {
@@ -135,11 +135,11 @@ class IdxFolder {
     for (uint8_t i = 0; i < labels; ++i) text.push_back(static_cast<char>(i % 3));
     std::ofstream(path() / (split + "-labels-idx1-ubyte"), std::ios::binary) << text;
   }
-  const fs::path& path() const { return folder_.path(); }
+  const fs::path& path() const { return directory_.path(); }
   std::string section(const std::string& more = "") const { return "{path: " + path().string() + more + "}"; }
 
  private:
-  test::TemporaryFolder folder_;
+  test::TemporaryDirectory directory_;
 };
 
 Error prepare_error(const std::string& data, const std::string& model = "{}") {
@@ -154,48 +154,48 @@ TEST(ImageData, ProblemsNameFileAndRemedy) {
   EXPECT_THAT(error.message, AllOf(HasSubstr("/nonexistent: no train-images-idx3-ubyte"),
                                    HasSubstr("apt-get install dataset-fashion-mnist"), HasSubstr("data.path")));
   {
-    const IdxFolder folder;
-    fs::remove(folder.path() / "t10k-labels-idx1-ubyte");
-    error = prepare_error(folder.section());
+    const IdxDirectory directory;
+    fs::remove(directory.path() / "t10k-labels-idx1-ubyte");
+    error = prepare_error(directory.section());
     EXPECT_EQ(error.code, ExitCode::kNoInput);
     EXPECT_THAT(error.message, HasSubstr("no t10k-labels-idx1-ubyte"));
   }
   {
-    const IdxFolder folder;
-    fs::resize_file(folder.path() / "train-images-idx3-ubyte", 100);
-    error = prepare_error(folder.section());
+    const IdxDirectory directory;
+    fs::resize_file(directory.path() / "train-images-idx3-ubyte", 100);
+    error = prepare_error(directory.section());
     EXPECT_EQ(error.code, ExitCode::kDataErr);
     EXPECT_THAT(error.message, HasSubstr("train-images-idx3-ubyte: expected 120 bytes of elements, found 84"));
   }
   {
-    const IdxFolder folder;
-    folder.write("t10k", 6, 5, 4, 5);
-    error = prepare_error(folder.section());
+    const IdxDirectory directory;
+    directory.write("t10k", 6, 5, 4, 5);
+    error = prepare_error(directory.section());
     EXPECT_EQ(error.code, ExitCode::kDataErr);
     EXPECT_THAT(error.message, HasSubstr("t10k-labels-idx1-ubyte: expected 6 labels"));
   }
   {
-    const IdxFolder folder;
-    error = prepare_error(folder.section(), "{classes: 2}");
+    const IdxDirectory directory;
+    error = prepare_error(directory.section(), "{classes: 2}");
     EXPECT_EQ(error.code, ExitCode::kDataErr);
     EXPECT_THAT(error.message,
                 HasSubstr("train-labels-idx1-ubyte: label 2 of sample 2 is not below model.classes (2)"));
   }
   {
-    const IdxFolder folder;
-    folder.write("t10k", 6, 6, 5, 5);
-    EXPECT_THAT(prepare_error(folder.section()).message, HasSubstr("training images are 4 x 5, test images 5 x 5"));
+    const IdxDirectory directory;
+    directory.write("t10k", 6, 6, 5, 5);
+    EXPECT_THAT(prepare_error(directory.section()).message, HasSubstr("training images are 4 x 5, test images 5 x 5"));
   }
   {
-    const IdxFolder folder(6, 3, 3);
-    EXPECT_THAT(prepare_error(folder.section()).message, HasSubstr("the model cnn needs at least 4 x 4: use mlp"));
-    EXPECT_TRUE(make_task(folder.section(), "{name: mlp}").task->prepare());
+    const IdxDirectory directory(6, 3, 3);
+    EXPECT_THAT(prepare_error(directory.section()).message, HasSubstr("the model cnn needs at least 4 x 4: use mlp"));
+    EXPECT_TRUE(make_task(directory.section(), "{name: mlp}").task->prepare());
   }
 }
 
 TEST(ImageData, BatchesAreNormalizedAndInOrder) {
-  const IdxFolder folder;
-  const auto task = prepared(folder.section(", mean: [0.5], std: [0.25], eval_samples: 4"));
+  const IdxDirectory directory;
+  const auto task = prepared(directory.section(", mean: [0.5], std: [0.25], eval_samples: 4"));
   EXPECT_EQ(task->train_data().size(), 6);
   EXPECT_EQ(task->eval_data().size(), 4);
   const std::vector<int64_t> indices{5, 0, 5};
@@ -236,8 +236,8 @@ class FixedModel final : public ImageModel {
 };
 
 TEST(ImageMetrics, CountTop1AndTop5) {
-  const IdxFolder folder;
-  const auto task = prepared(folder.section());
+  const IdxDirectory directory;
+  const auto task = prepared(directory.section());
   const std::vector<int64_t> indices{0, 1, 2, 3};  // labels 0 1 2 0
   const Batch batch = make_batch(task->eval_data(), indices);
   const at::Tensor logits = torch::tensor({{9., 8., 7., 6., 5., 4., 3.},    // right
@@ -313,9 +313,9 @@ TEST(ImageTraining, IsTheSameEveryTime) {
 
 // The script has three classes and takes images of any size from 5 x 5 on.
 TEST(ImageScript, TrainsUnderItsOwnNames) {
-  const IdxFolder folder(6, 9, 9);
-  const auto task =
-      prepared(folder.section(), "{name: torchscript, classes: 3, path: " + test::data_path("script_model.pt") + "}");
+  const IdxDirectory directory(6, 9, 9);
+  const auto task = prepared(directory.section(),
+                             "{name: torchscript, classes: 3, path: " + test::data_path("script_model.pt") + "}");
   const auto model = task->build_model();
   EXPECT_THAT(shapes_of(*model), testing::Contains(Pair("features.0.weight", Shape{4, 1, 3, 3})));
   const std::vector<int64_t> all{0, 1, 2, 3, 4, 5};
@@ -328,18 +328,18 @@ TEST(ImageScript, TrainsUnderItsOwnNames) {
 }
 
 TEST(ImageScript, AScriptForOtherDataIsFoundBeforeTraining) {
-  const auto error_of = [](const IdxFolder& folder, const std::string& classes) {
-    Made made = make_task(folder.section(), "{name: torchscript, classes: " + classes +
-                                                ", path: " + test::data_path("script_model.pt") + "}");
+  const auto error_of = [](const IdxDirectory& directory, const std::string& classes) {
+    Made made = make_task(directory.section(), "{name: torchscript, classes: " + classes +
+                                                   ", path: " + test::data_path("script_model.pt") + "}");
     EXPECT_EQ(made.problems, "");
     const Result<void> result = made.task->prepare();
     return result ? Error{} : result.error();
   };
-  const Error classes = error_of(IdxFolder(6, 9, 9), "5");
+  const Error classes = error_of(IdxDirectory(6, 9, 9), "5");
   EXPECT_EQ(classes.code, ExitCode::kConfig);
   EXPECT_THAT(classes.message,
               HasSubstr("returns logits of shape [1, 3] for images of shape [1, 1, 9, 9], expected [1, 5]"));
-  const Error small = error_of(IdxFolder(6, 2, 2), "3");
+  const Error small = error_of(IdxDirectory(6, 2, 2), "3");
   EXPECT_EQ(small.code, ExitCode::kConfig);
   EXPECT_THAT(small.message, HasSubstr("rejects images of shape [1, 1, 2, 2] in evaluation mode: "));
 }

@@ -1,5 +1,5 @@
 // The data of image_classification: formats, damaged files, normalization, augmentation.
-#include "trainer/tasks/image_classification/data.h"
+#include "workloads/image_classification/data.h"
 
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/arange.h>
@@ -16,7 +16,7 @@
 #include <optional>
 #include <tuple>
 
-#include "tests/support/cifar_folder.h"
+#include "tests/support/cifar_directory.h"
 #include "tests/support/image_task.h"
 #include "trainer/data/data_loader.h"
 
@@ -26,7 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 using test::all_of;
 using test::bytes_of;
-using test::CifarFolder;
+using test::CifarDirectory;
 using testing::AllOf;
 using testing::HasSubstr;
 
@@ -54,8 +54,8 @@ std::vector<int64_t> labels_of(const Dataset& dataset) {
 }
 
 TEST(Cifar, RecordsAreLabelAndPlanesInTheOrderOfTheFiles) {
-  const CifarFolder folder(3);
-  ImageDataConfig config = config_of(folder.path());
+  const CifarDirectory directory(3);
+  ImageDataConfig config = config_of(directory.path());
   config.mean = {0, 0, 0};
   config.std = {1, 1, 1};
   const ImageData data = opened(config);
@@ -65,7 +65,7 @@ TEST(Cifar, RecordsAreLabelAndPlanesInTheOrderOfTheFiles) {
   const at::Tensor images = make_batch(*data.train, all_of(*data.train))["image"];
   EXPECT_EQ(images.sizes(), at::IntArrayRef({15, 3, 32, 32}));
   for (int64_t i = 0; i < 15; ++i) {
-    const std::string file = bytes_of(folder / ("data_batch_" + std::to_string(i / 3 + 1) + ".bin"));
+    const std::string file = bytes_of(directory / ("data_batch_" + std::to_string(i / 3 + 1) + ".bin"));
     std::vector<float> expected;
     for (int64_t byte = 0; byte < 3072; ++byte)
       expected.push_back(static_cast<float>(static_cast<uint8_t>(file[static_cast<size_t>(i % 3 * 3073 + 1 + byte)])) /
@@ -74,46 +74,46 @@ TEST(Cifar, RecordsAreLabelAndPlanesInTheOrderOfTheFiles) {
   }
 }
 
-TEST(Cifar, TheFolderOfTheArchiveIsFoundAndALimitEndsTheReading) {
-  const CifarFolder folder(4);
-  fs::create_directory(folder / "outer");
-  fs::create_directory(folder / "outer/cifar-10-batches-bin");
-  for (const auto& entry : fs::directory_iterator(folder.path())) {
+TEST(Cifar, TheDirectoryOfTheArchiveIsFoundAndALimitEndsTheReading) {
+  const CifarDirectory directory(4);
+  fs::create_directory(directory / "outer");
+  fs::create_directory(directory / "outer/cifar-10-batches-bin");
+  for (const auto& entry : fs::directory_iterator(directory.path())) {
     if (entry.is_regular_file())
-      fs::rename(entry.path(), folder / "outer/cifar-10-batches-bin" / entry.path().filename());
+      fs::rename(entry.path(), directory / "outer/cifar-10-batches-bin" / entry.path().filename());
   }
-  ImageDataConfig config = config_of(folder / "outer");
+  ImageDataConfig config = config_of(directory / "outer");
   config.train_samples = 6;
   EXPECT_EQ(labels_of(*opened(config).train), (std::vector<int64_t>{0, 1, 2, 3, 0, 1}));
 }
 
 TEST(Cifar, OfAHundredClassesTheFineLabelsAreTaken) {
-  const CifarFolder folder;
-  for (const auto& entry : fs::directory_iterator(folder.path())) fs::remove(entry.path());
-  folder.write("train.bin", 120, 100, 1, /*labels=*/2);
-  folder.write("test.bin", 7, 100, 2, /*labels=*/2);
-  const ImageData data = opened(config_of(folder.path()), 100);
+  const CifarDirectory directory;
+  for (const auto& entry : fs::directory_iterator(directory.path())) fs::remove(entry.path());
+  directory.write("train.bin", 120, 100, 1, /*labels=*/2);
+  directory.write("test.bin", 7, 100, 2, /*labels=*/2);
+  const ImageData data = opened(config_of(directory.path()), 100);
   EXPECT_EQ(data.train->size(), 120);
   EXPECT_EQ(labels_of(*data.train)[99], 99);
   EXPECT_EQ(labels_of(*data.eval), (std::vector<int64_t>{0, 1, 2, 3, 4, 5, 6}));
 }
 
 TEST(Cifar, AFileThatIsCutOffIsNamedWithItsRecord) {
-  const CifarFolder folder(4);
-  fs::resize_file(folder / "data_batch_3.bin", 2 * 3073 + 17);
-  const Error error = error_of(config_of(folder.path()));
+  const CifarDirectory directory(4);
+  fs::resize_file(directory / "data_batch_3.bin", 2 * 3073 + 17);
+  const Error error = error_of(config_of(directory.path()));
   EXPECT_EQ(error.code, ExitCode::kDataErr);
   EXPECT_THAT(error.message,
               AllOf(HasSubstr("data_batch_3.bin: 6163 bytes are not a multiple of 3073"),
                     HasSubstr("record 2 (from 0) ends after 17 bytes"), HasSubstr("fetch the file again")));
-  fs::resize_file(folder / "data_batch_3.bin", 0);
-  EXPECT_THAT(error_of(config_of(folder.path())).message, HasSubstr("data_batch_3.bin: has no records"));
+  fs::resize_file(directory / "data_batch_3.bin", 0);
+  EXPECT_THAT(error_of(config_of(directory.path())).message, HasSubstr("data_batch_3.bin: has no records"));
 }
 
 TEST(Cifar, AFileThatIsNotThereIsNamedWithTheRemedy) {
-  const CifarFolder folder(4);
-  fs::remove(folder / "data_batch_4.bin");
-  const Error error = error_of(config_of(folder.path()));
+  const CifarDirectory directory(4);
+  fs::remove(directory / "data_batch_4.bin");
+  const Error error = error_of(config_of(directory.path()));
   EXPECT_EQ(error.code, ExitCode::kNoInput);
   EXPECT_THAT(error.message, AllOf(HasSubstr("no data_batch_4.bin; "), HasSubstr("unpack cifar-10-binary.tar.gz"),
                                    HasSubstr("data.path")));
@@ -123,19 +123,19 @@ TEST(Cifar, AFileThatIsNotThereIsNamedWithTheRemedy) {
 }
 
 TEST(Cifar, AWrongClassCountIsFoundInTheData) {
-  const CifarFolder folder(4, 4);
-  const Error error = error_of(config_of(folder.path()), 3);
+  const CifarDirectory directory(4, 4);
+  const Error error = error_of(config_of(directory.path()), 3);
   EXPECT_EQ(error.code, ExitCode::kDataErr);
   EXPECT_THAT(error.message, AllOf(HasSubstr("data_batch_1.bin: label 3 of record 3 is not below model.classes (3)"),
                                    HasSubstr("set model.classes")));
 }
 
-TEST(Fingerprint, DependsOnTheFilesAndNotOnTheirFolder) {
-  const CifarFolder folder(3);
-  const CifarFolder copy(3);
-  const CifarFolder changed(3);
+TEST(Fingerprint, DependsOnTheFilesAndNotOnTheirDirectory) {
+  const CifarDirectory directory(3);
+  const CifarDirectory copy(3);
+  const CifarDirectory changed(3);
   changed.write("data_batch_3.bin", 3, 10, 99);
-  const ImageData data = opened(config_of(folder.path()));
+  const ImageData data = opened(config_of(directory.path()));
   const ImageData same = opened(config_of(copy.path()));
   const ImageData other = opened(config_of(changed.path()));
   EXPECT_EQ(data.train->fingerprint(), same.train->fingerprint());
@@ -145,20 +145,20 @@ TEST(Fingerprint, DependsOnTheFilesAndNotOnTheirFolder) {
 }
 
 TEST(ImageOptions, MustFitTheImages) {
-  const CifarFolder folder;
-  ImageDataConfig config = config_of(folder.path());
+  const CifarDirectory directory;
+  ImageDataConfig config = config_of(directory.path());
   config.mean = {0.5};
   config.std = {0.5};
   EXPECT_THAT(error_of(config).message, HasSubstr("data.mean, data.std: 1 numbers for the 3 channels"));
-  config = config_of(folder.path());
+  config = config_of(directory.path());
   config.augment.crop_padding = 32;
   EXPECT_EQ(error_of(config).code, ExitCode::kConfig);
   EXPECT_THAT(error_of(config).message, HasSubstr("data.augment.crop_padding: 32 is not below the size"));
 }
 
 TEST(Normalization, IsOfEachChannelOfTheTrainingImages) {
-  const CifarFolder folder(20);
-  const ImageData data = opened(config_of(folder.path()));
+  const CifarDirectory directory(20);
+  const ImageData data = opened(config_of(directory.path()));
   const at::Tensor images = make_batch(*data.train, all_of(*data.train))["image"].to(at::kDouble);
   const at::Tensor mean = images.mean({0, 2, 3});
   const at::Tensor deviation = images.var({0, 2, 3}, /*unbiased=*/false).sqrt();
@@ -222,8 +222,8 @@ std::map<int64_t, at::Tensor> images_of(const Dataset& dataset, int64_t batch_si
 }
 
 TEST(Augmentation, DependsOnSeedAndSampleOnly) {
-  const CifarFolder folder(8);
-  ImageDataConfig config = config_of(folder.path());
+  const CifarDirectory directory(8);
+  ImageDataConfig config = config_of(directory.path());
   config.augment = {.crop_padding = 4, .flip = true};
   const ImageData data = opened(config);
   const auto images = images_of(*data.train, 40, 0, 5);

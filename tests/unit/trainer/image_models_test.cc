@@ -1,7 +1,7 @@
 // The networks of image_classification against PyTorch's.
 #include "tests/support/image_task.h"
 #include "tests/support/paths.h"
-#include "trainer/tasks/image_classification/model.h"
+#include "workloads/image_classification/model.h"
 
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/arange.h>
@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/nn/module_tensors.h"
 
@@ -192,9 +192,9 @@ TEST_P(Residual, ForwardAndBackwardEqualPyTorch) {
 
 // The state that Python wrote, once through the model here and back, is the same file: names, types, shapes, bytes.
 TEST_P(Residual, WeightsGoBothWaysAsSafetensors) {
-  const test::TemporaryFolder folder;
-  const auto from_python = folder.path() / "python.safetensors";
-  const auto from_here = folder.path() / "here.safetensors";
+  const test::TemporaryDirectory directory;
+  const auto from_python = directory.path() / "python.safetensors";
+  const auto from_here = directory.path() / "here.safetensors";
   ASSERT_TRUE(write_safetensors(from_python, expected_state()));  // byte for byte what Python writes: safetensors_test
   torch::manual_seed(kSeed + 1);
   const auto model = make_image_model(GetParam().config, {.channels = GetParam().images[1]});

@@ -12,7 +12,7 @@
 
 #include "common/files.h"
 #include "tests/support/full_disk.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 #include "tests/support/tracking_events.h"
 #include "trainer/tracking/event.h"
 #include "trainer/tracking/journal.h"
@@ -25,7 +25,7 @@ using test::FullDisk;
 using test::scalar_at;
 using test::started;
 using test::steps_of;
-using test::TemporaryFolder;
+using test::TemporaryDirectory;
 using testing::ElementsAre;
 using testing::IsEmpty;
 
@@ -69,16 +69,16 @@ TEST(EventCodec, KeepsEveryMember) {
   EXPECT_GT(decode_event(far)->time, SystemTime());
 }
 
-std::unique_ptr<Journal> open_journal(const fs::path& folder, uint64_t max_bytes = 1 << 30) {
-  Result<std::unique_ptr<Journal>> journal = Journal::open(folder, "sink", max_bytes);
+std::unique_ptr<Journal> open_journal(const fs::path& directory, uint64_t max_bytes = 1 << 30) {
+  Result<std::unique_ptr<Journal>> journal = Journal::open(directory, "sink", max_bytes);
   EXPECT_TRUE(journal) << journal.error().message;
   return std::move(*journal);
 }
 
 TEST(Journal, KeepsUndeliveredEventsForTheNextProcess) {
   for (const bool is_on_disk : {true, false}) {
-    const TemporaryFolder folder;
-    const fs::path path = is_on_disk ? folder.path() / "tracking" : fs::path();
+    const TemporaryDirectory directory;
+    const fs::path path = is_on_disk ? directory.path() / "tracking" : fs::path();
     std::unique_ptr<Journal> journal = open_journal(path);
     EXPECT_TRUE(journal->is_empty());
     ASSERT_TRUE(journal->append({encode_event(scalar_at(1)), encode_event(scalar_at(2)), encode_event(scalar_at(3))}));
@@ -96,13 +96,13 @@ TEST(Journal, KeepsUndeliveredEventsForTheNextProcess) {
 }
 
 TEST(Journal, DropsAnEventThatAKilledProcessLeftIncomplete) {
-  const TemporaryFolder folder;
-  ASSERT_TRUE(open_journal(folder.path())->append({encode_event(scalar_at(1)), encode_event(scalar_at(2))}));
-  const fs::path file = folder.path() / "sink.journal";
+  const TemporaryDirectory directory;
+  ASSERT_TRUE(open_journal(directory.path())->append({encode_event(scalar_at(1)), encode_event(scalar_at(2))}));
+  const fs::path file = directory.path() / "sink.journal";
   const std::string whole = *read_file(file);
   for (size_t lost = 1; lost < 40; ++lost) {
     std::ofstream(file, std::ios::binary | std::ios::trunc) << whole.substr(0, whole.size() - lost);
-    const std::unique_ptr<Journal> journal = open_journal(folder.path());
+    const std::unique_ptr<Journal> journal = open_journal(directory.path());
     ASSERT_TRUE(journal->append({encode_event(scalar_at(3))}));
     const Result<Journal::Batch> batch = journal->read(10, 1 << 20);
     ASSERT_TRUE(batch);
@@ -112,9 +112,9 @@ TEST(Journal, DropsAnEventThatAKilledProcessLeftIncomplete) {
 
 // A file in which each head claims the whole rest: the time would grow with the square of its size.
 TEST(Journal, DamagedEventsThatOverlapAreReadForALimitedTime) {
-  const TemporaryFolder folder;
-  ASSERT_TRUE(open_journal(folder.path())->append({encode_event(scalar_at(1))}));
-  const fs::path file = folder.path() / "sink.journal";
+  const TemporaryDirectory directory;
+  ASSERT_TRUE(open_journal(directory.path())->append({encode_event(scalar_at(1))}));
+  const fs::path file = directory.path() / "sink.journal";
   const std::string whole = *read_file(file);
   const auto checksum = [](const std::string& text) {
     return static_cast<uint32_t>(crc32_z(0, reinterpret_cast<const Bytef*>(text.data()), text.size()));
@@ -127,7 +127,7 @@ TEST(Journal, DamagedEventsThatOverlapAreReadForALimitedTime) {
   for (int i = 0; i < 40'000; ++i) heads += head;
   std::ofstream(file, std::ios::binary | std::ios::trunc)
       << whole << heads << std::string(kLength, '\0') << whole.substr(20);
-  const std::unique_ptr<Journal> journal = open_journal(folder.path());
+  const std::unique_ptr<Journal> journal = open_journal(directory.path());
   EXPECT_THAT(steps_of(journal->read(10, 1 << 20)->events), ElementsAre(1)) << "what follows is taken for damaged";
   ASSERT_TRUE(journal->append({encode_event(scalar_at(2))}));
   EXPECT_THAT(steps_of(journal->read(10, 1 << 20)->events), ElementsAre(1, 2));
@@ -135,15 +135,15 @@ TEST(Journal, DamagedEventsThatOverlapAreReadForALimitedTime) {
 
 // Positions of its events would overflow.
 TEST(Journal, PositionThatIsTooLargeIsDamage) {
-  const TemporaryFolder folder;
-  ASSERT_TRUE(open_journal(folder.path())->append({encode_event(scalar_at(1)), encode_event(scalar_at(2))}));
-  const fs::path file = folder.path() / "sink.journal";
+  const TemporaryDirectory directory;
+  ASSERT_TRUE(open_journal(directory.path())->append({encode_event(scalar_at(1)), encode_event(scalar_at(2))}));
+  const fs::path file = directory.path() / "sink.journal";
   std::string bytes = *read_file(file);
   for (size_t i = 8; i < 16; ++i) bytes[i] = '\xff';
   const auto checksum = static_cast<uint32_t>(crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), 16));
   bytes.replace(16, sizeof checksum, reinterpret_cast<const char*>(&checksum), sizeof checksum);
   std::ofstream(file, std::ios::binary | std::ios::trunc) << bytes;
-  const std::unique_ptr<Journal> journal = open_journal(folder.path());
+  const std::unique_ptr<Journal> journal = open_journal(directory.path());
   const Result<Journal::Batch> batch = journal->read(10, 1 << 20);
   ASSERT_TRUE(batch);
   EXPECT_THAT(steps_of(batch->events), ElementsAre(1, 2));
@@ -151,8 +151,8 @@ TEST(Journal, PositionThatIsTooLargeIsDamage) {
   EXPECT_TRUE(journal->is_empty());
 }
 
-std::vector<int64_t> undelivered_steps(const fs::path& folder) {
-  const std::unique_ptr<Journal> journal = open_journal(folder);
+std::vector<int64_t> undelivered_steps(const fs::path& directory) {
+  const std::unique_ptr<Journal> journal = open_journal(directory);
   Result<Journal::Batch> batch = journal->read(100, 1 << 20);
   EXPECT_TRUE(batch);
   return steps_of(batch->events);
@@ -165,50 +165,50 @@ struct JournalFiles {
   std::vector<size_t> ends;
 };
 
-JournalFiles write_journal(const fs::path& folder) {
+JournalFiles write_journal(const fs::path& directory) {
   JournalFiles out;
   {
-    const std::unique_ptr<Journal> journal = open_journal(folder);
+    const std::unique_ptr<Journal> journal = open_journal(directory);
     for (int64_t step = 1; step <= 5; ++step) {
       EXPECT_TRUE(journal->append({encode_event(scalar_at(step))}));
-      out.ends.push_back(fs::file_size(folder / "sink.journal"));
+      out.ends.push_back(fs::file_size(directory / "sink.journal"));
     }
     const Result<Journal::Batch> batch = journal->read(1, 1);
     EXPECT_TRUE(batch && journal->discard(batch->ends.at(0)));
   }
-  out.journal = *read_file(folder / "sink.journal");
-  out.delivered = *read_file(folder / "sink.delivered");
+  out.journal = *read_file(directory / "sink.journal");
+  out.delivered = *read_file(directory / "sink.delivered");
   return out;
 }
 
-void restore(const fs::path& folder, const std::string& journal, const std::string& delivered) {
-  std::ofstream(folder / "sink.journal", std::ios::binary | std::ios::trunc) << journal;
-  std::ofstream(folder / "sink.delivered", std::ios::binary | std::ios::trunc) << delivered;
+void restore(const fs::path& directory, const std::string& journal, const std::string& delivered) {
+  std::ofstream(directory / "sink.journal", std::ios::binary | std::ios::trunc) << journal;
+  std::ofstream(directory / "sink.delivered", std::ios::binary | std::ios::trunc) << delivered;
 }
 
 TEST(Journal, ADamagedByteCostsItsEventOnly) {
-  const TemporaryFolder folder;
-  const JournalFiles files = write_journal(folder.path());
+  const TemporaryDirectory directory;
+  const JournalFiles files = write_journal(directory.path());
   const size_t first_begin = files.ends[0] - (files.ends[1] - files.ends[0]);  // all events have the same size
   for (size_t i = 0; i < files.journal.size(); ++i) {
     std::string damaged = files.journal;
     damaged[i] = static_cast<char>(damaged[i] ^ (i % 2 == 0 ? 0x01 : 0xff));
-    restore(folder.path(), damaged, files.delivered);
+    restore(directory.path(), damaged, files.delivered);
     std::vector<int64_t> expected = {2, 3, 4, 5};
     if (i < first_begin) expected.insert(expected.begin(), 1);  // without a valid head, everything is delivered again
     for (size_t event = 1; event < 5; ++event) {
       if (i >= files.ends[event - 1] && i < files.ends[event]) std::erase(expected, static_cast<int64_t>(event) + 1);
     }
-    ASSERT_EQ(undelivered_steps(folder.path()), expected) << "byte " << i;
-    ASSERT_EQ(undelivered_steps(folder.path()), expected) << "byte " << i << ", opened again";
+    ASSERT_EQ(undelivered_steps(directory.path()), expected) << "byte " << i;
+    ASSERT_EQ(undelivered_steps(directory.path()), expected) << "byte " << i << ", opened again";
   }
 }
 
 TEST(Journal, DamageWhileItIsOpenCostsItsEventOnly) {
-  const TemporaryFolder folder;
-  const JournalFiles files = write_journal(folder.path());
-  const std::unique_ptr<Journal> journal = open_journal(folder.path());
-  std::fstream file(folder.path() / "sink.journal", std::ios::binary | std::ios::in | std::ios::out);
+  const TemporaryDirectory directory;
+  const JournalFiles files = write_journal(directory.path());
+  const std::unique_ptr<Journal> journal = open_journal(directory.path());
+  std::fstream file(directory.path() / "sink.journal", std::ios::binary | std::ios::in | std::ios::out);
   const size_t first_size = files.ends[1] - files.ends[0];  // of the event that was removed when the journal was opened
   file.seekp(static_cast<std::streamoff>(files.ends[2] - first_size) - 3);
   file << "damage" << std::flush;  // the end of one event and the head of the next
@@ -221,14 +221,14 @@ TEST(Journal, DamageWhileItIsOpenCostsItsEventOnly) {
 }
 
 TEST(Journal, KeepsTheEventsBeforeATornEnd) {
-  const TemporaryFolder folder;
-  const JournalFiles files = write_journal(folder.path());
+  const TemporaryDirectory directory;
+  const JournalFiles files = write_journal(directory.path());
   for (size_t size = 0; size < files.journal.size(); ++size) {
     for (const bool has_zeros : {false, true}) {  // some file systems extend a file before they write its data
       std::string torn = files.journal.substr(0, size);
       if (has_zeros) torn.resize(files.journal.size());
-      restore(folder.path(), torn, files.delivered);
-      const std::unique_ptr<Journal> journal = open_journal(folder.path());
+      restore(directory.path(), torn, files.delivered);
+      const std::unique_ptr<Journal> journal = open_journal(directory.path());
       ASSERT_TRUE(journal->append({encode_event(scalar_at(9))}));
       Result<Journal::Batch> batch = journal->read(100, 1 << 20);
       ASSERT_TRUE(batch);
@@ -246,23 +246,23 @@ TEST(Journal, KeepsTheEventsBeforeATornEnd) {
 }
 
 TEST(Journal, DeliversAgainIfThePositionIsDamaged) {
-  const TemporaryFolder folder;
-  const JournalFiles files = write_journal(folder.path());
+  const TemporaryDirectory directory;
+  const JournalFiles files = write_journal(directory.path());
   for (size_t i = 0; i < files.delivered.size(); ++i) {
     std::string damaged = files.delivered;
     damaged[i] = static_cast<char>(damaged[i] ^ 1);
-    restore(folder.path(), files.journal, damaged);
-    ASSERT_THAT(undelivered_steps(folder.path()), ElementsAre(1, 2, 3, 4, 5)) << i;
-    restore(folder.path(), files.journal, files.delivered.substr(0, i));
-    ASSERT_THAT(undelivered_steps(folder.path()), ElementsAre(1, 2, 3, 4, 5)) << i;
+    restore(directory.path(), files.journal, damaged);
+    ASSERT_THAT(undelivered_steps(directory.path()), ElementsAre(1, 2, 3, 4, 5)) << i;
+    restore(directory.path(), files.journal, files.delivered.substr(0, i));
+    ASSERT_THAT(undelivered_steps(directory.path()), ElementsAre(1, 2, 3, 4, 5)) << i;
   }
 }
 
 TEST(Journal, RemovesDeliveredEventsFromTheFile) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory directory;
   Event large = scalar_at(1);
   large.content = Text{"text", std::string(1 << 18, 'x')};
-  std::unique_ptr<Journal> journal = open_journal(folder.path());
+  std::unique_ptr<Journal> journal = open_journal(directory.path());
   for (int64_t i = 0; i < 40; ++i) {
     large.step = i;
     ASSERT_TRUE(journal->append({encode_event(large)}));
@@ -270,14 +270,14 @@ TEST(Journal, RemovesDeliveredEventsFromTheFile) {
     ASSERT_TRUE(batch);
     EXPECT_THAT(steps_of(batch->events), ElementsAre(i));
     ASSERT_TRUE(journal->discard(batch->ends.back()));
-    if (i % 7 == 0) journal = open_journal(folder.path());
+    if (i % 7 == 0) journal = open_journal(directory.path());
   }
-  EXPECT_LT(fs::file_size(folder.path() / "sink.journal"), 3U << 20);
+  EXPECT_LT(fs::file_size(directory.path() / "sink.journal"), 3U << 20);
 }
 
 TEST(Journal, HasALimit) {
-  const TemporaryFolder folder;
-  const std::unique_ptr<Journal> journal = open_journal(folder.path(), 200);
+  const TemporaryDirectory directory;
+  const std::unique_ptr<Journal> journal = open_journal(directory.path(), 200);
   const std::string event = encode_event(scalar_at(1));
   ASSERT_TRUE(journal->append({event}));
   const Result<void> full = journal->append({event, event, event, event});
@@ -287,32 +287,32 @@ TEST(Journal, HasALimit) {
 }
 
 TEST(Journal, KeepsAFileOfAnotherFormatAside) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory directory;
   const std::string other = "oarlock\1" + std::string(100, 'x');
   for (const char* kept : {"sink.journal.unreadable", "sink.journal.unreadable.1"}) {
-    std::ofstream(folder.path() / "sink.journal", std::ios::binary | std::ios::trunc) << other;
-    const std::unique_ptr<Journal> journal = open_journal(folder.path());
+    std::ofstream(directory.path() / "sink.journal", std::ios::binary | std::ios::trunc) << other;
+    const std::unique_ptr<Journal> journal = open_journal(directory.path());
     EXPECT_THAT(journal->warning(), testing::HasSubstr(kept));
-    EXPECT_EQ(*read_file(folder.path() / kept), other);
+    EXPECT_EQ(*read_file(directory.path() / kept), other);
     EXPECT_TRUE(journal->is_empty());
     ASSERT_TRUE(journal->append({encode_event(scalar_at(1))}));
   }
-  EXPECT_THAT(undelivered_steps(folder.path()), ElementsAre(1));
-  EXPECT_THAT(open_journal(folder.path())->warning(), IsEmpty());
+  EXPECT_THAT(undelivered_steps(directory.path()), ElementsAre(1));
+  EXPECT_THAT(open_journal(directory.path())->warning(), IsEmpty());
 }
 
 TEST(Journal, ReplacesPipesAndLinks) {
   for (const char* name : {"sink.journal", "sink.journal.new", "sink.delivered", "sink.delivered.new"}) {
     for (const bool is_pipe : {true, false}) {
-      const TemporaryFolder folder;
-      const fs::path path = folder.path() / name;
-      std::ofstream(folder.path() / "target") << "content";
+      const TemporaryDirectory directory;
+      const fs::path path = directory.path() / name;
+      std::ofstream(directory.path() / "target") << "content";
       if (is_pipe) {
         ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
       } else {
         fs::create_symlink("target", path);
       }
-      std::unique_ptr<Journal> journal = open_journal(folder.path());
+      std::unique_ptr<Journal> journal = open_journal(directory.path());
       ASSERT_TRUE(journal->append({encode_event(scalar_at(1)), encode_event(scalar_at(2))}));
       if (std::strcmp(name, "sink.journal") == 0) {
         EXPECT_THAT(journal->warning(), testing::HasSubstr(path.string() + ": is not a regular file"));
@@ -320,19 +320,19 @@ TEST(Journal, ReplacesPipesAndLinks) {
         EXPECT_THAT(journal->warning(), IsEmpty());
       }
       journal.reset();
-      EXPECT_THAT(undelivered_steps(folder.path()), ElementsAre(1, 2)) << name;
-      EXPECT_EQ(*read_file(folder.path() / "target"), "content") << name;
+      EXPECT_THAT(undelivered_steps(directory.path()), ElementsAre(1, 2)) << name;
+      EXPECT_EQ(*read_file(directory.path() / "target"), "content") << name;
     }
   }
 }
 
 TEST(Journal, ReportsWhatIsDamaged) {
-  const TemporaryFolder folder;
-  const JournalFiles files = write_journal(folder.path());
+  const TemporaryDirectory directory;
+  const JournalFiles files = write_journal(directory.path());
   std::string damaged = files.journal;
   damaged[files.ends[2] - 1] ^= 1;
-  restore(folder.path(), damaged, files.delivered);
-  const std::unique_ptr<Journal> journal = open_journal(folder.path());
+  restore(directory.path(), damaged, files.delivered);
+  const std::unique_ptr<Journal> journal = open_journal(directory.path());
   EXPECT_THAT(journal->warning(), testing::HasSubstr(fmt::format("{} bytes", files.ends[2] - files.ends[1])));
   const Result<Journal::Batch> batch = journal->read(100, 1 << 20);
   ASSERT_TRUE(batch);
@@ -341,47 +341,47 @@ TEST(Journal, ReportsWhatIsDamaged) {
 }
 
 TEST(Journal, ATornEndIsNotDamage) {
-  const TemporaryFolder folder;
-  const JournalFiles files = write_journal(folder.path());
-  restore(folder.path(), files.journal.substr(0, files.journal.size() - 3), files.delivered);
-  EXPECT_THAT(open_journal(folder.path())->warning(), IsEmpty());
+  const TemporaryDirectory directory;
+  const JournalFiles files = write_journal(directory.path());
+  restore(directory.path(), files.journal.substr(0, files.journal.size() - 3), files.delivered);
+  EXPECT_THAT(open_journal(directory.path())->warning(), IsEmpty());
 }
 
 // Appends texts of one MiB, with the steps 1 to `count`, and adds a hard link to the file.
-void write_texts(const fs::path& folder, int64_t count) {
-  const std::unique_ptr<Journal> journal = open_journal(folder);
+void write_texts(const fs::path& directory, int64_t count) {
+  const std::unique_ptr<Journal> journal = open_journal(directory);
   Event event = scalar_at(1);
   event.content = Text{"text", std::string(1 << 20, 'x')};
   for (event.step = 1; event.step <= count; ++event.step) ASSERT_TRUE(journal->append({encode_event(event)}));
-  fs::create_hard_link(folder / "sink.journal", folder / "link");
+  fs::create_hard_link(directory / "sink.journal", directory / "link");
 }
 
 TEST(Journal, ContinuesALargeFileInPlace) {
-  const TemporaryFolder folder;
-  ASSERT_NO_FATAL_FAILURE(write_texts(folder.path(), 17));
-  std::unique_ptr<Journal> journal = open_journal(folder.path());
-  EXPECT_TRUE(fs::equivalent(folder.path() / "link", folder.path() / "sink.journal"));
+  const TemporaryDirectory directory;
+  ASSERT_NO_FATAL_FAILURE(write_texts(directory.path(), 17));
+  std::unique_ptr<Journal> journal = open_journal(directory.path());
+  EXPECT_TRUE(fs::equivalent(directory.path() / "link", directory.path() / "sink.journal"));
   Result<Journal::Batch> batch = journal->read(5, 100 << 20);
   ASSERT_TRUE(batch);
   EXPECT_THAT(steps_of(batch->events), ElementsAre(1, 2, 3, 4, 5));
   ASSERT_TRUE(journal->discard(batch->ends.back()));
   ASSERT_TRUE(journal->append({encode_event(scalar_at(18))}));
-  journal = open_journal(folder.path());  // what is left is small
-  EXPECT_FALSE(fs::equivalent(folder.path() / "link", folder.path() / "sink.journal"));
+  journal = open_journal(directory.path());  // what is left is small
+  EXPECT_FALSE(fs::equivalent(directory.path() / "link", directory.path() / "sink.journal"));
   batch = journal->read(100, 100 << 20);
   ASSERT_TRUE(batch);
   EXPECT_THAT(steps_of(batch->events), ElementsAre(6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18));
 }
 
 TEST(Journal, TakesNoSpaceThatIsMissing) {
-  const TemporaryFolder folder;
-  ASSERT_NO_FATAL_FAILURE(write_texts(folder.path(), 3));
+  const TemporaryDirectory directory;
+  ASSERT_NO_FATAL_FAILURE(write_texts(directory.path(), 3));
   Result<std::unique_ptr<Journal>> journal = [&] {
     const FullDisk full(1 << 20);
-    return Journal::open(folder.path(), "sink", 1 << 30);
+    return Journal::open(directory.path(), "sink", 1 << 30);
   }();
   ASSERT_TRUE(journal) << journal.error().message;
-  EXPECT_FALSE(fs::exists(folder.path() / "sink.journal.new"));
+  EXPECT_FALSE(fs::exists(directory.path() / "sink.journal.new"));
   ASSERT_TRUE((*journal)->append({encode_event(scalar_at(4))}));
   const Result<Journal::Batch> batch = (*journal)->read(100, 100 << 20);
   ASSERT_TRUE(batch);
@@ -389,9 +389,9 @@ TEST(Journal, TakesNoSpaceThatIsMissing) {
 }
 
 TEST(Journal, DeliversOnAFullDisk) {
-  const TemporaryFolder folder;
-  ASSERT_NO_FATAL_FAILURE(write_texts(folder.path(), 5));
-  const std::unique_ptr<Journal> journal = open_journal(folder.path());
+  const TemporaryDirectory directory;
+  ASSERT_NO_FATAL_FAILURE(write_texts(directory.path(), 5));
+  const std::unique_ptr<Journal> journal = open_journal(directory.path());
   const FullDisk full(1 << 20);
   for (int64_t step = 1; step <= 5; ++step) {
     const Result<Journal::Batch> batch = journal->read(1, 1);
@@ -399,37 +399,37 @@ TEST(Journal, DeliversOnAFullDisk) {
     ASSERT_THAT(steps_of(batch->events), ElementsAre(step));
     const Result<void> discarded = journal->discard(batch->ends.back());  // a shorter copy of the file has no space
     EXPECT_TRUE(discarded) << discarded.error().message;
-    EXPECT_FALSE(fs::exists(folder.path() / "sink.journal.new"));
+    EXPECT_FALSE(fs::exists(directory.path() / "sink.journal.new"));
   }
-  EXPECT_LT(fs::file_size(folder.path() / "sink.journal"), 1000);  // the space is free for others
+  EXPECT_LT(fs::file_size(directory.path() / "sink.journal"), 1000);  // the space is free for others
 }
 
 TEST(Journal, UsesTheSpaceOfDeliveredEventsOnAFullDisk) {
-  const TemporaryFolder folder;
-  const std::unique_ptr<Journal> journal = open_journal(folder.path());
+  const TemporaryDirectory directory;
+  const std::unique_ptr<Journal> journal = open_journal(directory.path());
   ASSERT_TRUE(journal->append({encode_event(scalar_at(1)), encode_event(scalar_at(2))}));
-  const uintmax_t size = fs::file_size(folder.path() / "sink.journal");
+  const uintmax_t size = fs::file_size(directory.path() / "sink.journal");
   const FullDisk full(size + 10);
   const std::string next = encode_event(scalar_at(3));
   EXPECT_FALSE(journal->append({next}));
-  EXPECT_EQ(fs::file_size(folder.path() / "sink.journal"), size);  // nothing is left of it
+  EXPECT_EQ(fs::file_size(directory.path() / "sink.journal"), size);  // nothing is left of it
   const Result<Journal::Batch> batch = journal->read(100, 1 << 20);
   ASSERT_TRUE(batch);
   ASSERT_TRUE(journal->discard(batch->ends.at(0)));
   EXPECT_FALSE(journal->append({next}));  // the second event is not delivered
   ASSERT_TRUE(journal->discard(batch->ends.at(1)));
   EXPECT_TRUE(journal->append({next}));
-  EXPECT_THAT(undelivered_steps(folder.path()), ElementsAre(3));
+  EXPECT_THAT(undelivered_steps(directory.path()), ElementsAre(3));
 }
 
 constexpr size_t kJournalHeadSize = 20;
 
 // A process may be killed after each system call.
 TEST(Journal, SurvivesAKillWhileItsSpaceIsUsedAgain) {
-  const TemporaryFolder folder;
-  const fs::path path = folder.path() / "sink.journal";
+  const TemporaryDirectory directory;
+  const fs::path path = directory.path() / "sink.journal";
   {
-    const std::unique_ptr<Journal> journal = open_journal(folder.path());
+    const std::unique_ptr<Journal> journal = open_journal(directory.path());
     ASSERT_TRUE(journal->append({encode_event(scalar_at(1)), encode_event(scalar_at(2))}));
     const Result<Journal::Batch> batch = journal->read(100, 1 << 20);
     ASSERT_TRUE(batch);
@@ -438,36 +438,36 @@ TEST(Journal, SurvivesAKillWhileItsSpaceIsUsedAgain) {
     const FullDisk full(fs::file_size(path) + 10);
     ASSERT_TRUE(journal->append({encode_event(scalar_at(3))}));
     const std::string after = *read_file(path);
-    const std::string delivered = *read_file(folder.path() / "sink.delivered");
-    const TemporaryFolder killed;
+    const std::string delivered = *read_file(directory.path() / "sink.delivered");
+    const TemporaryDirectory killed;
     for (const std::string& content :
          {before.substr(0, kJournalHeadSize), after.substr(0, kJournalHeadSize), after.substr(0, after.size() - 3)}) {
       restore(killed.path(), content, delivered);
       EXPECT_THAT(undelivered_steps(killed.path()), IsEmpty());
     }
   }
-  EXPECT_THAT(undelivered_steps(folder.path()), ElementsAre(3));
+  EXPECT_THAT(undelivered_steps(directory.path()), ElementsAre(3));
 }
 
 TEST(Journal, ReportsAFileThatWasEmptied) {
-  const TemporaryFolder folder;
-  const JournalFiles files = write_journal(folder.path());
-  restore(folder.path(), "", files.delivered);
-  EXPECT_THAT(open_journal(folder.path())->warning(), testing::HasSubstr("sink.journal: was truncated"));
-  EXPECT_THAT(open_journal(folder.path())->warning(), IsEmpty());
+  const TemporaryDirectory directory;
+  const JournalFiles files = write_journal(directory.path());
+  restore(directory.path(), "", files.delivered);
+  EXPECT_THAT(open_journal(directory.path())->warning(), testing::HasSubstr("sink.journal: was truncated"));
+  EXPECT_THAT(open_journal(directory.path())->warning(), IsEmpty());
 }
 
 TEST(Journal, AnEarlierProcessCannotChangeIt) {
-  const TemporaryFolder folder;
-  const std::unique_ptr<Journal> earlier = open_journal(folder.path());
+  const TemporaryDirectory directory;
+  const std::unique_ptr<Journal> earlier = open_journal(directory.path());
   ASSERT_TRUE(earlier->append({encode_event(scalar_at(1)), encode_event(scalar_at(2))}));
   const Result<Journal::Batch> batch = earlier->read(1, 1);
   ASSERT_TRUE(batch);
-  const std::unique_ptr<Journal> later = open_journal(folder.path());
+  const std::unique_ptr<Journal> later = open_journal(directory.path());
   static_cast<void>(earlier->append({encode_event(scalar_at(3))}));
   static_cast<void>(earlier->discard(batch->ends.at(0)));
   ASSERT_TRUE(later->append({encode_event(scalar_at(4))}));
-  EXPECT_THAT(undelivered_steps(folder.path()), ElementsAre(1, 2, 4));
+  EXPECT_THAT(undelivered_steps(directory.path()), ElementsAre(1, 2, 4));
 }
 
 }  // namespace

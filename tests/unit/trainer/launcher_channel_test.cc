@@ -10,7 +10,7 @@
 #include <future>
 
 #include "common/contract.h"
-#include "common/recovery/line_channel.h"
+#include "recovery/line_channel.h"
 
 namespace oarlock {
 namespace {

@@ -1,5 +1,5 @@
 // Packed records: reading from several threads, damaged files, and a full disk.
-#include "trainer/formats/packed_records.h"
+#include "workloads/formats/packed_records.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 
 namespace oarlock {
 namespace {
@@ -40,8 +40,8 @@ class PackedRecordsTest : public testing::Test {
     return opened ? "" : opened.error().message;
   }
 
-  test::TemporaryFolder folder_;
-  fs::path stem_ = folder_.path() / "some";
+  test::TemporaryDirectory directory_;
+  fs::path stem_ = directory_.path() / "some";
 };
 
 TEST_F(PackedRecordsTest, ReadsRecordsFromSeveralThreads) {
@@ -99,7 +99,7 @@ TEST_F(PackedRecordsTest, RejectsDamagedFiles) {
   fs::resize_file(stem_.string() + ".index", 60);
   EXPECT_THAT(error(), HasSubstr("some.index: damaged"));
   std::ofstream(stem_.string() + ".index") << "oarp";
-  EXPECT_THAT(error(), HasSubstr("remove the folder " + folder_.path().string()));
+  EXPECT_THAT(error(), HasSubstr("remove the directory " + directory_.path().string()));
   fs::remove(stem_.string() + ".index");
   EXPECT_THAT(error(), HasSubstr("No such file"));
 }

@@ -9,13 +9,13 @@
 
 #include <fstream>
 
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 #include "trainer/nn/module_tensors.h"
 
 namespace oarlock {
 namespace {
 
-using test::TemporaryFolder;
+using test::TemporaryDirectory;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -47,7 +47,7 @@ std::vector<std::string> names(const TensorMap& tensors) {
 class Pretrained : public testing::Test {
  protected:
   Result<PretrainedReport> load(const TensorMap& tensors, bool strict = true) {
-    const auto path = folder_.path() / "weights.safetensors";
+    const auto path = directory_.path() / "weights.safetensors";
     std::filesystem::remove(path);
     EXPECT_TRUE(write_safetensors(path, tensors));
     return load_pretrained({path.string(), strict}, read_safetensors(path)->tensors, net_);
@@ -55,7 +55,7 @@ class Pretrained : public testing::Test {
 
   double sum(const std::string& name) { return net_.named_parameters()[name].sum().item<double>(); }
 
-  TemporaryFolder folder_;
+  TemporaryDirectory directory_;
   Net net_;
 };
 
@@ -155,7 +155,7 @@ TEST_F(Pretrained, AcceptsTiedWeightsAndConstants) {
 }
 
 TEST_F(Pretrained, NamesTheConversionOfAFileOfTorchSave) {
-  const auto path = folder_.path() / "best.pt";
+  const auto path = directory_.path() / "best.pt";
   for (const char* begin : {"PK\x03\x04rest of a zip archive", "\x80\x02}q"}) {
     std::ofstream(path) << begin;
     const auto file = read_pretrained({path.string(), true});

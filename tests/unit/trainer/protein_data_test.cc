@@ -1,5 +1,5 @@
 // From FASTA to the input tokens of a model: vocabulary, filter, held-out part, cache; and real proteins.
-#include "trainer/tasks/protein_diffusion/data.h"
+#include "workloads/protein_diffusion/data.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
-#include "tests/support/temporary_folder.h"
-#include "trainer/tasks/protein_diffusion/fasta_conversion.h"
+#include "tests/support/temporary_directory.h"
+#include "workloads/protein_diffusion/fasta_conversion.h"
 
 namespace oarlock::protein_diffusion {
 namespace {
@@ -51,7 +51,7 @@ std::string protein(int64_t number, int length) {
 class ProteinDataTest : public testing::Test {
  protected:
   ProteinDataTest() {
-    config_.path = (folder_.path() / "some.fasta").string();
+    config_.path = (directory_.path() / "some.fasta").string();
     config_.filter.min_length = 1;
     config_.held_out.fraction = 0;
   }
@@ -81,7 +81,7 @@ class ProteinDataTest : public testing::Test {
 
   // Without a held-out part, straight from the converter.
   std::vector<std::string> train_letters() {
-    const fs::path out = folder_.path() / "out";
+    const fs::path out = directory_.path() / "out";
     fs::create_directory(out);
     Result<ConversionCounts> counts =
         convert_fasta(config_.path, config_.filter, config_.held_out, out, Logger::silent());
@@ -100,7 +100,7 @@ class ProteinDataTest : public testing::Test {
     return names;
   }
 
-  test::TemporaryFolder folder_;
+  test::TemporaryDirectory directory_;
   ProteinDataConfig config_;
   ConversionCounts counts_;
 };
@@ -222,15 +222,15 @@ TEST_F(ProteinDataTest, ConvertsOncePerFileAndFilter) {
   EXPECT_EQ(conversions().size(), 1U) << "those of the earlier content are removed";
 }
 
-TEST_F(ProteinDataTest, AFolderThatCannotBeWrittenToIsReadWhereItWasConverted) {
+TEST_F(ProteinDataTest, ADirectoryThatCannotBeWrittenToIsReadWhereItWasConverted) {
   write_proteins(10);
   config_.eval_path = config_.path;
   config_.cache = "/proc/oarlock";
-  EXPECT_THAT(failure(), testing::AllOf(StartsWith("/proc/oarlock/some.fasta.oarlock: the folder cannot be created"),
+  EXPECT_THAT(failure(), testing::AllOf(StartsWith("/proc/oarlock/some.fasta.oarlock: the directory cannot be created"),
                                         HasSubstr("set data.cache to a writable directory")));
-  config_.cache = (folder_.path() / "cache").string();
+  config_.cache = (directory_.path() / "cache").string();
   EXPECT_EQ(open().train.size(), 10);
-  EXPECT_TRUE(fs::exists(folder_.path() / "cache" / "some.fasta.oarlock"));
+  EXPECT_TRUE(fs::exists(directory_.path() / "cache" / "some.fasta.oarlock"));
   EXPECT_FALSE(fs::exists(config_.path + ".oarlock"));
 }
 
@@ -285,7 +285,7 @@ TEST_F(ProteinDataTest, ReportsThePlaceOfAnError) {
   write(">a\nACDEF\nAC?\n");
   EXPECT_THAT(failure(), HasSubstr("some.fasta:3: '?' at column 3"));
   EXPECT_THAT(conversions(), IsEmpty());
-  config_.path = folder_.path();
+  config_.path = directory_.path();
   EXPECT_THAT(failure(), HasSubstr("not a regular file"));
 }
 
@@ -308,7 +308,7 @@ bool use(const ProteinDataConfig& config, int64_t expected) {
 // A million sequences of 40 MB in all: neither converting nor opening may take memory by their number.
 TEST_F(ProteinDataTest, AMillionSequencesTakeAConstantMemory) {
   constexpr int64_t kCount = 1'000'000;
-  constexpr int64_t kMostKilobytes = 8 * 1024;
+  constexpr int64_t kMaxKilobytes = 8 * 1024;
   config_.held_out.fraction = 0.1;
   ProteinDataConfig small = config_;
   write_proteins(1000, 40);
@@ -332,7 +332,7 @@ TEST_F(ProteinDataTest, AMillionSequencesTakeAConstantMemory) {
   close(channel[0]);
   close(channel[1]);
   EXPECT_GE(grown, 0) << "it was not converted";
-  EXPECT_LT(grown, kMostKilobytes);
+  EXPECT_LT(grown, kMaxKilobytes);
   RecordProperty("grown_kilobytes", static_cast<int>(grown));
 }
 
@@ -340,12 +340,12 @@ TEST_F(ProteinDataTest, AMillionSequencesTakeAConstantMemory) {
 TEST_F(ProteinDataTest, ReadsRealProteins) {
   ASSERT_TRUE(fs::exists(kRealProteins)) << "scripts/setup build installs mmseqs2-examples";
   config_ = {};
-  config_.cache = (folder_.path() / "cache").string();
+  config_.cache = (directory_.path() / "cache").string();
   config_.filter.max_length = PackedRecords::kMaxLength;
   config_.filter.min_length = 1;
   config_.filter.max_unknown = 1;
   config_.path = kRealProteins;
-  const fs::path out = folder_.path() / "out";
+  const fs::path out = directory_.path() / "out";
   fs::create_directory(out);
   const Result<ConversionCounts> counts =
       convert_fasta(config_.path, config_.filter, config_.held_out, out, Logger::silent());

@@ -1,5 +1,5 @@
 // The task protein_diffusion: its options, its random numbers, its metrics, and the files of samples.
-#include "trainer/tasks/registry.h"
+#include "workloads/registry.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
@@ -13,15 +13,15 @@
 #include <numeric>
 
 #include "common/error.h"
-#include "common/fields/yaml_reader.h"
 #include "common/files.h"
-#include "tests/support/protein_folder.h"
-#include "trainer/tasks/protein_diffusion/sampling.h"
+#include "fields/yaml_reader.h"
+#include "tests/support/protein_directory.h"
+#include "workloads/protein_diffusion/sampling.h"
 
 namespace oarlock::protein_diffusion {
 namespace {
 
-using test::ProteinFolder;
+using test::ProteinDirectory;
 using testing::AllOf;
 using testing::HasSubstr;
 
@@ -46,7 +46,7 @@ TEST(ProteinDiffusionOptions, DefaultsAndTheGuidesKeys) {
   EXPECT_EQ(make_task("model: {hidden_size: 768, cond_dim: 256, length: 512, n_blocks: 8, n_heads: 12, tokens: 36, "
                       "scale_by_sigma: true, dropout: 0.1}, graph: {type: absorb}, "
                       "noise: {type: cosine, sigma_min: 1e-4, sigma_max: 0.8}, "
-                      "sampling: {predictor: euler, steps: 100, noise_removal: true, samples: 4, folder: /tmp/x, "
+                      "sampling: {predictor: euler, steps: 100, noise_removal: true, samples: 4, directory: /tmp/x, "
                       "every_steps: 2000}, "
                       "curriculum: {enabled: true, preschool_time: 10000, difficulty_ramp: linear}")
                 .problems,
@@ -69,7 +69,7 @@ TEST(ProteinDiffusionOptions, ProblemsNamePlaceAndRemedy) {
               HasSubstr("noise.sigma_min: must be below sigma_max"));
   EXPECT_THAT(make_task("noise: {type: cosine, eps: 0.02}").problems,
               HasSubstr("noise.eps: belongs to the noise loglinear"));
-  EXPECT_THAT(make_task("sampling: {samples: 4}").problems, HasSubstr("sampling.folder"));
+  EXPECT_THAT(make_task("sampling: {samples: 4}").problems, HasSubstr("sampling.directory"));
   EXPECT_THAT(make_task("sampling: {steps: 0}").problems, HasSubstr("sampling.steps: 0 is not in [1, 100000]"));
   EXPECT_THAT(make_task("curriculum: {bias_strength: 3}").problems,
               HasSubstr("curriculum.bias_strength: needs curriculum.probabilistic: true"));
@@ -82,10 +82,10 @@ constexpr char kSmallModel[] =
 class PreparedTask {
  public:
   explicit PreparedTask(const std::string& sections = kSmallModel) {
-    folder_.write("train.fasta", 200, 20, 50, 1);
-    folder_.write("eval.fasta", 100, 32, 40, 2);
-    Made made = make_task("data: {path: " + folder_.file("train.fasta") + ", eval_path: " + folder_.file("eval.fasta") +
-                          "}, " + sections);
+    directory_.write("train.fasta", 200, 20, 50, 1);
+    directory_.write("eval.fasta", 100, 32, 40, 2);
+    Made made = make_task("data: {path: " + directory_.file("train.fasta") +
+                          ", eval_path: " + directory_.file("eval.fasta") + "}, " + sections);
     EXPECT_EQ(made.problems, "");
     task_ = std::move(made.task);
     const Result<void> prepared = task_->prepare_data(Logger::silent()).and_then([&] { return task_->prepare(); });
@@ -93,10 +93,10 @@ class PreparedTask {
   }
   Task& operator*() const { return *task_; }
   Task* operator->() const { return task_.get(); }
-  const ProteinFolder& folder() const { return folder_; }
+  const ProteinDirectory& directory() const { return directory_; }
 
  private:
-  ProteinFolder folder_;
+  ProteinDirectory directory_;
   std::unique_ptr<Task> task_;
 };
 
@@ -177,8 +177,8 @@ TEST(ProteinDiffusion, TheCurriculumFollowsTheStep) {
 }
 
 TEST(Samples, AreAPassThatWritesFasta) {
-  const test::TemporaryFolder out;
-  const PreparedTask task("sampling: {samples: 5, batch_size: 2, steps: 4, every_steps: 10, folder: " +
+  const test::TemporaryDirectory out;
+  const PreparedTask task("sampling: {samples: 5, batch_size: 2, steps: 4, every_steps: 10, directory: " +
                           out.path().string() + "}, " + kSmallModel);
   const auto model = task->build_model();
   model->eval();
@@ -218,13 +218,13 @@ at::Tensor tokens_of(const std::vector<std::vector<int64_t>>& rows) {
 }
 
 TEST(Samples, FilesAndFrequencies) {
-  const ProteinFolder folder;
+  const ProteinDirectory directory;
   const at::Tensor tokens = tokens_of({{5, 5, 6, 1}, {1, 1, 1, 1}, {6, 0, 24, 2}});  // AAC, nothing, CY
   ResidueFrequencies data{};
   data[0] = 1;  // only A
-  const auto metrics = write_samples(folder.path() / "a/b", tokens, data, 12);
+  const auto metrics = write_samples(directory.path() / "a/b", tokens, data, 12);
   ASSERT_TRUE(metrics) << metrics.error().message;
-  EXPECT_EQ(*read_file(folder.path() / "a/b/step-12.fasta"),
+  EXPECT_EQ(*read_file(directory.path() / "a/b/step-12.fasta"),
             ">step-12-sequence-0 length=3\nAAC\n>step-12-sequence-2 length=2\nCY\n");
   EXPECT_DOUBLE_EQ(metrics->at("mean_length"), 5.0 / 3);
   EXPECT_DOUBLE_EQ(metrics->at("frequency_distance"), 0.6);

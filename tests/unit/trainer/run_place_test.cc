@@ -1,37 +1,37 @@
-// Copies of a checkpoint folder.
+// Copies of a checkpoint directory.
 #include "trainer/tracking/run_files.h"
 
 #include <gtest/gtest.h>
 
 #include <filesystem>
 
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 
 namespace oarlock {
 namespace {
 
 namespace fs = std::filesystem;
 
-TEST(RunPlace, NamesTheFolder) {
-  const test::TemporaryFolder folder;
-  fs::create_directory(folder.path() / "a");
-  const std::string place = place_of(folder.path() / "a");
-  EXPECT_EQ(place.substr(place.find(' ') + 1), fs::canonical(folder.path() / "a").string());
-  fs::create_directory_symlink("a", folder.path() / "link");
-  EXPECT_EQ(place_of(folder.path() / "link"), place);
-  fs::rename(folder.path() / "a", folder.path() / "b");
-  EXPECT_EQ(place_of(folder.path() / "b").substr(0, place.find(' ')), place.substr(0, place.find(' ')));
-  EXPECT_EQ(place_of(folder.path() / "a"), "");
+TEST(RunPlace, NamesTheDirectory) {
+  const test::TemporaryDirectory directory;
+  fs::create_directory(directory.path() / "a");
+  const std::string place = place_of(directory.path() / "a");
+  EXPECT_EQ(place.substr(place.find(' ') + 1), fs::canonical(directory.path() / "a").string());
+  fs::create_directory_symlink("a", directory.path() / "link");
+  EXPECT_EQ(place_of(directory.path() / "link"), place);
+  fs::rename(directory.path() / "a", directory.path() / "b");
+  EXPECT_EQ(place_of(directory.path() / "b").substr(0, place.find(' ')), place.substr(0, place.find(' ')));
+  EXPECT_EQ(place_of(directory.path() / "a"), "");
 }
 
 TEST(RunPlace, RecognizesCopies) {
-  const RunPlace original{.folder = "7 /data/a", .uid = "uid-1"};
+  const RunPlace original{.directory = "7 /data/a", .uid = "uid-1"};
   const struct {
     const char* what;
     RunPlace place;
     bool is_copy;
   } kCases[] = {
-      {.what = "the same folder", .place = original, .is_copy = false},
+      {.what = "the same directory", .place = original, .is_copy = false},
       {.what = "renamed, or mounted elsewhere", .place = {"7 /data/b", "uid-1"}, .is_copy = false},
       {.what = "restored for its job", .place = {"8 /data/a", "uid-1"}, .is_copy = false},
       {.what = "restored without an operator", .place = {"8 /data/a", ""}, .is_copy = false},
@@ -41,8 +41,8 @@ TEST(RunPlace, RecognizesCopies) {
       {.what = "not known", .place = {"", "uid-2"}, .is_copy = false},
   };
   for (const auto& row : kCases) EXPECT_EQ(is_copied(original, row.place), row.is_copy) << row.what;
-  EXPECT_FALSE(is_copied({.folder = "", .uid = "uid-1"}, {.folder = "8 /data/a", .uid = "uid-2"}));
-  EXPECT_FALSE(is_copied({.folder = "7 /data/a", .uid = ""}, {.folder = "8 /data/a", .uid = "uid-2"}));
+  EXPECT_FALSE(is_copied({.directory = "", .uid = "uid-1"}, {.directory = "8 /data/a", .uid = "uid-2"}));
+  EXPECT_FALSE(is_copied({.directory = "7 /data/a", .uid = ""}, {.directory = "8 /data/a", .uid = "uid-2"}));
 }
 
 }  // namespace

@@ -18,7 +18,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/files.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 
 namespace oarlock {
 namespace {
@@ -83,42 +83,43 @@ TEST(Safetensors, ReadsFilesOfPython) {
 TEST(Safetensors, WritesIdenticalToPython) {
   const auto file = read_safetensors(kGolden);
   ASSERT_TRUE(file);
-  const test::TemporaryFolder folder;
-  const auto digest = write_safetensors(folder.path() / "again", file->tensors, file->metadata);
+  const test::TemporaryDirectory directory;
+  const auto digest = write_safetensors(directory.path() / "again", file->tensors, file->metadata);
   ASSERT_TRUE(digest) << digest.error().message;
-  EXPECT_EQ(*read_file(folder.path() / "again"), *read_file(kGolden));
+  EXPECT_EQ(*read_file(directory.path() / "again"), *read_file(kGolden));
   EXPECT_EQ(*digest, *digest_of(kGolden));
   EXPECT_EQ(digest->bytes, static_cast<int64_t>(std::filesystem::file_size(kGolden)));
 }
 
 TEST(Safetensors, WritesViewsAndEmptyTensors) {
-  const test::TemporaryFolder folder;
+  const test::TemporaryDirectory directory;
   const at::Tensor matrix = at::arange(12).reshape({3, 4});
-  ASSERT_TRUE(write_safetensors(folder.path() / "view", {{"t", matrix.t()}, {"row", matrix[1].requires_grad_(false)}}));
-  const auto file = read_safetensors(folder.path() / "view");
+  ASSERT_TRUE(
+      write_safetensors(directory.path() / "view", {{"t", matrix.t()}, {"row", matrix[1].requires_grad_(false)}}));
+  const auto file = read_safetensors(directory.path() / "view");
   ASSERT_TRUE(file) << file.error().message;
   EXPECT_TRUE(at::equal(file->tensors.at("t"), matrix.t()));
   EXPECT_TRUE(at::equal(file->tensors.at("row"), matrix[1]));
-  ASSERT_TRUE(write_safetensors(folder.path() / "nothing", {}));
-  EXPECT_EQ(*read_file(folder.path() / "nothing"), raw("{}      "));
-  EXPECT_TRUE(read_safetensors(folder.path() / "nothing"));
+  ASSERT_TRUE(write_safetensors(directory.path() / "nothing", {}));
+  EXPECT_EQ(*read_file(directory.path() / "nothing"), raw("{}      "));
+  EXPECT_TRUE(read_safetensors(directory.path() / "nothing"));
 }
 
 TEST(Safetensors, RejectsUnsupportedTensors) {
-  const test::TemporaryFolder folder;
-  const auto complex = write_safetensors(folder.path() / "a", {{"z", at::zeros({1}, at::kComplexDouble)}});
+  const test::TemporaryDirectory directory;
+  const auto complex = write_safetensors(directory.path() / "a", {{"z", at::zeros({1}, at::kComplexDouble)}});
   ASSERT_FALSE(complex);
   EXPECT_EQ(complex.error().code, ExitCode::kUsage);
   EXPECT_THAT(complex.error().message, HasSubstr("tensor \"z\": safetensors has no dtype ComplexDouble"));
-  EXPECT_FALSE(write_safetensors(folder.path() / "b", {{"__metadata__", at::zeros({1})}}));
-  EXPECT_FALSE(std::filesystem::exists(folder.path() / "a"));
+  EXPECT_FALSE(write_safetensors(directory.path() / "b", {{"__metadata__", at::zeros({1})}}));
+  EXPECT_FALSE(std::filesystem::exists(directory.path() / "a"));
 }
 
 TEST(Safetensors, ComputesXxh3Digest) {
-  const test::TemporaryFolder folder;
-  write_raw(folder.path() / "empty", "");
+  const test::TemporaryDirectory directory;
+  write_raw(directory.path() / "empty", "");
   // XXH3-128 of nothing, from the reference implementation's documentation of its test vectors.
-  EXPECT_EQ(digest_of(folder.path() / "empty")->xxh3_128, "99aa06d3014798d86001c324468d497f");
+  EXPECT_EQ(digest_of(directory.path() / "empty")->xxh3_128, "99aa06d3014798d86001c324468d497f");
 }
 
 struct Damage {
@@ -165,27 +166,27 @@ TEST(Safetensors, RejectsInvalidFilesWithReason) {
       {R"({"__metadata__":{"a":1}})", 0, "__metadata__: the value of \"a\" is not a string"},
       {R"({"__metadata__":[]})", 0, "__metadata__ is not an object"},
   };
-  const test::TemporaryFolder folder;
+  const test::TemporaryDirectory directory;
   for (const Damage& damage : cases) {
     SCOPED_TRACE(damage.header);
-    write_raw(folder.path() / "file", raw(damage.header, std::string(damage.data_bytes, 'x')));
-    const auto file = read_safetensors(folder.path() / "file");
+    write_raw(directory.path() / "file", raw(damage.header, std::string(damage.data_bytes, 'x')));
+    const auto file = read_safetensors(directory.path() / "file");
     ASSERT_FALSE(file);
     EXPECT_EQ(file.error().code, ExitCode::kDataErr);
     EXPECT_THAT(file.error().message, HasSubstr(damage.message));
-    EXPECT_THAT(file.error().message, HasSubstr((folder.path() / "file").string()));
+    EXPECT_THAT(file.error().message, HasSubstr((directory.path() / "file").string()));
   }
-  write_raw(folder.path() / "file", "short");
-  EXPECT_THAT(read_safetensors(folder.path() / "file").error().message, HasSubstr("it has only 5 bytes"));
-  write_raw(folder.path() / "file", std::string(8, '\xff') + "{}");
-  EXPECT_THAT(read_safetensors(folder.path() / "file").error().message, HasSubstr("the header length"));
-  EXPECT_EQ(read_safetensors(folder.path() / "none").error().code, ExitCode::kNoInput);
+  write_raw(directory.path() / "file", "short");
+  EXPECT_THAT(read_safetensors(directory.path() / "file").error().message, HasSubstr("it has only 5 bytes"));
+  write_raw(directory.path() / "file", std::string(8, '\xff') + "{}");
+  EXPECT_THAT(read_safetensors(directory.path() / "file").error().message, HasSubstr("the header length"));
+  EXPECT_EQ(read_safetensors(directory.path() / "none").error().code, ExitCode::kNoInput);
 }
 
 // Sizes in the header are compared with the file before memory is allocated.
 TEST(Safetensors, RejectsHostileSizesWithoutAllocation) {
-  const test::TemporaryFolder folder;
-  const auto path = folder.path() / "file";
+  const test::TemporaryDirectory directory;
+  const auto path = directory.path() / "file";
   const auto peak_kib = [] {
     rusage usage{};
     getrusage(RUSAGE_SELF, &usage);
@@ -213,8 +214,8 @@ TEST(Safetensors, RejectsHostileSizesWithoutAllocation) {
 
 // The parser must not need the square of their number, and must not keep any number of sizes.
 TEST(Safetensors, ManyTensorsTakeLinearTime) {
-  const test::TemporaryFolder folder;
-  const auto path = folder.path() / "file";
+  const test::TemporaryDirectory directory;
+  const auto path = directory.path() / "file";
   std::string header = "{";
   constexpr int kTensors = 200'000;
   for (int i = 0; i < kTensors; ++i)
@@ -234,8 +235,8 @@ TEST(Safetensors, ManyTensorsTakeLinearTime) {
 
 // A sparse file can declare tensors that are larger than the memory.
 TEST(Safetensors, RejectsTensorsAboveTheMemory) {
-  const test::TemporaryFolder folder;
-  const auto path = folder.path() / "file";
+  const test::TemporaryDirectory directory;
+  const auto path = directory.path() / "file";
   write_raw(path, raw(R"({"a":{"dtype":"U8","shape":[1099511627776],"data_offsets":[0,1099511627776]}})", ""));
   std::filesystem::resize_file(path, std::filesystem::file_size(path) + (uint64_t{1} << 40));
   const auto file = read_safetensors(path);
@@ -246,8 +247,8 @@ TEST(Safetensors, RejectsTensorsAboveTheMemory) {
 
 // The nesting depth is bounded only by the length of the header.
 TEST(Safetensors, RejectsDeepNestingAndTruncatesMessage) {
-  const test::TemporaryFolder folder;
-  const auto path = folder.path() / "file";
+  const test::TemporaryDirectory directory;
+  const auto path = directory.path() / "file";
   const std::string deep = std::string(1'000'000, '[') + std::string(1'000'000, ']');
   for (const std::string& header :
        {R"({"a":{"dtype":)" + deep + R"(,"shape":[1],"data_offsets":[0,1]}})",
@@ -268,8 +269,8 @@ TEST(Safetensors, DigestMatchesFile) {
 
 TEST(Safetensors, DetectsEveryTruncation) {
   const std::string whole = *read_file(kGolden);
-  const test::TemporaryFolder folder;
-  const auto path = folder.path() / "file";
+  const test::TemporaryDirectory directory;
+  const auto path = directory.path() / "file";
   write_raw(path, whole);
   for (size_t size = whole.size(); size-- > 0;) {
     std::filesystem::resize_file(path, size);
@@ -283,14 +284,14 @@ TEST(Safetensors, DetectsEveryTruncation) {
 TEST(Safetensors, SurvivesDamageOfEveryHeaderByte) {
   const std::string whole = *read_file(kGolden);
   const size_t header_end = whole.rfind('}') + 1;
-  const test::TemporaryFolder folder;
+  const test::TemporaryDirectory directory;
   int refused = 0;
   for (size_t i = 0; i < header_end; ++i) {
     for (const int bit : {0, 3, 6}) {
       std::string damaged = whole;
       damaged[i] = static_cast<char>(damaged[i] ^ (1 << bit));
-      write_raw(folder.path() / "file", damaged);
-      refused += read_safetensors(folder.path() / "file") ? 0 : 1;
+      write_raw(directory.path() / "file", damaged);
+      refused += read_safetensors(directory.path() / "file") ? 0 : 1;
     }
   }
   EXPECT_GT(refused, static_cast<int>(header_end));

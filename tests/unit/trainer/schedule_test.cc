@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "common/fields/yaml_reader.h"
+#include "fields/yaml_reader.h"
 
 namespace oarlock {
 namespace {

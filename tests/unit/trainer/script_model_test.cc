@@ -11,7 +11,7 @@
 
 #include <fstream>
 
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/nn/module_tensors.h"
 
@@ -72,18 +72,18 @@ TEST(ScriptModel, MatchesThreeStepsOfPython) {
   }
 }
 
-std::string saved(const torch::jit::Module& script, const test::TemporaryFolder& folder) {
-  const std::string path = (folder.path() / "model.pt").string();
+std::string saved(const torch::jit::Module& script, const test::TemporaryDirectory& directory) {
+  const std::string path = (directory.path() / "model.pt").string();
   script.save(path);
   return path;
 }
 
 TEST(ScriptModel, RejectsAnotherResultThanATensor) {
-  const test::TemporaryFolder folder;
+  const test::TemporaryDirectory directory;
   torch::jit::Module script("net");
   script.register_parameter("w", at::ones({2}), /*is_buffer=*/false);
   script.define("def forward(self, x):\n  return x * self.w, x\n");
-  const auto model = ScriptModel::load(saved(script, folder));
+  const auto model = ScriptModel::load(saved(script, directory));
   ASSERT_TRUE(model) << model.error().message;
   try {
     (*model)->forward({at::ones({2})});
@@ -98,10 +98,10 @@ TEST(ScriptModel, RejectsAnotherResultThanATensor) {
 
 // torch.jit.freeze() removes the parameters and the attribute "training".
 TEST(ScriptModel, LoadsAFrozenModuleWithoutParameters) {
-  const test::TemporaryFolder folder;
+  const test::TemporaryDirectory directory;
   torch::jit::Module script("net");
   script.define("def forward(self, x):\n  return x + x\n");
-  const auto model = ScriptModel::load(saved(script, folder));
+  const auto model = ScriptModel::load(saved(script, directory));
   ASSERT_TRUE(model) << model.error().message;
   (*model)->train();
   (*model)->eval();
@@ -110,13 +110,13 @@ TEST(ScriptModel, LoadsAFrozenModuleWithoutParameters) {
 }
 
 TEST(ScriptModel, NamesTiedWeights) {
-  const test::TemporaryFolder folder;
+  const test::TemporaryDirectory directory;
   torch::jit::Module script("net");
   const at::Tensor weight = at::ones({2});
   script.register_parameter("a", weight, /*is_buffer=*/false);
   script.register_parameter("b", weight, /*is_buffer=*/false);
   script.define("def forward(self, x):\n  return x * self.a * self.b\n");
-  const auto model = ScriptModel::load(saved(script, folder));
+  const auto model = ScriptModel::load(saved(script, directory));
   ASSERT_TRUE(model) << model.error().message;
   EXPECT_THAT(names(unique_parameters(**model)), ElementsAre("a"));
   EXPECT_THAT(derived_tensors(**model).ties, ElementsAre(testing::Pair("b", "a")));
@@ -126,8 +126,8 @@ TEST(ScriptModel, RejectsOtherFiles) {
   const auto missing = ScriptModel::load("/nowhere/model.pt");
   ASSERT_FALSE(missing);
   EXPECT_EQ(missing.error().code, ExitCode::kNoInput);
-  const test::TemporaryFolder folder;
-  const std::string path = (folder.path() / "model.pt").string();
+  const test::TemporaryDirectory directory;
+  const std::string path = (directory.path() / "model.pt").string();
   std::ofstream(path) << "not a script";
   const auto wrong = ScriptModel::load(path);
   ASSERT_FALSE(wrong);

@@ -1,5 +1,5 @@
 // Noise and graphs of SEDD: against what the original computed, and against closed forms.
-#include "trainer/tasks/protein_diffusion/graph.h"
+#include "workloads/protein_diffusion/graph.h"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>

@@ -1,6 +1,6 @@
 // The transformer of SEDD against the original: names, shapes, initial values, forward, loss and gradients.
 #include "tests/support/paths.h"
-#include "trainer/tasks/protein_diffusion/model.h"
+#include "workloads/protein_diffusion/model.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/equal.h>
@@ -14,7 +14,7 @@
 
 #include "tests/unit/trainer/sedd_golden.h"
 #include "trainer/optim/amp.h"
-#include "trainer/tasks/protein_diffusion/graph.h"
+#include "workloads/protein_diffusion/graph.h"
 
 namespace oarlock::protein_diffusion {
 namespace {

@@ -1,5 +1,5 @@
 // Sampling and curriculum of SEDD: the deterministic half against the original, the whole with exact scores.
-#include "trainer/tasks/protein_diffusion/sampling.h"
+#include "workloads/protein_diffusion/sampling.h"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
@@ -14,7 +14,7 @@
 #include <numeric>
 
 #include "tests/unit/trainer/sedd_golden.h"
-#include "trainer/tasks/protein_diffusion/graph.h"
+#include "workloads/protein_diffusion/graph.h"
 
 namespace oarlock::protein_diffusion {
 namespace {

@@ -17,8 +17,8 @@
 #include "common/files.h"
 #include "tests/support/system_calls.h"
 #include "tests/support/tracking_events.h"
+#include "trainer/tracking/directory_claim.h"
 #include "trainer/tracking/event_file.h"
-#include "trainer/tracking/folder_claim.h"
 #include "trainer/tracking/sink.h"
 #include "trainer/tracking/wandb_file.h"
 
@@ -50,13 +50,13 @@ class StoppedWriterTest : public testing::Test {
 
   static SinkContext context(const fs::path& run) {
     static const RealClock clock;
-    return {.folder = run / "tracking", .logger = Logger::silent(), .clock = clock};
+    return {.directory = run / "tracking", .logger = Logger::silent(), .clock = clock};
   }
 
-  // Reports as the tracker does. Returns 0, also if another process has the folder.
+  // Reports as the tracker does. Returns 0, also if another process has the directory.
   static int report(const fs::path& run, const MakeSink& make, int attempt,
                     const std::vector<std::vector<Event>>& batches) {
-    FolderClaim claim(run / "tracking", kUid, attempt);
+    DirectoryClaim claim(run / "tracking", kUid, attempt);
     if (const Result<void> claimed = claim.claim(); !claimed)
       return claimed.error().code == ExitCode::kTempFail ? 0 : 1;
     const std::unique_ptr<Sink> sink = make(context(run));
@@ -76,16 +76,16 @@ class StoppedWriterTest : public testing::Test {
     return 0;
   }
 
-  // Calls `check` with the folder of a run for each system call at which the first attempt is stopped.
+  // Calls `check` with the directory of a run for each system call at which the first attempt is stopped.
   static void stop_everywhere(const MakeSink& make, const std::function<void(const fs::path& run)>& check) {
     // In memory, because each of many runs syncs its files.
     const fs::path memory = "/dev/shm";
     const fs::path parent = fs::is_directory(memory) ? memory : fs::temp_directory_path();
     int stops = 0;
     for (bool was_stopped = true; was_stopped; ++stops) {
-      const Result<ScratchFolder> folder = ScratchFolder::create(parent, "oarlock-test-");
-      ASSERT_TRUE(folder) << folder.error().message;
-      const fs::path run = folder->path() / "run";
+      const Result<ScratchDirectory> directory = ScratchDirectory::create(parent, "oarlock-test-");
+      ASSERT_TRUE(directory) << directory.error().message;
+      const fs::path run = directory->path() / "run";
       fs::create_directory(run);
       was_stopped = false;
       int calls = 0;
@@ -120,9 +120,9 @@ class StoppedWriterTest : public testing::Test {
 };
 
 // The steps of the points, as TensorBoard shows them.
-std::vector<int64_t> steps_in_event_files(const fs::path& folder) {
+std::vector<int64_t> steps_in_event_files(const fs::path& directory) {
   std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(folder)) files.push_back(entry.path());
+  for (const auto& entry : fs::directory_iterator(directory)) files.push_back(entry.path());
   std::sort(files.begin(), files.end());
   std::vector<int64_t> out;
   for (const fs::path& path : files) {
@@ -152,12 +152,12 @@ struct WandbUpload {
   std::vector<int> exit_codes;
 };
 
-WandbUpload wandb_upload(const fs::path& folder) {
-  std::vector<fs::path> folders;
-  for (const auto& entry : fs::directory_iterator(folder)) folders.push_back(entry.path());
-  std::sort(folders.begin(), folders.end());
+WandbUpload wandb_upload(const fs::path& directory) {
+  std::vector<fs::path> directories;
+  for (const auto& entry : fs::directory_iterator(directory)) directories.push_back(entry.path());
+  std::sort(directories.begin(), directories.end());
   WandbUpload out;
-  for (const fs::path& path : folders) {
+  for (const fs::path& path : directories) {
     const Result<std::string> content = read_file(path / fmt::format("run-{}.wandb", kUid));
     if (!content) continue;
     std::string_view left = *content;

@@ -11,8 +11,8 @@
 #include <thread>
 
 #include "common/contract.h"
-#include "common/http/metrics.h"
 #include "common/work_progress.h"
+#include "http/metrics.h"
 #include "tests/support/fake_clock.h"
 #include "tests/support/metrics_page.h"
 

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "common/files.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 
 namespace oarlock {
 namespace {
@@ -19,14 +19,15 @@ namespace {
 TEST(TerminationLog, PrefersPathOfEnvironment) { EXPECT_EQ(termination_log_path("/tmp/x"), "/tmp/x"); }
 
 TEST(TerminationLog, OverwritesFileInPlace) {
-  const test::TemporaryFolder folder;
-  const std::string path = folder.path() / "termination-log";
+  const test::TemporaryDirectory directory;
+  const std::string path = directory.path() / "termination-log";
   std::ofstream(path) << std::string(5000, 'x');
-  std::filesystem::create_hard_link(path,
-                                    folder.path() / "mount");  // as the kubelet's bind mount: the same file elsewhere
+  std::filesystem::create_hard_link(
+      path,
+      directory.path() / "mount");  // as the kubelet's bind mount: the same file elsewhere
   const TerminationMessage message = {3, 120, 100, "PeerLost", "another rank was lost"};
   ASSERT_TRUE(write_termination_message(path, message));
-  EXPECT_EQ(termination_message_from_json(*read_file(folder.path() / "mount")), message);
+  EXPECT_EQ(termination_message_from_json(*read_file(directory.path() / "mount")), message);
 }
 
 TEST(TerminationLog, ErrorNamesPath) {
@@ -64,9 +65,9 @@ class MappedFileFault : public testing::Test {
     std::exit(file.bytes().back() == 'x' ? 0 : 1);
   }
 
-  test::TemporaryFolder folder_;
-  std::filesystem::path path_ = folder_.path() / "data.bin";
-  std::filesystem::path message_ = folder_.path() / "message";
+  test::TemporaryDirectory directory_;
+  std::filesystem::path path_ = directory_.path() / "data.bin";
+  std::filesystem::path message_ = directory_.path() / "message";
 };
 
 TEST_F(MappedFileFault, TruncatedFileIsOneErrorWithItsName) {

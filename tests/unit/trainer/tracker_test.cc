@@ -16,9 +16,9 @@
 #include "common/files.h"
 #include "common/status_macros.h"
 #include "tests/support/full_disk.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 #include "tests/support/tracking_events.h"
-#include "trainer/tracking/folder_claim.h"
+#include "trainer/tracking/directory_claim.h"
 #include "trainer/tracking/tracker.h"
 
 namespace oarlock {
@@ -29,7 +29,7 @@ namespace fs = std::filesystem;
 using test::count_of;
 using test::FullDisk;
 using test::scalar_at;
-using test::TemporaryFolder;
+using test::TemporaryDirectory;
 using testing::ElementsAre;
 using testing::IsEmpty;
 
@@ -104,34 +104,34 @@ class FakeSink : public Sink {
 };
 
 template <typename SinkType = FakeSink>
-std::unique_ptr<Tracker> make_tracker(const fs::path& folder, const std::shared_ptr<FakeServer>& server,
+std::unique_ptr<Tracker> make_tracker(const fs::path& directory, const std::shared_ptr<FakeServer>& server,
                                       std::chrono::milliseconds claim_interval = kClaimInterval,
                                       const Logger& logger = Logger::silent()) {
   std::vector<std::unique_ptr<Sink>> sinks;
   sinks.push_back(std::make_unique<SinkType>(server));
   return std::make_unique<Tracker>(
-      TrackerOptions{.folder = folder, .first_retry = 5ms, .max_retry = 50ms, .claim_interval = claim_interval},
+      TrackerOptions{.directory = directory, .first_retry = 5ms, .max_retry = 50ms, .claim_interval = claim_interval},
       std::move(sinks), logger);
 }
 
-std::unique_ptr<Tracker> make_logging_tracker(const fs::path& folder, const std::shared_ptr<FakeServer>& server) {
-  return make_tracker(folder, server, kClaimInterval, Logger(LogFormat::kText, LogLevel::kInfo));
+std::unique_ptr<Tracker> make_logging_tracker(const fs::path& directory, const std::shared_ptr<FakeServer>& server) {
+  return make_tracker(directory, server, kClaimInterval, Logger(LogFormat::kText, LogLevel::kInfo));
 }
 
 TEST(Tracker, DeliversInOrder) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory directory;
   const auto server = std::make_shared<FakeServer>();
-  const std::unique_ptr<Tracker> tracker = make_tracker(folder.path(), server);
+  const std::unique_ptr<Tracker> tracker = make_tracker(directory.path(), server);
   for (int64_t step = 1; step <= 5; ++step) tracker->add(scalar_at(step));
   tracker->finish(kPatience);
   EXPECT_THAT(server->steps(), ElementsAre(1, 2, 3, 4, 5));
 }
 
 TEST(Tracker, RepeatsUntilTheServerAnswers) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory directory;
   const auto server = std::make_shared<FakeServer>();
   server->set(FakeServer::Answer::kFails);
-  const std::unique_ptr<Tracker> tracker = make_tracker(folder.path(), server);
+  const std::unique_ptr<Tracker> tracker = make_tracker(directory.path(), server);
   tracker->add(scalar_at(1));
   ASSERT_TRUE(server->wait_for_calls(3));
   EXPECT_THAT(server->steps(), IsEmpty());
@@ -142,36 +142,36 @@ TEST(Tracker, RepeatsUntilTheServerAnswers) {
 }
 
 TEST(Tracker, LeavesUndeliveredEventsToTheNextProcess) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory directory;
   const auto down = std::make_shared<FakeServer>();
   down->set(FakeServer::Answer::kFails);
-  std::unique_ptr<Tracker> tracker = make_tracker(folder.path(), down);
+  std::unique_ptr<Tracker> tracker = make_tracker(directory.path(), down);
   tracker->add(scalar_at(1));
   tracker->add(scalar_at(2));
   EXPECT_TRUE(tracker->persist(kPatience));
   tracker->finish(0ms);
   const auto up = std::make_shared<FakeServer>();
-  tracker = make_tracker(folder.path(), up);
+  tracker = make_tracker(directory.path(), up);
   tracker->add(scalar_at(3));
   tracker->finish(kPatience);
   EXPECT_THAT(up->steps(), ElementsAre(1, 2, 3));
 }
 
 TEST(Tracker, DropsARejectedEventOnly) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory directory;
   const auto server = std::make_shared<FakeServer>();
   server->set(FakeServer::Answer::kRejects);
-  const std::unique_ptr<Tracker> tracker = make_tracker(folder.path(), server);
+  const std::unique_ptr<Tracker> tracker = make_tracker(directory.path(), server);
   for (int64_t step = 1; step <= 3; ++step) tracker->add(scalar_at(step));
   tracker->finish(kPatience);
   EXPECT_THAT(server->steps(), ElementsAre(1, 3));
 }
 
 TEST(Tracker, DoesNotWaitForAServerThatHangs) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory directory;
   const auto server = std::make_shared<FakeServer>();
   server->set(FakeServer::Answer::kHangs);
-  const std::unique_ptr<Tracker> tracker = make_tracker(folder.path(), server);
+  const std::unique_ptr<Tracker> tracker = make_tracker(directory.path(), server);
   tracker->add(scalar_at(1));
   ASSERT_TRUE(server->wait_for_calls(1));
   for (int64_t step = 2; step <= 1000; ++step) tracker->add(scalar_at(step));
@@ -180,7 +180,7 @@ TEST(Tracker, DoesNotWaitForAServerThatHangs) {
   EXPECT_THAT(server->steps(), IsEmpty());
 }
 
-TEST(Tracker, WorksWithoutAFolder) {
+TEST(Tracker, WorksWithoutADirectory) {
   const auto server = std::make_shared<FakeServer>();
   const std::unique_ptr<Tracker> tracker = make_tracker("", server);
   tracker->add(scalar_at(1));
@@ -189,16 +189,16 @@ TEST(Tracker, WorksWithoutAFolder) {
 }
 
 TEST(Tracker, LaterProcessTakesOver) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory directory;
   const auto hangs = std::make_shared<FakeServer>();
   hangs->set(FakeServer::Answer::kHangs);
-  const std::unique_ptr<Tracker> earlier = make_tracker(folder.path(), hangs);
+  const std::unique_ptr<Tracker> earlier = make_tracker(directory.path(), hangs);
   earlier->add(scalar_at(1));
   ASSERT_TRUE(hangs->wait_for_calls(1));
   EXPECT_TRUE(earlier->persist(kPatience));
   // Two processes at the same time: the earlier one cancels its request, and the later one delivers from the journal.
   const auto up = std::make_shared<FakeServer>();
-  const std::unique_ptr<Tracker> later = make_tracker(folder.path(), up);
+  const std::unique_ptr<Tracker> later = make_tracker(directory.path(), up);
   later->add(scalar_at(2));
   ASSERT_TRUE(up->wait_for_steps(2));
   earlier->add(scalar_at(3));
@@ -228,7 +228,7 @@ TEST(Tracker, WritesThePointsOfAnIntervalTogether) {
   const auto sizes = std::make_shared<std::vector<size_t>>();
   std::vector<std::unique_ptr<Sink>> sinks;
   sinks.push_back(std::make_unique<CountingSink>(sizes));
-  Tracker tracker({.folder = "", .batch_interval = 1h}, std::move(sinks), Logger::silent());
+  Tracker tracker({.directory = "", .batch_interval = 1h}, std::move(sinks), Logger::silent());
   for (int64_t step = 1; step <= 3; ++step) tracker.add(scalar_at(step));
   EXPECT_TRUE(tracker.persist(kPatience));
   tracker.add(scalar_at(4));
@@ -267,7 +267,8 @@ TEST(Tracker, PersistSyncsWhatWasWritten) {
     const auto counts = std::make_shared<SyncedSink::Counts>();
     std::vector<std::unique_ptr<Sink>> sinks;
     sinks.push_back(std::make_unique<SyncedSink>(counts));
-    Tracker tracker({.folder = "", .batch_interval = 1ms}, std::move(sinks), Logger(LogFormat::kText, LogLevel::kInfo));
+    Tracker tracker({.directory = "", .batch_interval = 1ms}, std::move(sinks),
+                    Logger(LogFormat::kText, LogLevel::kInfo));
     tracker.add(scalar_at(1));
     const auto end = std::chrono::steady_clock::now() + kPatience;
     while (counts->written == 0 && std::chrono::steady_clock::now() < end) std::this_thread::yield();
@@ -315,7 +316,7 @@ TEST(Tracker, ReportsAFullDiskAndItsEndOnce) {
     const auto is_full = std::make_shared<std::atomic<bool>>(true);
     std::vector<std::unique_ptr<Sink>> sinks;
     sinks.push_back(std::make_unique<FailingSink>(is_full));
-    Tracker tracker({.folder = ""}, std::move(sinks), Logger(LogFormat::kText, LogLevel::kInfo));
+    Tracker tracker({.directory = ""}, std::move(sinks), Logger(LogFormat::kText, LogLevel::kInfo));
     for (const bool full : {true, true, false, false, true, false}) {
       *is_full = full;
       tracker.add(scalar_at(1));
@@ -365,7 +366,7 @@ TEST(Tracker, WaitsAtTheEndForSpaceOnTheDisk) {
   disk->failures = 3;
   std::vector<std::unique_ptr<Sink>> sinks;
   sinks.push_back(std::make_unique<WaitingSink>(disk));
-  Tracker tracker({.folder = "", .claim_interval = kClaimInterval}, std::move(sinks), Logger::silent());
+  Tracker tracker({.directory = "", .claim_interval = kClaimInterval}, std::move(sinks), Logger::silent());
   tracker.add(scalar_at(1));
   tracker.add(scalar_at(2));
   EXPECT_TRUE(tracker.wait_for_delivery(kPatience));
@@ -378,7 +379,7 @@ TEST(Tracker, TriesToWriteAgainWithoutATimeLimitAtTheEnd) {
   disk->failures = 1;
   std::vector<std::unique_ptr<Sink>> sinks;
   sinks.push_back(std::make_unique<WaitingSink>(disk));
-  Tracker tracker({.folder = "", .claim_interval = 1h}, std::move(sinks), Logger::silent());
+  Tracker tracker({.directory = "", .claim_interval = 1h}, std::move(sinks), Logger::silent());
   tracker.add(scalar_at(1));
   EXPECT_TRUE(tracker.persist(kPatience));  // the first failure
   tracker.finish(0ms);
@@ -403,13 +404,13 @@ Event long_text_at(int64_t step) {
 TEST(Tracker, DeliversWhileTheDiskOfTheJournalIsFull) {
   testing::internal::CaptureStderr();
   {
-    const TemporaryFolder folder;
+    const TemporaryDirectory directory;
     const auto server = std::make_shared<FakeServer>();
     server->set(FakeServer::Answer::kFails);
-    const std::unique_ptr<Tracker> tracker = make_logging_tracker(folder.path(), server);
+    const std::unique_ptr<Tracker> tracker = make_logging_tracker(directory.path(), server);
     tracker->add(scalar_at(1));
     ASSERT_TRUE(tracker->persist(kPatience));
-    const FullDisk full(fs::file_size(folder.path() / "fake.journal") + 500);  // space for the longest event
+    const FullDisk full(fs::file_size(directory.path() / "fake.journal") + 500);  // space for the longest event
     for (int64_t step = 2; step <= 50; ++step) {
       tracker->add(scalar_at(step));
       ASSERT_TRUE(tracker->persist(kPatience));
@@ -434,12 +435,12 @@ TEST(Tracker, LimitsTheMemoryOfEventsThatWaitForTheJournal) {
   const auto server = std::make_shared<FakeServer>();
   server->set(FakeServer::Answer::kFails);
   {
-    const TemporaryFolder folder;
-    const std::unique_ptr<Tracker> tracker = make_logging_tracker(folder.path(), server);
+    const TemporaryDirectory directory;
+    const std::unique_ptr<Tracker> tracker = make_logging_tracker(directory.path(), server);
     tracker->add(long_text_at(1));
     ASSERT_TRUE(tracker->persist(kPatience));
     {
-      const FullDisk full(fs::file_size(folder.path() / "fake.journal"));
+      const FullDisk full(fs::file_size(directory.path() / "fake.journal"));
       for (int64_t step = 2; step <= 9; ++step) {
         Event text = scalar_at(step);
         text.content = Text{"text", std::string(300 << 10, 'x')};
@@ -462,48 +463,48 @@ TEST(Tracker, ReportsEventsThatAreLostWithAFullDisk) {
   testing::internal::CaptureStderr();
   const auto server = std::make_shared<FakeServer>();
   server->set(FakeServer::Answer::kFails);
-  const TemporaryFolder folder;
-  const std::unique_ptr<Tracker> tracker = make_logging_tracker(folder.path(), server);
+  const TemporaryDirectory directory;
+  const std::unique_ptr<Tracker> tracker = make_logging_tracker(directory.path(), server);
   tracker->add(long_text_at(1));
   ASSERT_TRUE(tracker->persist(kPatience));
-  const FullDisk full(fs::file_size(folder.path() / "fake.journal"));
+  const FullDisk full(fs::file_size(directory.path() / "fake.journal"));
   tracker->add(scalar_at(2));
   tracker->finish(0ms);
   const std::string log = testing::internal::GetCapturedStderr();
   EXPECT_EQ(count_of(log, "points that waited for space on the disk are lost"), 1) << log;
 }
 
-TEST(Tracker, ReportsAFolderThatCannotBeClaimed) {
-  const TemporaryFolder folder;
-  const fs::path path = folder.path() / "tracking";
+TEST(Tracker, ReportsADirectoryThatCannotBeClaimed) {
+  const TemporaryDirectory directory;
+  const fs::path path = directory.path() / "tracking";
   std::ofstream(path) << "a file";
   testing::internal::CaptureStderr();
   const auto sizes = std::make_shared<std::vector<size_t>>();
   {
     std::vector<std::unique_ptr<Sink>> sinks;
     sinks.push_back(std::make_unique<CountingSink>(sizes));
-    Tracker tracker({.folder = path}, std::move(sinks), Logger(LogFormat::kText, LogLevel::kInfo));
+    Tracker tracker({.directory = path}, std::move(sinks), Logger(LogFormat::kText, LogLevel::kInfo));
     tracker.add(scalar_at(1));
     tracker.finish(kPatience);
   }
   const std::string log = testing::internal::GetCapturedStderr();
-  EXPECT_EQ(count_of(log, "tracking: the folder cannot be claimed"), 1) << log;
+  EXPECT_EQ(count_of(log, "tracking: the directory cannot be claimed"), 1) << log;
   EXPECT_THAT(log, testing::HasSubstr(path.string()));
   EXPECT_THAT(*sizes, ElementsAre(1));
 }
 
 // As if an earlier process were on another machine, on a file system with locks that are valid on one machine only.
-void hide_owner(const fs::path& folder) {
-  nlohmann::json owner = nlohmann::json::parse(*read_file(folder / "owner.json"));
+void hide_owner(const fs::path& directory) {
+  nlohmann::json owner = nlohmann::json::parse(*read_file(directory / "owner.json"));
   owner["machine"] = "another";
-  ASSERT_TRUE(write_file_atomically(folder / "owner.json", owner.dump()));
-  fs::remove(folder / ".lock");
+  ASSERT_TRUE(write_file_atomically(directory / "owner.json", owner.dump()));
+  fs::remove(directory / ".lock");
 }
 
 // finish() does not wait longer than a few seconds for a disk.
-void wait_for_release(const fs::path& folder) {
+void wait_for_release(const fs::path& directory) {
   const auto end = std::chrono::steady_clock::now() + kPatience;
-  while (!fs::exists(folder / "released.json") && std::chrono::steady_clock::now() < end)
+  while (!fs::exists(directory / "released.json") && std::chrono::steady_clock::now() < end)
     std::this_thread::sleep_for(1ms);
 }
 
@@ -515,14 +516,14 @@ class SharingSink final : public FakeSink {
 };
 
 TEST(Tracker, EarlierProcessWithoutSharedLocksStops) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory directory;
   const auto server = std::make_shared<FakeServer>();
   constexpr int64_t kLater = 10'000'000;
-  const std::unique_ptr<Tracker> earlier = make_tracker<SharingSink>(folder.path(), server, kDefaultClaimInterval);
+  const std::unique_ptr<Tracker> earlier = make_tracker<SharingSink>(directory.path(), server, kDefaultClaimInterval);
   earlier->add(scalar_at(1));
   ASSERT_TRUE(server->wait_for_steps(1));
-  hide_owner(folder.path());
-  const std::unique_ptr<Tracker> later = make_tracker<SharingSink>(folder.path(), server, kDefaultClaimInterval);
+  hide_owner(directory.path());
+  const std::unique_ptr<Tracker> later = make_tracker<SharingSink>(directory.path(), server, kDefaultClaimInterval);
   later->add(scalar_at(kLater));
   const auto end = std::chrono::steady_clock::now() + kPatience;
   for (int64_t step = 2; server->steps().back() < kLater && std::chrono::steady_clock::now() < end; ++step) {
@@ -542,48 +543,48 @@ TEST(Tracker, EarlierProcessWithoutSharedLocksStops) {
 }
 
 TEST(Tracker, WaitsUntilAProcessOfAnotherMachineHasReadTheClaim) {
-  const TemporaryFolder folder;
-  std::ofstream(folder.path() / "owner.json") << R"({"process": "killed", "machine": "another"})";
+  const TemporaryDirectory directory;
+  std::ofstream(directory.path() / "owner.json") << R"({"process": "killed", "machine": "another"})";
   const auto server = std::make_shared<FakeServer>();
   const auto begin = std::chrono::steady_clock::now();
-  const std::unique_ptr<Tracker> tracker = make_tracker(folder.path(), server);
+  const std::unique_ptr<Tracker> tracker = make_tracker(directory.path(), server);
   tracker->add(scalar_at(1));
   ASSERT_TRUE(server->wait_for_steps(1));
   EXPECT_GE(std::chrono::steady_clock::now() - begin, 4 * kClaimInterval);
 }
 
 TEST(Tracker, ReportsAShortRunAfterAProcessOfAnotherMachineWasKilled) {
-  const TemporaryFolder folder;
-  std::ofstream(folder.path() / "owner.json") << R"({"process": "killed", "machine": "another"})";
+  const TemporaryDirectory directory;
+  std::ofstream(directory.path() / "owner.json") << R"({"process": "killed", "machine": "another"})";
   const auto down = std::make_shared<FakeServer>();
   down->set(FakeServer::Answer::kFails);
-  const std::unique_ptr<Tracker> tracker = make_tracker(folder.path(), down);
+  const std::unique_ptr<Tracker> tracker = make_tracker(directory.path(), down);
   tracker->add(scalar_at(1));
   tracker->finish(0ms);
-  wait_for_release(folder.path());
+  wait_for_release(directory.path());
   const auto server = std::make_shared<FakeServer>();
-  make_tracker(folder.path(), server)->finish(kPatience);
+  make_tracker(directory.path(), server)->finish(kPatience);
   EXPECT_THAT(server->steps(), ElementsAre(1));
 }
 
 TEST(Tracker, BeginsImmediatelyAfterAProcessOfAnotherMachineHasEnded) {
-  const TemporaryFolder folder;
-  const std::unique_ptr<Tracker> earlier = make_tracker(folder.path(), std::make_shared<FakeServer>());
+  const TemporaryDirectory directory;
+  const std::unique_ptr<Tracker> earlier = make_tracker(directory.path(), std::make_shared<FakeServer>());
   earlier->finish(kPatience);
-  wait_for_release(folder.path());
-  hide_owner(folder.path());
+  wait_for_release(directory.path());
+  hide_owner(directory.path());
   std::vector<std::unique_ptr<Sink>> sinks;
   const auto server = std::make_shared<FakeServer>();
   sinks.push_back(std::make_unique<FakeSink>(server));
-  Tracker tracker({.folder = folder.path(), .claim_interval = 1h}, std::move(sinks), Logger::silent());
+  Tracker tracker({.directory = directory.path(), .claim_interval = 1h}, std::move(sinks), Logger::silent());
   tracker.add(scalar_at(1));
   EXPECT_TRUE(server->wait_for_steps(1));
 }
 
 TEST(Tracker, CutsLongTextsAndDropsLargeImages) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory directory;
   const auto server = std::make_shared<FakeServer>();
-  const std::unique_ptr<Tracker> tracker = make_tracker(folder.path(), server);
+  const std::unique_ptr<Tracker> tracker = make_tracker(directory.path(), server);
   Event text = scalar_at(1);
   std::string content = "a";
   while (content.size() <= kMaxTextBytes) content += "\u00e9";  // its last character would be cut in the middle

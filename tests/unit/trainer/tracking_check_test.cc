@@ -5,7 +5,7 @@
 #include <fstream>
 #include <map>
 
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 #include "trainer/tracking/settings.h"
 
 namespace oarlock {
@@ -31,7 +31,7 @@ class CheckTrackingTest : public testing::Test {
       const auto found = variables_.find(name);
       return found == variables_.end() ? std::nullopt : std::optional<std::string>(found->second);
     };
-    const Result<void> checked = check_tracking(config_, folder_.path() / "run", variables, runs_in_pods);
+    const Result<void> checked = check_tracking(config_, directory_.path() / "run", variables, runs_in_pods);
     if (checked) return "";
     const ExitCode code = checked.error().code;
     EXPECT_TRUE(code == ExitCode::kConfig || code == ExitCode::kNoInput) << checked.error().message;
@@ -41,26 +41,26 @@ class CheckTrackingTest : public testing::Test {
 
   TrackingConfig config_;
   std::map<std::string, std::string, std::less<>> variables_;
-  test::TemporaryFolder folder_;
+  test::TemporaryDirectory directory_;
 };
 
 TEST_F(CheckTrackingTest, AcceptsValidSettings) {
   EXPECT_EQ(check(), "");
-  config_.tensorboard.dir = folder_.path() / "new" / "board";
-  variables_ = {{"WANDB_DIR", folder_.path()}, {"MLFLOW_TRACKING_USERNAME", "u"}, {"MLFLOW_TRACKING_PASSWORD", "p"}};
+  config_.tensorboard.dir = directory_.path() / "new" / "board";
+  variables_ = {{"WANDB_DIR", directory_.path()}, {"MLFLOW_TRACKING_USERNAME", "u"}, {"MLFLOW_TRACKING_PASSWORD", "p"}};
   EXPECT_EQ(check(), "");
-  EXPECT_FALSE(std::filesystem::exists(folder_.path() / "new"));
+  EXPECT_FALSE(std::filesystem::exists(directory_.path() / "new"));
 }
 
-TEST_F(CheckTrackingTest, NamesAFolderThatCannotBeUsed) {
-  std::ofstream(folder_.path() / "file") << "content";
-  config_.tensorboard.dir = folder_.path() / "file" / "board";
+TEST_F(CheckTrackingTest, NamesADirectoryThatCannotBeUsed) {
+  std::ofstream(directory_.path() / "file") << "content";
+  config_.tensorboard.dir = directory_.path() / "file" / "board";
   EXPECT_THAT(check(), HasSubstr("tracking.tensorboard.dir: "));
-  EXPECT_THAT(check(), HasSubstr("file is not a folder"));
+  EXPECT_THAT(check(), HasSubstr("file is not a directory"));
   config_.tensorboard.dir.clear();
-  variables_["WANDB_DIR"] = folder_.path() / "file";
+  variables_["WANDB_DIR"] = directory_.path() / "file";
   EXPECT_THAT(check(), HasSubstr("WANDB_DIR: "));
-  config_.wandb.dir = folder_.path() / "file";
+  config_.wandb.dir = directory_.path() / "file";
   EXPECT_THAT(check(), HasSubstr("tracking.wandb.dir: "));
   EXPECT_EQ(check(/*runs_in_pods=*/true), "");
 }
@@ -87,18 +87,18 @@ TEST_F(CheckTrackingTest, ShowsNoSecretsOfAnInvalidAddress) {
 }
 
 TEST_F(CheckTrackingTest, NamesCredentialsThatAreMissing) {
-  config_.mlflow.token_file = folder_.path() / "token";
+  config_.mlflow.token_file = directory_.path() / "token";
   EXPECT_THAT(check(), HasSubstr("tracking.mlflow.token_file: "));
   EXPECT_EQ(check(/*runs_in_pods=*/true), "");
-  std::ofstream(folder_.path() / "token") << " \n";
+  std::ofstream(directory_.path() / "token") << " \n";
   EXPECT_THAT(check(), HasSubstr("is empty"));
-  std::ofstream(folder_.path() / "token") << "secret\n";
+  std::ofstream(directory_.path() / "token") << "secret\n";
   EXPECT_EQ(check(), "");
   config_.mlflow.token_file.clear();
   variables_["MLFLOW_TRACKING_USERNAME"] = "u";
   EXPECT_THAT(check(), HasSubstr("MLFLOW_TRACKING_PASSWORD"));
   variables_.clear();
-  config_.mlflow.ca_file = folder_.path() / "absent.pem";
+  config_.mlflow.ca_file = directory_.path() / "absent.pem";
   EXPECT_THAT(check(), HasSubstr("absent.pem"));
 }
 

@@ -10,7 +10,7 @@
 
 #include "common/clock.h"
 #include "tests/support/system_calls.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 #include "tests/support/tracking_events.h"
 #include "trainer/tracking/event.h"
 #include "trainer/tracking/journal.h"
@@ -27,15 +27,15 @@ using test::SystemCall;
 class TrackingDurabilityTest : public testing::Test {
  protected:
   SinkContext context() const {
-    return {.folder = folder_.path() / "tracking", .logger = Logger::silent(), .clock = clock_};
+    return {.directory = directory_.path() / "tracking", .logger = Logger::silent(), .clock = clock_};
   }
 
   // Expects that the body, which gives 0, leaves no content and no name that was not synced. Files for other processes,
   // and the position of a journal, without which events are repeated only, are not considered.
   void expect_durable(const std::function<int()>& body) const {
-    std::map<std::string, std::string> unsynced;  // what happened by file or folder
+    std::map<std::string, std::string> unsynced;  // what happened by file or directory
     size_t writes = 0;
-    for (const SystemCall& call : test::system_calls(folder_.path(), body)) {
+    for (const SystemCall& call : test::system_calls(directory_.path(), body)) {
       const auto is_ignored = [](const fs::path& path) {
         return path.extension() == ".delivered" || path.string().ends_with(".delivered.new");
       };
@@ -57,7 +57,7 @@ class TrackingDurabilityTest : public testing::Test {
   }
 
   RealClock clock_;
-  test::TemporaryFolder folder_;
+  test::TemporaryDirectory directory_;
 };
 
 int write_and_sync(Sink& sink) {
@@ -80,7 +80,7 @@ TEST_F(TrackingDurabilityTest, WeightsAndBiases) {
 
 TEST_F(TrackingDurabilityTest, JournalOfAServer) {
   expect_durable([&] {
-    const auto journal = Journal::open(folder_.path(), "sink", 1 << 20);
+    const auto journal = Journal::open(directory_.path(), "sink", 1 << 20);
     if (!journal || !(*journal)->append({encode_event(started(0))}) || !(*journal)->sync()) return 1;
     if (!(*journal)->append({encode_event(scalar_at(1))})) return 2;
     return (*journal)->sync() ? 0 : 3;
@@ -91,7 +91,7 @@ TEST_F(TrackingDurabilityTest, NothingIsSyncedTwice) {
   const auto sink = make_tensorboard_sink({}, context());
   ASSERT_TRUE(sink->write(std::vector<Event>{started(0), scalar_at(10)}));
   ASSERT_TRUE(sink->sync());
-  EXPECT_TRUE(test::system_calls(folder_.path(), [&] { return sink->sync() ? 0 : 1; }).empty());
+  EXPECT_TRUE(test::system_calls(directory_.path(), [&] { return sink->sync() ? 0 : 1; }).empty());
 }
 
 }  // namespace

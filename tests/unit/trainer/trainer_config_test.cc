@@ -6,7 +6,7 @@
 
 #include <fstream>
 
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 
 namespace oarlock {
 namespace {
@@ -311,8 +311,8 @@ TEST(TrainerConfig, RejectsNonFiniteNumbers) {
 }
 
 TEST(TrainerConfig, SelectsJobByName) {
-  const test::TemporaryFolder folder;
-  const std::string file = (folder.path() / "jobs.yaml").string();
+  const test::TemporaryDirectory directory;
+  const std::string file = (directory.path() / "jobs.yaml").string();
   std::ofstream(file) << "kind: TrainingJob\nmetadata: {name: a}\nspec: {trainer: {task: images, steps: 1}}\n---\n"
                          "kind: TrainingJob\nmetadata: {name: b}\nspec: {trainer: {task: images, steps: 2}}\n---\n"
                          "kind: TrainingJob\nmetadata: {name: b, namespace: n}\nspec: {trainer: {task: images, steps: "

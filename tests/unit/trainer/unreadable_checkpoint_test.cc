@@ -12,7 +12,7 @@
 #include "common/files.h"
 #include "tests/support/checkpoints.h"
 #include "tests/support/system_calls.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 #include "trainer/checkpoint/directory.h"
 #include "trainer/checkpoint/fence.h"
 #include "trainer/checkpoint/store.h"
@@ -44,7 +44,7 @@ class TwoCheckpoints : public testing::Test {
     for (const int64_t step : {10, 20}) must(open_store(root())->save(checkpoint_of(step, 4)));
   }
 
-  const fs::path& root() const { return folder_.path(); }
+  const fs::path& root() const { return directory_.path(); }
   void write(const fs::path& file, const std::string& content) const {
     std::ofstream(file, std::ios::binary) << content;
   }
@@ -93,7 +93,7 @@ class TwoCheckpoints : public testing::Test {
     }
   }
 
-  test::TemporaryFolder folder_;
+  test::TemporaryDirectory directory_;
 };
 
 TEST_F(TwoCheckpoints, UnknownFormatVersionStops) {
@@ -302,7 +302,7 @@ TEST_F(TwoCheckpoints, FailedSystemCallsStop) {
       ++failed_calls;
       EXPECT_EQ(code, to_int(expected)) << failed << ": " << std::generic_category().message(number);
     }
-    EXPECT_GE(failed_calls, 12);  // open and read of five files, open and list of the folder
+    EXPECT_GE(failed_calls, 12);  // open and read of five files, open and list of the directory
   }
   EXPECT_EQ(everything(), before);
 }
@@ -378,7 +378,7 @@ TEST_F(TwoCheckpoints, SupportsMissingSymbolicLinks) {
   EXPECT_EQ(link_target(root(), kBestLink), "step-00000020");
   EXPECT_EQ(link_target(root(), kLastLink), "step-00000030");
   EXPECT_THAT(names_in(root()), ElementsAre(".lock", "best", "fence.json", "last", "step-00000020", "step-00000030"));
-  // The folder moves to a file system with links.
+  // The directory moves to a file system with links.
   must(open_store(root(), {}, /*keep=*/1)->save(checkpoint_of(40, 4), 40));
   EXPECT_TRUE(fs::is_symlink(root() / "best"));
   EXPECT_EQ(link_target(root(), kBestLink), "step-00000040");

@@ -17,7 +17,7 @@
 
 #include "common/files.h"
 #include "tests/support/full_disk.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 #include "trainer/tracking/wandb_file.h"
 #include "trainer/tracking/wandb_history.h"
 
@@ -145,8 +145,8 @@ TEST(WandbHistogram, HasAtMostTheBins) {
   EXPECT_EQ(empty["bins"].size(), empty["values"].size() + 1);
 }
 
-TEST(WandbSink, FoldersHaveTheOrderOfTheAttempts) {
-  const test::TemporaryFolder folder;
+TEST(WandbSink, DirectoriesHaveTheOrderOfTheAttempts) {
+  const test::TemporaryDirectory directory;
   const RealClock clock;
   WandbSettings settings;
   settings.run_id = "id-7";
@@ -154,13 +154,13 @@ TEST(WandbSink, FoldersHaveTheOrderOfTheAttempts) {
   std::string last;
   // The clocks of the later machines are behind that of the first one.
   for (const int seconds : {1700000000, 1699999970, 1699999000, 1700000100}) {
-    const SinkContext context{.folder = folder.path() / "tracking", .logger = Logger::silent(), .clock = clock};
+    const SinkContext context{.directory = directory.path() / "tracking", .logger = Logger::silent(), .clock = clock};
     const std::unique_ptr<Sink> sink = make_wandb_sink(settings, context);
     const Event event{.time = SystemTime(std::chrono::seconds(seconds)), .step = 0, .content = RunStarted{}};
     const Result<size_t> written = sink->write(std::vector<Event>{event});
     ASSERT_TRUE(written) << written.error().message;
     const size_t before = names.size();
-    for (const auto& entry : std::filesystem::directory_iterator(folder.path() / "wandb"))
+    for (const auto& entry : std::filesystem::directory_iterator(directory.path() / "wandb"))
       names.insert(entry.path().filename().string());
     ASSERT_EQ(names.size(), before + 1);
     EXPECT_GT(*names.rbegin(), last);
@@ -175,7 +175,7 @@ class WandbSinkTest : public testing::Test {
   WandbSinkTest() { settings_.run_id = "id-7"; }
 
   std::unique_ptr<Sink> make_sink() const {
-    const SinkContext context{.folder = folder_.path() / "tracking", .logger = Logger::silent(), .clock = clock_};
+    const SinkContext context{.directory = directory_.path() / "tracking", .logger = Logger::silent(), .clock = clock_};
     return make_wandb_sink(settings_, context);
   }
 
@@ -192,15 +192,16 @@ class WandbSinkTest : public testing::Test {
 
   static bool write(Sink& sink, const std::vector<Event>& events) { return sink.write(events).has_value(); }
 
-  // The run folders in the order of their upload.
-  std::vector<std::filesystem::path> folders() const {
+  // The run directories in the order of their upload.
+  std::vector<std::filesystem::path> directories() const {
     std::vector<std::filesystem::path> out;
-    for (const auto& entry : std::filesystem::directory_iterator(folder_.path() / "wandb")) out.push_back(entry.path());
+    for (const auto& entry : std::filesystem::directory_iterator(directory_.path() / "wandb"))
+      out.push_back(entry.path());
     std::sort(out.begin(), out.end());
     return out;
   }
 
-  std::filesystem::path log_path() const { return folders().at(0) / "run-id-7.wandb"; }
+  std::filesystem::path log_path() const { return directories().at(0) / "run-id-7.wandb"; }
 
   // The records of a log, which must be complete and numbered from 1. Those of the history begin with its field.
   static std::vector<std::string> numbered_records(const std::filesystem::path& path) {
@@ -237,7 +238,7 @@ class WandbSinkTest : public testing::Test {
   }
 
   RealClock clock_;
-  test::TemporaryFolder folder_;
+  test::TemporaryDirectory directory_;
   WandbSettings settings_;
 };
 
@@ -252,7 +253,7 @@ TEST_F(WandbSinkTest, LosesNothingWhileTheDiskIsFull) {
   EXPECT_THAT(row_steps(log_path()), testing::ElementsAre(1));
   ASSERT_TRUE(write(*sink, {loss_at(6)}));
   ASSERT_TRUE(write(*sink, {loss_at(7), finished_at(7)}));
-  EXPECT_EQ(folders().size(), 1);
+  EXPECT_EQ(directories().size(), 1);
   EXPECT_THAT(row_steps(log_path()), testing::ElementsAre(1, 2, 3, 4, 5, 6, 7));
 }
 
@@ -263,24 +264,24 @@ TEST_F(WandbSinkTest, StartsAfterAFullDisk) {
     const test::FullDisk full(0);
     EXPECT_FALSE(write(*sink, {event(0, RunStarted{}), loss_at(1)}));
     EXPECT_FALSE(write(*sink, {loss_at(2)}));
-    EXPECT_THAT(folders(), testing::IsEmpty());  // for which `wandb sync` would fail
+    EXPECT_THAT(directories(), testing::IsEmpty());  // for which `wandb sync` would fail
   }
   ASSERT_TRUE(write(*sink, {loss_at(3), finished_at(3)}));
-  ASSERT_EQ(folders().size(), 1);
+  ASSERT_EQ(directories().size(), 1);
   const std::string id =
-      nlohmann::json::parse(*read_file(folder_.path() / "tracking" / "wandb.json")).at("run_id").get<std::string>();
-  EXPECT_THAT(folders().at(0).filename().string(), testing::EndsWith("-" + id));
-  EXPECT_THAT(row_steps(folders().at(0) / ("run-" + id + ".wandb")), testing::ElementsAre(1, 2, 3));
-  EXPECT_TRUE(std::filesystem::exists(folders().at(0) / "files" / "config.yaml"));
+      nlohmann::json::parse(*read_file(directory_.path() / "tracking" / "wandb.json")).at("run_id").get<std::string>();
+  EXPECT_THAT(directories().at(0).filename().string(), testing::EndsWith("-" + id));
+  EXPECT_THAT(row_steps(directories().at(0) / ("run-" + id + ".wandb")), testing::ElementsAre(1, 2, 3));
+  EXPECT_TRUE(std::filesystem::exists(directories().at(0) / "files" / "config.yaml"));
 }
 
-TEST_F(WandbSinkTest, StartsWhenTheFolderCanBeCreated) {
-  std::ofstream(folder_.path() / "wandb") << "a file";
+TEST_F(WandbSinkTest, StartsWhenTheDirectoryCanBeCreated) {
+  std::ofstream(directory_.path() / "wandb") << "a file";
   const std::unique_ptr<Sink> sink = make_sink();
   const Result<size_t> failed = sink->write(std::vector<Event>{event(0, RunStarted{}), loss_at(1)});
   ASSERT_FALSE(failed);
-  EXPECT_THAT(failed.error().message, testing::HasSubstr((folder_.path() / "wandb").string()));
-  std::filesystem::remove(folder_.path() / "wandb");
+  EXPECT_THAT(failed.error().message, testing::HasSubstr((directory_.path() / "wandb").string()));
+  std::filesystem::remove(directory_.path() / "wandb");
   ASSERT_TRUE(write(*sink, {loss_at(2), finished_at(2)}));
   EXPECT_THAT(row_steps(log_path()), testing::ElementsAre(1, 2));
 }
@@ -292,7 +293,7 @@ TEST_F(WandbSinkTest, ImagesWaitWhileTheDiskIsFull) {
   };
   const auto media_sizes = [&] {
     std::vector<uintmax_t> out;
-    for (const auto& entry : std::filesystem::recursive_directory_iterator(folders().at(0) / "files" / "media"))
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(directories().at(0) / "files" / "media"))
       if (entry.is_regular_file()) out.push_back(entry.file_size());
     std::sort(out.begin(), out.end());
     return out;
@@ -331,27 +332,27 @@ TEST_F(WandbSinkTest, WritesTheEndOfTheRunWhenThereIsSpace) {
   }
   ASSERT_TRUE(sink->flush());
   EXPECT_THAT(row_steps(log_path()), testing::ElementsAre(1, 2, 3));
-  EXPECT_TRUE(std::filesystem::exists(folders().at(0) / "files" / "wandb-summary.json"));
+  EXPECT_TRUE(std::filesystem::exists(directories().at(0) / "files" / "wandb-summary.json"));
 }
 
 // A log without a complete record is removed, and an incomplete record at the end of another one is cut off.
 TEST_F(WandbSinkTest, RepairsTheLogOfAKilledAttempt) {
   ASSERT_TRUE(write(*make_sink(), {event(0, RunStarted{}), loss_at(1), loss_at(2), loss_at(3)}));
-  const std::filesystem::path killed = folders().at(0);
+  const std::filesystem::path killed = directories().at(0);
   const Result<std::string> whole = read_file(log_path());
   ASSERT_TRUE(whole);
   constexpr size_t kBetweenCuts = 61;
   bool was_removed = false;
   for (size_t size = 0; size < whole->size(); size += size < 8 ? 1 : kBetweenCuts) {
     SCOPED_TRACE(testing::Message() << size << " of " << whole->size() << " bytes");
-    std::filesystem::remove_all(folder_.path() / "wandb");
+    std::filesystem::remove_all(directory_.path() / "wandb");
     std::filesystem::create_directories(killed);
     std::ofstream(killed / "run-id-7.wandb") << whole->substr(0, size);
     std::ofstream(killed / "run-id-7.wandb.new") << "of a process that was killed earlier";
     ASSERT_TRUE(write(*make_sink(), {event(2, RunStarted{}), loss_at(4), finished_at(4)}));
     EXPECT_FALSE(std::filesystem::exists(killed / "run-id-7.wandb.new"));
-    was_removed = folders().size() == 1;
-    for (const std::filesystem::path& attempt : folders())
+    was_removed = directories().size() == 1;
+    for (const std::filesystem::path& attempt : directories())
       EXPECT_THAT(numbered_records(attempt / "run-id-7.wandb"), testing::Not(testing::IsEmpty()));
   }
   EXPECT_FALSE(was_removed) << "the last cut has records";
@@ -372,7 +373,7 @@ TEST_F(WandbSinkTest, RepeatsRowsThatWereLostWithTheNode) {
   again.restart_step = 2;
   ASSERT_TRUE(write(*make_sink(), {event(2, again), loss_at(3), loss_at(4), finished_at(4)}));
   std::vector<int64_t> steps;
-  for (const std::filesystem::path& attempt : folders()) {
+  for (const std::filesystem::path& attempt : directories()) {
     const std::vector<int64_t> of_attempt = row_steps(attempt / "run-id-7.wandb");
     steps.insert(steps.end(), of_attempt.begin(), of_attempt.end());
   }
@@ -381,8 +382,8 @@ TEST_F(WandbSinkTest, RepeatsRowsThatWereLostWithTheNode) {
 
 // Each write of the sink adds an entry to the file of the current row.
 TEST(WandbRowFile, TheLastCompleteEntryCounts) {
-  const test::TemporaryFolder folder;
-  const std::filesystem::path path = folder.path() / "row.json";
+  const test::TemporaryDirectory directory;
+  const std::filesystem::path path = directory.path() / "row.json";
   const auto state_at = [](int64_t step) {
     return WandbRowState{.run_id = "id-7",
                          .last_row_step = step - 1,
@@ -436,9 +437,9 @@ TEST_F(WandbSinkTest, RowsThatWaitAreRepeatedAfterAKill) {
   RunStarted run;
   run.restart_step = 2;
   ASSERT_TRUE(write(*make_sink(), {event(2, run), loss_at(3), loss_at(4), loss_at(5), finished_at(5)}));
-  ASSERT_EQ(folders().size(), 2);
+  ASSERT_EQ(directories().size(), 2);
   EXPECT_THAT(row_steps(log_path()), testing::ElementsAre(1));
-  EXPECT_THAT(row_steps(folders().at(1) / "run-id-7.wandb"), testing::ElementsAre(2, 3, 4, 5));
+  EXPECT_THAT(row_steps(directories().at(1) / "run-id-7.wandb"), testing::ElementsAre(2, 3, 4, 5));
 }
 
 // Jumps of the clock in an attempt and between two: the runtime does not decrease, and does not contain years.
@@ -449,8 +450,8 @@ TEST_F(WandbSinkTest, RuntimeSurvivesJumpsOfTheClock) {
   };
   const auto newest = [&](const std::string& key) {
     WandbContents contents;
-    for (const std::filesystem::path& folder : folders()) {
-      const Result<std::string> content = read_file(folder / "run-id-7.wandb");
+    for (const std::filesystem::path& directory : directories()) {
+      const Result<std::string> content = read_file(directory / "run-id-7.wandb");
       std::string_view left = *content;
       read_wandb_contents(source_of(left), contents);
     }
@@ -470,7 +471,7 @@ TEST_F(WandbSinkTest, RuntimeSurvivesJumpsOfTheClock) {
       write(*make_sink(), {at(event(4, run), kNow + 50), at(loss_at(5), kNow + 58), at(finished_at(5), kNow + 58)}));
   EXPECT_EQ(newest("_runtime"), "50");
   EXPECT_EQ(newest("_step"), "5");
-  EXPECT_EQ(folders().size(), 3);
+  EXPECT_EQ(directories().size(), 3);
 }
 
 TEST_F(WandbSinkTest, ReplacesBytesThatAreNotUtf8) {
@@ -488,7 +489,7 @@ TEST_F(WandbSinkTest, ReplacesBytesThatAreNotUtf8) {
   EXPECT_EQ(content.find("text\xe9"), std::string::npos);
   EXPECT_NE(content.find("caf\uFFFD"), std::string::npos);
   ASSERT_TRUE(write(*make_sink(), {event(2, run), value_at(2), value_at(3), finished_at(3)}));
-  EXPECT_THAT(row_steps(folders().at(1) / "run-id-7.wandb"), testing::ElementsAre(3));  // the name is known
+  EXPECT_THAT(row_steps(directories().at(1) / "run-id-7.wandb"), testing::ElementsAre(3));  // the name is known
 }
 
 TEST_F(WandbSinkTest, AcceptsLargeSteps) {
@@ -497,39 +498,39 @@ TEST_F(WandbSinkTest, AcceptsLargeSteps) {
   EXPECT_THAT(row_steps(log_path()), testing::ElementsAre(1, kLarge));
   ASSERT_TRUE(write(*make_sink(),
                     {event(kLarge, RunStarted{}), loss_at(kLarge), loss_at(kLarge + 1), finished_at(kLarge + 1)}));
-  EXPECT_THAT(row_steps(folders().at(1) / "run-id-7.wandb"), testing::ElementsAre(kLarge + 1));
+  EXPECT_THAT(row_steps(directories().at(1) / "run-id-7.wandb"), testing::ElementsAre(kLarge + 1));
 }
 
 TEST_F(WandbSinkTest, ReplacesPipesAndLinks) {
   for (const bool is_pipe : {true, false}) {
-    const std::filesystem::path tracking = folder_.path() / "tracking";
+    const std::filesystem::path tracking = directory_.path() / "tracking";
     std::filesystem::remove_all(tracking);
-    std::filesystem::remove_all(folder_.path() / "wandb");
+    std::filesystem::remove_all(directory_.path() / "wandb");
     std::filesystem::create_directories(tracking);
-    const std::filesystem::path earlier = folder_.path() / "wandb" / "offline-run-20200101_000000-id-7";
+    const std::filesystem::path earlier = directory_.path() / "wandb" / "offline-run-20200101_000000-id-7";
     std::filesystem::create_directories(earlier);
-    std::ofstream(folder_.path() / "target") << "content";
+    std::ofstream(directory_.path() / "target") << "content";
     for (const std::filesystem::path& path : {tracking / "wandb.json", tracking / "wandb-row.json",
                                               tracking / "wandb-row.json.new", earlier / "run-id-7.wandb"}) {
       if (is_pipe) {
         ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
       } else {
-        std::filesystem::create_symlink(folder_.path() / "target", path);
+        std::filesystem::create_symlink(directory_.path() / "target", path);
       }
     }
     const std::unique_ptr<Sink> sink = make_sink();
     ASSERT_TRUE(write(*sink, {event(0, RunStarted{}), loss_at(1), loss_at(2)}));
     ASSERT_TRUE(write(*sink, {finished_at(2)}));
-    ASSERT_EQ(folders().size(), 2);
-    EXPECT_THAT(row_steps(folders().at(1) / "run-id-7.wandb"), testing::ElementsAre(1, 2));
-    EXPECT_EQ(*read_file(folder_.path() / "target"), "content");
+    ASSERT_EQ(directories().size(), 2);
+    EXPECT_THAT(row_steps(directories().at(1) / "run-id-7.wandb"), testing::ElementsAre(1, 2));
+    EXPECT_EQ(*read_file(directory_.path() / "target"), "content");
     for (const char* name : {"wandb.json", "wandb-row.json"})
       EXPECT_TRUE(std::filesystem::is_regular_file(std::filesystem::symlink_status(tracking / name))) << name;
   }
 }
 
-TEST_F(WandbSinkTest, ReportsWithoutAFolderForItsState) {
-  std::ofstream(folder_.path() / "tracking") << "a file";
+TEST_F(WandbSinkTest, ReportsWithoutADirectoryForItsState) {
+  std::ofstream(directory_.path() / "tracking") << "a file";
   ASSERT_TRUE(write(*make_sink(), {event(0, RunStarted{}), loss_at(1), loss_at(2), finished_at(2)}));
   EXPECT_THAT(row_steps(log_path()), testing::ElementsAre(1, 2));
 }

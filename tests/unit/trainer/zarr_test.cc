@@ -1,6 +1,6 @@
 // Arrays of zarr 2 and 3 as zarr-python wrote them (tests/data/make_zarr_arrays.py), and damaged ones.
 #include "tests/support/paths.h"
-#include "trainer/formats/zarr/array.h"
+#include "workloads/formats/zarr/array.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,13 +9,13 @@
 #include <fstream>
 
 #include "common/files.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 
 namespace oarlock::zarr {
 namespace {
 
 namespace fs = std::filesystem;
-using test::TemporaryFolder;
+using test::TemporaryDirectory;
 using testing::AllOf;
 using testing::Each;
 using testing::ElementsAre;
@@ -116,7 +116,7 @@ class DamagedZarr : public testing::Test {
  protected:
   // Copies a stored array, which the test then damages.
   fs::path copy(const std::string& name) {
-    const fs::path to = folder_.path() / name;
+    const fs::path to = directory_.path() / name;
     fs::copy(kArrays / name, to, fs::copy_options::recursive);
     return to;
   }
@@ -137,7 +137,7 @@ class DamagedZarr : public testing::Test {
     return read.error().message;
   }
 
-  TemporaryFolder folder_;
+  TemporaryDirectory directory_;
 };
 
 TEST_F(DamagedZarr, NamesTruncatedChunk) {

@@ -1,6 +1,6 @@
 """Writes the chart's Grafana dashboards as JSON.
 
-usage: python3 -m dashboards OUTPUT_FOLDER
+usage: python3 -m dashboards OUTPUT_DIRECTORY
 
 Needs the Grafana Foundation SDK in PYTHONPATH; `scripts/chart render` provides it.
 """
@@ -15,10 +15,10 @@ from . import fleet, operator, trainingjob
 
 
 def main() -> None:
-    folder = pathlib.Path(sys.argv[1])
+    directory = pathlib.Path(sys.argv[1])
     for module in (fleet, trainingjob, operator):
         board = module.dashboard().build()
-        path = folder / f"{board.uid}.json"
+        path = directory / f"{board.uid}.json"
         path.write_text(json.dumps(board, cls=JSONEncoder, indent=2, ensure_ascii=False, sort_keys=True) + "\n")
 
 

@@ -4,9 +4,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "api/codec.h"
 #include "cli/cluster/job_view.h"
 #include "cli/cluster/wait_for_phase.h"
-#include "operator/api/codec.h"
 
 namespace oarlock::cli {
 namespace {
@@ -150,7 +150,7 @@ TEST(JobView, ShowsStatusOfRunningJob) {
       AllOf(HasSubstr("Name:        bert (namespace team)\n"), HasSubstr("State:       Running for 29m: PodsRunning\n"),
             HasSubstr("Nodes:       2/2 ready; 2 x 4 = 8 ranks\n"),
             HasSubstr("[##########--------------] 42%  step 4200/10000  loss 1.25  512 samples/s  ETA 10m\n"),
-            HasSubstr("Checkpoint:  step 4000 in claim bert-checkpoints, folder /checkpoints/bert\n"),
+            HasSubstr("Checkpoint:  step 4000 in claim bert-checkpoints, directory /checkpoints/bert\n"),
             HasSubstr("Attempt:     1, started 30m ago\n"),
             HasSubstr("Restarts:    1 (1 of 3 that count are used): 1 OOMKilled\n")));
   EXPECT_THAT(text, AllOf(HasSubstr("1m    Warning   Restarting   1       m\n"), HasSubstr("Note: cannot list pods\n"),

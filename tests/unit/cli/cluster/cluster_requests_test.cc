@@ -17,8 +17,8 @@ Json status_body(int code, const std::string& reason, const std::string& message
   return {{"kind", "Status"}, {"code", code}, {"reason", reason}, {"message", message}};
 }
 
-Json job_named(const std::string& name, const std::string& name_space = "team") {
-  return {{"metadata", {{"name", name}, {"namespace", name_space}}}};
+Json job_named(const std::string& name, const std::string& namespace_name = "team") {
+  return {{"metadata", {{"name", name}, {"namespace", namespace_name}}}};
 }
 
 class ClusterRequests : public ::testing::Test {
@@ -33,7 +33,7 @@ class ClusterRequests : public ::testing::Test {
     kube::ClusterConfig config;
     config.source = "~/.kube/config, context prod";
     config.server = "https://api:6443";
-    config.name_space = "team";
+    config.namespace_name = "team";
     return {config, transport_, {}, clock_};
   }
   std::shared_ptr<test::FakeClock> clock_ = std::make_shared<test::FakeClock>();
@@ -82,7 +82,7 @@ TEST_F(ClusterRequests, ExplainsOtherErrors) {
   EXPECT_THAT(error_of("bert").message, HasSubstr("does not accept the credentials (status 401)"));
   answer(500, status_body(500, "InternalError", "etcdserver: leader changed"));
   EXPECT_EQ(error_of("bert").code, ExitCode::kTempFail);
-  transport_->script({.status = 200, .pieces = {}, .failure = kube::TransportErrorKind::kConnect});
+  transport_->script({.status = 200, .pieces = {}, .failure = http::TransportErrorKind::kConnect});
   const Error unreachable = error_of("bert");
   EXPECT_EQ(unreachable.code, ExitCode::kUnavailable);
   EXPECT_THAT(unreachable.message, AllOf(HasSubstr("context prod"), HasSubstr("choose another --context")));
@@ -129,7 +129,7 @@ TEST_F(ClusterRequests, RejectsMalformedLists) {
                            R"({"items":"text"})"}) {
     transport_->script({.status = 200, .pieces = {body}});
     const Result<void> listed =
-        cluster().list(training_jobs(), {.name_space = "team", .label_selector = "", .field_selector = ""},
+        cluster().list(training_jobs(), {.namespace_name = "team", .label_selector = "", .field_selector = ""},
                        [](const Json&) { return true; });
     ASSERT_FALSE(listed) << body;
     EXPECT_EQ(listed.error().code, ExitCode::kDataErr);
@@ -157,7 +157,7 @@ TEST_F(ClusterRequests, ListsPageByPage) {
                {"items", Json::array({job_named("b")})}});
   std::vector<std::string> names;
   const auto listed = cluster().list(
-      kube::pods(), {.name_space = "team", .label_selector = "a=b", .field_selector = ""}, [&](const Json& pod) {
+      kube::pods(), {.namespace_name = "team", .label_selector = "a=b", .field_selector = ""}, [&](const Json& pod) {
         EXPECT_EQ(pod["kind"], "Pod");
         names.push_back(pod["metadata"]["name"]);
         return true;
@@ -169,8 +169,9 @@ TEST_F(ClusterRequests, ListsPageByPage) {
 
 TEST_F(ClusterRequests, EndsEndlessList) {
   for (int i = 0; i < 100; ++i) answer(200, {{"metadata", {{"continue", "more"}}}, {"items", Json::array()}});
-  const auto listed = cluster().list(kube::pods(), {.name_space = "team", .label_selector = "", .field_selector = ""},
-                                     [](const Json&) { return true; });
+  const auto listed =
+      cluster().list(kube::pods(), {.namespace_name = "team", .label_selector = "", .field_selector = ""},
+                     [](const Json&) { return true; });
   ASSERT_FALSE(listed);
   EXPECT_EQ(listed.error().code, ExitCode::kUnavailable);
   EXPECT_EQ(listed.error().message,
@@ -183,8 +184,9 @@ TEST_F(ClusterRequests, EndsEndlessList) {
 TEST_F(ClusterRequests, SlowListEndsAfterTenTimeouts) {
   const Json page = {{"metadata", {{"continue", "more"}}}, {"items", Json(20, job_named("a"))}};
   transport_->when_empty({.status = 200, .pieces = {page.dump()}, .takes = std::chrono::seconds(29)});
-  const auto listed = cluster().list(training_jobs(), {.name_space = "", .label_selector = "", .field_selector = ""},
-                                     [](const Json&) { return true; });
+  const auto listed =
+      cluster().list(training_jobs(), {.namespace_name = "", .label_selector = "", .field_selector = ""},
+                     [](const Json&) { return true; });
   ASSERT_FALSE(listed);
   EXPECT_EQ(listed.error().code, ExitCode::kUnavailable);
   EXPECT_EQ(listed.error().message,
@@ -194,11 +196,12 @@ TEST_F(ClusterRequests, SlowListEndsAfterTenTimeouts) {
 }
 
 TEST_F(ClusterRequests, RequestsSmallerPagesOfLargeObjects) {
-  transport_->script({.status = 200, .pieces = {}, .failure = kube::TransportErrorKind::kRefused});
+  transport_->script({.status = 200, .pieces = {}, .failure = http::TransportErrorKind::kRefused});
   answer(200, {{"items", Json::array({job_named("a")})}});
   int seen = 0;
-  const auto listed = cluster().list(kube::pods(), {.name_space = "team", .label_selector = "", .field_selector = ""},
-                                     [&](const Json&) { return ++seen > 0; });
+  const auto listed =
+      cluster().list(kube::pods(), {.namespace_name = "team", .label_selector = "", .field_selector = ""},
+                     [&](const Json&) { return ++seen > 0; });
   ASSERT_TRUE(listed) << listed.error().message;
   EXPECT_EQ(seen, 1);
   EXPECT_EQ(transport_->requests().back().target, "/api/v1/namespaces/team/pods?limit=10");

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "operator/api/codec.h"
+#include "api/codec.h"
 
 namespace oarlock::cli {
 namespace {

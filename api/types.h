@@ -1,0 +1,411 @@
+// TrainingJob as plain values. The types contain only implemented fields: a field that the operator would ignore is not
+// part of the CRD, so that no user relies on it. A new field is added to a struct and to its description in types.cc,
+// from which the JSON and YAML codecs, the validation of limits and manifests/crd follow.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "common/boxed_optional.h"
+#include "common/clock.h"
+#include "common/contract.h"
+#include "fields/fields.h"
+
+namespace oarlock::api {
+
+// The fields of ObjectMeta that reconcile() needs; all others are dropped.
+struct Metadata {
+  std::string name;
+  std::string namespace_name = "default";
+  std::string uid;
+  std::string resource_version;  // opaque; compared for equality only
+  int64_t generation = 0;        // counts changes of the spec
+  std::optional<SystemTime> creation_timestamp;
+  std::optional<SystemTime> deletion_timestamp;  // present if the job is being deleted
+
+  bool operator==(const Metadata&) const = default;
+};
+
+// The effect of a pod's failure on the group.
+enum class FailureAction {
+  kRestart,      // restart the group, counted against maxRestarts
+  kRestartFree,  // restart the group without counting
+  kFail,         // fail the job
+  kIgnore,       // treat the pod as done
+};
+
+enum class ExitCodeOperator { kIn, kNotIn };
+
+// Same as onExitCodes of a Job's podFailurePolicy, for the container "trainer".
+struct ExitCodeMatch {
+  ExitCodeOperator operation = ExitCodeOperator::kIn;
+  std::vector<int64_t> values;
+
+  bool operator==(const ExitCodeMatch&) const = default;
+};
+
+enum class PodConditionType { kDisruptionTarget };
+enum class PodConditionStatus { kTrue };
+
+// The only condition that a rule can match is DisruptionTarget=True.
+struct PodConditionMatch {
+  PodConditionType type = PodConditionType::kDisruptionTarget;
+  PodConditionStatus status = PodConditionStatus::kTrue;
+
+  bool operator==(const PodConditionMatch&) const = default;
+};
+
+// A rule of failurePolicy. Exactly one of the three requirements is set.
+struct FailureRule {
+  FailureAction action = FailureAction::kRestart;
+  std::optional<ExitCodeMatch> on_exit_codes;
+  std::vector<std::string> on_pod_reasons;           // matches any of them
+  std::vector<PodConditionMatch> on_pod_conditions;  // matches any of them
+
+  bool operator==(const FailureRule&) const = default;
+};
+
+// The scope of a restart after a recoverable failure.
+enum class RestartScope {
+  kGroup,  // all pods
+  kRank,   // failed ranks, in their pods; lost pods are replaced; other ranks keep their state (docs/recovery.md)
+};
+
+struct FailurePolicy {
+  int max_restarts = 3;            // charged restarts before the job fails
+  int backoff_seconds = 10;        // delay before the second of several consecutive quick restarts; then doubles
+  std::vector<FailureRule> rules;  // the first rule that matches a pod applies
+  RestartScope restart_scope = RestartScope::kGroup;
+
+  // Whether the launchers of several ranks restart those that fail.
+  bool restarts_ranks() const { return restart_scope == RestartScope::kRank && max_restarts > 0; }
+
+  bool operator==(const FailurePolicy&) const = default;
+};
+
+struct StallPolicy {
+  int timeout_seconds = 600;  // time without an optimizer step of rank 0 after which the job is Stalled
+
+  bool operator==(const StallPolicy&) const = default;
+};
+
+// Which pods of a finished job are deleted.
+enum class CleanPodPolicy { kRunning, kAll, kNone };
+
+// Which ranks must succeed for the job to be Complete.
+enum class SuccessPolicy { kAllRanks, kRank0 };
+
+// Bounds of the number of nodes, and the delays before a group runs with another number than spec.nodes.
+struct Elastic {
+  int min_nodes = 1;
+  std::optional<int> max_nodes;    // absent: the limit of spec.nodes
+  int shrink_after_seconds = 240;  // time without enough nodes before the group continues with fewer
+  int grow_after_seconds = 1800;   // time with fewer nodes before the group restarts with spec.nodes; 0: never
+
+  bool operator==(const Elastic&) const = default;
+};
+
+struct Rendezvous {
+  int port = kDefaultMasterPort;  // MASTER_PORT
+
+  bool operator==(const Rendezvous&) const = default;
+};
+
+inline constexpr char kAuto[] = "auto";  // the name that spec.processesPerNode can have
+
+// Resources of the container "trainer" of each pod: a ResourceRequirements without claims. Each member is a map of
+// quantities as JSON text, or empty.
+struct Resources {
+  std::string requests;
+  std::string limits;
+
+  bool operator==(const Resources&) const = default;
+};
+
+// The storage of a job's checkpoints. Exactly one of claim_name and size is set.
+struct Checkpoints {
+  std::string claim_name;                         // an existing PersistentVolumeClaim
+  std::string size;                               // a quantity: the operator creates a claim of this size
+  std::optional<std::string> storage_class_name;  // of that claim; absent: the cluster's default class
+
+  bool operator==(const Checkpoints&) const = default;
+};
+
+// spec.managedBy of jobs that this operator manages.
+inline constexpr char kManagedBy[] = "oarlock.dev/operator";
+
+struct Spec {
+  int nodes = 1;  // pods in the group; the desired number if the job is elastic
+  std::optional<Elastic> elastic;
+  int processes_per_node = 1;  // ranks in each pod; for auto, the number that resolve_processes_per_node() computed
+  NumberForm processes_from = NumberForm::kNumber;  // how processesPerNode is given; kName: auto
+  std::string image;  // of the container "trainer" if the template does not name one; empty: the operator's default
+  BoxedOptional<Resources> resources_per_node;
+  BoxedOptional<Checkpoints> checkpoints;
+  // A PodTemplateSpec as JSON text; empty if there is none. A JSON tree would use ten times the memory.
+  std::string pod_template;
+  std::string trainer;  // configuration of the trainer as JSON text; empty if there is none
+  FailurePolicy failure_policy;
+  StallPolicy stall_policy;
+  Rendezvous rendezvous;
+  bool suspend = false;
+  SuccessPolicy success_policy = SuccessPolicy::kAllRanks;
+  CleanPodPolicy clean_pod_policy = CleanPodPolicy::kRunning;
+  std::optional<int64_t> active_deadline_seconds;  // counted from the first start, or from the last resume
+  std::optional<int> ttl_seconds_after_finished;
+  std::string managed_by;  // empty or kManagedBy if this operator manages the job
+
+  bool is_managed_elsewhere() const { return !managed_by.empty() && managed_by != kManagedBy; }
+
+  bool operator==(const Spec&) const = default;
+};
+
+enum class Phase { kNone, kPending, kRunning, kStalled, kRestarting, kSuspended, kComplete, kFailed };
+
+// Returns the name of the phase, which is used in status.phase and as the type of the phase's condition; "" for kNone.
+std::string to_string(Phase phase);
+std::span<const std::pair<std::string_view, Phase>> phase_names();  // without kNone
+bool is_phase_name(std::string_view name);
+
+// Types of the operator's conditions that are not named after a phase. Each exists, with status True, while it applies.
+inline constexpr char kConditionCheckpointsNotKept[] = "CheckpointsNotKept";  // control::keeps_checkpoints() is false
+inline constexpr char kConditionPodsUnlabeled[] = "PodsUnlabeled";  // the job's label was removed from one of its pods
+inline constexpr char kConditionUnreadable[] = "Unreadable";        // ReadReport::problem
+inline constexpr char kConditionUnknownFields[] = "UnknownFields";  // ReadReport::unknown
+// Returns whether the operator sets conditions of this type.
+bool is_own_condition(std::string_view type);
+constexpr bool is_terminal(Phase phase) { return phase == Phase::kComplete || phase == Phase::kFailed; }
+// Returns whether all pods of the attempt have started, with or without progress of the training.
+constexpr bool is_running(Phase phase) { return phase == Phase::kRunning || phase == Phase::kStalled; }
+
+// A status condition. Conditions that other controllers add are preserved unchanged.
+struct Condition {
+  std::string type;                   // the name of a Phase, or a type of another controller
+  bool status = false;                // "True" or "False"
+  std::string reason;                 // one CamelCase word
+  std::string message;                // human-readable
+  SystemTime last_transition_time{};  // when `status` last changed
+  // The members of another controller's condition as JSON text, which are written back unchanged; the members above
+  // except for `type` are then unset. Empty for the operator's own conditions.
+  std::string verbatim{};
+  std::string unknown_members{};  // members that this version does not define, as JSON text
+
+  bool operator==(const Condition&) const = default;
+};
+
+// Numbers of pods of the current attempt.
+struct NodeCounts {
+  int desired = 0;
+  int scheduled = 0;
+  int ready = 0;
+  int succeeded = 0;
+  int failed = 0;
+  std::string summary;  // "1/2": ready of desired; the READY column
+
+  bool operator==(const NodeCounts&) const = default;
+};
+
+// The node ranks of an attempt whose pods are done: the trainer ended with exit code 0, or in a way that a rule
+// ignores. A rank stays done if its pod is removed afterwards (autoscaler, PodGC, kubectl delete).
+//
+// The record is in the status and not a finalizer on each pod, as the Job controller uses it, because pods with a
+// finalizer cannot be deleted once the operator is uninstalled, and a finalizer costs two more writes for each pod. One
+// window remains: a pod that succeeds and is removed while no operator process runs, neither the leader nor a standby,
+// counts as lost. A running operator keeps such a pod in memory until the record exists (shell/cache.h).
+struct FinishedRanks {
+  int attempt = 0;         // the record is ignored if this is not status.attempt
+  std::string node_ranks;  // "0-2,5": the format of control::format_rank_set()
+
+  bool operator==(const FinishedRanks&) const = default;
+};
+
+struct RestartCount {
+  std::string reason;  // one of control::restart_reasons()
+  int count = 0;
+  std::string unknown_members{};  // as in Condition
+
+  bool operator==(const RestartCount&) const = default;
+};
+
+struct Restarts {
+  int total = 0;                      // all group restarts
+  int charged = 0;                    // restarts that count against failurePolicy.maxRestarts
+  std::vector<RestartCount> reasons;  // the total by reason
+
+  bool operator==(const Restarts&) const = default;
+};
+
+// Recoveries from the loss of a rank in which the other ranks kept their state, as rank 0 reports them. They lose no
+// step.
+struct Recoveries {
+  int64_t total = 0;   // of all attempts
+  double seconds = 0;  // their total duration, from the detection of each loss until training continued
+  // The part of the current attempt: rank 0 reports the sums since the start of its attempt.
+  int attempt = 0;
+  int64_t attempt_total = 0;
+  double attempt_seconds = 0;
+  std::string last_ranks;  // the ranks that the last recovery replaced, such as "0,3"
+  std::string last_reason;
+  std::optional<SystemTime> last_time;  // when the operator first observed the last recovery
+  int pods = 0;                         // number of pods that were replaced while the attempt continued
+  int charged = 0;                      // replacements that count against failurePolicy.maxRestarts
+
+  bool operator==(const Recoveries&) const = default;
+};
+
+// Restarts of all processes of the group by the launchers in its pods, as the launcher of node rank 0 reports them
+// (`oarlock launch --max-restarts`). The operator does not count them in `restarts`.
+struct InPodRestarts {
+  int64_t total = 0;   // of all attempts
+  double seconds = 0;  // their total duration, from the failure of a rank until all processes were started again
+  // The part of the current attempt, as in Recoveries.
+  int attempt = 0;
+  int64_t attempt_total = 0;
+  double attempt_seconds = 0;
+  std::optional<int> last_rank;  // the rank that failed first before the last one
+  std::string last_reason;
+  std::optional<SystemTime> last_time;  // when the operator first observed the last one
+
+  bool operator==(const InPodRestarts&) const = default;
+};
+
+// A lost pod that a new one of the same name replaces, while the other pods of the attempt continue. The record exists
+// until the new pod has started.
+struct Replacement {
+  int node_rank = 0;
+  int attempt = 0;      // the record is ignored if this is not status.attempt
+  std::string pod_uid;  // of the lost pod; empty if it did not exist any more
+  SystemTime time{};    // when the replacement was decided
+  std::string reason;   // as in AttemptRecord
+  std::string message;
+  std::string unknown_members{};  // as in Condition
+
+  bool operator==(const Replacement&) const = default;
+};
+
+// The bounds within which the launchers of an attempt continue in place with fewer nodes
+// (oarlock launch --min-nodes and --shrink-after).
+struct LauncherBounds {
+  int min_nodes = 1;
+  int shrink_after_seconds = 240;
+
+  bool operator==(const LauncherBounds&) const = default;
+};
+
+// The size of an elastic job's group. All pods of an attempt are created with the same size and the same bounds, so
+// they change with the attempt only.
+struct GroupSize {
+  int attempt = 0;  // the record is ignored if this is not status.attempt
+  int nodes = 0;    // of the attempt
+  // Absent if the launchers of the attempt need all nodes.
+  std::optional<LauncherBounds> launchers{};
+  std::optional<int> active_nodes{};  // the nodes that train, as rank 0 last reported; absent without `launchers`
+  int wanted = 0;           // the last spec.nodes that was considered; another value of spec.nodes requests scaling
+  std::string last_reason;  // of the last change of the size: Shrunk, Grown or Scaled
+  std::optional<SystemTime> last_time;      // of the last change of the size
+  std::optional<SystemTime> waiting_since;  // since when pods of the group wait for nodes; absent while none does
+  int failed_growths = 0;                   // consecutive growths that did not last; each doubles the next interval
+
+  bool operator==(const GroupSize&) const = default;
+};
+
+// The training progress that rank 0 last reported.
+struct Progress {
+  int64_t step = 0;
+  std::optional<int64_t> target_steps;
+  std::optional<int64_t> checkpoint_step;
+  std::string completed;  // "42%"; empty if the target is not known; the PROGRESS column
+  std::optional<double> loss;
+  std::optional<double> samples_per_second;
+  std::optional<SystemTime> eta;  // when the target is reached at the duration of the last step
+  std::optional<SystemTime> updated_at;
+  // When the operator last observed a change of `step` or the start of the attempt, by its own clock. Absent before
+  // that.
+  std::optional<SystemTime> last_step_time;
+
+  bool operator==(const Progress&) const = default;
+};
+
+// Record of an attempt that ended. The status keeps the newest kMaxAttemptRecords of them.
+struct AttemptRecord {
+  int attempt = 0;
+  std::optional<SystemTime> start_time;
+  SystemTime end_time{};
+  std::string reason;  // as in the condition
+  std::string message;
+  std::string pod;   // root cause of the failure; empty if it is not known
+  std::string node;  // on which the pod ran
+  std::optional<int> node_rank;
+  std::optional<int> exit_code;
+  std::string container{};  // whose exit code it is, if that is not the trainer but an init container
+  // The pods may have saved a checkpoint when the attempt ended, because it was stopped and did not crash. Those of the
+  // next attempt wait for them within their grace period.
+  bool stopped = false;
+  std::string unknown_members{};  // as in Condition
+
+  bool operator==(const AttemptRecord&) const = default;
+};
+inline constexpr size_t kMaxAttemptRecords = 10;
+
+struct Status {
+  Phase phase = Phase::kNone;
+  // status.phase if this version does not define it. `phase` is then derived from the rest of the status, and patches
+  // preserve the stored value until the job enters another phase.
+  std::string unknown_phase{};
+  std::vector<Condition> conditions;  // in the order in which they were added
+  int64_t observed_generation = 0;
+  int world_size = 0;
+  int attempt = 0;  // the current attempt; each restart and each resume increments it
+  NodeCounts nodes;
+  std::optional<GroupSize> elastic;             // of elastic jobs, once the first attempt has a status
+  std::optional<FinishedRanks> finished_ranks;  // absent if no rank of the attempt is done
+  Restarts restarts;
+  BoxedOptional<Recoveries> recoveries;          // absent before the first one
+  BoxedOptional<InPodRestarts> in_pod_restarts;  // absent before the first one
+  std::vector<Replacement> replacements;         // by node rank
+  BoxedOptional<Progress> progress;
+  std::optional<SystemTime> start_time;          // when pods were first created
+  std::optional<SystemTime> attempt_start_time;  // when the pods of `attempt` were first created
+  std::optional<SystemTime> completion_time;     // when the job became Complete or Failed
+  std::vector<AttemptRecord> attempts;           // oldest first
+
+  bool operator==(const Status&) const = default;
+};
+
+// How completely an object could be read.
+struct ReadReport {
+  std::string problem;               // why the object cannot be read as a TrainingJob; empty if it can
+  std::vector<std::string> unknown;  // unknown fields and values of the spec, and unknown values of the status
+  bool has_conditions = true;        // status.conditions contains every stored condition
+  // spec.template, spec.trainer and failurePolicy.rules were dropped to save memory (shell/projection.h).
+  bool is_trimmed = false;
+  uint32_t trimmed_kib = 0;  // size of the dropped fields, rounded up
+
+  bool operator==(const ReadReport&) const = default;
+};
+
+struct TrainingJob {
+  Metadata metadata;
+  Spec spec;
+  Status status;
+  ReadReport report{};
+
+  // Returns the nodes of the current attempt: spec.nodes, or the recorded size of an elastic job's group.
+  int group_nodes() const;
+  // Returns the ranks of the current attempt.
+  int world_size() const { return group_nodes() * spec.processes_per_node; }
+
+  bool operator==(const TrainingJob&) const = default;
+};
+
+// Describe the fields (fields/fields.h), in the order of manifests/crd. Only a reader changes the values.
+void describe(Metadata& metadata, Fields& fields);
+void describe(Spec& spec, Fields& fields);
+void describe(Status& status, Fields& fields);
+
+}  // namespace oarlock::api

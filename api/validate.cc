@@ -1,0 +1,522 @@
+#include "api/validate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "api/resources.h"
+#include "api/rules.h"
+#include "common/json_access.h"
+#include "common/text.h"
+#include "fields/yaml_reader.h"
+#include "yaml/path.h"
+
+namespace oarlock::api {
+namespace {
+
+using Json = nlohmann::json;
+
+// The problems that were found. The author of a job determines their number, and the length of the keys in their paths.
+class Found {
+ public:
+  std::vector<FieldProblem>& all() { return all_; }
+  bool is_full() const { return all_.size() >= kMaxProblems; }
+  void add(FieldProblem problem) {
+    if (!is_full()) all_.push_back({shortened(problem.path, kMaxPath), std::move(problem.message)});
+  }
+
+ private:
+  static constexpr size_t kMaxPath = 1024;
+
+  std::vector<FieldProblem> all_;
+};
+
+bool is_name(const std::string& name) {
+  const auto letter = [](char c) { return c >= 'a' && c <= 'z'; };
+  const auto digit = [](char c) { return c >= '0' && c <= '9'; };
+  if (name.empty() || !letter(name.front()) || name.back() == '-') return false;
+  return std::all_of(name.begin(), name.end(), [&](char c) { return letter(c) || digit(c) || c == '-'; });
+}
+
+bool is_metrics_port(int64_t port, const Spec& spec) {
+  return port >= kDefaultMetricsPort && port < int64_t{kDefaultMetricsPort} + spec.processes_per_node;
+}
+
+// Whether the launchers of several nodes use the port after rendezvous.port.
+bool uses_port_after(const Spec& spec) { return spec.failure_policy.restarts_ranks() && spec.nodes > 1; }
+
+bool is_rendezvous_port(int64_t port, const Spec& spec) {
+  return port == spec.rendezvous.port || (uses_port_after(spec) && port == int64_t{spec.rendezvous.port} + 1);
+}
+
+// Returns the member if it exists and has the type `kind`, and otherwise null. Reports a member of another type.
+const Json* member(const Json& object, const char* key, Json::value_t kind, const std::string& path, Found& found) {
+  const auto it = object.find(key);
+  if (it == object.end() || it->is_null()) return nullptr;
+  if (it->type() == kind) return &*it;
+  found.add({path + "." + key,
+             fmt::format("expected {}, got {}", kind == Json::value_t::array ? "a list" : "a map", it->type_name())});
+  return nullptr;
+}
+
+std::string string_of(const Json& object, const char* key) {
+  const auto it = object.find(key);
+  return it != object.end() && it->is_string() ? it->get<std::string>() : "";
+}
+
+// Calls fn(item, path) for each object in the list object[key].
+template <typename Fn>
+void each(const Json& object, const char* key, const std::string& path, size_t most, Found& found, Fn fn) {
+  const Json* list = member(object, key, Json::value_t::array, path, found);
+  if (list == nullptr) return;
+  if (list->size() > most)
+    found.add({path + "." + key, fmt::format("has {} items; the maximum is {}", list->size(), most)});
+  for (size_t i = 0; i < list->size(); ++i) {
+    const std::string item_path = fmt::format("{}.{}[{}]", path, key, i);
+    if (!(*list)[i].is_object()) {
+      found.add({item_path, fmt::format("expected a map, got {}", (*list)[i].type_name())});
+    } else {
+      fn((*list)[i], item_path);
+    }
+  }
+}
+
+// Rounds up, so that a size above a limit differs from the limit.
+std::string rounded_up_size(int64_t bytes) {
+  if (bytes < 10 << 20) return fmt::format("{} KiB", (bytes + (1 << 10) - 1) >> 10);
+  return fmt::format("{} MiB", (bytes + (1 << 20) - 1) >> 20);
+}
+
+// Checks the sizes of the job's pods. `annotations` is the size of the template's annotations, keys and values
+// together.
+// `annotations` is the size of those of the template, and `containers` the number of its containers.
+void check_sizes(const Spec& spec, int64_t annotations, int64_t containers, Found& found) {
+  const auto trainer = static_cast<int64_t>(spec.trainer.size());
+  const int64_t environments = std::max<int64_t>(containers - 1, 0) * rules::kEnvironmentBytes;
+  const auto pod = trainer + static_cast<int64_t>(spec.pod_template.size()) + environments;
+  if (trainer > 0) annotations += trainer + static_cast<int64_t>(std::string_view(kAnnotationConfig).size());
+  if (annotations > rules::kMaxAnnotationBytes) {
+    found.add({trainer > 0 ? "spec.trainer" : "spec.template.metadata.annotations",
+               fmt::format("the annotations of each pod{} are {} bytes; the maximum is {}: move large parts into a "
+                           "ConfigMap, a volume or the image",
+                           trainer > 0 ? ", which hold spec.trainer," : "", annotations, rules::kMaxAnnotationBytes)});
+  }
+  if (spec.nodes > rules::kMaxNodes || pod * spec.nodes <= rules::kMaxTotalBytes) return;
+  found.add({trainer > pod / 2 ? "spec.trainer" : "spec.template",
+             fmt::format("{} times {} of spec.template{} and spec.trainer are {}; the maximum is {}, because the "
+                         "API server stores a copy in each pod: move large parts into a ConfigMap, a volume or "
+                         "the image, or use fewer nodes",
+                         counted(spec.nodes, "node"), rounded_up_size(pod),
+                         environments > 0 ? ", the environment of its containers" : "",
+                         rounded_up_size(pod * spec.nodes), rounded_up_size(rules::kMaxTotalBytes))});
+}
+
+// Checks that labels and annotations are maps of strings. Returns the size of the annotations, keys and values
+// together.
+int64_t check_template_metadata(const Json& pod, Found& found) {
+  const std::string path = "spec.template";
+  int64_t annotations = 0;
+  const Json* metadata = member(pod, "metadata", Json::value_t::object, path, found);
+  if (metadata == nullptr) return annotations;
+  for (const char* key : {"labels", "annotations"}) {
+    const Json* map = member(*metadata, key, Json::value_t::object, path + ".metadata", found);
+    if (map == nullptr) continue;
+    for (const auto& [name, value] : map->items()) {
+      if (!value.is_string()) {
+        found.add({fmt::format("{}.metadata.{}", path, key),
+                   fmt::format("'{}' is not a string; put its value in quotes", shortened(name))});
+      } else if (std::string_view(key) == "annotations") {
+        annotations += static_cast<int64_t>(name.size() + value.get_ref<const std::string&>().size());
+      }
+    }
+  }
+  return annotations;
+}
+
+bool is_directory(std::string_view path, std::string_view directory) {
+  if (path.ends_with('/')) path.remove_suffix(1);
+  return path == directory;
+}
+
+bool has_large_exponent(std::string_view quantity) {
+  const size_t exponent = quantity.find_last_of("eE");
+  if (exponent == std::string_view::npos) return false;
+  const size_t digits = quantity.find_first_of("0123456789", exponent);
+  return digits != std::string_view::npos && quantity.size() - digits > 2;
+}
+
+// Whether the quantity is divided although its resource cannot be.
+bool is_divided(std::string_view resource, const Json& quantity) {
+  return is_extended_resource(resource) && is_quantity(quantity) && !is_whole_quantity(quantity);
+}
+
+std::string not_whole(const Json& quantity) {
+  return fmt::format("{} {}", shortened(quantity.dump()), rules::kNotWhole);
+}
+
+// Reports the quantities of a template that cannot be divided, or that the API server would calculate for minutes.
+// Templates are nested at most kMaxTemplateDepth levels, see read_training_job().
+void check_template_quantities(const Json& pod_spec, const std::string& spec_path, Found& found) {
+  visit_quantities(pod_spec, {.key = spec_path},
+                   [&](const FieldPath& path, std::string_view resource, const Json& quantity) {
+                     if (found.is_full()) return;
+                     if (is_divided(resource, quantity)) found.add({path.text(), not_whole(quantity)});
+                     if (!quantity.is_string()) return;
+                     const auto& text = quantity.get_ref<const std::string&>();
+                     if (text.size() > rules::kMaxQuantity || has_large_exponent(text))
+                       found.add({path.text(), fmt::format("{}: {}", shortened(text), rules::kQuantityTooLong)});
+                   });
+}
+
+void check_container(const Spec& spec, const Json& container, const std::string& path, Found& found) {
+  const bool is_trainer = string_of(container, "name") == kTrainerContainer;
+  const std::string restart_policy = string_of(container, "restartPolicy");
+  if (is_trainer && !restart_policy.empty() && restart_policy != "Never")
+    found.add({path + ".restartPolicy", rules::kTrainerRestarts});
+  if (is_trainer && !elements(container, "restartPolicyRules").empty())
+    found.add({path + ".restartPolicyRules", rules::kTrainerRestarts});
+  each(container, "env", path, SIZE_MAX, found, [](const Json&, const std::string&) {});
+  each(container, "ports", path, rules::kMaxPorts, found, [&](const Json& port, const std::string& port_path) {
+    const auto number = port.find("containerPort");
+    if (is_trainer || number == port.end() || !number->is_number_integer()) return;
+    const auto value = number->get<int64_t>();
+    if (is_rendezvous_port(value, spec) || is_metrics_port(value, spec))
+      found.add({port_path + ".containerPort", rules::kPortTaken});
+  });
+  each(container, "volumeMounts", path, rules::kMaxVolumes, found,
+       [&](const Json& mount, const std::string& mount_path) {
+         const std::string where = string_of(mount, "mountPath");
+         if (!is_trainer) return;
+         if (!spec.trainer.empty() && is_directory(where, kConfigMountPath))
+           found.add({mount_path + ".mountPath", rules::kConfigMount});
+         if (spec.checkpoints && is_directory(where, rules::kCheckpointMountPath) &&
+             string_of(mount, "name") != kCheckpointVolume)
+           found.add({mount_path + ".mountPath", rules::kCheckpointMount});
+       });
+}
+
+void check_pod_spec(const Spec& spec, const Json& pod_spec, const std::string& spec_path, Found& found) {
+  const std::string restart_policy = string_of(pod_spec, "restartPolicy");
+  if (!restart_policy.empty() && restart_policy != "Never")
+    found.add({spec_path + ".restartPolicy", rules::kRestartPolicy});
+  for (const char* key : {"hostname", "subdomain"}) {
+    if (pod_spec.contains(key)) found.add({fmt::format("{}.{}", spec_path, key), rules::kHostname});
+  }
+  each(pod_spec, "volumes", spec_path, rules::kMaxVolumes, found, [&](const Json& volume, const std::string& at) {
+    const std::string name = string_of(volume, "name");
+    if (name == kConfigVolume || name == kShmVolume) found.add({at + ".name", rules::kVolumeName});
+  });
+  int trainers = 0;
+  each(pod_spec, "containers", spec_path, rules::kMaxContainers, found,
+       [&](const Json& container, const std::string& at) {
+         if (string_of(container, "name") == kTrainerContainer) ++trainers;
+         check_container(spec, container, at, found);
+       });
+  each(pod_spec, "initContainers", spec_path, rules::kMaxContainers, found, [](const Json&, const std::string&) {});
+  if (trainers != 1 && pod_spec.contains("containers") && !pod_spec["containers"].is_null())
+    found.add({spec_path + ".containers", rules::kTrainer});
+}
+
+// Checks that the template does not contradict the fields of the spec that describe the default pod.
+void check_combination(const Spec& spec, const Json& pod_spec, Found& found) {
+  for (const Json& container : elements(pod_spec, "containers")) {
+    if (text_at(container, "name") == kTrainerContainer && !text_at(container, "image").empty() && !spec.image.empty())
+      found.add({"spec.image", rules::kTwoImages});
+  }
+  if (!spec.checkpoints) return;
+  for (const Json& volume : elements(pod_spec, "volumes")) {
+    if (text_at(volume, "name") == kCheckpointVolume) found.add({"spec.checkpoints", rules::kTwoCheckpointVolumes});
+  }
+}
+
+// A number above the limit is reported separately.
+int64_t count_containers(const Json& pod) {
+  int64_t count = 0;
+  for (const char* key : {"containers", "initContainers"}) {
+    const size_t size = elements(oarlock::member(pod, "spec"), key).size();
+    count += std::min<int64_t>(static_cast<int64_t>(size), rules::kMaxContainers);
+  }
+  return count;
+}
+
+void check_template(const Spec& spec, Found& found) {
+  const std::string path = "spec.template";
+  if (spec.pod_template.empty()) return check_sizes(spec, 0, 1, found);
+  if (const auto bytes = static_cast<int64_t>(spec.pod_template.size()); bytes > rules::kMaxTemplateBytes) {
+    found.add({path, fmt::format("has {}; the maximum is {}: move large parts into a ConfigMap, a volume or the image",
+                                 rounded_up_size(bytes), rounded_up_size(rules::kMaxTemplateBytes))});
+    return;
+  }
+  const Json pod = Json::parse(spec.pod_template, nullptr, false);
+  if (!pod.is_object()) {
+    found.add({path, "is not JSON"});
+    return;
+  }
+  check_sizes(spec, check_template_metadata(pod, found), count_containers(pod), found);
+  const std::string spec_path = path + ".spec";
+  if (const Json* pod_spec = member(pod, "spec", Json::value_t::object, path, found)) {
+    check_pod_spec(spec, *pod_spec, spec_path, found);
+    check_template_quantities(*pod_spec, spec_path, found);
+    check_combination(spec, *pod_spec, found);
+  }
+}
+
+void check_quantities(const std::string& path, const Json& resources, Found& found) {
+  if (resources.size() > rules::kMaxResources)
+    found.add({path, fmt::format("has {} items; the maximum is {}", resources.size(), rules::kMaxResources)});
+  for (const auto& [name, quantity] : resources.items()) {
+    if (!is_quantity(quantity)) {
+      found.add({path + "." + name,
+                 fmt::format("{} is not a quantity, {}", shortened(quantity.dump()), similar_quantities(quantity))});
+    }
+    if (is_divided(name, quantity)) found.add({path + "." + name, not_whole(quantity)});
+  }
+}
+
+void check_resources(const Spec& spec, Found& found) {
+  const bool too_many_gpus = has_too_many_gpus(spec);
+  if (!spec.resources_per_node) {
+    if (too_many_gpus) found.add({"spec.template.spec.containers", rules::kTooManyGpus});
+    return;
+  }
+  const std::string path = "spec.resourcesPerNode";
+  const auto parsed = [](const std::string& text) {
+    return text.empty() ? Json::object() : Json::parse(text, nullptr, false);
+  };
+  const Json requests = parsed(spec.resources_per_node->requests);
+  const Json limits = parsed(spec.resources_per_node->limits);
+  if (too_many_gpus) {
+    const bool is_in_template = count_gpus(limits) <= rules::kMaxProcessesPerNode;
+    found.add({is_in_template ? "spec.template.spec.containers" : path + ".limits", rules::kTooManyGpus});
+  }
+  check_quantities(path + ".requests", requests, found);
+  check_quantities(path + ".limits", limits, found);
+  for (const auto& [name, quantity] : requests.items()) {
+    if (is_extended_resource(name) && !limits.contains(name))
+      found.add({fmt::format("{}.requests.{}", path, name), rules::kLimitRequired});
+  }
+}
+
+void check_checkpoints(const Spec& spec, Found& found) {
+  if (!spec.checkpoints) return;
+  const std::string path = "spec.checkpoints";
+  const Checkpoints& checkpoints = *spec.checkpoints;
+  if (checkpoints.claim_name.empty() == checkpoints.size.empty()) found.add({path, rules::kClaimOrSize});
+  if (checkpoints.storage_class_name && checkpoints.size.empty())
+    found.add({path + ".storageClassName", rules::kClassNeedsSize});
+}
+
+void check_rule(const FailureRule& rule, const std::string& path, Found& found) {
+  const int given =
+      (rule.on_exit_codes ? 1 : 0) + (rule.on_pod_reasons.empty() ? 0 : 1) + (rule.on_pod_conditions.empty() ? 0 : 1);
+  if (given != 1) found.add({path, rules::kOneRequirement});
+  if (rule.action == FailureAction::kIgnore && !rule.on_exit_codes) found.add({path, rules::kIgnoreNeedsExit});
+}
+
+void check_policies(const Spec& spec, Found& found) {
+  const std::vector<FailureRule>& all = spec.failure_policy.rules;
+  for (size_t i = 0; i < all.size(); ++i) check_rule(all[i], fmt::format("spec.failurePolicy.rules[{}]", i), found);
+  if (spec.managed_by.empty()) return;
+  const size_t slash = spec.managed_by.find('/');
+  const bool two_parts = slash != std::string::npos && slash > 0 && slash + 1 < spec.managed_by.size() &&
+                         spec.managed_by.find('/', slash + 1) == std::string::npos;
+  if (!two_parts) found.add({"spec.managedBy", rules::kManagedByForm});
+}
+
+void read_metadata(Metadata& metadata, Fields& fields) {
+  if (fields.has("generateName") && !fields.has("name")) {
+    fields.problem("name", "is required; only 'kubectl create' makes names from generateName");
+  } else {
+    fields.require("name");
+  }
+  fields.field("name", metadata.name, "");
+  fields.field("namespace", metadata.namespace_name, "");
+  fields.field("uid", metadata.uid, "");
+  // The API server validates the other members of ObjectMeta.
+  for (const char* key : {"labels", "annotations", "generateName", "finalizers", "ownerReferences", "creationTimestamp",
+                          "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "resourceVersion",
+                          "managedFields", "selfLink"}) {
+    fields.skip(key);
+  }
+}
+
+// The API server requires that the values of labels and annotations are strings. A null value is an empty string.
+void check_metadata_strings(const yaml::Node& object, yaml::Problems& problems) {
+  const std::optional<yaml::Node> metadata = object.find("metadata");
+  for (const char* key : {"labels", "annotations"}) {
+    const std::optional<yaml::Node> map = metadata ? metadata->find(key) : std::nullopt;
+    if (!map || map->kind() == yaml::Node::Kind::kNull) continue;
+    const std::string path = fmt::format("metadata.{}", key);
+    if (map->kind() != yaml::Node::Kind::kMap) problems.add(map->mark(), path, "expected a map of strings");
+    for (const yaml::Node::Entry& entry : map->entries()) {
+      if (entry.value.kind() == yaml::Node::Kind::kNull) continue;
+      yaml::check_string(entry.value, fmt::format("{}.{}", path, entry.key), problems);
+    }
+  }
+}
+
+// ---- Keys of other programs and of other places -----------------------------------------------------------------
+
+struct ForeignKeys {
+  std::vector<std::string_view> keys;
+  const char* remedy;
+};
+
+// Keys that people write into the spec because other APIs have them, or because they belong to a part of it.
+const std::vector<ForeignKeys>& foreign_keys() {
+  static const std::vector<ForeignKeys> kRows = {
+      {.keys = {"replicas", "numNodes", "nnodes", "numReplicas", "workers", "numWorkers", "parallelism", "completions"},
+       .remedy = "the number of pods is spec.nodes"},
+      {.keys = {"nprocPerNode", "numProcPerNode", "procsPerNode", "ranksPerNode", "slotsPerWorker"},
+       .remedy = "the number of ranks in each pod is spec.processesPerNode"},
+      {.keys = {"gpus", "gpu", "gpusPerNode", "numGpus"},
+       .remedy = "GPUs are limits of spec.resourcesPerNode: {limits: {nvidia.com/gpu: 8}}"},
+      {.keys = {"resources", "limits", "requests"},
+       .remedy = "resources are those of spec.resourcesPerNode: {limits: {memory: 16Gi}}"},
+      {.keys = {"command", "args", "env", "envFrom", "workingDir", "ports", "volumeMounts", "imagePullPolicy"},
+       .remedy = "it belongs to the container 'trainer' in spec.template.spec.containers"},
+      {.keys = {"containers", "initContainers", "volumes", "nodeSelector", "tolerations", "affinity", "nodeName",
+                "serviceAccountName", "imagePullSecrets", "priorityClassName", "schedulerName", "hostNetwork",
+                "securityContext", "topologySpreadConstraints", "terminationGracePeriodSeconds", "runtimeClassName"},
+       .remedy = "it belongs to spec.template.spec"},
+      {.keys = {"labels", "annotations"}, .remedy = "those of the pods are in spec.template.metadata"},
+      {.keys = {"backoffLimit", "maxRestarts", "maxRetries", "retries"},
+       .remedy = "the number of restarts is spec.failurePolicy.maxRestarts"},
+      {.keys = {"queue", "queueName"}, .remedy = "there are no queues yet"},
+      {.keys = {"priority", "priorityClass"}, .remedy = "it is priorityClassName in spec.template.spec"},
+      {.keys = {"restartPolicy"}, .remedy = "spec.failurePolicy has the rules for restarts"},
+      {.keys = {"minNodes", "maxNodes", "elasticPolicy"},
+       .remedy = "the bounds of an elastic job are in spec.elastic: {minNodes: 1, maxNodes: 4}"},
+      {.keys = {"pytorchReplicaSpecs", "mpiReplicaSpecs", "replicatedJobs", "runtimeRef", "runtimeSpec"},
+       .remedy = "oarlock convert -f FILE translates PyTorchJobs, TrainJobs, MPIJobs and JobSets"},
+      {.keys = {"task", "data", "model", "optimizer", "schedule", "epochs", "steps", "batch", "seed", "loader", "amp",
+                "tracking", "evaluation"},
+       .remedy = "it belongs to spec.trainer"},
+  };
+  return kRows;
+}
+
+constexpr std::string_view kSpecKeys[] = {"nodes",         "elastic",        "processesPerNode", "image",
+                                          "trainer",       "template",       "resourcesPerNode", "checkpoints",
+                                          "failurePolicy", "stallPolicy",    "successPolicy",    "suspend",
+                                          "rendezvous",    "cleanPodPolicy", "managedBy"};
+constexpr std::string_view kMetadataKeys[] = {"name", "namespace", "labels", "annotations"};
+
+// Reports the key of an entry with a remedy, and accepts it, so that it is not reported again.
+void report_foreign_key(const yaml::Node::Entry& entry, const std::string& path, std::string_view remedy,
+                        yaml::Problems& problems, Fields& fields) {
+  problems.add(entry.key_mark, path.empty() ? entry.key : fmt::format("{}.{}", path, entry.key),
+               fmt::format("unknown key; {}", remedy));
+  fields.skip(entry.key);
+}
+
+void report_foreign_keys_of_spec(const yaml::Node& spec, yaml::Problems& problems, Fields& fields) {
+  for (const yaml::Node::Entry& entry : spec.entries()) {
+    for (const ForeignKeys& row : foreign_keys()) {
+      if (std::ranges::find(row.keys, entry.key) == row.keys.end()) continue;
+      report_foreign_key(entry, "spec", row.remedy, problems, fields);
+    }
+  }
+}
+
+void report_foreign_keys_of_root(const yaml::Node& root, yaml::Problems& problems, Fields& fields) {
+  for (const yaml::Node::Entry& entry : root.entries()) {
+    if (std::ranges::find(kSpecKeys, entry.key) != std::end(kSpecKeys))
+      report_foreign_key(entry, "", "it belongs to spec", problems, fields);
+    if (std::ranges::find(kMetadataKeys, entry.key) != std::end(kMetadataKeys))
+      report_foreign_key(entry, "", "it belongs to metadata", problems, fields);
+  }
+}
+
+// Reports a part of the spec that is a scalar with the map to write.
+void report_short_forms(const yaml::Node& spec, yaml::Problems& problems) {
+  for (const char* key : {"checkpoints", "resourcesPerNode"}) {
+    const std::optional<yaml::Node> value = spec.find(key);
+    if (!value || value->kind() != yaml::Node::Kind::kScalar) continue;
+    const std::string text = shortened(value->text());
+    const bool is_size = is_quantity(value->to_json());
+    std::string form = is_size ? fmt::format("{{size: {}}}", text) : fmt::format("{{claimName: {}}}", text);
+    if (value->value().is_boolean()) form = "{size: 10Gi}";
+    if (std::string_view(key) == "resourcesPerNode") form = fmt::format("{{limits: {{nvidia.com/gpu: {}}}}}", text);
+    problems.add(value->mark(), fmt::format("spec.{}", key),
+                 fmt::format("expected a map, got '{}'; write {}", text, form));
+  }
+}
+
+void read_root(TrainingJob& job, const yaml::Node& node, yaml::Problems& problems, Fields& fields) {
+  std::string api_version = kApiVersion;
+  std::string kind = kKind;
+  for (const char* key : {"apiVersion", "kind", "metadata", "spec"}) fields.require(key);
+  fields.field("apiVersion", api_version, "");
+  if (api_version != kApiVersion) {
+    fields.problem("apiVersion", fmt::format("'{}' is not {}; replace it", shortened(api_version), kApiVersion));
+  }
+  fields.field("kind", kind, "");
+  if (kind != kKind) fields.problem("kind", fmt::format("'{}' is not {}; replace it", shortened(kind), kKind));
+  const auto section = [&](const char* key, const Fields::Describe& read) {
+    if (!fields.has(key)) return fields.skip(key);  // reported above
+    fields.section(key, read, "");
+  };
+  section("metadata", [&](Fields& metadata) { read_metadata(job.metadata, metadata); });
+  section("spec", [&](Fields& spec) {
+    describe(job.spec, spec);
+    if (const auto given = node.find("spec")) {
+      report_foreign_keys_of_spec(*given, problems, spec);
+      report_short_forms(*given, problems);
+    }
+  });
+  report_foreign_keys_of_root(node, problems, fields);
+  fields.skip("status");  // written by the operator; part of the output of kubectl get -o yaml
+}
+
+}  // namespace
+
+std::vector<FieldProblem> validate(const TrainingJob& job) {
+  Found found;
+  const Spec& spec = job.spec;
+  if (!is_name(job.metadata.name)) found.add({"metadata.name", rules::kName});
+  if (job.metadata.name.size() + std::to_string(int64_t{spec.nodes} - 1).size() > rules::kNameRoom) {
+    found.add({"metadata.name", rules::kNameLength});
+  }
+  FieldsValidator limits({.key = "spec"}, found.all());
+  describe(const_cast<Spec&>(spec), limits);  // a validator changes nothing
+  if (spec.elastic &&
+      (spec.nodes < spec.elastic->min_nodes || spec.nodes > spec.elastic->max_nodes.value_or(spec.nodes)))
+    found.add({"spec.nodes", rules::kElasticBounds});
+  check_policies(spec, found);
+  if (is_metrics_port(spec.rendezvous.port, spec)) found.add({"spec.rendezvous.port", rules::kPortIsMetrics});
+  const int64_t port_after = int64_t{spec.rendezvous.port} + 1;
+  if (uses_port_after(spec) && (port_after > rules::kMaxPort || is_metrics_port(port_after, spec)))
+    found.add({"spec.rendezvous.port", rules::kPortAfter});
+  check_resources(spec, found);
+  check_checkpoints(spec, found);
+  check_template(spec, found);
+  return std::move(found.all());
+}
+
+TrainingJob training_job_from_yaml(const yaml::Node& node, yaml::Problems& problems) {
+  TrainingJob job;
+  const size_t problems_before = problems.size();
+  check_metadata_strings(node, problems);
+  YamlFieldsReader root(node, "", problems, YamlFieldsReader::LimitChecks::kOff);  // validate() checks them below
+  read_root(job, node, problems, root);
+  root.finish();
+  if (problems.size() == problems_before) yaml::check_json_conversion(node, problems);
+  if (problems.size() > problems_before) return job;
+  resolve_processes_per_node(job.spec);
+  for (const FieldProblem& problem : validate(job)) {
+    const yaml::Mark mark = problems.is_full() ? yaml::Mark{} : yaml::find_place(node, problem.path).mark;
+    problems.add(mark, problem.path, problem.message);
+  }
+  return job;
+}
+
+Result<TrainingJob> training_job_from_yaml(const yaml::Node& node, const std::string& file) {
+  yaml::Problems problems(file);
+  TrainingJob job = training_job_from_yaml(node, problems);
+  if (!problems.empty()) return tl::make_unexpected(problems.to_error());
+  return job;
+}
+
+}  // namespace oarlock::api

@@ -1,0 +1,13 @@
+// Properties of crystals by iComFormer or eComFormer.
+#pragma once
+
+#include <memory>
+
+#include "trainer/engine/task.h"
+
+namespace oarlock::comformer {
+
+// Creates the task and reads its sections of the configuration. An invalid value is a problem of `root`.
+std::unique_ptr<Task> make_task(Fields& root);
+
+}  // namespace oarlock::comformer
