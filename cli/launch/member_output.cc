@@ -59,8 +59,7 @@ bool MemberOutput::discards(const OutputQueue& queue, SteadyTime now) const {
   return queue.full() && queue.waiting_since() && *queue.waiting_since() + reader_timeout_ <= now;
 }
 
-void MemberOutput::add_descriptors(SteadyTime now, std::chrono::milliseconds reader_timeout,
-                                   std::vector<pollfd>& out) {
+void MemberOutput::add_descriptors(SteadyTime now, std::chrono::milliseconds reader_timeout, std::vector<pollfd>& out) {
   reader_timeout_ = reader_timeout;
   for (OutputQueue* queue : console_.queues()) {
     queue->observe(now);

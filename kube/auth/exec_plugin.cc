@@ -147,8 +147,8 @@ Result<ExecCredential> read_credential(const ExecConfig& config, const std::stri
   const Json body = parse_untrusted_json(output);
   if (text_at(body, "kind") != "ExecCredential") return failed(config, "did not print an ExecCredential");
   if (const std::string version = text_at(body, "apiVersion"); version != config.api_version) {
-    return failed(config, fmt::format("printed apiVersion '{}', but the kubeconfig requires '{}'",
-                                            shortened(version), config.api_version));
+    return failed(config, fmt::format("printed apiVersion '{}', but the kubeconfig requires '{}'", shortened(version),
+                                      config.api_version));
   }
   const Json& status = member(body, "status");
   ExecCredential out;
@@ -179,7 +179,7 @@ Result<ExecCredential> run_plugin(const ExecConfig& config, http::Milliseconds l
   pid_t pid = -1;
   if (const int error = spawn(config, writer.get(), pid); error != 0) {
     return failed(config, fmt::format("cannot be started: {}{}{}", std::strerror(error),
-                                            config.install_hint.empty() ? "" : "; ", config.install_hint));
+                                      config.install_hint.empty() ? "" : "; ", config.install_hint));
   }
   writer.close();
   std::string output;
@@ -190,10 +190,9 @@ Result<ExecCredential> run_plugin(const ExecConfig& config, http::Milliseconds l
   if (stop.stop_requested()) return failed(config, "was killed because this process stops");
   if (run == PluginRun::kTooMuchOutput) {
     return failed(config, fmt::format("printed more than {}: a credential is much shorter; check the command",
-                                            size_text(static_cast<double>(kMaxOutputBytes))));
+                                      size_text(static_cast<double>(kMaxOutputBytes))));
   }
-  if (run != PluginRun::kEnded)
-    return failed(config, fmt::format("did not end within {} s", limit.count() / 1000));
+  if (run != PluginRun::kEnded) return failed(config, fmt::format("did not end within {} s", limit.count() / 1000));
   if (WIFSIGNALED(status)) return failed(config, fmt::format("was terminated by signal {}", WTERMSIG(status)));
   if (WEXITSTATUS(status) != 0)
     return failed(config, fmt::format("failed with exit code {}: see its output above", WEXITSTATUS(status)));
@@ -249,11 +248,9 @@ void ExecPlugin::refresh(const std::stop_token& stop) {
 Result<void> ExecPlugin::wait_for_refresh(Lock& lock, http::Milliseconds limit, const std::stop_token& cancel) {
   const bool has_ended = changed_.wait_for(lock, cancel, limit, [this] { return !is_running_; });
   if (is_usable() || (has_ended && !failure_)) return {};
-  if (!has_ended && cancel.stop_requested())
-    return failed(config_, "has not ended before the call was cancelled");
+  if (!has_ended && cancel.stop_requested()) return failed(config_, "has not ended before the call was cancelled");
   if (!has_ended)
-    return failed(config_,
-                        fmt::format("has not ended after {} ms and continues in the background", limit.count()));
+    return failed(config_, fmt::format("has not ended after {} ms and continues in the background", limit.count()));
   return tl::make_unexpected(*failure_);
 }
 

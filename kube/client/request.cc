@@ -98,7 +98,7 @@ http::Request patch_request(const Resource& resource, const ObjectKey& key, std:
 }
 
 http::Request create_request(const Resource& resource, const std::string& namespace_name, std::string body,
-                       const CreateOptions& options) {
+                             const CreateOptions& options) {
   Query query;
   if (options.dry_run) query.add("dryRun", "All");
   if (options.validation == FieldValidation::kStrict) query.add("fieldValidation", "Strict");

@@ -79,7 +79,7 @@ struct CreateOptions {
   bool dry_run = false;  // the server checks the object, and stores nothing
 };
 http::Request create_request(const Resource& resource, const std::string& namespace_name, std::string body,
-                       const CreateOptions& options = {});
+                             const CreateOptions& options = {});
 
 struct Preconditions {
   std::string uid;               // empty: none

@@ -166,7 +166,8 @@ Controller::ReconcileResult Controller::reconcile(const kube::ObjectKey& key, co
     if (deps_.cache->job(key) != nullptr) deps_.queue->add(key);  // it was created again meanwhile
     return {};
   }
-  if (deps_.cache->is_incomplete(key.namespace_name)) return {ReconcileResult::Kind::kRequeueAfter, kIncompleteCacheDelay};
+  if (deps_.cache->is_incomplete(key.namespace_name))
+    return {ReconcileResult::Kind::kRequeueAfter, kIncompleteCacheDelay};
   const bool is_fresh =
       deps_.own_writes->is_cache_fresh(job->metadata.uid, [&](ResourceKind kind, const std::string& version) {
         return deps_.cache->has_seen(kind, key.namespace_name, version);
@@ -204,7 +205,7 @@ Controller::ReconcileResult Controller::reconcile(const kube::ObjectKey& key, co
 }
 
 Controller::ReconcileResult Controller::execute(const kube::ObjectKey& key, const Job& job, const Plan& plan,
-                                       const std::stop_token& stop) {
+                                                const std::stop_token& stop) {
   const auto on_done = [&](const Action& action) {
     deps_.queue->report_progress(key);
     const auto* patch = std::get_if<PatchStatus>(&action);

@@ -71,7 +71,8 @@ class Controller {
   };
 
   void run_worker(const std::stop_token& stop);
-  const char* requeue(const kube::ObjectKey& key, const ReconcileResult& result);  // returns the value of the metric's label
+  const char* requeue(const kube::ObjectKey& key,
+                      const ReconcileResult& result);  // returns the value of the metric's label
   ReconcileResult reconcile(const kube::ObjectKey& key, const std::stop_token& stop);
   ReconcileResult execute(const kube::ObjectKey& key, const Job& job, const Plan& plan, const std::stop_token& stop);
   ReconcileResult handle(const Job& job, const Interruption& interruption);

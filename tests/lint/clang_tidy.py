@@ -16,6 +16,8 @@ import re
 import subprocess
 import sys
 
+from rooms import ROOMS
+
 QUOTED = re.compile(rb'^\s*#\s*include\s+"([^"]+)"', re.M)
 TIDY = "clang-tidy-19"
 MAX_CHANGED = 12
@@ -65,7 +67,7 @@ def main():
     todo, clean = [], 0
     for entry in json.loads((build / "compile_commands.json").read_text()):
         path = pathlib.Path(entry["file"])
-        if not path.is_relative_to(root) or path.relative_to(root).parts[0] not in ("common", "operator", "trainer", "cli"):
+        if not path.is_relative_to(root) or path.relative_to(root).parts[0] not in ROOMS:
             continue
         if only is not None and path not in only:
             continue

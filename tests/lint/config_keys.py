@@ -12,6 +12,8 @@ import pathlib
 import re
 import sys
 
+from rooms import ROOMS
+
 SECTION = re.compile(r"^### `([a-z_.]+)`")
 KEY = re.compile(r"^\| `([a-z0-9_]+)` \|")
 # What a C++ file consists of, as far as strings are concerned; the first alternative that matches a place is its kind.
@@ -59,7 +61,7 @@ def strings(text):
 
 def keys_in_messages(root, sections):
     """Yields the place and the path of each word that names a key."""
-    for directory in ("cli", "common", "operator", "trainer"):
+    for directory in ROOMS:
         for path in sorted(p for p in (root / directory).rglob("*") if p.suffix in (".h", ".cc")):
             for line, text in strings(path.read_text()):
                 for word in DOTTED.findall(text):

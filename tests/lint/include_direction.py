@@ -3,7 +3,7 @@
 
 usage: include_direction.py SOURCE_DIR BUILD_DIR
 
-A file may include headers of its own directory, and of the directories whose libraries those of its directory link, directly or
+A file may include headers of the same directory, and of the directories whose libraries those of its directory link, directly or
 through PUBLIC dependencies. oarlock_library() and oarlock_program() record them in BUILD_DIR/links.txt. The workloads may
 include only what is installed for tasks of users (cmake/install.cmake), and headers of workloads/ itself.
 """
@@ -12,7 +12,8 @@ import pathlib
 import re
 import sys
 
-ROOMS = ("common", "http", "yaml", "fields", "recovery", "api", "kube", "operator", "trainer", "workloads", "cli")
+from rooms import ROOMS
+
 # Libraries that are restricted to some directories: the operator must never include LibTorch, and only HTTP code may include
 # Boost. The trainer includes the public headers of http, so these must be free of Boost.
 TORCH = re.compile(r"<(torch|ATen|c10)/")

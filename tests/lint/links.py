@@ -14,9 +14,11 @@ import re
 import subprocess
 import sys
 
+from rooms import ROOMS
+
 LINK = re.compile(r"\]\(([^)\s]+)(?:\s+\"[^\"]*\")?\)")
 HTML = re.compile(r"<(?:img|a)[^>]+(?:src|href)=\"([^\"]+)\"")
-SOURCES = ("operator/", "trainer/", "common/", "cli/", "charts/oarlock/templates", "charts/oarlock/values.yaml", "manifests/")
+SOURCES = (*(room + "/" for room in ROOMS), "charts/oarlock/templates", "charts/oarlock/values.yaml", "manifests/")
 # Names of Kubernetes, which this repository's sources need not contain.
 ALLOWED = set((pathlib.Path(__file__).parent / "links_allowed.txt").read_text().split())
 

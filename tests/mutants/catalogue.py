@@ -37,7 +37,7 @@ class Mutant:
 
     @property
     def area(self):
-        """The program that has the bug: operator, trainer, cli or common."""
+        """The top-level directory that has the bug."""
         return self.files[0].split("/")[0]
 
 

@@ -93,7 +93,7 @@ TEST(Completion, BashCompletesCommandsOptionsAndValues) {
   EXPECT_THAT(bash_completions("oarlock convert tor"), ElementsAre("torchrun"));
   EXPECT_THAT(bash_completions("oarlock run --work"), ElementsAre("--workdir"));
   EXPECT_THAT(bash_completions("oarlock run -f jo"), ElementsAre("job.yaml"));
-  EXPECT_THAT(bash_completions("oarlock run --workdir fo"), ElementsAre("directory"));
+  EXPECT_THAT(bash_completions("oarlock run --workdir di"), ElementsAre("directory"));
   EXPECT_THAT(bash_completions("oarlock validate jo"), ElementsAre("job.yaml"));
   EXPECT_THAT(bash_completions("oarlock run jo"), ElementsAre("job.yaml"));
   EXPECT_THAT(bash_completions("oarlock render --output \"\""), ElementsAre("yaml", "json"));

@@ -38,7 +38,7 @@ constexpr char kTiny[] =
     "curriculum: {enabled: true, preschool_time: 10}\nlog: {every_steps: 1}\n";
 
 std::string samples_into(const std::filesystem::path& directory) {
-  return "sampling: {samples: 5, batch_size: 2, steps: 6, every_steps: 8, directory: " + directory.string() + "}\n";
+  return "sampling: {samples: 5, batch_size: 2, steps: 6, every_steps: 8, folder: " + directory.string() + "}\n";
 }
 
 std::map<std::string, std::string> files_of(const std::filesystem::path& directory) {
@@ -108,7 +108,7 @@ TEST(ProteinDiffusionRun, IndependentResiduesAreLearnedDownToTheirEntropy) {
              "model: {tokens: 25, length: 64, hidden_size: 32, cond_dim: 16, n_blocks: 1, n_heads: 2, dropout: 0}\n"
              "optimizer: {name: adamw, lr: 0.005}\nschedule: {name: cosine, warmup_steps: 20}\n"
              "gradient: {clip_norm: 1}\nema: {enabled: true, decay: 0.99}\neval: {batch_size: 100, every_epochs: 0}\n"
-             "sampling: {samples: 100, batch_size: 100, steps: 30, every_steps: 0, directory: " +
+             "sampling: {samples: 100, batch_size: 100, steps: 30, every_steps: 0, folder: " +
              samples.path().string() + "}\n" + data_of(directory)));
   EXPECT_THAT(ranks.wait(), ElementsAre(0)) << ranks.rank(0).err();
   double entropy = 0;
@@ -147,7 +147,7 @@ TEST(ProteinDiffusionRun, BadConfigurationsAndDataAreNamed) {
   EXPECT_THAT(ends_with("noise: {type: sine}\n"), testing::Pair(78, HasSubstr("loglinear")));
   EXPECT_THAT(ends_with("data: {path: /nonexistent.fasta}\n"), testing::Pair(66, HasSubstr("/nonexistent.fasta")));
   EXPECT_THAT(ends_with("model: {length: 8, hidden_size: 8, n_heads: 1, n_blocks: 1}\n"
-                        "sampling: {samples: 1, steps: 1, directory: /proc/nowhere}\n"
+                        "sampling: {samples: 1, steps: 1, folder: /proc/nowhere}\n"
                         "data: {eval_path: " +
                         directory.file("train.fasta") + ", path: " + directory.file("train.fasta") + "}\n"),
               testing::Pair(testing::Ne(0), HasSubstr("/proc/nowhere")));

@@ -57,7 +57,7 @@ TEST(http::Request, DeleteSendsPreconditions) {
 TEST(http::Request, StatusPatch) {
   EXPECT_EQ(status_patch_request(kJobs, {"ns", "j"}, "{}"),
             (http::Request{"PATCH", "/apis/oarlock.dev/v1alpha1/namespaces/ns/trainingjobs/j/status", "{}",
-                     "application/merge-patch+json"}));
+                           "application/merge-patch+json"}));
 }
 
 TEST(ResourceVersion, ComparesNumbersOfAnyLength) {

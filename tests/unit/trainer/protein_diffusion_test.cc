@@ -46,7 +46,7 @@ TEST(ProteinDiffusionOptions, DefaultsAndTheGuidesKeys) {
   EXPECT_EQ(make_task("model: {hidden_size: 768, cond_dim: 256, length: 512, n_blocks: 8, n_heads: 12, tokens: 36, "
                       "scale_by_sigma: true, dropout: 0.1}, graph: {type: absorb}, "
                       "noise: {type: cosine, sigma_min: 1e-4, sigma_max: 0.8}, "
-                      "sampling: {predictor: euler, steps: 100, noise_removal: true, samples: 4, directory: /tmp/x, "
+                      "sampling: {predictor: euler, steps: 100, noise_removal: true, samples: 4, folder: /tmp/x, "
                       "every_steps: 2000}, "
                       "curriculum: {enabled: true, preschool_time: 10000, difficulty_ramp: linear}")
                 .problems,
@@ -69,7 +69,7 @@ TEST(ProteinDiffusionOptions, ProblemsNamePlaceAndRemedy) {
               HasSubstr("noise.sigma_min: must be below sigma_max"));
   EXPECT_THAT(make_task("noise: {type: cosine, eps: 0.02}").problems,
               HasSubstr("noise.eps: belongs to the noise loglinear"));
-  EXPECT_THAT(make_task("sampling: {samples: 4}").problems, HasSubstr("sampling.directory"));
+  EXPECT_THAT(make_task("sampling: {samples: 4}").problems, HasSubstr("sampling.folder"));
   EXPECT_THAT(make_task("sampling: {steps: 0}").problems, HasSubstr("sampling.steps: 0 is not in [1, 100000]"));
   EXPECT_THAT(make_task("curriculum: {bias_strength: 3}").problems,
               HasSubstr("curriculum.bias_strength: needs curriculum.probabilistic: true"));
@@ -178,7 +178,7 @@ TEST(ProteinDiffusion, TheCurriculumFollowsTheStep) {
 
 TEST(Samples, AreAPassThatWritesFasta) {
   const test::TemporaryDirectory out;
-  const PreparedTask task("sampling: {samples: 5, batch_size: 2, steps: 4, every_steps: 10, directory: " +
+  const PreparedTask task("sampling: {samples: 5, batch_size: 2, steps: 4, every_steps: 10, folder: " +
                           out.path().string() + "}, " + kSmallModel);
   const auto model = task->build_model();
   model->eval();
