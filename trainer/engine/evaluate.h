@@ -43,10 +43,6 @@ EvalRows sorted_unique(const EvalRows& rows);
 // Ranks may have different numbers of rows, including 0. Nothing is sent if the layout has no columns.
 EvalRows gather_rows(const EvalRows& mine, const RowLayout& layout, const ProcessGroup& group);
 
-// Writes CSV: "id", then the columns by name; a column with several numbers per sample as name_0, name_1, ... Numbers
-// are written so that they read back bitwise equal. Fails with kIoErr and similar codes.
-Result<void> write_rows_csv(const std::filesystem::path& path, const EvalRows& rows);
-
 // Returns an error on rank 0 if another process has replaced this one, which must not write files then. May be empty.
 using WriterCheck = std::function<Result<void>()>;
 

@@ -11,6 +11,7 @@
 #include <torch/nn/module.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -55,6 +56,10 @@ struct EvalRows {
   std::vector<int64_t> ids;
   std::map<std::string, at::Tensor> columns;  // double, on the CPU, [ids, ...]; empty if the task returns no rows
 };
+
+// Writes CSV: "id", then the columns by name; a column with several numbers per sample as name_0, name_1, ... Numbers
+// are written so that they read back bitwise equal. Fails with kIoErr and similar codes.
+Result<void> write_rows_csv(const std::filesystem::path& path, const EvalRows& rows);
 
 // Results of a pass for experiment trackers in addition to its metrics.
 struct PassMedia {
