@@ -56,7 +56,7 @@ std::string read_response(std::string_view bytes, size_t piece, bool with_sink) 
   BytesChannel channel(bytes, piece);
   http::CallLimits limits(kLimits, {});
   StringSink sink;
-  const auto received = kube::read_response(channel, with_sink ? &sink : nullptr, limits);
+  const auto received = http::read_response(channel, with_sink ? &sink : nullptr, limits);
   if (!received) {
     fuzz::require(!received.error().error.message.empty());
     fuzz::require(received.error().error.message.find('\n') == std::string::npos);

@@ -13,6 +13,7 @@
 namespace oarlock::http {
 namespace {
 
+using namespace kube;  // NOLINT
 using namespace std::chrono_literals;
 using test::Authority;
 using test::becomes_true;

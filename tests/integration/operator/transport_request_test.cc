@@ -14,6 +14,7 @@
 namespace oarlock::http {
 namespace {
 
+using namespace kube;  // NOLINT
 using namespace std::chrono_literals;
 using test::becomes_true;
 using test::get;

@@ -11,7 +11,7 @@ using nlohmann::json;
 
 const Resource kJobs{"oarlock.dev", "v1alpha1", "trainingjobs"};
 
-TEST(http::Request, List) {
+TEST(Request, List) {
   EXPECT_EQ(list_request(pods(), {}, {}).target, "/api/v1/pods");
   EXPECT_EQ(list_request(pods(), {.namespace_name = "team a", .label_selector = "a in (b,c)", .field_selector = ""},
                          {.resource_version = "0", .limit = 0, .continue_token = ""})
@@ -26,7 +26,7 @@ TEST(http::Request, List) {
             "/apis/oarlock.dev/v1alpha1/trainingjobs?limit=500&continue=ab%3D%3D");
 }
 
-TEST(http::Request, Watch) {
+TEST(Request, Watch) {
   const http::Request request = watch_request(
       services(), {.namespace_name = "ns", .label_selector = "oarlock.dev/job-name", .field_selector = "a=b"},
       {.resource_version = "41", .timeout = std::chrono::seconds(301)});
@@ -36,13 +36,13 @@ TEST(http::Request, Watch) {
             "allowWatchBookmarks=true&resourceVersion=41&timeoutSeconds=301");
 }
 
-TEST(http::Request, GetAndCreate) {
+TEST(Request, GetAndCreate) {
   EXPECT_EQ(get_request(pods(), {"ns", "a-0-1"}), (http::Request{"GET", "/api/v1/namespaces/ns/pods/a-0-1", "", ""}));
   EXPECT_EQ(create_request(events(), "ns", "{}"),
             (http::Request{"POST", "/apis/events.k8s.io/v1/namespaces/ns/events", "{}", "application/json"}));
 }
 
-TEST(http::Request, DeleteSendsPreconditions) {
+TEST(Request, DeleteSendsPreconditions) {
   const http::Request request = delete_request(pods(), {"ns", "p"}, {.uid = "u-1", .resource_version = "17"});
   EXPECT_EQ(request.method, "DELETE");
   EXPECT_EQ(request.target, "/api/v1/namespaces/ns/pods/p");
@@ -54,7 +54,7 @@ TEST(http::Request, DeleteSendsPreconditions) {
   EXPECT_FALSE(json::parse(delete_request(pods(), {"ns", "p"}, {}).body).contains("preconditions"));
 }
 
-TEST(http::Request, StatusPatch) {
+TEST(Request, StatusPatch) {
   EXPECT_EQ(status_patch_request(kJobs, {"ns", "j"}, "{}"),
             (http::Request{"PATCH", "/apis/oarlock.dev/v1alpha1/namespaces/ns/trainingjobs/j/status", "{}",
                            "application/merge-patch+json"}));

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace oarlock::http {
+namespace oarlock::kube {
 namespace {
 
 using ::testing::ElementsAre;
@@ -116,4 +116,4 @@ TEST(ItemSplitter, EndlessItemEndsTheStream) {
 }
 
 }  // namespace
-}  // namespace oarlock::http
+}  // namespace oarlock::kube

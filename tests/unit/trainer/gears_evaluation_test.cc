@@ -19,7 +19,7 @@
 #include "workloads/gears/evaluation.h"
 #include "workloads/gears/generator.h"
 #include "workloads/gears/prediction.h"
-#include "workloads/registry.h"
+#include "workloads/gears/task.h"
 
 namespace oarlock::gears {
 namespace {

@@ -1,7 +1,7 @@
 // The image task: models against PyTorch's, options, damaged data, metrics, and that it learns real Fashion-MNIST
 // images.
 #include "tests/support/paths.h"
-#include "workloads/registry.h"
+#include "workloads/image_classification/task.h"
 
 #include <ATen/Context.h>
 #include <ATen/ops/allclose.h>

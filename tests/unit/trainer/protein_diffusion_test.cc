@@ -1,5 +1,5 @@
 // The task protein_diffusion: its options, its random numbers, its metrics, and the files of samples.
-#include "workloads/registry.h"
+#include "workloads/protein_diffusion/task.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
