@@ -178,7 +178,7 @@ void describe_group_size(GroupSize& size, Fields& fields) {
 void describe_restart_count(RestartCount& count, Fields& fields) {
   fields.field("reason", count.reason,
                "PodFailed, DeviceFailed, OOMKilled, Evicted, Disrupted, PodRejected, PodDeleted, PodLost, PeerLost, "
-               "Interrupted, NotStarted, or for an elastic job Shrunk, Grown or Scaled.");
+               "Interrupted, NotStarted, Stalled, or for an elastic job Shrunk, Grown or Scaled.");
   fields.field("count", count.count, "Number of restarts for this reason.");
   fields.require("reason");
   fields.unknown_members(count.unknown_members);
@@ -258,6 +258,12 @@ void describe_attempt(AttemptRecord& record, Fields& fields) {
   fields.field("nodeRank", record.node_rank, "Node rank of that pod.");
   fields.field("exitCode", record.exit_code, "Exit code of its trainer container, or of `container`.");
   fields.field("container", record.container, "The init container that failed; absent if none did.");
+  fields.field("step", record.step, "The last known step of the attempt; absent if rank 0 reported none.");
+  fields.field("stepsLost", record.steps_lost,
+               "Steps after the newest known checkpoint, which the next attempt repeats; absent without a checkpoint.");
+  fields.field(
+      "secondsLost", record.seconds_lost,
+      "Seconds from endTime until a later attempt exceeded `step`, or without a step until its pods had started.");
   fields.field("stopped", record.stopped,
                "true if the attempt was stopped and did not crash: the pods of the next one wait until its pods have "
                "saved a checkpoint, within their grace period.");
@@ -319,10 +325,13 @@ void describe(Spec& spec, Fields& fields) {
         policy.field("timeoutSeconds", spec.stall_policy.timeout_seconds, from_to(1, rules::kMaxSeconds),
                      "A running job whose rank 0 has not completed an optimizer step for this time is Stalled until "
                      "the next step. Set it above the duration of the longest evaluation or checkpoint. It can be "
-                     "changed while the job runs. Jobs whose rank 0 never reports its progress, such as those of other "
-                     "programs than oarlock-trainer, are never Stalled.");
+                     "changed while the job runs. Jobs whose rank 0 never reports its progress are never Stalled.");
+        policy.choice("action", spec.stall_policy.action,
+                      {{"None", StallAction::kNone}, {"Restart", StallAction::kRestart}},
+                      "None: the job is Stalled until the next step. Restart: the group restarts, which counts against "
+                      "failurePolicy.maxRestarts. It can be changed while the job runs.");
       },
-      "When a running job that makes no progress becomes Stalled.");
+      "When a running job that makes no progress becomes Stalled, and what follows.");
   fields.choice("successPolicy", spec.success_policy,
                 {{"AllRanks", SuccessPolicy::kAllRanks}, {"Rank0", SuccessPolicy::kRank0}},
                 "The job is Complete when container 'trainer' has ended with exit code 0 in all pods (AllRanks), or as "

@@ -88,8 +88,14 @@ struct FailurePolicy {
   bool operator==(const FailurePolicy&) const = default;
 };
 
+enum class StallAction {
+  kNone,     // the job is Stalled until the next step
+  kRestart,  // the group restarts as after a failure
+};
+
 struct StallPolicy {
   int timeout_seconds = 600;  // time without an optimizer step of rank 0 after which the job is Stalled
+  StallAction action = StallAction::kNone;
 
   bool operator==(const StallPolicy&) const = default;
 };
@@ -343,6 +349,11 @@ struct AttemptRecord {
   std::optional<int> node_rank;
   std::optional<int> exit_code;
   std::string container{};  // whose exit code it is, if that is not the trainer but an init container
+  // Absent if rank 0 of the attempt has not reported its progress.
+  std::optional<int64_t> step;        // the last known one
+  std::optional<int64_t> steps_lost;  // steps after the newest known checkpoint; absent without one
+  // From `end_time` until a later attempt exceeded `step`, or without a step until all its pods had started.
+  std::optional<int64_t> seconds_lost;
   // The pods may have saved a checkpoint when the attempt ended, because it was stopped and did not crash. Those of the
   // next attempt wait for them within their grace period.
   bool stopped = false;

@@ -313,7 +313,7 @@ std::optional<Plan> resize(const Observed& observed, const Membership& members) 
   record.reason = found->reason;
   record.message = message;
   record.stopped = true;
-  record_attempt(next, std::move(record), observed.now);
+  record_attempt(observed, members, next, std::move(record));
   ++next.attempt;
   count_restart(next.restarts, found->reason, false);
   next.attempt_start_time.reset();

@@ -187,6 +187,36 @@ void excuse_incomplete_start(const Observed& observed, const Membership& members
   out.restart_reason = kNotStarted;
 }
 
+// Restarts the group, or fails the job if the restart is charged and none is left.
+void decide_restart(const Job& job, GroupFailure& out) {
+  const int used = used_restarts(job.status);
+  const int allowed = job.spec.failure_policy.max_restarts;
+  if (out.is_charged && used >= allowed) {
+    out.decision = GroupFailure::Decision::kFail;
+    out.reason = kMaxRestartsExceeded;
+    out.message = fmt::format("{}; {} of {} restarts are used up", out.record.message, used, allowed);
+    return;
+  }
+  out.decision = GroupFailure::Decision::kRestart;
+  out.reason = out.record.reason;
+  out.message = out.record.message;
+}
+
+// Pods that run, but make no progress, restart if stallPolicy.action requires it.
+GroupFailure evaluate_stall(const Observed& observed, const Membership& members) {
+  const Job& job = observed.job;
+  GroupFailure out;
+  if (job.spec.stall_policy.action != api::StallAction::kRestart || !is_still_stalled(observed, members)) return out;
+  out.record.attempt = job.status.attempt;
+  out.record.reason = kStalled;
+  const api::Condition* stalled = find_condition(job.status, api::Phase::kStalled);
+  out.record.message = stalled == nullptr ? "no optimizer step" : stalled->message;
+  out.record.stopped = true;  // ranks that respond save their state
+  out.restart_reason = kStalled;
+  decide_restart(job, out);
+  return out;
+}
+
 bool was_short(const api::AttemptRecord& record) {
   return !record.start_time || record.end_time - *record.start_time < kBackoffResetAfter;
 }
@@ -196,7 +226,10 @@ bool was_short(const api::AttemptRecord& record) {
 GroupFailure evaluate_failure_policy(const Observed& observed, const Membership& members) {
   const Job& job = observed.job;
   const std::vector<PodFailure> all = find_pod_failures(job, members);
-  if (all.empty()) return evaluate_replacements(observed, members);
+  if (all.empty()) {
+    GroupFailure out = evaluate_replacements(observed, members);
+    return out.decision == GroupFailure::Decision::kNone ? evaluate_stall(observed, members) : out;
+  }
   const PodFailure& root_cause = *std::min_element(all.begin(), all.end(), has_higher_priority);
   GroupFailure out;
   if (can_replace(job, members, all)) {
@@ -241,17 +274,7 @@ GroupFailure evaluate_failure_policy(const Observed& observed, const Membership&
   out.is_charged = root_cause.action != FailureAction::kRestartFree;
   out.restart_reason = restart_reason(root_cause);
   if (out.is_charged && !root_cause.rule) excuse_incomplete_start(observed, members, root_cause, out);
-  const int used = used_restarts(job.status);
-  const int allowed = job.spec.failure_policy.max_restarts;
-  if (out.is_charged && used >= allowed) {
-    out.decision = GroupFailure::Decision::kFail;
-    out.reason = kMaxRestartsExceeded;
-    out.message = fmt::format("{}; {} of {} restarts are used up", out.record.message, used, allowed);
-    return out;
-  }
-  out.decision = GroupFailure::Decision::kRestart;
-  out.reason = out.record.reason;
-  out.message = out.record.message;
+  decide_restart(job, out);
   return out;
 }
 

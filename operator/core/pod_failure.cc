@@ -23,8 +23,8 @@ constexpr std::string_view kDisrupted = "Disrupted";
 constexpr std::string_view kPodDeleted = "PodDeleted";
 constexpr std::string_view kPodRejected = "PodRejected";
 constexpr std::string_view kRestartReasons[] = {
-    kPodFailed, kReasonDeviceFailed, kOomKilled,         kEvicted,    kDisrupted, kPodRejected, kPodDeleted,
-    kPodLost,   kReasonPeerLost,     kReasonInterrupted, kNotStarted, kShrunk,    kGrown,       kScaled};
+    kPodFailed,      kReasonDeviceFailed, kOomKilled,  kEvicted, kDisrupted, kPodRejected, kPodDeleted, kPodLost,
+    kReasonPeerLost, kReasonInterrupted,  kNotStarted, kShrunk,  kGrown,     kScaled,      kStalled};
 
 // ---- Cause of one failure ------------------------------------------------------------------------------------------
 

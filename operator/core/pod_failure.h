@@ -59,6 +59,9 @@ inline constexpr std::string_view kPodLost = "PodLost";
 // The reason of a restart because pods of the attempt did not start, in status.restarts.
 inline constexpr std::string_view kNotStarted = "NotStarted";
 
+// The reason of a restart because of stallPolicy.action.
+inline constexpr std::string_view kStalled = "Stalled";
+
 // Returns the reason of a restart whose root cause is this failure; one of restart_reasons().
 std::string_view restart_reason(const PodFailure& failure);
 

@@ -258,7 +258,7 @@ std::optional<Plan> recover(const Observed& observed, const Membership& members)
     guards.emplace_back(ConfirmPodAbsent{failure.confirm_absent, failure.except_uid});
   api::Status next = refresh_status(observed, members);
   apply_termination_message(members, next, observed.now);
-  record_attempt(next, failure.record, observed.now);
+  record_attempt(observed, members, next, failure.record);
   std::vector<Action> events = recovery_events(observed.job.status, next);
   if (failure.decision == GroupFailure::Decision::kFail) {
     enter_phase(next, Phase::kFailed, failure.reason, failure.message, observed.now);

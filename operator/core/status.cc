@@ -224,6 +224,13 @@ void refresh_phase(const Observed& observed, const Membership& members, api::Sta
   enter_phase(status, status.phase, text.reason, text.message, observed.now);
 }
 
+// Returns the termination message of node rank 0, if it has ended and left one.
+std::optional<TerminationMessage> final_message(const Membership& members) {
+  const Pod* first = members.current.empty() ? nullptr : members.current.front();
+  if (first == nullptr || !first->trainer) return std::nullopt;
+  return termination_message_from_json(first->trainer->message);
+}
+
 std::string state_of_rank_0(const Observed& observed, const Membership& members, const api::Status& status) {
   const int64_t step = status.progress->step;
   const Pod* first = members.current.empty() ? nullptr : members.current.front();
@@ -244,6 +251,20 @@ std::string unlabeled_message(const Job& job, const Membership& members) {
       "pod {0} does not have the label {1}: the Service and the NetworkPolicy do not select it, and the operator reads "
       "it every {2} s only; restore the label: kubectl label pod {0} -n {3} --overwrite {1}",
       pod->name, label, kUnlabeledRequeue.count(), job.metadata.namespace_name);
+}
+
+// Sets secondsLost of the records whose loss is over: a later attempt is beyond their step, or has started.
+void refresh_seconds_lost(const Observed& observed, Phase before, api::Status& status) {
+  const bool has_started = before != Phase::kRunning && status.phase == Phase::kRunning;
+  const bool is_current = observed.progress && observed.progress->attempt == status.attempt;
+  for (api::AttemptRecord& record : status.attempts) {
+    if (record.seconds_lost) continue;
+    const bool is_over = record.step ? is_current && observed.progress->step > *record.step
+                                     : has_started && &record == &status.attempts.back();
+    if (!is_over) continue;
+    const SystemTime end = record.step ? observed.step_received_at.value_or(observed.now) : observed.now;
+    record.seconds_lost = std::max<int64_t>(std::chrono::floor<std::chrono::seconds>(end - record.end_time).count(), 0);
+  }
 }
 
 }  // namespace
@@ -311,6 +332,7 @@ api::Status refresh_status(const Observed& observed, const Membership& members) 
     if (!status.start_time) status.start_time = created;
     if (!status.attempt_start_time) status.attempt_start_time = created;
     refresh_phase(observed, members, status);
+    refresh_seconds_lost(observed, job.status.phase, status);
   }
   refresh_group_size(observed, members, status);
   set_condition(status.conditions, api::kConditionPodsUnlabeled, "LabelRemoved", unlabeled_message(job, members),
@@ -372,10 +394,9 @@ void update_checkpoint_condition(const Job& job, api::Status& status, SystemTime
 }
 
 void apply_termination_message(const Membership& members, api::Status& status, SystemTime now) {
-  const Pod* first = members.current.empty() ? nullptr : members.current.front();
-  if (first == nullptr || !first->trainer) return;
-  const std::optional<TerminationMessage> message = termination_message_from_json(first->trainer->message);
+  const std::optional<TerminationMessage> message = final_message(members);
   if (!message) return;
+  const Pod* first = members.current.front();
   // Launchers of earlier versions write step 0 for a rank that has left no message. Without progress, the program may
   // be one that reports no steps, which is never stalled.
   const bool has_step = message->step > 0;
@@ -400,9 +421,17 @@ void count_restart(api::Restarts& restarts, std::string_view reason, bool is_cha
   increment(same->count);
 }
 
-void record_attempt(api::Status& status, api::AttemptRecord record, SystemTime now) {
+void record_attempt(const Observed& observed, const Membership& members, api::Status& status,
+                    api::AttemptRecord record) {
   record.start_time = status.attempt_start_time;
-  record.end_time = whole_seconds(now);
+  record.end_time = whole_seconds(observed.now);
+  const bool was_polled = observed.progress && observed.progress->attempt == status.attempt;
+  const std::optional<TerminationMessage> last = final_message(members);
+  if (status.progress && (was_polled || (last && last->step > 0))) {
+    record.step = status.progress->step;
+    if (const std::optional<int64_t> saved = status.progress->checkpoint_step)
+      record.steps_lost = std::max<int64_t>(*record.step - std::max<int64_t>(*saved, 0), 0);
+  }
   status.attempts.push_back(std::move(record));
   if (status.attempts.size() > api::kMaxAttemptRecords) status.attempts.erase(status.attempts.begin());
 }
@@ -427,9 +456,18 @@ void update_stalled_phase(const Observed& observed, const Membership& members, a
   }
 }
 
-std::optional<std::chrono::seconds> next_stall_check(const Observed& observed, const api::Status& status) {
-  if (status.phase != Phase::kRunning) return std::nullopt;
+bool is_still_stalled(const Observed& observed, const Membership& members) {
+  if (observed.job.status.phase != Phase::kStalled) return false;
+  const api::Status status = refresh_status(observed, members);
   const std::optional<SystemTime> late = stall_time(observed.job.spec.stall_policy, status);
+  return late && observed.now >= *late && was_polled_since(observed, members, *late);
+}
+
+std::optional<std::chrono::seconds> next_stall_check(const Observed& observed, const api::Status& status) {
+  const api::StallPolicy& policy = observed.job.spec.stall_policy;
+  const bool restarts = status.phase == Phase::kStalled && policy.action == api::StallAction::kRestart;
+  if (status.phase != Phase::kRunning && !restarts) return std::nullopt;
+  const std::optional<SystemTime> late = stall_time(policy, status);
   if (!late) return std::nullopt;
   return observed.now < *late ? time_until(late, observed.now) : kStaleCacheRequeue;  // rank 0 has not been polled yet
 }

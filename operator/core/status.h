@@ -71,8 +71,10 @@ void apply_termination_message(const Membership& members, api::Status& status, S
 // Counts one group restart.
 void count_restart(api::Restarts& restarts, std::string_view reason, bool is_charged);
 
-// Appends a record of the attempt that ends now, and removes the oldest record beyond api::kMaxAttemptRecords.
-void record_attempt(api::Status& status, api::AttemptRecord record, SystemTime now);
+// Appends a record of the attempt that ends now, with the progress in the status if rank 0 of this attempt has reported
+// it, and removes the oldest record beyond api::kMaxAttemptRecords.
+void record_attempt(const Observed& observed, const Membership& members, api::Status& status,
+                    api::AttemptRecord record);
 
 // ---- Phase Stalled -------------------------------------------------------------------------------------------------
 
@@ -83,6 +85,9 @@ std::optional<SystemTime> stall_time(const api::StallPolicy& policy, const api::
 
 // Changes the phase of a refreshed status from Running to Stalled, or back.
 void update_stalled_phase(const Observed& observed, const Membership& members, api::Status& status);
+
+// Returns whether a job in phase Stalled is still stalled, as a poll since then shows.
+bool is_still_stalled(const Observed& observed, const Membership& members);
 
 // Returns the delay after which update_stalled_phase() can have another result without a change of the observed state;
 // absent if it cannot.

@@ -71,8 +71,8 @@ JobBuilder& JobBuilder::deadline_seconds(int seconds) {
   job_.spec.active_deadline_seconds = seconds;
   return *this;
 }
-JobBuilder& JobBuilder::stall_seconds(int seconds) {
-  job_.spec.stall_policy.timeout_seconds = seconds;
+JobBuilder& JobBuilder::stall_seconds(int seconds, api::StallAction action) {
+  job_.spec.stall_policy = {.timeout_seconds = seconds, .action = action};
   return *this;
 }
 JobBuilder& JobBuilder::ttl_seconds(int seconds) {

@@ -33,7 +33,7 @@ class JobBuilder {
   JobBuilder& success_policy(api::SuccessPolicy policy);
   JobBuilder& clean_pod_policy(api::CleanPodPolicy policy);
   JobBuilder& deadline_seconds(int seconds);
-  JobBuilder& stall_seconds(int seconds);
+  JobBuilder& stall_seconds(int seconds, api::StallAction action = api::StallAction::kNone);
   JobBuilder& ttl_seconds(int seconds);
   JobBuilder& managed_by(const std::string& manager);
   JobBuilder& suspend(bool value = true);

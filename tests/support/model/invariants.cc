@@ -381,6 +381,8 @@ std::string check_at_rest(const World& world, const SimCluster& cluster) {
   if (!status.progress) return is_stalled ? "stalled although rank 0 never reported a step" : "";
   const std::chrono::seconds timeout(cluster.job().spec.stall_policy.timeout_seconds);
   if (is_stalled && world.ticks_without_step * Worlds::kTick < timeout) return "stalled too early";
+  if (is_stalled && cluster.job().spec.stall_policy.action == api::StallAction::kRestart)
+    return "a stalled group does not restart";
   if (!is_stalled && cluster.now() - *status.progress->last_step_time >= timeout)
     return "not stalled although the step does not change";
   return "";

@@ -49,6 +49,8 @@ std::vector<Setup> setups() {
       {.name = "Backoff", .options = with(JobBuilder().nodes(1).max_restarts(2), 2, false)},
       {.name = "CleanAll", .options = with(job(2, 0).clean_pod_policy(api::CleanPodPolicy::kAll), 1)},
       {.name = "Stall", .options = with_steps(with(job(1, 1).stall_seconds(20), 1))},
+      {.name = "StallRestarts",
+       .options = with_steps(with(job(1, 1).stall_seconds(20, api::StallAction::kRestart), 1))},
       {.name = "NetworkPolicies", .options = with_policies(with(job(1, 1), 2))},
       {.name = "NetworkPoliciesCleanAll",
        .options = with_policies(with(job(2, 0).clean_pod_policy(api::CleanPodPolicy::kAll), 1))},

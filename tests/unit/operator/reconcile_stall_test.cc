@@ -123,6 +123,37 @@ TEST(ReconcileStall, TimeoutMayChangeWhileRunning) {
   EXPECT_EQ(plan.requeue_after, std::chrono::seconds(31));
 }
 
+TEST(ReconcileStall, RestartsTheGroupIfThePolicyRequiresIt) {
+  Observed stalled = at_step_7(at_second(70), Phase::kRunning);
+  stalled.job.spec.stall_policy.action = api::StallAction::kRestart;
+  stalled.progress->checkpoint_step = 5;
+  stalled = after(stalled, reconcile(stalled));
+  ASSERT_EQ(stalled.job.status.phase, Phase::kStalled);
+  const Plan plan = reconcile(stalled);
+  EXPECT_THAT(names(plan), ElementsAre("PatchStatus Restarting 2", "EmitEvent Restarting", "DeletePod bert-1-0",
+                                       "DeletePod bert-1-1"))
+      << "ranks that respond may save a checkpoint";
+  const api::Status next = status_after(stalled, plan);
+  EXPECT_EQ(next.restarts.charged, 1);
+  ASSERT_EQ(next.attempts.size(), 1U);
+  EXPECT_EQ(next.attempts[0].reason, "Stalled");
+  EXPECT_THAT(next.attempts[0].message, HasSubstr("rank 0 is in phase eval at step 7"));
+  EXPECT_EQ(next.attempts[0].step, 7);
+  EXPECT_EQ(next.attempts[0].steps_lost, 2);
+
+  Observed used_up = stalled;
+  used_up.job.spec.failure_policy.max_restarts = 0;
+  EXPECT_EQ(status_after(used_up, reconcile(used_up)).phase, Phase::kFailed);
+
+  Observed not_polled = stalled;  // a new operator process
+  not_polled.last_poll.reset();
+  EXPECT_THAT(names(reconcile(not_polled)), IsEmpty());
+  EXPECT_TRUE(reconcile(not_polled).requeue_after) << "it is polled soon";
+  Observed stepped = stalled;
+  stepped.progress->step = 8;
+  EXPECT_EQ(status_after(stepped, reconcile(stepped)).phase, Phase::kRunning);
+}
+
 TEST(ReconcileStall, StalledJobFinishesRestartsAndSuspendsLikeRunning) {
   const Observed stalled = at_step_7(at_second(60), Phase::kStalled);
   const auto plan_with = [&](Pod second) {

@@ -337,16 +337,55 @@ TEST(Status, LastStepTimeStartsWhenAttemptRuns) {
 TEST(Status, RecordsLastAttempts) {
   api::Status status;
   status.attempt_start_time = at_second(5);
+  Observed observed = seen(JobBuilder().nodes(1), {});
+  observed.now = at_second(7);
   for (int attempt = 0; attempt < 15; ++attempt) {
     api::AttemptRecord record;
     record.attempt = attempt;
-    record_attempt(status, record, at_second(7));
+    record_attempt(observed, classify_objects(observed), status, record);
   }
   ASSERT_EQ(status.attempts.size(), api::kMaxAttemptRecords);
   EXPECT_EQ(status.attempts.front().attempt, 5);
   EXPECT_EQ(status.attempts.back().attempt, 14);
   EXPECT_EQ(status.attempts.back().start_time, at_second(5));
   EXPECT_EQ(status.attempts.back().end_time, at_second(7));
+}
+
+// What the end of an attempt cost: the record of attempt 0, which ended at second 20 at step 900.
+TEST(Status, RecordsLostStepsAndSeconds) {
+  Job job = JobBuilder().nodes(1).phase(Phase::kRestarting, 1);
+  job.status.progress = api::Progress{.step = 900, .target_steps = 1000, .checkpoint_step = 800};
+  const auto record = [](const Job& of, const std::optional<RankStatus>& reported, Pod pod) {
+    Observed observed = seen(of, {std::move(pod)});
+    observed.progress = reported;
+    api::Status status = of.status;
+    record_attempt(observed, classify_objects(observed), status, {});
+    return status.attempts.back();
+  };
+  RankStatus reported;
+  reported.attempt = 1;
+  EXPECT_EQ(record(job, reported, pod_in_attempt(0, 1).ended(1)).step, 900);
+  EXPECT_EQ(record(job, reported, pod_in_attempt(0, 1).ended(1)).steps_lost, 100);
+  reported.attempt = 0;
+  EXPECT_EQ(record(job, reported, pod_in_attempt(0, 1).ended(1)).step, std::nullopt) << "the step of another attempt";
+  Job unsaved = job;
+  unsaved.status.progress->checkpoint_step.reset();
+  reported.attempt = 1;
+  EXPECT_EQ(record(unsaved, reported, pod_in_attempt(0, 1).ended(1)).steps_lost, std::nullopt);
+
+  job.status.attempts = {{.attempt = 0, .end_time = at_second(20), .step = 900}};
+  Observed observed = seen(job, {pod_in_attempt(0, 1).running()});  // at second 60
+  EXPECT_EQ(refreshed(observed).attempts[0].seconds_lost, std::nullopt) << "the steps are being repeated";
+  observed.progress.emplace().attempt = 1;
+  observed.progress->step = 901;
+  observed.step_received_at = at_second(55);
+  EXPECT_EQ(refreshed(observed).attempts[0].seconds_lost, 35);
+  job.status.attempts[0].step.reset();
+  observed = seen(job, {pod_in_attempt(0, 1).running()});
+  EXPECT_EQ(refreshed(observed).attempts[0].seconds_lost, 40) << "without steps, until the pods have started";
+  job.status.phase = Phase::kRunning;
+  EXPECT_EQ(refreshed(seen(job, {pod_in_attempt(0, 1).running()})).attempts[0].seconds_lost, std::nullopt)
+      << "a record of an earlier version";
 }
 
 }  // namespace
