@@ -153,7 +153,8 @@ TEST(Status, ImagePullReasonDoesNotFlap) {
 
 TEST(Status, RestartingShowsCauseOfFailure) {
   api::Status before = JobBuilder().phase(Phase::kRestarting, 1).build().status;
-  before.attempts = {{0, at_second(1), at_second(2), "OOMKilled", "pod bert-0-1 ended", "bert-0-1", "node-1", 1, 137}};
+  before.attempts = {{0, at_second(1), at_second(2), "OOMKilled", "pod bert-0-1 ended", "bert-0-1", "node-1", 1, 137,
+                      "", std::nullopt, std::nullopt, std::nullopt}};
   EXPECT_EQ(text_of(refreshed(seen(JobBuilder().status(before), {pod_in_attempt(0, 1).running()}))),
             "OOMKilled: attempt 0: pod bert-0-1 ended; 1 of 2 pods have started");
 }
@@ -354,7 +355,9 @@ TEST(Status, RecordsLastAttempts) {
 // What the end of an attempt cost: the record of attempt 0, which ended at second 20 at step 900.
 TEST(Status, RecordsLostStepsAndSeconds) {
   Job job = JobBuilder().nodes(1).phase(Phase::kRestarting, 1);
-  job.status.progress = api::Progress{.step = 900, .target_steps = 1000, .checkpoint_step = 800};
+  api::Progress& progress = job.status.progress.emplace();
+  progress.step = 900;
+  progress.checkpoint_step = 800;
   const auto record = [](const Job& of, const std::optional<RankStatus>& reported, Pod pod) {
     Observed observed = seen(of, {std::move(pod)});
     observed.progress = reported;
@@ -373,7 +376,10 @@ TEST(Status, RecordsLostStepsAndSeconds) {
   reported.attempt = 1;
   EXPECT_EQ(record(unsaved, reported, pod_in_attempt(0, 1).ended(1)).steps_lost, std::nullopt);
 
-  job.status.attempts = {{.attempt = 0, .end_time = at_second(20), .step = 900}};
+  api::AttemptRecord ended;
+  ended.end_time = at_second(20);
+  ended.step = 900;
+  job.status.attempts = {ended};
   Observed observed = seen(job, {pod_in_attempt(0, 1).running()});  // at second 60
   EXPECT_EQ(refreshed(observed).attempts[0].seconds_lost, std::nullopt) << "the steps are being repeated";
   observed.progress.emplace().attempt = 1;
