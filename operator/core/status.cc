@@ -460,7 +460,10 @@ bool is_still_stalled(const Observed& observed, const Membership& members) {
   if (observed.job.status.phase != Phase::kStalled) return false;
   const api::Status status = refresh_status(observed, members);
   const std::optional<SystemTime> late = stall_time(observed.job.spec.stall_policy, status);
-  return late && observed.now >= *late && was_polled_since(observed, members, *late);
+  if (!late || observed.now < *late) return false;
+  // A pod that cannot be polled may be one that a stale cache shows before its start.
+  const Pod* first = members.current.empty() ? nullptr : members.current.front();
+  return (first != nullptr && has_ended(*first)) || (observed.last_poll && observed.last_poll->sent_at >= *late);
 }
 
 std::optional<std::chrono::seconds> next_stall_check(const Observed& observed, const api::Status& status) {

@@ -91,6 +91,13 @@ bool is_by_deadline(const api::Status& status) {
   return failed != nullptr && failed->reason == "DeadlineExceeded";
 }
 
+// Whether a pod has failed, or the group may restart because no step completes.
+bool may_restart(const api::Status& was, const Job& job, const World& world) {
+  const api::StallPolicy& policy = job.spec.stall_policy;
+  const bool is_late = world.ticks_without_step * Worlds::kTick >= std::chrono::seconds(policy.timeout_seconds);
+  return world.has_failed || (was.phase == Phase::kStalled && policy.action == api::StallAction::kRestart && is_late);
+}
+
 std::string check_counts(const api::Status& was, const api::Status& is, const Job& job, const World& world) {
   const int counted = is.restarts.total - was.restarts.total;
   const int charged = is.restarts.charged - was.restarts.charged;
@@ -99,7 +106,7 @@ std::string check_counts(const api::Status& was, const api::Status& is, const Jo
     return "a new attempt without a restart or resume";
   if (counted != 0 && (counted != 1 || is.attempt != was.attempt + 1)) return "a restart is not counted once";
   const bool is_resized = !is.attempts.empty() && ended_by_resize(is.attempts.back());
-  if (counted != 0 && !world.has_failed && !is_resized) return "a restart without a failure";
+  if (counted != 0 && !may_restart(was, job, world) && !is_resized) return "a restart without a failure";
   if (charged != 0 && is_resized) return "a change of the size counts as a restart";
   if (charged < 0 || charged > counted) return "restarts.charged is wrong";
   if (charged > 0 && used_restarts(is) > job.spec.failure_policy.max_restarts) return "more restarts than allowed";
@@ -140,7 +147,7 @@ std::string check_end(const SimCluster& before, const api::Status& is, const Job
     return frozen == was ? "" : "a terminal status changes";
   }
   if (is.phase == Phase::kFailed && !is_by_deadline(is)) {
-    if (!world.has_failed) return "failed without a failure";
+    if (!may_restart(was, job, world)) return "failed without a failure";
     if (!world.has_no_remedy && used_restarts(was) < job.spec.failure_policy.max_restarts) return "failed too early";
   }
   if (is.phase == Phase::kComplete) {
