@@ -83,7 +83,8 @@ void describe_failure_policy(FailurePolicy& policy, Fields& fields) {
       "failed ranks in their pods, and the operator replaces lost pods, while the other ranks keep their state and no "
       "step is lost; if that fails, the group restarts. An attempt recovers at most maxRestarts times, and each "
       "replaced pod counts as a restart. This is for oarlock-trainer and other programs that support regrouping; where "
-      "spec.launcher has put the launcher into the pods, it restarts the processes of all ranks in their pods, from the "
+      "spec.launcher has put the launcher into the pods, it restarts the processes of all ranks in their pods, from "
+      "the "
       "newest checkpoint, which any program supports. Rank uses the port after rendezvous.port. A change applies to "
       "pods that are created afterwards.");
 }
@@ -326,7 +327,7 @@ void describe(Spec& spec, Fields& fields) {
                     "to 256 KiB, and to 256 MiB for the copies of all nodes together with the template.");
   fields.choice(
       "launcher", spec.launcher, {{"Auto", LauncherInjection::kAuto}, {"Never", LauncherInjection::kNever}},
-      "Auto: if container 'trainer' has an image and a command of its own, an init container copies oarlock into the "
+      "Auto: if container 'trainer' has its own image and command, an init container copies oarlock into the "
       "pod, and oarlock launch starts the command: one process for each rank, restarts in the pods with "
       "failurePolicy.restartScope Rank, progress, and the cause of a failure. Never: the command runs as it is, which "
       "also a command does that starts with oarlock. Decided when the job starts and when it is resumed; see "
@@ -403,9 +404,10 @@ void describe(Status& status, Fields& fields) {
                  "status.restarts.");
   fields.list("replacements", status.replacements, describe_replacement, {.list_type = "map", .map_key = "nodeRank"},
               "Lost pods whose replacements have not started yet, while the other pods of the attempt continue.");
-  fields.section("launcher", status.launcher, describe_launcher,
-                 "The launcher that the operator has put into the pods. Absent if the image contains it, or the job was "
-                 "started without an operator that has one.");
+  fields.section(
+      "launcher", status.launcher, describe_launcher,
+      "The launcher that the operator has put into the pods. Absent if the image contains it, or the job was "
+      "started without an operator that has one.");
   fields.section("progress", status.progress, describe_progress,
                  "The last progress report of rank 0, if the pods run oarlock-trainer.");
   fields.field("startTime", status.start_time, "When pods were first created.");

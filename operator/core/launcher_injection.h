@@ -33,10 +33,10 @@ std::string launcher_image(const Job& job);
 // Explains why the pods have no launcher, and the remedy; empty for Never. `reason` is InjectedLauncher::reason.
 std::string explain_missing_launcher(std::string_view reason);
 
-// Adds the init container, which is the first one, the volume and its mount to the pod, and puts the launcher before the
-// command of container "trainer". The init container meets the restricted Pod Security level, and has the CPU, memory and ephemeral storage
-// of container "trainer": the pod keeps its QoS class, needs no larger node, and satisfies a LimitRange if that
-// container does. `trainer` is that container in pod_spec.
+// Adds the init container, which is the first one, the volume and its mount to the pod, and puts the launcher before
+// the command of container "trainer". The init container meets the restricted Pod Security level, and has the CPU,
+// memory and ephemeral storage of container "trainer": the pod keeps its QoS class, needs no larger node, and satisfies
+// a LimitRange if that container does. `trainer` is that container in pod_spec.
 void inject_launcher(const std::string& image, nlohmann::json& pod_spec, nlohmann::json& trainer);
 
 }  // namespace oarlock::control

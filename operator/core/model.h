@@ -193,8 +193,9 @@ struct ReplaceNetworkPolicy {
 };
 
 // POST of a pod. AlreadyExists is handled as in CreateService; a pod of the job without the job's label stops the plan,
-// too, and is added to Observed. The body is that of a PodFactory with these members. The shell builds it when it sends the request, because a plan for
-// thousands of nodes would otherwise contain the template and spec.trainer as many times.
+// too, and is added to Observed. The body is that of a PodFactory with these members. The shell builds it when it sends
+// the request, because a plan for thousands of nodes would otherwise contain the template and spec.trainer as many
+// times.
 struct CreatePod {
   std::string name;
   int attempt = 0;

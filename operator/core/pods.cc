@@ -117,9 +117,8 @@ Creations create_missing_objects(const Observed& observed, const Membership& mem
   for (size_t i = 0; i < members.current.size(); ++i) {
     if (members.current[i] != nullptr || is_recorded_finished(members, i)) continue;
     const int node_rank = static_cast<int>(i);
-    out.actions.emplace_back(
-        CreatePod{pod_name(job, attempt, node_rank), attempt, node_rank, false, job.group_nodes(), launchers,
-                  launcher_image(job)});
+    out.actions.emplace_back(CreatePod{pod_name(job, attempt, node_rank), attempt, node_rank, false, job.group_nodes(),
+                                       launchers, launcher_image(job)});
   }
   return out;
 }

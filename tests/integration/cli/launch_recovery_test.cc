@@ -360,8 +360,10 @@ TEST_P(ReplacedNode, JoinsTheSurvivors) {
 // The ranks of the other node neither detect the loss nor regroup.
 TEST_P(ReplacedNode, RestartsAnyProgramOfAllNodes) {
   const int lost = GetParam();
-  std::map<std::string, std::string> variables = {{"OARLOCK_REGROUP_TOKEN", "secret"}, {"OARLOCK_MAX_RESTARTS", "1"},
-                                                  {"OARLOCK_RESTART_POLICY", "group"}, {"OARLOCK_JOB", "j"},
+  std::map<std::string, std::string> variables = {{"OARLOCK_REGROUP_TOKEN", "secret"},
+                                                  {"OARLOCK_MAX_RESTARTS", "1"},
+                                                  {"OARLOCK_RESTART_POLICY", "group"},
+                                                  {"OARLOCK_JOB", "j"},
                                                   {"OARLOCK_RESTART_BACKOFF", "0"}};
   const std::vector<std::string> command = {
       "/bin/bash", "-c",

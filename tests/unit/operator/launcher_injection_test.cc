@@ -46,7 +46,7 @@ struct Decision {
   const char* expected;  // the image, the reason, or "" for no decision
 };
 
-TEST(LauncherInjection, NeedsAnImageAndACommandOfItsOwn) {
+TEST(LauncherInjection, NeedsAnotherImageAndACommand) {
   const Json side = {{"name", "oarlock-launcher"}, {"image", "i"}};
   const Decision rows[] = {
       {.name = "a command", .spec = pod_spec({}), .expected = kImage},
@@ -56,7 +56,9 @@ TEST(LauncherInjection, NeedsAnImageAndACommandOfItsOwn) {
       {.name = "arguments only", .spec = pod_spec({{"command", nullptr}, {"args", {"a"}}}), .expected = "NoCommand"},
       {.name = "a command of a wrong type", .spec = pod_spec({{"command", "python3"}}), .expected = "NoCommand"},
       {.name = "the operator's image", .spec = pod_spec({{"image", nullptr}}), .expected = ""},
-      {.name = "the trainer's image", .spec = pod_spec({{"image", "r:5000/oarlock/trainer:2@sha256:0"}}), .expected = ""},
+      {.name = "the trainer's image",
+       .spec = pod_spec({{"image", "r:5000/oarlock/trainer:2@sha256:0"}}),
+       .expected = ""},
       {.name = "a launcher", .spec = pod_spec({{"command", {"/usr/bin/oarlock", "launch", "--"}}}), .expected = ""},
       {.name = "a launcher in a script",
        .spec = pod_spec({{"command", {"sh", "-c"}}, {"args", {"exec oarlock launch -- ./train"}}}),
@@ -111,7 +113,8 @@ TEST(LauncherInjection, InitContainerInstallsTheLauncher) {
   EXPECT_EQ(trainer["command"], Json({"/oarlock/oarlock", "launch", "--", "python3", "train.py"}));
   EXPECT_EQ(trainer["args"], Json({"--lr", "$(LR)"}));
   EXPECT_EQ(trainer["volumeMounts"].back(), Json({{"name", "oarlock-launcher"}, {"mountPath", "/oarlock"}}));
-  EXPECT_EQ(pod["spec"]["volumes"].back(), Json::parse(R"({"name":"oarlock-launcher","emptyDir":{"sizeLimit":"64Mi"}})"));
+  EXPECT_EQ(pod["spec"]["volumes"].back(),
+            Json::parse(R"({"name":"oarlock-launcher","emptyDir":{"sizeLimit":"64Mi"}})"));
   ASSERT_EQ(pod["spec"]["initContainers"].size(), 2U);
   EXPECT_EQ(pod["spec"]["initContainers"][1]["name"], "fetch");
   EXPECT_EQ(variable(pod["spec"]["initContainers"][1], "WORLD_SIZE"), "1");
@@ -154,7 +157,8 @@ TEST(LauncherInjection, InitContainerIsNeverRoot) {
 
 TEST(LauncherInjection, LauncherEndsBeforeTheKubeletDoes) {
   const auto command = [](int seconds) {
-    return injected(job_of(pod_spec({}, {{"terminationGracePeriodSeconds", seconds}})))["spec"]["containers"][0]["command"];
+    return injected(
+        job_of(pod_spec({}, {{"terminationGracePeriodSeconds", seconds}})))["spec"]["containers"][0]["command"];
   };
   EXPECT_EQ(command(600), Json({"/oarlock/oarlock", "launch", "--grace", "595", "--", "python3", "train.py"}));
   EXPECT_EQ(command(2)[3], "1");

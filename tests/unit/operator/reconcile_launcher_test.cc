@@ -6,9 +6,9 @@ namespace {
 
 using namespace control;  // NOLINT
 using api::Phase;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::Not;
-using ::testing::Contains;
 
 constexpr char kTemplate[] =
     R"({"spec":{"containers":[{"name":"trainer","image":"example.com/mine:1","command":["python3","train.py"]}]}})";
