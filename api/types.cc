@@ -329,8 +329,8 @@ void describe(Spec& spec, Fields& fields) {
       "launcher", spec.launcher, {{"Auto", LauncherInjection::kAuto}, {"Never", LauncherInjection::kNever}},
       "Auto: if container 'trainer' has its own image and command, an init container copies oarlock into the "
       "pod, and oarlock launch starts the command: one process for each rank, restarts in the pods with "
-      "failurePolicy.restartScope Rank, progress, and the cause of a failure. Never: the command runs as it is, which "
-      "also a command does that starts with oarlock. Decided when the job starts and when it is resumed; see "
+      "failurePolicy.restartScope Rank, progress, and the cause of a failure. Never: the command runs as it is, as does "
+      "a command that contains oarlock launch. Decided when the job starts and when it is resumed; see "
       "status.launcher.");
   fields.section(
       "failurePolicy", [&](Fields& policy) { describe_failure_policy(spec.failure_policy, policy); },
