@@ -338,7 +338,7 @@ void PodFactory::set_restarts(const Job& job, const RegroupSecret& secret,
   if (!job.spec.failure_policy.restarts_ranks()) return;
   const bool is_alone = group_.world_size() == 1 && group_.restart_policy == "group";
   if (!is_alone && (secret.token.empty() || !regroups(job, group_.nodes))) return;
-  group_.regroup_token = secret.token;
+  if (!is_alone) group_.regroup_token = secret.token;
   group_.max_restarts = job.spec.failure_policy.max_restarts;
   group_.restart_backoff = job.spec.failure_policy.backoff_seconds;
   if (!launchers) return;

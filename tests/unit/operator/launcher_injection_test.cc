@@ -18,7 +18,7 @@ constexpr char kImage[] = "registry.example.com/oarlock/launcher:1";
 // A job whose template has this pod spec.
 JobBuilder job_of(const Json& pod_spec) { return JobBuilder().pod_template(Json{{"spec", pod_spec}}.dump()); }
 
-Json pod_spec(const Json& trainer, const Json& others = Json::object()) {
+Json pod_spec(const Json& trainer = Json::object(), const Json& others = Json::object()) {
   Json container = {{"name", "trainer"}, {"image", "example.com/mine:1"}, {"command", {"python3", "train.py"}}};
   container.merge_patch(trainer);
   Json out = {{"containers", Json::array({container})}};
@@ -49,7 +49,7 @@ struct Decision {
 TEST(LauncherInjection, NeedsAnotherImageAndACommand) {
   const Json side = {{"name", "oarlock-launcher"}, {"image", "i"}};
   const Decision rows[] = {
-      {.name = "a command", .spec = pod_spec({}), .expected = kImage},
+      {.name = "a command", .spec = pod_spec(), .expected = kImage},
       {.name = "one word", .spec = pod_spec({{"command", {"/train"}}}), .expected = kImage},
       {.name = "torchrun", .spec = pod_spec({{"command", {"torchrun", "train.py"}}}), .expected = kImage},
       {.name = "no command", .spec = pod_spec({{"command", nullptr}}), .expected = "NoCommand"},
@@ -63,8 +63,10 @@ TEST(LauncherInjection, NeedsAnotherImageAndACommand) {
       {.name = "a launcher in a script",
        .spec = pod_spec({{"command", {"sh", "-c"}}, {"args", {"exec oarlock launch -- ./train"}}}),
        .expected = ""},
-      {.name = "a volume", .spec = pod_spec({}, {{"volumes", {side}}}), .expected = "NameTaken"},
-      {.name = "an init container", .spec = pod_spec({}, {{"initContainers", {side}}}), .expected = "NameTaken"},
+      {.name = "a volume", .spec = pod_spec(Json::object(), {{"volumes", {side}}}), .expected = "NameTaken"},
+      {.name = "an init container",
+       .spec = pod_spec(Json::object(), {{"initContainers", {side}}}),
+       .expected = "NameTaken"},
       {.name = "a mount",
        .spec = pod_spec({{"volumeMounts", {{{"name", "v"}, {"mountPath", "/oarlock/data"}}}}}),
        .expected = "NameTaken"},
@@ -94,7 +96,7 @@ TEST(LauncherInjection, FollowsTheFieldsOfTheSpec) {
 }
 
 TEST(LauncherInjection, AJobThatHasRunKeepsItsDecision) {
-  Job job = job_of(pod_spec({}));
+  Job job = job_of(pod_spec());
   job.status.start_time = at_second(1);
   EXPECT_FALSE(decide_launcher(job, kImage)) << "an earlier operator has started it";
   job.status.launcher = api::InjectedLauncher{"earlier:1", ""};
@@ -112,9 +114,8 @@ TEST(LauncherInjection, InitContainerInstallsTheLauncher) {
   const Json& trainer = pod["spec"]["containers"][0];
   EXPECT_EQ(trainer["command"], Json({"/oarlock/oarlock", "launch", "--", "python3", "train.py"}));
   EXPECT_EQ(trainer["args"], Json({"--lr", "$(LR)"}));
-  EXPECT_EQ(trainer["volumeMounts"].back(), Json({{"name", "oarlock-launcher"}, {"mountPath", "/oarlock"}}));
-  EXPECT_EQ(pod["spec"]["volumes"].back(),
-            Json::parse(R"({"name":"oarlock-launcher","emptyDir":{"sizeLimit":"64Mi"}})"));
+  EXPECT_EQ(trainer["volumeMounts"][0], Json({{"name", "oarlock-launcher"}, {"mountPath", "/oarlock"}}));
+  EXPECT_EQ(pod["spec"]["volumes"][0], Json::parse(R"({"name":"oarlock-launcher","emptyDir":{"sizeLimit":"64Mi"}})"));
   ASSERT_EQ(pod["spec"]["initContainers"].size(), 2U);
   EXPECT_EQ(pod["spec"]["initContainers"][1]["name"], "fetch");
   EXPECT_EQ(variable(pod["spec"]["initContainers"][1], "WORLD_SIZE"), "1");
@@ -140,14 +141,14 @@ TEST(LauncherInjection, InitContainerHasTheResourcesOfTheTrainer) {
     const Json pod = injected(job_of(pod_spec({{"resources", Json::parse(given)}})));
     EXPECT_EQ(pod["spec"]["initContainers"][0].value("resources", Json()), Json::parse(expected)) << given;
   }
-  Job job = job_of(pod_spec({}));
+  Job job = job_of(pod_spec());
   job.spec.resources_per_node = api::Resources{.requests = "", .limits = R"({"cpu":"3"})"};
   EXPECT_EQ(injected(job)["spec"]["initContainers"][0]["resources"], Json::parse(R"({"limits":{"cpu":"3"}})"));
 }
 
 TEST(LauncherInjection, InitContainerIsNeverRoot) {
   const auto user_of = [](const Json& context) {
-    const Json pod = injected(job_of(pod_spec({}, {{"securityContext", context}})));
+    const Json pod = injected(job_of(pod_spec(Json::object(), {{"securityContext", context}})));
     return pod["spec"]["initContainers"][0]["securityContext"].value("runAsUser", -1);
   };
   EXPECT_EQ(user_of({{"runAsUser", 0}}), 65532);
@@ -157,8 +158,8 @@ TEST(LauncherInjection, InitContainerIsNeverRoot) {
 
 TEST(LauncherInjection, LauncherEndsBeforeTheKubeletDoes) {
   const auto command = [](int seconds) {
-    return injected(
-        job_of(pod_spec({}, {{"terminationGracePeriodSeconds", seconds}})))["spec"]["containers"][0]["command"];
+    return injected(job_of(
+        pod_spec(Json::object(), {{"terminationGracePeriodSeconds", seconds}})))["spec"]["containers"][0]["command"];
   };
   EXPECT_EQ(command(600), Json({"/oarlock/oarlock", "launch", "--grace", "595", "--", "python3", "train.py"}));
   EXPECT_EQ(command(2)[3], "1");
@@ -183,13 +184,13 @@ TEST(LauncherInjection, AllRanksRestartInTheirPods) {
 
 // A group that restarts all ranks does not continue with fewer nodes.
 TEST(LauncherInjection, ElasticGroupNeedsAllNodes) {
-  Job job = job_of(pod_spec({})).nodes(2).elastic(1).restart_scope(api::RestartScope::kRank);
+  Job job = job_of(pod_spec()).nodes(2).elastic(1).restart_scope(api::RestartScope::kRank);
   EXPECT_TRUE(make_launcher_bounds(job, 2));
   EXPECT_FALSE(make_launcher_bounds(with_launcher_decision(job, kImage), 2));
 }
 
 TEST(LauncherInjection, PodsOfALargeJobShareOneText) {
-  Job job = with_launcher_decision(job_of(pod_spec({})).nodes(4096), kImage);
+  Job job = with_launcher_decision(job_of(pod_spec()).nodes(4096), kImage);
   const PodFactory factory(job, 0);
   EXPECT_LT(factory.text_size(), 6000U);
   EXPECT_EQ(factory.pod(4095)["spec"]["initContainers"], factory.pod(0)["spec"]["initContainers"]);
