@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "common/json_access.h"
 #include "operator/core/pod_template.h"
@@ -132,6 +133,19 @@ Job with_launcher_decision(const Job& job, const std::string& image) {
   Job out = job;
   const bool is_due = job.status.phase == api::Phase::kNone || job.status.phase == api::Phase::kSuspended;
   if (is_due) out.status.launcher = decide_launcher(job, image);
+  return out;
+}
+
+std::optional<Observed> decide_about_launcher(const Observed& observed) {
+  const Job& job = observed.job;
+  const bool is_first = job.status.phase == api::Phase::kNone && !job.spec.suspend && job.report.problem.empty();
+  if (!is_first || observed.launcher_image.empty() || job.status.launcher) return std::nullopt;
+  const auto is_own = [&](const Pod& pod) { return pod.owner_uid == job.metadata.uid; };
+  if (std::ranges::any_of(observed.pods, is_own)) return std::nullopt;
+  BoxedOptional<api::InjectedLauncher> decided = decide_launcher(job, observed.launcher_image);
+  if (!decided) return std::nullopt;
+  Observed out = observed;
+  out.job.status.launcher = std::move(decided);
   return out;
 }
 

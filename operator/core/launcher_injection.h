@@ -3,6 +3,7 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -26,6 +27,11 @@ BoxedOptional<api::InjectedLauncher> decide_launcher(const Job& job, const std::
 
 // Returns the job with the decision in its status, if that does not have it yet.
 Job with_launcher_decision(const Job& job, const std::string& image);
+
+// Returns the state with the decision in the job's status; absent if it is not to be made now. It precedes the first
+// status, which thus records it. Pods that exist without a status have no launcher: for a job with one, reconcile()
+// writes the status before it creates the pods.
+std::optional<Observed> decide_about_launcher(const Observed& observed);
 
 // Returns the image from which the job's pods copy the launcher, as its status records it; empty if they have none.
 std::string launcher_image(const Job& job);

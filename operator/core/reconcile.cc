@@ -54,26 +54,6 @@ std::span<const Policy> policies() { return kPolicies; }
 
 Plan reconcile(const Observed& observed) { return reconcile(observed, kPolicies); }
 
-namespace {
-
-// Returns the state with the decision about the launcher in the job's status; absent if it is not to be made now. It
-// precedes the first status, which thus records it. Pods that exist without a status have no launcher, see
-// can_create_before_status().
-std::optional<Observed> decide_about_launcher(const Observed& observed) {
-  const Job& job = observed.job;
-  const bool is_first = job.status.phase == Phase::kNone && !job.spec.suspend && job.report.problem.empty();
-  if (!is_first || observed.launcher_image.empty()) return std::nullopt;
-  const auto is_own = [&](const Pod& pod) { return pod.owner_uid == job.metadata.uid; };
-  if (job.status.launcher || std::ranges::any_of(observed.pods, is_own)) return std::nullopt;
-  BoxedOptional<api::InjectedLauncher> decided = decide_launcher(job, observed.launcher_image);
-  if (!decided) return std::nullopt;
-  Observed out = observed;
-  out.job.status.launcher = std::move(decided);
-  return out;
-}
-
-}  // namespace
-
 Plan reconcile(const Observed& observed, std::span<const Policy> policies) {
   if (const std::optional<Observed> decided = decide_about_launcher(observed)) return reconcile(*decided, policies);
   const Membership members = classify_objects(observed);
