@@ -19,7 +19,7 @@ constexpr char kInstallDescription[] =
     "container, so that pods whose image does not contain the launcher have it (spec.launcher).";
 
 constexpr char kInstallFooter[] = R"(
-exit codes: 0; 73 or 74: the program cannot be written, for example because the disk is full; 77: DIR is not writable.
+exit codes: 0; 66: DIR does not exist; 74: the program cannot be written completely; 77: DIR is not writable.
 
 examples:
   oarlock install ~/.local/bin
