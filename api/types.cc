@@ -82,8 +82,11 @@ void describe_failure_policy(FailurePolicy& policy, Fields& fields) {
       "Scope of a restart after a failure. Group: all pods, from the newest checkpoint. Rank: oarlock launch restarts "
       "failed ranks in their pods, and the operator replaces lost pods, while the other ranks keep their state and no "
       "step is lost; if that fails, the group restarts. An attempt recovers at most maxRestarts times, and each "
-      "replaced pod counts as a restart. Rank is for oarlock-trainer and other programs that support regrouping, and "
-      "uses the port after rendezvous.port. A change applies to pods that are created afterwards.");
+      "replaced pod counts as a restart. This is for oarlock-trainer and other programs that support regrouping; where "
+      "spec.launcher has put the launcher into the pods, it restarts the processes of all ranks in their pods, from "
+      "the "
+      "newest checkpoint, which any program supports. Rank uses the port after rendezvous.port. A change applies to "
+      "pods that are created afterwards.");
 }
 
 void describe_elastic(Elastic& elastic, Fields& fields) {
@@ -221,6 +224,12 @@ void describe_in_pod_restarts(InPodRestarts& restarts, Fields& fields) {
   fields.field("lastTime", restarts.last_time, "When the operator first observed the last restart.");
 }
 
+void describe_launcher(InjectedLauncher& launcher, Fields& fields) {
+  fields.field("image", launcher.image, "Image from which the pods copy the launcher. Absent if they have none.");
+  fields.field("reason", launcher.reason,
+               "Why the pods have no launcher: NoCommand, NameTaken (the template uses its names or paths) or Never.");
+}
+
 void describe_replacement(Replacement& replacement, Fields& fields) {
   fields.field("nodeRank", replacement.node_rank, "Node rank of the pod.");
   fields.field("attempt", replacement.attempt, "Attempt of the pod; the record of an earlier attempt is ignored.");
@@ -296,8 +305,8 @@ void describe(Spec& spec, Fields& fields) {
   fields.number_or_name(
       "processesPerNode", spec.processes_per_node, spec.processes_from, kAuto, from_to(1, rules::kMaxProcessesPerNode),
       "Number of ranks in each pod. auto: one rank for each GPU in the limits of container 'trainer', or one rank if "
-      "there are no GPUs. Default: auto if resourcesPerNode is set, otherwise 1. For more than one rank, the container "
-      "must run a launcher (oarlock launch, torchrun), which starts the ranks and sets their RANK and LOCAL_RANK.");
+      "there are no GPUs. Default: auto if resourcesPerNode is set, otherwise 1. More than one rank needs a launcher "
+      "(that of spec.launcher, oarlock launch, torchrun), which starts the ranks and sets their RANK and LOCAL_RANK.");
   fields.field("image", spec.image, {.min_length = 1, .max_length = rules::kMaxImage},
                "Image of container 'trainer'. Default: the image that the operator's flag --trainer-image specifies, "
                "otherwise the trainer image of the operator's version.");
@@ -316,6 +325,13 @@ void describe(Spec& spec, Fields& fields) {
                     "Configuration of oarlock-trainer, which is passed unchanged. Container 'trainer' reads it from "
                     "the file that OARLOCK_CONFIG names. Each pod has a copy as an annotation, so its size is limited "
                     "to 256 KiB, and to 256 MiB for the copies of all nodes together with the template.");
+  fields.choice(
+      "launcher", spec.launcher, {{"Auto", LauncherInjection::kAuto}, {"Never", LauncherInjection::kNever}},
+      "Auto: if container 'trainer' has its own image and command, an init container copies oarlock into the "
+      "pod, and oarlock launch starts the command: one process for each rank, restarts in the pods with "
+      "failurePolicy.restartScope Rank, progress, and the cause of a failure. Never: the command runs as it is, as does "
+      "a command that contains oarlock launch. Decided when the job starts and when it is resumed; see "
+      "status.launcher.");
   fields.section(
       "failurePolicy", [&](Fields& policy) { describe_failure_policy(spec.failure_policy, policy); },
       "How the failure of a rank is handled.");
@@ -388,6 +404,10 @@ void describe(Status& status, Fields& fields) {
                  "status.restarts.");
   fields.list("replacements", status.replacements, describe_replacement, {.list_type = "map", .map_key = "nodeRank"},
               "Lost pods whose replacements have not started yet, while the other pods of the attempt continue.");
+  fields.section(
+      "launcher", status.launcher, describe_launcher,
+      "The launcher that the operator has put into the pods. Absent if the image contains it, or the job was "
+      "started without an operator that has one.");
   fields.section("progress", status.progress, describe_progress,
                  "The last progress report of rank 0, if the pods run oarlock-trainer.");
   fields.field("startTime", status.start_time, "When pods were first created.");

@@ -116,6 +116,9 @@ struct Elastic {
   bool operator==(const Elastic&) const = default;
 };
 
+// Whether the launcher is put into pods whose image does not contain it.
+enum class LauncherInjection { kAuto, kNever };
+
 struct Rendezvous {
   int port = kDefaultMasterPort;  // MASTER_PORT
 
@@ -156,6 +159,7 @@ struct Spec {
   // A PodTemplateSpec as JSON text; empty if there is none. A JSON tree would use ten times the memory.
   std::string pod_template;
   std::string trainer;  // configuration of the trainer as JSON text; empty if there is none
+  LauncherInjection launcher = LauncherInjection::kAuto;
   FailurePolicy failure_policy;
   StallPolicy stall_policy;
   Rendezvous rendezvous;
@@ -303,6 +307,15 @@ struct LauncherBounds {
   bool operator==(const LauncherBounds&) const = default;
 };
 
+// The decision about the launcher in the job's pods. It is made before the first pod, and again at a resume, so that an
+// upgrade of the operator does not change the pods of a job that runs.
+struct InjectedLauncher {
+  std::string image;   // from which the pods copy the launcher; empty: they have none
+  std::string reason;  // why they have none: NoCommand, NameTaken or Never
+
+  bool operator==(const InjectedLauncher&) const = default;
+};
+
 // The size of an elastic job's group. All pods of an attempt are created with the same size and the same bounds, so
 // they change with the attempt only.
 struct GroupSize {
@@ -379,6 +392,7 @@ struct Status {
   BoxedOptional<Recoveries> recoveries;          // absent before the first one
   BoxedOptional<InPodRestarts> in_pod_restarts;  // absent before the first one
   std::vector<Replacement> replacements;         // by node rank
+  BoxedOptional<InjectedLauncher> launcher;      // absent if there was nothing to decide
   BoxedOptional<Progress> progress;
   std::optional<SystemTime> start_time;          // when pods were first created
   std::optional<SystemTime> attempt_start_time;  // when the pods of `attempt` were first created

@@ -27,6 +27,7 @@ void add_validate(CLI::App& app, Chosen& chosen);
 void add_render(CLI::App& app, Chosen& chosen);
 void add_convert(CLI::App& app, const std::optional<Words>& after_marker, Chosen& chosen);
 void add_doctor(CLI::App& app, Chosen& chosen);
+void add_install(CLI::App& app, Chosen& chosen);
 void add_help(CLI::App& app, Chosen& chosen);  // help, version, completion and man
 
 // The values of CLI::IsMember, whose description "{a,b}" follows the name of the value in CLI11's type name.

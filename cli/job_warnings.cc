@@ -51,8 +51,16 @@ bool is_python(const std::string& word) {
   return name == "python" || name.starts_with("python2") || name.starts_with("python3") || name.ends_with(".py");
 }
 
+// Returns why the operator puts no launcher into the pods, although spec.launcher permits it.
+std::optional<std::string> launcher_warning(const api::TrainingJob& job) {
+  if (!job.status.launcher) return std::nullopt;
+  const std::string text = control::explain_missing_launcher(job.status.launcher->reason);
+  return text.empty() ? std::nullopt : std::optional(text);
+}
+
 std::optional<std::string> rank_warning(const api::TrainingJob& job, const Json& container) {
   if (job.spec.processes_per_node == 1 || elements(container, "command").empty()) return std::nullopt;
+  if (!control::launcher_image(job).empty()) return std::nullopt;
   const std::vector<std::string> words = command_words(container);
   const bool has_launcher = std::ranges::any_of(words, [](const std::string& word) {
     const std::string name = file_name(word);
@@ -63,7 +71,8 @@ std::optional<std::string> rank_warning(const api::TrainingJob& job, const Json&
   if (has_launcher || python == words.end()) return std::nullopt;
   return fmt::format(
       "processesPerNode is {}, but the command '{}' starts one process, which receives no RANK and no LOCAL_RANK; "
-      "unless it starts the ranks itself, begin it with torchrun, or with oarlock, launch, --",
+      "unless it starts the ranks itself, remove spec.launcher: Never, or begin it with torchrun, or with oarlock, "
+      "launch, --",
       job.spec.processes_per_node, shortened(*python));
 }
 
@@ -87,10 +96,12 @@ std::optional<std::string> checkpoint_warning(const api::TrainingJob& job, const
 
 }  // namespace
 
-std::vector<std::string> job_warnings(const api::TrainingJob& job) {
-  const Json container = trainer_container(job);
+std::vector<std::string> job_warnings(const api::TrainingJob& given) {
+  const Json container = trainer_container(given);
+  const api::TrainingJob job = control::with_launcher_decision(given, control::default_launcher_image());
   std::vector<std::string> out;
-  for (std::optional<std::string> warning : {rank_warning(job, container), checkpoint_warning(job, container)}) {
+  for (std::optional<std::string> warning :
+       {launcher_warning(job), rank_warning(job, container), checkpoint_warning(job, container)}) {
     if (warning) out.push_back(*std::move(warning));
   }
   return out;

@@ -274,7 +274,7 @@ Result<std::unique_ptr<Recovery>> make_recovery(const LaunchFlags& flags, const 
   if (options.agent.policy == recovery::RestartPolicy::kGroup)
     options.coordinator.leave_timeout += to_milliseconds(flags.grace);
   // The node of the coordinator may be replaced, which takes as long as the return of any other rank.
-  if (by_rank) options.link.reconnect_timeout = options.coordinator.form_timeout;
+  if (by_rank || options.coordinator.replaces_nodes) options.link.reconnect_timeout = options.coordinator.form_timeout;
   options.link.host = topology.master_addr;
   options.link.port = topology.master_port + kRegroupPortOffset;
   if (topology.nnodes > 1 && options.link.port > kMaxPort) {

@@ -92,6 +92,7 @@ int run_main(Words words) {
   add_render(app, chosen);
   add_convert(app, after_marker, chosen);
   add_doctor(app, chosen);
+  add_install(app, chosen);
   set_group(app, "Jobs and ranks on this machine");
   add_cluster_commands(app, chosen);
   set_group(app, "Jobs in a cluster");

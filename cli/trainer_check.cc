@@ -16,17 +16,6 @@
 #include "operator/core/pod_template.h"
 
 namespace oarlock::cli {
-namespace {
-
-// Returns "registry:5000/team/image" of "registry:5000/team/image:tag@digest".
-std::string_view repository_of(std::string_view image) {
-  std::string_view repository = image.substr(0, image.find('@'));
-  const size_t colon = repository.rfind(':');
-  const bool has_tag = colon != std::string_view::npos && repository.find('/', colon) == std::string_view::npos;
-  return has_tag ? repository.substr(0, colon) : repository;
-}
-
-}  // namespace
 
 TrainerCheck::TrainerCheck(const Clock& clock, launch::Console& console, const std::string& program)
     : clock_(clock), console_(console), environment_(launch::environment_of(environ)) {
@@ -57,11 +46,8 @@ std::string TrainerCheck::obstacle(const api::TrainingJob& job) {
     if (word.find('=') != std::string::npos)
       return fmt::format("the command of the container may change it with '{}'", shortened(word));
   }
-  constexpr std::string_view kOwn = control::kTrainerRepository;
   const std::string image = text_at(trainer, "image");
-  const std::string_view repository = repository_of(image);
-  const bool is_own = repository == kOwn || repository.ends_with("/" + std::string(kOwn));
-  return is_own ? "" : fmt::format("the image {} is not oarlock/trainer", shortened(image));
+  return control::is_trainer_image(image) ? "" : fmt::format("the image {} is not oarlock/trainer", shortened(image));
 }
 
 Result<launch::GroupResult> TrainerCheck::run(const InputFile& file, const api::TrainingJob& job,

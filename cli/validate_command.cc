@@ -109,6 +109,7 @@ struct RenderFlags {
   std::string output = "yaml";
   int attempt = 0;
   control::PodDefaults defaults;
+  std::string launcher_image = control::default_launcher_image();
 };
 
 Result<int> render(const RenderFlags& flags) {
@@ -127,6 +128,7 @@ Result<int> render(const RenderFlags& flags) {
     if (job.metadata.uid.empty()) job.metadata.uid = "00000000-0000-0000-0000-000000000000";
     items.push_back(control::desired_service(job));
     if (control::needs_new_claim(job)) items.push_back(control::desired_claim(job));
+    job = control::with_launcher_decision(job, flags.launcher_image);
     const control::PodFactory factory(job, flags.attempt, flags.defaults, control::placeholder_secret());
     for (int node = 0; node < job.spec.nodes; ++node) items.push_back(factory.pod(node));
     for (const std::string& name : factory.overridden_variables()) {
@@ -168,6 +170,11 @@ void add_render(CLI::App& app, Chosen& chosen) {
       ->add_option(
           "--trainer-image", flags->defaults.image,
           "the operator's --trainer-image: for jobs that set neither spec.image nor an image in their template")
+      ->type_name("IMAGE")
+      ->capture_default_str();
+  render_app
+      ->add_option("--launcher-image", flags->launcher_image,
+                   "the operator's --launcher-image: for the launcher in the pods of jobs with spec.launcher Auto")
       ->type_name("IMAGE")
       ->capture_default_str();
   render_app->callback([flags, &chosen] { chosen = [flags] { return render(*flags); }; });

@@ -125,6 +125,12 @@ void add_cluster_flags(CLI::App& app, Flags& flags) {
       ->capture_default_str()
       ->type_name("IMAGE")
       ->check(CLI::Validator([](const std::string& image) { return image.empty() ? "must not be empty" : ""; }, ""));
+  app.add_option(
+         "--launcher-image", flags.options.launcher_image,
+         "Image from which the pods of jobs with spec.launcher Auto copy the launcher; \"\": jobs that start now "
+         "get none")
+      ->default_val(oarlock::control::default_launcher_image())
+      ->type_name("IMAGE");
   app.add_option("--trainer-user", flags.options.pod_defaults.user,
                  "User and group ID of the pods that the operator builds; 0: those of the image, or as the cluster "
                  "assigns them (OpenShift)")

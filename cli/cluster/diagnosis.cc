@@ -10,6 +10,7 @@
 #include "cli/cluster/output.h"
 #include "common/text.h"
 #include "operator/core/elastic.h"
+#include "operator/core/launcher_injection.h"
 #include "operator/core/text.h"
 
 namespace oarlock::cli {
@@ -139,6 +140,9 @@ void add_evidence(const DiagnosisInput& input, Diagnosis& out) {
                                        event->count > 1 ? fmt::format(" ({} times)", event->count) : "",
                                        event->message));
   }
+  const auto& launcher = input.job.status.launcher;
+  const std::string missing = launcher ? control::explain_missing_launcher(launcher->reason) : "";
+  if (!missing.empty() && out.cause != Cause::kNone) out.evidence.push_back(missing);
   const NodeView* node = out.node.empty() ? nullptr : find_node_named(input, out.node);
   if (node == nullptr) return;
   if (!node->exists) {

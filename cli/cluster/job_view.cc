@@ -266,6 +266,11 @@ std::string status_text(const StatusInput& input, bool is_wide, const Style& sty
                       ? fmt::format("{}, started {} ago", status.attempt, age_text(status.attempt_start_time, now))
                       : std::to_string(status.attempt));
   add("Restarts:", restarts_text(job));
+  if (status.launcher) {
+    const api::InjectedLauncher& launcher = *status.launcher;
+    add("Launcher:", launcher.image.empty() ? control::explain_missing_launcher(launcher.reason)
+                                            : "copied into the pods from " + launcher.image);
+  }
   if (status.in_pod_restarts) add("In pods:", in_pod_restarts_text(*status.in_pod_restarts));
   if (status.recoveries) add("Recoveries:", recoveries_text(*status.recoveries));
   add("Age:", age_text(job.metadata.creation_timestamp, now));

@@ -219,7 +219,7 @@ bool regroups(const Job& job, int nodes) {
 bool regroups(const Job& job) { return regroups(job, job.group_nodes()); }
 
 std::optional<api::LauncherBounds> make_launcher_bounds(const Job& job, int nodes) {
-  if (!job.spec.elastic || !regroups(job, nodes)) return std::nullopt;
+  if (!job.spec.elastic || !regroups(job, nodes) || !launcher_image(job).empty()) return std::nullopt;
   const int min_nodes = std::max(job.spec.elastic->min_nodes, 1);
   if (min_nodes >= nodes) return std::nullopt;
   return api::LauncherBounds{min_nodes, std::clamp(job.spec.elastic->shrink_after_seconds, 1, kMaxShrinkAfter)};
@@ -303,7 +303,7 @@ Result<std::string> parse_metrics_peers(std::string_view json) {
 }
 
 PodFactory::PodFactory(const Job& job, int attempt, int nodes, const PodDefaults& defaults, const RegroupSecret& secret,
-                       const std::optional<api::LauncherBounds>& launchers)
+                       const std::optional<api::LauncherBounds>& launchers, const std::string& launcher_image)
     : name_prefix_(fmt::format("{}-{}-", job.metadata.name, attempt)) {
   Json pod = make_pod_template(job, defaults);
   pod["apiVersion"] = "v1";
@@ -317,23 +317,33 @@ PodFactory::PodFactory(const Job& job, int attempt, int nodes, const PodDefaults
   const size_t index = trainer_index(list_in(pod_spec, "containers"));
   Json& trainer = pod_spec["containers"][index];
   group_ = rank_group(job, attempt, nodes, trainer);
-  if (regroups(job, nodes)) {
-    group_.regroup_token = secret.token;
-    group_.max_restarts = job.spec.failure_policy.max_restarts;
-    group_.restart_backoff = job.spec.failure_policy.backoff_seconds;
-    if (launchers) {
-      group_.min_nodes = launchers->min_nodes;
-      group_.shrink_after = launchers->shrink_after_seconds;
-    }
+  if (!launcher_image.empty()) {
+    inject_launcher(launcher_image, pod_spec, trainer);
+    group_.restart_policy = "group";
   }
+  set_restarts(job, secret, launchers);
   // For images that write no termination message, the end of the log explains the failure.
   if (!trainer.contains("terminationMessagePolicy")) trainer["terminationMessagePolicy"] = "FallbackToLogsOnError";
   add_ports(trainer, job);
   add_shared_memory(pod_spec, trainer);
   if (!job.spec.trainer.empty()) add_config(pod_spec, trainer);
   select_variables(trainer);
-  set_frame(std::move(pod));
+  set_frame(std::move(pod), !launcher_image.empty());
   text_size_ = text(std::max(nodes, 1) - 1).size();
+}
+
+// Several launchers need a token. A single rank is restarted by a launcher that restarts all ranks only.
+void PodFactory::set_restarts(const Job& job, const RegroupSecret& secret,
+                              const std::optional<api::LauncherBounds>& launchers) {
+  if (!job.spec.failure_policy.restarts_ranks()) return;
+  const bool is_alone = group_.world_size() == 1 && group_.restart_policy == "group";
+  if (!is_alone && (secret.token.empty() || !regroups(job, group_.nodes))) return;
+  if (!is_alone) group_.regroup_token = secret.token;
+  group_.max_restarts = job.spec.failure_policy.max_restarts;
+  group_.restart_backoff = job.spec.failure_policy.backoff_seconds;
+  if (!launchers) return;
+  group_.min_nodes = launchers->min_nodes;
+  group_.shrink_after = launchers->shrink_after_seconds;
 }
 
 // Removes the contract's variables from the template's environment, except for those that the user may set. part_text()
@@ -355,7 +365,7 @@ void PodFactory::select_variables(Json& trainer) {
 
 // Inserts a null at the place of the contract's variables, which set_frame() replaces by a placeholder. Init containers
 // and sidecars receive the same variables as the trainer, except for the paths of files that they do not have, and for
-// the launcher's token.
+// the launcher's settings.
 void PodFactory::add_environment(Json& container, bool is_trainer) {
   if (!container.is_object() || (container.contains("env") && !container["env"].is_array())) return;
   ContainerEnvironment environment{group_, user_set_};
@@ -368,7 +378,7 @@ void PodFactory::add_environment(Json& container, bool is_trainer) {
     }
     environment.group.config_file.clear();
     environment.group.termination_log.clear();
-    environment.group.regroup_token.clear();
+    environment.group.max_restarts = 0;
     environment.group.checkpoint_dir = checkpoint_dir(mount_path_of(container, kCheckpointVolume), group_.job);
   }
   if (variables(environment, 0, false).empty()) return;  // the names are the same for each node rank
@@ -378,7 +388,7 @@ void PodFactory::add_environment(Json& container, bool is_trainer) {
 
 // Puts a placeholder into the place of each part, prints the pod and searches the text for the placeholders, of which
 // each occurs only once, whatever the template contains.
-void PodFactory::set_frame(Json pod) {
+void PodFactory::set_frame(Json pod, bool has_launcher) {
   struct Place {
     Part part;
     size_t environment;
@@ -392,6 +402,7 @@ void PodFactory::set_frame(Json pod) {
     const auto list = spec.find(key);
     if (list == spec.end() || !list->is_array()) continue;
     for (Json& container : *list) {
+      if (has_launcher && string_of(container, "name") == kLauncherName) continue;  // it needs no environment
       const size_t known = environments_.size();
       add_environment(container,
                       std::string_view(key) == "containers" && string_of(container, "name") == kTrainerContainer);

@@ -9,6 +9,7 @@
 
 #include "common/error.h"
 #include "operator/core/environment.h"
+#include "operator/core/launcher_injection.h"
 #include "operator/core/model.h"
 #include "operator/core/pod_template.h"
 
@@ -22,13 +23,13 @@ std::string master_address(const Job& job, int attempt);           // <pod of no
 // Returns the port on which local rank 0 of each pod serves /metrics and /statusz; local rank n uses this port + n.
 int metrics_port(const Job& job);
 
-// Returns whether the launchers of the job's pods restart failed ranks while the others keep their state, in a
-// group of this number of nodes: with failurePolicy.restartScope Rank, unless there are no restarts or no other ranks.
+// Returns whether the launchers of the job's pods restart ranks together, in a group of this number of nodes: with
+// failurePolicy.restartScope Rank, unless there are no restarts or no other ranks.
 bool regroups(const Job& job, int nodes);
 bool regroups(const Job& job);  // for a group of the current size
 
 // Returns the bounds of the launchers of an attempt that begins with this number of nodes; absent if they need all
-// nodes.
+// nodes, as launchers that restart all ranks do (launcher_image()).
 std::optional<api::LauncherBounds> make_launcher_bounds(const Job& job, int nodes);
 
 // Returns the bounds of the current attempt: those that its status records, because all of its launchers need the same
@@ -82,13 +83,15 @@ Result<std::string> parse_metrics_peers(std::string_view json);
 // REQUIRES: api::validate(job) is empty.
 class PodFactory {
  public:
-  // `nodes` and `launchers` are the size and the bounds of the attempt's group. The pods receive the secret, and with
-  // it the bounds, if regroups(job, nodes).
+  // `nodes` and `launchers` are the size and the bounds of the attempt's group, and `launcher_image` is the image from
+  // which the pods copy the launcher; empty if they have none. The pods receive the secret, and with it the bounds, if
+  // regroups(job, nodes).
   PodFactory(const Job& job, int attempt, int nodes, const PodDefaults& defaults, const RegroupSecret& secret,
-             const std::optional<api::LauncherBounds>& launchers = std::nullopt);
-  // Like the constructor above, for a group of the current size and bounds.
+             const std::optional<api::LauncherBounds>& launchers = std::nullopt,
+             const std::string& launcher_image = "");
+  // Like the constructor above, for a group of the current size and bounds, with the launcher of the status.
   PodFactory(const Job& job, int attempt, const PodDefaults& defaults = {}, const RegroupSecret& secret = {})
-      : PodFactory(job, attempt, job.group_nodes(), defaults, secret, launcher_bounds(job)) {}
+      : PodFactory(job, attempt, job.group_nodes(), defaults, secret, launcher_bounds(job), launcher_image(job)) {}
 
   // Returns the pod as JSON text: the body of the request that creates it.
   std::string text(int node_rank, bool is_replacement = false) const;
@@ -119,9 +122,10 @@ class PodFactory {
     RankGroup group;
     std::vector<std::string> from_template;  // contract variables for which the template's value is used
   };
+  void set_restarts(const Job& job, const RegroupSecret& secret, const std::optional<api::LauncherBounds>& launchers);
   void select_variables(nlohmann::json& trainer);
   void add_environment(nlohmann::json& container, bool is_trainer);
-  void set_frame(nlohmann::json pod);
+  void set_frame(nlohmann::json pod, bool has_launcher);
   std::string part_text(const Placeholder& placeholder, int node_rank, bool is_replacement) const;
   static std::vector<EnvVar> variables(const ContainerEnvironment& environment, int node_rank, bool is_replacement);
 

@@ -47,10 +47,10 @@ std::vector<EnvVar> environment(const RankGroup& group, int node_rank, std::opti
   if (!group.config_file.empty()) out.push_back({kEnvConfig, group.config_file});
   if (!group.checkpoint_dir.empty()) out.push_back({kEnvCheckpointDir, group.checkpoint_dir});
   if (!group.termination_log.empty()) out.push_back({kEnvTerminationLog, group.termination_log});
-  if (!group.regroup_token.empty()) {
-    out.push_back({kEnvRegroupToken, group.regroup_token});
+  if (group.max_restarts > 0) {
+    if (!group.regroup_token.empty()) out.push_back({kEnvRegroupToken, group.regroup_token});
     out.push_back({kEnvMaxRestarts, text(group.max_restarts)});
-    out.push_back({kEnvRestartPolicy, "rank"});
+    out.push_back({kEnvRestartPolicy, group.restart_policy});
     out.push_back({kEnvRestartBackoff, text(group.restart_backoff)});
     if (group.min_nodes) {
       out.push_back({kEnvMinNodes, text(*group.min_nodes)});

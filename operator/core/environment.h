@@ -33,9 +33,10 @@ struct RankGroup {
   std::string config_file;                               // empty: OARLOCK_CONFIG is not set
   std::string checkpoint_dir;                            // empty: OARLOCK_CHECKPOINT_DIR is not set
   std::string termination_log = kDefaultTerminationLog;  // empty: OARLOCK_TERMINATION_LOG is not set
-  // Settings of the launchers for restarts of single ranks. Without a token, none of these variables is set.
-  std::string regroup_token{};
+  // Settings of the launchers for restarts in the pods. With max_restarts 0, none of these variables is set.
   int max_restarts = 0;
+  std::string regroup_token{};  // empty: the launcher has no others
+  std::string restart_policy = "rank";
   int restart_backoff = 0;         // seconds
   std::optional<int> min_nodes{};  // absent: the launchers need all nodes
   int shrink_after = 0;            // seconds; only with min_nodes

@@ -7,6 +7,7 @@
 
 #include "common/text.h"
 #include "operator/core/handover.h"
+#include "operator/core/launcher_injection.h"
 #include "operator/core/pods.h"
 #include "operator/core/status.h"
 #include "operator/core/text.h"
@@ -234,6 +235,7 @@ std::optional<Plan> resume(const Observed& observed, const Membership& members) 
   if (next.start_time && has_next_attempt(job)) ++next.attempt;
   next.elastic.reset();  // the spec may have changed meanwhile; the attempt begins with all nodes
   next.attempt_start_time.reset();
+  next.launcher = decide_launcher(job, observed.launcher_image);
   enter_phase(next, Phase::kPending, "PodsStarting", "", observed.now);
   update_checkpoint_condition(job, next, observed.now);  // the spec may have changed meanwhile
   const std::string message =

@@ -115,6 +115,7 @@ struct Observed {
   // JSON list of the NetworkPolicy peers that may connect to the metrics ports of every job's pods, from the operator's
   // flags. If absent, jobs get no NetworkPolicy, and existing ones are not changed.
   std::optional<std::string> metrics_peers;
+  std::string launcher_image;  // from the operator's flags; empty: jobs that start now get no launcher
   SystemTime now{};
   std::optional<RankStatus> progress;          // the last status that rank 0 of any attempt reported
   std::optional<LauncherStatus> launcher;      // the last one that the launcher or rank 0 of any attempt reported
@@ -176,7 +177,8 @@ struct CreateNetworkPolicy {
 struct CreateClaim {
   std::string name;
   int attempt = 0;
-  std::string body;  // JSON
+  std::string body;              // JSON
+  std::string launcher_image{};  // as in CreatePod
 
   bool operator==(const CreateClaim&) const = default;
 };
@@ -191,9 +193,9 @@ struct ReplaceNetworkPolicy {
 };
 
 // POST of a pod. AlreadyExists is handled as in CreateService; a pod of the job without the job's label stops the plan,
-// too, and is added to Observed. The body is PodFactory(job, attempt, {nodes, launchers},
-// defaults).text(node_rank, is_replacement). The shell builds it when it sends the request, because a plan for
-// thousands of nodes would otherwise contain the template and spec.trainer as many times.
+// too, and is added to Observed. The body is that of a PodFactory with these members. The shell builds it when it sends
+// the request, because a plan for thousands of nodes would otherwise contain the template and spec.trainer as many
+// times.
 struct CreatePod {
   std::string name;
   int attempt = 0;
@@ -201,6 +203,7 @@ struct CreatePod {
   bool is_replacement = false;                     // of a lost pod, while the other pods of the attempt continue
   int nodes = 1;                                   // of the attempt's group
   std::optional<api::LauncherBounds> launchers{};  // of the attempt
+  std::string launcher_image{};                    // empty: the pod has no launcher but that of its image
 
   bool operator==(const CreatePod&) const = default;
 };

@@ -186,6 +186,14 @@ bool is_complete(const Json& pod) {
 
 }  // namespace
 
+bool is_trainer_image(std::string_view image) {
+  image = image.substr(0, image.find('@'));
+  const size_t colon = image.rfind(':');  // of the tag, or of the registry's port
+  const bool has_tag = colon != std::string_view::npos && image.find('/', colon) == std::string_view::npos;
+  if (has_tag) image = image.substr(0, colon);
+  return image == kTrainerRepository || image.ends_with(fmt::format("/{}", kTrainerRepository));
+}
+
 std::string default_trainer_image() { return std::string(kTrainerRepository) + ":" OARLOCK_VERSION; }
 
 Json make_pod_template(const Job& job, const PodDefaults& defaults) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 
 #include "operator/core/model.h"
 
@@ -12,6 +13,9 @@ namespace oarlock::control {
 
 // The repository of the trainer's image, without the registry.
 inline constexpr char kTrainerRepository[] = "oarlock/trainer";
+
+// Returns whether the image is the trainer's: of that repository, in any registry.
+bool is_trainer_image(std::string_view image);
 
 // Returns the trainer's image of this version, as scripts/images names it.
 std::string default_trainer_image();

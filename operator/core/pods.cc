@@ -44,7 +44,7 @@ std::vector<Action> replacement_actions(const Job& job, const Membership& member
     const int node_rank = static_cast<int>(i);
     if (lost == nullptr) {
       out.emplace_back(CreatePod{pod_name(job, job.status.attempt, node_rank), job.status.attempt, node_rank, true,
-                                 job.group_nodes(), launcher_bounds(job)});
+                                 job.group_nodes(), launcher_bounds(job), launcher_image(job)});
     } else if (!lost->deleting) {
       out.emplace_back(DeletePod{lost->name, lost->uid, "", "a new pod replaces it"});
     }
@@ -112,13 +112,13 @@ Creations create_missing_objects(const Observed& observed, const Membership& mem
   const int attempt = job.status.attempt;
   // There is no informer of claims: the request is repeated for each attempt, which costs little.
   if (needs_new_claim(job))
-    out.actions.emplace_back(CreateClaim{claim_name(job), attempt, dump_json(desired_claim(job))});
+    out.actions.emplace_back(CreateClaim{claim_name(job), attempt, dump_json(desired_claim(job)), launcher_image(job)});
   const std::optional<api::LauncherBounds> launchers = launcher_bounds(job);
   for (size_t i = 0; i < members.current.size(); ++i) {
     if (members.current[i] != nullptr || is_recorded_finished(members, i)) continue;
     const int node_rank = static_cast<int>(i);
-    out.actions.emplace_back(
-        CreatePod{pod_name(job, attempt, node_rank), attempt, node_rank, false, job.group_nodes(), launchers});
+    out.actions.emplace_back(CreatePod{pod_name(job, attempt, node_rank), attempt, node_rank, false, job.group_nodes(),
+                                       launchers, launcher_image(job)});
   }
   return out;
 }

@@ -55,6 +55,7 @@ std::span<const Policy> policies() { return kPolicies; }
 Plan reconcile(const Observed& observed) { return reconcile(observed, kPolicies); }
 
 Plan reconcile(const Observed& observed, std::span<const Policy> policies) {
+  if (const std::optional<Observed> decided = decide_about_launcher(observed)) return reconcile(*decided, policies);
   const Membership members = classify_objects(observed);
   for (const Policy policy : policies) {
     if (std::optional<Plan> plan = policy(observed, members)) {
@@ -389,9 +390,10 @@ namespace {
 // a status costs the API server five times as much as a pod. The CPU time of the operator is the same.
 //
 // The status of an elastic job comes first: it fixes the size of the group, which spec.nodes may change at any time.
+// That of a job with a launcher does, too: another version of the operator would choose another image.
 bool can_create_before_status(const Observed& observed, const Membership& members) {
   return observed.job.status.phase == Phase::kNone && observed.last_error.empty() && !observed.job.spec.elastic &&
-         has_missing_objects(observed.job, members);
+         launcher_image(observed.job).empty() && has_missing_objects(observed.job, members);
 }
 
 Plan create_before_status(const Observed& observed, const Membership& members) {

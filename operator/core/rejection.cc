@@ -70,8 +70,13 @@ std::string source_of(const std::string& path) {
   return std::regex_match(path, kClaim) ? "spec.checkpoints.claimName" : "";
 }
 
+bool begins_with_launcher(const Json& pod) {
+  const Json& list = elements(member(pod, "spec"), "initContainers");
+  return !list.empty() && text_at(list.front(), "name") == kLauncherName;
+}
+
 // Converts a path in the pod to one in the job. Containers and volumes of the template have the same index in the pod;
-// the contract's variables precede those of the template.
+// the contract's variables precede those of the template, and the launcher's init container the others.
 std::string path_in_job(std::string_view path, const Json& pod, const Json& given) {
   const Json* in_pod = &pod;
   const Json* in_template = &given;
@@ -80,6 +85,11 @@ std::string path_in_job(std::string_view path, const Json& pod, const Json& give
   for (size_t i = 0; i < steps.size(); ++i) {
     Step step = steps[i];
     in_pod = in_pod == nullptr ? nullptr : step_into(*in_pod, step);
+    if (i > 0 && steps[i - 1].key == "initContainers" && step.index && begins_with_launcher(pod) &&
+        !begins_with_launcher(given)) {
+      if (*step.index == 0) return fmt::format("the pod's {}", path);
+      step.text = fmt::format("[{}]", --*step.index);
+    }
     if (i > 0 && steps[i - 1].key == "env" && in_pod != nullptr && in_template->is_array()) {
       step.index = static_cast<size_t>(std::ranges::find(*in_template, *in_pod) - in_template->begin());
       step.text = fmt::format("[{}]", *step.index);

@@ -251,7 +251,7 @@ Controller::ReconcileResult Controller::handle(const Job& job, const Interruptio
   if (interruption.action.starts_with("create pod")) {
     const auto problem = [&] {
       const std::unique_lock<std::mutex> lock = deps_.executor->lock_if_large(job.spec);
-      return explain_invalid_pod(job, failure.status, failure.message);
+      return explain_invalid_pod(with_launcher_decision(job, deps_.launcher_image), failure.status, failure.message);
     }();
     if (problem) {
       log.warn("the API server rejects the pods of the job", {{"error", *problem}, {"status", failure.status}});
@@ -355,6 +355,7 @@ Observed Controller::observe(const kube::ObjectKey& key, const Job& job, bool is
   observed.services = deps_.cache->services_of(key);
   observed.network_policies = deps_.cache->network_policies_of(key);
   observed.metrics_peers = deps_.metrics_peers;
+  observed.launcher_image = deps_.launcher_image;
   observed.now = deps_.clock->now();
   RankProbe probe = deps_.poller->latest(key, job.metadata.uid);
   observed.progress = std::move(probe.last_status);

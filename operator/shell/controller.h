@@ -38,6 +38,7 @@ class Controller {
     std::shared_ptr<const Clock> clock;
     std::function<Plan(const Observed&)> reconciler;
     std::optional<std::string> metrics_peers = std::nullopt;  // Observed::metrics_peers
+    std::string launcher_image{};                             // Observed::launcher_image
   };
 
   // The pointers in `dependencies` must remain valid for the lifetime of the controller.

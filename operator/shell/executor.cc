@@ -107,7 +107,7 @@ bool is_same_batch(const Action& first, const Action& next) {
   if (const auto* create = std::get_if<CreatePod>(&first)) {
     const auto* other = std::get_if<CreatePod>(&next);
     return other != nullptr && other->attempt == create->attempt && other->nodes == create->nodes &&
-           other->launchers == create->launchers;
+           other->launchers == create->launchers && other->launcher_image == create->launcher_image;
   }
   return std::holds_alternative<DeletePod>(first) && std::holds_alternative<DeletePod>(next);
 }
@@ -168,7 +168,7 @@ std::optional<Interruption> Executor::execute(const Job& job, const std::vector<
     if (const auto* first = std::get_if<CreatePod>(&*it)) {
       RegroupSecret secret;
       if (Outcome failed = read_regroup_secret(job, *first, secret)) return failed;
-      const PodFactory factory = make_factory(job, first->attempt, first->nodes, secret, first->launchers);
+      const PodFactory factory = make_factory(job, *first, secret);
       outcome = run_batch(
           batch,
           [&](const Action& one) {
@@ -275,7 +275,7 @@ Executor::Outcome Executor::run(const Job& job, const CreateClaim& action) const
   const std::string name = fmt::format("create persistentvolumeclaim {}", key.to_string());
   auto response = client_.get(kube::persistent_volume_claims(), key, {});
   if (!response && response.error().kind == ErrorKind::kNotFound) {
-    if (Outcome rejected = try_pod(job, action.attempt)) return rejected;
+    if (Outcome rejected = try_pod(job, action)) return rejected;
     response = client_.create(kube::persistent_volume_claims(), key.namespace_name, action.body, {});
     if (response) return std::nullopt;
     if (response.error().kind == ErrorKind::kAlreadyExists) return interruption(Reason::kStaleCache, name);
@@ -314,10 +314,9 @@ std::unique_lock<std::mutex> Executor::lock_if_large(const api::Spec& spec) cons
   return std::unique_lock(large_mutex_);
 }
 
-PodFactory Executor::make_factory(const Job& job, int attempt, int nodes, const RegroupSecret& secret,
-                                  const std::optional<api::LauncherBounds>& launchers) const {
+PodFactory Executor::make_factory(const Job& job, const CreatePod& pod, const RegroupSecret& secret) const {
   const std::unique_lock<std::mutex> lock = lock_if_large(job.spec);
-  return PodFactory(job, attempt, nodes, pod_defaults_, secret, launchers);
+  return PodFactory(job, pod.attempt, pod.nodes, pod_defaults_, secret, pod.launchers, pod.launcher_image);
 }
 
 Executor::Outcome Executor::read_regroup_secret(const Job& job, const CreatePod& pod, RegroupSecret& secret) const {
@@ -344,24 +343,25 @@ Executor::Outcome Executor::create_pod(const Job& job, const PodFactory& factory
   return create(job, ResourceKind::kPod, action.name, factory.text(action.node_rank, action.is_replacement));
 }
 
-Executor::Outcome Executor::try_pod(const Job& job, int attempt) const {
+Executor::Outcome Executor::try_pod(const Job& job, const CreateClaim& action) const {
   constexpr size_t kCopies = 4;                                       // as in create_pod()
   constexpr std::string_view kNoDryRun = "does not support dry run";  // an admission webhook with side effects
-  const PodFactory factory = make_factory(job, attempt, job.group_nodes(), placeholder_secret(), launcher_bounds(job));
+  const PodFactory factory(job, action.attempt, job.group_nodes(), pod_defaults_, placeholder_secret(),
+                           launcher_bounds(job), action.launcher_image);
   const ByteBudget::Reservation reservation = in_flight_.acquire(factory.text_size() * kCopies);
   const auto response = client_.create(kube::pods(), job.metadata.namespace_name, factory.text(0), {},
                                        {.validation = kube::FieldValidation::kStrict, .dry_run = true});
   if (response || response.error().kind == ErrorKind::kAlreadyExists) return std::nullopt;
   const kube::ApiError& error = response.error();
   if (error.status == 400 && error.message.find(kNoDryRun) != std::string::npos) return std::nullopt;
-  const kube::ObjectKey key{job.metadata.namespace_name, pod_name(job, attempt, 0)};
+  const kube::ObjectKey key{job.metadata.namespace_name, pod_name(job, action.attempt, 0)};
   return interruption(Reason::kApiError, action_name("create", ResourceKind::kPod, key), error);
 }
 
 Executor::Outcome Executor::run(const Job& job, const CreatePod& action) const {
   RegroupSecret secret;
   if (Outcome failed = read_regroup_secret(job, action, secret)) return failed;
-  return create_pod(job, make_factory(job, action.attempt, action.nodes, secret, action.launchers), action);
+  return create_pod(job, make_factory(job, action, secret), action);
 }
 
 Executor::Outcome Executor::remove(const Job& job, ResourceKind kind, const std::string& name,

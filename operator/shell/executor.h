@@ -140,15 +140,14 @@ class Executor {
   Outcome run(const Job& job, const DeleteJob& action) const;
   Outcome run(const Job& job, const PatchStatus& action) const;
   Outcome run(const Job& job, const EmitEvent& action) const;
-  PodFactory make_factory(const Job& job, int attempt, int nodes, const RegroupSecret& secret,
-                          const std::optional<api::LauncherBounds>& launchers) const;
+  PodFactory make_factory(const Job& job, const CreatePod& pod, const RegroupSecret& secret) const;
   // Sets `secret` to that of the attempt, which follows from the annotation of the Service, so that all pods of the
   // attempt receive the same one from every process of the operator. Unchanged for jobs that need none, and for a
   // Service without the annotation, which an earlier version of the operator created.
   Outcome read_regroup_secret(const Job& job, const CreatePod& pod, RegroupSecret& secret) const;
   // Creates the pod of node rank 0 in a dry run. Returns nothing if the API server accepts or already has it, or if an
   // admission webhook permits no dry run.
-  Outcome try_pod(const Job& job, int attempt) const;
+  Outcome try_pod(const Job& job, const CreateClaim& action) const;
   Outcome create_pod(const Job& job, const PodFactory& factory, const CreatePod& action) const;
   Outcome create(const Job& job, ResourceKind kind, const std::string& name, std::string body) const;
   Outcome remove(const Job& job, ResourceKind kind, const std::string& name,

@@ -196,7 +196,8 @@ Controller::Dependencies Operator::controller_dependencies() {
           .metrics = metrics_,
           .clock = clock_,
           .reconciler = [](const Observed& observed) { return reconcile(observed); },
-          .metrics_peers = options_.job_network_policy};
+          .metrics_peers = options_.job_network_policy,
+          .launcher_image = options_.launcher_image};
 }
 
 HttpRoutes Operator::probes() {

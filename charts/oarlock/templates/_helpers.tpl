@@ -103,6 +103,13 @@ registry and tag: their defaults. A repository may name its registry itself.
 {{- (include "oarlock.renamed" (dict "root" . "old" "tests.trainerImage" "new" "trainerImage" "value" $reference "default" $default) | fromJson).value -}}
 {{- end -}}
 
+{{- /* Empty: jobs get no launcher. */ -}}
+{{- define "oarlock.launcherImage" -}}
+{{- if .Values.launcher.enabled -}}
+{{- include "oarlock.imageReference" (dict "root" . "image" .Values.launcher.image "value" "launcher.image" "registry" "docker.io" "tag" .Chart.AppVersion) -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "oarlock.kubectlImage" -}}
 {{- $image := .Values.tests.kubectl.image -}}
 {{- $reference := include "oarlock.imageReference" (dict "root" . "image" $image "value" "tests.kubectl.image" "registry" "registry.k8s.io" "tag" "v1.35.4") -}}
@@ -240,7 +247,7 @@ true
 {{- if not (hasKey .Values "replicaCount") -}}
 {{- fail "replicaCount: is missing, as in the values of an earlier chart; upgrade with --reset-then-reuse-values instead of --reuse-values" -}}
 {{- end -}}
-{{- include "oarlock.requireValues" (dict "root" . "names" (list "image.repository" "trainerImage.repository" "leaderElection"
+{{- include "oarlock.requireValues" (dict "root" . "names" (list "image.repository" "trainerImage.repository" "launcher.image.repository" "leaderElection"
       "operator.workers" "operator.progressIntervalSeconds" "operator.logLevel" "operator.logFormat" "rbac.scope" "serviceAccount" "crds"
       "metrics.port" "metrics.tls" "metrics.service" "metrics.serviceMonitor" "metrics.podMonitor" "dashboards" "networkPolicy.jobs" "healthPort" "tests.kubectl.image.repository")) -}}
 {{- if .Values.leaderElection.enabled -}}

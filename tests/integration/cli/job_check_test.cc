@@ -193,22 +193,26 @@ TEST_F(JobCheckTest, ValidateWarns) {
   const std::string container = "template: {spec: {containers: [{name: trainer, image: x, ";
   const std::string end = "}]}}";
   const std::string no_rank = "job.yaml: warning: j: processesPerNode is 2, but the command 'python3'";
+  const std::string without_launcher = "launcher: Never, processesPerNode: 2, ";
   const std::string lost = "job.yaml: warning: j: spec.trainer.checkpoint.dir '/out/c' is on no volume";
   const std::string image = "image: oarlock/trainer, ";
   trainer("echo \"$0 $*\" > arguments");
   std::filesystem::copy_file(directory_.path() / "oarlock-trainer", directory_.path() / "kepler");
   for (const WarningCase& row : std::vector<WarningCase>{
-           {"plain", "processesPerNode: 2, " + container + "command: [python3, train.py]" + end, no_rank},
-           {"in a shell", "processesPerNode: 2, " + container + "command: [sh, -c, 'cd /x && python3 train.py']" + end,
+           {"plain", without_launcher + container + "command: [python3, train.py]" + end, no_rank},
+           {"in a shell", without_launcher + container + "command: [sh, -c, 'cd /x && python3 train.py']" + end,
             no_rank},
-           {"in a directory", "processesPerNode: 2, " + container + "command: [python3, /fabric/t.py]" + end, no_rank},
+           {"in a directory", without_launcher + container + "command: [python3, /fabric/t.py]" + end, no_rank},
+           {"the operator's launcher", "processesPerNode: 2, " + container + "command: [python3, train.py]" + end, ""},
            {"one rank", container + "command: [python3, train.py]" + end, ""},
            {"torchrun", "processesPerNode: 2, " + container + "command: [torchrun, train.py]" + end, ""},
            {"module",
             "processesPerNode: 2, " + container + "command: [python3, -m, torch.distributed.run, train.py]" + end, ""},
            {"launch in a shell",
             "processesPerNode: 2, " + container + "command: [sh, -c, 'oarlock launch -- python3 train.py']" + end, ""},
-           {"entry point", "processesPerNode: 2, " + container + "args: [python3, train.py]" + end, ""},
+           {"entry point", without_launcher + container + "args: [python3, train.py]" + end, ""},
+           {"entry point with the operator's launcher", container + "args: [python3, train.py]" + end,
+            "job.yaml: warning: j: the pods have no launcher, because container 'trainer' has no command"},
            {"no volume", image + "trainer: {task: x, checkpoint: {dir: /out/c}}", lost},
            {"on a volume", image + "trainer: {task: x, checkpoint: {dir: /checkpoints/c}}", ""},
            {"on its own volume",

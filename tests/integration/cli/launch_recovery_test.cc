@@ -357,6 +357,35 @@ TEST_P(ReplacedNode, JoinsTheSurvivors) {
   EXPECT_EQ(survivor->out(), "rank " + std::to_string(1 - lost) + donor);
 }
 
+// The ranks of the other node neither detect the loss nor regroup.
+TEST_P(ReplacedNode, RestartsAnyProgramOfAllNodes) {
+  const int lost = GetParam();
+  std::map<std::string, std::string> variables = {{"OARLOCK_REGROUP_TOKEN", "secret"},
+                                                  {"OARLOCK_MAX_RESTARTS", "1"},
+                                                  {"OARLOCK_RESTART_POLICY", "group"},
+                                                  {"OARLOCK_JOB", "j"},
+                                                  {"OARLOCK_RESTART_BACKOFF", "0"}};
+  const std::vector<std::string> command = {
+      "/bin/bash", "-c",
+      "echo $$ > pid.$RANK; [ $TORCHELASTIC_RESTART_COUNT = 1 ] && { echo rank $RANK; exit; }; sleep 1000 & wait"};
+  const auto start_node = [&](int node) {
+    return std::unique_ptr<Program>(new Program(start(node, {"--nproc", "1"}, command, variables)));
+  };
+  const std::unique_ptr<Program> survivor = start_node(1 - lost);
+  const std::unique_ptr<Program> first = start_node(lost);
+  ASSERT_GT(number_in(directory_.path() / "pid.0"), 0) << survivor->err() << first->err();
+  ASSERT_GT(number_in(directory_.path() / "pid.1"), 0) << survivor->err() << first->err();
+  const int rank = number_in(directory_.path() / ("pid." + std::to_string(lost)));
+  first->signal(SIGKILL);
+  ASSERT_TRUE(eventually([&] { return !alive(rank); }));
+  variables["OARLOCK_REPLACEMENT"] = "1";
+  const std::unique_ptr<Program> second = start_node(lost);
+  EXPECT_EQ(second->wait(), 0) << second->err();
+  EXPECT_EQ(survivor->wait(), 0) << survivor->err();
+  EXPECT_EQ(second->out(), fmt::format("rank {}\n", lost));
+  EXPECT_EQ(survivor->out(), fmt::format("rank {}\n", 1 - lost));
+}
+
 INSTANTIATE_TEST_SUITE_P(All, ReplacedNode, testing::Values(0, 1));
 
 // A rank that leaves the group when the file `lost` exists, and finishes in a group of one rank when `finish` exists.

@@ -322,6 +322,7 @@ TEST_F(OfflineTest, RenderPrintsTheOperatorsObjects) {
   EXPECT_EQ(as_json->wait(), 0) << as_json->err();
   auto job = api::training_job_from_yaml(yaml::parse_all(kJob, "job.yaml")->front(), "job.yaml").value();
   job.metadata.uid = "00000000-0000-0000-0000-000000000000";
+  job = control::with_launcher_decision(job, control::default_launcher_image());
   const control::PodFactory factory(job, 3);
   const Json expected = Json::array({control::desired_service(job), factory.pod(0), factory.pod(1)});
   EXPECT_EQ(Json::parse(as_json->out())["items"], expected);

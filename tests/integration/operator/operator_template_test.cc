@@ -32,9 +32,13 @@ class Template : public ::testing::Test {
     world_ = std::make_unique<JobWorld>(*server_, server_->make_namespace());
     world_->call("PATCH", "/api/v1/namespaces/" + world_->namespace_name(),
                  {{"metadata", {{"labels", {{"pod-security.kubernetes.io/enforce", "restricted"}}}}}});
-    operator_ = std::make_unique<OperatorProcess>(
-        std::vector<std::string>{"--kubeconfig", server_->kubeconfig(), "--namespace", world_->namespace_name(),
-                                 "--trainer-image", "example.invalid/trainer:1"});
+    start_operator("example.invalid/launcher:1");
+  }
+  void start_operator(const std::string& launcher_image) {
+    operator_.reset();
+    operator_ = std::make_unique<OperatorProcess>(std::vector<std::string>{
+        "--kubeconfig", server_->kubeconfig(), "--namespace", world_->namespace_name(), "--trainer-image",
+        "example.invalid/trainer:1", "--launcher-image", launcher_image});
   }
   void TearDown() override {
     if (HasFailure()) std::cerr << "---- the operator's log\n" << operator_->log();
@@ -91,6 +95,39 @@ TEST_F(Template, JobWithoutTemplateMeetsTheRestrictedLevel) {
   world_->set_pods({"j-0-0", "j-0-1"}, pod_running());
   world_->set_pods({"j-0-0", "j-0-1"}, pod_ended(0));
   world_->wait_for_phase("j", "Complete");
+}
+
+// The API server computes the QoS class, and rejects pods that violate the Pod Security level of the namespace.
+TEST_F(Template, LauncherIsAddedToPodsOfOtherImages) {
+  Json pod_template = Json::parse(R"json({"spec": {
+    "securityContext": {"runAsNonRoot": true, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}},
+    "containers": [{"name": "trainer", "image": "example.invalid/mine:1", "command": ["/train"],
+      "resources": {"limits": {"cpu": "1", "memory": "1Gi"}},
+      "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}}}]}})json");
+  create("j", {{"nodes", 2}, {"template", pod_template}});
+  world_->wait_for_pods({"j-0-0", "j-0-1"});
+  const auto expect_launcher = [&](const std::string& name) {
+    const Json pod = world_->pod(name);
+    EXPECT_EQ(pod["status"]["qosClass"], "Guaranteed");
+    EXPECT_EQ(pod["spec"]["initContainers"][0]["image"], "example.invalid/launcher:1");
+    EXPECT_EQ(pod["spec"]["containers"][0]["command"], Json({"/oarlock/oarlock", "launch", "--", "/train"}));
+    EXPECT_EQ(volume(pod, "oarlock-launcher")["emptyDir"]["sizeLimit"], "64Mi");
+  };
+  expect_launcher("j-0-1");
+  EXPECT_EQ(world_->status("j")["launcher"], Json({{"image", "example.invalid/launcher:1"}}));
+
+  start_operator("example.invalid/launcher:2");  // an upgrade
+  world_->set_pods({"j-0-0", "j-0-1"}, pod_running());
+  world_->wait_for_phase("j", "Running");
+  world_->set_pods({"j-0-1"}, pod_ended(1));
+  world_->wait_for_pods({"j-1-0", "j-1-1"});
+  expect_launcher("j-1-1");
+
+  pod_template["spec"]["containers"][0].erase("command");
+  create("k", {{"template", pod_template}});
+  world_->wait_for_pods({"k-0-0"});
+  EXPECT_FALSE(world_->pod("k-0-0")["spec"].contains("initContainers"));
+  world_->wait("the reason", [&] { return world_->status("k").value("launcher", Json()) == Json({{"reason", "NoCommand"}}); });
 }
 
 TEST_F(Template, GpusDetermineTheNumberOfRanks) {

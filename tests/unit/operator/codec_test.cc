@@ -31,6 +31,7 @@ api::Status full_status() {
   status.finished_ranks = {2, "0-2,5"};
   status.restarts = {2, 1, {{"OOMKilled", 1}, {"Disrupted", 1}}};
   status.progress = api::Progress{10, 100, 8, "10%", 0.25, 1234.5, at_second(900), at_second(3), at_second(2)};
+  status.launcher = api::InjectedLauncher{"launcher:1", ""};
   status.start_time = at_second(1);
   status.attempt_start_time = at_second(2);
   status.completion_time = at_second(4);
@@ -110,6 +111,7 @@ TEST(Codec, SetsDefaultsOfUnknownEnumerationValues) {
   object["spec"]["cleanPodPolicy"] = "Archive";
   object["spec"]["successPolicy"] = "Majority";
   object["spec"]["processesPerNode"] = "perSocket";
+  object["spec"]["launcher"] = "ImageVolume";
   object["spec"]["failurePolicy"] = {{"maxRestarts", 7}, {"rules", json::parse(R"([
         {"action": "Fail", "onPodReasons": ["OOMKilled"]},
         {"action": "Snooze", "onPodReasons": ["Evicted"]},
@@ -123,12 +125,14 @@ TEST(Codec, SetsDefaultsOfUnknownEnumerationValues) {
   EXPECT_EQ(read->spec.clean_pod_policy, api::CleanPodPolicy::kRunning);
   EXPECT_EQ(read->spec.success_policy, api::SuccessPolicy::kAllRanks);
   EXPECT_EQ(read->spec.processes_per_node, 1);
+  EXPECT_EQ(read->spec.launcher, api::LauncherInjection::kAuto);
   EXPECT_EQ(read->spec.failure_policy.max_restarts, 7);
   ASSERT_EQ(read->spec.failure_policy.rules.size(), 2U);
   EXPECT_EQ(read->spec.failure_policy.rules[1].action, api::FailureAction::kRestartFree);
   EXPECT_EQ(read->report.unknown,
             (std::vector<std::string>{
                 R"(spec.processesPerNode: expected an integer or auto, got "perSocket")",
+                R"(spec.launcher: unknown value "ImageVolume")",
                 R"(spec.failurePolicy.rules[1].action: unknown value "Snooze")",
                 R"(spec.failurePolicy.rules[2].onExitCodes.operator: unknown value "Between")",
                 "spec.failurePolicy.rules[3].onNodes: unknown field",

@@ -81,13 +81,13 @@ TEST(Environment, OmitsEmptyValues) {
     EXPECT_FALSE(variables.contains(name)) << name;
 }
 
-TEST(Environment, SetsRestartsOfTheLauncherWithAToken) {
+TEST(Environment, SetsRestartsOfTheLauncher) {
   RankGroup of = group(2, 2);
-  of.max_restarts = 5;
-  of.restart_backoff = 10;
-  for (const char* name : {"OARLOCK_MAX_RESTARTS", "OARLOCK_RESTART_POLICY", "OARLOCK_RESTART_BACKOFF"})
-    EXPECT_FALSE(as_map(node_environment(of, 0)).contains(name)) << name;
   of.regroup_token = "secret";
+  of.restart_backoff = 10;
+  for (const char* name : {"OARLOCK_REGROUP_TOKEN", "OARLOCK_RESTART_POLICY", "OARLOCK_RESTART_BACKOFF"})
+    EXPECT_FALSE(as_map(node_environment(of, 0)).contains(name)) << name;
+  of.max_restarts = 5;
   auto variables = as_map(node_environment(of, 1));
   EXPECT_EQ(variables["OARLOCK_REGROUP_TOKEN"], "secret");
   EXPECT_EQ(variables["OARLOCK_MAX_RESTARTS"], "5");

@@ -140,6 +140,17 @@ TEST(Rejection, PartsOfTheOperatorAreNamedByTheirFieldOrAsThePods) {
     EXPECT_EQ(explain_invalid_pod(job, 422, fmt::format(R"(Pod "bert-0-0" is invalid: {})", problem)), expected);
 }
 
+TEST(Rejection, InitContainerOfTheLauncherIsNotInTheTemplate) {
+  Job job = JobBuilder().pod_template(R"({"spec": {"initContainers": [{"name": "a"}],
+    "containers": [{"name": "trainer", "image": "i", "command": ["c"]}]}})");
+  job.status.launcher = api::InjectedLauncher{"launcher:1", ""};
+  const std::pair<const char*, const char*> rows[] = {
+      {"spec.initContainers[0].image: Invalid value", "the pod's spec.initContainers[0].image: Invalid value"},
+      {"spec.initContainers[1].image: Required value", "spec.template.spec.initContainers[0].image: Required value"}};
+  for (const auto& [problem, expected] : rows)
+    EXPECT_EQ(explain_invalid_pod(job, 422, fmt::format(R"(Pod "bert-0-0" is invalid: {})", problem)), expected);
+}
+
 TEST(Rejection, QuotesInNamesOfFields) {
   const Job job = JobBuilder().pod_template(R"({"spec": {"a\"b": 1, "containers": [{"name": "trainer"}]}})");
   EXPECT_EQ(explain_invalid_pod(job, 400, fmt::format(fmt::runtime(kStrict), R"(spec.a\"b)")),

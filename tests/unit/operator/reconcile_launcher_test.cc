@@ -1,0 +1,98 @@
+// When the launcher in a job's pods is decided: before its first pod, and at a resume.
+#include "tests/unit/operator/reconcile_support.h"
+
+namespace oarlock::test {
+namespace {
+
+using namespace control;  // NOLINT
+using api::Phase;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::Not;
+
+constexpr char kTemplate[] =
+    R"({"spec":{"containers":[{"name":"trainer","image":"example.com/mine:1","command":["python3","train.py"]}]}})";
+
+JobBuilder any_image() { return JobBuilder().pod_template(kTemplate); }
+
+Observed seen_by(const std::string& launcher_image, const Job& job, std::vector<Pod> pods = {}) {
+  Observed out = seen(job, std::move(pods));
+  out.launcher_image = launcher_image;
+  return out;
+}
+
+std::string image_after(const Observed& observed) {
+  const api::Status status = status_after(observed, reconcile(observed));
+  return status.launcher ? status.launcher->image + status.launcher->reason : "none";
+}
+
+TEST(ReconcileLauncher, TheStatusPrecedesThePods) {
+  const Observed observed = seen_by("launcher:1", any_image());
+  const Plan plan = reconcile(observed);
+  EXPECT_THAT(names(plan),
+              ElementsAre("PatchStatus Pending 0", "CreatePod bert-0-0", "CreatePod bert-0-1", "EmitEvent Started"));
+  EXPECT_EQ(image_after(observed), "launcher:1");
+  for (const CreatePod& pod : only<CreatePod>(plan)) EXPECT_EQ(pod.launcher_image, "launcher:1");
+  expect_settled(observed, plan);
+}
+
+TEST(ReconcileLauncher, TheImageOutlivesTheOperator) {
+  const Observed first = seen_by("launcher:1", any_image());
+  Observed then = after(first, reconcile(first));
+  then.launcher_image = "launcher:2";
+  for (const CreatePod& pod : only<CreatePod>(reconcile(then))) EXPECT_EQ(pod.launcher_image, "launcher:1");
+  then.pods = {pod(0, 0).ended(1), pod(0, 1).running()};
+  const Plan restart = reconcile(then);
+  EXPECT_THAT(names(restart), Contains("CreatePod bert-1-0"));
+  for (const CreatePod& pod : only<CreatePod>(restart)) EXPECT_EQ(pod.launcher_image, "launcher:1");
+}
+
+TEST(ReconcileLauncher, JobsOfAnEarlierOperatorKeepTheirPods) {
+  const Observed running = seen_by("launcher:1", any_image().phase(Phase::kRunning), {pod(0, 0).ended(1)});
+  for (const CreatePod& pod : only<CreatePod>(reconcile(running))) EXPECT_EQ(pod.launcher_image, "");
+  EXPECT_EQ(image_after(running), "none");
+  EXPECT_EQ(image_after(seen_by("launcher:1", any_image(), {pod(0, 0)})), "none") << "its pod precedes its status";
+  EXPECT_EQ(image_after(seen_by("launcher:1", any_image().phase(Phase::kSuspended))), "none");
+}
+
+TEST(ReconcileLauncher, IsDecidedAgainAtAResume) {
+  Job job = any_image().suspend();
+  const Observed created = seen_by("launcher:1", job);
+  EXPECT_EQ(image_after(created), "none");
+  Observed resumed = after(created, reconcile(created));
+  resumed.job.spec.suspend = false;
+  EXPECT_EQ(image_after(resumed), "launcher:1") << "it has not run yet";
+
+  job = any_image().phase(Phase::kSuspended);
+  job.status.launcher = api::InjectedLauncher{"launcher:1", ""};
+  EXPECT_EQ(image_after(seen_by("launcher:2", job)), "launcher:1");
+  job.spec.pod_template = kMinimalTemplate;
+  EXPECT_EQ(image_after(seen_by("launcher:2", job)), "NoCommand");
+  job.spec.launcher = api::LauncherInjection::kNever;
+  EXPECT_EQ(image_after(seen_by("launcher:2", job)), "Never");
+}
+
+TEST(ReconcileLauncher, OtherJobsCreateTheirPodsFirst) {
+  Observed observed = seen_by("launcher:1", JobBuilder());
+  EXPECT_THAT(names(reconcile(observed)), Not(Contains("PatchStatus Pending 0")));
+  observed.pods = {pod(0, 0), pod(0, 1)};
+  EXPECT_EQ(image_after(observed), "none");
+}
+
+// Any program restarts in its pods, so that a lost pod is replaced while the others remain.
+TEST(ReconcileLauncher, LostPodIsReplaced) {
+  Job job = any_image().restart_scope(api::RestartScope::kRank).phase(Phase::kRunning);
+  job.status.launcher = api::InjectedLauncher{"launcher:1", ""};
+  Observed observed = seen_by("launcher:2", job, {pod(0, 0).running(), pod(0, 1).running().deleting()});
+  const Plan lost = reconcile(observed);
+  ASSERT_EQ(status_after(observed, lost).replacements.size(), 1U);
+  observed = after(observed, lost);
+  observed.pods.pop_back();
+  const Plan replace = reconcile(observed);
+  ASSERT_EQ(only<CreatePod>(replace).size(), 1U);
+  EXPECT_EQ(only<CreatePod>(replace)[0].launcher_image, "launcher:1");
+  EXPECT_TRUE(only<CreatePod>(replace)[0].is_replacement);
+}
+
+}  // namespace
+}  // namespace oarlock::test
