@@ -380,7 +380,7 @@ void describe(Status& status, Fields& fields) {
   fields.list("replacements", status.replacements, describe_replacement, {.list_type = "map", .map_key = "nodeRank"},
               "Lost pods whose replacements have not started yet, while the other pods of the attempt continue.");
   fields.section("progress", status.progress, describe_progress,
-                 "The last progress report of rank 0, if the pods run oarlock-trainer.");
+                 "The last progress report of rank 0, if its program reports it (docs/guides/progress.md).");
   fields.field("startTime", status.start_time, "When pods were first created.");
   fields.field("attemptStartTime", status.attempt_start_time,
                "When the pods of the current attempt were first created.");
