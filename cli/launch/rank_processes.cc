@@ -4,6 +4,8 @@
 
 #include <array>
 #include <sstream>
+#include <tuple>
+#include <utility>
 
 #include "common/files.h"
 #include "common/number.h"
@@ -75,18 +77,18 @@ std::string state_name(char state) {
   }
 }
 
-int RankProcesses::rank_of(pid_t pid, int rank_of_parent) {
-  if (!starts_ranks_) return rank_of_parent;
+RankProcesses::Membership RankProcesses::membership_of(pid_t pid, int rank_of_parent) {
+  Membership out{.rank = rank_of_parent};
+  if (!starts_ranks_) return out;
   if (const auto known = ranks_.find(pid); known != ranks_.end()) return known->second;
   const std::string environment = '\0' + read_file(fmt::format("/proc/{}/environ", pid)).value_or("");
   const std::string name = std::string(1, '\0') + kEnvRank + "=";
-  const size_t at = environment.find(name);
-  int rank = rank_of_parent;
-  if (at != std::string::npos) {
+  if (const size_t at = environment.find(name); at != std::string::npos) {
     const std::string_view value = std::string_view(environment).substr(at + name.size());
-    rank = parse_integer<int>(value.substr(0, value.find('\0'))).value_or(rank);
+    const std::optional<int> rank = parse_integer<int>(value.substr(0, value.find('\0')));
+    out = {.rank = rank.value_or(rank_of_parent), .is_stated = rank.has_value()};
   }
-  return ranks_[pid] = rank;
+  return ranks_[pid] = out;
 }
 
 std::map<int, RankActivity> RankProcesses::read(const std::map<int, pid_t>& processes) {
@@ -103,18 +105,19 @@ std::map<int, RankActivity> RankProcesses::read(const std::map<int, pid_t>& proc
   for (const auto& [rank, pid] : processes) {
     if (const auto it = by_pid.find(pid); it != by_pid.end()) queue.emplace_back(it->second, rank);
   }
-  std::map<int, const ProcessStat*> chosen;
+  std::map<int, std::pair<std::tuple<bool, bool, uint64_t>, const ProcessStat*>> chosen;  // with the weight of each
   for (size_t i = 0; i < queue.size() && i <= all.size(); ++i) {
     const auto [one, parent_rank] = queue[i];
-    const int rank = rank_of(one->pid, parent_rank);
-    const auto weight = [](const ProcessStat& stat) { return std::pair(is_stopped_state(stat.state), stat.ticks); };
-    const ProcessStat*& best = chosen[rank];
-    if (best == nullptr || weight(*one) > weight(*best)) best = one;
+    const auto [rank, is_stated] = membership_of(one->pid, parent_rank);
+    const std::tuple weight(is_stated, is_stopped_state(one->state), one->ticks);
+    auto& best = chosen[rank];
+    if (best.second == nullptr || weight > best.first) best = {weight, one};
     const auto [begin, end] = by_parent.equal_range(one->pid);
     for (auto child = begin; child != end; ++child) queue.emplace_back(child->second, rank);
   }
   std::map<int, RankActivity> out;
-  for (const auto& [rank, one] : chosen) {
+  for (const auto& [rank, best] : chosen) {
+    const ProcessStat* one = best.second;
     out[rank] = {.rank = rank,
                  .pid = one->pid,
                  .program = shortened(one->program, kMaxProgram),

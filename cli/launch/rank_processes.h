@@ -41,11 +41,15 @@ class RankProcesses {
   std::map<int, RankActivity> read(const std::map<int, pid_t>& processes);
 
  private:
-  int rank_of(pid_t pid, int rank_of_parent);
+  struct Membership {
+    int rank = 0;
+    bool is_stated = false;  // by the environment; otherwise the process may be one that starts the ranks
+  };
+  Membership membership_of(pid_t pid, int rank_of_parent);
 
   bool starts_ranks_;
   // Ranks by process. The environment of a process that hangs may not be readable, so it is read once.
-  std::map<pid_t, int> ranks_;
+  std::map<pid_t, Membership> ranks_;
 };
 
 }  // namespace oarlock::launch
