@@ -409,7 +409,7 @@ void describe(Status& status, Fields& fields) {
       "The launcher that the operator has put into the pods. Absent if the image contains it, or the job was "
       "started without an operator that has one.");
   fields.section("progress", status.progress, describe_progress,
-                 "The last progress report of rank 0, if the pods run oarlock-trainer.");
+                 "The last progress report of rank 0, if its program reports it (docs/guides/progress.md).");
   fields.field("startTime", status.start_time, "When pods were first created.");
   fields.field("attemptStartTime", status.attempt_start_time,
                "When the pods of the current attempt were first created.");

@@ -23,6 +23,7 @@ using Words = std::vector<std::string>;
 // the call of `chosen`.
 void add_launch(CLI::App& app, const std::optional<Words>& after_marker, Chosen& chosen);
 void add_run(CLI::App& app, Chosen& chosen);
+void add_report(CLI::App& app, Chosen& chosen);
 void add_validate(CLI::App& app, Chosen& chosen);
 void add_render(CLI::App& app, Chosen& chosen);
 void add_convert(CLI::App& app, const std::optional<Words>& after_marker, Chosen& chosen);

@@ -12,8 +12,9 @@
 #include "cli/launch/console.h"
 #include "cli/launch/cpu_binding.h"
 #include "cli/launch/group.h"
+#include "cli/launch/progress.h"
+#include "cli/launch/rank_launchers.h"
 #include "cli/launch/recovery.h"
-#include "cli/launch/restart_report.h"
 #include "cli/launch/termination.h"
 #include "cli/launch/topology.h"
 #include "cli/launch_options.h"
@@ -46,6 +47,9 @@ Each rank receives RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, NODE_RANK, MA
 with several ranks also OMP_NUM_THREADS=1, unless it is set; and torchrun's TORCHELASTIC_RESTART_COUNT,
 TORCHELASTIC_MAX_RESTARTS, TORCHELASTIC_RUN_ID and TORCHELASTIC_ERROR_FILE.
 Without --max-restarts, the first failure stops all ranks: SIGTERM, and SIGKILL after the grace.
+The ranks report their progress to the FIFO OARLOCK_PROGRESS, with oarlock report, or by --progress-pattern
+(OARLOCK_PROGRESS_PATTERN), if OARLOCK_METRICS_PORT is set: the launcher serves it there (docs/guides/progress.md).
+A command that starts the ranks itself, such as torchrun or accelerate launch, runs once unless --nproc is given.
 --max-restarts, --restart-policy and --restart-backoff default to OARLOCK_MAX_RESTARTS, OARLOCK_RESTART_POLICY and
 OARLOCK_RESTART_BACKOFF, which the operator sets for jobs with failurePolicy.restartScope Rank.
 With --restart-policy rank, --min-nodes and --shrink-after default to OARLOCK_MIN_NODES and OARLOCK_SHRINK_AFTER, which
@@ -60,6 +64,7 @@ examples:
   oarlock launch --nproc 2 oarlock-trainer --config trainer.yaml
   oarlock launch --nproc gpu oarlock-trainer --config trainer.yaml
   oarlock launch --nproc 4 -- python3 train.py --epochs 3
+  oarlock launch --progress-pattern 'step (\d+).*loss ([\d.]+)' -- python3 train.py
   oarlock launch --nnodes 2 --node-rank 1 --master-addr node0 --nproc 8 -- python3 train.py
 )";
 
@@ -85,18 +90,6 @@ std::string run_id(const LaunchFlags& flags, const Environment& environment) {
   if (!flags.rdzv_id.empty()) return flags.rdzv_id;
   const auto job = environment.find(kEnvJob);
   return job == environment.end() || job->second.empty() ? "none" : job->second;
-}
-
-// Returns the report of in-pod restarts of the launcher of node rank 0 in a pod of a job; nothing otherwise.
-std::optional<RestartReport> make_report(const Recovery* recovery, const Topology& topology,
-                                         const Environment& environment) {
-  // The ranks report values that they cannot use.
-  const std::optional<int> port = read_count(environment, kEnvMetricsPort).value_or(std::nullopt);
-  const std::optional<int> attempt = read_count(environment, kEnvAttempt).value_or(std::nullopt);
-  const auto uid = environment.find(kEnvUid);
-  const bool is_reported = recovery != nullptr && recovery->restarts_all_ranks() && topology.node_rank == 0;
-  if (!is_reported || port.value_or(0) == 0 || uid == environment.end()) return std::nullopt;
-  return RestartReport(*port, uid->second, attempt.value_or(0));
 }
 
 // Returns the command to run. `words` holds the arguments from the first one on that is not an option of launch.
@@ -154,10 +147,37 @@ Result<ReportFiles> make_report_files(const Environment& environment, int ranks)
   return out;
 }
 
+// Returns the progress of this node, with FIFOs in the directory of `files`; null without OARLOCK_METRICS_PORT.
+Result<std::unique_ptr<Progress>> make_progress(const LaunchFlags& flags, const Environment& environment,
+                                                const ReportFiles& files, ProgressNode node, std::vector<int> ranks,
+                                                const Clock& clock, Console& console) {
+  // The ranks report values that they cannot use.
+  const std::optional<int> port = read_count(environment, kEnvMetricsPort).value_or(std::nullopt);
+  const auto value_of = [&environment](const char* name) {
+    const auto it = environment.find(name);
+    return it == environment.end() ? std::string() : it->second;
+  };
+  const std::string pattern = flags.progress_pattern.empty() ? value_of(kEnvProgressPattern) : flags.progress_pattern;
+  ProgressOptions options{.port = port.value_or(0), .uid = value_of(kEnvUid), .node = node, .ranks = std::move(ranks)};
+  if (!pattern.empty()) {
+    ASSIGN_OR_RETURN(options.pattern, ProgressPattern::make(pattern));
+  }
+  if (options.port == 0) return nullptr;
+  options.node.attempt = read_count(environment, kEnvAttempt).value_or(std::nullopt).value_or(0);
+  if (files.errors) {
+    options.directory = files.errors->directory();
+  } else {
+    console.print_line("the ranks cannot report their progress without a writable directory; set TMPDIR");
+  }
+  return std::make_unique<Progress>(std::move(options), clock);
+}
+
 // The ranks of this node, as they are started.
 struct RankSetup {
   const LaunchFlags& flags;
-  const Topology& topology;
+  const Topology& topology;        // of the processes that this launcher starts
+  bool starts_ranks;               // each of these processes starts the ranks of its node
+  const std::vector<int>& ranks;   // of these processes, each of which may start further ones
   const Environment& environment;  // of the launcher
   const std::vector<std::string>& argv;
   const ReportFiles& files;
@@ -166,19 +186,25 @@ struct RankSetup {
   std::optional<rlim_t> descriptor_limit;
   bool limits_threads = false;
   bool shows_progress = false;
+  bool uses_pipes = false;
+  const Progress* progress = nullptr;
 };
 
 Environment environment_of_rank(const RankSetup& setup, int i) {
-  Environment out = rank_environment(setup.topology, i);
+  Environment out;
+  if (!setup.starts_ranks) {
+    out = rank_environment(setup.topology, i);
+    out[kElasticRunId] = run_id(setup.flags, setup.environment);
+    out[kElasticMaxRestarts] = std::to_string(setup.flags.max_restarts);
+    out.merge(restart_environment(0));
+  }
   if (setup.limits_threads) out[kOmpThreads] = "1";  // otherwise every rank would use all cores
   if (setup.files.ranks) out[kEnvTerminationLog] = setup.files.ranks->path(i).string();
   if (setup.topology.nproc > 1 && !setup.flags.no_prefix) out[kEnvLinesPrefixed] = "1";
   if (setup.shows_progress) out[kEnvProgressLines] = "1";
   if (const auto& bound = setup.cpus[static_cast<size_t>(i)]; !bound.empty())
     out[kEnvCpuSharers] = std::to_string(std::ranges::count(setup.cpus, bound));
-  out[kElasticRunId] = run_id(setup.flags, setup.environment);
-  out[kElasticMaxRestarts] = std::to_string(setup.flags.max_restarts);
-  out.merge(restart_environment(0));
+  if (setup.progress != nullptr) out.merge(setup.progress->environment(static_cast<size_t>(i), setup.environment));
   if (setup.files.errors) out[kElasticErrorFile] = setup.files.errors->path(i).string();
   for (const auto& [name, value] : setup.environment) {  // keeps existing entries
     if (!is_of_launcher(name)) out.emplace(name, value);
@@ -188,11 +214,11 @@ Environment environment_of_rank(const RankSetup& setup, int i) {
 
 Member make_member(const RankSetup& setup, int i) {
   const ReportFiles& files = setup.files;
-  const int rank = setup.topology.rank(i);
+  const int rank = setup.ranks[static_cast<size_t>(i)];
   Member out{{setup.topology.nproc > 1 ? with_text_log(setup.argv) : setup.argv, environment_of_rank(setup, i),
               setup.cpus[static_cast<size_t>(i)], setup.descriptor_limit},
              fmt::format("rank {}", rank),
-             setup.flags.no_prefix ? "" : fmt::format("[RANK {}] ", rank)};
+             setup.flags.no_prefix || !setup.uses_pipes ? "" : fmt::format("[RANK {}] ", rank)};
   if (files.ranks) out.stale_files.push_back(files.ranks->path(i));
   if (!files.ranks && files.pod) out.pod_message = *files.pod;
   if (files.errors) out.stale_files.push_back(files.errors->path(i));
@@ -204,21 +230,27 @@ Member make_member(const RankSetup& setup, int i) {
 }
 
 // Writes the termination message of the pod, and returns the exit code of the launcher.
-Result<int> report_end(const GroupResult& ended, const Topology& topology, const ReportFiles& files,
+Result<int> report_end(const GroupResult& ended, const std::vector<int>& ranks, const ReportFiles& files,
                        const SignalSource& signals, const Clock& clock, Console& console) {
   std::vector<std::string> texts;
   std::vector<std::string> reasons;
-  std::vector<int> ranks;
-  for (int i = 0; i < topology.nproc; ++i) {
+  for (int i = 0; i < static_cast<int>(ranks.size()); ++i) {
     texts.push_back(files.ranks ? files.ranks->text(i) : log_text(files.pod));
     reasons.push_back(files.errors ? reason_of_error_file(files.errors->text(i)) : "");
-    ranks.push_back(topology.rank(i));
   }
   const auto print = [&](const Error& error) {
     console.print_line(error.message);
     console.flush(signals, clock, clock.steady() + kFlushTimeout);
   };
   const GroupResult result = resolve_interruption(ended, texts);
+  // The last line of a program that another process has ended does not state a reason.
+  constexpr int kCrashes[] = {0, SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV};
+  const bool has_reason =
+      !result.status.ok() && std::ranges::find(kCrashes, result.status.signal) != std::end(kCrashes);
+  if (result.member >= 0 && has_reason) {
+    std::string& reason = reasons[static_cast<size_t>(result.member)];
+    if (reason.empty()) reason = result.last_line;
+  }
   const std::string message = pod_message(texts, ranks, result, reasons);
   // Ranks without support for the contract may have written the file of the pod themselves; keep their message.
   const std::string present = log_text(files.pod);
@@ -255,7 +287,13 @@ Result<int> launch_ranks(LaunchFlags flags, const std::vector<std::string>& argv
     ASSIGN_OR_RETURN(PortReservation reserved, PortReservation::make(1));
     return rendezvous_port.emplace(std::move(reserved)).first();
   };
-  ASSIGN_OR_RETURN(const Topology topology, resolve_topology(given, environment, reserve_port));
+  ASSIGN_OR_RETURN(const Topology ranks_of_job, resolve_topology(given, environment, reserve_port));
+  Topology topology = ranks_of_job;
+  const bool has_starter = flags.nproc.empty() && starts_ranks(argv);
+  if (has_starter) {
+    topology.nproc = 1;
+    flags.restart_policy = "group";  // the ranks do not know this launcher
+  }
   RETURN_IF_ERROR(apply_shrink_variables(environment, topology, flags));
   ASSIGN_OR_RETURN(const std::unique_ptr<Recovery> recovery, make_recovery(flags, topology, environment));
   // The ranks do not need these variables, and a launcher that one of them runs must not use them.
@@ -271,10 +309,21 @@ Result<int> launch_ranks(LaunchFlags flags, const std::vector<std::string>& argv
   Console console("oarlock launch");
   ASSIGN_OR_RETURN(RankOutput output, output_of_ranks(flags, count));
   ASSIGN_OR_RETURN(auto cpus, cpus_of_ranks(flags, environment, count, console));
+  const int ranks_per_process = has_starter ? ranks_of_job.nproc : 1;
+  std::vector<int> ranks;
+  for (int i = 0; i < count; ++i) ranks.push_back(topology.rank(i) * ranks_per_process);
+  const RealClock clock;
+  const ProgressNode node{
+      .first_rank = ranks.front(), .world_size = ranks_of_job.world_size(), .starts_ranks = has_starter};
+  ASSIGN_OR_RETURN(const std::unique_ptr<Progress> progress,
+                   make_progress(flags, environment, files, node, ranks, clock, console));
+  const bool is_searched = progress != nullptr && progress->reads_output();
   const bool uses_pipes = count > 1 || !flags.log_dir.empty() || !flags.shown.empty();
   const RankSetup setup{
       .flags = flags,
       .topology = topology,
+      .starts_ranks = has_starter,
+      .ranks = ranks,
       .environment = environment,
       .argv = argv,
       .files = files,
@@ -284,21 +333,24 @@ Result<int> launch_ranks(LaunchFlags flags, const std::vector<std::string>& argv
       .limits_threads = count > 1 && !environment.contains(kOmpThreads),
       // Progress lines would fill the files.
       .shows_progress = uses_pipes && flags.log_dir.empty() && console.err().columns() > 0,
+      .uses_pipes = uses_pipes,
+      .progress = progress.get(),
   };
   std::vector<Member> members;
   for (int i = 0; i < count; ++i) members.push_back(make_member(setup, i));
 
-  std::optional<RestartReport> report = make_report(recovery.get(), topology, environment);
-  const RealClock clock;
   if (setup.limits_threads) console.print_line("OMP_NUM_THREADS is not set: 1 for each rank, as torchrun does");
   const auto grace = std::chrono::duration_cast<Supervisor::Duration>(std::chrono::duration<double>(flags.grace));
   GroupOptions options{.grace = grace};
-  options.stdio = uses_pipes ? Stdio::kPipes : Stdio::kForeground;
+  options.stdio = uses_pipes || is_searched ? Stdio::kPipes : Stdio::kForeground;
+  // The termination message states the last error of a single rank, too.
+  if (options.stdio == Stdio::kForeground && files.pod && ::isatty(STDERR_FILENO) == 0)
+    options.stdio = Stdio::kForegroundErrorPipe;
   options.recovery = recovery.get();
-  if (report) options.report = &*report;
+  options.progress = progress.get();
   options.has_standby = !flags.no_standby;
   ASSIGN_OR_RETURN(const GroupResult ended, run_group(members, options, signals, clock, console));
-  return report_end(ended, topology, files, signals, clock, console);
+  return report_end(ended, ranks, files, signals, clock, console);
 }
 
 }  // namespace

@@ -135,6 +135,11 @@ void add_rank_options(CLI::App& launch, LaunchFlags& flags) {
       .add_option("--rdzv-endpoint,--rdzv_endpoint", flags.rdzv_endpoint, "instead of --master-addr and --master-port")
       ->type_name("HOST[:PORT]");
   launch.add_option("--rdzv-id,--rdzv_id", flags.rdzv_id, "the value of TORCHELASTIC_RUN_ID")->type_name("ID");
+  launch
+      .add_option(
+          "--progress-pattern", flags.progress_pattern,
+          "regular expression for lines of the output whose first group is the step, and the second one the loss")
+      ->type_name("REGEX");
 }
 
 // Sets the smallest number of nodes with which the group continues. A launcher without a connection gives up before

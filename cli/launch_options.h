@@ -41,6 +41,7 @@ struct LaunchFlags {
   std::string rdzv_backend;
   std::string rdzv_endpoint;
   std::string rdzv_id;
+  std::string progress_pattern;
 };
 
 // Declares the options. `flags` must outlive the parsing.

@@ -88,6 +88,7 @@ int run_main(Words words) {
   Chosen chosen;
   add_run(app, chosen);
   add_launch(app, after_marker, chosen);
+  add_report(app, chosen);
   add_validate(app, chosen);
   add_render(app, chosen);
   add_convert(app, after_marker, chosen);

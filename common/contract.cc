@@ -14,6 +14,10 @@ using Json = nlohmann::json;
 
 constexpr size_t kReasonLimit = 60;  // bytes
 constexpr char kInPodRestarts[] = "inPodRestarts";
+constexpr int kMaxRank = 999'999;
+constexpr size_t kMaxPhase = 60;        // bytes
+constexpr size_t kMaxMetricName = 128;  // bytes
+constexpr int kReportDepth = 4;
 
 // Assigns the field to `target` if it is present, has the right type and is in range.
 template <typename T>
@@ -35,6 +39,50 @@ void read(const Json& json, const char* key, T& target) {
 Json json_of(const InPodRestarts& restarts) {
   return {
       {"total", restarts.total}, {"seconds", restarts.seconds}, {"rank", restarts.rank}, {"reason", restarts.reason}};
+}
+
+Json json_of(const RankActivity& rank) {
+  Json json = {{"rank", rank.rank}};
+  if (rank.step) json["step"] = *rank.step;
+  if (!rank.updated_at.empty()) json["updatedAt"] = rank.updated_at;
+  if (rank.pid > 0) json["pid"] = rank.pid;
+  if (!rank.program.empty()) json["program"] = rank.program;
+  if (!rank.state.empty()) json["state"] = rank.state;
+  if (!rank.wait_channel.empty()) json["waitChannel"] = rank.wait_channel;
+  return json;
+}
+
+// Replaces the constants that Python's json module writes for numbers that are not finite.
+std::string without_constants(std::string_view json) {
+  constexpr std::string_view kConstants[] = {"NaN", "-Infinity", "Infinity"};
+  std::string out;
+  for (bool is_in_string = false; !json.empty();) {
+    const auto* constant =
+        std::ranges::find_if(kConstants, [&](std::string_view one) { return json.starts_with(one); });
+    if (!is_in_string && constant != std::end(kConstants)) {
+      out += "null";
+      json.remove_prefix(constant->size());
+      continue;
+    }
+    const size_t taken = is_in_string && json[0] == '\\' ? std::min<size_t>(2, json.size()) : 1;
+    if (json[0] == '"') is_in_string = !is_in_string;
+    out += json.substr(0, taken);
+    json.remove_prefix(taken);
+  }
+  return out;
+}
+
+std::optional<double> finite_number(const Json& json) {
+  if (!json.is_number() || !std::isfinite(json.get<double>())) return std::nullopt;
+  return json.get<double>();
+}
+
+// Python programs may write a count as 10.0.
+std::optional<int64_t> count_at(const Json& json, const char* key, int64_t max) {
+  const std::optional<double> number = finite_number(member(json, key));
+  if (!number || *number < 0 || *number > static_cast<double>(max) || *number != std::floor(*number))
+    return std::nullopt;
+  return json[key].is_number_float() ? static_cast<int64_t>(*number) : integer_at<int64_t>(json, key, 0);
 }
 
 std::optional<InPodRestarts> in_pod_restarts_of(const Json& json) {
@@ -112,7 +160,7 @@ std::optional<LauncherStatus> launcher_status_from_json(std::string_view text) {
   return status;
 }
 
-std::string to_json(const RankStatus& status) {
+std::string to_json(const RankStatus& status, const std::vector<RankActivity>& ranks) {
   Json json = {{"rank", status.rank},
                {"worldSize", status.world_size},
                {"attempt", status.attempt},
@@ -132,6 +180,7 @@ std::string to_json(const RankStatus& status) {
     json["recoveryReason"] = status.recovery_reason;
   }
   if (status.in_pod_restarts) json[kInPodRestarts] = json_of(*status.in_pod_restarts);
+  for (const RankActivity& rank : ranks) json["ranks"].push_back(json_of(rank));
   return dump_json(json);
 }
 
@@ -157,6 +206,57 @@ std::optional<RankStatus> rank_status_from_json(std::string_view text) {
   status.in_pod_restarts = in_pod_restarts_in(json);
   if (const auto it = json.find("loss"); it != json.end() && it->is_number()) status.loss = it->get<double>();
   return status;
+}
+
+std::string to_json(ProgressReport report) {
+  Json json = Json::object();
+  const auto write = [&json](const char* key, const auto& value) {
+    if (value) json[key] = *value;
+  };
+  write("rank", report.rank);
+  write("step", report.step);
+  write("targetSteps", report.target_steps);
+  write("checkpointStep", report.checkpoint_step);
+  write("loss", report.loss);
+  write("samplesPerSecond", report.samples_per_second);
+  if (!report.phase.empty()) json["phase"] = report.phase.substr(0, kMaxPhase);
+  for (;;) {
+    if (report.metrics.empty()) {
+      json.erase("metrics");
+    } else {
+      json["metrics"] = report.metrics;
+    }
+    std::string line = dump_json(json);
+    if (line.size() < kProgressLineLimit || report.metrics.empty()) return line;
+    report.metrics.erase(std::prev(report.metrics.end()));
+  }
+}
+
+std::optional<ProgressReport> progress_report_from_json(std::string_view text) {
+  Json json = parse_untrusted_json(text, kProgressLineLimit, kReportDepth);
+  if (json.is_discarded()) json = parse_untrusted_json(without_constants(text), kProgressLineLimit, kReportDepth);
+  if (!json.is_object()) return std::nullopt;
+  constexpr int64_t kMaxStep = int64_t{1} << 53;  // larger integers are not exact in JSON
+  ProgressReport report;
+  report.rank = count_at(json, "rank", kMaxRank);
+  report.step = count_at(json, "step", kMaxStep);
+  report.target_steps = count_at(json, "targetSteps", kMaxStep);
+  report.checkpoint_step = count_at(json, "checkpointStep", kMaxStep);
+  report.loss = finite_number(member(json, "loss"));
+  report.samples_per_second = finite_number(member(json, "samplesPerSecond"));
+  if (report.samples_per_second && *report.samples_per_second < 0) report.samples_per_second.reset();
+  const std::string phase = text_at(json, "phase");
+  if (phase.size() <= kMaxPhase && is_printable(phase)) report.phase = phase;
+  if (const Json& metrics = member(json, "metrics"); metrics.is_object()) {
+    for (const auto& [name, value] : metrics.items()) {
+      const std::optional<double> number = finite_number(value);
+      const bool is_valid = number && !name.empty() && name.size() <= kMaxMetricName && is_printable(name);
+      if (is_valid && report.metrics.size() < kMaxReportedMetrics) report.metrics.emplace(name, *number);
+    }
+  }
+  ProgressReport without_rank = report;
+  without_rank.rank.reset();
+  return without_rank == ProgressReport() ? std::nullopt : std::optional(report);
 }
 
 }  // namespace oarlock

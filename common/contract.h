@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/error.h"
 
@@ -52,6 +54,12 @@ inline constexpr char kEnvRestartBackoff[] = "OARLOCK_RESTART_BACKOFF";
 // pass them on to the ranks, either.
 inline constexpr char kEnvMinNodes[] = "OARLOCK_MIN_NODES";
 inline constexpr char kEnvShrinkAfter[] = "OARLOCK_SHRINK_AFTER";
+
+// Path of a FIFO to which the program of a rank writes its progress, one ProgressReport per line. The launcher reads
+// it.
+inline constexpr char kEnvProgress[] = "OARLOCK_PROGRESS";
+// Default of oarlock launch's --progress-pattern.
+inline constexpr char kEnvProgressPattern[] = "OARLOCK_PROGRESS_PATTERN";
 
 inline constexpr int kDefaultMasterPort = 29500;
 inline constexpr int kRegroupPortOffset = 1;  // the coordinator listens on MASTER_PORT plus this
@@ -145,8 +153,8 @@ struct InPodRestarts {
 std::string to_json(const InPodRestarts& restarts);
 std::optional<InPodRestarts> in_pod_restarts_from_json(std::string_view text);  // nothing without a positive total
 
-// The part of a response to GET /statusz that the launcher of node rank 0 serves instead, if its program does not
-// listen on that port.
+// The part of a response to GET /statusz that the launcher of node rank 0 serves, if its program neither listens on
+// that port nor reports its progress.
 struct LauncherStatus {
   int attempt = 0;
   InPodRestarts in_pod_restarts;
@@ -182,7 +190,47 @@ struct RankStatus {
   bool operator==(const RankStatus&) const = default;
 };
 
-std::string to_json(const RankStatus& status);
+// What a rank has reported to the launcher of its node, and the state of its process. Empty members are not written.
+struct RankActivity {
+  int rank = 0;
+  std::optional<int64_t> step{};  // that the rank has reported
+  std::string updated_at{};       // RFC 3339, of the last report
+  int pid = 0;                    // of the process of the rank that is stopped, else of that with the most CPU time
+  std::string program{};          // the name of that process
+  std::string state{};            // running, sleeping, stopped, uninterruptible (in a system call), ended ...
+  std::string wait_channel{};     // the function of the kernel in which it waits
+
+  bool operator==(const RankActivity&) const = default;
+};
+
+// A launcher adds `ranks`, the ranks of its node, as the field "ranks".
+std::string to_json(const RankStatus& status, const std::vector<RankActivity>& ranks = {});
 std::optional<RankStatus> rank_status_from_json(std::string_view text);
+
+// ---- Progress reports ------------------------------------------------------------------------------------------
+// Bytes of a line with its newline: PIPE_BUF, so that the lines of several writers of a FIFO do not mix.
+inline constexpr size_t kProgressLineLimit = 4096;
+inline constexpr size_t kMaxReportedMetrics = 64;  // of one line, and of one node
+
+// One line of the protocol of OARLOCK_PROGRESS (docs/guides/progress.md): a JSON object with these fields in camelCase.
+// All are optional.
+struct ProgressReport {
+  std::optional<int> rank{};                 // absent: the rank whose FIFO this is
+  std::optional<int64_t> step{};             // completed steps over all attempts
+  std::optional<int64_t> target_steps{};     // of the whole run
+  std::optional<int64_t> checkpoint_step{};  // of the newest complete checkpoint
+  std::optional<double> loss{};              // finite, as the following numbers
+  std::optional<double> samples_per_second{};
+  std::string phase{};                      // such as "eval"; at most 60 bytes
+  std::map<std::string, double> metrics{};  // any other numbers
+
+  bool operator==(const ProgressReport&) const = default;
+};
+
+// Returns a line without its newline. Metrics that do not fit into kProgressLineLimit are omitted.
+std::string to_json(ProgressReport report);
+// Returns nothing if the text is not a JSON object with at least one valid field. Unknown fields, values of the wrong
+// type or out of range, and Python's NaN and Infinity are ignored. The text may have any content.
+std::optional<ProgressReport> progress_report_from_json(std::string_view text);
 
 }  // namespace oarlock

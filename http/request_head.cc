@@ -51,17 +51,21 @@ Outcome parse(const std::string& head, const HttpLimits& limits) {
   if (error || !parser.is_header_done()) return refuse(400, "invalid HTTP request");
 
   const Fields& fields = parser.get();
-  if (fields.method() != http::verb::get && fields.method() != http::verb::head)
+  const bool is_post = fields.method() == http::verb::post && limits.post_bytes > 0;
+  if (fields.method() != http::verb::get && fields.method() != http::verb::head && !is_post)
     return refuse(405, "only GET and HEAD are supported");
-  if (announced_body(fields) > limits.body_bytes) return refuse(413, "a request body is not supported");
+  const size_t body = announced_body(fields);
+  if (body > (is_post ? limits.post_bytes : limits.body_bytes)) return refuse(413, "the request body is too large");
   if (fields.count(http::field::authorization) > 1) return refuse(400, "more than one Authorization field");
   const std::string whole_target = to_string(fields.target());
   const std::string_view target = origin_form(whole_target);
   const size_t query = target.find('?');
   return HttpRequest{.is_head = fields.method() == http::verb::head,
+                     .is_post = is_post,
                      .path = std::string(target.substr(0, query)),
                      .query = query == std::string_view::npos ? "" : std::string(target.substr(query + 1)),
-                     .authorization = to_string(fields[http::field::authorization])};
+                     .authorization = to_string(fields[http::field::authorization]),
+                     .body_bytes = is_post ? body : 0};
 }
 
 }  // namespace
@@ -73,14 +77,26 @@ void append(std::string& text, std::string_view bytes, size_t limit) {
   text += bytes;
 }
 
+std::optional<Outcome> RequestHeadReader::add_to_body(std::string_view bytes) {
+  append(post_->body, bytes.substr(0, post_->body_bytes - post_->body.size()), limits_.post_bytes);
+  if (post_->body.size() < post_->body_bytes) return std::nullopt;
+  return *std::move(post_);
+}
+
 std::optional<Outcome> RequestHeadReader::add(std::string_view bytes) {
+  if (post_) return add_to_body(bytes);
   size_t from = head_.size();
   append(head_, bytes, limits_.head_bytes + kPieceBytes);
   for (size_t end = 0; (end = head_.find('\n', from)) != std::string::npos;) {
     const size_t length = end - line_start_ - (end > line_start_ && head_[end - 1] == '\r' ? 1 : 0);
     from = line_start_ = end + 1;
     if (from > limits_.head_bytes) break;
-    if (length == 0) return lines_ == 0 ? refuse(400, "invalid HTTP request") : parse(head_.substr(0, from), limits_);
+    if (length == 0) {
+      Outcome outcome = lines_ == 0 ? refuse(400, "invalid HTTP request") : parse(head_.substr(0, from), limits_);
+      if (!outcome || outcome->body_bytes == 0) return outcome;
+      post_ = *std::move(outcome);
+      return add_to_body(std::string_view(head_).substr(from));
+    }
     if (++lines_ == 1 && length > limits_.request_line_bytes) return refuse(414, "the request line is too long");
     if (lines_ > 1 + limits_.fields) return refuse(431, "too many header fields");
   }

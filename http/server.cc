@@ -212,6 +212,11 @@ class HttpServer::Impl final : public ConnectionOwner {
     const auto found = routes_.find(request.path);
     if (found == routes_.end()) return connection->respond(text_response(404, "not found\n"));
     const HttpRoute& route = found->second;
+    if (request.is_post != (route.kind == HandlerKind::kPost))
+      return connection->respond(text_response(405, "this path does not support this method\n"));
+    if (request.is_post && request.authorization != "Bearer " + options_.post_token)
+      return connection->respond(text_response(401, "the bearer token is missing or wrong\n"));
+    if (request.is_post) return connection->respond(run(route.handler, request.body));
     if (route.kind == HandlerKind::kImmediate) return connection->respond(run(route.handler, request.query));
     if (!options_.refuse) return wait(std::move(connection), request.path);
     if (!table_.begin_review(connection->id(), now())) return connection->respond(unavailable());

@@ -1,6 +1,7 @@
 // An asynchronous HTTP/1.1 server for health, metrics and status: GET and HEAD on exact paths, IPv4 and IPv6, optional
-// TLS. It is built for networks where any peer may be hostile: each limit below bounds what one peer, or all of them
-// together, can make the server hold, and a peer that exceeds a limit loses its own connection only.
+// TLS; and POST for small reports. It is built for networks where any peer may be hostile: each limit below bounds what
+// one peer, or all of them together, can make the server hold, and a peer that exceeds a limit loses its own connection
+// only.
 //
 // Threads. One I/O thread owns every socket and runs the immediate handlers. kWorkers threads run the other handlers
 // and the authorization; a server without kShared routes has none. A slow client holds no thread; it costs its
@@ -52,11 +53,13 @@ struct HttpResponse {
 using HttpReview = std::function<std::optional<HttpResponse>(const std::string& path, const std::string& authorization,
                                                              bool is_known_address)>;
 
-// Receives the query string without "?"; "" for kShared. An exception becomes a response with status 500.
+// Receives the query string without "?"; "" for kShared, and the body for kPost. An exception becomes a response with
+// status 500.
 using HttpHandler = std::function<HttpResponse(const std::string& query)>;
 
 enum class HandlerKind {
   kImmediate,  // runs on the I/O thread: it must not block, neither on I/O nor on a lock that is held for long
+  kPost,       // as kImmediate, for POST instead of GET and HEAD
   kShared,     // runs on a worker thread, after authorization: it may block; its response is the same for all requests
 };
 
@@ -77,7 +80,8 @@ struct HttpLimits {
   size_t request_line_bytes = 4096;
   size_t head_bytes = 8192;  // the request line and all fields
   size_t fields = 64;
-  size_t body_bytes = 4096;  // by its Content-Length; bodies are discarded
+  size_t body_bytes = 4096;  // by its Content-Length; bodies of GET and HEAD are discarded
+  size_t post_bytes = 0;     // the same for POST; 0: POST is rejected with 405
 
   std::chrono::milliseconds request_time{5000};    // from accept() to the end of the head, with the TLS handshake
   std::chrono::milliseconds response_time{10000};  // for writing the whole response
@@ -117,6 +121,8 @@ struct HttpServerOptions {
   // block.
   std::function<void(const std::string& reason)> on_unusable_certificate{};
   HttpReview refuse{};
+  // POST requests without this bearer token are rejected with 401. Required if there are routes of kind kPost.
+  std::string post_token{};
   HttpLimits limits{};
 };
 

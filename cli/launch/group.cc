@@ -15,7 +15,7 @@
 #include "cli/launch/member_output.h"
 #include "cli/launch/member_processes.h"
 #include "cli/launch/polling.h"
-#include "cli/launch/restart_report.h"
+#include "cli/launch/progress.h"
 #include "cli/launch/standby.h"
 #include "cli/launch/termination.h"
 #include "common/contract.h"
@@ -47,7 +47,7 @@ class Group {
         clock_(clock),
         console_(console),
         processes_(members.size(), std::move(guard)),
-        output_(members, clock, console),
+        output_(members, clock, console, options.progress),
         supervisor_(static_cast<int>(members.size()), options.grace,
                     options.recovery != nullptr && !options.recovery->restarts_all_ranks()),
         restarts_(members.size()),
@@ -76,7 +76,7 @@ class Group {
   GroupResult finish(std::optional<SteadyTime> stopping_since) {
     processes_.end_strays(clock_);
     output_.drain(reader_timeout());
-    if (options_.stdio == Stdio::kForeground) take_back_terminal();
+    if (is_foreground(options_.stdio)) take_back_terminal();
     GroupResult result = supervisor_.result();
     if (options_.recovery != nullptr) {
       options_.recovery->finish(clock_, clock_.steady() + kFlushTimeout);
@@ -89,13 +89,14 @@ class Group {
     if (result.member >= 0) {
       const auto member = static_cast<size_t>(result.member);
       result.lifetime = processes_[member].lifetime();
-      result.last_line = output_.last_line(member);
+      result.last_line = output_.failure_reason(member);
     }
+    if (options_.progress != nullptr) options_.progress->finish(result);
     const bool stopped = result.interrupted_by != 0;
     // The pod is killed soon after the grace period, and the caller has yet to write its termination message.
     std::optional<SteadyTime> deadline;
-    if (stopped) deadline = clock_.steady() + kFlushTimeout;
-    if (stopped && stopping_since) deadline = std::max(*deadline, *stopping_since + options_.grace);
+    if (stopped)
+      deadline = std::max(clock_.steady() + kFlushTimeout, stopping_since.value_or(SteadyTime{}) + options_.grace);
     const auto signal = console_.flush(signals_, clock_, deadline);
     if (signal && !stopped) result.interrupted_by = *signal;
     return result;
@@ -105,17 +106,11 @@ class Group {
     const Member& member = members_[index];
     Command command = member.command;
     FileDescriptor inherited;
-    std::error_code ignored;
     const bool is_restart = processes_[index].is_started();
     if (is_restart) {
-      for (const std::filesystem::path& file : member.stale_files) std::filesystem::remove(file, ignored);
-      // Otherwise the pod ends with the message of a failure from which it has recovered, which does not matter as much
-      // as the restart.
-      if (std::filesystem::exists(member.pod_message, ignored))
-        static_cast<void>(write_message(member.pod_message, ""));
+      remove_messages(member.stale_files, member.pod_message);
       // The terminal still belongs to the earlier process, and spawn() gives it to a child only if it is this one's.
-      if (options_.stdio == Stdio::kForeground && ::tcgetpgrp(STDIN_FILENO) == processes_[index].group)
-        take_back_terminal();
+      if (is_foreground(options_.stdio) && ::tcgetpgrp(STDIN_FILENO) == processes_[index].group) take_back_terminal();
     }
     if (options_.recovery != nullptr) {
       ASSIGN_OR_RETURN(Environment variables, options_.recovery->prepare(static_cast<int>(index), inherited));
@@ -123,7 +118,6 @@ class Group {
       for (const auto& [name, value] : variables) command.environment[name] = value;
       if (const InPodRestarts& restarts = options_.recovery->in_pod_restarts(); restarts.total > 0)
         command.environment[kEnvInPodRestarts] = to_json(restarts);
-      if (options_.report != nullptr) options_.report->ranks_start(clock_.steady());
       command.inherited = inherited.get();
     }
     std::optional<Child> process = standby_.become(command, index);
@@ -132,6 +126,7 @@ class Group {
       processes_.guard(process->pid);
     }
     processes_.add(index, process->pid, clock_.steady());
+    if (options_.progress != nullptr) options_.progress->add_process(index, process->pid);
     restarts_[index] = {};
     const int64_t attempt = options_.recovery == nullptr ? options_.attempt : options_.recovery->restarts();
     return output_.add(index, *std::move(process), attempt, is_restart);
@@ -251,8 +246,7 @@ class Group {
   // A member with the terminal receives the signals of its keys instead of this process.
   bool was_stopped_by_terminal(pid_t pid, int signal) const {
     const bool is_of_terminal = signal == SIGTSTP || signal == SIGTTIN || signal == SIGTTOU;
-    return options_.stdio == Stdio::kForeground && is_of_terminal && ::isatty(STDIN_FILENO) == 1 &&
-           pid == processes_[0].group;
+    return is_foreground(options_.stdio) && is_of_terminal && ::isatty(STDIN_FILENO) == 1 && pid == processes_[0].group;
   }
 
   // Stops all members and this process, until the shell continues it. The members are in process groups that the
@@ -260,7 +254,7 @@ class Group {
   void suspend(bool by_terminal) {
     processes_.signal_all(SIGSTOP);
     signals_.suspend(/*of_group=*/by_terminal);
-    if (options_.stdio == Stdio::kForeground && !processes_[0].is_gone) give_terminal_to(processes_[0].group);
+    if (is_foreground(options_.stdio) && !processes_[0].is_gone) give_terminal_to(processes_[0].group);
     processes_.signal_all(SIGCONT);
   }
 
@@ -294,8 +288,8 @@ class Group {
         if (one.retry) out = earlier(out, one.retry->at);
       }
       out = earlier(earlier(out, options_.recovery->deadline()), standby_.deadline());
-      if (options_.report != nullptr) out = earlier(out, options_.report->deadline());
     }
+    if (options_.progress != nullptr) out = earlier(out, options_.progress->deadline());
     return out;
   }
 
@@ -312,6 +306,7 @@ class Group {
       for (const pollfd& fd : options_.recovery->descriptors()) fds.push_back(fd);
       standby_.add_descriptors(fds);
     }
+    if (options_.progress != nullptr) options_.progress->add_descriptors(now, fds);
     if (::poll(fds.data(), fds.size(), poll_timeout(wake_time(now), clock_.steady())) < 0) return;
     output_.handle(std::span(fds).subspan(1, first_recovery - 1));
     for (const int signal : signals_.read()) {
@@ -342,8 +337,11 @@ class Group {
       kill_late_members();
       if (recovers()) retry_starts();
       if (const std::optional<pid_t> standby = standby_.start_if_due()) processes_.guard(*standby);
-      if (options_.report != nullptr)
-        options_.report->time_passed(clock_.steady(), options_.recovery->in_pod_restarts());
+    }
+    if (options_.progress != nullptr) {
+      options_.progress->read_due();
+      options_.progress->time_passed(options_.recovery == nullptr ? InPodRestarts()
+                                                                  : options_.recovery->in_pod_restarts());
     }
     if (const auto deadline = supervisor_.deadline(); deadline && *deadline <= clock_.steady()) {
       const bool was_stopping = supervisor_.stopping();
@@ -388,11 +386,12 @@ class Group {
     const Member& member = members_[index];
     const auto log = member.command.environment.find(kEnvTerminationLog);
     const bool has_log = log != member.command.environment.end();
+    const bool has_step = options_.progress != nullptr && options_.progress->read(index);
     const RankEnd end{.rank = static_cast<int>(index),
                       .exit_code = status.exit_code(),
                       .lifetime = processes_[index].lifetime(),
-                      .has_progress = has_log && reports_progress(message_in(log->second)),
-                      .last_line = output_.last_line(index)};
+                      .has_progress = has_step || (has_log && reports_progress(message_in(log->second))),
+                      .last_line = output_.failure_reason(index)};
     const std::optional<RankEnd> earlier = std::exchange(failures_[index], end);
     if (!earlier || !is_repeated(*earlier, end)) return false;
     console_.print_line(fmt::format("no further restart: {}", describe_repeated(member.name, end)));

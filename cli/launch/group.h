@@ -13,7 +13,7 @@
 
 namespace oarlock::launch {
 
-class RestartReport;
+class Progress;
 
 struct GroupOptions {
   Supervisor::Duration grace;
@@ -21,8 +21,8 @@ struct GroupOptions {
   int attempt = 0;  // in the names of log directories, without a recovery
   // If set, it decides when members start, and failed members are restarted. Not owned.
   Recovery* recovery = nullptr;
-  // If set, with a recovery: the report of in-pod restarts. Not owned.
-  RestartReport* report = nullptr;
+  // If set: what the members report, and the server of it. Not owned.
+  Progress* progress = nullptr;
   // Holds a standby process for the next member that is started again, if its program supports that. With
   // Stdio::kPipes and a recovery only.
   bool has_standby = false;

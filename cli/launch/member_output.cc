@@ -10,22 +10,22 @@
 #include <utility>
 
 #include "cli/launch/polling.h"
+#include "cli/launch/progress.h"
 #include "common/status_macros.h"
-#include "common/text.h"
 
 namespace oarlock::launch {
 namespace {
 
-constexpr size_t kTailBytes = 2048;
 constexpr int kMaxTailReads = 16;
-constexpr size_t kLastLineLength = 300;
+constexpr size_t kMaxLineBytes = 2000;  // of a line that is searched for errors and progress
 
 }  // namespace
 
 Result<void> MemberOutput::add(size_t member, Child child, int64_t attempt, bool is_restart) {
-  tails_[member].clear();
+  errors_[member] = {};
   const Member& settings = members_[member];
-  const auto add_stream = [&](FileDescriptor from, OutputQueue& to, const char* name, LogMode mode) -> Result<void> {
+  const auto add_stream = [&](FileDescriptor from, OutputQueue& to, const char* name, LogMode mode,
+                              bool is_error) -> Result<void> {
     if (!from.open()) return {};
     Result<LogFile> file = open_log(settings, attempt, name);
     if (!file && !is_restart) return tl::make_unexpected(file.error());
@@ -39,12 +39,11 @@ Result<void> MemberOutput::add(size_t member, Child child, int64_t attempt, bool
         member == 0 ? LinePrefixer::ProgressLines::kShow : LinePrefixer::ProgressLines::kLeaveOut;
     const bool on_console = settings.on_console && (!file->is_open() || mode == LogMode::kConsoleAndFiles);
     streams_.push_back({std::move(from), &to, LinePrefixer(settings.prefix, to.columns(), progress_lines),
-                        *std::move(file), on_console});
-    if (&to == &console_.err()) streams_.back().member = member;
+                        *std::move(file), on_console, member, is_error, LineSplitter(kMaxLineBytes)});
     return {};
   };
-  RETURN_IF_ERROR(add_stream(std::move(child.out), console_.out(), "stdout.log", settings.out));
-  return add_stream(std::move(child.err), console_.err(), "stderr.log", settings.err);
+  RETURN_IF_ERROR(add_stream(std::move(child.out), console_.out(), "stdout.log", settings.out, false));
+  return add_stream(std::move(child.err), console_.err(), "stderr.log", settings.err, true);
 }
 
 // Opens a file for the output of the next start of a member; not open if the member has no directory.
@@ -108,10 +107,12 @@ bool MemberOutput::read_some(Stream& stream) {
       if (!stream.on_console) lost_output_ = stream.file.path().string();
     }
   }
-  if (stream.member) {
-    std::string& tail = tails_[*stream.member];
-    tail.append(bytes);
-    tail.erase(0, tail.size() - std::min(tail.size(), kTailBytes));
+  const bool is_searched = progress_ != nullptr && progress_->reads_output();
+  if (stream.is_error || is_searched) {
+    stream.lines.feed(bytes, [&](std::string_view line) {
+      if (stream.is_error) errors_[stream.member].add(line);
+      if (is_searched) progress_->read_output(stream.member, line);
+    });
   }
   if (!stream.on_console) return true;
   if (stream.to->closed()) {  // the rank then receives SIGPIPE
@@ -132,12 +133,15 @@ void MemberOutput::close(Stream& stream) {
   std::string rest;
   stream.prefixer.finish(rest);
   stream.to->push(rest);
+  if (stream.is_error) errors_[stream.member].add(stream.lines.pending());
   stream.from.close();
 }
 
 void MemberOutput::read_errors(size_t member) {
   for (Stream& stream : streams_) {
-    for (int i = 0; i < kMaxTailReads && stream.member == member && stream.from.open() && read_some(stream); ++i) {
+    for (int i = 0;
+         i < kMaxTailReads && stream.is_error && stream.member == member && stream.from.open() && read_some(stream);
+         ++i) {
     }
   }
 }
@@ -155,12 +159,6 @@ void MemberOutput::drain(std::chrono::milliseconds reader_timeout) {
     if (stream.from.open()) close(stream);
   }
   streams_.clear();
-}
-
-std::string MemberOutput::last_line(size_t member) const {
-  const std::string_view text = trim(tails_[member]);
-  const size_t end = text.rfind('\n');
-  return shortened(text.substr(end == std::string_view::npos ? 0 : end + 1), kLastLineLength);
 }
 
 }  // namespace oarlock::launch

@@ -12,13 +12,17 @@
 #include <vector>
 
 #include "cli/launch/console.h"
+#include "cli/launch/line_splitter.h"
 #include "cli/launch/log_file.h"
 #include "cli/launch/process.h"
+#include "cli/launch/rank_errors.h"
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/files.h"
 
 namespace oarlock::launch {
+
+class Progress;
 
 // Where the output of members goes, as torchrun's --redirects and --tee.
 enum class LogMode {
@@ -44,9 +48,9 @@ struct Member {
 // Members are numbers from 0. Not thread-safe.
 class MemberOutput {
  public:
-  // The arguments must outlive it.
-  MemberOutput(const std::vector<Member>& members, const Clock& clock, Console& console)
-      : members_(members), clock_(clock), console_(console), tails_(members.size()) {}
+  // The arguments must outlive it. `progress`, which may be null, searches the lines of the members.
+  MemberOutput(const std::vector<Member>& members, const Clock& clock, Console& console, Progress* progress)
+      : members_(members), clock_(clock), console_(console), progress_(progress), errors_(members.size()) {}
 
   // Reads the pipes of a new process from now on. Fails if a file cannot be created, except after a restart: a full
   // disk must not stop the training, which has begun. `attempt` is a part of the names of the files.
@@ -64,8 +68,8 @@ class MemberOutput {
   // Reads the remaining output. All writers have ended.
   void drain(std::chrono::milliseconds reader_timeout);
 
-  // Returns the last line that a member wrote to its standard error since its start, if that is a pipe.
-  std::string last_line(size_t member) const;
+  // Returns why a member has failed, as its standard error since its start states it, if that is a pipe.
+  std::string failure_reason(size_t member) const { return errors_[member].reason(); }
   // See GroupResult::lost_output.
   const std::string& lost_output() const { return lost_output_; }
 
@@ -76,7 +80,9 @@ class MemberOutput {
     LinePrefixer prefixer;
     LogFile file;  // receives a copy, if open
     bool on_console = true;
-    std::optional<size_t> member = {};  // whose standard error this is
+    size_t member = 0;
+    bool is_error = false;  // standard error
+    LineSplitter lines;
   };
 
   Result<LogFile> open_log(const Member& member, int64_t attempt, const char* name) const;
@@ -88,9 +94,10 @@ class MemberOutput {
   const std::vector<Member>& members_;
   const Clock& clock_;
   Console& console_;
+  Progress* progress_;
   std::chrono::milliseconds reader_timeout_{kReaderTimeout};
   std::vector<Stream> streams_;
-  std::vector<std::string> tails_;  // of the standard error, by member
+  std::vector<RankErrors> errors_;  // by member
   std::string lost_output_;
 };
 

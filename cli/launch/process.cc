@@ -102,7 +102,7 @@ void become(char* const* argv, char* const* environment, const cpu_set_t* cores,
   if (::getppid() != parent) ::_exit(128 + SIGKILL);  // the parent died before the line above
   if (CPU_COUNT(cores) > 0) ::sched_setaffinity(0, sizeof *cores, cores);
   if (descriptors) set_soft_descriptor_limit(*descriptors);
-  if (stdio == Stdio::kForeground) {
+  if (is_foreground(stdio)) {
     if (::isatty(STDIN_FILENO) == 1 && ::tcgetpgrp(STDIN_FILENO) == ::getpgid(parent)) make_foreground(::getpid());
   } else {
     const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -205,7 +205,8 @@ Result<Child> spawn(const Command& command, Stdio stdio, const SignalSource& sig
   Pipe out;
   Pipe err;
   for (Pipe* pipe : {&out, &err}) {
-    if (stdio != Stdio::kPipes && (stdio != Stdio::kErrorPipe || pipe == &out)) continue;
+    const bool is_error_pipe = stdio == Stdio::kErrorPipe || stdio == Stdio::kForegroundErrorPipe;
+    if (stdio != Stdio::kPipes && (!is_error_pipe || pipe == &out)) continue;
     ASSIGN_OR_RETURN(*pipe, make_pipe());
     ::fcntl(pipe->reader.get(), F_SETFL, O_NONBLOCK);
   }

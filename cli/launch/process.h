@@ -93,11 +93,15 @@ struct Command {
 
 enum class Stdio {
   kForeground,  // inherits the streams of this process, and becomes the foreground process group of the terminal
-  kOutput,      // stdin is /dev/null; inherits stdout and stderr
-  kErrors,      // stdin and stdout are /dev/null; inherits stderr
-  kErrorPipe,   // stdin and stdout are /dev/null; stderr is a pipe
-  kPipes,       // stdin is /dev/null; stdout and stderr are pipes
+  kForegroundErrorPipe,  // as kForeground, but stderr is a pipe
+  kOutput,               // stdin is /dev/null; inherits stdout and stderr
+  kErrors,               // stdin and stdout are /dev/null; inherits stderr
+  kErrorPipe,            // stdin and stdout are /dev/null; stderr is a pipe
+  kPipes,                // stdin is /dev/null; stdout and stderr are pipes
 };
+
+// Whether a process becomes the foreground process group of the terminal, if there is one.
+inline bool is_foreground(Stdio stdio) { return stdio == Stdio::kForeground || stdio == Stdio::kForegroundErrorPipe; }
 
 struct Child {
   pid_t pid = -1;      // also the id of its process group

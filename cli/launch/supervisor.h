@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -39,7 +40,9 @@ struct GroupResult {
   // termination messages only (resolve_interruption()).
   std::vector<int> stopped = {};
   SteadyTime::duration lifetime{0};  // of the process of the decisive member
-  std::string last_line = {};        // of its standard error, if that is a pipe
+  std::string last_line = {};        // why it failed, as its standard error states it, if that is a pipe
+  int64_t step = -1;             // the highest step that a member has reported in another way than a message; -1: none
+  int64_t checkpoint_step = -1;  // the same for the newest checkpoint
   // Why this node has left a group that may continue without it, with exit code 76; empty if it has not.
   std::string disconnected = {};
   // A file of --log-dir that lacks output of which it would be the only copy; empty if no such output was lost.

@@ -48,6 +48,8 @@ std::string pod_message(const std::vector<std::string>& texts, const std::vector
   const bool is_made = !result.disconnected.empty() || (texts[member].empty() && result.member >= 0);
   if (!is_made) return texts[member].substr(0, kTerminationMessageLimit);
   TerminationMessage made;
+  made.step = result.step;
+  made.checkpoint_step = result.checkpoint_step;
   made.rank = ranks[member];
   made.reason = result.status.signal != 0 ? "KilledBySignal" : "Failed";
   made.message = fmt::format("rank {} ended with {} and left no message", made.rank, describe(result.status));
@@ -82,6 +84,10 @@ Result<MessageFiles> MessageFiles::make(const Environment& environment) {
   std::vector<std::string> places = {"/tmp", "/dev/shm"};
   if (const auto it = environment.find("TMPDIR"); it != environment.end() && !it->second.empty())
     places.insert(places.begin(), it->second);
+  // The volume with the launcher of a pod whose root is read-only.
+  std::error_code ignored;
+  if (const auto program = std::filesystem::read_symlink("/proc/self/exe", ignored); !program.empty())
+    places.push_back(program.parent_path().string());
   for (const std::string& place : places) {
     if (Result<ScratchDirectory> directory = ScratchDirectory::create(place, "oarlock-launch."))
       return MessageFiles(*std::move(directory));
@@ -101,6 +107,12 @@ std::string MessageFiles::text(int member) const {
 
 std::string message_in(const std::filesystem::path& path) {
   return read_beginning(path, kTerminationMessageLimit).value_or("");
+}
+
+void remove_messages(const std::vector<std::filesystem::path>& files, const std::filesystem::path& pod_message) {
+  std::error_code ignored;
+  for (const std::filesystem::path& file : files) std::filesystem::remove(file, ignored);
+  if (std::filesystem::exists(pod_message, ignored)) static_cast<void>(write_message(pod_message, ""));
 }
 
 Result<void> write_message(const std::filesystem::path& path, const std::string& text) {

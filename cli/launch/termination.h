@@ -17,10 +17,10 @@ namespace oarlock::launch {
 
 // Returns the termination message of the pod: the message of the decisive member, or of the first member if all
 // succeeded. If the decisive member wrote none (SIGKILL, or a program without support for these messages), the function
-// creates one from its exit status, `reasons`, and the steps that the other members reported, without a step if none
-// did; for a node that has left its group, one with the reason kReasonDisconnected, and for a program that a signal
-// stopped and that ended with exit code 0, one with kReasonInterrupted. `texts`, `ranks` and `reasons` are
-// indexed by member; `reasons` may be empty. The result has at most 4096 bytes and may be empty.
+// creates one from its exit status, `reasons`, and the steps that the members reported, without a step if none did; for
+// a node that has left its group, one with the reason kReasonDisconnected, and for a program that a signal stopped and
+// that ended with exit code 0, one with kReasonInterrupted. `texts`, `ranks` and `reasons` are indexed by member;
+// `reasons` may be empty. The result has at most 4096 bytes and may be empty.
 std::string pod_message(const std::vector<std::string>& texts, const std::vector<int>& ranks, const GroupResult& result,
                         const std::vector<std::string>& reasons = {});
 
@@ -40,9 +40,11 @@ std::optional<std::string> termination_log(const Environment& environment);
 // A temporary directory with a file for each member, which exists as long as this object.
 class MessageFiles {
  public:
-  static Result<MessageFiles> make(const Environment& environment);  // in $TMPDIR, /tmp or /dev/shm
+  static Result<MessageFiles> make(
+      const Environment& environment);  // in $TMPDIR, /tmp, /dev/shm, or next to this program
 
   std::filesystem::path path(int member) const;
+  const std::filesystem::path& directory() const { return directory_.path(); }
   // Returns at most the first 16 MiB that the member wrote; empty if it wrote nothing, or not to a regular file.
   std::string text(int member) const;
 
@@ -53,6 +55,10 @@ class MessageFiles {
 
 // Returns the termination message in a file; empty if the file is not a regular file.
 std::string message_in(const std::filesystem::path& path);
+
+// Removes files of an earlier start of a rank, and empties the termination message of the pod, if the rank wrote it:
+// the pod must not end with the message of a failure from which it has recovered. Errors are ignored.
+void remove_messages(const std::vector<std::filesystem::path>& files, const std::filesystem::path& pod_message);
 
 // Overwrites a file in place, since the kubelet bind-mounts the file of a termination message.
 Result<void> write_message(const std::filesystem::path& path, const std::string& text);

@@ -63,8 +63,8 @@ TEST(Help, UnknownCommandListsCommands) {
 
 // groff reports unknown macros and escapes.
 TEST(Man, PagesHaveNoWarnings) {
-  for (const std::string command : {"", "run", "launch", "validate", "render", "convert", "convert torchrun", "doctor",
-                                    "completion", "man", "help", "version"}) {
+  for (const std::string command : {"", "run", "launch", "report", "validate", "render", "convert", "convert torchrun",
+                                    "doctor", "completion", "man", "help", "version"}) {
     const auto program = shell(fmt::format("oarlock man {} > page && groff -man -Tutf8 -ww -z page", command));
     EXPECT_EQ(program->wait(), 0);
     EXPECT_THAT(program->err(), IsEmpty()) << command;

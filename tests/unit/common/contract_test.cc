@@ -126,5 +126,44 @@ TEST(RankStatus, OmitsNonFiniteLoss) {
   EXPECT_FALSE(rank_status_from_json("{\"rank\":1}"));
 }
 
+TEST(ProgressReport, ReadsWhatItWrites) {
+  const ProgressReport report{.rank = 3,
+                              .step = 10,
+                              .target_steps = 100,
+                              .checkpoint_step = 8,
+                              .loss = 0.5,
+                              .samples_per_second = 12,
+                              .phase = "eval",
+                              .metrics = {{"accuracy", 0.9}}};
+  EXPECT_EQ(progress_report_from_json(to_json(report)), report);
+}
+
+TEST(ProgressReport, IgnoresWhatItCannotUse) {
+  const std::vector<std::pair<std::string, std::optional<ProgressReport>>> rows = {
+      {"", std::nullopt},
+      {"{}", std::nullopt},
+      {"[1]", std::nullopt},
+      {R"({"rank": 1})", std::nullopt},
+      {R"({"other": 1})", std::nullopt},
+      {R"({"step": 3)", std::nullopt},
+      {R"({"step": 3.0, "other": [1]})", ProgressReport{.step = 3}},
+      {R"({"step": 3, "loss": NaN, "metrics": {"NaN \"": 1, "b": -Infinity, "c": "x"}})",
+       ProgressReport{.step = 3, .metrics = {{"NaN \"", 1}}}},
+      {R"({"step": -1, "targetSteps": 1e300, "loss": 2})", ProgressReport{.loss = 2}},
+      {R"({"step": 1.5, "rank": 1000000, "loss": 2, "samplesPerSecond": -1})", ProgressReport{.loss = 2}},
+      {R"({"phase": "a\u0007b", "loss": 2})", ProgressReport{.loss = 2}},
+      {std::string(kProgressLineLimit, ' ') + R"({"step": 3})", std::nullopt},
+  };
+  for (const auto& [line, expected] : rows) EXPECT_EQ(progress_report_from_json(line), expected) << line;
+}
+
+TEST(ProgressReport, FitsIntoOneLine) {
+  ProgressReport report{.step = 1};
+  for (int i = 0; i < 64; ++i) report.metrics[std::string(100, 'x') + std::to_string(i)] = i;
+  const std::string line = to_json(report);
+  EXPECT_LT(line.size(), kProgressLineLimit);
+  EXPECT_GT(progress_report_from_json(line)->metrics.size(), 30U);
+}
+
 }  // namespace
 }  // namespace oarlock

@@ -50,6 +50,26 @@ TEST(RequestHead, AcceptsHeadAndAbsoluteForm) {
   EXPECT_EQ(request.path, "/");
 }
 
+TEST(RequestHead, ReadsTheBodyOfPost) {
+  const HttpLimits limits{.post_bytes = 8};
+  for (const size_t piece : {size_t{1}, size_t{3}, kWhole}) {
+    RequestHeadReader reader(limits);
+    const std::string bytes = "POST /x HTTP/1.1\r\nContent-Length: 5\r\n\r\n12345678";
+    for (size_t at = 0; at < bytes.size(); at += piece) {
+      const auto outcome = reader.add(std::string_view(bytes).substr(at, piece));
+      if (!outcome) continue;
+      ASSERT_TRUE(*outcome);
+      EXPECT_TRUE((*outcome)->is_post);
+      EXPECT_EQ((*outcome)->body, "12345");
+      break;
+    }
+  }
+  RequestHeadReader reader(limits);
+  const auto outcome = reader.add("POST /x HTTP/1.1\r\nContent-Length: 9\r\n\r\n");
+  ASSERT_TRUE(outcome && !*outcome);
+  EXPECT_EQ(outcome->error().status, 413);
+}
+
 struct Case {
   const char* name;
   std::string bytes;

@@ -1,5 +1,5 @@
-// The report of in-pod restarts on the port of the ranks, which must remain theirs.
-#include "cli/launch/restart_report.h"
+// /statusz and /metrics on the port of the ranks, which must remain theirs.
+#include "cli/launch/status_server.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ std::string get(int port, const std::string& path) {
   return out;
 }
 
-class RestartReportTest : public testing::Test {
+class StatusServerTest : public testing::Test {
  protected:
   FileDescriptor listen() const {
     FileDescriptor socket = socket_at(port_.first(), ::bind);
@@ -52,18 +52,21 @@ class RestartReportTest : public testing::Test {
   std::string status() const { return get(port_.first(), "/statusz?uid=u"); }
   void pass(SteadyTime::duration time, const InPodRestarts& restarts = kRestarts) {
     now_ += time;
-    report_.time_passed(now_, restarts);
+    board_.set_restarts(restarts);
+    server_.time_passed(now_);
   }
 
   const PortReservation port_ = PortReservation::make(1).value();
   SteadyTime now_{};
-  RestartReport report_{port_.first(), "u", 4};
+  const RealClock clock_;
+  ProgressBoard board_{{.attempt = 4, .first_rank = 0, .world_size = 2}, clock_};
+  StatusServer server_{port_.first(), "u", board_};
 };
 
-TEST_F(RestartReportTest, ServesWhileTheRanksDoNot) {
-  report_.ranks_start(now_);
-  EXPECT_EQ(report_.deadline(), now_ + RestartReport::kPatience);
-  pass(RestartReport::kPatience - std::chrono::seconds(1));
+TEST_F(StatusServerTest, ServesWhileTheRanksDoNot) {
+  server_.ranks_start(now_);
+  EXPECT_EQ(server_.deadline(), now_ + StatusServer::kPatience);
+  pass(StatusServer::kPatience - std::chrono::seconds(1));
   EXPECT_EQ(status(), "") << "the ranks may still listen on their port";
   pass(std::chrono::seconds(1));
   const std::string response = status();
@@ -71,32 +74,53 @@ TEST_F(RestartReportTest, ServesWhileTheRanksDoNot) {
   ASSERT_NE(body, std::string::npos);
   EXPECT_EQ(launcher_status_from_json(response.substr(body + 4)), (LauncherStatus{4, kRestarts}));
   EXPECT_NE(get(port_.first(), "/statusz?uid=other").find("404"), std::string::npos);
-  report_.ranks_start(now_);
+  server_.ranks_start(now_);
   EXPECT_EQ(status(), "");
   EXPECT_TRUE(listen().open());
 }
 
-TEST_F(RestartReportTest, ServesNothingBeforeARestart) {
-  report_.ranks_start(now_);
-  pass(RestartReport::kPatience, {});
+TEST_F(StatusServerTest, ServesNothingBeforeARestart) {
+  server_.ranks_start(now_);
+  pass(StatusServer::kPatience, {});
   EXPECT_EQ(status(), "");
-  pass(RestartReport::kPatience);
+  pass(StatusServer::kPatience);
   EXPECT_NE(status(), "");
 }
 
-TEST_F(RestartReportTest, LeavesThePortToRanksThatHaveListenedOnIt) {
-  report_.ranks_start(now_);
+TEST_F(StatusServerTest, LeavesThePortToRanksThatHaveListenedOnIt) {
+  server_.ranks_start(now_);
   {
     const FileDescriptor of_rank = listen();
-    pass(RestartReport::kPatience, {});
+    pass(StatusServer::kPatience, {});
   }
-  report_.ranks_start(now_);
-  EXPECT_FALSE(report_.deadline());
-  pass(RestartReport::kPatience);
+  server_.ranks_start(now_);
+  EXPECT_FALSE(server_.deadline());
+  pass(StatusServer::kPatience);
   EXPECT_EQ(status(), "");
 }
 
-TEST_F(RestartReportTest, FindsListenersOnly) {
+TEST_F(StatusServerTest, ServesReportsImmediatelyAndDuringRestarts) {
+  server_.ranks_start(now_);
+  board_.add(0, {.step = 7, .loss = 0.5});
+  pass({}, {});
+  const std::string response = status();
+  const auto read = rank_status_from_json(response.substr(response.find("\r\n\r\n") + 4));
+  ASSERT_TRUE(read) << response;
+  EXPECT_EQ(std::tuple(read->step, read->attempt, read->world_size, read->loss), std::tuple(7, 4, 2, 0.5));
+  EXPECT_NE(get(port_.first(), "/metrics").find("\ntrainer_current_step{rank=\"0\"} 7\n"), std::string::npos);
+  server_.ranks_start(now_);
+  EXPECT_NE(status(), "");
+}
+
+TEST_F(StatusServerTest, LeavesThePortToAProgramThatReportsAndListens) {
+  const FileDescriptor of_rank = listen();
+  server_.ranks_start(now_);
+  board_.add(0, {.step = 7});
+  pass({}, {});
+  EXPECT_FALSE(server_.deadline());
+}
+
+TEST_F(StatusServerTest, FindsListenersOnly) {
   EXPECT_FALSE(is_port_in_use(port_.first()));
   const FileDescriptor listener = listen();
   EXPECT_TRUE(is_port_in_use(port_.first()));

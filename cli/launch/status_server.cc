@@ -1,4 +1,4 @@
-#include "cli/launch/restart_report.h"
+#include "cli/launch/status_server.h"
 
 #include <fmt/format.h>
 
@@ -40,28 +40,35 @@ bool is_port_in_use(int port) {
   return false;
 }
 
-void RestartReport::ranks_start(SteadyTime now) {
-  server_.reset();
-  check_at_ = is_of_ranks_ ? std::nullopt : std::optional(now + kPatience);
+void StatusServer::ranks_start(SteadyTime now) {
+  if (!has_reports_) server_.reset();
+  if (!server_) check_at_ = is_of_ranks_ ? std::nullopt : std::optional(now + kPatience);
 }
 
-void RestartReport::time_passed(SteadyTime now, const InPodRestarts& restarts) {
-  if (!check_at_ || *check_at_ > now || server_) return;
-  is_of_ranks_ = is_port_in_use(port_);
-  if (is_of_ranks_) {
-    check_at_.reset();
-    return;
+void StatusServer::time_passed(SteadyTime now) {
+  if (server_ || is_of_ranks_) return;
+  if (!has_reports_ && board_.has_reports()) {
+    has_reports_ = true;
+    check_at_ = now;
   }
-  check_at_ = now + kPatience;  // a program may listen late
-  if (restarts.total == 0) return;
-  const std::string body = to_json(LauncherStatus{attempt_, restarts}) + "\n";
-  const HttpHandler status = [body, uid = uid_](const std::string& query) {
+  if (!check_at_ || *check_at_ > now) return;
+  is_of_ranks_ = is_port_in_use(port_);
+  check_at_ = is_of_ranks_ ? std::nullopt : std::optional(now + kPatience);  // a program may listen late
+  if (!is_of_ranks_ && (has_reports_ || board_.has_restarts())) start();
+}
+
+void StatusServer::start() {
+  const HttpHandler status = [&board = board_, uid = uid_](const std::string& query) {
     if (query.starts_with("uid=") && query.substr(4) != uid)
       return HttpResponse{404, "text/plain; charset=utf-8", "this server belongs to another job\n"};
-    return HttpResponse{200, "application/json", body};
+    return HttpResponse{200, "application/json", board.status()};
+  };
+  const HttpHandler metrics = [&board = board_](const std::string&) {
+    return HttpResponse{200, "text/plain; version=0.0.4; charset=utf-8", board.metrics()};
   };
   HttpRoutes routes;
   routes.emplace(kStatusPath, HttpRoute(status, HandlerKind::kImmediate));
+  routes.emplace(kMetricsPath, HttpRoute(metrics, HandlerKind::kImmediate));
   if (auto server = HttpServer::start("::", port_, routes)) {
     server_ = *std::move(server);
     check_at_.reset();

@@ -1,0 +1,122 @@
+#include "cli/launch/progress.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "cli/launch/polling.h"
+
+namespace oarlock::launch {
+
+Progress::Progress(ProgressOptions options, const Clock& clock)
+    : options_(std::move(options)),
+      clock_(clock),
+      board_(options_.node, clock),
+      server_(options_.port, options_.uid, board_),
+      inputs_(options_.ranks.size()) {
+  if (options_.directory.empty()) return;
+  for (size_t i = 0; i < inputs_.size(); ++i) open_fifo(inputs_[i], i);
+  if (inputs_.empty() || !inputs_[0].fifo.open()) return;
+  auto started =
+      KubeflowEndpoint::start(options_.directory, [fifo = inputs_[0].fifo.get()](const ProgressReport& report) {
+        const std::string line = to_json(report) + "\n";
+        [[maybe_unused]] const ssize_t written = ::write(fifo, line.data(), line.size());  // a full FIFO loses the line
+      });
+  if (started) kubeflow_.emplace(*std::move(started));
+}
+
+void Progress::open_fifo(Input& input, size_t member) const {
+  input.path = options_.directory / fmt::format("progress.{}", member);
+  if (::mkfifo(input.path.c_str(), 0600) != 0) return;
+  input.fifo = FileDescriptor(::open(input.path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
+}
+
+Environment Progress::environment(size_t member, const Environment& inherited) const {
+  if (!inputs_[member].fifo.open()) return {};
+  Environment out = kubeflow_ ? kubeflow_->environment(inherited) : Environment();
+  out[kEnvProgress] = inputs_[member].path.string();
+  return out;
+}
+
+void Progress::add_process(size_t member, pid_t pid) {
+  inputs_[member].has_step = false;
+  board_.add_process(options_.ranks[member], pid);
+  server_.ranks_start(clock_.steady());
+}
+
+void Progress::add_descriptors(SteadyTime now, std::vector<pollfd>& out) const {
+  for (const Input& input : inputs_) {
+    if (input.fifo.open() && (!input.paused_until || *input.paused_until <= now))
+      out.push_back({input.fifo.get(), POLLIN, 0});
+  }
+}
+
+void Progress::read_due() {
+  const SteadyTime now = clock_.steady();
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    if (inputs_[i].paused_until.value_or(now) <= now) read(i);
+  }
+}
+
+bool Progress::read(size_t member) {
+  Input& input = inputs_[member];
+  input.paused_until.reset();
+  if (!input.fifo.open()) return input.has_step;
+  std::array<char, 65536> buffer;
+  size_t bytes = 0;
+  size_t lines = 0;
+  while (bytes < kMaxReadBytes) {
+    const ssize_t got = ::read(input.fifo.get(), buffer.data(), buffer.size());
+    if (got <= 0) break;
+    bytes += static_cast<size_t>(got);
+    input.lines.feed({buffer.data(), static_cast<size_t>(got)}, [&](std::string_view line) {
+      if (++lines <= kMaxLines) add(member, progress_report_from_json(line));
+    });
+  }
+  if (bytes > 0) input.paused_until = clock_.steady() + kReadInterval;
+  return input.has_step;
+}
+
+void Progress::finish(GroupResult& result) {
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    read(i);
+    const ProgressReport report = board_.report_of(options_.ranks[i]);
+    result.step = std::max(result.step, report.step.value_or(-1));
+    result.checkpoint_step = std::max(result.checkpoint_step, report.checkpoint_step.value_or(-1));
+  }
+}
+
+void Progress::add(size_t member, const std::optional<ProgressReport>& report) {
+  if (!report) return board_.add_invalid_line();
+  board_.add(options_.ranks[member], *report);
+  inputs_[member].has_step = inputs_[member].has_step || report->step.value_or(0) > 0;
+}
+
+void Progress::read_output(size_t member, std::string_view line) {
+  const SteadyTime start = clock_.steady();
+  if (start - match_period_ >= std::chrono::seconds(1)) {
+    match_period_ = start;
+    match_time_ = {};
+  }
+  if (match_time_ >= kMaxMatchTime) return;
+  if (const auto report = options_.pattern->match(line)) add(member, report);
+  match_time_ += clock_.steady() - start;
+}
+
+void Progress::time_passed(const InPodRestarts& restarts) {
+  board_.set_restarts(restarts);
+  server_.time_passed(clock_.steady());
+}
+
+std::optional<SteadyTime> Progress::deadline() const {
+  std::optional<SteadyTime> out = server_.deadline();
+  for (const Input& input : inputs_) out = earlier(out, input.paused_until);
+  return out;
+}
+
+}  // namespace oarlock::launch

@@ -1,0 +1,181 @@
+// Progress of any program: FIFOs, the pattern, Kubeflow's protocol, and what is served.
+#include "cli/launch/progress.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/launch/kubeflow.h"
+#include "tests/support/fake_clock.h"
+#include "tests/support/temporary_directory.h"
+
+namespace oarlock::launch {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+class ProgressTest : public testing::Test {
+ protected:
+  FileDescriptor writer(size_t member) const {
+    return FileDescriptor(::open(progress_.environment(member, {}).at(kEnvProgress).c_str(), O_WRONLY | O_NONBLOCK));
+  }
+  static ssize_t write(const FileDescriptor& to, const std::string& text) {
+    return ::write(to.get(), text.data(), text.size());
+  }
+  GroupResult finish() {
+    GroupResult result;
+    progress_.finish(result);
+    return result;
+  }
+
+  const test::TemporaryDirectory directory_;
+  test::FakeClock clock_;
+  Progress progress_{{.node = {.first_rank = 2, .world_size = 4},
+                      .ranks = {2, 3},
+                      .directory = directory_.path(),
+                      .pattern = ProgressPattern::make(R"(step (\d+).*loss ([\d.]+))").value()},
+                     clock_};
+};
+
+TEST_F(ProgressTest, ReadsLinesOfEachMember) {
+  EXPECT_FALSE(progress_.read(0));
+  const FileDescriptor first = writer(0);
+  const FileDescriptor second = writer(1);
+  ASSERT_TRUE(first.open() && second.open());
+  write(first, "{\"step\": 7, \"checkpointStep\": 5}\n{\"step\":");
+  write(second, "not JSON\n{\"loss\": 1}\n");
+  EXPECT_TRUE(progress_.read(0));
+  EXPECT_FALSE(progress_.read(1)) << "a loss without a step";
+  write(first, " 8}\n");
+  const GroupResult result = finish();
+  EXPECT_EQ(result.step, 8);
+  EXPECT_EQ(result.checkpoint_step, 5);
+  progress_.add_process(0, 1);
+  EXPECT_FALSE(progress_.read(0)) << "not of the new process";
+}
+
+// A flood is read with pauses, and a writer that does not wait only loses lines.
+TEST_F(ProgressTest, BoundsTheWorkOfAFlood) {
+  const FileDescriptor flood = writer(0);
+  const std::string lines(4000, '\n');
+  while (write(flood, "{\"step\": 1}\n") > 0) {
+  }
+  progress_.read_due();
+  EXPECT_EQ(progress_.deadline(), clock_.steady() + Progress::kReadInterval);
+  std::vector<pollfd> fds;
+  progress_.add_descriptors(clock_.steady(), fds);
+  EXPECT_EQ(fds.size(), 1U) << "only the other FIFO is read before the interval has passed";
+  EXPECT_GT(write(flood, "{\"step\": 2}\n"), 0);
+  progress_.read_due();
+  clock_.advance(Progress::kReadInterval);
+  progress_.read_due();
+  EXPECT_EQ(finish().step, 2);
+}
+
+TEST_F(ProgressTest, ReadsStepsFromLinesOfOutput) {
+  progress_.read_output(1, "epoch 1 step 40 of 100, loss 0.25 lr 1");
+  progress_.read_output(1, "step x loss 1");
+  EXPECT_TRUE(progress_.read(1));
+  EXPECT_EQ(finish().step, 40);
+}
+
+TEST_F(ProgressTest, OffersKubeflowsProtocolWithoutReplacingIt) {
+  const Environment offered = progress_.environment(0, {});
+  EXPECT_THAT(offered.at("KUBEFLOW_TRAINER_SERVER_URL"), HasSubstr("http://127.0.0.1:"));
+  EXPECT_EQ(offered.count("no_proxy"), 0U);
+  struct stat info{};
+  ASSERT_EQ(::stat(offered.at("KUBEFLOW_TRAINER_SERVER_TOKEN").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600U);
+  const Environment other = progress_.environment(0, {{"KUBEFLOW_TRAINER_SERVER_URL", "https://x"}});
+  EXPECT_EQ(other.size(), 1U) << "OARLOCK_PROGRESS only";
+  const Environment proxy = progress_.environment(0, {{"http_proxy", "http://p"}, {"NO_PROXY", "a.b"}});
+  EXPECT_EQ(proxy.at("no_proxy"), "a.b,127.0.0.1");
+}
+
+TEST(ProgressPattern, RejectsExpressionsItCannotMatch) {
+  for (const char* expression : {"step", "(", "(a)\\1", "[z-a](x)"})
+    EXPECT_FALSE(ProgressPattern::make(expression)) << expression;
+}
+
+// Backtracking would take years.
+TEST(ProgressPattern, MatchesInPolynomialTime) {
+  const auto pattern = ProgressPattern::make("^(?:a+)+b(\\d+)");
+  ASSERT_TRUE(pattern);
+  EXPECT_FALSE(pattern->match(std::string(200, 'a')));
+  EXPECT_EQ(pattern->match("aaab12")->step, 12);
+}
+
+TEST(ProgressPattern, IgnoresLossThatIsNotFinite) {
+  const auto pattern = ProgressPattern::make("step (\\S+) loss (\\S+)");
+  EXPECT_EQ(*pattern->match("step 3 loss nan"), (ProgressReport{.step = 3}));
+  EXPECT_EQ(*pattern->match("step 3 loss 2e-1"), (ProgressReport{.step = 3, .loss = 0.2}));
+  EXPECT_FALSE(pattern->match("step -3 loss 1"));
+  EXPECT_FALSE(pattern->match("step nan loss 1"));
+}
+
+// The requests of transformers 5.24's KubeflowCallback, in their order, and of Kubeflow's SDK 0.5.
+TEST(KubeflowReports, ConvertsTheRequestsOfTrainer) {
+  KubeflowReports reports;
+  EXPECT_EQ(*reports.convert(R"({"trainerStatus": {"lastUpdatedTime": "x", "progressPercentage": 0,
+      "metrics": [{"name": "total_steps", "value": "200"}]}})"),
+            (ProgressReport{.target_steps = 200}));
+  EXPECT_EQ(*reports.convert(R"({"trainerStatus": {"progressPercentage": 20, "estimatedRemainingSeconds": 80,
+      "metrics": [{"name": "loss", "value": "0.5"}, {"name": "grad_norm", "value": "nan"},
+                  {"name": "current_step", "value": "41"}, {"name": "total_steps", "value": "200"},
+                  {"name": "current_epoch", "value": "0.2"}]}})"),
+            (ProgressReport{.step = 41,
+                            .target_steps = 200,
+                            .loss = 0.5,
+                            .metrics = {{"current_epoch", 0.2}, {"estimated_remaining_seconds", 80}}}));
+  EXPECT_EQ(*reports.convert(R"({"trainerStatus": {"progressPercentage": 100,
+      "metrics": [{"name": "train_loss", "value": "0.4"}]}})"),
+            (ProgressReport{.step = 200, .loss = 0.4}));
+}
+
+TEST(KubeflowReports, ConvertsPercentOfOtherPrograms) {
+  KubeflowReports reports;
+  EXPECT_EQ(*reports.convert(R"({"trainerStatus": {"progressPercentage": 42}})"),
+            (ProgressReport{.step = 42, .target_steps = 100}));
+  for (const char* text : {"", "{}", "[]", R"({"trainerStatus": 1})"}) EXPECT_FALSE(reports.convert(text)) << text;
+}
+
+TEST(ProgressBoard, MeasuresStepsAndServesTheFirstRank) {
+  test::FakeClock clock;
+  ProgressBoard board({.attempt = 1, .first_rank = 0, .world_size = 2}, clock);
+  board.add(1, {.step = 4, .metrics = {{"a\"b", 2}}});
+  EXPECT_EQ(rank_status_from_json(board.status())->rank, 1) << "the only one that has reported";
+  board.add(0, {.step = 10, .target_steps = 100});
+  clock.advance(std::chrono::seconds(4));
+  board.add(0, {.step = 18, .checkpoint_step = 16});
+  board.add(1, {.rank = 0, .loss = 3});
+  const RankStatus status = *rank_status_from_json(board.status());
+  EXPECT_EQ(status.rank, 0);
+  EXPECT_EQ(status.step, 18);
+  EXPECT_EQ(status.target_steps, 100);
+  EXPECT_EQ(status.checkpoint_step, 16);
+  EXPECT_EQ(status.last_step_seconds, 0.5);
+  EXPECT_EQ(status.loss, 3);
+  EXPECT_EQ(status.phase, "train");
+  const auto json = nlohmann::json::parse(board.status());
+  ASSERT_EQ(json["ranks"].size(), 2U);
+  EXPECT_EQ(json["ranks"][1]["step"], 4);
+  const std::string metrics = board.metrics();
+  EXPECT_THAT(metrics, HasSubstr("trainer_steps_total{rank=\"0\"} 8\n"));
+  EXPECT_THAT(metrics, HasSubstr("trainer_reported{name=\"a\\\"b\",rank=\"1\"} 2\n"));
+  EXPECT_THAT(metrics, Not(HasSubstr("trainer_in_pod_restarts_total")));
+}
+
+TEST(ProgressBoard, IsBounded) {
+  test::FakeClock clock;
+  ProgressBoard board({}, clock);
+  for (int i = 0; i < 1000; ++i) board.add(0, {.rank = i, .step = i, .metrics = {{std::to_string(i), 1}}});
+  EXPECT_LT(board.status().size(), size_t{64} << 10) << "the limit of the operator";
+  EXPECT_LT(board.metrics().size(), size_t{256} << 10);
+}
+
+}  // namespace
+}  // namespace oarlock::launch
