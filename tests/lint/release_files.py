@@ -6,7 +6,7 @@ usage: release_files.py SOURCE_DIR
 - Workflows: actions are pinned by commit with a version in a comment, the token may only read unless a job has other permissions, each
   job has a timeout, checkouts keep no credentials, and the lanes of scripts/test are those of the jobs.
 - scripts/release: each subcommand that a workflow calls exists, and release.yaml has no other logic.
-- CHANGELOG.md is well-formed and has a section for the version.
+- CHANGELOG.md is well-formed and has a section for the version, and python/oarlock.py has that version.
 - docs/versioning.md has the versions that the sources pin.
 - The krew template has the fields that krew requires, once for each platform.
 """
@@ -88,6 +88,8 @@ def check_changelog():
     text = read("CHANGELOG.md")
     yield from (f"CHANGELOG.md: {problem}" for problem in changelog.problems(text))
     version = read("VERSION").strip()
+    if match("python/oarlock.py", r'^__version__ = "(.*)"$') != version:
+        yield f"python/oarlock.py: __version__ is not {version}"
     if not changelog.section(text, version):
         yield f"CHANGELOG.md: there is no section for {version}"
 

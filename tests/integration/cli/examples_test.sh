@@ -14,7 +14,7 @@ scripts/cluster up --api-only --apply manifests/crd --dir "$work/c" >"$work/up.l
 eval "$(scripts/cluster env --dir "$work/c")"
 kubectl wait --for=condition=Established --timeout=60s crd/trainingjobs.oarlock.dev >/dev/null
 kubectl create serviceaccount default >/dev/null   # pods need it; there is no controller that creates it
-for manifest in manifests/examples/*.yaml examples/migration/trainingjob.yaml examples/own-task/trainingjob.yaml; do
+for manifest in manifests/examples/*.yaml examples/migration/trainingjob.yaml examples/{own-task,pytorch,lightning,transformers}/trainingjob.yaml; do
   kubectl apply --dry-run=server --validate=strict -f "$manifest" >"$work/applied" || fail "$manifest is refused"
   grep -q '^trainingjob.oarlock.dev/.* created (server dry run)$' "$work/applied" || fail "$manifest: $(cat "$work/applied")"
   keys=()

@@ -24,26 +24,16 @@ import types
 import unittest
 
 SOURCE = pathlib.Path(os.environ["OARLOCK_SOURCE"])
-CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "oarlock"
-PYTHON = CACHE / "safetensors-0.8.0" / "bin" / "python"
 DATA = SOURCE / "tests" / "data"
-# Libraries of CUDA that PyTorch is linked with. On the CPU it calls none of their functions, so that empty ones suffice.
-CUDA = ["libcublas.so.13", "libcublasLt.so.13", "libcudnn.so.9", "libcufft.so.12", "libcufile.so.0", "libcurand.so.10",
-        "libcusparse.so.12", "libcusparseLt.so.0", "libnccl.so.2", "libnvshmem_host.so.3"]
+sys.path.insert(0, str(SOURCE / "tests/support"))
+import torch_python  # pylint: disable=wrong-import-position
 
 
 def run_with_torch():
     """Runs this program again, in a Python that can import torch, and returns its exit code."""
-    assert PYTHON.exists(), f"{PYTHON} does not exist: run scripts/setup tracking"
     with tempfile.TemporaryDirectory() as work:
-        for name in CUDA:
-            subprocess.run(["cc", "-shared", "-nostdlib", f"-Wl,-soname,{name}", "-o", f"{work}/{name}", "-x", "c", "/dev/null"],
-                           check=True)
-        # Functions that are missing must not prevent that a library is loaded.
-        pathlib.Path(work, "sitecustomize.py").write_text("import os, sys\nsys.setdlopenflags(os.RTLD_LAZY)\n")
-        site = pathlib.Path(os.environ["OARLOCK_TORCH_DIR"]).parent
-        environment = {**os.environ, "LD_LIBRARY_PATH": work, "PYTHONPATH": f"{work}:{site}", "OMP_NUM_THREADS": "1"}
-        return subprocess.run([PYTHON, __file__, "inside", *sys.argv[1:]], env=environment, check=False).returncode
+        command = [torch_python.interpreter("safetensors-0.8.0", "tracking"), __file__, "inside", *sys.argv[1:]]
+        return subprocess.run(command, env=torch_python.variables(work), check=False).returncode
 
 
 if __name__ == "__main__" and sys.argv[1:2] != ["inside"]:
