@@ -61,6 +61,8 @@ wait_for 120 "the C program reports steps" bash -c '[[ $(kubectl -n restricted g
 [[ $(c_field .status.progress.targetSteps) == 150 && $(c_field .status.progress.loss) == 0.* ]] || broken "progress is $(c_field .status.progress)"
 wait_for 120 "the script reports steps" progress_is_over stock step 0
 kubectl get tj -A -o wide
+memory=$(kubectl exec stock-0-0 -- python3 -c 'print(open("/proc/1/status").read())' | awk '$1 == "VmRSS:" {print $2}')
+[[ $memory -lt 8192 ]] || broken "the launcher takes $memory KiB"
 [[ $(kubectl get tj stock -o wide --no-headers) =~ \ 2/2\ +[0-9]+\ .*\ 0\.[0-9]+ ]] || broken "kubectl get tj shows $(kubectl get tj stock -o wide)"
 lap "to progress"
 

@@ -1,4 +1,4 @@
-"""A training script of a user: it knows nothing of Oarlock but the file for progress, and saves each step."""
+"""A training script of a user, without Oarlock: it writes its progress to the file that the environment names, and saves each step."""
 import os
 import pathlib
 import signal
