@@ -6,6 +6,7 @@ import sys
 import time
 
 directory = pathlib.Path(os.environ["OARLOCK_CHECKPOINT_DIR"])
+directory.mkdir(exist_ok=True)
 saved = directory / f"step-of-rank-{os.environ['RANK']}"
 step = int(saved.read_text()) if saved.exists() else 0
 print(f"process {os.getpid()} starts at step {step}", flush=True)
