@@ -61,7 +61,7 @@ wait_for 120 "the C program reports steps" bash -c '[[ $(kubectl -n restricted g
 [[ $(c_field .status.progress.targetSteps) == 150 && $(c_field .status.progress.loss) == 0.* ]] || broken "progress is $(c_field .status.progress)"
 wait_for 120 "the script reports steps" progress_is_over stock step 0
 kubectl get tj -A -o wide
-memory=$(kubectl exec stock-0-0 -- python3 -c 'print(open("/proc/1/status").read())' | awk '$1 == "VmRSS:" {print $2}')
+memory=$(kubectl exec stock-0-0 -c trainer -- python3 -c 'print(open("/proc/1/status").read())' | awk '$1 == "VmRSS:" {print $2}')
 [[ $memory -lt 8192 ]] || broken "the launcher takes $memory KiB"
 [[ $(kubectl get tj stock -o wide --no-headers) =~ \ 2/2\ +[0-9]+\ .*\ 0\.[0-9]+ ]] || broken "kubectl get tj shows $(kubectl get tj stock -o wide)"
 lap "to progress"
@@ -70,7 +70,7 @@ step "a killed process starts again in its pod"
 before=$(uids)
 process=$(kubectl logs stock-0-1 | sed -nE 's/.*process ([0-9]+) starts.*/\1/p')
 killed=$(date +%s.%N)
-kubectl exec stock-0-1 -- python3 -c "import os; os.kill($process, 9)"
+kubectl exec stock-0-1 -c trainer -- python3 -c "import os; os.kill($process, 9)"
 wait_for 60 "rank 1 starts again" started_times stock-0-1 2
 again=$(date --date="$(kubectl logs --timestamps stock-0-1 | grep 'starts at step' | tail -n 1 | cut -d' ' -f1)" +%s.%N)
 awk -v killed="$killed" -v again="$again" 'BEGIN {printf "it started again after %.1f s\n", again - killed; exit again - killed > 15}' || broken "that is too late"
@@ -93,7 +93,7 @@ read -r node id < <(kubectl get pod stock-0-0 -o 'jsonpath={.spec.nodeName} {.st
 scripts/cluster node "${node#node}" ctr tasks kill --signal SIGTERM "$id"
 wait_for 120 "attempt 1 starts" started_times stock-1-0 1
 expect_field stock '.status.attempts[0].reason' Interrupted
-[[ $(kubectl logs stock-1-0) =~ starts\ at\ step\ [1-9] ]] || broken "attempt 1 does not resume: $(kubectl logs stock-1-0)"
+[[ $(kubectl logs stock-1-0 -c trainer) =~ starts\ at\ step\ [1-9] ]] || broken "attempt 1 does not resume: $(kubectl logs stock-1-0)"
 lap "to attempt 1"
 
 step "the jobs complete"
