@@ -27,15 +27,27 @@ oarlock_add_choice(oarlock_openssl OpenSSL::Crypto crypto)
 add_library(oarlock_yaml_cpp INTERFACE)
 oarlock_add_choice(oarlock_yaml_cpp PkgConfig::yaml_cpp yaml-cpp)
 
-# oarlock_static_libraries(PROGRAM COMPONENT) links those libraries statically into PROGRAM if OARLOCK_STATIC_LIBRARIES is set,
-# and installs PROGRAM.packages: the dpkg records of the packages whose static libraries the program contains. It is empty
-# if there are none. docker/copy_loaded.sh adds them to those of the image.
+# oarlock_fmt is the same choice for {fmt}, of which Debian has no static library: it is compiled from the headers.
+add_library(oarlock_fmt INTERFACE)
+if(OARLOCK_STATIC_LIBRARIES)
+  add_library(oarlock_static_fmt STATIC ${PROJECT_SOURCE_DIR}/cmake/static_fmt.cc)
+  target_link_libraries(oarlock_fmt INTERFACE $<IF:$<BOOL:$<TARGET_PROPERTY:OARLOCK_STATIC_LIBRARIES>>,oarlock_static_fmt,fmt::fmt>)
+else()
+  target_link_libraries(oarlock_fmt INTERFACE fmt::fmt)
+endif()
+# The library that links oarlock_fmt also uses spdlog's headers, which would bring the shared {fmt} back.
+set_target_properties(spdlog::spdlog_header_only PROPERTIES INTERFACE_LINK_LIBRARIES Threads::Threads)
+
+# oarlock_static_libraries(PROGRAM COMPONENT [LIBRARY...]) links those libraries statically into PROGRAM if
+# OARLOCK_STATIC_LIBRARIES is set, and installs PROGRAM.packages: the dpkg records of the packages whose static libraries, these
+# and each LIBRARY, the program contains. It is empty if there are none. The images have them where scanners look.
 function(oarlock_static_libraries program component)
   set(records ${PROJECT_BINARY_DIR}/${program}.packages)
   set(libraries "")
   if(OARLOCK_STATIC_LIBRARIES)
     set_target_properties(${program} PROPERTIES OARLOCK_STATIC_LIBRARIES ON)
-    set(libraries ${OARLOCK_STATIC_ssl} ${OARLOCK_STATIC_crypto} ${OARLOCK_STATIC_yaml-cpp})
+    get_target_property(headers fmt::fmt INTERFACE_INCLUDE_DIRECTORIES)
+    set(libraries ${OARLOCK_STATIC_ssl} ${OARLOCK_STATIC_crypto} ${OARLOCK_STATIC_yaml-cpp} ${headers}/fmt/format-inl.h ${ARGN})
   endif()
   set(script ${PROJECT_SOURCE_DIR}/cmake/static_packages.sh)
   add_custom_command(OUTPUT ${records} DEPENDS ${script} ${libraries} VERBATIM

@@ -27,7 +27,7 @@ install_quietly() {
 
 ( source "$OARLOCK_ROOT/scripts/lib/setup_build.sh" )
 install_quietly containerd runc containernetworking-plugins iptables iproute2 util-linux kmod openssl curl jq ca-certificates \
-  gcc libc6-dev binutils python3-pip python3-yaml yamllint buildah mmdebstrap busybox-static prometheus
+  gcc libc6-dev binutils python3-pip python3-yaml yamllint buildah mmdebstrap busybox-static musl-tools prometheus
 with_lock cluster-build build_cluster_programs
 with_lock cluster-build fetch_peer_examples
 

@@ -97,7 +97,7 @@ def configure(root, dockerfile, variant):
 def main():
     root = pathlib.Path(sys.argv[1]).resolve()
     bad = 0
-    for name, variants in (("operator", [""]), ("trainer", ["cpu", "cuda"]), ("development", ["cpu", "cuda"])):
+    for name, variants in (("operator", [""]), ("launcher", [""]), ("trainer", ["cpu", "cuda"]), ("development", ["cpu", "cuda"])):
         for variant in variants:
             problem = configure(root, root / f"docker/{name}.Dockerfile", variant)
             print(f"{name} {variant}: {'configured' if problem is None else problem}")

@@ -26,10 +26,10 @@ make_chart() {
   python3 "$kLib/stage_chart.py" "$OARLOCK_ROOT" "$work/oarlock" --registry "$registry" --url "$OARLOCK_REPOSITORY_URL"
   "$helm" lint --quiet --strict "$work/oarlock" >"$work/lint.log" 2>&1 || { cat "$work/lint.log" >&2; die "helm lint failed"; }
   "$helm" template oarlock "$work/oarlock" --namespace oarlock-system --skip-tests >"$work/rendered.yaml"
-  sed -E "s#([\"'= ])(docker\.io/)?oarlock/(operator|trainer):#\1$registry/oarlock/\3:#g" "$OARLOCK_ROOT/manifests/install.yaml" >"$out/install.yaml"
+  sed -E "s#([\"'= ])(docker\.io/)?oarlock/(operator|trainer|launcher):#\1$registry/oarlock/\3:#g" "$OARLOCK_ROOT/manifests/install.yaml" >"$out/install.yaml"
   for file in "$work/rendered.yaml" "$out/install.yaml"; do
     grep -qF "$registry/oarlock/operator:$version" "$file" || die "$(basename "$file") does not use $registry/oarlock/operator:$version"
-    other=$(grep -oE "[^ \"'=]*oarlock/(operator|trainer):[^ \"']*" "$file" | grep -vF "$registry/" || true)
+    other=$(grep -oE "[^ \"'=]*oarlock/(operator|trainer|launcher):[^ \"']*" "$file" | grep -vF "$registry/" || true)
     [[ -z $other ]] || die "$(basename "$file") uses an image of another registry: $other"
   done
   cp "$OARLOCK_ROOT/manifests/crd/oarlock.dev_trainingjobs.yaml" "$out/"

@@ -14,7 +14,7 @@ def use_registry(values, registry):
     """`values` (the text of values.yaml, whose comments are kept) with the registry of each of our images."""
     lines, changed = values.splitlines(keepends=True), 0
     for number, line in enumerate(lines):
-        image = re.match(r"( +)repository: (oarlock/(?:operator|trainer))\s*$", line)
+        image = re.match(r"( +)repository: (oarlock/(?:operator|trainer|launcher))\s*$", line)
         if not image:
             continue
         indent, repository = image.groups()

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the images of the operator and of the trainer (CPU) from their Dockerfiles alone: every stage, with the sources as
+# Builds the images of the operator, the trainer (CPU) and the launcher from their Dockerfiles alone: every stage, with the sources as
 # docker build has them, and with nothing that was compiled before. The image of the trainer then trains with two ranks, as
 # another user than root, on a root that is read-only.
 set -euo pipefail
@@ -22,8 +22,8 @@ unpack() {
   rm -rf "$work/layout"
 }
 
-scripts/images build --from-source operator trainer
-for image in operator trainer; do
+scripts/images build --from-source operator trainer launcher
+for image in operator trainer launcher; do
   archive=$OARLOCK_IMAGES/$image-$version.tar
   [[ -s $archive ]] || fail "there is no $archive"
   jq -e '.packages | map(.name) | index("oarlock")' "$archive.spdx.json" >/dev/null || fail "$archive.spdx.json lacks oarlock"

@@ -142,7 +142,7 @@ class Rehearsal(unittest.TestCase):
     def test_notes_have_changes_images_and_commands(self):
         notes = self.read("release-notes.md")
         self.assertTrue(notes.startswith("The first release.") or notes.startswith("### "), notes[:80])
-        for suffix in ("operator:%s", "trainer:%s", "trainer:%s-cuda"):
+        for suffix in ("operator:%s", "trainer:%s", "trainer:%s-cuda", "launcher:%s"):
             self.assertIn(f"| `ghcr.io/example/oarlock/{suffix % VERSION}` | `sha256:{'0' * 64}` |", notes)
         self.assertIn(f"helm install oarlock oci://ghcr.io/example/oarlock/charts/oarlock --version {CHART_VERSION} ", notes)
 
@@ -150,14 +150,14 @@ class Rehearsal(unittest.TestCase):
         commands = [line.split("dry run: ")[1] for line in self.output.splitlines() if "dry run: " in line]
         builds = [command for command in commands if command.startswith("docker buildx build ")]
         self.assertEqual(sorted((re.search(r"docker/(\w+)\.Dockerfile", each)[1], "VARIANT=cuda" in each, re.search(r"linux/(\w+)", each)[1]) for each in builds),
-                         [("operator", False, "amd64"), ("operator", False, "arm64"), ("trainer", False, "amd64"), ("trainer", False, "arm64"),
-                          ("trainer", True, "amd64"), ("trainer", True, "arm64")])
+                         [("launcher", False, "amd64"), ("launcher", False, "arm64"), ("operator", False, "amd64"), ("operator", False, "arm64"),
+                          ("trainer", False, "amd64"), ("trainer", False, "arm64"), ("trainer", True, "amd64"), ("trainer", True, "arm64")])
         for build in builds:
             for option in ("--attest type=sbom", "--attest type=provenance", "push-by-digest=true", f"--build-arg VERSION={VERSION}"):
                 self.assertIn(option, build)
-        last = [re.sub(r"^\S*/helm\S* push.*", "helm push", " ".join(command.split()[:3])) for command in commands[-12:]]
+        last = [re.sub(r"^\S*/helm\S* push.*", "helm push", " ".join(command.split()[:3])) for command in commands[-14:]]
         signed = ["docker buildx imagetools", "cosign sign --yes"]
-        self.assertEqual(last, [*signed, *signed, *signed, "helm push", "cosign sign --yes", "cosign sign-blob --yes",
+        self.assertEqual(last, [*signed * 4, "helm push", "cosign sign --yes", "cosign sign-blob --yes",
                                 "gh release create", "gh release upload", "gh release edit"])
         upload = next(command for command in commands if command.startswith("gh release upload"))
         for name in self.read("SHA256SUMS").split()[1::2]:
