@@ -208,6 +208,29 @@ std::optional<RankStatus> rank_status_from_json(std::string_view text) {
   return status;
 }
 
+std::vector<RankActivity> rank_activities_from_json(std::string_view text, size_t limit) {
+  const Json json = parse_untrusted_json(text);
+  const auto activity = [](const Json& object) {
+    RankActivity out;
+    read(object, "rank", out.rank);
+    if (const auto step = object.find("step"); step != object.end() && step->is_number_integer())
+      out.step = step->get<int64_t>();
+    read(object, "updatedAt", out.updated_at);
+    read(object, "pid", out.pid);
+    read(object, "program", out.program);
+    read(object, "state", out.state);
+    read(object, "waitChannel", out.wait_channel);
+    return out;
+  };
+  std::vector<RankActivity> out;
+  if (!json.is_object()) return out;
+  for (const Json& rank : elements(json, "ranks")) {
+    if (rank.is_object() && out.size() < limit) out.push_back(activity(rank));
+  }
+  if (out.empty() && json.contains("rank") && json.contains("step") && limit > 0) out.push_back(activity(json));
+  return out;
+}
+
 std::string to_json(ProgressReport report) {
   Json json = Json::object();
   const auto write = [&json](const char* key, const auto& value) {

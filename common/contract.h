@@ -205,6 +205,8 @@ struct RankActivity {
 
 // A launcher adds `ranks`, the ranks of its node, as the field "ranks".
 std::string to_json(const RankStatus& status, const std::vector<RankActivity>& ranks = {});
+// Returns the ranks of a launcher's response, or the one of a rank's own; at most `limit`.
+std::vector<RankActivity> rank_activities_from_json(std::string_view text, size_t limit);
 std::optional<RankStatus> rank_status_from_json(std::string_view text);
 
 // ---- Progress reports ------------------------------------------------------------------------------------------

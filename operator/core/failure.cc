@@ -13,6 +13,7 @@
 #include "operator/core/desired.h"
 #include "operator/core/elastic.h"
 #include "operator/core/replacement.h"
+#include "operator/core/stall.h"
 #include "operator/core/status.h"
 #include "operator/core/text.h"
 

@@ -104,6 +104,16 @@ struct StatusPoll {
   bool operator==(const StatusPoll&) const = default;
 };
 
+// What a node answered to a request for /statusz after its job had stopped to step. The texts are single lines of
+// bounded length.
+struct StallReport {
+  int node_rank = 0;
+  bool answered = false;
+  std::vector<RankActivity> ranks{};
+
+  bool operator==(const StallReport&) const = default;
+};
+
 struct Observed {
   Job job;
   // Objects in the job's namespace that have the label oarlock.dev/job-name=<job>, and those without it that a request
@@ -117,9 +127,13 @@ struct Observed {
   std::optional<std::string> metrics_peers;
   std::string launcher_image;  // from the operator's flags; empty: jobs that start now get no launcher
   SystemTime now{};
-  std::optional<RankStatus> progress;          // the last status that rank 0 of any attempt reported
-  std::optional<LauncherStatus> launcher;      // the last one that the launcher or rank 0 of any attempt reported
-  std::optional<StatusPoll> last_poll;         // absent if the present rank 0 has not been polled yet
+  std::optional<RankStatus> progress;      // the last status that rank 0 of any attempt reported
+  std::optional<LauncherStatus> launcher;  // the last one that the launcher or rank 0 of any attempt reported
+  std::optional<StatusPoll> last_poll;     // absent if the present rank 0 has not been polled yet
+  // Of a job whose rank 0 does not step: the nodes' reports, empty before they were requested; and whether they are
+  // being requested.
+  std::vector<StallReport> stall_reports{};
+  bool awaits_stall_reports = false;
   std::optional<SystemTime> step_received_at;  // when the step of `progress` was first received; absent: now
   // No operator has performed an action for the job: it was created after this process became leader, and this process
   // reconciles it for the first time. False if that is not known.

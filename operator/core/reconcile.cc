@@ -14,6 +14,7 @@
 #include "operator/core/pod_failure.h"
 #include "operator/core/pods.h"
 #include "operator/core/replacement.h"
+#include "operator/core/stall.h"
 #include "operator/core/status.h"
 #include "operator/core/text.h"
 

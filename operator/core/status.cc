@@ -231,17 +231,6 @@ std::optional<TerminationMessage> final_message(const Membership& members) {
   return termination_message_from_json(first->trainer->message);
 }
 
-std::string state_of_rank_0(const Observed& observed, const Membership& members, const api::Status& status) {
-  const int64_t step = status.progress->step;
-  const Pod* first = members.current.empty() ? nullptr : members.current.front();
-  if (is_recorded_finished(members, 0) || (first != nullptr && has_ended(*first)))
-    return fmt::format("rank 0 has ended, at step {}", step);
-  const bool answers = observed.last_poll && observed.last_poll->answered;
-  if (!answers || !observed.progress || observed.progress->attempt != status.attempt)
-    return fmt::format("rank 0, last at step {}, does not respond", step);
-  return fmt::format("rank 0 is in phase {} at step {}", sanitize_line(observed.progress->phase, 60), step);
-}
-
 // Names the first pod of the attempt without the job's label; empty if there is none.
 std::string unlabeled_message(const Job& job, const Membership& members) {
   const Pod* pod = find_unlabeled_pod(members);
@@ -434,45 +423,6 @@ void record_attempt(const Observed& observed, const Membership& members, api::St
   }
   status.attempts.push_back(std::move(record));
   if (status.attempts.size() > api::kMaxAttemptRecords) status.attempts.erase(status.attempts.begin());
-}
-
-std::optional<SystemTime> stall_time(const api::StallPolicy& policy, const api::Status& status) {
-  if (!is_running(status.phase) || !status.progress || !status.progress->last_step_time) return std::nullopt;
-  return *status.progress->last_step_time + std::chrono::seconds(policy.timeout_seconds);
-}
-
-void update_stalled_phase(const Observed& observed, const Membership& members, api::Status& status) {
-  const std::optional<SystemTime> late = stall_time(observed.job.spec.stall_policy, status);
-  if (!late) return;
-  const std::string last = to_rfc3339(*status.progress->last_step_time);
-  if (status.phase == Phase::kStalled && observed.now < *late) {
-    enter_phase(status, Phase::kRunning, "Progressing",
-                fmt::format("rank 0 is at step {} since {}", status.progress->step, last), observed.now);
-  } else if (status.phase == Phase::kRunning && observed.now >= *late && was_polled_since(observed, members, *late)) {
-    // The message does not change while the stall lasts, so that nothing else is written.
-    enter_phase(status, Phase::kStalled, "NoStep",
-                fmt::format("no optimizer step since {}; {}", last, state_of_rank_0(observed, members, status)),
-                observed.now);
-  }
-}
-
-bool is_still_stalled(const Observed& observed, const Membership& members) {
-  if (observed.job.status.phase != Phase::kStalled) return false;
-  const api::Status status = refresh_status(observed, members);
-  const std::optional<SystemTime> late = stall_time(observed.job.spec.stall_policy, status);
-  if (!late || observed.now < *late) return false;
-  // A pod that cannot be polled may be one that a stale cache shows before its start.
-  const Pod* first = members.current.empty() ? nullptr : members.current.front();
-  return (first != nullptr && has_ended(*first)) || (observed.last_poll && observed.last_poll->sent_at >= *late);
-}
-
-std::optional<std::chrono::seconds> next_stall_check(const Observed& observed, const api::Status& status) {
-  const api::StallPolicy& policy = observed.job.spec.stall_policy;
-  const bool restarts = status.phase == Phase::kStalled && policy.action == api::StallAction::kRestart;
-  if (status.phase != Phase::kRunning && !restarts) return std::nullopt;
-  const std::optional<SystemTime> late = stall_time(policy, status);
-  if (!late) return std::nullopt;
-  return observed.now < *late ? time_until(late, observed.now) : kStaleCacheRequeue;  // rank 0 has not been polled yet
 }
 
 }  // namespace oarlock::control

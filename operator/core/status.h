@@ -76,21 +76,4 @@ void count_restart(api::Restarts& restarts, std::string_view reason, bool is_cha
 void record_attempt(const Observed& observed, const Membership& members, api::Status& status,
                     api::AttemptRecord record);
 
-// ---- Phase Stalled -------------------------------------------------------------------------------------------------
-
-// Returns when a running job counts as stalled if its step does not change until then: stallPolicy.timeoutSeconds after
-// the last change. It follows from the status alone, so that every operator process computes the same time. Absent if
-// the job does not run, or if its rank 0 has never reported a step.
-std::optional<SystemTime> stall_time(const api::StallPolicy& policy, const api::Status& status);
-
-// Changes the phase of a refreshed status from Running to Stalled, or back.
-void update_stalled_phase(const Observed& observed, const Membership& members, api::Status& status);
-
-// Returns whether a job in phase Stalled is still stalled, as a poll since then shows.
-bool is_still_stalled(const Observed& observed, const Membership& members);
-
-// Returns the delay after which update_stalled_phase() can have another result without a change of the observed state;
-// absent if it cannot.
-std::optional<std::chrono::seconds> next_stall_check(const Observed& observed, const api::Status& status);
-
 }  // namespace oarlock::control

@@ -12,6 +12,7 @@
 #include "operator/core/membership.h"
 #include "operator/core/reconcile.h"
 #include "operator/core/rejection.h"
+#include "operator/core/stall.h"
 #include "operator/core/status.h"
 #include "operator/core/text.h"
 
@@ -303,6 +304,7 @@ void Controller::forget(const kube::ObjectKey& key, const std::string& job_uid) 
   rejections_.erase(job_uid);
   template_errors_.erase(job_uid);
   deps_.poller->forget(key);
+  deps_.stalls->forget(key);
   progress_writes_.forget(key);
 }
 
@@ -370,7 +372,28 @@ Observed Controller::observe(const kube::ObjectKey& key, const Job& job, bool is
       observed.template_error = it->second.message;
   }
   add_conflicting_objects(job.metadata.uid, observed);
+  add_stall_reports(key, observed);
   return observed;
+}
+
+// Requests the reports of the nodes of a job that is about to become Stalled.
+void Controller::add_stall_reports(const kube::ObjectKey& key, Observed& observed) {
+  const Membership members = classify_objects(observed);
+  if (!needs_stall_reports(observed, members)) return;
+  Stall stall{.uid = observed.job.metadata.uid,
+              .since = observed.job.status.progress->last_step_time.value_or(SystemTime{}),
+              .port = metrics_port(observed.job),
+              .ranks_per_node = observed.job.spec.processes_per_node};
+  for (size_t rank = 0; rank < members.current.size(); ++rank) {
+    const Pod* pod = members.current[rank];
+    if (pod != nullptr && pod->phase == PodPhase::kRunning && !pod->pod_ip.empty() && !has_ended(*pod))
+      stall.nodes.push_back({static_cast<int>(rank), pod->pod_ip});
+  }
+  if (std::optional<std::vector<StallReport>> reports = deps_.stalls->reports(key, stall)) {
+    observed.stall_reports = std::move(*reports);
+  } else {
+    observed.awaits_stall_reports = true;
+  }
 }
 
 void Controller::add_conflicting_objects(const std::string& job_uid, Observed& observed) {
@@ -419,6 +442,7 @@ void Controller::forget_conflict(const std::string& job_uid, const ConflictingOb
 void Controller::update_polling(const kube::ObjectKey& key, const Observed& observed) {
   if (is_terminal(observed.job.status.phase)) {
     deps_.poller->forget(key);
+    deps_.stalls->forget(key);
   } else if (const Pod* pod = progress_pod(classify_objects(observed))) {
     deps_.poller->watch(key, observed.job.metadata.uid, pod->pod_ip, metrics_port(observed.job));
   } else {

@@ -21,6 +21,7 @@
 #include "operator/shell/executor.h"
 #include "operator/shell/metrics.h"
 #include "operator/shell/progress.h"
+#include "operator/shell/stall_probe.h"
 
 namespace oarlock::control {
 
@@ -30,6 +31,7 @@ class Controller {
   struct Dependencies {
     const Cache* cache;
     ProgressPoller* poller;
+    StallProbe* stalls;
     kube::WorkQueue* queue;
     std::shared_ptr<OwnWrites> own_writes;
     std::shared_ptr<Executor> executor;
@@ -87,6 +89,7 @@ class Controller {
   Observed observe(const kube::ObjectKey& key, const Job& job, bool is_first_reconcile);
   void add_conflicting_objects(const std::string& job_uid, Observed& observed);
   void forget_conflict(const std::string& job_uid, const ConflictingObject& conflict);
+  void add_stall_reports(const kube::ObjectKey& key, Observed& observed);
   void update_polling(const kube::ObjectKey& key, const Observed& observed);
   void set_template_error(const Job& job, const std::string& error);
   void set_rejection(const std::string& job_uid, const std::string& error);  // empty: the last plan was accepted

@@ -47,7 +47,7 @@ std::string host_of(const std::string& url) {
 }
 
 // Connects to pods with plain HTTP, without credentials.
-ProgressPoller::Connect connect_to_pods(const std::string& user_agent) {
+Connect connect_to_pods(const std::string& user_agent) {
   return [user_agent](const std::string& url) -> std::shared_ptr<http::Transport> {
     http::TransportOptions options;
     options.server = url;
@@ -114,6 +114,7 @@ class Operator {
   UnreadableLog unreadable_log_;
   Cache cache_;
   ProgressPoller poller_;
+  StallProbe stalls_;
   AuthorizationFilter authorization_;
   std::unique_ptr<HttpServer> server_;
   std::unique_ptr<HttpServer> health_server_;  // null unless OperatorOptions::health_port is set
@@ -142,6 +143,8 @@ Operator::Operator(const OperatorOptions& options, std::shared_ptr<http::Transpo
       poller_(
           options.progress, connect_to_pods(user_agent), [this](const kube::ObjectKey& job) { queue_.add(job); },
           clock_),
+      stalls_(
+          {}, connect_to_pods(user_agent), [this](const kube::ObjectKey& job) { queue_.add(job); }, clock_),
       authorization_(kube::Client(transport_, kReviewDeadline), clock_),
       election_(options.election, transport_, metrics_, clock_, sleeper_, random_number(), log),
       events_(std::make_shared<EventRecorder>(
@@ -189,6 +192,7 @@ CacheHooks Operator::cache_hooks() {
 Controller::Dependencies Operator::controller_dependencies() {
   return {.cache = &cache_,
           .poller = &poller_,
+          .stalls = &stalls_,
           .queue = &queue_,
           .own_writes = own_writes_,
           .executor = std::make_shared<Executor>(writer_, own_writes_, events_, log_, options_.pod_defaults),
@@ -291,6 +295,7 @@ Result<void> Operator::wait_for_cache_sync(const std::stop_token& stop) {
 bool Operator::lead(const std::stop_token& stop) {
   if (!election_.acquire(stop)) return true;
   poller_.start();
+  stalls_.start();
   events_->start();
   controller_.start(options_.workers, current_version(reader_, options_.namespaces, stop));
   return election_.hold(stop);
@@ -309,6 +314,7 @@ void Operator::shut_down() {
   log_.info("stopping");
   authorization_.stop();
   controller_.stop();
+  stalls_.stop();
   poller_.stop();
   events_->stop();
   election_.release();

@@ -13,20 +13,8 @@
 namespace oarlock::control {
 namespace {
 
-constexpr size_t kMaxResponse = 64u << 10;  // bytes
 constexpr size_t kMaxPhase = 60;
 constexpr size_t kMaxTime = 40;
-
-// Bounds the memory that a response of a pod, which is not trusted, can occupy.
-class BoundedBody final : public http::ByteSink {
- public:
-  bool write(std::string_view bytes) override {
-    if (text.size() + bytes.size() > kMaxResponse) return false;
-    text += bytes;
-    return true;
-  }
-  std::string text;
-};
 
 bool equals_except_time(RankStatus a, const RankStatus& b) {
   a.updated_at = b.updated_at;
@@ -113,18 +101,13 @@ size_t ProgressPoller::active_jobs() const {
 ProgressPoller::PollResult ProgressPoller::poll(const std::string& url, const std::string& uid,
                                                 const std::stop_token& stop) const {
   const SteadyTime started = clock_->steady();
-  const std::shared_ptr<http::Transport> transport = connect_(url);
-  if (transport == nullptr) return {};
-  BoundedBody body;
-  const std::string target = fmt::format("{}?uid={}", kStatusPath, uid);
-  const auto response = transport->stream({.method = "GET", .target = target, .body = "", .content_type = ""}, body,
-                                          {options_.timeout, options_.timeout}, stop);
   PollResult out;
+  const std::optional<std::string> body = request_status(connect_, url, uid, options_.timeout, stop);
   out.took = clock_->steady() - started;
-  if (!response || response->status != 200) return out;
-  out.launcher = launcher_status_from_json(body.text);
+  if (!body) return out;
+  out.launcher = launcher_status_from_json(*body);
   if (out.launcher) out.launcher->in_pod_restarts.reason = sanitize_line(out.launcher->in_pod_restarts.reason);
-  out.status = rank_status_from_json(body.text);
+  out.status = rank_status_from_json(*body);
   if (out.status) {
     out.status->phase = sanitize_line(out.status->phase, kMaxPhase);
     out.status->updated_at = sanitize_line(out.status->updated_at, kMaxTime);

@@ -20,6 +20,7 @@
 #include "http/client/transport.h"
 #include "kube/client/request.h"
 #include "operator/core/model.h"
+#include "operator/shell/status_request.h"
 
 namespace oarlock::control {
 
@@ -55,8 +56,6 @@ struct RankProbe {
 // unreachable jobs does not delay new and slow ones. Thread-safe.
 class ProgressPoller {
  public:
-  // Creates a transport to "http://10.0.0.1:9400"; returns null if the address is invalid.
-  using Connect = std::function<std::shared_ptr<http::Transport>(const std::string& url)>;
   // Called on a polling thread, without locks, when a job's progress has changed.
   using OnChange = std::function<void(const kube::ObjectKey& job)>;
 
@@ -106,7 +105,6 @@ class ProgressPoller {
   };
 
   void run(const std::stop_token& stop);
-  // Sends the uid along, so that a rank of another job at the same address does not respond.
   PollResult poll(const std::string& url, const std::string& uid, const std::stop_token& stop) const;
   // Called with the mutex held.
   void set_address(Target& target, const std::string& uid, const std::string& url);

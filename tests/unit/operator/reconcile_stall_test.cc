@@ -1,4 +1,5 @@
 // Jobs whose pods run, but whose step does not change.
+#include "operator/core/stall.h"
 #include "tests/unit/operator/reconcile_support.h"
 
 namespace oarlock::test {
@@ -121,6 +122,48 @@ TEST(ReconcileStall, TimeoutMayChangeWhileRunning) {
   const Plan plan = reconcile(observed);
   EXPECT_EQ(status_after(observed, plan).phase, Phase::kRunning);
   EXPECT_EQ(plan.requeue_after, std::chrono::seconds(31));
+}
+
+TEST(ReconcileStall, NamesTheRankThatLags) {
+  struct Case {
+    const char* name;
+    std::vector<StallReport> reports;
+    std::string laggard;
+  };
+  const auto node = [](int node_rank, std::vector<RankActivity> ranks) {
+    return StallReport{.node_rank = node_rank, .answered = true, .ranks = std::move(ranks)};
+  };
+  const auto at = [](int rank, int64_t step, std::string state = "") {
+    return RankActivity{.rank = rank, .step = step, .program = "python3", .state = std::move(state)};
+  };
+  for (const Case& one : {
+           Case{"no reports", {}, ""},
+           Case{"no rank differs", {node(0, {at(0, 7)}), node(1, {at(1, 7)})}, ""},
+           Case{"the smallest step",
+                {node(0, {at(0, 7)}), node(1, {at(1, 6, "running")})},
+                "; rank 1 on node node-1 is at step 6; its process python3 is running"},
+           Case{"a stopped process comes first",
+                {node(0, {at(0, 6)}), node(1, {at(1, 7, "stopped")})},
+                "; rank 1 on node node-1 is at step 7; its process python3 is stopped"},
+           Case{"a node that does not answer comes first",
+                {node(0, {at(0, 6)}), StallReport{.node_rank = 1}},
+                "; pod bert-1-1 on node node-1 does not respond"},
+       }) {
+    Observed observed = at_step_7(at_second(70));
+    observed.pods[1].node_name = "node-1";
+    observed.stall_reports = one.reports;
+    const api::Status next = status_after(observed, reconcile(observed));
+    EXPECT_EQ(condition_of(next, Phase::kStalled).message, "no optimizer step since " + to_rfc3339(at_second(10)) +
+                                                               "; rank 0 is in phase eval at step 7" + one.laggard)
+        << one.name;
+  }
+  Observed waiting = at_step_7(at_second(70));
+  waiting.awaits_stall_reports = true;
+  EXPECT_THAT(names(reconcile(waiting)), IsEmpty());
+  EXPECT_EQ(reconcile(waiting).requeue_after, std::chrono::seconds(1));
+  waiting.now = at_second(70) + kStallReportWait;
+  waiting.last_poll = StatusPoll{waiting.now, true};
+  EXPECT_EQ(status_after(waiting, reconcile(waiting)).phase, Phase::kStalled) << "not without limit";
 }
 
 TEST(ReconcileStall, RestartsTheGroupIfThePolicyRequiresIt) {

@@ -63,6 +63,7 @@ class ControllerTest : public ::testing::Test {
         Controller::Dependencies{
             .cache = &cache_,
             .poller = &poller_,
+            .stalls = &stalls_,
             .queue = &queue_,
             .own_writes = own_writes_,
             .executor = std::make_shared<Executor>(client_, own_writes_, events_, Logger::silent()),
@@ -141,6 +142,7 @@ class ControllerTest : public ::testing::Test {
   kube::WorkQueue queue_{{}, clock_};
   Cache cache_;
   ProgressPoller poller_{{}, [](const std::string&) { return nullptr; }, [](const ObjectKey&) {}, clock_};
+  StallProbe stalls_{{}, [](const std::string&) { return nullptr; }, [](const ObjectKey&) {}, clock_};
   std::shared_ptr<OwnWrites> own_writes_ = std::make_shared<OwnWrites>(clock_);
   std::shared_ptr<EventRecorder> events_ =
       std::make_shared<EventRecorder>(client_, EventSource{}, clock_, Logger::silent());

@@ -51,7 +51,7 @@ class Ranks {
     return log_;
   }
 
-  ProgressPoller::Connect connect() {
+  Connect connect() {
     return [this](const std::string& url) { return std::make_shared<Rank>(*this, url); };
   }
 

@@ -1,0 +1,134 @@
+#include "operator/core/stall.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <tuple>
+#include <vector>
+
+#include "common/text.h"
+#include "operator/core/desired.h"
+#include "operator/core/status.h"
+#include "operator/core/text.h"
+
+namespace oarlock::control {
+namespace {
+
+using api::Phase;
+
+std::string state_of_rank_0(const Observed& observed, const Membership& members, const api::Status& status) {
+  const int64_t step = status.progress->step;
+  const Pod* first = members.current.empty() ? nullptr : members.current.front();
+  if (is_recorded_finished(members, 0) || (first != nullptr && has_ended(*first)))
+    return fmt::format("rank 0 has ended, at step {}", step);
+  const bool answers = observed.last_poll && observed.last_poll->answered;
+  if (!answers || !observed.progress || observed.progress->attempt != status.attempt)
+    return fmt::format("rank 0, last at step {}, does not respond", step);
+  return fmt::format("rank 0 is in phase {} at step {}", sanitize_line(observed.progress->phase, 60), step);
+}
+
+// A rank that may hold the others up. Smaller ones are more likely to.
+struct Laggard {
+  int order = 0;  // 0: its node does not answer; 1: its process is stopped; 2: its step is below that of others
+  int64_t step = 0;
+  int rank = 0;
+  const StallReport* node = nullptr;
+  const RankActivity* activity = nullptr;
+
+  auto key() const { return std::tuple(order, step, rank); }
+};
+
+std::vector<Laggard> find_laggards(const Observed& observed) {
+  const int per_node = std::max(observed.job.spec.processes_per_node, 1);
+  int64_t newest = 0;
+  for (const StallReport& node : observed.stall_reports) {
+    for (const RankActivity& rank : node.ranks) newest = std::max(newest, rank.step.value_or(0));
+  }
+  std::vector<Laggard> out;
+  for (const StallReport& node : observed.stall_reports) {
+    if (!node.answered) out.push_back({.order = 0, .rank = node.node_rank * per_node, .node = &node});
+    for (const RankActivity& rank : node.ranks) {
+      const int64_t step = rank.step.value_or(newest);
+      if (rank.state == "stopped" || step < newest)
+        out.push_back({rank.state == "stopped" ? 1 : 2, step, rank.rank, &node, &rank});
+    }
+  }
+  return out;
+}
+
+std::string describe_process(const RankActivity& rank) {
+  if (rank.state.empty()) return "";
+  std::string out = rank.program.empty() ? fmt::format("its process is {}", rank.state)
+                                         : fmt::format("its process {} is {}", rank.program, rank.state);
+  if (!rank.wait_channel.empty()) out += fmt::format(" in {}", rank.wait_channel);
+  return "; " + out;
+}
+
+}  // namespace
+
+bool needs_stall_reports(const Observed& observed, const Membership& members) {
+  const api::StallPolicy& policy = observed.job.spec.stall_policy;
+  if (observed.now < stall_time(policy, observed.job.status).value_or(SystemTime::max())) return false;
+  const api::Status status = refresh_status(observed, members);
+  const std::optional<SystemTime> late = stall_time(policy, status);
+  return late && status.phase == Phase::kRunning && observed.now >= *late && was_polled_since(observed, members, *late);
+}
+
+std::string describe_laggard(const Observed& observed, const Membership& members) {
+  const std::vector<Laggard> all = find_laggards(observed);
+  if (all.empty()) return "";
+  const Laggard& first = *std::ranges::min_element(all, {}, &Laggard::key);
+  const auto node_rank = static_cast<size_t>(first.node->node_rank);
+  const Pod* pod = node_rank < members.current.size() ? members.current[node_rank] : nullptr;
+  const std::string place = pod == nullptr || pod->node_name.empty() ? "" : fmt::format(" on node {}", pod->node_name);
+  if (first.activity == nullptr)
+    return fmt::format("pod {}{} does not respond",
+                       pod_name(observed.job, observed.job.status.attempt, first.node->node_rank), place);
+  std::string out = fmt::format("rank {}{}", first.rank, place);
+  if (first.activity->step) out += fmt::format(" is at step {}", *first.activity->step);
+  return out + describe_process(*first.activity);
+}
+
+std::optional<SystemTime> stall_time(const api::StallPolicy& policy, const api::Status& status) {
+  if (!is_running(status.phase) || !status.progress || !status.progress->last_step_time) return std::nullopt;
+  return *status.progress->last_step_time + std::chrono::seconds(policy.timeout_seconds);
+}
+
+void update_stalled_phase(const Observed& observed, const Membership& members, api::Status& status) {
+  const std::optional<SystemTime> late = stall_time(observed.job.spec.stall_policy, status);
+  if (!late) return;
+  const std::string last = to_rfc3339(*status.progress->last_step_time);
+  if (status.phase == Phase::kStalled && observed.now < *late) {
+    enter_phase(status, Phase::kRunning, "Progressing",
+                fmt::format("rank 0 is at step {} since {}", status.progress->step, last), observed.now);
+  } else if (status.phase == Phase::kRunning && observed.now >= *late && was_polled_since(observed, members, *late) &&
+             !(observed.awaits_stall_reports && observed.now < *late + kStallReportWait)) {
+    // The message does not change while the stall lasts, so that nothing else is written.
+    const std::string laggard = describe_laggard(observed, members);
+    enter_phase(status, Phase::kStalled, "NoStep",
+                fmt::format("no optimizer step since {}; {}{}", last, state_of_rank_0(observed, members, status),
+                            laggard.empty() ? "" : "; " + laggard),
+                observed.now);
+  }
+}
+
+bool is_still_stalled(const Observed& observed, const Membership& members) {
+  if (observed.job.status.phase != Phase::kStalled) return false;
+  const api::Status status = refresh_status(observed, members);
+  const std::optional<SystemTime> late = stall_time(observed.job.spec.stall_policy, status);
+  if (!late || observed.now < *late) return false;
+  // A pod that cannot be polled may be one that a stale cache shows before its start.
+  const Pod* first = members.current.empty() ? nullptr : members.current.front();
+  return (first != nullptr && has_ended(*first)) || (observed.last_poll && observed.last_poll->sent_at >= *late);
+}
+
+std::optional<std::chrono::seconds> next_stall_check(const Observed& observed, const api::Status& status) {
+  const api::StallPolicy& policy = observed.job.spec.stall_policy;
+  const bool restarts = status.phase == Phase::kStalled && policy.action == api::StallAction::kRestart;
+  if (status.phase != Phase::kRunning && !restarts) return std::nullopt;
+  const std::optional<SystemTime> late = stall_time(policy, status);
+  if (!late) return std::nullopt;
+  return observed.now < *late ? time_until(late, observed.now) : kStaleCacheRequeue;  // rank 0 has not been polled yet
+}
+
+}  // namespace oarlock::control

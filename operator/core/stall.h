@@ -1,0 +1,37 @@
+// Running jobs whose step does not change: the phase Stalled, and the rank that holds the others up.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include "operator/core/membership.h"
+
+namespace oarlock::control {
+
+// Returns when a running job counts as stalled if its step does not change until then: stallPolicy.timeoutSeconds after
+// the last change. It follows from the status alone, so that every operator process computes the same time. Absent if
+// the job does not run, or if its rank 0 has never reported a step.
+std::optional<SystemTime> stall_time(const api::StallPolicy& policy, const api::Status& status);
+
+// Changes the phase of a refreshed status from Running to Stalled, or back.
+void update_stalled_phase(const Observed& observed, const Membership& members, api::Status& status);
+
+// Returns whether a job in phase Stalled is still stalled, as a poll since then shows.
+bool is_still_stalled(const Observed& observed, const Membership& members);
+
+// Returns the delay after which update_stalled_phase() can have another result without a change of the observed state;
+// absent if it cannot.
+std::optional<std::chrono::seconds> next_stall_check(const Observed& observed, const api::Status& status);
+
+// How long a stall is not reported while the nodes' reports are awaited.
+inline constexpr std::chrono::seconds kStallReportWait{20};
+
+// Returns whether the job would become Stalled now, so that the reports of its nodes are of use.
+bool needs_stall_reports(const Observed& observed, const Membership& members);
+
+// Names the rank that the others wait for, as far as the reports show it: one on a node that does not answer, one whose
+// process is stopped, or the one with the smallest step; with its node, and what it is doing. Empty if no rank differs.
+std::string describe_laggard(const Observed& observed, const Membership& members);
+
+}  // namespace oarlock::control

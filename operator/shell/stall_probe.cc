@@ -1,0 +1,107 @@
+#include "operator/shell/stall_probe.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "common/contract.h"
+#include "common/text.h"
+#include "operator/core/text.h"
+
+namespace oarlock::control {
+namespace {
+
+constexpr size_t kMaxActivities = 64;  // of one node
+constexpr size_t kMaxWord = 40;
+
+// The texts of a pod, which is not trusted.
+void sanitize(RankActivity& rank) {
+  for (std::string* text : {&rank.updated_at, &rank.program, &rank.state, &rank.wait_channel})
+    *text = sanitize_line(*text, kMaxWord);
+}
+
+}  // namespace
+
+StallProbe::StallProbe(Options options, Connect connect, OnReports on_reports, std::shared_ptr<const Clock> clock)
+    : options_(options), connect_(std::move(connect)), on_reports_(std::move(on_reports)), clock_(std::move(clock)) {}
+
+StallProbe::~StallProbe() { stop(); }
+
+void StallProbe::start() {
+  thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+}
+
+void StallProbe::stop() {
+  thread_.request_stop();
+  if (thread_.joinable()) thread_.join();
+}
+
+std::optional<std::vector<StallReport>> StallProbe::reports(const kube::ObjectKey& job, const Stall& stall) {
+  const std::lock_guard lock(mutex_);
+  Entry& entry = entries_[job];
+  if (entry.uid == stall.uid && entry.since == stall.since) return entry.reports;
+  entry = {.uid = stall.uid, .since = stall.since, .reports = std::nullopt};
+  if (waiting_.size() >= options_.max_waiting) {
+    entry.reports.emplace();
+    return entry.reports;
+  }
+  Stall bounded = stall;
+  if (bounded.nodes.size() > options_.max_requests) bounded.nodes.resize(options_.max_requests);
+  waiting_.emplace_back(job, std::move(bounded));
+  changed_.notify_one();
+  return std::nullopt;
+}
+
+void StallProbe::forget(const kube::ObjectKey& job) {
+  const std::lock_guard lock(mutex_);
+  entries_.erase(job);
+}
+
+void StallProbe::run(const std::stop_token& stop) {
+  while (true) {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait(lock, stop, [&] { return !waiting_.empty(); })) return;
+    const auto [job, stall] = std::move(waiting_.front());
+    waiting_.pop_front();
+    const auto wanted = [&, &job = job, &stall = stall] {
+      const auto entry = entries_.find(job);
+      return entry != entries_.end() && entry->second.uid == stall.uid && entry->second.since == stall.since;
+    };
+    if (!wanted()) continue;
+    lock.unlock();
+    std::vector<StallReport> reports = request(stall, stop);
+    lock.lock();
+    if (!wanted()) continue;
+    entries_[job].reports = std::move(reports);
+    lock.unlock();
+    on_reports_(job);
+  }
+}
+
+std::vector<StallReport> StallProbe::request(const Stall& stall, const std::stop_token& stopped) const {
+  const SteadyTime end = clock_->steady() + options_.job_limit;
+  std::vector<StallReport> out;
+  size_t requests = 0;
+  for (const Stall::Node& node : stall.nodes) {
+    StallReport report{.node_rank = node.node_rank};
+    // A launcher reports all ranks of its node; otherwise, each rank reports itself.
+    for (int i = 0; i < stall.ranks_per_node; ++i) {
+      if (requests == options_.max_requests || clock_->steady() >= end || stopped.stop_requested()) return out;
+      ++requests;
+      const std::string url = "http://" + endpoint(node.host, stall.port + i);
+      const auto body = request_status(connect_, url, stall.uid, options_.timeout, stopped);
+      if (!body && i > 0) continue;
+      report.answered = body.has_value();
+      if (!body) break;
+      const std::vector<RankActivity> ranks = rank_activities_from_json(*body, kMaxActivities);
+      report.ranks.insert(report.ranks.end(), ranks.begin(), ranks.end());
+      if (ranks.size() > 1) break;
+    }
+    std::ranges::for_each(report.ranks, sanitize);
+    out.push_back(std::move(report));
+  }
+  return out;
+}
+
+}  // namespace oarlock::control

@@ -1,0 +1,85 @@
+// The reports of the nodes of jobs whose rank 0 does not step: which rank the others wait for.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "common/clock.h"
+#include "kube/client/request.h"
+#include "operator/core/model.h"
+#include "operator/shell/status_request.h"
+
+namespace oarlock::control {
+
+// One stall of one job. Another value of `since` is another stall.
+struct Stall {
+  std::string uid;
+  SystemTime since{};  // the last step
+  int port = 0;        // of local rank 0 of each node; the other ranks use the following ports
+  int ranks_per_node = 1;
+  struct Node {
+    int node_rank = 0;
+    std::string host;
+  };
+  std::vector<Node> nodes{};
+};
+
+// Requests GET /statusz once from the nodes of each job that has stopped to step, one job after another, on one thread.
+// The time and the number of requests for a job are bounded, and so is the number of waiting jobs: a job that finds no
+// place has no reports. Thread-safe.
+class StallProbe {
+ public:
+  struct Options {
+    size_t max_requests = 256;                   // of one job, to its first nodes
+    std::chrono::milliseconds timeout{1000};     // of one request
+    std::chrono::milliseconds job_limit{10000};  // nodes that were not requested within this time have no reports
+    size_t max_waiting = 100;                    // jobs
+  };
+  // Called on the thread of this object, without locks, when the reports of a job are complete.
+  using OnReports = std::function<void(const kube::ObjectKey& job)>;
+
+  StallProbe(Options options, Connect connect, OnReports on_reports, std::shared_ptr<const Clock> clock);
+  ~StallProbe();  // calls stop()
+  StallProbe(const StallProbe&) = delete;
+  StallProbe& operator=(const StallProbe&) = delete;
+
+  void start();
+  void stop();
+
+  // Returns the reports about this stall; absent while they are being requested, which the first call starts.
+  std::optional<std::vector<StallReport>> reports(const kube::ObjectKey& job, const Stall& stall);
+
+  // Forgets the job's reports, because it steps again, has finished or was deleted.
+  void forget(const kube::ObjectKey& job);
+
+ private:
+  struct Entry {
+    std::string uid;
+    SystemTime since{};
+    std::optional<std::vector<StallReport>> reports;  // absent: requested
+  };
+
+  void run(const std::stop_token& stop);
+  std::vector<StallReport> request(const Stall& stall, const std::stop_token& stopped) const;
+
+  const Options options_;
+  const Connect connect_;
+  const OnReports on_reports_;
+  const std::shared_ptr<const Clock> clock_;
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  std::unordered_map<kube::ObjectKey, Entry> entries_;
+  std::deque<std::pair<kube::ObjectKey, Stall>> waiting_;
+  std::jthread thread_;
+};
+
+}  // namespace oarlock::control

@@ -1,0 +1,108 @@
+#include "operator/shell/stall_probe.h"
+
+#include <gmock/gmock.h>
+
+#include <atomic>
+#include <map>
+#include <thread>
+
+namespace oarlock::control {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::SizeIs;
+
+const kube::ObjectKey kJob{"ns", "j"};
+
+// Answers with the body of the address; an address without one refuses the connection.
+class Node final : public http::Transport {
+ public:
+  Node(const std::map<std::string, std::string>& bodies, std::string url, std::atomic<int>& requests)
+      : bodies_(bodies), url_(std::move(url)), requests_(requests) {}
+  http::TransportResult<http::Response> send(const http::Request&, http::Milliseconds, std::stop_token) override {
+    std::abort();
+  }
+  http::TransportResult<http::Response> stream(const http::Request& request, http::ByteSink& sink, http::StreamLimits,
+                                               std::stop_token) override {
+    EXPECT_EQ(request.target, "/statusz?uid=u");
+    ++requests_;
+    const auto body = bodies_.find(url_);
+    if (body == bodies_.end() || !sink.write(body->second))
+      return tl::make_unexpected(http::TransportError{http::TransportErrorKind::kConnect, "refused"});
+    return http::Response{.status = 200, .body = "", .retry_after = {}};
+  }
+
+ private:
+  const std::map<std::string, std::string>& bodies_;
+  const std::string url_;
+  std::atomic<int>& requests_;
+};
+
+class StallProbeTest : public ::testing::Test {
+ protected:
+  std::vector<StallReport> wait_for(StallProbe& probe, const Stall& stall) {
+    for (;;) {
+      if (auto reports = probe.reports(kJob, stall)) return *reports;
+      std::this_thread::yield();
+    }
+  }
+
+  std::map<std::string, std::string> bodies_;
+  std::atomic<int> requests_ = 0;
+  std::atomic<int> calls_ = 0;
+  StallProbe::Options options_{};
+  std::unique_ptr<StallProbe> make() {
+    auto out = std::make_unique<StallProbe>(
+        options_, [this](const std::string& url) { return std::make_shared<Node>(bodies_, url, requests_); },
+        [this](const kube::ObjectKey&) { ++calls_; }, std::make_shared<RealClock>());
+    out->start();
+    return out;
+  }
+};
+
+TEST_F(StallProbeTest, ReadsTheRanksOfLaunchersAndOfRanksThatReportThemselves) {
+  RankStatus own;
+  own.rank = 2;
+  own.step = 7;
+  bodies_["http://10.0.0.1:9400"] =
+      to_json(RankStatus{}, {{.rank = 0, .step = 7, .state = "running"}, {.rank = 1, .state = "stop\nped"}});
+  bodies_["http://10.0.0.2:9400"] = to_json(own);
+  own.rank = 3;
+  bodies_["http://10.0.0.2:9401"] = to_json(own);
+  const auto probe = make();
+  const Stall stall{.uid = "u",
+                    .since = SystemTime(5s),
+                    .port = 9400,
+                    .ranks_per_node = 2,
+                    .nodes = {{0, "10.0.0.1"}, {1, "10.0.0.2"}, {2, "10.0.0.3"}}};
+  const std::vector<StallReport> reports = wait_for(*probe, stall);
+  ASSERT_THAT(reports, SizeIs(3));
+  ASSERT_THAT(reports[0].ranks, SizeIs(2));
+  EXPECT_EQ(reports[0].ranks[1].state.find('\n'), std::string::npos) << "a pod is not trusted";
+  ASSERT_THAT(reports[1].ranks, SizeIs(2));
+  EXPECT_EQ(reports[1].ranks[1].rank, 3);
+  EXPECT_EQ(reports[1].ranks[1].step, 7);
+  EXPECT_FALSE(reports[2].answered);
+  const int requests = requests_;
+  EXPECT_TRUE(probe->reports(kJob, stall)) << "requested once";
+  EXPECT_EQ(requests_, requests);
+  while (calls_ == 0) std::this_thread::yield();
+
+  Stall next = stall;
+  next.since += 100s;
+  EXPECT_THAT(wait_for(*probe, next), SizeIs(3)) << "another stall";
+  EXPECT_EQ(requests_, 2 * requests);
+}
+
+TEST_F(StallProbeTest, BoundsRequestsAndWaitingJobs) {
+  options_ = {.max_requests = 3, .max_waiting = 0};
+  EXPECT_THAT(make()->reports(kJob, {.uid = "u", .nodes = {{0, "10.0.0.1"}}}), testing::Optional(testing::IsEmpty()));
+  options_.max_waiting = 1;
+  Stall stall{.uid = "u", .port = 9400};
+  for (int i = 0; i < 10; ++i) stall.nodes.push_back({i, "10.0.0.1"});
+  EXPECT_THAT(wait_for(*make(), stall), SizeIs(3));
+  EXPECT_EQ(requests_, 3);
+}
+
+}  // namespace
+}  // namespace oarlock::control
