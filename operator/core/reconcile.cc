@@ -455,7 +455,10 @@ std::optional<Plan> converge(const Observed& observed, const Membership& members
   update_stalled_phase(observed, members, next);
   if (job.status.phase == Phase::kNone) update_checkpoint_condition(job, next, observed.now);
   Deletions old = delete_old_pods(observed, members);
-  Creations missing = create_missing_objects(observed, members);
+  // The pods follow the status that was stored: a CRD of an earlier version drops status.launcher, and a later attempt
+  // would then have no launcher.
+  const bool is_launcher_new = job.status.phase == Phase::kNone && !launcher_image(job).empty();
+  Creations missing = is_launcher_new ? Creations{} : create_missing_objects(observed, members);
   Plan plan = make_plan(PlanState::kWait, "nothing to do in phase " + to_string(next.phase),
                         earliest(earliest(old.requeue_after, missing.requeue_after), next_stall_check(observed, next)));
   plan.requeue_after = earliest(plan.requeue_after, next_replacement_check(observed, members));

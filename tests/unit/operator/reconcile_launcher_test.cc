@@ -8,6 +8,7 @@ using namespace control;  // NOLINT
 using api::Phase;
 using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::IsSupersetOf;
 using ::testing::Not;
 
 constexpr char kTemplate[] =
@@ -28,12 +29,21 @@ std::string image_after(const Observed& observed) {
 
 TEST(ReconcileLauncher, TheStatusPrecedesThePods) {
   const Observed observed = seen_by("launcher:1", any_image());
-  const Plan plan = reconcile(observed);
-  EXPECT_THAT(names(plan),
-              ElementsAre("PatchStatus Pending 0", "CreatePod bert-0-0", "CreatePod bert-0-1", "EmitEvent Started"));
+  const Plan first = reconcile(observed);
+  EXPECT_THAT(names(first), ElementsAre("PatchStatus Pending 0", "EmitEvent Started"));
   EXPECT_EQ(image_after(observed), "launcher:1");
+  Observed then = after(observed, first);
+  const Plan plan = reconcile(then);
+  EXPECT_THAT(names(plan), IsSupersetOf({"CreatePod bert-0-0", "CreatePod bert-0-1"}));
   for (const CreatePod& pod : only<CreatePod>(plan)) EXPECT_EQ(pod.launcher_image, "launcher:1");
-  expect_settled(observed, plan);
+  expect_settled(then, plan);
+}
+
+TEST(ReconcileLauncher, ACrdWithoutTheFieldMeansNoLauncher) {
+  const Observed observed = seen_by("launcher:1", any_image());
+  Observed then = after(observed, reconcile(observed));
+  then.job.status.launcher.reset();  // the API server has dropped it
+  for (const CreatePod& pod : only<CreatePod>(reconcile(then))) EXPECT_EQ(pod.launcher_image, "");
 }
 
 TEST(ReconcileLauncher, TheImageOutlivesTheOperator) {
