@@ -190,8 +190,8 @@ std::vector<std::string> remedies_for(DiagnosedCause cause, const api::Metadata&
               "raise distributed.timeout_seconds only if a step or an evaluation really takes that long"};
     case Cause::kNonFinite:
       return {"lower the learning rate or warm up longer, and clip gradients",
-              "nonfinite.loss=skip and nonfinite.gradient=skip omit single steps; look for invalid samples in the "
-              "batches that the log names"};
+              "with oarlock-trainer, nonfinite.loss=skip and nonfinite.gradient=skip omit single steps, and the log "
+              "names the batches: look for invalid samples in them"};
     case Cause::kCheckpointUnreadable:
       return {"read docs/checkpoint-format.md#when-a-checkpoint-cannot-be-read before anything is deleted"};
     case Cause::kDeviceFailed:

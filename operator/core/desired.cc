@@ -15,6 +15,8 @@ namespace {
 
 using Json = nlohmann::json;
 
+// The container whose log and shell kubectl uses if a pod has several.
+constexpr char kDefaultContainer[] = "kubectl.kubernetes.io/default-container";
 constexpr char kShmPath[] = "/dev/shm";
 // The launcher's limit of --shrink-after, in seconds.
 constexpr int kMaxShrinkAfter = 1'000'000;
@@ -320,6 +322,8 @@ PodFactory::PodFactory(const Job& job, int attempt, int nodes, const PodDefaults
   if (!launcher_image.empty()) {
     inject_launcher(launcher_image, pod_spec, trainer);
     group_.restart_policy = "group";
+    Json& annotations = map_in(pod["metadata"], "annotations");
+    if (!annotations.contains(kDefaultContainer)) annotations[kDefaultContainer] = kTrainerContainer;
   }
   set_restarts(job, secret, launchers);
   // For images that write no termination message, the end of the log explains the failure.
