@@ -27,6 +27,9 @@ constexpr double kMaxRemainingSeconds = 100.0 * 365 * 24 * 3600;
 // A pod can report any number. Sums of numbers below this one do not overflow.
 constexpr int64_t kMaxRecoveries = 1'000'000'000;
 
+// Delay between two checks of a stalled job whose rank 0 does not answer.
+constexpr std::chrono::seconds kStallRequeue{30};
+
 SystemTime whole_seconds(SystemTime time) { return std::chrono::floor<std::chrono::seconds>(time); }
 
 // Returns the creation time of the pods of an attempt whose start the status does not contain yet. The pods of a new
@@ -429,7 +432,8 @@ void record_attempt(const Observed& observed, const Membership& members, api::St
   const std::optional<TerminationMessage> last = final_message(members);
   if (status.progress && (was_polled || (last && last->step > 0))) {
     record.step = status.progress->step;
-    if (const std::optional<int64_t> saved = status.progress->checkpoint_step)
+    // Pods that are being stopped may still save a checkpoint.
+    if (const std::optional<int64_t> saved = status.progress->checkpoint_step; saved && (!record.stopped || last))
       record.steps_lost = std::max<int64_t>(*record.step - std::max<int64_t>(*saved, 0), 0);
   }
   status.attempts.push_back(std::move(record));
@@ -457,13 +461,16 @@ void update_stalled_phase(const Observed& observed, const Membership& members, a
 }
 
 bool is_still_stalled(const Observed& observed, const Membership& members) {
-  if (observed.job.status.phase != Phase::kStalled) return false;
+  const api::StallPolicy& policy = observed.job.spec.stall_policy;
+  const api::Condition* stalled = find_condition(observed.job.status, Phase::kStalled);
+  if (observed.job.status.phase != Phase::kStalled || stalled == nullptr || progress_pod(members) == nullptr)
+    return false;
   const api::Status status = refresh_status(observed, members);
-  const std::optional<SystemTime> late = stall_time(observed.job.spec.stall_policy, status);
-  if (!late || observed.now < *late) return false;
-  // A pod that cannot be polled may be one that a stale cache shows before its start.
-  const Pod* first = members.current.empty() ? nullptr : members.current.front();
-  return (first != nullptr && has_ended(*first)) || (observed.last_poll && observed.last_poll->sent_at >= *late);
+  const std::optional<SystemTime> late = stall_time(policy, status);
+  if (!late || observed.now < *late || !observed.last_poll) return false;
+  const StatusPoll& poll = *observed.last_poll;
+  if (poll.answered) return poll.sent_at >= *late && observed.progress && observed.progress->attempt == status.attempt;
+  return poll.sent_at >= stalled->last_transition_time + std::chrono::seconds(policy.timeout_seconds);
 }
 
 std::optional<std::chrono::seconds> next_stall_check(const Observed& observed, const api::Status& status) {
@@ -472,6 +479,8 @@ std::optional<std::chrono::seconds> next_stall_check(const Observed& observed, c
   if (status.phase != Phase::kRunning && !restarts) return std::nullopt;
   const std::optional<SystemTime> late = stall_time(policy, status);
   if (!late) return std::nullopt;
+  const bool was_polled = observed.last_poll && observed.last_poll->sent_at >= *late;
+  if (restarts && observed.now >= *late && was_polled) return kStallRequeue;          // rank 0 does not answer
   return observed.now < *late ? time_until(late, observed.now) : kStaleCacheRequeue;  // rank 0 has not been polled yet
 }
 
