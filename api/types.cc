@@ -268,8 +268,10 @@ void describe_attempt(AttemptRecord& record, Fields& fields) {
   fields.field("exitCode", record.exit_code, "Exit code of its trainer container, or of `container`.");
   fields.field("container", record.container, "The init container that failed; absent if none did.");
   fields.field("step", record.step, "The last known step of the attempt; absent if rank 0 reported none.");
-  fields.field("stepsLost", record.steps_lost,
-               "Steps after the newest known checkpoint, which the next attempt repeats; absent without a checkpoint.");
+  fields.field(
+      "stepsLost", record.steps_lost,
+      "Steps after the newest known checkpoint, which the next attempt repeats; absent without a checkpoint, and "
+      "if the pods could still save one when the attempt ended.");
   fields.field(
       "secondsLost", record.seconds_lost,
       "Seconds from endTime until a later attempt exceeded `step`, or without a step until its pods had started.");
@@ -345,7 +347,9 @@ void describe(Spec& spec, Fields& fields) {
         policy.choice("action", spec.stall_policy.action,
                       {{"None", StallAction::kNone}, {"Restart", StallAction::kRestart}},
                       "None: the job is Stalled until the next step. Restart: the group restarts, which counts against "
-                      "failurePolicy.maxRestarts. It can be changed while the job runs.");
+                      "failurePolicy.maxRestarts; if rank 0 does not respond, after timeoutSeconds once more. Set "
+                      "timeoutSeconds above the time of a restart until its first step, too. It can be changed while "
+                      "the job runs.");
       },
       "When a running job that makes no progress becomes Stalled, and what follows.");
   fields.choice("successPolicy", spec.success_policy,

@@ -207,7 +207,10 @@ void decide_restart(const Job& job, GroupFailure& out) {
 GroupFailure evaluate_stall(const Observed& observed, const Membership& members) {
   const Job& job = observed.job;
   GroupFailure out;
-  if (job.spec.stall_policy.action != api::StallAction::kRestart || !is_still_stalled(observed, members)) return out;
+  const bool is_replacing = std::ranges::any_of(members.replacements, [](const auto* one) { return one != nullptr; });
+  if (job.spec.stall_policy.action != api::StallAction::kRestart || is_replacing ||
+      !is_still_stalled(observed, members))
+    return out;
   out.record.attempt = job.status.attempt;
   out.record.reason = kStalled;
   const api::Condition* stalled = find_condition(job.status, api::Phase::kStalled);

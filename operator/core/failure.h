@@ -62,7 +62,8 @@ struct GroupFailure {
 //    fails the job; a pod that was deleted, evicted or disrupted; the earliest of the other exits; an interrupted rank
 //    (75); a lost pod; a disconnected launcher; a collateral failure (76).
 //
-// 5. Stall. With stallPolicy.action Restart, a group without failures whose step has not changed restarts.
+// 5. Stall. With stallPolicy.action Restart, a group whose step does not change restarts (is_still_stalled()), unless
+//    a pod is being replaced.
 //
 // Each replacement and each charged restart counts against failurePolicy.maxRestarts; one beyond it fails the job. A
 // restart is not charged by rule 3; because the other pods ended with 75 or 76 after a loss, which was charged itself

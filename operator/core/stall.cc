@@ -16,6 +16,9 @@ namespace {
 
 using api::Phase;
 
+// Delay between two checks of a stalled job whose rank 0 does not answer.
+constexpr std::chrono::seconds kStallRequeue{30};
+
 std::string state_of_rank_0(const Observed& observed, const Membership& members, const api::Status& status) {
   const int64_t step = status.progress->step;
   const Pod* first = members.current.empty() ? nullptr : members.current.front();
@@ -113,13 +116,16 @@ void update_stalled_phase(const Observed& observed, const Membership& members, a
 }
 
 bool is_still_stalled(const Observed& observed, const Membership& members) {
-  if (observed.job.status.phase != Phase::kStalled) return false;
+  const api::StallPolicy& policy = observed.job.spec.stall_policy;
+  const api::Condition* stalled = find_condition(observed.job.status, Phase::kStalled);
+  if (observed.job.status.phase != Phase::kStalled || stalled == nullptr || progress_pod(members) == nullptr)
+    return false;
   const api::Status status = refresh_status(observed, members);
-  const std::optional<SystemTime> late = stall_time(observed.job.spec.stall_policy, status);
-  if (!late || observed.now < *late) return false;
-  // A pod that cannot be polled may be one that a stale cache shows before its start.
-  const Pod* first = members.current.empty() ? nullptr : members.current.front();
-  return (first != nullptr && has_ended(*first)) || (observed.last_poll && observed.last_poll->sent_at >= *late);
+  const std::optional<SystemTime> late = stall_time(policy, status);
+  if (!late || observed.now < *late || !observed.last_poll) return false;
+  const StatusPoll& poll = *observed.last_poll;
+  if (poll.answered) return poll.sent_at >= *late && observed.progress && observed.progress->attempt == status.attempt;
+  return poll.sent_at >= stalled->last_transition_time + std::chrono::seconds(policy.timeout_seconds);
 }
 
 std::optional<std::chrono::seconds> next_stall_check(const Observed& observed, const api::Status& status) {
@@ -128,6 +134,8 @@ std::optional<std::chrono::seconds> next_stall_check(const Observed& observed, c
   if (status.phase != Phase::kRunning && !restarts) return std::nullopt;
   const std::optional<SystemTime> late = stall_time(policy, status);
   if (!late) return std::nullopt;
+  const bool was_polled = observed.last_poll && observed.last_poll->sent_at >= *late;
+  if (restarts && observed.now >= *late && was_polled) return kStallRequeue;          // rank 0 does not answer
   return observed.now < *late ? time_until(late, observed.now) : kStaleCacheRequeue;  // rank 0 has not been polled yet
 }
 

@@ -17,7 +17,9 @@ std::optional<SystemTime> stall_time(const api::StallPolicy& policy, const api::
 // Changes the phase of a refreshed status from Running to Stalled, or back.
 void update_stalled_phase(const Observed& observed, const Membership& members, api::Status& status);
 
-// Returns whether a job in phase Stalled is still stalled, as a poll since then shows.
+// Returns whether a job in phase Stalled may be restarted: rank 0 has answered since it was late, and its step has not
+// changed; or it does not answer, also after another timeoutSeconds, so that neither a new operator process nor a short
+// disturbance of the network restarts groups that train. False while rank 0 has no running pod.
 bool is_still_stalled(const Observed& observed, const Membership& members);
 
 // Returns the delay after which update_stalled_phase() can have another result without a change of the observed state;

@@ -418,7 +418,8 @@ void record_attempt(const Observed& observed, const Membership& members, api::St
   const std::optional<TerminationMessage> last = final_message(members);
   if (status.progress && (was_polled || (last && last->step > 0))) {
     record.step = status.progress->step;
-    if (const std::optional<int64_t> saved = status.progress->checkpoint_step)
+    // Pods that are being stopped may still save a checkpoint.
+    if (const std::optional<int64_t> saved = status.progress->checkpoint_step; saved && (!record.stopped || last))
       record.steps_lost = std::max<int64_t>(*record.step - std::max<int64_t>(*saved, 0), 0);
   }
   status.attempts.push_back(std::move(record));
