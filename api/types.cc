@@ -226,8 +226,10 @@ void describe_in_pod_restarts(InPodRestarts& restarts, Fields& fields) {
 
 void describe_launcher(InjectedLauncher& launcher, Fields& fields) {
   fields.field("image", launcher.image, "Image from which the pods copy the launcher. Absent if they have none.");
-  fields.field("reason", launcher.reason,
-               "Why the pods have no launcher: NoCommand, NameTaken (the template uses its names or paths) or Never.");
+  fields.field(
+      "reason", launcher.reason,
+      "Why the pods have no launcher: NoCommand, NameTaken (the template uses its names or paths), SeveralRanks or "
+      "Never.");
 }
 
 void describe_replacement(Replacement& replacement, Fields& fields) {
@@ -328,10 +330,17 @@ void describe(Spec& spec, Fields& fields) {
                     "the file that OARLOCK_CONFIG names. Each pod has a copy as an annotation, so its size is limited "
                     "to 256 KiB, and to 256 MiB for the copies of all nodes together with the template.");
   fields.choice(
-      "launcher", spec.launcher, {{"Auto", LauncherInjection::kAuto}, {"Never", LauncherInjection::kNever}},
+      "launcher", spec.launcher,
+      {{"Auto", LauncherInjection::kAuto},
+       {"Always", LauncherInjection::kAlways},
+       {"Never", LauncherInjection::kNever}},
       "Auto: if container 'trainer' has its own image and command, an init container copies oarlock into the "
       "pod, and oarlock launch starts the command: one process for each rank, restarts in the pods with "
-      "failurePolicy.restartScope Rank, progress, and the cause of a failure. Never: the command runs as it is, as does "
+      "failurePolicy.restartScope Rank, progress, and the cause of a failure. With several ranks in each pod, only if "
+      "the command is known to start "
+      "them itself (torchrun ...). Always: with several ranks also for other commands, which are started once for each "
+      "rank. Never: the command runs as it "
+      "is, as does "
       "a command that contains oarlock launch. Decided when the job starts and when it is resumed; see "
       "status.launcher.");
   fields.section(

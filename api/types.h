@@ -117,7 +117,7 @@ struct Elastic {
 };
 
 // Whether the launcher is put into pods whose image does not contain it.
-enum class LauncherInjection { kAuto, kNever };
+enum class LauncherInjection { kAuto, kAlways, kNever };
 
 struct Rendezvous {
   int port = kDefaultMasterPort;  // MASTER_PORT

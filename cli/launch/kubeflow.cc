@@ -98,9 +98,10 @@ Environment KubeflowEndpoint::environment(const Environment& inherited) const {
   if (!std::ranges::any_of(std::initializer_list<const char*>{"http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"},
                            is_set))
     return out;
-  std::string excepted = is_set("no_proxy") ? value_of("no_proxy") : value_of("NO_PROXY");
-  excepted += (excepted.empty() ? "" : ",") + std::string(kLoopback);
-  out["no_proxy"] = out["NO_PROXY"] = excepted;
+  for (const char* name : {"no_proxy", "NO_PROXY"}) {
+    const std::string excepted = value_of(name);
+    if (excepted != "*") out[name] = excepted.empty() ? kLoopback : excepted + "," + kLoopback;
+  }
   return out;
 }
 

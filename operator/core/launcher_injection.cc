@@ -17,12 +17,14 @@ using Json = nlohmann::json;
 constexpr char kNoCommand[] = "NoCommand";
 constexpr char kNameTaken[] = "NameTaken";
 constexpr char kNever[] = "Never";
+constexpr char kSeveralRanks[] = "SeveralRanks";
 
 // Where the init container mounts the volume. In its image, kLauncherPath is the program.
 constexpr char kInstallPath[] = "/launcher";
 constexpr int kLauncherUser = 65532;
 // The launcher kills ranks that ignore SIGTERM this many seconds before the kubelet would kill the container.
 constexpr int64_t kGraceMargin = 5;
+constexpr int64_t kMaxGrace = 1'000'000;  // the launcher's limit of --grace
 
 bool is_below_launcher_path(std::string_view path) {
   if (!path.starts_with(kLauncherPath)) return false;
@@ -41,6 +43,15 @@ bool starts_launcher(const Json& trainer) {
     for (const Json& word : elements(trainer, list)) words += (word.is_string() ? word.get<std::string>() : "") + " ";
   }
   return words.find("oarlock launch ") != std::string::npos;
+}
+
+// Whether the first word is a program that starts the ranks of a node, which oarlock launch starts once.
+bool starts_ranks(const Json& trainer) {
+  constexpr std::string_view kPrograms[] = {"torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "horovodrun"};
+  const Json& program = elements(trainer, "command").front();
+  if (!program.is_string()) return false;
+  const auto& path = program.get_ref<const std::string&>();
+  return std::ranges::find(kPrograms, path.substr(path.rfind('/') + 1)) != std::end(kPrograms);
 }
 
 bool uses_names(const Json& pod_spec, const Json& trainer) {
@@ -91,7 +102,7 @@ Json launcher_command(const Json& pod_spec) {
   const int64_t grace = integer_at<int64_t>(pod_spec, "terminationGracePeriodSeconds", -1);
   if (grace >= 0) {
     out.push_back("--grace");
-    out.push_back(std::to_string(std::max<int64_t>(grace - kGraceMargin, 1)));
+    out.push_back(std::to_string(std::clamp<int64_t>(grace - kGraceMargin, 1, kMaxGrace)));
   }
   out.push_back("--");
   return out;
@@ -126,6 +137,9 @@ BoxedOptional<api::InjectedLauncher> decide_launcher(const Job& job, const std::
     return api::InjectedLauncher{"", kNoCommand};
   if (starts_launcher(*trainer)) return {};
   if (uses_names(pod_spec, *trainer)) return api::InjectedLauncher{"", kNameTaken};
+  const bool may_start_them_itself = job.spec.processes_per_node > 1 && !starts_ranks(*trainer);
+  if (may_start_them_itself && job.spec.launcher != api::LauncherInjection::kAlways)
+    return api::InjectedLauncher{"", kSeveralRanks};
   return api::InjectedLauncher{keeps_image ? recorded->image : image, ""};
 }
 
@@ -141,9 +155,9 @@ std::optional<Observed> decide_about_launcher(const Observed& observed) {
   const bool is_first = job.status.phase == api::Phase::kNone && !job.spec.suspend && job.report.problem.empty();
   if (!is_first || observed.launcher_image.empty() || job.status.launcher) return std::nullopt;
   const auto is_own = [&](const Pod& pod) { return pod.owner_uid == job.metadata.uid; };
-  if (std::ranges::any_of(observed.pods, is_own)) return std::nullopt;
+  const bool has_pods = std::ranges::any_of(observed.pods, is_own);
   BoxedOptional<api::InjectedLauncher> decided = decide_launcher(job, observed.launcher_image);
-  if (!decided) return std::nullopt;
+  if (!decided || (has_pods && !decided->image.empty())) return std::nullopt;
   Observed out = observed;
   out.job.status.launcher = std::move(decided);
   return out;
@@ -156,6 +170,9 @@ std::string explain_missing_launcher(std::string_view reason) {
     return "the pods have no launcher, because container 'trainer' has no command, and Kubernetes does not know the "
            "entry point of its image: set command for restarts in the pods, progress and causes of failures, or "
            "spec.launcher: Never";
+  if (reason == kSeveralRanks)
+    return "the pods have no launcher, because they have several ranks, and the command may start them itself: set "
+           "spec.launcher: Always if the command is to be started once for each rank, or Never if not";
   if (reason == kNameTaken)
     return fmt::format(
         "the pods have no launcher, because the template uses its name {} or its path {}: choose others for restarts "

@@ -79,7 +79,9 @@ TEST(LauncherInjection, NeedsAnotherImageAndACommand) {
   for (const Decision& row : rows) {
     const auto decided = decide_launcher(job_of(row.spec), kImage);
     ASSERT_EQ(decided.has_value(), *row.expected != '\0') << row.name;
-    if (decided) EXPECT_EQ(decided->image + decided->reason, row.expected) << row.name;
+    if (decided) {
+      EXPECT_EQ(decided->image + decided->reason, row.expected) << row.name;
+    }
     EXPECT_FALSE(decide_launcher(job_of(row.spec), "")) << row.name << ": the operator has no image";
   }
 }
@@ -91,8 +93,16 @@ TEST(LauncherInjection, FollowsTheFieldsOfTheSpec) {
   job.spec.launcher = api::LauncherInjection::kNever;
   EXPECT_EQ(decide_launcher(job, kImage)->reason, "Never");
   EXPECT_EQ(explain_missing_launcher("Never"), "");
-  for (const char* reason : {"NoCommand", "NameTaken"})
-    EXPECT_THAT(explain_missing_launcher(reason), HasSubstr("spec.launcher: Never"));
+  Job several = job_of(pod_spec());
+  several.spec.processes_per_node = 2;
+  EXPECT_EQ(decide_launcher(several, kImage)->reason, "SeveralRanks");
+  several.spec.launcher = api::LauncherInjection::kAlways;
+  EXPECT_EQ(decide_launcher(several, kImage)->image, kImage);
+  several = job_of(pod_spec({{"command", {"/opt/bin/torchrun", "train.py"}}}));
+  several.spec.processes_per_node = 2;
+  EXPECT_EQ(decide_launcher(several, kImage)->image, kImage);
+  for (const char* reason : {"NoCommand", "NameTaken", "SeveralRanks"})
+    EXPECT_THAT(explain_missing_launcher(reason), AnyOf(HasSubstr("spec.launcher: Never"), HasSubstr("or Never")));
 }
 
 TEST(LauncherInjection, AJobThatHasRunKeepsItsDecision) {
