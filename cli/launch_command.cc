@@ -197,6 +197,12 @@ Environment environment_of_rank(const RankSetup& setup, int i) {
     out[kElasticRunId] = run_id(setup.flags, setup.environment);
     out[kElasticMaxRestarts] = std::to_string(setup.flags.max_restarts);
     out.merge(restart_environment(0));
+  } else if (setup.topology.nnodes > 1) {  // of the node, as flags may have set them
+    const Environment all = rank_environment(setup.topology, i);
+    for (const char* name : {kEnvNodeRank, kEnvMasterAddr, kEnvMasterPort, kEnvPetNnodes, kEnvPetNodeRank,
+                             kEnvPetMasterAddr, kEnvPetMasterPort}) {
+      if (const auto found = all.find(name); found != all.end()) out.insert(*found);
+    }
   }
   if (setup.limits_threads) out[kOmpThreads] = "1";  // otherwise every rank would use all cores
   if (setup.files.ranks) out[kEnvTerminationLog] = setup.files.ranks->path(i).string();

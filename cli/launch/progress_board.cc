@@ -35,6 +35,7 @@ void ProgressBoard::add(int rank, const ProgressReport& report) {
   Reported& reported = reported_[reporter];
   ProgressReport& values = reported.values;
   if (report.step) {
+    reported.is_current = true;
     const int64_t previous = values.step.value_or(*report.step);
     if (!values.step || *report.step < previous) {
       reported.base_step = *report.step;
@@ -75,7 +76,11 @@ void ProgressBoard::add_invalid_line() {
 void ProgressBoard::add_process(int rank, pid_t pid) {
   const std::lock_guard lock(mutex_);
   started_[rank] = pid;
-  if (const auto it = reported_.find(rank); it != reported_.end()) it->second.values.phase = kPhaseOfStart;
+  for (auto& [other, reported] : reported_) {  // a process that starts the ranks has ended all of them
+    if (other != rank && !node_.starts_ranks) continue;
+    reported.values.phase = kPhaseOfStart;
+    reported.is_current = false;
+  }
 }
 
 void ProgressBoard::set_restarts(const InPodRestarts& restarts) {
@@ -143,7 +148,7 @@ std::string ProgressBoard::status() {
   for (const auto& [rank, reported] : reported_) {
     RankActivity& activity = ranks[rank];
     activity.rank = rank;
-    activity.step = reported.values.step;
+    if (reported.is_current) activity.step = reported.values.step;
     activity.updated_at = to_rfc3339(reported.updated);
   }
   std::vector<RankActivity> list;

@@ -50,6 +50,7 @@ class ProgressBoard {
 
   struct Reported {
     ProgressReport values;
+    bool is_current = false;  // the present process has reported a step
     SystemTime updated{};
     SystemTime step_at{};  // of the last change
     SystemTime checkpoint_at{};

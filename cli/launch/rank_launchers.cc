@@ -18,10 +18,15 @@ constexpr std::string_view kRankLaunchers[] = {"deepspeed", "horovodrun", "srun"
 constexpr std::string_view kRankModules[] = {"deepspeed", "deepspeed.launcher.runner", "deepspeed.launcher.launch",
                                              "horovod.runner", "accelerate.commands.accelerate_cli"};
 constexpr std::string_view kShells[] = {"sh", "bash", "dash", "ash", "zsh"};
-// Programs whose arguments are options and a command.
-constexpr std::string_view kWrappers[] = {
-    "env",    "exec", "nohup", "nice",   "ionice",    "time",      "timeout", "stdbuf",     "numactl", "tini",
-    "setsid", "uv",   "conda", "poetry", "dumb-init", "catatonit", "taskset", "micromamba", "pixi",    "command"};
+// Programs whose arguments are options, and then a command.
+constexpr std::string_view kWrappers[] = {"env",       "exec",      "nohup",   "nice",    "ionice",
+                                          "time",      "timeout",   "stdbuf",  "tini",    "setsid",
+                                          "dumb-init", "catatonit", "taskset", "numactl", "command"};
+// Package managers, which run a command with the subcommand "run", and their options with a value.
+constexpr std::string_view kManagers[] = {"uv", "conda", "poetry", "micromamba", "pixi"};
+constexpr std::string_view kManagerOptions[] = {
+    "-n",        "-p",      "-e",      "--name", "--prefix",    "--with",          "--python",      "--env-file",
+    "--project", "--extra", "--group", "-C",     "--directory", "--manifest-path", "--environment", "--cwd"};
 
 bool is_one_of(std::string_view word, auto& names) { return std::ranges::find(names, word) != std::end(names); }
 
@@ -48,11 +53,10 @@ bool python_starts_ranks(const Span& words) {
 
 bool shell_starts_ranks(const Span& words, int nesting) {
   size_t at = 1;
-  const auto is_script_option = [](const std::string& word) {
-    return word.size() > 1 && word[0] == '-' && word[1] != '-' && word.ends_with('c');
-  };
-  while (at < words.size() && !is_script_option(words[at])) ++at;
-  if (at + 1 >= words.size()) return false;
+  const auto is_option = [](const std::string& word) { return word.size() > 1 && (word[0] == '-' || word[0] == '+'); };
+  while (at < words.size() && is_option(words[at]) && !(words[at][1] != '-' && words[at].ends_with('c')))
+    at += words[at].ends_with('o') ? 2 : 1;  // -o, -euo: with the name of an option
+  if (at + 1 >= words.size() || !is_option(words[at])) return false;
   const auto commands = convert::read_shell_script(words[at + 1], "", {});
   if (!commands) return false;
   return std::ranges::any_of(*commands, [nesting](const convert::ShellCommand& command) {
@@ -62,22 +66,33 @@ bool shell_starts_ranks(const Span& words, int nesting) {
   });
 }
 
+// Returns where the command of a wrapper begins; 0: it has none.
+size_t command_of_wrapper(const std::string& program, const Span& words) {
+  size_t at = 1;
+  if (is_one_of(program, kManagers)) {
+    if (!has_second(words, "run")) return 0;
+    for (++at; at < words.size() && words[at].starts_with('-'); ++at) {
+      if (is_one_of(words[at], kManagerOptions)) ++at;
+    }
+    return at < words.size() ? at : 0;
+  }
+  if (!is_one_of(program, kWrappers) || (program == "command" && words.size() > 1 && words[1].starts_with('-')))
+    return 0;
+  const auto is_argument = [](const std::string& word) {  // an option, a number, a duration or a variable
+    return word.empty() || word[0] == '-' || (word[0] >= '0' && word[0] <= '9') || word.find('=') != std::string::npos;
+  };
+  while (at < words.size() && is_argument(words[at])) ++at;
+  return at < words.size() ? at : 0;
+}
+
 bool starts_ranks_at(const Span& words, int nesting) {
   if (words.empty() || nesting > kMaxNesting) return false;
   const std::string program = base_name(words.front());
   if (is_rank_launcher(words)) return true;
   if (is_one_of(program, kShells)) return shell_starts_ranks(words, nesting);
   if (program.starts_with("python")) return python_starts_ranks(words);
-  if (!is_one_of(program, kWrappers)) return false;
-  // The first word after the wrapper that is a known program begins the command.
-  for (size_t i = 1; i < words.size(); ++i) {
-    const std::string name = base_name(words[i]);
-    const Span rest(words.begin() + static_cast<std::ptrdiff_t>(i), words.end());
-    if (is_rank_launcher(rest)) return true;
-    if (is_one_of(name, kShells) || is_one_of(name, kWrappers) || name.starts_with("python"))
-      return starts_ranks_at(rest, nesting + 1);
-  }
-  return false;
+  const size_t at = command_of_wrapper(program, words);
+  return at > 0 && starts_ranks_at({words.begin() + static_cast<std::ptrdiff_t>(at), words.end()}, nesting + 1);
 }
 
 }  // namespace

@@ -85,21 +85,25 @@ std::vector<StallReport> StallProbe::request(const Stall& stall, const std::stop
   size_t requests = 0;
   for (const Stall::Node& node : stall.nodes) {
     StallReport report{.node_rank = node.node_rank};
+    bool is_silent = false;
     // A launcher reports all ranks of its node; otherwise, each rank reports itself.
     for (int i = 0; i < stall.ranks_per_node; ++i) {
       if (requests == options_.max_requests || clock_->steady() >= end || stopped.stop_requested()) return out;
       ++requests;
       const std::string url = "http://" + endpoint(node.host, stall.port + i);
+      const SteadyTime begin = clock_->steady();
       const auto body = request_status(connect_, url, stall.uid, options_.timeout, stopped);
-      if (!body && i > 0) continue;
+      // A launcher whose ranks have reported nothing has no server, so that a refused connection shows nothing.
+      if (!body && (i > 0 || clock_->steady() - begin < options_.timeout)) continue;
       report.answered = body.has_value();
+      is_silent = !body;
       if (!body) break;
       const std::vector<RankActivity> ranks = rank_activities_from_json(*body, kMaxActivities);
       report.ranks.insert(report.ranks.end(), ranks.begin(), ranks.end());
       if (ranks.size() > 1) break;
     }
     std::ranges::for_each(report.ranks, sanitize);
-    out.push_back(std::move(report));
+    if (report.answered || is_silent) out.push_back(std::move(report));
   }
   return out;
 }

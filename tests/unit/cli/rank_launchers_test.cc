@@ -33,6 +33,8 @@ TEST(RankLaunchers, AreFoundInCommands) {
       {"nice", "-n", "10", "torchrun", "train.py"},
       {"tini", "--", "sh", "-c", "exec nohup torchrun train.py"},
       {"uv", "run", "torchrun", "train.py"},
+      {"conda", "run", "-n", "train", "torchrun", "train.py"},
+      {"timeout", "-k", "5", "30m", "torchrun", "train.py"},
   };
   for (const Words& words : commands) EXPECT_TRUE(starts_ranks(words)) << words[0] << " " << words.back();
 }
@@ -50,6 +52,12 @@ TEST(RankLaunchers, AreNotConfusedWithPrograms) {
       {"sh", "-c", "echo torchrun; python3 train.py"},
       {"sh", "-c", "unclosed ' torchrun"},
       {"sh", "train.sh"},
+      {"bash", "train.sh", "-c", "deepspeed"},
+      {"sh", "-c", "uv pip install deepspeed && python train.py"},
+      {"bash", "-lc", "conda activate deepspeed && python train.py"},
+      {"sh", "-c", "command -v deepspeed || true; python train.py"},
+      {"conda", "run", "-n", "deepspeed", "python", "train.py"},
+      {"uv", "run", "train.py", "--strategy", "deepspeed"},
       {"sh", "-c"},
       {"env", "TOOL=torchrun", "python3", "train.py", "torchrun"},
   };
