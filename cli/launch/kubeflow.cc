@@ -98,8 +98,9 @@ Environment KubeflowEndpoint::environment(const Environment& inherited) const {
   if (!std::ranges::any_of(std::initializer_list<const char*>{"http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"},
                            is_set))
     return out;
+  const std::string given = is_set("no_proxy") ? value_of("no_proxy") : value_of("NO_PROXY");
   for (const char* name : {"no_proxy", "NO_PROXY"}) {
-    const std::string excepted = value_of(name);
+    const std::string excepted = is_set(name) ? value_of(name) : given;
     if (excepted != "*") out[name] = excepted.empty() ? kLoopback : excepted + "," + kLoopback;
   }
   return out;

@@ -94,6 +94,8 @@ TEST_F(ProgressTest, OffersKubeflowsProtocolWithoutReplacingIt) {
   EXPECT_EQ(other.size(), 1U) << "OARLOCK_PROGRESS only";
   const Environment proxy = progress_.environment(0, {{"http_proxy", "http://p"}, {"NO_PROXY", "a.b"}});
   EXPECT_EQ(proxy.at("no_proxy"), "a.b,127.0.0.1");
+  const Environment none = progress_.environment(0, {{"http_proxy", "http://p"}, {"no_proxy", "*"}});
+  EXPECT_EQ(none.count("no_proxy"), 0U) << "no proxy is used";
 }
 
 TEST(ProgressPattern, RejectsExpressionsItCannotMatch) {

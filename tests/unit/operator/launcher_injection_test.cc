@@ -40,7 +40,7 @@ Json variable(const Json& container, const std::string& name) {
   return nullptr;
 }
 
-struct Decision {
+struct DecisionRow {
   const char* name;
   Json spec;
   const char* expected;  // the image, the reason, or "" for no decision
@@ -48,7 +48,7 @@ struct Decision {
 
 TEST(LauncherInjection, NeedsAnotherImageAndACommand) {
   const Json side = {{"name", "oarlock-launcher"}, {"image", "i"}};
-  const Decision rows[] = {
+  const DecisionRow rows[] = {
       {.name = "a command", .spec = pod_spec(), .expected = kImage},
       {.name = "one word", .spec = pod_spec({{"command", {"/train"}}}), .expected = kImage},
       {.name = "torchrun", .spec = pod_spec({{"command", {"torchrun", "train.py"}}}), .expected = kImage},
@@ -76,7 +76,7 @@ TEST(LauncherInjection, NeedsAnotherImageAndACommand) {
       {.name = "a program", .spec = pod_spec({{"command", {"/oarlock/train"}}}), .expected = "NameTaken"},
       {.name = "a directory", .spec = pod_spec({{"workingDir", "/oarlock"}}), .expected = "NameTaken"},
       {.name = "no list of containers", .spec = {{"containers", "x"}}, .expected = ""}};
-  for (const Decision& row : rows) {
+  for (const DecisionRow& row : rows) {
     const auto decided = decide_launcher(job_of(row.spec), kImage);
     ASSERT_EQ(decided.has_value(), *row.expected != '\0') << row.name;
     if (decided) {

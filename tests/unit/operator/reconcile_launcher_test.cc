@@ -86,7 +86,7 @@ TEST(ReconcileLauncher, OtherJobsCreateTheirPodsFirst) {
   Observed observed = seen_by("launcher:1", JobBuilder());
   EXPECT_THAT(names(reconcile(observed)), Not(Contains("PatchStatus Pending 0")));
   observed.pods = {pod(0, 0), pod(0, 1)};
-  EXPECT_EQ(image_after(observed), "none");
+  EXPECT_EQ(image_after(observed), "NoCommand") << "the reason is recorded";
 }
 
 // Any program restarts in its pods, so that a lost pod is replaced while the others remain.

@@ -12,7 +12,7 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::SizeIs;
 
-const kube::ObjectKey kJob{"ns", "j"};
+const kube::ObjectKey kStalledJob{"ns", "j"};
 
 // Answers with the body of the address; an address without one refuses the connection.
 class Node final : public http::Transport {
@@ -42,7 +42,7 @@ class StallProbeTest : public ::testing::Test {
  protected:
   std::vector<StallReport> wait_for(StallProbe& probe, const Stall& stall) {
     for (;;) {
-      if (auto reports = probe.reports(kJob, stall)) return *reports;
+      if (auto reports = probe.reports(kStalledJob, stall)) return *reports;
       std::this_thread::yield();
     }
   }
@@ -83,7 +83,7 @@ TEST_F(StallProbeTest, ReadsTheRanksOfLaunchersAndOfRanksThatReportThemselves) {
   EXPECT_EQ(reports[1].ranks[1].rank, 3);
   EXPECT_EQ(reports[1].ranks[1].step, 7);
   const int requests = requests_;
-  EXPECT_TRUE(probe->reports(kJob, stall)) << "requested once";
+  EXPECT_TRUE(probe->reports(kStalledJob, stall)) << "requested once";
   EXPECT_EQ(requests_, requests);
   while (calls_ == 0) std::this_thread::yield();
 
@@ -101,7 +101,8 @@ TEST_F(StallProbeTest, ReportsNodesThatDoNotAnswerInTime) {
 
 TEST_F(StallProbeTest, BoundsRequestsAndWaitingJobs) {
   options_ = {.max_requests = 3, .timeout = 0ms, .max_waiting = 0};
-  EXPECT_THAT(make()->reports(kJob, {.uid = "u", .nodes = {{0, "10.0.0.1"}}}), testing::Optional(testing::IsEmpty()));
+  EXPECT_THAT(make()->reports(kStalledJob, {.uid = "u", .nodes = {{0, "10.0.0.1"}}}),
+              testing::Optional(testing::IsEmpty()));
   options_.max_waiting = 1;
   Stall stall{.uid = "u", .port = 9400};
   for (int i = 0; i < 10; ++i) stall.nodes.push_back({i, "10.0.0.1"});
