@@ -124,10 +124,15 @@ bool is_ordinary_wait(const std::string& reason) {
   return reason.empty() || reason == "ContainerCreating" || reason == "PodInitializing";
 }
 
+// Whether `observed.progress` is of the attempt in the status, and not of an earlier one.
+bool has_progress(const Observed& observed, const api::Status& status) {
+  return observed.progress && observed.progress->attempt == status.attempt;
+}
+
 // Updates the progress from the status that rank 0 of this attempt reported. lastStepTime is read from the operator's
 // clock, because the clock of a rank may be wrong.
 void refresh_progress(const Observed& observed, api::Status& status) {
-  if (observed.progress && observed.progress->attempt == status.attempt) {
+  if (has_progress(observed, status)) {
     api::Progress next = to_progress(*observed.progress);
     const std::optional<SystemTime> last = status.progress ? status.progress->last_step_time : std::nullopt;
     if (status.progress && status.progress->step == next.step) {
@@ -166,7 +171,7 @@ bool add_reported(Counts& counts, int attempt, int64_t reported_total, double re
 // Adds the recoveries that rank 0 of this attempt has reported since the last time. Its counts are handed over to the
 // process that replaces it. They begin again if the group started from a checkpoint; then all of them are new.
 void refresh_recoveries(const Observed& observed, api::Status& status) {
-  if (!observed.progress || observed.progress->attempt != status.attempt) return;
+  if (!has_progress(observed, status)) return;
   const RankStatus& rank = *observed.progress;
   api::Recoveries next = status.recoveries.value_or(api::Recoveries{});
   if (!add_reported(next, status.attempt, rank.recoveries, rank.recovery_seconds, observed.now)) return;
@@ -240,7 +245,7 @@ std::string state_of_rank_0(const Observed& observed, const Membership& members,
   if (is_recorded_finished(members, 0) || (first != nullptr && has_ended(*first)))
     return fmt::format("rank 0 has ended, at step {}", step);
   const bool answers = observed.last_poll && observed.last_poll->answered;
-  if (!answers || !observed.progress || observed.progress->attempt != status.attempt)
+  if (!answers || !has_progress(observed, status))
     return fmt::format("rank 0, last at step {}, does not respond", step);
   return fmt::format("rank 0 is in phase {} at step {}", sanitize_line(observed.progress->phase, 60), step);
 }
@@ -259,7 +264,7 @@ std::string unlabeled_message(const Job& job, const Membership& members) {
 // Sets secondsLost of the records whose loss is over: a later attempt is beyond their step, or has started.
 void refresh_seconds_lost(const Observed& observed, Phase before, api::Status& status) {
   const bool has_started = before != Phase::kRunning && status.phase == Phase::kRunning;
-  const bool is_current = observed.progress && observed.progress->attempt == status.attempt;
+  const bool is_current = has_progress(observed, status);
   for (api::AttemptRecord& record : status.attempts) {
     if (record.seconds_lost) continue;
     const bool is_over = record.step ? is_current && observed.progress->step > *record.step
@@ -428,9 +433,8 @@ void record_attempt(const Observed& observed, const Membership& members, api::St
                     api::AttemptRecord record) {
   record.start_time = status.attempt_start_time;
   record.end_time = whole_seconds(observed.now);
-  const bool was_polled = observed.progress && observed.progress->attempt == status.attempt;
   const std::optional<TerminationMessage> last = final_message(members);
-  if (status.progress && (was_polled || (last && last->step > 0))) {
+  if (status.progress && (has_progress(observed, status) || (last && last->step > 0))) {
     record.step = status.progress->step;
     // Pods that are being stopped may still save a checkpoint.
     if (const std::optional<int64_t> saved = status.progress->checkpoint_step; saved && (!record.stopped || last))
@@ -469,7 +473,7 @@ bool is_still_stalled(const Observed& observed, const Membership& members) {
   const std::optional<SystemTime> late = stall_time(policy, status);
   if (!late || observed.now < *late || !observed.last_poll) return false;
   const StatusPoll& poll = *observed.last_poll;
-  if (poll.answered) return poll.sent_at >= *late && observed.progress && observed.progress->attempt == status.attempt;
+  if (poll.answered) return poll.sent_at >= *late && has_progress(observed, status);
   return poll.sent_at >= stalled->last_transition_time + std::chrono::seconds(policy.timeout_seconds);
 }
 
