@@ -213,8 +213,7 @@ GroupFailure evaluate_stall(const Observed& observed, const Membership& members)
     return out;
   out.record.attempt = job.status.attempt;
   out.record.reason = kStalled;
-  const api::Condition* stalled = find_condition(job.status, api::Phase::kStalled);
-  out.record.message = stalled == nullptr ? "no optimizer step" : stalled->message;
+  out.record.message = find_condition(job.status, api::Phase::kStalled)->message;  // is_still_stalled() requires it
   out.record.stopped = true;  // ranks that respond save their state
   out.restart_reason = kStalled;
   decide_restart(job, out);

@@ -25,7 +25,7 @@ std::string state_of_rank_0(const Observed& observed, const Membership& members,
   if (is_recorded_finished(members, 0) || (first != nullptr && has_ended(*first)))
     return fmt::format("rank 0 has ended, at step {}", step);
   const bool answers = observed.last_poll && observed.last_poll->answered;
-  if (!answers || !observed.progress || observed.progress->attempt != status.attempt)
+  if (!answers || !has_progress(observed, status))
     return fmt::format("rank 0, last at step {}, does not respond", step);
   return fmt::format("rank 0 is in phase {} at step {}", sanitize_line(observed.progress->phase, 60), step);
 }
@@ -124,7 +124,7 @@ bool is_still_stalled(const Observed& observed, const Membership& members) {
   const std::optional<SystemTime> late = stall_time(policy, status);
   if (!late || observed.now < *late || !observed.last_poll) return false;
   const StatusPoll& poll = *observed.last_poll;
-  if (poll.answered) return poll.sent_at >= *late && observed.progress && observed.progress->attempt == status.attempt;
+  if (poll.answered) return poll.sent_at >= *late && has_progress(observed, status);
   return poll.sent_at >= stalled->last_transition_time + std::chrono::seconds(policy.timeout_seconds);
 }
 

@@ -124,7 +124,7 @@ bool is_ordinary_wait(const std::string& reason) {
 // Updates the progress from the status that rank 0 of this attempt reported. lastStepTime is read from the operator's
 // clock, because the clock of a rank may be wrong.
 void refresh_progress(const Observed& observed, api::Status& status) {
-  if (observed.progress && observed.progress->attempt == status.attempt) {
+  if (has_progress(observed, status)) {
     api::Progress next = to_progress(*observed.progress);
     const std::optional<SystemTime> last = status.progress ? status.progress->last_step_time : std::nullopt;
     if (status.progress && status.progress->step == next.step) {
@@ -163,7 +163,7 @@ bool add_reported(Counts& counts, int attempt, int64_t reported_total, double re
 // Adds the recoveries that rank 0 of this attempt has reported since the last time. Its counts are handed over to the
 // process that replaces it. They begin again if the group started from a checkpoint; then all of them are new.
 void refresh_recoveries(const Observed& observed, api::Status& status) {
-  if (!observed.progress || observed.progress->attempt != status.attempt) return;
+  if (!has_progress(observed, status)) return;
   const RankStatus& rank = *observed.progress;
   api::Recoveries next = status.recoveries.value_or(api::Recoveries{});
   if (!add_reported(next, status.attempt, rank.recoveries, rank.recovery_seconds, observed.now)) return;
@@ -245,7 +245,7 @@ std::string unlabeled_message(const Job& job, const Membership& members) {
 // Sets secondsLost of the records whose loss is over: a later attempt is beyond their step, or has started.
 void refresh_seconds_lost(const Observed& observed, Phase before, api::Status& status) {
   const bool has_started = before != Phase::kRunning && status.phase == Phase::kRunning;
-  const bool is_current = observed.progress && observed.progress->attempt == status.attempt;
+  const bool is_current = has_progress(observed, status);
   for (api::AttemptRecord& record : status.attempts) {
     if (record.seconds_lost) continue;
     const bool is_over = record.step ? is_current && observed.progress->step > *record.step
@@ -257,6 +257,10 @@ void refresh_seconds_lost(const Observed& observed, Phase before, api::Status& s
 }
 
 }  // namespace
+
+bool has_progress(const Observed& observed, const api::Status& status) {
+  return observed.progress && observed.progress->attempt == status.attempt;
+}
 
 WaitingReason find_waiting_reason(const Observed& observed, const Membership& members) {
   const std::string so_far =
@@ -414,9 +418,8 @@ void record_attempt(const Observed& observed, const Membership& members, api::St
                     api::AttemptRecord record) {
   record.start_time = status.attempt_start_time;
   record.end_time = whole_seconds(observed.now);
-  const bool was_polled = observed.progress && observed.progress->attempt == status.attempt;
   const std::optional<TerminationMessage> last = final_message(members);
-  if (status.progress && (was_polled || (last && last->step > 0))) {
+  if (status.progress && (has_progress(observed, status) || (last && last->step > 0))) {
     record.step = status.progress->step;
     // Pods that are being stopped may still save a checkpoint.
     if (const std::optional<int64_t> saved = status.progress->checkpoint_step; saved && (!record.stopped || last))

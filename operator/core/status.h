@@ -62,6 +62,9 @@ inline constexpr char kCheckpointsNotKept[] =
     "checkpoints are in an emptyDir, which is lost with its pod: after each restart, as after the loss of a node, "
     "training begins from step 0; set spec.checkpoints.claimName or spec.checkpoints.size to keep them";
 
+// Returns whether `observed.progress` is of the attempt in the status, and not of an earlier one.
+bool has_progress(const Observed& observed, const api::Status& status);
+
 // ---- End of an attempt ---------------------------------------------------------------------------------------------
 
 // Updates the progress from the termination message of rank 0, because the last poll may precede the end.
