@@ -6,6 +6,8 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 source scripts/lib/common.sh
 # shellcheck source=scripts/lib/cluster/oci_archive.sh
 source scripts/lib/cluster/oci_archive.sh
+# shellcheck source=tests/e2e/any_image/images.sh
+source tests/e2e/any_image/images.sh
 use_operator
 files=tests/e2e/any_image
 oarlock=${OARLOCK_BIN:?is set by ctest}/oarlock
@@ -18,20 +20,6 @@ finish() {
 }
 trap finish EXIT
 
-# load_image NAME: the files below $work/NAME.
-load_image() {
-  make_oci_archive "$work/$1.tar" "docker.io/test/$1:1" "$work/$1" '{"Env": ["PATH=/usr/bin"]}'
-  scripts/cluster load-image "$work/$1.tar"
-}
-python_image() {
-  local python file
-  python=$(basename "$(realpath /usr/bin/python3)")
-  mkdir "$work/python"
-  dpkg -L python3-minimal "$python-minimal" "lib$python-minimal" libc6 libexpat1 zlib1g | grep -v '^/usr/share/' |
-    while read -r file; do [[ -d $file ]] || echo "${file#/}"; done | tar -C / -cf - -T - | tar -C "$work/python" -xf -
-  cp "$files/train.py" "$work/python/"
-  load_image python
-}
 c_image() {
   mkdir -p "$work/c/lib"
   musl-gcc -O1 -o "$work/c/train" "$files/train.c"
@@ -46,7 +34,7 @@ uids() { kubectl get pods -l oarlock.dev/job-name=stock -o 'jsonpath={.items[*].
 c_field() { kubectl -n restricted get tj stock-c -o "jsonpath={$1}"; }
 
 step "three jobs"
-python_image
+python_image "$files/train.py"
 c_image
 lap "to the images"
 kubectl create namespace restricted
