@@ -55,7 +55,7 @@ Result<ProcessGroup> make_interruptible_gloo_group(const c10::intrusive_ptr<c10d
 Result<std::unique_ptr<PeerMonitor>> start_peer_monitor(const ProcessGroup& group, const std::string& address,
                                                         PeerMonitor::ActivitySource activity) {
   const auto activity_with_collective = [group, activity = std::move(activity)] {
-    RankActivity now = activity();
+    PeerActivity now = activity();
     now.collective = group.sequence_number();
     return now;
   };

@@ -25,12 +25,12 @@ using Instant = std::chrono::steady_clock::time_point;
 constexpr size_t kMaxLineLength = 4096;
 constexpr milliseconds kReadTimeout{500};  // for the line of a request
 
-std::string position_text(const RankActivity& activity) {
+std::string position_text(const PeerActivity& activity) {
   return fmt::format("step {}, {}, collective {}", activity.step, activity.phase, activity.collective);
 }
 
 // The order in which ranks make progress. The step comes first because a replayed CUDA graph counts no collectives.
-std::tuple<int64_t, int64_t> progress(const RankActivity& activity) { return {activity.step, activity.collective}; }
+std::tuple<int64_t, int64_t> progress(const PeerActivity& activity) { return {activity.step, activity.collective}; }
 
 std::string ranks_text(const std::vector<int>& ranks) {
   return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
@@ -38,7 +38,7 @@ std::string ranks_text(const std::vector<int>& ranks) {
 
 }  // namespace
 
-std::string diagnose(const RankActivity& own, std::span<const PeerReport> peers) {
+std::string diagnose(const PeerActivity& own, std::span<const PeerReport> peers) {
   std::vector<int> silent;
   std::vector<int> gone;
   std::vector<const PeerReport*> behind;
@@ -248,7 +248,7 @@ void PeerMonitor::answer(const FileDescriptor& connection) {
     const std::lock_guard lock(mutex_);
     if (!final_message_) final_message_ = line->substr(1);
   } else if (line == "?") {
-    const RankActivity now = activity_();
+    const PeerActivity now = activity_();
     const std::string text =
         Json{{"phase", now.phase}, {"step", now.step}, {"collective", now.collective}}.dump() + "\n";
     (void)!::send(connection.get(), text.data(), text.size(), MSG_NOSIGNAL);

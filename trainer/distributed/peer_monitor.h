@@ -22,12 +22,12 @@
 namespace oarlock {
 
 // The current activity of a rank.
-struct RankActivity {
+struct PeerActivity {
   std::string phase;       // one of kPhaseNames (trainer/telemetry/progress.h)
   int64_t step = 0;        // optimizer steps done
   int64_t collective = 0;  // collectives started; all ranks start the same collectives in the same order
 
-  bool operator==(const RankActivity&) const = default;
+  bool operator==(const PeerActivity&) const = default;
 };
 
 struct PeerReport {
@@ -38,12 +38,12 @@ struct PeerReport {
   };
   int rank = 0;
   State state = State::kAnswers;
-  RankActivity activity{};  // of a rank that answers
+  PeerActivity activity{};  // of a rank that answers
 };
 
 // One line that names the ranks that did not arrive and their activity, and the activity of this rank. `peers` excludes
 // this rank. Pure.
-std::string diagnose(const RankActivity& own, std::span<const PeerReport> peers);
+std::string diagnose(const PeerActivity& own, std::span<const PeerReport> peers);
 
 struct PeerAddress {
   std::string host;  // numeric
@@ -55,7 +55,7 @@ struct PeerAddress {
 class PeerMonitor {
  public:
   // Called on the monitor's thread.
-  using ActivitySource = std::function<RankActivity()>;
+  using ActivitySource = std::function<PeerActivity()>;
 
   // Starts to answer. kUnavailable if no port is free.
   static Result<std::unique_ptr<PeerMonitor>> start(int rank, ActivitySource activity);

@@ -276,7 +276,7 @@ bool RankProcess::is_on_one_node() const { return environment_.local_world_size 
 
 bool RankProcess::shares_memory() const { return configured_.ddp.shared_memory && is_on_one_node(); }
 
-RankActivity RankProcess::activity() const { return {std::string(telemetry_->phase()), telemetry_->status().step, 0}; }
+PeerActivity RankProcess::activity() const { return {std::string(telemetry_->phase()), telemetry_->status().step, 0}; }
 
 ProcessExit RankProcess::explain(const std::exception_ptr& exception) const {
   const Error error = with_peer_diagnosis(located(to_error(exception)), peers_.get());

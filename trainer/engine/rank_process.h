@@ -63,7 +63,7 @@ class RankProcess {
 
  private:
   Result<TrainSummary> train();
-  RankActivity activity() const;
+  PeerActivity activity() const;
   Result<ConfiguredTask> load_configuration() const;
   Result<void> configure();
   Result<void> start_telemetry();

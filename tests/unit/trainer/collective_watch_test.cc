@@ -76,7 +76,7 @@ TEST(Watchdog, ChecksUntilDestroyed) {
 
 // Rank 0 of three waits for its device, which waits for rank 1, until the group has the state `failed`.
 [[noreturn]] void wait_for_device(GroupState failed, const std::string& termination_log) {
-  const std::vector<RankActivity> activities = {{"backward", 3, 9}, {"data_wait", 2, 7}, {"backward", 3, 9}};
+  const std::vector<PeerActivity> activities = {{"backward", 3, 9}, {"data_wait", 2, 7}, {"backward", 3, 9}};
   std::vector<std::unique_ptr<PeerMonitor>> peers;
   std::vector<PeerAddress> addresses;
   for (int rank = 0; rank < 3; ++rank) {

@@ -17,7 +17,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-const RankActivity kOwn = {.phase = "backward", .step = 12, .collective = 57};
+const PeerActivity kOwn = {.phase = "backward", .step = 12, .collective = 57};
 
 PeerReport answering(int rank, const std::string& phase, int64_t step, int64_t collective) {
   return {.rank = rank, .state = State::kAnswers, .activity = {phase, step, collective}};
@@ -63,7 +63,7 @@ TEST(Diagnosis, SuggestsNetworkIfNoRankLags) {
 }
 
 struct Monitors {
-  explicit Monitors(std::vector<RankActivity> activities) {
+  explicit Monitors(std::vector<PeerActivity> activities) {
     std::vector<PeerAddress> addresses;
     for (size_t rank = 0; rank < activities.size(); ++rank) {
       monitors.push_back(
