@@ -8,8 +8,9 @@ source scripts/lib/common.sh
 source scripts/lib/cluster/oci_archive.sh
 # shellcheck source=tests/e2e/any_image/images.sh
 source tests/e2e/any_image/images.sh
-venv=$OARLOCK_CACHE/transformers-5.24.0
-[[ -x $venv/bin/python ]] || broken "$venv does not exist: run scripts/setup frameworks"
+python=$(basename "$(realpath /usr/bin/python3)")
+frameworks=$OARLOCK_CACHE/transformers-5.24.0/lib/$python/site-packages
+[[ -d $frameworks ]] || broken "$frameworks does not exist: run scripts/setup frameworks"
 torch=$(dirname "${OARLOCK_TORCH_DIR:?is set by ctest}")
 jobs=(pytorch lightning transformers)
 use_operator
@@ -25,15 +26,15 @@ trap finish EXIT
 # training_job NAME: the job of the example. PyTorch and the frameworks have 1.7 GB, so the pods see those of this machine.
 # shellcheck disable=SC2016  # $name and others are jq's
 training_job() {
-  kubectl create --dry-run=client -o json -f "examples/$1/trainingjob.yaml" | jq --arg path "$work/libraries:$torch:$PWD/python" --arg libraries "$work/libraries" \
-    --arg python "$venv/bin/python" --arg script "$PWD/examples/$1/train.py" --argjson arguments "$2" --args '($ARGS.positional | to_entries
+  kubectl create --dry-run=client -o json -f "examples/$1/trainingjob.yaml" | jq --arg path "$work/libraries:$frameworks:$torch:$PWD/python" --arg libraries "$work/libraries" \
+    --arg script "$PWD/examples/$1/train.py" --argjson arguments "$2" --args '($ARGS.positional | to_entries
       | map({name: "machine-\(.key)", path: .value})) as $directories
     | .spec.failurePolicy.backoffSeconds = 0 | .spec.stallPolicy = {timeoutSeconds: 15}
     | .spec.template.spec |= (.volumes = ($directories | map({name, hostPath: {path, type: "Directory"}}))
-      | .containers[0] |= (.image = "docker.io/test/python:1" | .command = [$python, $script] | .args = $arguments
+      | .containers[0] |= (.image = "docker.io/test/python:1" | .command = ["python3", $script] | .args = $arguments
         | .volumeMounts = ($directories | map({name, mountPath: .path, readOnly: true}))
         | .env = ({PYTHONPATH: $path, LD_LIBRARY_PATH: $libraries, OMP_NUM_THREADS: "1", PYTHONDONTWRITEBYTECODE: "1", PYTHONUNBUFFERED: "1", HF_HOME: "/tmp"}
-          | to_entries | map({name: .key, value}))))' -- "$venv" "$torch" "$PWD/python" "$PWD/examples" "$work/libraries"
+          | to_entries | map({name: .key, value}))))' -- "$frameworks" "$torch" "$PWD/python" "$PWD/examples" "$work/libraries"
 }
 
 # in_pod POD CODE: runs Python in its container; rank_process is the program's process.
@@ -41,6 +42,12 @@ in_pod() {
   kubectl exec "$1" -c trainer -- python3 -c "import glob, os
 rank_process = min(int(f.split('/')[2]) for f in glob.glob('/proc/[0-9]*/stat') if open(f).read().rsplit(')', 1)[1].split()[1] == '1' and b'train.py' in open(f[:-4] + 'cmdline', 'rb').read())
 $2"
+}
+# wait_for_job SECONDS JOB WHAT COMMAND...: as wait_for, but ends when the job has failed.
+has_failed_or() { is_phase "$1" Failed || "${@:2}"; }
+wait_for_job() {
+  wait_for "$1" "$3" has_failed_or "$2" "${@:4}"
+  ! is_phase "$2" Failed || broken "$2: $(field "$2" '.status.conditions[?(@.type=="Failed")].message')"
 }
 step_of() { field "$1" .status.progress.step; }
 stalled_message() { field "$1" '.status.conditions[?(@.type=="Stalled")].message'; }
@@ -50,8 +57,7 @@ has_attempt() { [[ $(field "$1" .status.attempt) == "$2" ]]; }
 
 mkdir "$work/libraries"
 python3 -c "import sys; sys.path.insert(0, 'tests/support'); import torch_python; torch_python.variables(sys.argv[1])" "$work/libraries"
-python3_version=$(basename "$(realpath /usr/bin/python3)")
-python_image README.md python3 "$python3_version" "lib$python3_version-stdlib" libssl3 libffi8 libbz2-1.0 liblzma5 libsqlite3-0 libuuid1 \
+python_image README.md python3 "$python" "lib$python-stdlib" libssl3 libffi8 libbz2-1.0 liblzma5 libsqlite3-0 libuuid1 \
   libncursesw6 libtinfo6 libreadline8 libdb5.3 libnsl2 libtirpc3 libcrypt1 libgssapi-krb5-2 libkrb5-3 libk5crypto3 libkrb5support0 libcom-err2 \
   libkeyutils1 libgcc-s1 libstdc++6
 lap "to the image"
@@ -62,36 +68,36 @@ for job in "${jobs[@]}"; do
   arguments='["--epochs", "1000000"]'
   [[ $job != transformers ]] || arguments='["--max_steps", "1000000"]'
   training_job "$job" "$arguments" | kubectl apply -f -
-  wait_for 300 "$job reports steps" progress_is_over "$job" step 0
-  wait_for 60 "$job reports its loss" bash -c "[[ -n \$(kubectl get tj $job -o 'jsonpath={.status.progress.loss}') ]]"
+  wait_for_job 300 "$job" "$job reports steps" progress_is_over "$job" step 0
+  wait_for_job 60 "$job" "$job reports its loss" bash -c "[[ -n \$(kubectl get tj $job -o 'jsonpath={.status.progress.loss}') ]]"
   kubectl get tj "$job" -o wide
   lap "to progress"
 
   process=$(in_pod "$job-0-1" 'print(rank_process); os.kill(rank_process, 9)')
   killed=$(date +%s.%N)
-  wait_for 60 "rank 1 runs again" other_process_runs "$job-0-1" "$process"
+  wait_for_job 60 "$job" "rank 1 runs again" other_process_runs "$job-0-1" "$process"
   awk -v killed="$killed" -v now="$(date +%s.%N)" 'BEGIN {printf "its process runs again after at most %.1f s\n", now - killed}'
-  wait_for 120 "the restart is counted" bash -c "[[ \$(kubectl get tj $job -o 'jsonpath={.status.inPodRestarts.total}') == 1 ]]"
+  wait_for_job 120 "$job" "the restart is counted" bash -c "[[ \$(kubectl get tj $job -o 'jsonpath={.status.inPodRestarts.total}') == 1 ]]"
   before=$(step_of "$job")
-  wait_for 240 "$job trains again" bash -c "[[ \$(kubectl get tj $job -o 'jsonpath={.status.progress.step}') != $before ]]"
+  wait_for_job 240 "$job" "$job trains again" bash -c "[[ \$(kubectl get tj $job -o 'jsonpath={.status.progress.step}') != $before ]]"
   expect_field "$job" .status.restarts.total 0
   lap "to the restart in the pod"
 
   in_pod "$job-0-1" 'os.kill(rank_process, 19)'
-  wait_for 120 "$job is stalled" is_phase "$job" Stalled
+  wait_for_job 120 "$job" "$job is stalled" is_phase "$job" Stalled
   stalled_message "$job"
   # Without a report of rank 1, as from Transformers, its state still shows that it is stopped.
   [[ $(stalled_message "$job") == *"rank 1 on node "*"is stopped"* ]] || broken "the message does not name rank 1"
   in_pod "$job-0-1" 'os.kill(rank_process, 18)'
-  wait_for 120 "$job runs again" is_phase "$job" Running
+  wait_for_job 120 "$job" "$job runs again" is_phase "$job" Running
   lap "to the stall"
 
   before=$(step_of "$job")
   read -r node id < <(kubectl get pod "$job-0-0" -o 'jsonpath={.spec.nodeName} {.status.containerStatuses[0].containerID}{"\n"}' | sed 's|containerd://||')
   scripts/cluster node "${node#node}" ctr tasks kill --signal SIGTERM "$id"
-  wait_for 120 "attempt 1 begins" has_attempt "$job" 1
+  wait_for_job 120 "$job" "attempt 1 begins" has_attempt "$job" 1
   expect_field "$job" '.status.attempts[0].reason' Interrupted
-  wait_for 240 "attempt 1 resumes" progress_is_over "$job" step "$before"
+  wait_for_job 240 "$job" "attempt 1 resumes" progress_is_over "$job" step "$before"
   expect_field "$job" .status.attempt 1
   lap "to the resumed attempt"
   kubectl delete "tj/$job" --timeout=120s

@@ -1,7 +1,5 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2154  # work
 # Images without Oarlock and without a shell, made of files of this machine. Needs common.sh and oci_archive.sh; $work is a directory.
-
-: "${work:?}"
 
 # load_image NAME: the files below $work/NAME.
 load_image() {
@@ -16,6 +14,8 @@ python_image() {
   mkdir "$work/python"
   dpkg -L python3-minimal "$python-minimal" "lib$python-minimal" libc6 libexpat1 zlib1g "${@:2}" | grep -v '^/usr/share/' | sort -u |
     while read -r file; do [[ -d $file ]] || echo "${file#/}"; done | tar -C / -cf - -T - | tar -C "$work/python" -xf -
+  mkdir -p "$work/python/etc"
+  echo 'root:x:0:0:root:/root:' >"$work/python/etc/passwd"
   cp "$1" "$work/python/"
   load_image python
 }

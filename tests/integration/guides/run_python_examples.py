@@ -132,7 +132,7 @@ class Frameworks(Examples):
         with self.launched("-c", KUBEFLOW) as process:
             status = self.wait_for_status(process, lambda status: "loss" in status)
             self.assertEqual([status[name] for name in ("step", "targetSteps", "loss")], [42, 100, 0.5])
-            self.assertIn('trainer_reported{name="accuracy"} 0.25', self.get("/metrics"))
+            self.assertIn('trainer_reported{name="accuracy",rank="0"} 0.25', self.get("/metrics"))
 
 
 if __name__ == "__main__":

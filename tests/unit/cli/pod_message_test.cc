@@ -1,5 +1,8 @@
 #include <gtest/gtest.h>
+
 #include <sys/stat.h>
+#include <csignal>
+#include <tuple>
 
 #include <csignal>
 #include <filesystem>
@@ -49,6 +52,18 @@ TEST(PodMessage, NamesWhyANodeHasLeftItsGroup) {
   const auto message = termination_message_from_json(pod_message({kRank4, ""}, kRanks, left));
   ASSERT_TRUE(message.has_value());
   EXPECT_EQ(*message, (TerminationMessage{4, 90, 80, "Disconnected", "no answer for 9 s"}));
+}
+
+TEST(PodMessage, AProgramThatASignalEndsWasInterrupted) {
+  for (const auto& [interrupted_by, signal, reason] :
+       {std::tuple(SIGTERM, SIGTERM, "Interrupted"), std::tuple(SIGTERM, SIGKILL, "Interrupted"),
+        std::tuple(SIGTERM, SIGSEGV, "KilledBySignal"), std::tuple(0, SIGKILL, "KilledBySignal")}) {
+    const GroupResult result{
+        .exit_code = 128 + signal, .member = 0, .status = {0, signal}, .interrupted_by = interrupted_by};
+    const auto message = termination_message_from_json(pod_message({"", ""}, kRanks, result));
+    ASSERT_TRUE(message.has_value());
+    EXPECT_EQ(message->reason, reason) << interrupted_by << " " << signal;
+  }
 }
 
 TEST(ResolveInterruption, SuccessNeedsTheReasonCompleted) {
