@@ -222,7 +222,7 @@ class Group {
     }
   }
 
-  void signal_member(int member, int signal) const { processes_.signal(static_cast<size_t>(member), signal); }
+  void signal_member(int member, int signal) { processes_.signal(static_cast<size_t>(member), signal); }
 
   // From here on, the group ends as one without recovery.
   void end_recovery(const recovery::Order& order) {

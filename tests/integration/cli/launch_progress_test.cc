@@ -139,10 +139,10 @@ TEST_F(LaunchProgress, RunsACommandThatStartsTheRanksOnce) {
       launch({}, bash(script),
              {{"LOCAL_WORLD_SIZE", "2"}, {"PET_NNODES", "2"}, {"NODE_RANK", "1"}, {"MASTER_ADDR", "127.0.0.1"}});
   ASSERT_TRUE(reaches(6)) << program->err();
-  EXPECT_TRUE(eventually([&] { return nlohmann::json::parse(get("/statusz"))["ranks"].size() == 2; }));
-  const auto json = nlohmann::json::parse(get("/statusz"));
-  EXPECT_EQ(json["rank"], 2);
-  EXPECT_EQ(json["worldSize"], 4);
+  EXPECT_TRUE(eventually([&] {
+    const auto json = nlohmann::json::parse(get("/statusz"));
+    return json["ranks"].size() == 2 && json["rank"] == 2 && json["worldSize"] == 4;
+  })) << get("/statusz");
   Program({"/bin/touch", "end"}, {.environment = {}, .directory = program->directory()}).wait();
   EXPECT_EQ(program->wait(), 3);
   EXPECT_EQ(program->out(), "runs 2 none\n");
