@@ -135,7 +135,20 @@ TEST(KubeflowReports, ConvertsTheRequestsOfTrainer) {
                             .metrics = {{"current_epoch", 0.2}, {"estimated_remaining_seconds", 80}}}));
   EXPECT_EQ(*reports.convert(R"({"trainerStatus": {"progressPercentage": 100,
       "metrics": [{"name": "train_loss", "value": "0.4"}]}})"),
-            (ProgressReport{.step = 200, .loss = 0.4}));
+            (ProgressReport{.loss = 0.4}))
+      << "early stopping ends with 100 percent, too";
+}
+
+// Its last request has no steps, and those of a run of less than 5 s are missing.
+TEST(KubeflowReports, DerivesNoStepsOfAProgramThatCountsThem) {
+  for (const auto& [name, expected] : std::vector<std::pair<std::string, ProgressReport>>{
+           {"total_steps", {.target_steps = 200}}, {"current_step", {.step = 200}}}) {
+    KubeflowReports reports;
+    EXPECT_EQ(reports.convert(R"({"trainerStatus": {"progressPercentage": 0, "metrics": [{"name": ")" + name +
+                              R"(", "value": "200"}]}})"),
+              expected);
+    EXPECT_EQ(reports.convert(R"({"trainerStatus": {"progressPercentage": 100}})"), ProgressReport());
+  }
 }
 
 TEST(KubeflowReports, ConvertsPercentOfOtherPrograms) {
