@@ -120,6 +120,7 @@ class Group {
         command.environment[kEnvInPodRestarts] = to_json(restarts);
       command.inherited = inherited.get();
     }
+    if (options_.progress != nullptr) options_.progress->before_start(index);
     std::optional<Child> process = standby_.become(command, index);
     if (!process) {
       ASSIGN_OR_RETURN(process, spawn(command, options_.stdio, signals_));
@@ -222,7 +223,7 @@ class Group {
     }
   }
 
-  void signal_member(int member, int signal) const { processes_.signal(static_cast<size_t>(member), signal); }
+  void signal_member(int member, int signal) { processes_.signal(static_cast<size_t>(member), signal); }
 
   // From here on, the group ends as one without recovery.
   void end_recovery(const recovery::Order& order) {
@@ -386,11 +387,11 @@ class Group {
     const Member& member = members_[index];
     const auto log = member.command.environment.find(kEnvTerminationLog);
     const bool has_log = log != member.command.environment.end();
-    const bool has_step = options_.progress != nullptr && options_.progress->read(index);
+    const bool has_progress = options_.progress != nullptr && options_.progress->read(index);
     const RankEnd end{.rank = static_cast<int>(index),
                       .exit_code = status.exit_code(),
                       .lifetime = processes_[index].lifetime(),
-                      .has_progress = has_step || (has_log && reports_progress(message_in(log->second))),
+                      .has_progress = has_progress || (has_log && reports_progress(message_in(log->second))),
                       .last_line = output_.failure_reason(index)};
     const std::optional<RankEnd> earlier = std::exchange(failures_[index], end);
     if (!earlier || !is_repeated(*earlier, end)) return false;

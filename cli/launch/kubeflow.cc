@@ -50,17 +50,16 @@ std::optional<ProgressReport> KubeflowReports::convert(std::string_view body) {
   out.step = to_count(take(out.metrics, {"current_step", "global_step", "step"}));
   out.target_steps = to_count(take(out.metrics, {"total_steps", "max_steps"}));
   out.loss = take(out.metrics, {"loss", "train_loss"});
-  if (out.target_steps) target_steps_ = out.target_steps;
+  counts_steps_ = counts_steps_ || out.step || out.target_steps;
   const auto number_at = [&status](const char* key) -> std::optional<double> {
     const nlohmann::json& value = member(status, key);
     return value.is_number() ? std::optional(value.get<double>()) : std::nullopt;
   };
   const std::optional<int64_t> percent = to_count(number_at("progressPercentage"));
-  if (percent && !out.step && !target_steps_) out.target_steps = target_steps_ = kPercent;
-  // A run that resumes begins with 0 percent, too.
-  if (percent && *percent > 0 && !out.step)
-    out.step = static_cast<int64_t>(static_cast<double>(*target_steps_) *
-                                    static_cast<double>(std::min(*percent, kPercent)) / kPercent);
+  if (percent && !counts_steps_) {
+    out.target_steps = kPercent;
+    if (*percent > 0) out.step = std::min(*percent, kPercent);  // a run that resumes begins with 0 percent, too
+  }
   if (const auto left = number_at("estimatedRemainingSeconds")) out.metrics["estimated_remaining_seconds"] = *left;
   return out;
 }

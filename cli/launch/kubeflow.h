@@ -27,12 +27,12 @@ inline constexpr char kEnvKubeflowToken[] = "KUBEFLOW_TRAINER_SERVER_TOKEN";
 class KubeflowReports {
  public:
   // Returns nothing if the text is not such a body; it may have any content. The metrics current_step, global_step or
-  // step, total_steps or max_steps, and loss or train_loss are those of the report. Without steps, the progress is a
-  // number of percent.
+  // step, total_steps or max_steps, and loss or train_loss are those of the report. The percentage is the step of a
+  // program that states neither a step nor a target: others state 100 percent also when they end early.
   std::optional<ProgressReport> convert(std::string_view body);
 
  private:
-  std::optional<int64_t> target_steps_;
+  bool counts_steps_ = false;  // the program has stated a step or a target
 };
 
 // Serves that protocol on the loopback interface.

@@ -38,8 +38,11 @@ Result<void> MemberOutput::add(size_t member, Child child, int64_t attempt, bool
     const auto progress_lines =
         member == 0 ? LinePrefixer::ProgressLines::kShow : LinePrefixer::ProgressLines::kLeaveOut;
     const bool on_console = settings.on_console && (!file->is_open() || mode == LogMode::kConsoleAndFiles);
-    streams_.push_back({std::move(from), &to, LinePrefixer(settings.prefix, to.columns(), progress_lines),
-                        *std::move(file), on_console, member, is_error, LineSplitter(kMaxLineBytes)});
+    std::optional<LinePrefixer> prefixer;
+    if (members_.size() > 1 || !settings.prefix.empty() || to.columns() > 0)
+      prefixer.emplace(settings.prefix, to.columns(), progress_lines);
+    streams_.push_back({std::move(from), &to, std::move(prefixer), *std::move(file), on_console, member, is_error,
+                        LineSplitter(kMaxLineBytes)});
     return {};
   };
   RETURN_IF_ERROR(add_stream(std::move(child.out), console_.out(), "stdout.log", settings.out, false));
@@ -120,18 +123,19 @@ bool MemberOutput::read_some(Stream& stream) {
     return false;
   }
   std::string lines;
-  stream.prefixer.feed(bytes, lines);
+  if (stream.prefixer) stream.prefixer->feed(bytes, lines);
+  const std::string_view text = stream.prefixer ? std::string_view(lines) : bytes;
   if (discards(*stream.to, clock_.steady())) {
-    stream.to->discard(lines);
+    stream.to->discard(text);
   } else {
-    stream.to->push(lines);
+    stream.to->push(text);
   }
   return true;
 }
 
 void MemberOutput::close(Stream& stream) {
   std::string rest;
-  stream.prefixer.finish(rest);
+  if (stream.prefixer) stream.prefixer->finish(rest);
   stream.to->push(rest);
   if (stream.is_error) errors_[stream.member].add(stream.lines.pending());
   stream.from.close();

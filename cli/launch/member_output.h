@@ -1,5 +1,6 @@
 // The members of a group, which are ranks with their descendants, and their output: from their pipes, with prefixes to
-// the console, and unchanged to files of --log-dir.
+// the console, and unchanged to files of --log-dir. The bytes of a single member without a prefix pass
+// unchanged and immediately, such as a progress bar without a newline; on a terminal, whole lines do.
 #pragma once
 
 #include <poll.h>
@@ -77,8 +78,8 @@ class MemberOutput {
   struct Stream {  // a pipe from a member
     FileDescriptor from;
     OutputQueue* to;
-    LinePrefixer prefixer;
-    LogFile file;  // receives a copy, if open
+    std::optional<LinePrefixer> prefixer;  // absent: the bytes pass unchanged
+    LogFile file;                          // receives a copy, if open
     bool on_console = true;
     size_t member = 0;
     bool is_error = false;  // standard error

@@ -42,12 +42,31 @@ void MemberProcesses::forget(Process& process) {
   process.is_gone = true;
 }
 
-void MemberProcesses::signal(size_t member, int signal) const {
-  const Process& process = processes_[member];
-  if (process.group > 0 && !process.is_gone) ::kill(-process.group, signal);
+void MemberProcesses::signal(size_t member, int signal) {
+  Process& process = processes_[member];
+  if (process.group <= 0 || process.is_gone) return;
+  if (signal != SIGTERM) {
+    ::kill(-process.group, signal);
+    return;
+  }
+  process.is_stopping = true;
+  if (process.is_lingering) {
+    stop_orphans(process);
+  } else {
+    ::kill(process.group, SIGTERM);
+  }
 }
 
-void MemberProcesses::signal_all(int signal) const {
+// Orphans are reparented to this process. Their own children receive SIGTERM when they have become orphans, too.
+void MemberProcesses::stop_orphans(Process& process) const {
+  for (const pid_t pid : children()) {
+    if (::getpgid(pid) == process.group && process.stopped_orphans.insert(pid).second) ::kill(pid, SIGTERM);
+  }
+  if (process.stopped_orphans.empty() && ::kill(-process.group, SIGTERM) == 0)  // a kernel that does not list children
+    process.stopped_orphans.insert(process.group);
+}
+
+void MemberProcesses::signal_all(int signal) {
   for (size_t i = 0; i < processes_.size(); ++i) this->signal(i, signal);
 }
 
@@ -83,7 +102,11 @@ std::vector<size_t> MemberProcesses::take_emptied() {
   std::vector<size_t> emptied;
   for (size_t i = 0; i < processes_.size(); ++i) {
     Process& process = processes_[i];
-    if (!process.is_lingering || group_exists(process.group)) continue;
+    if (!process.is_lingering) continue;
+    if (group_exists(process.group)) {
+      if (process.is_stopping) stop_orphans(process);
+      continue;
+    }
     process.is_lingering = false;
     forget(process);
     emptied.push_back(i);

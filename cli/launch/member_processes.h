@@ -23,6 +23,8 @@ class MemberProcesses {
     std::optional<SteadyTime> ended_at = {};  // the leader
     bool is_lingering = false;                // the leader has ended, others of the group have not
     bool is_gone = false;                     // all have ended
+    bool is_stopping = false;                 // SIGTERM was sent
+    std::set<pid_t> stopped_orphans = {};     // that have received SIGTERM; `group` if its processes are not known
 
     bool is_started() const { return group > 0; }
     SteadyTime::duration lifetime() const { return ended_at ? *ended_at - started_at : SteadyTime::duration(0); }
@@ -36,9 +38,12 @@ class MemberProcesses {
   void guard(pid_t group) { guard_.add(group); }
   void release(pid_t group) { guard_.remove(group); }
 
-  // Sends a signal to the processes of a member that remain, or to those of all members.
-  void signal(size_t member, int signal) const;
-  void signal_all(int signal) const;
+  // Sends a signal to the processes of a member that remain, or to those of all members. SIGTERM is sent to the leader
+  // only, as a kubelet does: a program may save its state then with the help of other processes of its group, such as
+  // the workers of a DataLoader. Once the leader has ended, take_emptied() sends it to the processes that the leader
+  // has left behind, which a shell that does not forward signals has started.
+  void signal(size_t member, int signal);
+  void signal_all(int signal);
 
   struct Reaped {  // the children that have ended or stopped since the last call
     std::vector<MemberExit> exits;
@@ -46,7 +51,8 @@ class MemberProcesses {
     std::vector<std::pair<pid_t, int>> stopped;  // with the signal that stopped each
   };
   Reaped reap(SteadyTime now);
-  // Returns the members whose leader had left processes behind, which have now ended.
+  // Stops the processes that leaders have left behind after SIGTERM. Returns the members all of whose processes have
+  // now ended.
   std::vector<size_t> take_emptied();
   // Kills processes that left their process group (setsid). They were reparented to this process when their parent
   // ended.
@@ -58,6 +64,7 @@ class MemberProcesses {
 
  private:
   void forget(Process& process);
+  void stop_orphans(Process& process) const;
 
   Guard guard_;
   const std::set<pid_t> earlier_children_;  // of a shell that exec'ed this program with background jobs

@@ -43,11 +43,16 @@ Environment Progress::environment(size_t member, const Environment& inherited) c
   return out;
 }
 
-void Progress::add_process(size_t member, pid_t pid) {
-  inputs_[member].has_step = false;
-  board_.add_process(options_.ranks[member], pid);
+void Progress::before_start(size_t member) {
+  read(member);
+  Input& input = inputs_[member];
+  input.lines = LineSplitter(kProgressLineLimit);  // a killed process may have written a part of a line
+  input.has_progress = false;
+  for (Count* count : {&input.step, &input.checkpoint}) count->base = count->highest;
   server_.ranks_start(clock_.steady());
 }
+
+void Progress::add_process(size_t member, pid_t pid) { board_.add_process(options_.ranks[member], pid); }
 
 void Progress::add_descriptors(SteadyTime now, std::vector<pollfd>& out) const {
   for (const Input& input : inputs_) {
@@ -66,20 +71,21 @@ void Progress::read_due() {
 bool Progress::read(size_t member) {
   Input& input = inputs_[member];
   input.paused_until.reset();
-  if (!input.fifo.open()) return input.has_step;
+  if (!input.fifo.open()) return input.has_progress;
   std::array<char, 65536> buffer;
   size_t bytes = 0;
-  size_t lines = 0;
+  std::vector<std::string> lines;
   while (bytes < kMaxReadBytes) {
     const ssize_t got = ::read(input.fifo.get(), buffer.data(), buffer.size());
     if (got <= 0) break;
     bytes += static_cast<size_t>(got);
-    input.lines.feed({buffer.data(), static_cast<size_t>(got)}, [&](std::string_view line) {
-      if (++lines <= kMaxLines) add(member, progress_report_from_json(line));
-    });
+    input.lines.feed({buffer.data(), static_cast<size_t>(got)},
+                     [&lines](std::string_view line) { lines.emplace_back(line); });
   }
+  for (size_t i = lines.size() - std::min(lines.size(), kMaxLines); i < lines.size(); ++i)
+    add(member, progress_report_from_json(lines[i]));
   if (bytes > 0) input.paused_until = clock_.steady() + kReadInterval;
-  return input.has_step;
+  return input.has_progress;
 }
 
 void Progress::finish(GroupResult& result) {
@@ -94,7 +100,16 @@ void Progress::finish(GroupResult& result) {
 void Progress::add(size_t member, const std::optional<ProgressReport>& report) {
   if (!report) return board_.add_invalid_line();
   board_.add(options_.ranks[member], *report);
-  inputs_[member].has_step = inputs_[member].has_step || report->step.value_or(0) > 0;
+  Input& input = inputs_[member];
+  for (const bool advances : {input.step.advances(report->step), input.checkpoint.advances(report->checkpoint_step)})
+    input.has_progress = input.has_progress || advances;
+}
+
+bool Progress::Count::advances(std::optional<int64_t> value) {
+  if (!value) return false;
+  base = std::min(base.value_or(*value), *value);
+  highest = std::max(highest.value_or(*value), *value);
+  return *value > *base;
 }
 
 void Progress::read_output(size_t member, std::string_view line) {

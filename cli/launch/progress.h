@@ -37,8 +37,8 @@ struct ProgressOptions {
 // for lines of output are the inputs. Members are numbers from 0. Not thread-safe.
 //
 // A program that floods its FIFO costs little: each FIFO is read at most every kReadInterval, then at most
-// kMaxReadBytes of it, and of these at most kMaxLines lines are parsed. This object also holds a writing end, so that a
-// program neither waits in open(2) nor receives SIGPIPE.
+// kMaxReadBytes of it, and of these the last kMaxLines lines are parsed. This object also holds a writing end, so that
+// a program neither waits in open(2) nor receives SIGPIPE.
 class Progress {
  public:
   static constexpr std::chrono::milliseconds kReadInterval{100};
@@ -52,6 +52,8 @@ class Progress {
   // Returns the variables that a member receives in addition to `inherited`.
   Environment environment(size_t member, const Environment& inherited) const;
 
+  // Called before a process of the member is started: reads the last reports of the earlier one.
+  void before_start(size_t member);
   // A process of the member was started.
   void add_process(size_t member, pid_t pid);
 
@@ -59,7 +61,9 @@ class Progress {
   void add_descriptors(SteadyTime now, std::vector<pollfd>& out) const;
   // Reads the FIFOs that are due.
   void read_due();
-  // Reads the FIFO of a member. Returns whether its present process has reported a step.
+  // Reads the FIFO of a member. Returns whether its present process has made progress. The first step and checkpoint
+  // that it reports may be those from which it resumes; further ones are progress, and so is a first one that is newer
+  // than all of the earlier processes.
   bool read(size_t member);
   // Searches a line of the output of a member for the pattern.
   void read_output(size_t member, std::string_view line);
@@ -74,12 +78,20 @@ class Progress {
   void finish(GroupResult& result);
 
  private:
+  struct Count {                       // steps of the program, or the step of its checkpoint
+    std::optional<int64_t> base{};     // the lowest of this process, and not more than those of the earlier ones
+    std::optional<int64_t> highest{};  // of all processes
+
+    bool advances(std::optional<int64_t> value);
+  };
   struct Input {
     FileDescriptor fifo;
     std::filesystem::path path;
     LineSplitter lines{kProgressLineLimit};
     std::optional<SteadyTime> paused_until = {};
-    bool has_step = false;
+    Count step = {};
+    Count checkpoint = {};
+    bool has_progress = false;
   };
 
   void open_fifo(Input& input, size_t member) const;

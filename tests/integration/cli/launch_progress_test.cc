@@ -139,10 +139,10 @@ TEST_F(LaunchProgress, RunsACommandThatStartsTheRanksOnce) {
       launch({}, bash(script),
              {{"LOCAL_WORLD_SIZE", "2"}, {"PET_NNODES", "2"}, {"NODE_RANK", "1"}, {"MASTER_ADDR", "127.0.0.1"}});
   ASSERT_TRUE(reaches(6)) << program->err();
-  const auto json = nlohmann::json::parse(get("/statusz"));
-  EXPECT_EQ(json["rank"], 2);
-  EXPECT_EQ(json["worldSize"], 4);
-  EXPECT_TRUE(eventually([&] { return nlohmann::json::parse(get("/statusz"))["ranks"].size() == 2; })) << json;
+  EXPECT_TRUE(eventually([&] {
+    const auto json = nlohmann::json::parse(get("/statusz"));
+    return json["ranks"].size() == 2 && json["rank"] == 2 && json["worldSize"] == 4;
+  })) << get("/statusz");
   Program({"/bin/touch", "end"}, {.environment = {}, .directory = program->directory()}).wait();
   EXPECT_EQ(program->wait(), 3);
   EXPECT_EQ(program->out(), "runs 2 none\n");
@@ -157,6 +157,18 @@ TEST_F(LaunchProgress, MessageOfASingleRankHasTheException) {
   EXPECT_THAT(content(program->directory() / "message.json"),
               HasSubstr("rank 0 ended with exit code 1: ValueError: bad batch\""));
   EXPECT_THAT(program->err(), AllOf(HasSubstr("Traceback"), Not(HasSubstr("[RANK 0]"))));
+}
+
+// A progress bar ends its lines with "\r", which ends a line for the pattern, too.
+TEST_F(LaunchProgress, PassesBytesOfASingleRankImmediately) {
+  for (const std::vector<std::string>& options : {std::vector<std::string>(), {"--progress-pattern", "step (\\d+)"}}) {
+    const auto program = launch(options, bash("printf 'step 4 of 9\\rstep 5' >&2; " + kWaitForEnd));
+    EXPECT_TRUE(eventually([&] { return program->err() == "step 4 of 9\rstep 5"; })) << program->err();
+    EXPECT_TRUE(options.empty() || reaches(4));
+    Program({"/bin/touch", "end"}, {.environment = {}, .directory = program->directory()}).wait();
+    EXPECT_EQ(program->wait(), 0);
+    EXPECT_EQ(program->err(), "step 4 of 9\rstep 5");
+  }
 }
 
 TEST(Report, DoesNothingWithoutALauncher) {

@@ -126,6 +126,30 @@ TEST(Launch, ForwardsSignalsToAllRanks) {
   }
 }
 
+// A worker of a DataLoader that ends first makes its rank fail.
+TEST(Launch, SigtermReachesTheRankBeforeItsWorkers) {
+  Program program(launch({},
+                         "(trap 'exit 5' USR1; sleep 1000 & echo $! > worker; wait) & worker=$!; "
+                         "trap 'kill -USR1 $worker; wait $worker; echo worker $?; exit 75' TERM; "
+                         "until [ -s worker ]; do read -t 0.01 < <(:) || :; done; echo $$ > ready; wait"));
+  ASSERT_GT(number_in(program.directory() / "ready"), 0);
+  program.signal(SIGTERM);
+  EXPECT_EQ(program.wait(), 75);
+  EXPECT_EQ(program.out(), "worker 5\n");
+  EXPECT_FALSE(alive(number_in(program.directory() / "worker")));
+}
+
+// A shell ends without forwarding the signal.
+TEST(Launch, SigtermReachesTheProgramOfAShell) {
+  Program program(launch({},
+                         "(/bin/bash -c 'trap \"echo saved; exit 0\" TERM; echo $$ > ready; while :; do read -t 1 < "
+                         "<(sleep 1) || :; done'; echo lost); echo lost"));
+  ASSERT_GT(number_in(program.directory() / "ready"), 0);
+  program.signal(SIGTERM);
+  EXPECT_EQ(program.wait(), 128 + SIGTERM);
+  EXPECT_EQ(program.out(), "saved\n");
+}
+
 TEST(Launch, InterruptedAndSavedIsTempFail) {
   Program program(
       launch({"--nproc", "2"}, "[ $RANK = 0 ] && trap 'exit 75' TERM; sleep 1000 & echo $$ > ready.$RANK; wait"));

@@ -2,6 +2,7 @@
 #include "cli/launch/progress.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/launch/kubeflow.h"
+#include "common/port_reservation.h"
 #include "tests/support/fake_clock.h"
 #include "tests/support/temporary_directory.h"
 
@@ -48,20 +50,51 @@ TEST_F(ProgressTest, ReadsLinesOfEachMember) {
   ASSERT_TRUE(first.open() && second.open());
   write(first, "{\"step\": 7, \"checkpointStep\": 5}\n{\"step\":");
   write(second, "not JSON\n{\"loss\": 1}\n");
-  EXPECT_TRUE(progress_.read(0));
+  EXPECT_FALSE(progress_.read(0)) << "it may have resumed";
   EXPECT_FALSE(progress_.read(1)) << "a loss without a step";
   write(first, " 8}\n");
+  EXPECT_TRUE(progress_.read(0));
   const GroupResult result = finish();
   EXPECT_EQ(result.step, 8);
   EXPECT_EQ(result.checkpoint_step, 5);
-  progress_.add_process(0, 1);
-  EXPECT_FALSE(progress_.read(0)) << "not of the new process";
+}
+
+TEST_F(ProgressTest, IsThatOfThePresentProcess) {
+  const struct {
+    std::string earlier;
+    std::string present;
+    bool expected;
+  } rows[] = {
+      {.earlier = R"({"step": 7})", .present = "", .expected = false},
+      {.earlier = R"({"step": 5})", .present = R"({"step": 7})", .expected = false},
+      {.earlier = R"({"step": 7})", .present = R"({"step": 8})", .expected = true},
+      {.earlier = R"({"step": 3})", .present = "{\"step\": 1}\n{\"step\": 2}", .expected = true},
+      {.earlier = R"({"checkpointStep": 9})", .present = R"({"checkpointStep": 9})", .expected = false},
+      {.earlier = R"({"step": 9, "checkpointStep": 10})", .present = R"({"checkpointStep": 11})", .expected = true},
+  };
+  const FileDescriptor fifo = writer(0);
+  for (const auto& [earlier, present, expected] : rows) {
+    write(fifo, earlier + "\n{\"st");  // a process that was killed within a line
+    progress_.before_start(0);
+    write(fifo, present + "\n");
+    EXPECT_EQ(progress_.read(0), expected) << earlier << present;
+  }
+}
+
+TEST_F(ProgressTest, LeavesThePortToANewProcess) {
+  const PortReservation port = PortReservation::make(1).value();
+  Progress progress({.port = port.first(), .ranks = {0}}, clock_);
+  progress.before_start(0);
+  clock_.advance(StatusServer::kPatience);
+  progress.time_passed({.total = 1});
+  EXPECT_TRUE(is_port_in_use(port.first()));
+  progress.before_start(0);
+  EXPECT_FALSE(is_port_in_use(port.first()));
 }
 
 // A flood is read with pauses, and a writer that does not wait only loses lines.
 TEST_F(ProgressTest, BoundsTheWorkOfAFlood) {
   const FileDescriptor flood = writer(0);
-  const std::string lines(4000, '\n');
   while (write(flood, "{\"step\": 1}\n") > 0) {
   }
   progress_.read_due();
@@ -76,11 +109,20 @@ TEST_F(ProgressTest, BoundsTheWorkOfAFlood) {
   EXPECT_EQ(finish().step, 2);
 }
 
+TEST_F(ProgressTest, KeepsTheNewestLinesOfAFlood) {
+  const FileDescriptor flood = writer(0);
+  int newest = 0;
+  while (write(flood, fmt::format("{{\"step\":{}}}\n", newest + 1)) > 0) ++newest;
+  EXPECT_GT(newest, static_cast<int>(Progress::kMaxLines));
+  EXPECT_EQ(finish().step, newest);
+}
+
 TEST_F(ProgressTest, ReadsStepsFromLinesOfOutput) {
   progress_.read_output(1, "epoch 1 step 40 of 100, loss 0.25 lr 1");
   progress_.read_output(1, "step x loss 1");
+  progress_.read_output(1, "epoch 1 step 41 of 100, loss 0.2");
   EXPECT_TRUE(progress_.read(1));
-  EXPECT_EQ(finish().step, 40);
+  EXPECT_EQ(finish().step, 41);
 }
 
 TEST_F(ProgressTest, OffersKubeflowsProtocolWithoutReplacingIt) {
@@ -135,7 +177,20 @@ TEST(KubeflowReports, ConvertsTheRequestsOfTrainer) {
                             .metrics = {{"current_epoch", 0.2}, {"estimated_remaining_seconds", 80}}}));
   EXPECT_EQ(*reports.convert(R"({"trainerStatus": {"progressPercentage": 100,
       "metrics": [{"name": "train_loss", "value": "0.4"}]}})"),
-            (ProgressReport{.step = 200, .loss = 0.4}));
+            (ProgressReport{.loss = 0.4}))
+      << "early stopping ends with 100 percent, too";
+}
+
+// Its last request has no steps, and those of a run of less than 5 s are missing.
+TEST(KubeflowReports, DerivesNoStepsOfAProgramThatCountsThem) {
+  for (const auto& [name, expected] : std::vector<std::pair<std::string, ProgressReport>>{
+           {"total_steps", {.target_steps = 200}}, {"current_step", {.step = 200}}}) {
+    KubeflowReports reports;
+    EXPECT_EQ(reports.convert(R"({"trainerStatus": {"progressPercentage": 0, "metrics": [{"name": ")" + name +
+                              R"(", "value": "200"}]}})"),
+              expected);
+    EXPECT_EQ(reports.convert(R"({"trainerStatus": {"progressPercentage": 100}})"), ProgressReport());
+  }
 }
 
 TEST(KubeflowReports, ConvertsPercentOfOtherPrograms) {
