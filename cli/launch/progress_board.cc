@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <nlohmann/json.hpp>
 
 namespace oarlock::launch {
 namespace {
@@ -22,6 +23,21 @@ std::string escaped(const std::string& value) {
     out += c;
   }
   return out;
+}
+
+std::vector<RankActivity> first_ranks(const std::map<int, RankActivity>& activities) {
+  std::vector<RankActivity> out;
+  for (const auto& [rank, activity] : activities) {
+    if (out.size() < ProgressBoard::kMaxRanks) out.push_back(activity);
+  }
+  return out;
+}
+
+// The response of a node whose ranks have reported nothing.
+std::string status_without_reports(const LauncherStatus& status, const std::vector<RankActivity>& ranks) {
+  nlohmann::json json = nlohmann::json::parse(to_json(status));
+  if (!ranks.empty()) json["ranks"] = nlohmann::json::parse(to_json(RankStatus{}, ranks)).at("ranks");
+  return json.dump();
 }
 
 }  // namespace
@@ -138,7 +154,7 @@ RankStatus ProgressBoard::status_of(int rank, const Reported& reported) const {
 std::string ProgressBoard::status() {
   std::map<int, RankActivity> ranks = activities();
   const std::lock_guard lock(mutex_);
-  if (reported_.empty()) return to_json(LauncherStatus{node_.attempt, restarts_}) + "\n";
+  if (reported_.empty()) return status_without_reports({node_.attempt, restarts_}, first_ranks(ranks)) + "\n";
   // The first rank of the node, or the one that has reported last.
   auto chosen = reported_.find(node_.first_rank);
   if (chosen == reported_.end()) {
@@ -151,11 +167,7 @@ std::string ProgressBoard::status() {
     if (reported.is_current) activity.step = reported.values.step;
     activity.updated_at = to_rfc3339(reported.updated);
   }
-  std::vector<RankActivity> list;
-  for (auto& [rank, activity] : ranks) {
-    if (list.size() < kMaxRanks) list.push_back(std::move(activity));
-  }
-  return to_json(status_of(chosen->first, chosen->second), list) + "\n";
+  return to_json(status_of(chosen->first, chosen->second), first_ranks(ranks)) + "\n";
 }
 
 std::string ProgressBoard::metrics() const {

@@ -43,6 +43,7 @@ bool is_port_in_use(int port) {
 void StatusServer::ranks_start(SteadyTime now) {
   if (!has_reports_) server_.reset();
   if (!server_) check_at_ = is_of_ranks_ ? std::nullopt : std::optional(now + kPatience);
+  open_at_ = now + kFirstPatience;
 }
 
 void StatusServer::time_passed(SteadyTime now) {
@@ -54,7 +55,7 @@ void StatusServer::time_passed(SteadyTime now) {
   if (!check_at_ || *check_at_ > now) return;
   is_of_ranks_ = is_port_in_use(port_);
   check_at_ = is_of_ranks_ ? std::nullopt : std::optional(now + kPatience);  // a program may listen late
-  if (!is_of_ranks_ && (has_reports_ || board_.has_restarts())) start();
+  if (!is_of_ranks_ && (has_reports_ || board_.has_restarts() || now >= open_at_)) start();
 }
 
 void StatusServer::start() {

@@ -16,13 +16,15 @@ namespace oarlock::launch {
 // Whether a process of this network namespace listens on the port.
 bool is_port_in_use(int port);
 
-// Serves GET /statusz and GET /metrics on the metrics port of the node as soon as a rank has reported its progress, or
-// after the first in-pod restart. Ranks that serve them themselves (oarlock-trainer) take precedence: after each start,
-// ranks that have reported nothing have kPatience to listen on the port, and the server is closed before they start
-// again. Once they have listened on it, there is never a server. Not thread-safe.
+// Serves GET /statusz and GET /metrics on the metrics port of the node as soon as a rank has reported its progress;
+// after an in-pod restart; and otherwise kFirstPatience after a start, so that the state of the processes is known also
+// on nodes whose ranks report nothing. Ranks that serve them themselves (oarlock-trainer) take precedence: after each
+// start, ranks that have reported nothing have this time to listen on the port, and the server is closed before they
+// start again. Once they have listened on it, there is never a server. Not thread-safe.
 class StatusServer {
  public:
   static constexpr std::chrono::seconds kPatience{20};
+  static constexpr std::chrono::seconds kFirstPatience{60};  // a program that is started for the first time may be slow
 
   // `uid` is that of the job; requests for another one are answered with 404. `board` must outlive this object.
   StatusServer(int port, std::string uid, ProgressBoard& board) : port_(port), uid_(std::move(uid)), board_(board) {}
@@ -43,6 +45,7 @@ class StatusServer {
   bool is_of_ranks_ = false;
   bool has_reports_ = false;
   std::optional<SteadyTime> check_at_;
+  SteadyTime open_at_{};  // without reports and restarts
   std::unique_ptr<HttpServer> server_;
 };
 

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <string>
+#include <tuple>
 
 #include "common/files.h"
 #include "common/port_reservation.h"
@@ -85,6 +86,20 @@ TEST_F(StatusServerTest, ServesNothingBeforeARestart) {
   EXPECT_EQ(status(), "");
   pass(StatusServer::kPatience);
   EXPECT_NE(status(), "");
+}
+
+TEST_F(StatusServerTest, ServesTheStateOfRanksThatReportNothing) {
+  board_.add_process(0, ::getpid());
+  server_.ranks_start(now_);
+  while (now_ + StatusServer::kPatience < SteadyTime() + StatusServer::kFirstPatience)
+    pass(StatusServer::kPatience, {});
+  EXPECT_EQ(status(), "");
+  pass(StatusServer::kPatience, {});
+  const std::string response = status();
+  const auto ranks = rank_activities_from_json(response.substr(response.find("\r\n\r\n") + 4), 8);
+  ASSERT_EQ(ranks.size(), 1) << response;
+  EXPECT_EQ(std::tuple(ranks[0].rank, ranks[0].step, ranks[0].state), std::tuple(0, std::nullopt, "running"));
+  EXPECT_FALSE(rank_status_from_json(response.substr(response.find("\r\n\r\n") + 4))) << "that would be progress";
 }
 
 TEST_F(StatusServerTest, LeavesThePortToRanksThatHaveListenedOnIt) {
