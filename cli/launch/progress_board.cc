@@ -98,10 +98,14 @@ bool ProgressBoard::has_restarts() const {
   return restarts_.total > 0;
 }
 
-ProgressReport ProgressBoard::report_of(int rank) const {
+ProgressReport ProgressBoard::newest() const {
   const std::lock_guard lock(mutex_);
-  const auto it = reported_.find(rank);
-  return it == reported_.end() ? ProgressReport() : it->second.values;
+  ProgressReport out;
+  for (const auto& [rank, reported] : reported_) {
+    out.step = std::max(out.step, reported.values.step);  // an absent one is the lowest
+    out.checkpoint_step = std::max(out.checkpoint_step, reported.values.checkpoint_step);
+  }
+  return out;
 }
 
 std::map<int, RankActivity> ProgressBoard::activities() {
@@ -139,12 +143,6 @@ std::string ProgressBoard::status() {
   std::map<int, RankActivity> ranks = activities();
   const std::lock_guard lock(mutex_);
   if (reported_.empty()) return to_json(LauncherStatus{node_.attempt, restarts_}) + "\n";
-  // The first rank of the node, or the one that has reported last.
-  auto chosen = reported_.find(node_.first_rank);
-  if (chosen == reported_.end()) {
-    chosen = std::ranges::max_element(reported_,
-                                      [](const auto& a, const auto& b) { return a.second.updated < b.second.updated; });
-  }
   for (const auto& [rank, reported] : reported_) {
     RankActivity& activity = ranks[rank];
     activity.rank = rank;
@@ -155,7 +153,8 @@ std::string ProgressBoard::status() {
   for (auto& [rank, activity] : ranks) {
     if (list.size() < kMaxRanks) list.push_back(std::move(activity));
   }
-  return to_json(status_of(chosen->first, chosen->second), list) + "\n";
+  const auto& [first_rank, first] = *reported_.begin();
+  return to_json(status_of(first_rank, first), list) + "\n";
 }
 
 std::string ProgressBoard::metrics() const {
