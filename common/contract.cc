@@ -146,8 +146,10 @@ std::optional<InPodRestarts> in_pod_restarts_from_json(std::string_view text) {
   return in_pod_restarts_of(parse_untrusted_json(text));
 }
 
-std::string to_json(const LauncherStatus& status) {
-  return dump_json({{"attempt", status.attempt}, {kInPodRestarts, json_of(status.in_pod_restarts)}});
+std::string to_json(const LauncherStatus& status, const std::vector<RankActivity>& ranks) {
+  Json json = {{"attempt", status.attempt}, {kInPodRestarts, json_of(status.in_pod_restarts)}};
+  for (const RankActivity& rank : ranks) json["ranks"].push_back(json_of(rank));
+  return dump_json(json);
 }
 
 std::optional<LauncherStatus> launcher_status_from_json(std::string_view text) {

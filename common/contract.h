@@ -162,7 +162,6 @@ struct LauncherStatus {
   bool operator==(const LauncherStatus&) const = default;
 };
 
-std::string to_json(const LauncherStatus& status);
 // Also reads the response of a rank. Nothing without in-pod restarts.
 std::optional<LauncherStatus> launcher_status_from_json(std::string_view text);
 
@@ -204,6 +203,7 @@ struct RankActivity {
 };
 
 // A launcher adds `ranks`, the ranks of its node, as the field "ranks".
+std::string to_json(const LauncherStatus& status, const std::vector<RankActivity>& ranks = {});
 std::string to_json(const RankStatus& status, const std::vector<RankActivity>& ranks = {});
 // Returns the ranks of a launcher's response, or the one of a rank's own; at most `limit`.
 std::vector<RankActivity> rank_activities_from_json(std::string_view text, size_t limit);

@@ -89,12 +89,10 @@ bool Progress::read(size_t member) {
 }
 
 void Progress::finish(GroupResult& result) {
-  for (size_t i = 0; i < inputs_.size(); ++i) {
-    read(i);
-    const ProgressReport report = board_.report_of(options_.ranks[i]);
-    result.step = std::max(result.step, report.step.value_or(-1));
-    result.checkpoint_step = std::max(result.checkpoint_step, report.checkpoint_step.value_or(-1));
-  }
+  for (size_t i = 0; i < inputs_.size(); ++i) read(i);
+  const ProgressReport newest = board_.newest();
+  result.step = std::max(result.step, newest.step.value_or(-1));
+  result.checkpoint_step = std::max(result.checkpoint_step, newest.checkpoint_step.value_or(-1));
 }
 
 void Progress::add(size_t member, const std::optional<ProgressReport>& report) {
@@ -114,13 +112,10 @@ bool Progress::Count::advances(std::optional<int64_t> value) {
 
 void Progress::read_output(size_t member, std::string_view line) {
   const SteadyTime start = clock_.steady();
-  if (start - match_period_ >= std::chrono::seconds(1)) {
-    match_period_ = start;
-    match_time_ = {};
-  }
-  if (match_time_ >= kMaxMatchTime) return;
+  constexpr std::chrono::seconds kPeriod(1);
+  if (match_budget_until_ >= start + kPeriod) return;
   if (const auto report = options_.pattern->match(line)) add(member, report);
-  match_time_ += clock_.steady() - start;
+  match_budget_until_ = std::max(match_budget_until_, start) + (clock_.steady() - start) * (kPeriod / kMaxMatchTime);
 }
 
 void Progress::time_passed(const InPodRestarts& restarts) {

@@ -103,8 +103,7 @@ class Progress {
   StatusServer server_;
   std::vector<Input> inputs_;  // by member
   std::optional<KubeflowEndpoint> kubeflow_;
-  SteadyTime match_period_{};  // in which match_time_ was spent
-  SteadyTime::duration match_time_{0};
+  SteadyTime match_budget_until_{};  // until when the time for searching is spent
 };
 
 }  // namespace oarlock::launch

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <nlohmann/json.hpp>
 
 namespace oarlock::launch {
 namespace {
@@ -31,13 +30,6 @@ std::vector<RankActivity> first_ranks(const std::map<int, RankActivity>& activit
     if (out.size() < ProgressBoard::kMaxRanks) out.push_back(activity);
   }
   return out;
-}
-
-// The response of a node whose ranks have reported nothing.
-std::string status_without_reports(const LauncherStatus& status, const std::vector<RankActivity>& ranks) {
-  nlohmann::json json = nlohmann::json::parse(to_json(status));
-  if (!ranks.empty()) json["ranks"] = nlohmann::json::parse(to_json(RankStatus{}, ranks)).at("ranks");
-  return json.dump();
 }
 
 }  // namespace
@@ -114,10 +106,14 @@ bool ProgressBoard::has_restarts() const {
   return restarts_.total > 0;
 }
 
-ProgressReport ProgressBoard::report_of(int rank) const {
+ProgressReport ProgressBoard::newest() const {
   const std::lock_guard lock(mutex_);
-  const auto it = reported_.find(rank);
-  return it == reported_.end() ? ProgressReport() : it->second.values;
+  ProgressReport out;
+  for (const auto& [rank, reported] : reported_) {
+    out.step = std::max(out.step, reported.values.step);  // an absent one is the lowest
+    out.checkpoint_step = std::max(out.checkpoint_step, reported.values.checkpoint_step);
+  }
+  return out;
 }
 
 std::map<int, RankActivity> ProgressBoard::activities() {
@@ -154,20 +150,16 @@ RankStatus ProgressBoard::status_of(int rank, const Reported& reported) const {
 std::string ProgressBoard::status() {
   std::map<int, RankActivity> ranks = activities();
   const std::lock_guard lock(mutex_);
-  if (reported_.empty()) return status_without_reports({node_.attempt, restarts_}, first_ranks(ranks)) + "\n";
-  // The first rank of the node, or the one that has reported last.
-  auto chosen = reported_.find(node_.first_rank);
-  if (chosen == reported_.end()) {
-    chosen = std::ranges::max_element(reported_,
-                                      [](const auto& a, const auto& b) { return a.second.updated < b.second.updated; });
-  }
+  if (reported_.empty()) return to_json(LauncherStatus{node_.attempt, restarts_}, first_ranks(ranks)) + "\n";
   for (const auto& [rank, reported] : reported_) {
     RankActivity& activity = ranks[rank];
     activity.rank = rank;
     if (reported.is_current) activity.step = reported.values.step;
     activity.updated_at = to_rfc3339(reported.updated);
   }
-  return to_json(status_of(chosen->first, chosen->second), first_ranks(ranks)) + "\n";
+  const auto& [first_rank, first] = *reported_.begin();
+  return to_json(status_of(first_rank, first), first_ranks(ranks)) + "
+";
 }
 
 std::string ProgressBoard::metrics() const {

@@ -38,8 +38,8 @@ class ProgressBoard {
 
   bool has_reports() const;
   bool has_restarts() const;
-  // Returns what a rank has reported, and nothing if it has reported nothing.
-  ProgressReport report_of(int rank) const;
+  // Returns the highest step and the newest checkpoint of all ranks.
+  ProgressReport newest() const;
 
   // Returns the responses. status() reads /proc at most once in kProcessesInterval.
   std::string status();

@@ -125,6 +125,37 @@ TEST_F(ProgressTest, ReadsStepsFromLinesOfOutput) {
   EXPECT_EQ(finish().step, 41);
 }
 
+// A command that starts the ranks has one FIFO.
+TEST_F(ProgressTest, EndsWithTheHighestStepOfAllRanks) {
+  write(writer(0), "{\"step\": 4, \"checkpointStep\": 2, \"rank\": 7}\n{\"step\": 3, \"rank\": 5}\n");
+  const GroupResult result = finish();
+  EXPECT_EQ(result.step, 4);
+  EXPECT_EQ(result.checkpoint_step, 2);
+}
+
+// A match that takes longer than the share of its second is paid in the following ones.
+TEST(ProgressPattern, IsSearchedForItsShareOfTime) {
+  struct SlowClock final : Clock {  // a match and its report take 100 ms
+    SystemTime now() const override { return {}; }
+    SteadyTime steady() const override { return start + std::chrono::milliseconds(50) * calls++; }
+    SteadyTime start{};
+    mutable int calls = 0;
+  } clock;
+  Progress progress({.ranks = {0}, .pattern = ProgressPattern::make("(\\d+)").value()}, clock);
+  int64_t searched = 0;
+  for (int second = 0; second < 100; ++second) {
+    clock.start = SteadyTime(std::chrono::seconds(second));
+    for (int line = 0; line < 5; ++line) {
+      clock.calls = 0;
+      progress.read_output(0, std::to_string(searched + 1));
+      GroupResult result;
+      progress.finish(result);
+      searched = result.step;
+    }
+  }
+  EXPECT_EQ(searched, 50);
+}
+
 TEST_F(ProgressTest, OffersKubeflowsProtocolWithoutReplacingIt) {
   const Environment offered = progress_.environment(0, {});
   EXPECT_THAT(offered.at("KUBEFLOW_TRAINER_SERVER_URL"), HasSubstr("http://127.0.0.1:"));
@@ -204,7 +235,8 @@ TEST(ProgressBoard, MeasuresStepsAndServesTheFirstRank) {
   test::FakeClock clock;
   ProgressBoard board({.attempt = 1, .first_rank = 0, .world_size = 2}, clock);
   board.add(1, {.step = 4, .metrics = {{"a\"b", 2}}});
-  EXPECT_EQ(rank_status_from_json(board.status())->rank, 1) << "the only one that has reported";
+  board.add(2, {.step = 4});
+  EXPECT_EQ(rank_status_from_json(board.status())->rank, 1) << "the lowest that has reported";
   board.add(0, {.step = 10, .target_steps = 100});
   clock.advance(std::chrono::seconds(4));
   board.add(0, {.step = 18, .checkpoint_step = 16});
@@ -218,7 +250,7 @@ TEST(ProgressBoard, MeasuresStepsAndServesTheFirstRank) {
   EXPECT_EQ(status.loss, 3);
   EXPECT_EQ(status.phase, "train");
   const auto json = nlohmann::json::parse(board.status());
-  ASSERT_EQ(json["ranks"].size(), 2U);
+  ASSERT_EQ(json["ranks"].size(), 3U);
   EXPECT_EQ(json["ranks"][1]["step"], 4);
   const std::string metrics = board.metrics();
   EXPECT_THAT(metrics, HasSubstr("trainer_steps_total{rank=\"0\"} 8\n"));
