@@ -158,8 +158,7 @@ std::string ProgressBoard::status() {
     activity.updated_at = to_rfc3339(reported.updated);
   }
   const auto& [first_rank, first] = *reported_.begin();
-  return to_json(status_of(first_rank, first), first_ranks(ranks)) + "
-";
+  return to_json(status_of(first_rank, first), first_ranks(ranks)) + "\n";
 }
 
 std::string ProgressBoard::metrics() const {
