@@ -98,6 +98,7 @@ def __getattr__(name):
 
         A checkpoint is reported with the next step after the Trainer wrote it.
         """
+        __qualname__ = name  # for pickle
 
         def __init__(self):
             self._total, self._reported, self._saved = None, None, None
@@ -108,7 +109,10 @@ def __getattr__(name):
                      "rank": trainer.global_rank}, {"loss": loss}, trainer.callback_metrics if metrics else {})
 
         def on_train_start(self, trainer, pl_module):
-            self._total = trainer.estimated_stepping_batches
+            try:
+                self._total = trainer.estimated_stepping_batches
+            except Exception:  # pylint: disable=broad-except
+                pass  # not known, for example with another accumulation of gradients in each epoch
             self._report(trainer)
 
         def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):

@@ -23,6 +23,7 @@ constexpr size_t kMaxLineBytes = 2000;  // of a line that is searched for errors
 
 Result<void> MemberOutput::add(size_t member, Child child, int64_t attempt, bool is_restart) {
   errors_[member] = {};
+  for (Stream& stream : streams_) stream.is_earlier = stream.is_earlier || stream.member == member;
   const Member& settings = members_[member];
   const auto add_stream = [&](FileDescriptor from, OutputQueue& to, const char* name, LogMode mode,
                               bool is_error) -> Result<void> {
@@ -42,7 +43,7 @@ Result<void> MemberOutput::add(size_t member, Child child, int64_t attempt, bool
     if (members_.size() > 1 || !settings.prefix.empty() || to.columns() > 0)
       prefixer.emplace(settings.prefix, to.columns(), progress_lines);
     streams_.push_back({std::move(from), &to, std::move(prefixer), *std::move(file), on_console, member, is_error,
-                        LineSplitter(kMaxLineBytes)});
+                        /*is_earlier=*/false, LineSplitter(kMaxLineBytes)});
     return {};
   };
   RETURN_IF_ERROR(add_stream(std::move(child.out), console_.out(), "stdout.log", settings.out, false));
@@ -111,7 +112,7 @@ bool MemberOutput::read_some(Stream& stream) {
     }
   }
   const bool is_searched = progress_ != nullptr && progress_->reads_output();
-  if (stream.is_error || is_searched) {
+  if (!stream.is_earlier && (stream.is_error || is_searched)) {
     stream.lines.feed(bytes, [&](std::string_view line) {
       if (stream.is_error) errors_[stream.member].add(line);
       if (is_searched) progress_->read_output(stream.member, line);
@@ -137,7 +138,7 @@ void MemberOutput::close(Stream& stream) {
   std::string rest;
   if (stream.prefixer) stream.prefixer->finish(rest);
   stream.to->push(rest);
-  if (stream.is_error) errors_[stream.member].add(stream.lines.pending());
+  if (stream.is_error && !stream.is_earlier) errors_[stream.member].add(stream.lines.pending());
   stream.from.close();
 }
 

@@ -82,7 +82,8 @@ class MemberOutput {
     LogFile file;                          // receives a copy, if open
     bool on_console = true;
     size_t member = 0;
-    bool is_error = false;  // standard error
+    bool is_error = false;    // standard error
+    bool is_earlier = false;  // of a process that was replaced, whose lines are not searched
     LineSplitter lines;
   };
 

@@ -11,11 +11,13 @@ import math
 import multiprocessing
 import os
 import pathlib
+import pickle
 import select
 import subprocess
 import sys
 import tempfile
 import time
+import types
 import unittest
 from unittest import mock
 
@@ -168,6 +170,22 @@ class PythonClient(unittest.TestCase):
         ast.parse(CLIENT.read_text(), feature_version=(3, 8))
         with self.assertRaises(AttributeError):
             new_client().Callback  # pylint: disable=expression-not-assigned
+
+    def test_lightning_callback(self):
+        """With a stand-in for Lightning, whose Trainer does not know the number of steps. Spawned processes unpickle the callback."""
+        class Trainer:  # pylint: disable=too-few-public-methods
+            global_step, global_rank, callback_metrics = 4, 1, {}
+
+            @property
+            def estimated_stepping_batches(self):
+                raise RuntimeError("not known")
+
+        lightning = types.SimpleNamespace(Callback=object)
+        client = new_client()
+        with mock.patch.dict(sys.modules, {"oarlock": client, "lightning": lightning, "lightning.pytorch": lightning}):
+            callback = pickle.loads(pickle.dumps(client.LightningCallback()))
+            callback.on_train_start(Trainer(), None)
+        self.assertEqual(lines_of(self.read()), [{"step": 4, "rank": 1}])
 
     def test_jobs_have_at_most_14_lines(self):
         jobs = {name: SOURCE.joinpath("examples", name, "trainingjob.yaml").read_text() for name in ("pytorch", "lightning", "transformers")}
