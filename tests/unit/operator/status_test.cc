@@ -154,7 +154,7 @@ TEST(Status, ImagePullReasonDoesNotFlap) {
 TEST(Status, RestartingShowsCauseOfFailure) {
   api::Status before = JobBuilder().phase(Phase::kRestarting, 1).build().status;
   before.attempts = {{0, at_second(1), at_second(2), "OOMKilled", "pod bert-0-1 ended", "bert-0-1", "node-1", 1, 137,
-                      "", std::nullopt, std::nullopt, std::nullopt}};
+                      "", std::nullopt, std::nullopt, std::nullopt, std::nullopt}};
   EXPECT_EQ(text_of(refreshed(seen(JobBuilder().status(before), {pod_in_attempt(0, 1).running()}))),
             "OOMKilled: attempt 0: pod bert-0-1 ended; 1 of 2 pods have started");
 }
