@@ -254,8 +254,8 @@ void describe_progress(Progress& progress, Fields& fields) {
                "Estimated time of the last step, if the remaining steps take as long as the latest one.");
   fields.field("updatedAt", progress.updated_at, "When rank 0 reported this.");
   fields.field("lastStepTime", progress.last_step_time,
-               "When the operator, by its own clock, last observed a change of the step or the start of the attempt; "
-               "stallPolicy.timeoutSeconds counts from this time.");
+               "When the operator, by its own clock, last observed a change of the step, or the first step of the "
+               "attempt; absent before it. stallPolicy.timeoutSeconds counts from this time.");
 }
 
 void describe_attempt(AttemptRecord& record, Fields& fields) {
@@ -267,6 +267,7 @@ void describe_attempt(AttemptRecord& record, Fields& fields) {
   fields.field("pod", record.pod, "The pod that caused the failure; absent if it is not known.");
   fields.field("node", record.node, "The node of that pod.");
   fields.field("nodeRank", record.node_rank, "Node rank of that pod.");
+  fields.field("rank", record.rank, "Rank that failed first in that pod; absent without a termination message.");
   fields.field("exitCode", record.exit_code, "Exit code of its trainer container, or of `container`.");
   fields.field("container", record.container, "The init container that failed; absent if none did.");
   fields.field("step", record.step, "The last known step of the attempt; absent if rank 0 reported none.");

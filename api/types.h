@@ -343,8 +343,8 @@ struct Progress {
   std::optional<double> samples_per_second;
   std::optional<SystemTime> eta;  // when the target is reached at the duration of the last step
   std::optional<SystemTime> updated_at;
-  // When the operator last observed a change of `step` or the start of the attempt, by its own clock. Absent before
-  // that.
+  // When the operator last observed a change of `step`, or the first step of an attempt, by its own clock. Absent while
+  // rank 0 has not reported since its process started.
   std::optional<SystemTime> last_step_time;
 
   bool operator==(const Progress&) const = default;
@@ -361,7 +361,8 @@ struct AttemptRecord {
   std::string node;  // on which the pod ran
   std::optional<int> node_rank;
   std::optional<int> exit_code;
-  std::string container{};  // whose exit code it is, if that is not the trainer but an init container
+  std::string container{};    // whose exit code it is, if that is not the trainer but an init container
+  std::optional<int> rank{};  // that failed first in that pod, by its termination message; absent without one
   // Absent if rank 0 of the attempt has not reported its progress.
   std::optional<int64_t> step;        // the last known one
   std::optional<int64_t> steps_lost;  // steps after the newest known checkpoint; absent without one

@@ -165,6 +165,9 @@ struct LauncherStatus {
 // Also reads the response of a rank. Nothing without in-pod restarts.
 std::optional<LauncherStatus> launcher_status_from_json(std::string_view text);
 
+// RankStatus::phase of a launcher whose rank has started again and has not reported a step since.
+inline constexpr char kPhaseOfStart[] = "start";
+
 // The response to GET /statusz of a rank: a JSON object with these fields in camelCase.
 struct RankStatus {
   int rank = 0;

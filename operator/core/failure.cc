@@ -184,6 +184,7 @@ void excuse_incomplete_start(const Observed& observed, const Membership& members
   record.node = missing.pod == nullptr ? "" : missing.pod->node_name;
   record.exit_code.reset();
   record.node_rank.reset();
+  record.rank.reset();
   if (missing.pod != nullptr) record.node_rank = parse_pod_name(observed.job, missing.pod->name)->node_rank;
   out.restart_reason = kNotStarted;
 }

@@ -120,10 +120,7 @@ void append_to(Json& object, const char* key, Json item) {
 std::string default_launcher_image() { return "oarlock/launcher:" OARLOCK_VERSION; }
 
 BoxedOptional<api::InjectedLauncher> decide_launcher(const Job& job, const std::string& image) {
-  const BoxedOptional<api::InjectedLauncher>& recorded = job.status.launcher;
-  if (job.status.start_time && !recorded) return {};
-  const bool keeps_image = recorded && !recorded->image.empty();
-  if (image.empty() && !keeps_image) return {};
+  if (image.empty() || (job.status.start_time && !job.status.launcher)) return {};
   const Json given = Json::parse(job.spec.pod_template.empty() ? "{}" : job.spec.pod_template, nullptr, false);
   const Json& pod_spec = member(given, "spec");
   const Json& containers = elements(pod_spec, "containers");
@@ -140,7 +137,7 @@ BoxedOptional<api::InjectedLauncher> decide_launcher(const Job& job, const std::
   const bool may_start_them_itself = job.spec.processes_per_node > 1 && !starts_ranks(*trainer);
   if (may_start_them_itself && job.spec.launcher != api::LauncherInjection::kAlways)
     return api::InjectedLauncher{"", kSeveralRanks};
-  return api::InjectedLauncher{keeps_image ? recorded->image : image, ""};
+  return api::InjectedLauncher{image, ""};
 }
 
 Job with_launcher_decision(const Job& job, const std::string& image) {

@@ -13,15 +13,15 @@ namespace oarlock::control {
 
 // Name of the init container and of the volume.
 inline constexpr char kLauncherName[] = "oarlock-launcher";
-// Where container "trainer" mounts the volume.
-inline constexpr char kLauncherPath[] = "/oarlock";
+// Where container "trainer" mounts the volume; a directory that its image does not have.
+inline constexpr char kLauncherPath[] = "/.oarlock";
 
 // Returns the launcher's image of this version, as scripts/images names it.
 std::string default_launcher_image();
 
 // Returns the decision for a job that starts or is resumed, as status.launcher records it. `image` is the launcher's
-// image of this operator; empty: it has none. A job that has run before keeps its image, and remains without a launcher
-// if its status has no decision. Absent if there is nothing to decide: the operator has no image, container "trainer"
+// image of this operator; empty: it has none. A job that has run before remains without a launcher if its status has no
+// decision. Absent if there is nothing to decide: the operator has no image, container "trainer"
 // has the trainer's image, or its command begins with a launcher of Oarlock.
 BoxedOptional<api::InjectedLauncher> decide_launcher(const Job& job, const std::string& image);
 

@@ -134,7 +134,7 @@ struct Observed {
   // being requested.
   std::vector<StallReport> stall_reports{};
   bool awaits_stall_reports = false;
-  std::optional<SystemTime> step_received_at;  // when the step of `progress` was first received; absent: now
+  std::optional<SystemTime> step_received_at;  // when `progress` first had its step; absent: now
   // No operator has performed an action for the job: it was created after this process became leader, and this process
   // reconciles it for the first time. False if that is not known.
   bool untouched = false;

@@ -68,13 +68,15 @@ std::optional<FailureCause> cause_of(const Pod& pod) {
 struct TerminationSummary {
   std::string reason;
   std::string text;
+  std::optional<int> rank{};  // of the termination message
 };
 
 TerminationSummary summarize(const Termination& end) {
   if (const std::optional<TerminationMessage> message = termination_message_from_json(end.message)) {
     return {to_reason(message->reason),
             sanitize_line(message->message.empty() ? message->reason
-                                                   : fmt::format("{}: {}", message->reason, message->message))};
+                                                   : fmt::format("{}: {}", message->reason, message->message)),
+            message->rank};
   }
   return {"", sanitize_line(last_line(end.message))};
 }
@@ -97,10 +99,12 @@ std::string_view default_reason(FailureCause cause) {
   return cause == FailureCause::kCollateral ? kReasonPeerLost : kPodFailed;
 }
 
-void record_exit(const PodFailure& failure, api::AttemptRecord& record) {
+void record_exit(const Job& job, const PodFailure& failure, api::AttemptRecord& record) {
   const Termination& end = *failure.pod->trainer;
   const TerminationSummary summary = summarize(end);
   record.container = end.init_container;
+  const bool is_rank = summary.rank && *summary.rank >= 0 && *summary.rank < job.world_size();  // a pod is not trusted
+  if (is_rank && !has_other_cause(failure)) record.rank = summary.rank;
   record.message =
       fmt::format("{}pod {} {}{}", end.init_container.empty() ? "" : "init container " + end.init_container + " of ",
                   location_of(*failure.pod), exit_text(end), summary.text.empty() ? "" : ": " + summary.text);
@@ -135,7 +139,7 @@ api::AttemptRecord make_record(const Job& job, const PodFailure& failure) {
   if (failure.cause == FailureCause::kRemoved) {
     record_removal(*failure.pod, record);
   } else {
-    record_exit(failure, record);
+    record_exit(job, failure, record);
   }
   if (failure.cause == FailureCause::kCollateral) {  // another pod is the root cause
     record.pod.clear();

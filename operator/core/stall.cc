@@ -69,12 +69,16 @@ std::string describe_process(const RankActivity& rank) {
 
 }  // namespace
 
-bool needs_stall_reports(const Observed& observed, const Membership& members) {
+std::optional<SystemTime> stall_to_explain(const Observed& observed) {
   const api::StallPolicy& policy = observed.job.spec.stall_policy;
-  if (observed.now < stall_time(policy, observed.job.status).value_or(SystemTime::max())) return false;
+  const api::Status& stored = observed.job.status;
+  if (stored.phase != Phase::kRunning || observed.now < stall_time(policy, stored).value_or(SystemTime::max()))
+    return std::nullopt;
+  const Membership members = classify_objects(observed);
   const api::Status status = refresh_status(observed, members);
   const std::optional<SystemTime> late = stall_time(policy, status);
-  return late && status.phase == Phase::kRunning && observed.now >= *late && was_polled_since(observed, members, *late);
+  if (!late || observed.now < *late || !was_polled_since(observed, members, *late)) return std::nullopt;
+  return status.progress->last_step_time;
 }
 
 std::string describe_laggard(const Observed& observed, const Membership& members) {
@@ -99,7 +103,11 @@ std::optional<SystemTime> stall_time(const api::StallPolicy& policy, const api::
 
 void update_stalled_phase(const Observed& observed, const Membership& members, api::Status& status) {
   const std::optional<SystemTime> late = stall_time(observed.job.spec.stall_policy, status);
-  if (!late) return;
+  if (!late) {
+    if (status.phase == Phase::kStalled)
+      enter_phase(status, Phase::kRunning, "Progressing", "rank 0 starts again in its pod", observed.now);
+    return;
+  }
   const std::string last = to_rfc3339(*status.progress->last_step_time);
   if (status.phase == Phase::kStalled && observed.now < *late) {
     enter_phase(status, Phase::kRunning, "Progressing",

@@ -11,7 +11,7 @@ namespace oarlock::control {
 
 // Returns when a running job counts as stalled if its step does not change until then: stallPolicy.timeoutSeconds after
 // the last change. It follows from the status alone, so that every operator process computes the same time. Absent if
-// the job does not run, or if its rank 0 has never reported a step.
+// the job does not run, or if rank 0 of this attempt has not reported since its process started.
 std::optional<SystemTime> stall_time(const api::StallPolicy& policy, const api::Status& status);
 
 // Changes the phase of a refreshed status from Running to Stalled, or back.
@@ -29,8 +29,9 @@ std::optional<std::chrono::seconds> next_stall_check(const Observed& observed, c
 // How long a stall is not reported while the nodes' reports are awaited.
 inline constexpr std::chrono::seconds kStallReportWait{20};
 
-// Returns whether the job would become Stalled now, so that the reports of its nodes are of use.
-bool needs_stall_reports(const Observed& observed, const Membership& members);
+// Returns the time of the last step of a job that would become Stalled now, so that the reports of its nodes are of
+// use. It costs little for a job that steps.
+std::optional<SystemTime> stall_to_explain(const Observed& observed);
 
 // Names the rank that the others wait for, as far as the reports show it: one on a node that does not answer, one whose
 // process is stopped, or the one with the smallest step; with its node, and what it is doing. Empty if no rank differs.

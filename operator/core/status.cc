@@ -122,20 +122,22 @@ bool is_ordinary_wait(const std::string& reason) {
 }
 
 // Updates the progress from the status that rank 0 of this attempt reported. lastStepTime is read from the operator's
-// clock, because the clock of a rank may be wrong.
+// clock, because the clock of a rank may be wrong. It is absent while a process starts: that time counts as no stall.
 void refresh_progress(const Observed& observed, api::Status& status) {
   if (has_progress(observed, status)) {
     api::Progress next = to_progress(*observed.progress);
     const std::optional<SystemTime> last = status.progress ? status.progress->last_step_time : std::nullopt;
-    if (status.progress && status.progress->step == next.step) {
+    if (last && status.progress->step == next.step) {
       next.last_step_time = last;
-    } else if (observed.step_received_at) {  // not `now`: the status may be written much later
-      next.last_step_time = whole_seconds(std::max(*observed.step_received_at, last.value_or(SystemTime::min())));
+    } else {  // not `now`: the status may be written much later
+      const SystemTime received = observed.step_received_at.value_or(observed.now);
+      next.last_step_time = whole_seconds(std::max(received, last.value_or(SystemTime::min())));
     }
+    if (observed.progress->phase == kPhaseOfStart) next.last_step_time.reset();
     status.progress = std::move(next);
   }
   // A time in the future was recorded with a clock that was wrong.
-  if (status.progress && status.progress->last_step_time.value_or(SystemTime::max()) > observed.now + kClockTolerance)
+  if (status.progress && status.progress->last_step_time.value_or(SystemTime::min()) > observed.now + kClockTolerance)
     status.progress->last_step_time = whole_seconds(observed.now);
 }
 
@@ -202,8 +204,10 @@ void refresh_phase(const Observed& observed, const Membership& members, api::Sta
     const size_t count = members.current.size();
     enter_phase(status, Phase::kRunning, "PodsRunning",
                 count == 1 ? "the pod has started" : fmt::format("all {} pods have started", count), observed.now);
-    // The time between two attempts does not count as time without steps.
-    if (status.progress) status.progress->last_step_time = whole_seconds(observed.now);
+    // Neither the time between two attempts nor that until the first report counts as time without steps.
+    if (status.progress && !has_progress(observed, status)) status.progress->last_step_time.reset();
+    if (status.progress && status.progress->last_step_time)
+      status.progress->last_step_time = whole_seconds(observed.now);
     return;
   }
   WaitingReason text = find_waiting_reason(observed, members);

@@ -378,14 +378,16 @@ Observed Controller::observe(const kube::ObjectKey& key, const Job& job, bool is
 
 // Requests the reports of the nodes of a job that is about to become Stalled.
 void Controller::add_stall_reports(const kube::ObjectKey& key, Observed& observed) {
+  const std::optional<SystemTime> since = stall_to_explain(observed);
+  if (!since) return;
   const Membership members = classify_objects(observed);
-  if (!needs_stall_reports(observed, members)) return;
   Stall stall{.uid = observed.job.metadata.uid,
-              .since = observed.job.status.progress->last_step_time.value_or(SystemTime{}),
+              .since = *since,
               .port = metrics_port(observed.job),
               .ranks_per_node = observed.job.spec.processes_per_node};
   for (size_t rank = 0; rank < members.current.size(); ++rank) {
     const Pod* pod = members.current[rank];
+    if (has_left_group(members, rank)) continue;
     if (pod != nullptr && pod->phase == PodPhase::kRunning && !pod->pod_ip.empty() && !has_ended(*pod))
       stall.nodes.push_back({static_cast<int>(rank), pod->pod_ip});
   }
@@ -440,9 +442,9 @@ void Controller::forget_conflict(const std::string& job_uid, const ConflictingOb
 }
 
 void Controller::update_polling(const kube::ObjectKey& key, const Observed& observed) {
+  if (observed.job.status.phase != api::Phase::kRunning) deps_.stalls->forget(key);
   if (is_terminal(observed.job.status.phase)) {
     deps_.poller->forget(key);
-    deps_.stalls->forget(key);
   } else if (const Pod* pod = progress_pod(classify_objects(observed))) {
     deps_.poller->watch(key, observed.job.metadata.uid, pod->pod_ip, metrics_port(observed.job));
   } else {

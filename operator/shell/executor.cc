@@ -346,15 +346,19 @@ Executor::Outcome Executor::create_pod(const Job& job, const PodFactory& factory
 Executor::Outcome Executor::try_pod(const Job& job, const CreateClaim& action) const {
   constexpr size_t kCopies = 4;                                       // as in create_pod()
   constexpr std::string_view kNoDryRun = "does not support dry run";  // an admission webhook with side effects
-  const PodFactory factory(job, action.attempt, job.group_nodes(), pod_defaults_, placeholder_secret(),
-                           launcher_bounds(job), action.launcher_image);
+  const CreatePod pod{.name = pod_name(job, action.attempt, 0),
+                      .attempt = action.attempt,
+                      .nodes = job.group_nodes(),
+                      .launchers = launcher_bounds(job),
+                      .launcher_image = action.launcher_image};
+  const PodFactory factory = make_factory(job, pod, placeholder_secret());
   const ByteBudget::Reservation reservation = in_flight_.acquire(factory.text_size() * kCopies);
   const auto response = client_.create(kube::pods(), job.metadata.namespace_name, factory.text(0), {},
                                        {.validation = kube::FieldValidation::kStrict, .dry_run = true});
   if (response || response.error().kind == ErrorKind::kAlreadyExists) return std::nullopt;
   const kube::ApiError& error = response.error();
   if (error.status == 400 && error.message.find(kNoDryRun) != std::string::npos) return std::nullopt;
-  const kube::ObjectKey key{job.metadata.namespace_name, pod_name(job, action.attempt, 0)};
+  const kube::ObjectKey key{job.metadata.namespace_name, pod.name};
   return interruption(Reason::kApiError, action_name("create", ResourceKind::kPod, key), error);
 }
 

@@ -159,7 +159,8 @@ bool ProgressPoller::record(const kube::ObjectKey& job, uint64_t generation, Sys
   if (!result.status) return is_launcher_new;
   std::optional<RankStatus>& last = target.probe.last_status;
   const bool has_changed = !last || !equals_except_time(*result.status, *last);
-  if (!last || last->step != result.status->step || last->attempt != result.status->attempt) {
+  const bool has_started = last && last->phase == kPhaseOfStart && result.status->phase != kPhaseOfStart;
+  if (!last || has_started || last->step != result.status->step || last->attempt != result.status->attempt) {
     target.probe.step_received_at = clock_->now();
   }
   last = std::move(result.status);

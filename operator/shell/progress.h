@@ -40,7 +40,7 @@ struct RankProbe {
   std::optional<RankStatus> last_status;       // the last response, of any attempt
   std::optional<LauncherStatus> launcher;      // the last one, of any attempt
   std::optional<StatusPoll> last_poll;         // the last completed poll of the present address
-  std::optional<SystemTime> step_received_at;  // when the step (and attempt) of last_status was first received
+  std::optional<SystemTime> step_received_at;  // when last_status first had this step, of this process
 };
 
 // Polls GET /statusz of each job's rank 0 on dedicated threads, so that no reconcile waits for a pod. The number of

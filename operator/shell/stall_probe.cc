@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "api/rules.h"
 #include "common/contract.h"
 #include "common/text.h"
 #include "operator/core/text.h"
@@ -12,7 +13,7 @@
 namespace oarlock::control {
 namespace {
 
-constexpr size_t kMaxActivities = 64;  // of one node
+constexpr std::chrono::minutes kMaxAge{1};  // of reports that are returned
 constexpr size_t kMaxWord = 40;
 
 // The texts of a pod, which is not trusted.
@@ -40,9 +41,13 @@ void StallProbe::stop() {
 std::optional<std::vector<StallReport>> StallProbe::reports(const kube::ObjectKey& job, const Stall& stall) {
   const std::lock_guard lock(mutex_);
   Entry& entry = entries_[job];
-  if (entry.uid == stall.uid && entry.since == stall.since) return entry.reports;
-  entry = {.uid = stall.uid, .since = stall.since, .reports = std::nullopt};
-  if (waiting_.size() >= options_.max_waiting) {
+  const SteadyTime now = clock_->steady();
+  const bool is_old = entry.reports && now - entry.reported > kMaxAge;
+  if (entry.uid == stall.uid && entry.since == stall.since && !is_old) return entry.reports;
+  entry = {.uid = stall.uid, .since = stall.since, .reports = std::nullopt, .reported = now};
+  const auto same =
+      std::ranges::count_if(waiting_, [&](const auto& one) { return one.first.namespace_name == job.namespace_name; });
+  if (waiting_.size() >= options_.max_waiting || std::cmp_greater_equal(same, options_.max_of_namespace)) {
     entry.reports.emplace();
     return entry.reports;
   }
@@ -62,8 +67,12 @@ void StallProbe::run(const std::stop_token& stop) {
   while (true) {
     std::unique_lock lock(mutex_);
     if (!changed_.wait(lock, stop, [&] { return !waiting_.empty(); })) return;
-    const auto [job, stall] = std::move(waiting_.front());
-    waiting_.pop_front();
+    const auto next = std::ranges::min_element(
+        waiting_, {}, [this](const auto& one) { return last_turns_[one.first.namespace_name]; });
+    const auto [job, stall] = std::move(*next);
+    waiting_.erase(next);
+    if (waiting_.empty()) last_turns_.clear();  // bounds its size
+    last_turns_[job.namespace_name] = ++turns_;
     const auto wanted = [&, &job = job, &stall = stall] {
       const auto entry = entries_.find(job);
       return entry != entries_.end() && entry->second.uid == stall.uid && entry->second.since == stall.since;
@@ -74,6 +83,7 @@ void StallProbe::run(const std::stop_token& stop) {
     lock.lock();
     if (!wanted()) continue;
     entries_[job].reports = std::move(reports);
+    entries_[job].reported = clock_->steady();
     lock.unlock();
     on_reports_(job);
   }
@@ -98,7 +108,7 @@ std::vector<StallReport> StallProbe::request(const Stall& stall, const std::stop
       report.answered = body.has_value();
       is_silent = !body;
       if (!body) break;
-      const std::vector<RankActivity> ranks = rank_activities_from_json(*body, kMaxActivities);
+      const std::vector<RankActivity> ranks = rank_activities_from_json(*body, api::rules::kMaxProcessesPerNode);
       report.ranks.insert(report.ranks.end(), ranks.begin(), ranks.end());
       if (ranks.size() > 1) break;
     }

@@ -33,9 +33,9 @@ struct Stall {
   std::vector<Node> nodes{};
 };
 
-// Requests GET /statusz once from the nodes of each job that has stopped to step, one job after another, on one thread.
-// The time and the number of requests for a job are bounded, and so is the number of waiting jobs: a job that finds no
-// place has no reports. Thread-safe.
+// Requests GET /statusz once from the nodes of each job that has stopped to step, one job after another, on one thread;
+// the namespaces take turns. The time and the number of requests for a job are bounded, and so is the number of waiting
+// jobs: a job that finds no place has no reports. Thread-safe.
 class StallProbe {
  public:
   struct Options {
@@ -43,6 +43,7 @@ class StallProbe {
     std::chrono::milliseconds timeout{1000};     // of one request
     std::chrono::milliseconds job_limit{10000};  // nodes that were not requested within this time have no reports
     size_t max_waiting = 100;                    // jobs
+    size_t max_of_namespace = 10;                // waiting jobs
   };
   // Called on the thread of this object, without locks, when the reports of a job are complete.
   using OnReports = std::function<void(const kube::ObjectKey& job)>;
@@ -55,7 +56,8 @@ class StallProbe {
   void start();
   void stop();
 
-  // Returns the reports about this stall; absent while they are being requested, which the first call starts.
+  // Returns the reports about this stall; absent while they are being requested, which the first call starts, and the
+  // first one a minute after the last reports.
   std::optional<std::vector<StallReport>> reports(const kube::ObjectKey& job, const Stall& stall);
 
   // Forgets the job's reports, because it steps again, has finished or was deleted.
@@ -66,6 +68,7 @@ class StallProbe {
     std::string uid;
     SystemTime since{};
     std::optional<std::vector<StallReport>> reports;  // absent: requested
+    SteadyTime reported{};
   };
 
   void run(const std::stop_token& stop);
@@ -79,6 +82,8 @@ class StallProbe {
   std::condition_variable_any changed_;
   std::unordered_map<kube::ObjectKey, Entry> entries_;
   std::deque<std::pair<kube::ObjectKey, Stall>> waiting_;
+  std::unordered_map<std::string, uint64_t> last_turns_;  // by namespace
+  uint64_t turns_ = 0;
   std::jthread thread_;
 };
 

@@ -103,10 +103,15 @@ registry and tag: their defaults. A repository may name its registry itself.
 {{- (include "oarlock.renamed" (dict "root" . "old" "tests.trainerImage" "new" "trainerImage" "value" $reference "default" $default) | fromJson).value -}}
 {{- end -}}
 
-{{- /* Empty: jobs get no launcher. */ -}}
+{{- /* Empty: jobs get no launcher. Its registry is by default that of the trainer's image, or else of the operator's. */ -}}
 {{- define "oarlock.launcherImage" -}}
 {{- if .Values.launcher.enabled -}}
-{{- include "oarlock.imageReference" (dict "root" . "image" .Values.launcher.image "value" "launcher.image" "registry" "docker.io" "tag" .Chart.AppVersion) -}}
+{{- $host := "^([^/]*[.:][^/]*|localhost)/" -}}
+{{- $registry := regexFind $host (include "oarlock.trainerImage" .) | trimSuffix "/" -}}
+{{- if has $registry (list "" "docker.io") -}}
+{{- $registry = regexFind $host (include "oarlock.image" .) | trimSuffix "/" -}}
+{{- end -}}
+{{- include "oarlock.imageReference" (dict "root" . "image" .Values.launcher.image "value" "launcher.image" "registry" ($registry | default "docker.io") "tag" .Chart.AppVersion) -}}
 {{- end -}}
 {{- end -}}
 

@@ -36,9 +36,9 @@ class Template : public ::testing::Test {
   }
   void start_operator(const std::string& launcher_image) {
     operator_.reset();
-    operator_ = std::make_unique<OperatorProcess>(std::vector<std::string>{
-        "--kubeconfig", server_->kubeconfig(), "--namespace", world_->namespace_name(), "--trainer-image",
-        "example.invalid/trainer:1", "--launcher-image", launcher_image});
+    operator_ = std::make_unique<OperatorProcess>(
+        std::vector<std::string>{"--kubeconfig", server_->kubeconfig(), "--namespace", world_->namespace_name(),
+                                 "--trainer-image", "example.invalid/trainer:1", "--launcher-image", launcher_image});
   }
   void TearDown() override {
     if (HasFailure()) std::cerr << "---- the operator's log\n" << operator_->log();
@@ -110,7 +110,7 @@ TEST_F(Template, LauncherIsAddedToPodsOfOtherImages) {
     const Json pod = world_->pod(name);
     EXPECT_EQ(pod["status"]["qosClass"], "Guaranteed");
     EXPECT_EQ(pod["spec"]["initContainers"][0]["image"], "example.invalid/launcher:1");
-    EXPECT_EQ(pod["spec"]["containers"][0]["command"], Json({"/oarlock/oarlock", "launch", "--", "/train"}));
+    EXPECT_EQ(pod["spec"]["containers"][0]["command"], Json({"/.oarlock/oarlock", "launch", "--", "/train"}));
     EXPECT_EQ(volume(pod, "oarlock-launcher")["emptyDir"]["sizeLimit"], "64Mi");
   };
   expect_launcher("j-0-1");
@@ -127,7 +127,8 @@ TEST_F(Template, LauncherIsAddedToPodsOfOtherImages) {
   create("k", {{"template", pod_template}});
   world_->wait_for_pods({"k-0-0"});
   EXPECT_FALSE(world_->pod("k-0-0")["spec"].contains("initContainers"));
-  world_->wait("the reason", [&] { return world_->status("k").value("launcher", Json()) == Json({{"reason", "NoCommand"}}); });
+  world_->wait("the reason",
+               [&] { return world_->status("k").value("launcher", Json()) == Json({{"reason", "NoCommand"}}); });
 }
 
 TEST_F(Template, GpusDetermineTheNumberOfRanks) {

@@ -385,7 +385,10 @@ std::string check_at_rest(const World& world, const SimCluster& cluster) {
   if (reported && reported->attempt == status.attempt && (!status.progress || status.progress->step != reported->step))
     return "the step is not the one that rank 0 reported";
   const bool is_stalled = status.phase == Phase::kStalled;
-  if (!status.progress) return is_stalled ? "stalled although rank 0 never reported a step" : "";
+  if (!status.progress || !status.progress->last_step_time) {
+    if (is_stalled) return "stalled although rank 0 of the attempt has not reported a step";
+    return reported && reported->attempt == status.attempt ? "the time of the last step is missing" : "";
+  }
   const std::chrono::seconds timeout(cluster.job().spec.stall_policy.timeout_seconds);
   if (is_stalled && world.ticks_without_step * Worlds::kTick < timeout) return "stalled too early";
   if (is_stalled && cluster.job().spec.stall_policy.action == api::StallAction::kRestart)

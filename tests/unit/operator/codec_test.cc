@@ -35,9 +35,10 @@ api::Status full_status() {
   status.start_time = at_second(1);
   status.attempt_start_time = at_second(2);
   status.completion_time = at_second(4);
-  status.attempts = {{0, at_second(1), at_second(2), "OOMKilled", "m", "bert-0-1", "node-1", 1, 137, "", 900, 100, 12},
-                     {1, std::nullopt, at_second(3), "PeerLost", "n", "", "", std::nullopt, std::nullopt, "",
-                      std::nullopt, std::nullopt, std::nullopt}};
+  status.attempts = {
+      {0, at_second(1), at_second(2), "OOMKilled", "m", "bert-0-1", "node-1", 1, 137, "", 1, 900, 100, 12},
+      {1, std::nullopt, at_second(3), "PeerLost", "n", "", "", std::nullopt, std::nullopt, "", std::nullopt,
+       std::nullopt, std::nullopt, std::nullopt}};
   return status;
 }
 

@@ -210,6 +210,17 @@ TEST(FailurePolicy, DecidesByRootCause) {
   }
 }
 
+TEST(FailurePolicy, RecordsTheRankThatFailedFirst) {
+  const auto recorded = [](int exit_code, int rank) {
+    const std::string message = to_json(TerminationMessage{.rank = rank, .reason = "Failed", .message = "m"});
+    return judged({pod_of_rank(0).ended(0), pod_of_rank(1).ended(exit_code, message)}).record.rank;
+  };
+  EXPECT_EQ(recorded(1, 1), 1);
+  EXPECT_EQ(recorded(76, 1), std::nullopt) << "another rank is the root cause";
+  for (const int rank : {-1, 2, 2'000'000'000}) EXPECT_EQ(recorded(1, rank), std::nullopt) << "a pod is not trusted";
+  EXPECT_EQ(judged({pod_of_rank(0).ended(0), pod_of_rank(1).ended(1, "a log line")}).record.rank, std::nullopt);
+}
+
 TEST(FailurePolicy, FailsImmediatelyOnPermanentExitCodes) {
   for (int code = 1; code < 256; ++code) {
     const bool is_permanent = code >= 64 && code <= 78 && code != 75 && code != 76;

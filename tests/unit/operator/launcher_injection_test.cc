@@ -68,13 +68,14 @@ TEST(LauncherInjection, NeedsAnotherImageAndACommand) {
        .spec = pod_spec(Json::object(), {{"initContainers", {side}}}),
        .expected = "NameTaken"},
       {.name = "a mount",
-       .spec = pod_spec({{"volumeMounts", {{{"name", "v"}, {"mountPath", "/oarlock/data"}}}}}),
+       .spec = pod_spec({{"volumeMounts", {{{"name", "v"}, {"mountPath", "/.oarlock/data"}}}}}),
        .expected = "NameTaken"},
       {.name = "a similar path",
-       .spec = pod_spec({{"volumeMounts", {{{"name", "v"}, {"mountPath", "/oarlock-data"}}}}}),
+       .spec =
+           pod_spec({{"workingDir", "/oarlock"}, {"volumeMounts", {{{"name", "v"}, {"mountPath", "/.oarlock-data"}}}}}),
        .expected = kImage},
-      {.name = "a program", .spec = pod_spec({{"command", {"/oarlock/train"}}}), .expected = "NameTaken"},
-      {.name = "a directory", .spec = pod_spec({{"workingDir", "/oarlock"}}), .expected = "NameTaken"},
+      {.name = "a program", .spec = pod_spec({{"command", {"/.oarlock/train"}}}), .expected = "NameTaken"},
+      {.name = "a directory", .spec = pod_spec({{"workingDir", "/.oarlock"}}), .expected = "NameTaken"},
       {.name = "no list of containers", .spec = {{"containers", "x"}}, .expected = ""}};
   for (const DecisionRow& row : rows) {
     const auto decided = decide_launcher(job_of(row.spec), kImage);
@@ -105,13 +106,13 @@ TEST(LauncherInjection, FollowsTheFieldsOfTheSpec) {
     EXPECT_THAT(explain_missing_launcher(reason), AnyOf(HasSubstr("spec.launcher: Never"), HasSubstr("or Never")));
 }
 
-TEST(LauncherInjection, AJobThatHasRunKeepsItsDecision) {
+TEST(LauncherInjection, AResumedJobGetsThePresentImage) {
   Job job = job_of(pod_spec());
   job.status.start_time = at_second(1);
   EXPECT_FALSE(decide_launcher(job, kImage)) << "an earlier operator has started it";
   job.status.launcher = api::InjectedLauncher{"earlier:1", ""};
-  EXPECT_EQ(decide_launcher(job, kImage)->image, "earlier:1");
-  EXPECT_EQ(decide_launcher(job, "")->image, "earlier:1");
+  EXPECT_EQ(decide_launcher(job, kImage)->image, kImage);
+  EXPECT_FALSE(decide_launcher(job, ""));
   job.spec.launcher = api::LauncherInjection::kNever;
   EXPECT_EQ(decide_launcher(job, kImage)->reason, "Never");
   job.status.phase = api::Phase::kRunning;
@@ -122,9 +123,9 @@ TEST(LauncherInjection, InitContainerInstallsTheLauncher) {
   const Json other = {{"name", "fetch"}, {"image", "i"}, {"restartPolicy", "Always"}};
   const Json pod = injected(job_of(pod_spec({{"args", {"--lr", "$(LR)"}}}, {{"initContainers", {other}}})));
   const Json& trainer = pod["spec"]["containers"][0];
-  EXPECT_EQ(trainer["command"], Json({"/oarlock/oarlock", "launch", "--", "python3", "train.py"}));
+  EXPECT_EQ(trainer["command"], Json({"/.oarlock/oarlock", "launch", "--", "python3", "train.py"}));
   EXPECT_EQ(trainer["args"], Json({"--lr", "$(LR)"}));
-  EXPECT_EQ(trainer["volumeMounts"][0], Json({{"name", "oarlock-launcher"}, {"mountPath", "/oarlock"}}));
+  EXPECT_EQ(trainer["volumeMounts"][0], Json({{"name", "oarlock-launcher"}, {"mountPath", "/.oarlock"}}));
   EXPECT_EQ(pod["spec"]["volumes"][0], Json::parse(R"({"name":"oarlock-launcher","emptyDir":{"sizeLimit":"64Mi"}})"));
   ASSERT_EQ(pod["spec"]["initContainers"].size(), 2U);
   EXPECT_EQ(pod["spec"]["initContainers"][1]["name"], "fetch");
@@ -171,7 +172,7 @@ TEST(LauncherInjection, LauncherEndsBeforeTheKubeletDoes) {
     return injected(job_of(
         pod_spec(Json::object(), {{"terminationGracePeriodSeconds", seconds}})))["spec"]["containers"][0]["command"];
   };
-  EXPECT_EQ(command(600), Json({"/oarlock/oarlock", "launch", "--grace", "595", "--", "python3", "train.py"}));
+  EXPECT_EQ(command(600), Json({"/.oarlock/oarlock", "launch", "--grace", "595", "--", "python3", "train.py"}));
   EXPECT_EQ(command(2)[3], "1");
 }
 

@@ -75,11 +75,28 @@ TEST(ReconcileLauncher, IsDecidedAgainAtAResume) {
 
   job = any_image().phase(Phase::kSuspended);
   job.status.launcher = api::InjectedLauncher{"launcher:1", ""};
-  EXPECT_EQ(image_after(seen_by("launcher:2", job)), "launcher:1");
+  EXPECT_EQ(image_after(seen_by("launcher:2", job)), "launcher:2") << "the earlier image may be gone";
   job.spec.pod_template = kMinimalTemplate;
   EXPECT_EQ(image_after(seen_by("launcher:2", job)), "NoCommand");
   job.spec.launcher = api::LauncherInjection::kNever;
   EXPECT_EQ(image_after(seen_by("launcher:2", job)), "Never");
+}
+
+// A CRD of an earlier version drops status.launcher.
+TEST(ReconcileLauncher, TheStatusPrecedesThePodsAtAResume) {
+  Job job = any_image().phase(Phase::kSuspended);
+  job.status.launcher = api::InjectedLauncher{"launcher:1", ""};
+  EXPECT_THAT(names(reconcile(seen_by("launcher:1", job))), Contains("CreatePod bert-1-0"));
+  const Observed observed = seen_by("launcher:2", job);
+  const Plan plan = reconcile(observed);
+  EXPECT_THAT(names(plan), ElementsAre("PatchStatus Pending 1", "EmitEvent Resumed"));
+  Observed then = after(observed, plan);
+  for (const char* stored : {"launcher:2", ""}) {
+    then.job.status.launcher->image = stored;
+    const std::vector<CreatePod> pods = only<CreatePod>(reconcile(then));
+    ASSERT_EQ(pods.size(), 2U);
+    EXPECT_EQ(pods[0].launcher_image, stored);
+  }
 }
 
 TEST(ReconcileLauncher, OtherJobsCreateTheirPodsFirst) {

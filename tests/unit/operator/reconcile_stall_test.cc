@@ -98,7 +98,7 @@ TEST(ReconcileStall, JobWithoutStepsIsNeverStalled) {
   EXPECT_FALSE(reconcile(observed).requeue_after);
 }
 
-TEST(ReconcileStall, TimeBetweenAttemptsDoesNotCount) {
+TEST(ReconcileStall, TimeBeforeFirstStepOfAttemptDoesNotCount) {
   Observed observed = at_step_7(at_second(500));
   enter_phase(observed.job.status, Phase::kRestarting, "PodFailed", "m", at_second(400));
   observed.job.status.progress->last_step_time = at_second(10);
@@ -106,11 +106,31 @@ TEST(ReconcileStall, TimeBetweenAttemptsDoesNotCount) {
   const Plan plan = reconcile(observed);
   EXPECT_THAT(names(plan), ElementsAre("PatchStatus Running 1", "EmitEvent Running"));
   observed = after(observed, plan);
-  EXPECT_THAT(names(reconcile(observed)), IsEmpty());
-  EXPECT_EQ(reconcile(observed).requeue_after, std::chrono::seconds(60));
-  observed.now = at_second(560);
+  observed.now = at_second(5000);
   observed.last_poll = StatusPoll{observed.now, false};
-  EXPECT_EQ(status_after(observed, reconcile(observed)).phase, Phase::kStalled) << "it hangs before its first report";
+  EXPECT_THAT(names(reconcile(observed)), IsEmpty()) << "it loads its model";
+  EXPECT_FALSE(reconcile(observed).requeue_after);
+  observed.last_poll->answered = true;
+  observed.progress->attempt = 1;
+  observed = after(observed, reconcile(observed));
+  EXPECT_EQ(reconcile(observed).requeue_after, std::chrono::seconds(60)) << "as in the first attempt";
+  observed.now = at_second(5060);
+  observed.last_poll->sent_at = observed.now;
+  EXPECT_EQ(status_after(observed, reconcile(observed)).phase, Phase::kStalled);
+}
+
+TEST(ReconcileStall, TimeBeforeFirstStepAfterRestartInPodDoesNotCount) {
+  Observed observed = at_step_7(at_second(70));
+  observed.job.spec.stall_policy.action = api::StallAction::kRestart;
+  observed = after(observed, reconcile(observed));
+  ASSERT_EQ(observed.job.status.phase, Phase::kStalled);
+  observed.progress->phase = "start";
+  observed.last_poll->sent_at = observed.now = at_second(80);
+  const Plan plan = reconcile(observed);
+  ASSERT_THAT(names(plan), ElementsAre("PatchStatus Running 1", "EmitEvent Progressing"));
+  observed = after(observed, plan);
+  observed.last_poll->sent_at = observed.now = at_second(5000);
+  EXPECT_THAT(names(reconcile(observed)), IsEmpty());
 }
 
 TEST(ReconcileStall, TimeoutMayChangeWhileRunning) {
@@ -164,6 +184,19 @@ TEST(ReconcileStall, NamesTheRankThatLags) {
   waiting.now = at_second(70) + kStallReportWait;
   waiting.last_poll = StatusPoll{waiting.now, true};
   EXPECT_EQ(status_after(waiting, reconcile(waiting)).phase, Phase::kStalled) << "not without limit";
+}
+
+TEST(ReconcileStall, OnlyAStallThatIsNotReportedYetNeedsReports) {
+  EXPECT_EQ(stall_to_explain(at_step_7(at_second(70))), at_second(10));
+  EXPECT_EQ(stall_to_explain(at_step_7(at_second(69))), std::nullopt);
+  EXPECT_EQ(stall_to_explain(at_step_7(at_second(70), Phase::kStalled)), std::nullopt);
+  Observed observed = at_step_7(at_second(90));
+  observed.progress->step = 8;  // the status is written later
+  observed.step_received_at = at_second(30);
+  observed.last_poll->sent_at = at_second(90);
+  EXPECT_EQ(stall_to_explain(observed), at_second(30)) << "not an earlier stall";
+  observed.last_poll->sent_at = at_second(89);
+  EXPECT_EQ(stall_to_explain(observed), std::nullopt);
 }
 
 TEST(ReconcileStall, RestartsTheGroupIfThePolicyRequiresIt) {

@@ -142,7 +142,7 @@ class ControllerTest : public ::testing::Test {
   kube::WorkQueue queue_{{}, clock_};
   Cache cache_;
   ProgressPoller poller_{{}, [](const std::string&) { return nullptr; }, [](const ObjectKey&) {}, clock_};
-  StallProbe stalls_{{}, [](const std::string&) { return nullptr; }, [](const ObjectKey&) {}, clock_};
+  StallProbe stalls_{{.max_waiting = 1}, [](const std::string&) { return nullptr; }, [](const ObjectKey&) {}, clock_};
   std::shared_ptr<OwnWrites> own_writes_ = std::make_shared<OwnWrites>(clock_);
   std::shared_ptr<EventRecorder> events_ =
       std::make_shared<EventRecorder>(client_, EventSource{}, clock_, Logger::silent());
@@ -203,6 +203,19 @@ TEST_F(ControllerTest, SuccessAndRequeueAfterResetFailures) {
     plan({});
     advance(30s);
   }
+}
+
+TEST_F(ControllerTest, ForgetsReportsOnceTheStallIsInTheStatus) {
+  const Stall stall{.uid = job_.metadata.uid};
+  EXPECT_FALSE(stalls_.reports(key_, stall)) << "requested";
+  reconcile_now();
+  EXPECT_FALSE(stalls_.reports(key_, stall)) << "still requested";
+  job_.status.phase = api::Phase::kStalled;
+  job_.metadata.resource_version = "11";
+  api_->push("trainingjobs", "MODIFIED", api::to_json(job_));
+  ASSERT_TRUE(becomes_true([&] { return cache_.job(key_)->status.phase == api::Phase::kStalled; }));
+  reconcile_now();
+  EXPECT_TRUE(stalls_.reports(key_, stall)) << "a new request, which finds no place";
 }
 
 TEST_F(ControllerTest, RetryAfterIsHonored) {

@@ -6,10 +6,13 @@
 #include <map>
 #include <thread>
 
+#include "tests/support/fake_clock.h"
+
 namespace oarlock::control {
 namespace {
 
 using namespace std::chrono_literals;
+using ::testing::ElementsAre;
 using ::testing::SizeIs;
 
 const kube::ObjectKey kStalledJob{"ns", "j"};
@@ -51,11 +54,17 @@ class StallProbeTest : public ::testing::Test {
   std::atomic<int> requests_ = 0;
   std::atomic<int> calls_ = 0;
   StallProbe::Options options_{};
-  std::unique_ptr<StallProbe> make() {
+  std::vector<std::string> reported_{};  // jobs, in the order of their reports
+  std::shared_ptr<const Clock> clock_ = std::make_shared<RealClock>();
+  std::unique_ptr<StallProbe> make(bool is_started = true) {
     auto out = std::make_unique<StallProbe>(
         options_, [this](const std::string& url) { return std::make_shared<Node>(bodies_, url, requests_); },
-        [this](const kube::ObjectKey&) { ++calls_; }, std::make_shared<RealClock>());
-    out->start();
+        [this](const kube::ObjectKey& job) {
+          reported_.push_back(job.to_string());
+          ++calls_;
+        },
+        clock_);
+    if (is_started) out->start();
     return out;
   }
 };
@@ -103,11 +112,49 @@ TEST_F(StallProbeTest, BoundsRequestsAndWaitingJobs) {
   options_ = {.max_requests = 3, .timeout = 0ms, .max_waiting = 0};
   EXPECT_THAT(make()->reports(kStalledJob, {.uid = "u", .nodes = {{0, "10.0.0.1"}}}),
               testing::Optional(testing::IsEmpty()));
-  options_.max_waiting = 1;
+  options_ = {.timeout = 0ms, .max_of_namespace = 1};
+  const auto probe = make(false);
+  EXPECT_FALSE(probe->reports({"a", "1"}, {.uid = "u"}));
+  EXPECT_TRUE(probe->reports({"a", "2"}, {.uid = "u"})) << "a namespace does not take all places";
+  EXPECT_FALSE(probe->reports({"b", "1"}, {.uid = "u"}));
+  options_ = {.max_requests = 3, .timeout = 0ms, .max_waiting = 1};
   Stall stall{.uid = "u", .port = 9400};
   for (int i = 0; i < 10; ++i) stall.nodes.push_back({i, "10.0.0.1"});
   EXPECT_THAT(wait_for(*make(), stall), SizeIs(3));
   EXPECT_EQ(requests_, 3);
+}
+
+TEST_F(StallProbeTest, NamespacesTakeTurns) {
+  const auto probe = make(false);
+  for (const char* name : {"1", "2", "3"}) EXPECT_FALSE(probe->reports({"a", name}, {.uid = "u"}));
+  EXPECT_FALSE(probe->reports({"b", "1"}, {.uid = "u"}));
+  probe->start();
+  while (calls_ < 4) std::this_thread::yield();
+  EXPECT_THAT(reported_, ElementsAre("a/1", "b/1", "a/2", "a/3"));
+}
+
+TEST_F(StallProbeTest, RequestsAgainAfterAMinute) {
+  const auto clock = std::make_shared<test::FakeClock>();
+  clock_ = clock;
+  const auto probe = make();
+  const Stall stall{.uid = "u", .port = 9400, .nodes = {{0, "10.0.0.1"}}};
+  wait_for(*probe, stall);
+  EXPECT_EQ(requests_, 1);
+  clock->advance(1min);
+  EXPECT_TRUE(probe->reports(kStalledJob, stall));
+  clock->advance(1s);
+  EXPECT_FALSE(probe->reports(kStalledJob, stall));
+  wait_for(*probe, stall);
+  EXPECT_EQ(requests_, 2);
+}
+
+TEST_F(StallProbeTest, ReadsAllRanksThatANodeCanHave) {
+  std::vector<RankActivity> ranks(128);
+  for (int i = 0; i < 128; ++i) ranks[static_cast<size_t>(i)] = {.rank = i, .step = 7, .state = "sleeping"};
+  bodies_["http://10.0.0.1:9400"] = to_json(RankStatus{}, ranks);
+  const auto reports = wait_for(*make(), {.uid = "u", .port = 9400, .ranks_per_node = 128, .nodes = {{0, "10.0.0.1"}}});
+  ASSERT_THAT(reports, SizeIs(1));
+  EXPECT_THAT(reports[0].ranks, SizeIs(128));
 }
 
 }  // namespace

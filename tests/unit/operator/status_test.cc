@@ -154,7 +154,7 @@ TEST(Status, ImagePullReasonDoesNotFlap) {
 TEST(Status, RestartingShowsCauseOfFailure) {
   api::Status before = JobBuilder().phase(Phase::kRestarting, 1).build().status;
   before.attempts = {{0, at_second(1), at_second(2), "OOMKilled", "pod bert-0-1 ended", "bert-0-1", "node-1", 1, 137,
-                      "", std::nullopt, std::nullopt, std::nullopt}};
+                      "", std::nullopt, std::nullopt, std::nullopt, std::nullopt}};
   EXPECT_EQ(text_of(refreshed(seen(JobBuilder().status(before), {pod_in_attempt(0, 1).running()}))),
             "OOMKilled: attempt 0: pod bert-0-1 ended; 1 of 2 pods have started");
 }
@@ -325,14 +325,26 @@ TEST(Status, LastStepTimeUsesOperatorClock) {
   EXPECT_EQ(refreshed(observed).progress->last_step_time, at_second(400)) << "progress of another attempt is ignored";
 }
 
-TEST(Status, LastStepTimeStartsWhenAttemptRuns) {
+TEST(Status, LastStepTimeStartsWithFirstReportOfAttempt) {
   Job job = JobBuilder().nodes(1).phase(Phase::kRestarting, 1);
   job.status.progress = api::Progress{900, 1000, 800, "90%", 0.5, 100, std::nullopt, at_second(30), at_second(31)};
   Observed observed = seen(job, {pod_in_attempt(0, 1).scheduled()});
   EXPECT_EQ(refreshed(observed).progress->last_step_time, at_second(31));
   observed.pods = {pod_in_attempt(0, 1).running()};
-  EXPECT_EQ(refreshed(observed).progress->last_step_time, at_second(60));
-  EXPECT_EQ(refreshed(observed).progress->step, 900);
+  Observed reported_early = observed;
+  reported_early.progress = rank_status();
+  reported_early.step_received_at = at_second(50);
+  EXPECT_EQ(refreshed(reported_early).progress->last_step_time, at_second(60)) << "other pods had not started";
+  observed.job.status = refreshed(observed);
+  EXPECT_EQ(observed.job.status.progress->last_step_time, std::nullopt);
+  EXPECT_EQ(observed.job.status.progress->step, 900);
+  observed.now = at_second(5000);
+  observed.progress = rank_status();
+  observed.progress->step = 900;  // from a checkpoint of the last step
+  observed.step_received_at = at_second(4990);
+  EXPECT_EQ(refreshed(observed).progress->last_step_time, at_second(4990));
+  observed.progress->phase = "start";  // of a launcher, after a restart in the pod
+  EXPECT_EQ(refreshed(observed).progress->last_step_time, std::nullopt);
 }
 
 TEST(Status, RecordsLastAttempts) {
