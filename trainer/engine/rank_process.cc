@@ -287,7 +287,6 @@ Result<void> RankProcess::build() {
   telemetry_->enter(Phase::kRestore);
   RETURN_IF_ERROR(prepare_data(*task_, group_, environment_.local_rank, *stops_, telemetry_->logger()));
   ASSIGN_OR_RETURN(data_, open_data(*task_, group_, *stops_));
-  RETURN_IF_ERROR(check_same_data(data_, group_));
   RETURN_IF_ERROR(fit_batches());
   seed_model(config_.seed);
   std::shared_ptr<torch::nn::Module> module = task_->build_model();

@@ -151,14 +151,23 @@ Result<void> RankProcess::join(const LostRank& lost) {
     ASSIGN_OR_RETURN(joining_, connect_ranks());
   }
   adopt(*std::exchange(joining_, std::nullopt));
-  RETURN_IF_ERROR(check_same_data(data_, group_));
+  // Each rank sends the digest of its data, complemented and therefore negative if it has no state.
+  const int64_t digest = digest_of(data_);
+  std::vector<int> replaced;
+  bool is_same = true;
+  for (int rank = 0; const int64_t member : group_.all_gather(loop_->has_state() ? digest : ~digest)) {
+    if (member < 0) replaced.push_back(rank);
+    is_same = is_same && (member < 0 ? ~member : member) == digest;
+    ++rank;
+  }
+  if (!is_same) RETURN_IF_ERROR(find_difference(data_, group_));
   if (checkpointer_) {
     Result<void> claimed = checkpointer_->claim(assignment_.generation, assignment_.store_prefix);
     if (!claimed) return report_fenced_off(std::move(claimed.error()));
   }
   const int before = loop_->world_size();
   RETURN_IF_ERROR(resize());
-  ASSIGN_OR_RETURN(const std::vector<int> replaced, loop_->join(assignment_.donor));
+  RETURN_IF_ERROR(loop_->join(assignment_.donor));
   const double seconds = std::chrono::duration<double>(clock_.steady() - lost.detected).count();
   const auto shared = nlohmann::json::parse(group_.broadcast(
       dump_json(nlohmann::json{{"seconds", seconds}, {"reason", lost.reason}, {"before", before}}), assignment_.donor));

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <future>
+#include <limits>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -49,18 +52,27 @@ bool StopPace::after_unit(bool wish) {
 
 Result<void> run_on_all_ranks(std::function<Result<void>()> work, const ProcessGroup& group, StopAgreement& stop,
                               const std::string& activity) {
+  const auto zero = [work = std::move(work)] { return work().map([] { return int64_t{0}; }); };
+  return run_and_compare(zero, group, stop, activity).map([](bool) {});
+}
+
+Result<bool> run_and_compare(std::function<Result<int64_t>()> work, const ProcessGroup& group, StopAgreement& stop,
+                             const std::string& activity) {
   constexpr std::chrono::milliseconds kPollInterval{200};
   const auto interrupted = [&] { return fail(ExitCode::kTempFail, "interrupted by a signal while " + activity); };
   if (stop.agreed()) return interrupted();
-  std::packaged_task<Result<void>()> task([work = std::move(work)] { return catch_errors(work); });
-  std::future<Result<void>> own = task.get_future();
+  std::packaged_task<Result<int64_t>()> task([work = std::move(work)] { return catch_errors(work); });
+  std::future<Result<int64_t>> future = task.get_future();
   std::thread(std::move(task)).detach();  // a future of std::async would wait for the work
-  for (std::array<double, 1> working = {1}; working[0] > 0;) {
-    working[0] = own.wait_for(kPollInterval) == std::future_status::ready ? 0 : 1;
-    group.all_reduce_sum(working);
-    if (working[0] > 0 && stop.agree()) return interrupted();
+  const double ranks = group.is_connected() ? group.world_size() : 1;
+  for (std::optional<Result<int64_t>> own;;) {
+    if (!own && future.wait_for(kPollInterval) == std::future_status::ready) own = future.get();
+    const double number = own ? static_cast<double>(own->value_or(0)) : std::numeric_limits<double>::infinity();
+    std::array<double, 1> sum = {number};
+    group.all_reduce_sum(sum);
+    if (std::isfinite(sum[0])) return own->map([&](int64_t) { return sum[0] == number * ranks; });
+    if (stop.agree()) return interrupted();
   }
-  return own.get();
 }
 
 }  // namespace oarlock

@@ -102,6 +102,14 @@ class StopPace {
 Result<void> run_on_all_ranks(std::function<Result<void>()> work, const ProcessGroup& group, StopAgreement& stop,
                               const std::string& activity);
 
+// The same for work that returns a digest, from 0 to kMaxComparedNumber. If the work of this rank succeeds, returns
+// whether the digests of all ranks are equal; the digest of a rank whose work failed is 0. The last message of the work
+// has their sum, so nothing else is sent. Numbers other than digests could differ and have the same sum as equal ones.
+Result<bool> run_and_compare(std::function<Result<int64_t>()> work, const ProcessGroup& group, StopAgreement& stop,
+                             const std::string& activity);
+
+inline constexpr int64_t kMaxComparedNumber = (int64_t{1} << 38) - 1;  // a double has the sum of those of 32768 ranks
+
 // The same for work of rank 0 only, such as reading a file, while the other ranks wait. Returns the result of `read` on
 // rank 0, an unspecified value on the others, and kTempFail on all of them when the ranks agree to stop.
 template <typename T>

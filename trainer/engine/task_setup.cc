@@ -128,16 +128,23 @@ AgreedValues agreed_data(const Task& task) {
 
 Result<AgreedValues> open_data(Task& task, const ProcessGroup& group, StopAgreement& stop) {
   const auto data = std::make_shared<AgreedValues>();  // the thread may be abandoned
-  const auto open = [&task, data] { return task.prepare().map([&] { *data = agreed_data(task); }); };
-  RETURN_IF_ERROR(run_on_all_ranks(open, group, stop, kActivity));
+  const auto open = [&task, data]() -> Result<int64_t> {
+    RETURN_IF_ERROR(task.prepare());
+    *data = agreed_data(task);
+    return digest_of(*data);
+  };
+  ASSIGN_OR_RETURN(const bool is_same, run_and_compare(open, group, stop, kActivity));
+  if (!is_same) RETURN_IF_ERROR(find_difference(*data, group));
   return *data;
 }
 
-Result<void> check_same_data(const AgreedValues& data, const ProcessGroup& group) {
-  const std::string text = dump_json(to_json_object(data));
-  const std::vector<int64_t> hashes = group.all_gather(static_cast<int64_t>(std::hash<std::string>()(text)));
-  if (std::equal(hashes.begin() + 1, hashes.end(), hashes.begin())) return {};
-  const std::vector<std::string> texts = group.all_gather(text);
+int64_t digest_of(const AgreedValues& data) {
+  const size_t hash = std::hash<std::string>()(dump_json(to_json_object(data)));
+  return static_cast<int64_t>(hash) & kMaxComparedNumber;
+}
+
+Result<void> find_difference(const AgreedValues& data, const ProcessGroup& group) {
+  const std::vector<std::string> texts = group.all_gather(dump_json(to_json_object(data)));
   const auto values_of = [&](size_t rank) {
     return agreed_values_from_json(nlohmann::json::parse(texts[rank], nullptr, /*allow_exceptions=*/false));
   };

@@ -45,12 +45,15 @@ Result<void> prepare_data(Task& task, const ProcessGroup& group, int local_rank,
                           const Logger& log);
 
 // Runs Task::prepare() on every rank, and returns what must be equal in the data of all ranks. A failure is returned on
-// the rank where it happened.
+// the rank where it happened. Fails as find_difference() if the data differ.
 Result<AgreedValues> open_data(Task& task, const ProcessGroup& group, StopAgreement& stop);
 
-// Called by all ranks together: compares the values that open_data() returned. If those of a rank differ from those of
-// rank 0, all ranks fail with kDataErr, and a message that names the rank with the lowest number.
-Result<void> check_same_data(const AgreedValues& data, const ProcessGroup& group);
+// A number that differs if the data do. At most kMaxComparedNumber. Pure.
+int64_t digest_of(const AgreedValues& data);
+
+// Called by all ranks together if the digests of their data differ: all fail with kDataErr, and a message that names
+// the first rank whose data differ from those of rank 0.
+Result<void> find_difference(const AgreedValues& data, const ProcessGroup& group);
 
 // ---- Batches of one sample ---------------------------------------------------------------------------------------
 

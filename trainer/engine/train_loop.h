@@ -78,9 +78,11 @@ class TrainLoop {
   // continues as a run that is resumed with this number of ranks. Fails as create().
   Result<void> resize();
 
-  // Called by all ranks of the new group: transfers the state of the rank `donor` to them. Returns the ranks that had
-  // no state, in ascending order.
-  Result<std::vector<int>> join(int donor);
+  // Whether there is a state in memory. A new process has none until it has joined a group.
+  bool has_state() const { return has_state_; }
+
+  // Called by all ranks of the new group: transfers the state of the rank `donor` to them.
+  Result<void> join(int donor);
 
   // Continues from the donor's state, as run() does.
   Result<TrainSummary> resume();

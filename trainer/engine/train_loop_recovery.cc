@@ -102,12 +102,11 @@ Result<void> TrainLoop::resize() {
   return parts_.step.update_learning_rates();
 }
 
-Result<std::vector<int>> TrainLoop::join(int donor) {
+Result<void> TrainLoop::join(int donor) {
   parts_.telemetry.enter(Phase::kRestore);
   const bool is_donor = parts_.group.rank() == donor;
   const bool is_new = !has_joined_;
   if (stateful_.empty()) collect_stateful();
-  const std::vector<int64_t> steps = parts_.group.all_gather(has_state_ ? state_.position.step : -1);
   const nlohmann::json state =
       nlohmann::json::parse(parts_.group.broadcast(is_donor ? state_for_joining().dump() : std::string(), donor));
   // The tensors of the donor have the same bits on the ranks that completed the same step, so that a transfer that
@@ -137,10 +136,7 @@ Result<std::vector<int>> TrainLoop::join(int donor) {
   parts_.telemetry.begin(state_.position.step, state_.target_steps, state_.position.epoch,
                          parts_.config.epochs.value_or(0));
   if (is_new) start_tracking();  // a rank 0 that replaces a lost one reports from here on
-  std::vector<int> replaced;
-  for (size_t rank = 0; rank < steps.size(); ++rank)
-    if (steps[rank] < 0) replaced.push_back(static_cast<int>(rank));
-  return replaced;
+  return {};
 }
 
 }  // namespace oarlock

@@ -413,6 +413,33 @@ TEST(RunOnAllRanks, RunsNothingAfterAnAgreementToStop) {
   });
 }
 
+TEST(RunOnAllRanks, ComparesTheNumbersOfAllRanks) {
+  struct Row {
+    std::array<int64_t, 3> numbers;  // by rank
+    bool are_equal;
+  };
+  run_ranks(3, [](const ProcessGroup& group) {
+    const StopFlag flag;
+    const RealClock clock;
+    StopAgreement agreement(flag, group, clock);
+    for (const Row& row :
+         {Row{.numbers = {7, 7, 7}, .are_equal = true},
+          Row{.numbers = {kMaxComparedNumber, kMaxComparedNumber, kMaxComparedNumber}, .are_equal = true},
+          Row{.numbers = {7, 7, 8}, .are_equal = false},
+          Row{.numbers = {kMaxComparedNumber - 1, kMaxComparedNumber, kMaxComparedNumber}, .are_equal = false}}) {
+      const auto work = [&] { return Result<int64_t>(row.numbers[static_cast<size_t>(group.rank())]); };
+      EXPECT_EQ(*run_and_compare(work, group, agreement, "a test ran"), row.are_equal) << row.numbers[0];
+    }
+    const auto fails_on_rank_1 = [&]() -> Result<int64_t> {
+      if (group.rank() == 1) return fail(ExitCode::kNoInput, "no file");
+      return 7;
+    };
+    const Result<bool> compared = run_and_compare(fails_on_rank_1, group, agreement, "a test ran");
+    EXPECT_EQ(compared.has_value(), group.rank() != 1);
+    EXPECT_FALSE(compared.value_or(false));
+  });
+}
+
 // Ranks that recover from the loss of one do not stop because of a pod that is deleted.
 TEST(StopAgreement, QuorumOfAllWaitsForEverySignal) {
   run_ranks(3, [](const ProcessGroup& group) {
