@@ -348,7 +348,7 @@ Result<int> launch_ranks(LaunchFlags flags, const std::vector<std::string>& argv
   if (setup.limits_threads) console.print_line("OMP_NUM_THREADS is not set: 1 for each rank, as torchrun does");
   const auto grace = std::chrono::duration_cast<Supervisor::Duration>(std::chrono::duration<double>(flags.grace));
   GroupOptions options{.grace = grace};
-  options.stdio = uses_pipes || is_searched ? Stdio::kPipes : Stdio::kForeground;
+  options.stdio = uses_pipes ? Stdio::kPipes : is_searched ? Stdio::kForegroundPipes : Stdio::kForeground;
   // The termination message states the last error of a single rank, too.
   if (options.stdio == Stdio::kForeground && files.pod && ::isatty(STDERR_FILENO) == 0)
     options.stdio = Stdio::kForegroundErrorPipe;

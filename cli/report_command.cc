@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 
 #include "cli/command.h"
 #include "cli/launch/process.h"
@@ -74,7 +75,13 @@ Result<int> report_progress(const Words& words) {
   if (path.empty()) return 0;
   if (!report.rank) report.rank = parse_integer<int>(launch::environment_variable(kEnvRank));
   const std::string line = to_json(report) + "\n";
-  const FileDescriptor fifo(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
+  // Also open for reading, so that the end of the launcher causes no SIGPIPE.
+  const FileDescriptor fifo(::open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
+  std::error_code unknown;
+  if (fifo.open() && !std::filesystem::is_fifo(path, unknown)) {
+    print_error(fmt::format("oarlock report: {}: is not a FIFO; nothing is reported\n", path));
+    return 0;
+  }
   // A script must not end because its progress is not known.
   if (!fifo.open() || (::write(fifo.get(), line.data(), line.size()) < 0 && errno != EAGAIN))
     print_error(fmt::format("oarlock report: {}: {}; nothing is reported\n", path, std::strerror(errno)));

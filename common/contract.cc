@@ -279,9 +279,7 @@ std::optional<ProgressReport> progress_report_from_json(std::string_view text) {
       if (is_valid && report.metrics.size() < kMaxReportedMetrics) report.metrics.emplace(name, *number);
     }
   }
-  ProgressReport without_rank = report;
-  without_rank.rank.reset();
-  return without_rank == ProgressReport() ? std::nullopt : std::optional(report);
+  return report;
 }
 
 }  // namespace oarlock

@@ -234,7 +234,7 @@ struct ProgressReport {
 
 // Returns a line without its newline. Metrics that do not fit into kProgressLineLimit are omitted.
 std::string to_json(ProgressReport report);
-// Returns nothing if the text is not a JSON object with at least one valid field. Unknown fields, values of the wrong
+// Returns nothing if the text is not a JSON object. Unknown fields, values of the wrong
 // type or out of range, and Python's NaN and Infinity are ignored. The text may have any content.
 std::optional<ProgressReport> progress_report_from_json(std::string_view text);
 

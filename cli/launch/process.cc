@@ -206,7 +206,8 @@ Result<Child> spawn(const Command& command, Stdio stdio, const SignalSource& sig
   Pipe err;
   for (Pipe* pipe : {&out, &err}) {
     const bool is_error_pipe = stdio == Stdio::kErrorPipe || stdio == Stdio::kForegroundErrorPipe;
-    if (stdio != Stdio::kPipes && (!is_error_pipe || pipe == &out)) continue;
+    const bool has_pipes = stdio == Stdio::kPipes || stdio == Stdio::kForegroundPipes;
+    if (!has_pipes && (!is_error_pipe || pipe == &out)) continue;
     ASSIGN_OR_RETURN(*pipe, make_pipe());
     ::fcntl(pipe->reader.get(), F_SETFL, O_NONBLOCK);
   }

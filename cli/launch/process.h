@@ -94,6 +94,7 @@ struct Command {
 enum class Stdio {
   kForeground,  // inherits the streams of this process, and becomes the foreground process group of the terminal
   kForegroundErrorPipe,  // as kForeground, but stderr is a pipe
+  kForegroundPipes,      // as kForeground, but stdout and stderr are pipes
   kOutput,               // stdin is /dev/null; inherits stdout and stderr
   kErrors,               // stdin and stdout are /dev/null; inherits stderr
   kErrorPipe,            // stdin and stdout are /dev/null; stderr is a pipe
@@ -101,7 +102,9 @@ enum class Stdio {
 };
 
 // Whether a process becomes the foreground process group of the terminal, if there is one.
-inline bool is_foreground(Stdio stdio) { return stdio == Stdio::kForeground || stdio == Stdio::kForegroundErrorPipe; }
+inline bool is_foreground(Stdio stdio) {
+  return stdio == Stdio::kForeground || stdio == Stdio::kForegroundErrorPipe || stdio == Stdio::kForegroundPipes;
+}
 
 struct Child {
   pid_t pid = -1;      // also the id of its process group

@@ -97,6 +97,7 @@ void Progress::finish(GroupResult& result) {
 
 void Progress::add(size_t member, const std::optional<ProgressReport>& report) {
   if (!report) return board_.add_invalid_line();
+  if (*report == ProgressReport{.rank = report->rank}) return;  // such as {"loss": NaN}
   board_.add(options_.ranks[member], *report);
   Input& input = inputs_[member];
   for (const bool advances : {input.step.advances(report->step), input.checkpoint.advances(report->checkpoint_step)})

@@ -77,10 +77,12 @@ std::string state_name(char state) {
   }
 }
 
-RankProcesses::Membership RankProcesses::membership_of(pid_t pid, int rank_of_parent) {
+RankProcesses::Membership RankProcesses::membership_of(const ProcessStat& process, int rank_of_parent) {
+  const pid_t pid = process.pid;
   Membership out{.rank = rank_of_parent};
   if (!starts_ranks_) return out;
   if (const auto known = ranks_.find(pid); known != ranks_.end()) return known->second;
+  if (process.state == 'D') return out;  // it may hold the lock of its memory, for which a reader waits
   const std::string environment = '\0' + read_file(fmt::format("/proc/{}/environ", pid)).value_or("");
   const std::string name = std::string(1, '\0') + kEnvRank + "=";
   if (const size_t at = environment.find(name); at != std::string::npos) {
@@ -108,7 +110,7 @@ std::map<int, RankActivity> RankProcesses::read(const std::map<int, pid_t>& proc
   std::map<int, std::pair<std::tuple<bool, bool, uint64_t>, const ProcessStat*>> chosen;  // with the weight of each
   for (size_t i = 0; i < queue.size() && i <= all.size(); ++i) {
     const auto [one, parent_rank] = queue[i];
-    const auto [rank, is_stated] = membership_of(one->pid, parent_rank);
+    const auto [rank, is_stated] = membership_of(*one, parent_rank);
     const std::tuple weight(is_stated, is_stopped_state(one->state), one->ticks);
     auto& best = chosen[rank];
     if (best.second == nullptr || weight > best.first) best = {weight, one};

@@ -45,7 +45,7 @@ class RankProcesses {
     int rank = 0;
     bool is_stated = false;  // by the environment; otherwise the process may be one that starts the ranks
   };
-  Membership membership_of(pid_t pid, int rank_of_parent);
+  Membership membership_of(const ProcessStat& process, int rank_of_parent);
 
   bool starts_ranks_;
   // Ranks by process. The environment of a process that hangs may not be readable, so it is read once.

@@ -90,6 +90,7 @@ TEST_F(LaunchProgress, SurvivesAFlood) {
   const auto program = launch({"--nproc", "2", "--grace", "5"},
                               bash("if [ $RANK = 1 ]; then yes '{\"step\": 5}' > $OARLOCK_PROGRESS; fi; "
                                    "head -c 100000 /dev/zero > $OARLOCK_PROGRESS; echo > $OARLOCK_PROGRESS; "
+                                   "echo '{\"loss\": NaN}' > $OARLOCK_PROGRESS; "
                                    "echo '{\"step\": 3}' > $OARLOCK_PROGRESS; sleep 1000 & wait"));
   ASSERT_TRUE(reaches(3)) << program->err();
   EXPECT_TRUE(eventually(
@@ -105,6 +106,10 @@ TEST_F(LaunchProgress, ReadsStepsFromOutput) {
   EXPECT_EQ(status()->loss, 0.25);
   EXPECT_EQ(program->out(), "epoch 1 step 40 loss 0.25\n") << "a single rank has no prefix";
   EXPECT_EQ(launch({"--progress-pattern", "step"}, {"true"})->wait(), 64);
+  Program reader({"/bin/bash", "-c", "echo step 3 | " + oarlock() + " launch --progress-pattern 'step (\\d+)' -- cat"},
+                 {.environment = {{"OARLOCK_METRICS_PORT", std::to_string(port_.first())}}, .directory = {}});
+  EXPECT_EQ(reader.wait(), 0) << reader.err();
+  EXPECT_EQ(reader.out(), "step 3\n") << "a single rank inherits standard input";
 }
 
 TEST_F(LaunchProgress, AcceptsKubeflowsProtocol) {
@@ -178,6 +183,9 @@ TEST(Report, DoesNothingWithoutALauncher) {
   Program gone({oarlock(), "report", "step=1"}, {.environment = {{"OARLOCK_PROGRESS", "/nowhere"}}, .directory = {}});
   EXPECT_EQ(gone.wait(), 0);
   EXPECT_THAT(gone.err(), HasSubstr("/nowhere: No such file or directory; nothing is reported"));
+  Program null({oarlock(), "report", "step=1"}, {.environment = {{"OARLOCK_PROGRESS", "/dev/null"}}, .directory = {}});
+  EXPECT_EQ(null.wait(), 0);
+  EXPECT_THAT(null.err(), HasSubstr("/dev/null: is not a FIFO; nothing is reported"));
 }
 
 }  // namespace

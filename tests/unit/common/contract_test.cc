@@ -141,10 +141,10 @@ TEST(ProgressReport, ReadsWhatItWrites) {
 TEST(ProgressReport, IgnoresWhatItCannotUse) {
   const std::vector<std::pair<std::string, std::optional<ProgressReport>>> rows = {
       {"", std::nullopt},
-      {"{}", std::nullopt},
+      {"{}", ProgressReport()},
       {"[1]", std::nullopt},
-      {R"({"rank": 1})", std::nullopt},
-      {R"({"other": 1})", std::nullopt},
+      {R"({"loss": NaN, "rank": 1})", ProgressReport{.rank = 1}},
+      {R"({"other": 1})", ProgressReport()},
       {R"({"step": 3)", std::nullopt},
       {R"({"step": 3.0, "other": [1]})", ProgressReport{.step = 3}},
       {R"({"step": 3, "loss": NaN, "metrics": {"NaN \"": 1, "b": -Infinity, "c": "x"}})",
