@@ -60,7 +60,7 @@ class Truth:
         self._lock = threading.RLock()
         self._jobs, self._statuses = {}, {}
         self._due, self._order = [], itertools.count()
-        self._pool = concurrent.futures.ThreadPoolExecutor(8)
+        self._pool = concurrent.futures.ThreadPoolExecutor(64)  # most of them sleep
         self._sent = []
         self.injected = collections.Counter()
         self._is_over, self._broken = False, None
