@@ -218,7 +218,8 @@ class Truth:
 
     def summary(self):
         jobs = self._jobs.values()
-        return (f"{len(jobs)} jobs, {sum(self.injected.values())} events ({', '.join(f'{kind} {count}' for kind, count in self.injected.most_common())}); "
+        events = ", ".join(f"{kind} {count}" for kind, count in self.injected.most_common())
+        return (f"{len(jobs)} jobs, {sum(self.injected.values())} events ({events}); "
                 f"{sum(job.total for job in jobs)} restarts, {sum(job.in_pod['total'] for job in jobs)} in-pod restarts, "
                 f"{sum(job.stalls for job in jobs)} stalls, {sum(job.phase == 'Failed' for job in jobs)} failed jobs")
 
