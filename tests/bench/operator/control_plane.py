@@ -61,7 +61,7 @@ class ControlPlane:
     def pid(self, program):
         return int(run([PLANE, "pid", self._cluster, program]))
 
-    def _connect(self, timeout):
+    def connect(self, timeout=30):
         pki = self._cluster / "pki"
         context = ssl.create_default_context(cafile=pki / "ca.crt")
         context.load_cert_chain(pki / "admin.crt", pki / "admin.key")
@@ -69,13 +69,13 @@ class ControlPlane:
         return http.client.HTTPSConnection(address, context=context, timeout=timeout)
 
     def watch(self, target):
-        """Yields the type and object of each change, beginning with the objects that exist, until the API server ends the watch."""
+        """Yields the type and object of each change until the API server ends the watch; first, the objects that exist."""
         listed = self.call("GET", target)
         for item in listed["items"]:
             yield "ADDED", item
         version = listed["metadata"]["resourceVersion"]
         separator = "&" if "?" in target else "?"
-        connection = self._connect(None)
+        connection = self.connect(timeout=None)
         try:
             connection.request("GET", f"{target}{separator}watch=1&resourceVersion={version}")
             for line in connection.getresponse():
@@ -84,14 +84,16 @@ class ControlPlane:
         finally:
             connection.close()
 
-    def call(self, method, target, body=None, content_type="application/json"):
-        connection = self._connect(30)
+    def call(self, method, target, body=None, content_type="application/json", kept=None):
+        """`kept`: a connection of connect(), which remains open."""
+        connection = kept or self.connect()
         try:
             connection.request(method, target, body and json.dumps(body), {"Content-Type": content_type})
             answer = connection.getresponse()
             text = answer.read()
         finally:
-            connection.close()
+            if not kept:
+                connection.close()
         if answer.status >= 300:
             raise Failed(f"{method} {target}: {answer.status} {text.decode(errors='replace')[:500]}")
         return json.loads(text)

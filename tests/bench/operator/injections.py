@@ -1,14 +1,13 @@
 """The events of scripts/bench operator truth: what happens to the pods, and what it must mean for the job.
 
 A function is called with the lock held; it returns the requests that make the event happen, which are sent after the ranks
-have been silent for a second, so that no report is under way. A request is (seconds to wait before, method, target, body).
+have been silent for a second, so that no report is under way. A request is (seconds after the one before, method, target,
+body).
 """
 import json
 import time
 
 from job_truth import TARGET_STEPS, checkpoint_of
-
-STATUS_PATCH = "application/merge-patch+json"
 
 
 def _now():
@@ -75,7 +74,7 @@ def collateral(job, pods, random):
     message = _message(job, 0, "PeerLost")
     job.end_attempt("PodFailed", "PodFailed", pod, 1, message=message if pod["rank"] != 0 else None)
     others = [_exit(other, 76, json.dumps({**message, "rank": other["rank"]})) for other in pods if other is not pod]
-    return [*others, _exit(pod, 1, wait=random.uniform(0, 2))]
+    return [*others, _exit(pod, 1, wait=random.uniform(0.5, 2))]
 
 
 def only_collateral(job, pods, _):
