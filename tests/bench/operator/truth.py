@@ -33,7 +33,7 @@ from systems import Oarlock
 from workload import pod_spec
 
 NAMESPACES = 5
-STALL_TIMEOUT = 10  # seconds
+POLLS_PER_SECOND = 20  # of the operator
 SILENCE = 1  # seconds between the last report of an attempt and its end
 JOBS = "/apis/oarlock.dev/v1alpha1/trainingjobs"
 
@@ -195,7 +195,7 @@ class Truth:
                                       "backoffSeconds": self._random.choice([0, 1])},
                     "stallPolicy": {"timeoutSeconds": 3600, "action": "None"}}
             if self._random.random() < 0.3:
-                spec["stallPolicy"] = {"timeoutSeconds": STALL_TIMEOUT,
+                spec["stallPolicy"] = {"timeoutSeconds": max(10, self._args.jobs * 3 // (2 * POLLS_PER_SECOND)),
                                        "action": self._random.choice(["None", "Restart"])}
             job = JobTruth(namespace, f"job-{i}", nodes, spec)
             with self._lock:
