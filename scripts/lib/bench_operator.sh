@@ -1,8 +1,20 @@
 # shellcheck shell=bash
-# scripts/bench operator: set-up, build, and the comparison in tests/bench/operator.
+# scripts/bench operator: set-up, build, and the programs in tests/bench/operator.
+
+bench_operator_truth() {
+  local argument program=tests/bench/operator/truth.py
+  for argument in "$@"; do
+    [[ $argument == -h || $argument == --help ]] && exec python3 $program --bin . --help
+  done
+  scripts/setup build cluster kwok
+  configure release
+  cmake --build build/release --target oarlock-operator >&2 || die "the build of the operator failed"
+  with_lock bench-operator /usr/bin/python3 $program --bin build/release/bin "$@"
+}
 
 bench_operator() {
   local argument rivals name
+  if [[ ${1:-} == truth ]]; then bench_operator_truth "${@:2}"; return; fi
   for argument in "$@"; do
     [[ $argument == -h || $argument == --help ]] && exec python3 tests/bench/operator/benchmark.py --bin . --help
   done

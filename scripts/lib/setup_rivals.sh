@@ -9,4 +9,4 @@ source "$OARLOCK_ROOT/scripts/lib/cluster/build.sh"
 source "$OARLOCK_ROOT/scripts/lib/cluster/rivals.sh"
 
 apt_install ca-certificates curl jq openssl python3 python3-pip
-with_lock cluster-build build_rivals
+with_lock cluster-build build_rivals kwok training-operator jobset

@@ -7,7 +7,6 @@ declare -A kRivalModules=(
   [training-operator]="github.com/kubeflow/training-operator $kTrainingOperatorVersion github.com/kubeflow/training-operator/cmd/training-operator.v1 manifests/base"
   [jobset]="sigs.k8s.io/jobset $kJobSetVersion sigs.k8s.io/jobset config/components"
 )
-kRivals=(kwok training-operator jobset)
 
 # rival_config NAME: the directory with a copy of what its module is configured from.
 rival_config() { echo "$(program "$1")-config"; }
@@ -23,9 +22,10 @@ build_rival() {
   mv "$config.new" "$config"   # the rename is what makes it be there
 }
 
+# build_rivals NAME...: those of them that are not built yet.
 build_rivals() {
   local name missing=()
-  for name in "${kRivals[@]}"; do
+  for name in "$@"; do
     [[ -x $(program "$name") && -d $(rival_config "$name") ]] || missing+=("$name")
   done
   [[ ${#missing[@]} -gt 0 ]] || return 0

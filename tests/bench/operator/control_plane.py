@@ -61,18 +61,39 @@ class ControlPlane:
     def pid(self, program):
         return int(run([PLANE, "pid", self._cluster, program]))
 
-    def call(self, method, target, body=None):
+    def connect(self, timeout=30):
         pki = self._cluster / "pki"
         context = ssl.create_default_context(cafile=pki / "ca.crt")
         context.load_cert_chain(pki / "admin.crt", pki / "admin.key")
         address = re.search(r"server: https://(\S+)", self.admin.read_text()).group(1)
-        connection = http.client.HTTPSConnection(address, context=context, timeout=30)
+        return http.client.HTTPSConnection(address, context=context, timeout=timeout)
+
+    def watch(self, target):
+        """Yields the type and object of each change until the API server ends the watch; first, the objects that exist."""
+        listed = self.call("GET", target)
+        for item in listed["items"]:
+            yield "ADDED", item
+        version = listed["metadata"]["resourceVersion"]
+        separator = "&" if "?" in target else "?"
+        connection = self.connect(timeout=None)
         try:
-            connection.request(method, target, body and json.dumps(body), {"Content-Type": "application/json"})
+            connection.request("GET", f"{target}{separator}watch=1&resourceVersion={version}")
+            for line in connection.getresponse():
+                event = json.loads(line)
+                yield event["type"], event["object"]
+        finally:
+            connection.close()
+
+    def call(self, method, target, body=None, content_type="application/json", kept=None):
+        """`kept`: a connection of connect(), which remains open."""
+        connection = kept or self.connect()
+        try:
+            connection.request(method, target, body and json.dumps(body), {"Content-Type": content_type})
             answer = connection.getresponse()
             text = answer.read()
         finally:
-            connection.close()
+            if not kept:
+                connection.close()
         if answer.status >= 300:
             raise Failed(f"{method} {target}: {answer.status} {text.decode(errors='replace')[:500]}")
         return json.loads(text)
@@ -117,14 +138,18 @@ class ControlPlane:
 
 
 class Kwok:
-    """Fake nodes on which every pod runs immediately and forever."""
+    """Fake nodes on which every pod runs immediately and forever, unless `pod_stages` is a file with other stages.
 
-    def __init__(self, plane, program):
-        self._plane, self._program = plane, program
+    Pods get addresses of `cidr` if their stages use them.
+    """
+
+    def __init__(self, plane, program, pod_stages=None, cidr="10.0.0.1/24"):
+        self._plane, self._program, self._cidr = plane, program, cidr
         config = pathlib.Path(f"{program}-config")
+        of_pods = [pod_stages] if pod_stages else [HERE / "pod_ready_stage.yaml",
+                                                   config / "pod" / "fast" / "pod-delete.yaml"]
         stages = [config / "node" / "fast" / "node-initialize.yaml",
-                  config / "node" / "heartbeat-with-lease" / "node-heartbeat-with-lease.yaml",
-                  HERE / "pod_ready_stage.yaml", config / "pod" / "fast" / "pod-delete.yaml"]
+                  config / "node" / "heartbeat-with-lease" / "node-heartbeat-with-lease.yaml", *of_pods]
         self._stages = plane.directory / "kwok_stages.yaml"
         self._stages.write_text("\n---\n".join(stage.read_text() for stage in stages))
         for i in range(FAKE_NODES):
@@ -137,7 +162,7 @@ class Kwok:
         self._process = Process([
             self._program, "--kubeconfig", self._plane.admin, "--config", self._stages, "--manage-all-nodes=false",
             "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake", "--node-lease-duration-seconds=40",
-            "--v=WARN"], self._plane.directory / "kwok.log")
+            f"--cidr={self._cidr}", "--v=WARN"], self._plane.directory / "kwok.log")
         wait_until(self._nodes_ready, "kwok's nodes to be Ready", 120, 0.5)
         return self
 
