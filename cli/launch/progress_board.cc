@@ -10,7 +10,6 @@ namespace {
 
 constexpr std::chrono::seconds kMinStepTime{1};  // for which steps are counted to measure their duration
 constexpr char kPhaseOfSteps[] = "train";
-constexpr char kPhaseOfStart[] = "start";
 
 double unix_seconds(SystemTime time) { return std::chrono::duration<double>(time.time_since_epoch()).count(); }
 
