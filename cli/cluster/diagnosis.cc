@@ -45,7 +45,8 @@ void set_place(const Incident& incident, const api::Spec& spec, Diagnosis& out) 
   out.exit_code = record.exit_code;
   out.time = record.end_time;
   out.message = control::sanitize_line(record.message);
-  if (record.node_rank && spec.processes_per_node == 1) out.rank = record.node_rank;
+  out.rank = record.rank;
+  if (!out.rank && record.node_rank && spec.processes_per_node == 1) out.rank = record.node_rank;
   const ContainerView* trainer = incident.pod == nullptr ? nullptr : incident.pod->trainer();
   if (trainer == nullptr || !trainer->end) return;
   if (trainer->end->message && out.node_rank) out.rank = trainer->end->message->rank;

@@ -451,6 +451,12 @@ TEST(Diagnosis, ExplainsLastFailureOfJobThatRunsAgain) {
   EXPECT_THAT(found.cost, Contains(HasSubstr("1 of 3 that failurePolicy.maxRestarts allows are used")));
 }
 
+TEST(Diagnosis, NamesTheRankOfARecordWhosePodIsGone) {
+  Json attempt = record("IoError", "ended with exit code 74", 74);
+  attempt["rank"] = 5;
+  EXPECT_EQ(diagnose_objects({.job = job_object(failed_with(attempt))}).rank, 5);
+}
+
 TEST(Diagnosis, CostIncludesRestartsThatKeptThePods) {
   Json status = failed_with(record("IoError", "ended with exit code 74", 74));
   status["inPodRestarts"] = {{"total", 2}, {"seconds", 3.25}};
