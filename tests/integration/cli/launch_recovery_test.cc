@@ -166,7 +166,7 @@ TEST(LaunchRecovery, SpentBudgetHasTheExitCodeOfTheFailure) {
   EXPECT_THAT(program.err(), HasSubstr("the only restart is used up"));
 }
 
-// A descendant of the first process survives the restart in a session of its own.
+// A descendant of the first process survives the restart in a separate session.
 TEST(LaunchRecovery, ReasonIsNotOfAnEarlierProcess) {
   const std::string wait_for = "wait_for() { until [ -e $1 ]; do read -t 0.01 < <(:) || :; done; }; ";
   Program program(
