@@ -69,11 +69,12 @@ void StallProbe::run(const std::stop_token& stop) {
     if (!changed_.wait(lock, stop, [&] { return !waiting_.empty(); })) return;
     const auto next = std::ranges::min_element(
         waiting_, {}, [this](const auto& one) { return last_turns_[one.first.namespace_name]; });
-    const auto [job, stall] = std::move(*next);
+    const kube::ObjectKey job = next->first;
+    const Stall stall = std::move(next->second);
     waiting_.erase(next);
     if (waiting_.empty()) last_turns_.clear();  // bounds its size
     last_turns_[job.namespace_name] = ++turns_;
-    const auto wanted = [&, &job = job, &stall = stall] {
+    const auto wanted = [&] {
       const auto entry = entries_.find(job);
       return entry != entries_.end() && entry->second.uid == stall.uid && entry->second.since == stall.since;
     };
