@@ -68,6 +68,8 @@ def serve(pods):
         def log_message(self, *_):
             pass
 
-    server = http.server.ThreadingHTTPServer(("0.0.0.0", METRICS_PORT), Handler)
-    server.daemon_threads = True
+    class Server(http.server.ThreadingHTTPServer):
+        daemon_threads, request_queue_size = True, 1024
+
+    server = Server(("0.0.0.0", METRICS_PORT), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -220,7 +220,7 @@ class Truth:
         with self._lock:
             self._is_over = True
             for job in self._jobs.values():
-                self._after(0, lambda job=job: self._inject(job))
+                self._after(self._random.uniform(0, self._args.jobs / 10), lambda job=job: self._inject(job))
         self._run_until(self._is_equal, 120 + self._args.jobs * 0.5, process)
         self._run_until(lambda: False, 5, process)  # nothing may follow
         items = self._plane.call("GET", JOBS)["items"]
