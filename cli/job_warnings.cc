@@ -60,7 +60,7 @@ std::optional<std::string> launcher_warning(const api::TrainingJob& job) {
 
 std::optional<std::string> rank_warning(const api::TrainingJob& job, const Json& container) {
   if (job.spec.processes_per_node == 1 || elements(container, "command").empty()) return std::nullopt;
-  if (!control::launcher_image(job).empty()) return std::nullopt;
+  if (!control::launcher_image(job).empty() || launcher_warning(job)) return std::nullopt;
   const std::vector<std::string> words = command_words(container);
   const bool has_launcher = std::ranges::any_of(words, [](const std::string& word) {
     const std::string name = file_name(word);

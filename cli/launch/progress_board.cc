@@ -149,15 +149,17 @@ RankStatus ProgressBoard::status_of(int rank, const Reported& reported) const {
 std::string ProgressBoard::status() {
   std::map<int, RankActivity> ranks = activities();
   const std::lock_guard lock(mutex_);
-  if (reported_.empty()) return to_json(LauncherStatus{node_.attempt, restarts_}, first_ranks(ranks)) + "\n";
   for (const auto& [rank, reported] : reported_) {
     RankActivity& activity = ranks[rank];
     activity.rank = rank;
     if (reported.is_current) activity.step = reported.values.step;
     activity.updated_at = to_rfc3339(reported.updated);
   }
-  const auto& [first_rank, first] = *reported_.begin();
-  return to_json(status_of(first_rank, first), first_ranks(ranks)) + "\n";
+  // Without a step there is no progress, whose absence would be a stall.
+  const auto first =
+      std::ranges::find_if(reported_, [](const auto& one) { return one.second.values.step.has_value(); });
+  if (first == reported_.end()) return to_json(LauncherStatus{node_.attempt, restarts_}, first_ranks(ranks)) + "\n";
+  return to_json(status_of(first->first, first->second), first_ranks(ranks)) + "\n";
 }
 
 std::string ProgressBoard::metrics() const {

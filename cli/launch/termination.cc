@@ -46,7 +46,8 @@ GroupResult resolve_interruption(GroupResult result, const std::vector<std::stri
 std::string pod_message(const std::vector<std::string>& texts, const std::vector<int>& ranks, const GroupResult& result,
                         const std::vector<std::string>& reasons) {
   const auto member = static_cast<size_t>(std::max(result.member, 0));
-  const bool is_made = !result.disconnected.empty() || (texts[member].empty() && result.member >= 0);
+  const bool is_complete = result.member < 0 && result.exit_code == 0 && result.step >= 0;
+  const bool is_made = !result.disconnected.empty() || (texts[member].empty() && (result.member >= 0 || is_complete));
   if (!is_made) return texts[member].substr(0, kTerminationMessageLimit);
   TerminationMessage made;
   made.step = result.step;
@@ -57,7 +58,7 @@ std::string pod_message(const std::vector<std::string>& texts, const std::vector
   if (member < reasons.size() && !reasons[member].empty())
     made.message = fmt::format("rank {} ended with {}: {}", made.rank, describe(result.status), reasons[member]);
   const int signal = result.status.signal;
-  if (result.status.ok()) {  // see resolve_interruption()
+  if (result.interrupted_by != 0 && result.status.ok()) {  // see resolve_interruption()
     made.reason = kReasonInterrupted;
     made.message = fmt::format("rank {} ended with exit code 0 after {}, and did not report that it is complete",
                                made.rank, signal_name(result.interrupted_by));
@@ -65,6 +66,10 @@ std::string pod_message(const std::vector<std::string>& texts, const std::vector
     made.reason = kReasonInterrupted;
     made.message = fmt::format("rank {} ended with {} after {}", made.rank, describe(result.status),
                                signal_name(result.interrupted_by));
+  }
+  if (is_complete) {
+    made.reason = kReasonCompleted;
+    made.message = fmt::format("rank {} ended with exit code 0", made.rank);
   }
   if (!result.disconnected.empty()) {
     made.reason = kReasonDisconnected;

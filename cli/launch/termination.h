@@ -19,8 +19,9 @@ namespace oarlock::launch {
 // succeeded. If the decisive member wrote none (SIGKILL, or a program without support for these messages), the function
 // creates one from its exit status, `reasons`, and the steps that the members reported, without a step if none did; for
 // a node that has left its group, one with the reason kReasonDisconnected, and for a program that a signal stopped and
-// that ended with exit code 0, by that signal or by SIGKILL, one with kReasonInterrupted. `texts`, `ranks` and `reasons` are indexed by member;
-// `reasons` may be empty. The result has at most 4096 bytes and may be empty.
+// that ended with exit code 0, by that signal or by SIGKILL, one with kReasonInterrupted. If all succeeded, it creates
+// one with kReasonCompleted, provided that a member has reported a step. `texts`, `ranks` and `reasons` are indexed by
+// member; `reasons` may be empty. The result has at most 4096 bytes and may be empty.
 std::string pod_message(const std::vector<std::string>& texts, const std::vector<int>& ranks, const GroupResult& result,
                         const std::vector<std::string>& reasons = {});
 

@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "common/json_access.h"
 #include "operator/core/pod_template.h"
@@ -18,6 +21,8 @@ constexpr char kNoCommand[] = "NoCommand";
 constexpr char kNameTaken[] = "NameTaken";
 constexpr char kNever[] = "Never";
 constexpr char kSeveralRanks[] = "SeveralRanks";
+
+constexpr char kWindows[] = "windows";  // for which there is no launcher
 
 // Where the init container mounts the volume. In its image, kLauncherPath is the program.
 constexpr char kInstallPath[] = "/launcher";
@@ -45,13 +50,19 @@ bool starts_launcher(const Json& trainer) {
   return words.find("oarlock launch ") != std::string::npos;
 }
 
-// Whether the first word is a program that starts the ranks of a node, which oarlock launch starts once.
+// Whether the command begins with a program that starts the ranks of a node, which oarlock launch starts once.
 bool starts_ranks(const Json& trainer) {
-  constexpr std::string_view kPrograms[] = {"torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "horovodrun"};
-  const Json& program = elements(trainer, "command").front();
-  if (!program.is_string()) return false;
-  const auto& path = program.get_ref<const std::string&>();
-  return std::ranges::find(kPrograms, path.substr(path.rfind('/') + 1)) != std::end(kPrograms);
+  constexpr std::string_view kPrograms[] = {"torchrun", "deepspeed", "mpirun", "mpiexec", "horovodrun"};
+  std::vector<std::string> words;
+  for (const char* list : {"command", "args"}) {
+    for (const Json& word : elements(trainer, list)) words.push_back(word.is_string() ? word.get<std::string>() : "");
+  }
+  words.resize(std::max<size_t>(words.size(), 3));
+  const std::string program = words[0].substr(words[0].rfind('/') + 1);
+  if (program == "accelerate") return words[1] == "launch";
+  if (program.starts_with("python"))
+    return words[1] == "-m" && (words[2] == "torch.distributed.run" || words[2] == "torch.distributed.launch");
+  return std::ranges::find(kPrograms, program) != std::end(kPrograms);
 }
 
 bool uses_names(const Json& pod_spec, const Json& trainer) {
@@ -123,6 +134,7 @@ BoxedOptional<api::InjectedLauncher> decide_launcher(const Job& job, const std::
   if (image.empty() || (job.status.start_time && !job.status.launcher)) return {};
   const Json given = Json::parse(job.spec.pod_template.empty() ? "{}" : job.spec.pod_template, nullptr, false);
   const Json& pod_spec = member(given, "spec");
+  if (text_at(member(pod_spec, "os"), "name") == kWindows) return {};
   const Json& containers = elements(pod_spec, "containers");
   const auto trainer =
       std::ranges::find_if(containers, [](const Json& one) { return text_at(one, "name") == kTrainerContainer; });

@@ -113,7 +113,7 @@ void update_stalled_phase(const Observed& observed, const Membership& members, a
     enter_phase(status, Phase::kRunning, "Progressing",
                 fmt::format("rank 0 is at step {} since {}", status.progress->step, last), observed.now);
   } else if (status.phase == Phase::kRunning && observed.now >= *late && was_polled_since(observed, members, *late) &&
-             !(observed.awaits_stall_reports && observed.now < *late + kStallReportWait)) {
+             !observed.awaits_stall_reports) {
     // The message does not change while the stall lasts, so that nothing else is written.
     const std::string laggard = describe_laggard(observed, members);
     enter_phase(status, Phase::kStalled, "NoStep",

@@ -26,9 +26,6 @@ bool is_still_stalled(const Observed& observed, const Membership& members);
 // absent if it cannot.
 std::optional<std::chrono::seconds> next_stall_check(const Observed& observed, const api::Status& status);
 
-// How long a stall is not reported while the nodes' reports are awaited.
-inline constexpr std::chrono::seconds kStallReportWait{20};
-
 // Returns the time of the last step of a job that would become Stalled now, so that the reports of its nodes are of
 // use. It costs little for a job that steps.
 std::optional<SystemTime> stall_to_explain(const Observed& observed);

@@ -42,9 +42,12 @@ std::optional<std::vector<StallReport>> StallProbe::reports(const kube::ObjectKe
   const std::lock_guard lock(mutex_);
   Entry& entry = entries_[job];
   const SteadyTime now = clock_->steady();
-  const bool is_old = entry.reports && now - entry.reported > kMaxAge;
-  if (entry.uid == stall.uid && entry.since == stall.since && !is_old) return entry.reports;
-  entry = {.uid = stall.uid, .since = stall.since, .reports = std::nullopt, .reported = now};
+  const bool is_old = entry.reports && now - entry.changed > kMaxAge;
+  if (entry.uid == stall.uid && entry.since == stall.since && !is_old) {
+    if (!entry.reports && now - entry.changed > options_.max_wait) return std::vector<StallReport>();
+    return entry.reports;
+  }
+  entry = {.uid = stall.uid, .since = stall.since, .reports = std::nullopt, .changed = now};
   const auto same =
       std::ranges::count_if(waiting_, [&](const auto& one) { return one.first.namespace_name == job.namespace_name; });
   if (waiting_.size() >= options_.max_waiting || std::cmp_greater_equal(same, options_.max_of_namespace)) {
@@ -84,7 +87,7 @@ void StallProbe::run(const std::stop_token& stop) {
     lock.lock();
     if (!wanted()) continue;
     entries_[job].reports = std::move(reports);
-    entries_[job].reported = clock_->steady();
+    entries_[job].changed = clock_->steady();
     lock.unlock();
     on_reports_(job);
   }

@@ -42,6 +42,7 @@ class StallProbe {
     size_t max_requests = 256;                   // of one job, to its first nodes
     std::chrono::milliseconds timeout{1000};     // of one request
     std::chrono::milliseconds job_limit{10000};  // nodes that were not requested within this time have no reports
+    std::chrono::seconds max_wait{20};           // a job is not reported as stalled while its reports are awaited
     size_t max_waiting = 100;                    // jobs
     size_t max_of_namespace = 10;                // waiting jobs
   };
@@ -57,7 +58,7 @@ class StallProbe {
   void stop();
 
   // Returns the reports about this stall; absent while they are being requested, which the first call starts, and the
-  // first one a minute after the last reports.
+  // first one a minute after the last reports; none if they have not arrived after max_wait.
   std::optional<std::vector<StallReport>> reports(const kube::ObjectKey& job, const Stall& stall);
 
   // Forgets the job's reports, because it steps again, has finished or was deleted.
@@ -68,7 +69,7 @@ class StallProbe {
     std::string uid;
     SystemTime since{};
     std::optional<std::vector<StallReport>> reports;  // absent: requested
-    SteadyTime reported{};
+    SteadyTime changed{};                             // when they were requested, or arrived
   };
 
   void run(const std::stop_token& stop);

@@ -114,7 +114,9 @@ TEST_F(LaunchProgress, ReadsStepsFromOutput) {
 
 TEST_F(LaunchProgress, AcceptsKubeflowsProtocol) {
   const std::string client = R"(
-import json, os, urllib.error, urllib.request
+import json, os, signal, urllib.error, urllib.request
+if os.environ["RANK"] == "1":
+    signal.pause()
 def post(token, body):
     request = urllib.request.Request(os.environ["KUBEFLOW_TRAINER_SERVER_URL"], data=json.dumps(body).encode(), method="POST",
                                      headers={"Authorization": "Bearer " + token, "Content-Type": "application/json"})

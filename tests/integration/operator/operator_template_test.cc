@@ -125,7 +125,7 @@ TEST_F(Template, LauncherIsAddedToPodsOfOtherImages) {
 
   pod_template["spec"]["containers"][0].erase("command");
   create("k", {{"template", pod_template}});
-  world_->wait_for_pods({"k-0-0"});
+  world_->wait_for_pods({"j-1-0", "j-1-1", "k-0-0"});
   EXPECT_FALSE(world_->pod("k-0-0")["spec"].contains("initContainers"));
   world_->wait("the reason",
                [&] { return world_->status("k").value("launcher", Json()) == Json({{"reason", "NoCommand"}}); });

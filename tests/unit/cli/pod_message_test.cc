@@ -55,6 +55,13 @@ TEST(PodMessage, NamesWhyANodeHasLeftItsGroup) {
   EXPECT_EQ(*message, (TerminationMessage{4, 90, 80, "Disconnected", "no answer for 9 s"}));
 }
 
+TEST(PodMessage, StatesTheLastStepOfACompletedProgram) {
+  const GroupResult complete{.step = 100, .checkpoint_step = 90};
+  EXPECT_EQ(termination_message_from_json(pod_message({"", ""}, kRanks, complete)),
+            (TerminationMessage{4, 100, 90, "Completed", "rank 4 ended with exit code 0"}));
+  EXPECT_EQ(pod_message({"", ""}, kRanks, {}), "") << "no step is known";
+}
+
 TEST(PodMessage, AProgramThatASignalEndsWasInterrupted) {
   for (const auto& [interrupted_by, signal, reason] :
        {std::tuple(SIGTERM, SIGTERM, "Interrupted"), std::tuple(SIGTERM, SIGKILL, "Interrupted"),

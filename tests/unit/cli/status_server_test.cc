@@ -130,6 +130,20 @@ TEST_F(StatusServerTest, ServesReportsImmediatelyAndDuringRestarts) {
   EXPECT_NE(status(), "");
 }
 
+TEST_F(StatusServerTest, ReportsWithoutAStepAreNoProgress) {
+  server_.ranks_start(now_);
+  board_.add(0, {.loss = 0.5});
+  pass({}, {});
+  const auto body = [this] {
+    const std::string response = status();
+    return response.substr(response.find("\r\n\r\n") + 4);
+  };
+  EXPECT_FALSE(rank_status_from_json(body())) << body();
+  EXPECT_EQ(rank_activities_from_json(body(), 8).size(), 1);
+  board_.add(1, {.step = 3});
+  EXPECT_EQ(rank_status_from_json(body())->step, 3);
+}
+
 TEST_F(StatusServerTest, LeavesThePortToAProgramThatReportsAndListens) {
   const FileDescriptor of_rank = listen();
   server_.ranks_start(now_);

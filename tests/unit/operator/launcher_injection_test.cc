@@ -55,6 +55,7 @@ TEST(LauncherInjection, NeedsAnotherImageAndACommand) {
       {.name = "no command", .spec = pod_spec({{"command", nullptr}}), .expected = "NoCommand"},
       {.name = "arguments only", .spec = pod_spec({{"command", nullptr}, {"args", {"a"}}}), .expected = "NoCommand"},
       {.name = "a command of a wrong type", .spec = pod_spec({{"command", "python3"}}), .expected = "NoCommand"},
+      {.name = "Windows", .spec = pod_spec({}, {{"os", {{"name", "windows"}}}}), .expected = ""},
       {.name = "the operator's image", .spec = pod_spec({{"image", nullptr}}), .expected = ""},
       {.name = "the trainer's image",
        .spec = pod_spec({{"image", "r:5000/oarlock/trainer:2@sha256:0"}}),
@@ -99,9 +100,12 @@ TEST(LauncherInjection, FollowsTheFieldsOfTheSpec) {
   EXPECT_EQ(decide_launcher(several, kImage)->reason, "SeveralRanks");
   several.spec.launcher = api::LauncherInjection::kAlways;
   EXPECT_EQ(decide_launcher(several, kImage)->image, kImage);
-  several = job_of(pod_spec({{"command", {"/opt/bin/torchrun", "train.py"}}}));
-  several.spec.processes_per_node = 2;
-  EXPECT_EQ(decide_launcher(several, kImage)->image, kImage);
+  for (const Json& command : {Json({"/opt/bin/torchrun", "train.py"}), Json({"accelerate", "launch", "train.py"}),
+                              Json({"python3", "-m", "torch.distributed.run", "train.py"})}) {
+    several = job_of(pod_spec({{"command", command}}));
+    several.spec.processes_per_node = 2;
+    EXPECT_EQ(decide_launcher(several, kImage)->image, kImage) << command;
+  }
   for (const char* reason : {"NoCommand", "NameTaken", "SeveralRanks"})
     EXPECT_THAT(explain_missing_launcher(reason), AnyOf(HasSubstr("spec.launcher: Never"), HasSubstr("or Never")));
 }

@@ -148,6 +148,20 @@ TEST_F(StallProbeTest, RequestsAgainAfterAMinute) {
   EXPECT_EQ(requests_, 2);
 }
 
+TEST_F(StallProbeTest, DoesNotDelayAStallWithoutLimit) {
+  const auto clock = std::make_shared<test::FakeClock>();
+  clock_ = clock;
+  const auto probe = make(/*is_started=*/false);
+  const Stall stall{.uid = "u"};
+  EXPECT_FALSE(probe->reports(kStalledJob, stall));
+  clock->advance(options_.max_wait);
+  EXPECT_FALSE(probe->reports(kStalledJob, stall));
+  clock->advance(1s);
+  const auto reports = probe->reports(kStalledJob, stall);
+  ASSERT_TRUE(reports);
+  EXPECT_THAT(*reports, SizeIs(0));
+}
+
 TEST_F(StallProbeTest, ReadsAllRanksThatANodeCanHave) {
   std::vector<RankActivity> ranks(128);
   for (int i = 0; i < 128; ++i) ranks[static_cast<size_t>(i)] = {.rank = i, .step = 7, .state = "sleeping"};
