@@ -57,12 +57,12 @@ std::string pod_message(const std::vector<std::string>& texts, const std::vector
   made.message = fmt::format("rank {} ended with {} and left no message", made.rank, describe(result.status));
   if (member < reasons.size() && !reasons[member].empty())
     made.message = fmt::format("rank {} ended with {}: {}", made.rank, describe(result.status), reasons[member]);
-  const int signal = result.status.signal;
+  const int code = result.status.exit_code();              // a shell may return that of a signal
   if (result.interrupted_by != 0 && result.status.ok()) {  // see resolve_interruption()
     made.reason = kReasonInterrupted;
     made.message = fmt::format("rank {} ended with exit code 0 after {}, and did not report that it is complete",
                                made.rank, signal_name(result.interrupted_by));
-  } else if (result.interrupted_by != 0 && (signal == result.interrupted_by || signal == SIGKILL)) {
+  } else if (result.interrupted_by != 0 && (code == 128 + result.interrupted_by || code == 128 + SIGKILL)) {
     made.reason = kReasonInterrupted;
     made.message = fmt::format("rank {} ended with {} after {}", made.rank, describe(result.status),
                                signal_name(result.interrupted_by));

@@ -72,6 +72,8 @@ TEST(PodMessage, AProgramThatASignalEndsWasInterrupted) {
     ASSERT_TRUE(message.has_value());
     EXPECT_EQ(message->reason, reason) << interrupted_by << " " << signal;
   }
+  const GroupResult of_shell{.exit_code = 143, .member = 0, .status = {143, 0}, .interrupted_by = SIGTERM};
+  EXPECT_EQ(termination_message_from_json(pod_message({"", ""}, kRanks, of_shell))->reason, "Interrupted");
 }
 
 TEST(ResolveInterruption, SuccessNeedsTheReasonCompleted) {
