@@ -319,8 +319,7 @@ Result<int> launch_ranks(LaunchFlags flags, const std::vector<std::string>& argv
   std::vector<int> ranks;
   for (int i = 0; i < count; ++i) ranks.push_back(topology.rank(i) * ranks_per_process);
   const RealClock clock;
-  const ProgressNode node{
-      .first_rank = ranks.front(), .world_size = ranks_of_job.world_size(), .starts_ranks = has_starter};
+  const ProgressNode node{.world_size = ranks_of_job.world_size(), .starts_ranks = has_starter};
   ASSIGN_OR_RETURN(const std::unique_ptr<Progress> progress,
                    make_progress(flags, environment, files, node, ranks, clock, console));
   const bool is_searched = progress != nullptr && progress->reads_output();

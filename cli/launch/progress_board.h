@@ -16,7 +16,6 @@ namespace oarlock::launch {
 
 struct ProgressNode {
   int attempt = 0;
-  int first_rank = 0;
   int world_size = 1;
   bool starts_ranks = false;  // the command starts the ranks, and the launcher one process
 };

@@ -1,6 +1,7 @@
 #include "operator/core/launcher_injection.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -41,22 +42,24 @@ bool has_name(const Json& list, const char* name) {
   return std::ranges::any_of(list, [&](const Json& item) { return text_at(item, "name") == name; });
 }
 
+// The words of command and args. A word that is not a string is "".
+std::vector<std::string> command_of(const Json& trainer) {
+  std::vector<std::string> words;
+  for (const char* list : {"command", "args"}) {
+    for (const Json& word : elements(trainer, list)) words.push_back(word.is_string() ? word.get<std::string>() : "");
+  }
+  return words;
+}
+
 // Whether the command is that of a launcher of Oarlock, also as part of a script.
 bool starts_launcher(const Json& trainer) {
-  std::string words;
-  for (const char* list : {"command", "args"}) {
-    for (const Json& word : elements(trainer, list)) words += (word.is_string() ? word.get<std::string>() : "") + " ";
-  }
-  return words.find("oarlock launch ") != std::string::npos;
+  return fmt::format("{} ", fmt::join(command_of(trainer), " ")).find("oarlock launch ") != std::string::npos;
 }
 
 // Whether the command begins with a program that starts the ranks of a node, which oarlock launch starts once.
 bool starts_ranks(const Json& trainer) {
   constexpr std::string_view kPrograms[] = {"torchrun", "deepspeed", "mpirun", "mpiexec", "horovodrun"};
-  std::vector<std::string> words;
-  for (const char* list : {"command", "args"}) {
-    for (const Json& word : elements(trainer, list)) words.push_back(word.is_string() ? word.get<std::string>() : "");
-  }
+  std::vector<std::string> words = command_of(trainer);
   words.resize(std::max<size_t>(words.size(), 3));
   const std::string program = words[0].substr(words[0].rfind('/') + 1);
   if (program == "accelerate") return words[1] == "launch";

@@ -36,7 +36,7 @@ class ProgressTest : public testing::Test {
 
   const test::TemporaryDirectory directory_;
   test::FakeClock clock_;
-  Progress progress_{{.node = {.first_rank = 2, .world_size = 4},
+  Progress progress_{{.node = {.world_size = 4},
                       .ranks = {2, 3},
                       .directory = directory_.path(),
                       .pattern = ProgressPattern::make(R"(step (\d+).*loss ([\d.]+))").value()},
@@ -233,7 +233,7 @@ TEST(KubeflowReports, ConvertsPercentOfOtherPrograms) {
 
 TEST(ProgressBoard, MeasuresStepsAndServesTheFirstRank) {
   test::FakeClock clock;
-  ProgressBoard board({.attempt = 1, .first_rank = 0, .world_size = 2}, clock);
+  ProgressBoard board({.attempt = 1, .world_size = 2}, clock);
   board.add(1, {.step = 4, .metrics = {{"a\"b", 2}}});
   board.add(2, {.step = 4});
   EXPECT_EQ(rank_status_from_json(board.status())->rank, 1) << "the lowest that has reported";

@@ -62,7 +62,7 @@ class StatusServerTest : public testing::Test {
   const PortReservation port_ = PortReservation::make(1).value();
   SteadyTime now_{};
   const RealClock clock_;
-  ProgressBoard board_{{.attempt = 4, .first_rank = 0, .world_size = 2}, clock_};
+  ProgressBoard board_{{.attempt = 4, .world_size = 2}, clock_};
   StatusServer server_{port_.first(), "u", board_};
 };
 
