@@ -355,6 +355,7 @@ Result<int> launch_ranks(LaunchFlags flags, const std::vector<std::string>& argv
   options.progress = progress.get();
   options.has_standby = !flags.no_standby;
   ASSIGN_OR_RETURN(const GroupResult ended, run_group(members, options, signals, clock, console));
+  if (ranks_per_process > 1) ranks = {kUnknownRank};
   return report_end(ended, ranks, files, signals, clock, console);
 }
 

@@ -31,12 +31,6 @@ constexpr size_t kMarkerBytes = 16;  // of random numbers, in the value of kEnvL
 constexpr auto kStartRetryInterval = std::chrono::seconds(1);
 constexpr auto kStartTimeout = std::chrono::minutes(1);
 
-std::vector<const Command*> commands_of(const std::vector<Member>& members) {
-  std::vector<const Command*> commands;
-  for (const Member& member : members) commands.push_back(&member.command);
-  return commands;
-}
-
 class Group {
  public:
   Group(const std::vector<Member>& members, const GroupOptions& options, const SignalSource& signals,
@@ -108,6 +102,7 @@ class Group {
     FileDescriptor inherited;
     const bool is_restart = processes_[index].is_started();
     if (is_restart) {
+      if (options_.recovery->restarts_all_ranks()) processes_.end_strays_between_runs(clock_);
       remove_messages(member.stale_files, member.pod_message);
       // The terminal still belongs to the earlier process, and spawn() gives it to a child only if it is this one's.
       if (is_foreground(options_.stdio) && ::tcgetpgrp(STDIN_FILENO) == processes_[index].group) take_back_terminal();

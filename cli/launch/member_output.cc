@@ -21,6 +21,12 @@ constexpr size_t kMaxLineBytes = 2000;  // of a line that is searched for errors
 
 }  // namespace
 
+std::vector<const Command*> commands_of(const std::vector<Member>& members) {
+  std::vector<const Command*> commands;
+  for (const Member& member : members) commands.push_back(&member.command);
+  return commands;
+}
+
 Result<void> MemberOutput::add(size_t member, Child child, int64_t attempt, bool is_restart) {
   errors_[member] = {};
   for (Stream& stream : streams_) stream.is_earlier = stream.is_earlier || stream.member == member;

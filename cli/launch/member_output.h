@@ -46,6 +46,9 @@ struct Member {
   bool on_console = true;  // with Stdio::kPipes; false: its output goes to files only, or nowhere
 };
 
+// Returns the commands of the members, which must outlive the result.
+std::vector<const Command*> commands_of(const std::vector<Member>& members);
+
 // Members are numbers from 0. Not thread-safe.
 class MemberOutput {
  public:

@@ -133,4 +133,8 @@ void MemberProcesses::end_strays(const Clock& clock) const {
   }
 }
 
+void MemberProcesses::end_strays_between_runs(const Clock& clock) const {
+  if (std::ranges::all_of(processes_, &Process::is_gone)) end_strays(clock);
+}
+
 }  // namespace oarlock::launch

@@ -57,6 +57,9 @@ class MemberProcesses {
   // Kills processes that left their process group (setsid). They were reparented to this process when their parent
   // ended.
   void end_strays(const Clock& clock) const;
+  // The same before the first member starts again after the processes of all of them have ended: those of a new run
+  // must not share devices or ports with descendants of the earlier one. Otherwise does nothing.
+  void end_strays_between_runs(const Clock& clock) const;
 
   const Process& operator[](size_t member) const { return processes_[member]; }
   // When to call take_emptied() without an event: no signal reports the end of a process that is not a child.

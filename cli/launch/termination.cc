@@ -53,23 +53,24 @@ std::string pod_message(const std::vector<std::string>& texts, const std::vector
   made.step = result.step;
   made.checkpoint_step = result.checkpoint_step;
   made.rank = ranks[member];
+  const std::string who = made.rank == kUnknownRank ? "the command" : fmt::format("rank {}", made.rank);
   made.reason = result.status.signal != 0 ? "KilledBySignal" : "Failed";
-  made.message = fmt::format("rank {} ended with {} and left no message", made.rank, describe(result.status));
+  made.message = fmt::format("{} ended with {} and left no message", who, describe(result.status));
   if (member < reasons.size() && !reasons[member].empty())
-    made.message = fmt::format("rank {} ended with {}: {}", made.rank, describe(result.status), reasons[member]);
+    made.message = fmt::format("{} ended with {}: {}", who, describe(result.status), reasons[member]);
   const int code = result.status.exit_code();              // a shell may return that of a signal
   if (result.interrupted_by != 0 && result.status.ok()) {  // see resolve_interruption()
     made.reason = kReasonInterrupted;
-    made.message = fmt::format("rank {} ended with exit code 0 after {}, and did not report that it is complete",
-                               made.rank, signal_name(result.interrupted_by));
+    made.message = fmt::format("{} ended with exit code 0 after {}, and did not report that it is complete", who,
+                               signal_name(result.interrupted_by));
   } else if (result.interrupted_by != 0 && (code == 128 + result.interrupted_by || code == 128 + SIGKILL)) {
     made.reason = kReasonInterrupted;
-    made.message = fmt::format("rank {} ended with {} after {}", made.rank, describe(result.status),
-                               signal_name(result.interrupted_by));
+    made.message =
+        fmt::format("{} ended with {} after {}", who, describe(result.status), signal_name(result.interrupted_by));
   }
   if (is_complete) {
     made.reason = kReasonCompleted;
-    made.message = fmt::format("rank {} ended with exit code 0", made.rank);
+    made.message = fmt::format("{} ended with exit code 0", who);
   }
   if (!result.disconnected.empty()) {
     made.reason = kReasonDisconnected;

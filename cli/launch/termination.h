@@ -15,6 +15,9 @@
 
 namespace oarlock::launch {
 
+// The rank of a member that starts several ranks itself.
+inline constexpr int kUnknownRank = -1;
+
 // Returns the termination message of the pod: the message of the decisive member, or of the first member if all
 // succeeded. If the decisive member wrote none (SIGKILL, or a program without support for these messages), the function
 // creates one from its exit status, `reasons`, and the steps that the members reported, without a step if none did; for

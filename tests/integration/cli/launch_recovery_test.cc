@@ -166,17 +166,18 @@ TEST(LaunchRecovery, SpentBudgetHasTheExitCodeOfTheFailure) {
   EXPECT_THAT(program.err(), HasSubstr("the only restart is used up"));
 }
 
-// A descendant of the first process survives the restart in a separate session.
-TEST(LaunchRecovery, ReasonIsNotOfAnEarlierProcess) {
+// As the workers of torchrun, which was killed: they would hold the devices and the ports of the new processes.
+TEST(LaunchRecovery, DescendantInAnotherSessionIsKilledFirst) {
   const std::string wait_for = "wait_for() { until [ -e $1 ]; do read -t 0.01 < <(:) || :; done; }; ";
   Program program(
       launch({"--max-restarts", "1"},
              {"/bin/bash", "-c",
-              wait_for + "if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then setsid /bin/bash -c '" + wait_for +
-                  "touch away; wait_for go; echo earlier error >&2; touch done' & wait_for away; exit 3; fi; "
-                  "echo error >&2; touch go; wait_for done; exit 4"}),
+              wait_for + "if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then setsid /bin/bash -c 'echo $$ > child; "
+                         "touch away; exec sleep 1000' & wait_for away; echo earlier error >&2; exit 3; fi; "
+                         "kill -0 $(cat child) 2>/dev/null && echo alive; echo error >&2; exit 4"}),
       {.environment = {{"OARLOCK_TERMINATION_LOG", "message.json"}}, .directory = {}});
   EXPECT_EQ(program.wait(), 4) << program.err();
+  EXPECT_THAT(program.out(), Not(HasSubstr("alive")));
   EXPECT_THAT(program.err(), HasSubstr("earlier error\n"));
   EXPECT_THAT(content(program.directory() / "message.json"), HasSubstr("rank 0 ended with exit code 4: error\""));
 }

@@ -41,6 +41,14 @@ TEST(PodMessage, CreatesMessageForKilledRank) {
   EXPECT_EQ(message->message, "rank 5 ended with signal 9 (SIGKILL) and left no message");
 }
 
+TEST(PodMessage, NamesNoRankOfACommandThatStartsThem) {
+  const auto message = termination_message_from_json(
+      pod_message({""}, {kUnknownRank}, {.exit_code = 1, .member = 0, .status = {1, 0}}, {"KeyError: 'labels'"}));
+  ASSERT_TRUE(message.has_value());
+  EXPECT_EQ(message->rank, kUnknownRank);
+  EXPECT_EQ(message->message, "the command ended with exit code 1: KeyError: 'labels'");
+}
+
 TEST(PodMessage, OmitsStepThatNoRankReported) {
   const std::string text = pod_message({"", ""}, kRanks, {.exit_code = 137, .member = 1, .status = {0, SIGKILL}});
   EXPECT_EQ(text.find("\"step\""), std::string::npos) << text;
