@@ -354,14 +354,33 @@ void describe(Spec& spec, Fields& fields) {
                      "A running job whose rank 0 has not completed an optimizer step for this time is Stalled until "
                      "the next step. Set it above the duration of the longest evaluation or checkpoint. It can be "
                      "changed while the job runs. Jobs whose rank 0 never reports its progress are never Stalled.");
+        policy.field("startTimeoutSeconds", spec.stall_policy.start_timeout_seconds, from_to(1, rules::kMaxSeconds),
+                     "A job that has reported steps is Stalled, too, if it reports none for this time after a restart: "
+                     "of its pods, or of the processes in them. It can be changed while the job runs.");
         policy.choice("action", spec.stall_policy.action,
                       {{"None", StallAction::kNone}, {"Restart", StallAction::kRestart}},
                       "None: the job is Stalled until the next step. Restart: the group restarts, which counts against "
                       "failurePolicy.maxRestarts; if rank 0 does not respond, after timeoutSeconds once more. Set "
-                      "timeoutSeconds above the time of a restart until its first step, too. It can be changed while "
-                      "the job runs.");
+                      "startTimeoutSeconds above the time of a restart until its first step, and timeoutSeconds above "
+                      "that of oarlock-trainer. It can be changed while the job runs.");
       },
       "When a running job that makes no progress becomes Stalled, and what follows.");
+  fields.section(
+      "scheduling",
+      [&](Fields& scheduling) {
+        scheduling.field("pendingTimeoutSeconds", spec.scheduling.pending_timeout_seconds,
+                         from_to(1, rules::kMaxSeconds),
+                         "If the pods of the group have not all been placed on nodes for this time, because of a lack "
+                         "of nodes or quota, those that were are deleted, so that other jobs can use their room. "
+                         "Default: the operator's flag --pending-timeout, otherwise never. It can be changed while the "
+                         "job runs.");
+        scheduling.choice("pendingAction", spec.scheduling.pending_action,
+                          {{"Retry", PendingAction::kRetry}, {"Fail", PendingAction::kFail}},
+                          "What follows after pendingTimeoutSeconds. Retry: all pods are created again after a delay "
+                          "that grows with the waiting time, up to 20 minutes, which does not count against "
+                          "failurePolicy.maxRestarts. Fail: the job fails.");
+      },
+      "The placement of the pods on nodes.");
   fields.choice("successPolicy", spec.success_policy,
                 {{"AllRanks", SuccessPolicy::kAllRanks}, {"Rank0", SuccessPolicy::kRank0}},
                 "The job is Complete when container 'trainer' has ended with exit code 0 in all pods (AllRanks), or as "

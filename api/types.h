@@ -94,10 +94,24 @@ enum class StallAction {
 };
 
 struct StallPolicy {
-  int timeout_seconds = 600;  // time without an optimizer step of rank 0 after which the job is Stalled
+  int timeout_seconds = 600;         // time without an optimizer step of rank 0 after which the job is Stalled
+  int start_timeout_seconds = 1800;  // from a restart until the first step, of a program that has reported steps
   StallAction action = StallAction::kNone;
 
   bool operator==(const StallPolicy&) const = default;
+};
+
+enum class PendingAction {
+  kRetry,  // the pods are deleted, and created again after a delay
+  kFail,   // the job fails
+};
+
+// The placement of the pods on nodes.
+struct Scheduling {
+  std::optional<int> pending_timeout_seconds;  // absent: the operator's default
+  PendingAction pending_action = PendingAction::kRetry;
+
+  bool operator==(const Scheduling&) const = default;
 };
 
 // Which pods of a finished job are deleted.
@@ -162,6 +176,7 @@ struct Spec {
   LauncherInjection launcher = LauncherInjection::kAuto;
   FailurePolicy failure_policy;
   StallPolicy stall_policy;
+  Scheduling scheduling;
   Rendezvous rendezvous;
   bool suspend = false;
   SuccessPolicy success_policy = SuccessPolicy::kAllRanks;

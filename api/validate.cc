@@ -397,10 +397,10 @@ const std::vector<ForeignKeys>& foreign_keys() {
   return kRows;
 }
 
-constexpr std::string_view kSpecKeys[] = {"nodes",         "elastic",        "processesPerNode", "image",
-                                          "trainer",       "template",       "resourcesPerNode", "checkpoints",
-                                          "failurePolicy", "stallPolicy",    "successPolicy",    "suspend",
-                                          "rendezvous",    "cleanPodPolicy", "managedBy"};
+constexpr std::string_view kSpecKeys[] = {"nodes",         "elastic",     "processesPerNode", "image",
+                                          "trainer",       "template",    "resourcesPerNode", "checkpoints",
+                                          "failurePolicy", "stallPolicy", "scheduling",       "successPolicy",
+                                          "suspend",       "rendezvous",  "cleanPodPolicy",   "managedBy"};
 constexpr std::string_view kMetadataKeys[] = {"name", "namespace", "labels", "annotations"};
 
 // Reports the key of an entry with a remedy, and accepts it, so that it is not reported again.

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "api/rules.h"
 #include "common/error.h"
 #include "common/log.h"
 #include "common/random.h"
@@ -131,6 +132,11 @@ void add_cluster_flags(CLI::App& app, Flags& flags) {
          "get none")
       ->default_val(oarlock::control::default_launcher_image())
       ->type_name("IMAGE");
+  app.add_option("--pending-timeout", flags.options.pending_timeout_seconds,
+                 "Seconds after which jobs whose pods cannot all be placed delete them, and try again later, unless "
+                 "spec.scheduling.pendingTimeoutSeconds is set; 0: never")
+      ->capture_default_str()
+      ->check(CLI::Range(0, oarlock::api::rules::kMaxSeconds));
   app.add_option("--trainer-user", flags.options.pod_defaults.user,
                  "User and group ID of the pods that the operator builds; 0: those of the image, or as the cluster "
                  "assigns them (OpenShift)")

@@ -344,7 +344,7 @@ std::chrono::seconds delay_after(const api::TrainingJob& job, const std::vector<
     record.end_time = SystemTime{} + std::chrono::duration_cast<SystemTime::duration>(duration);
     status.attempts.push_back(std::move(record));
   }
-  return control::restart_delay(job.spec.failure_policy, status);
+  return control::restart_delay(job, status);
 }
 
 control::GroupFailure decide_after_exit(const api::TrainingJob& job, int restarts, int node, int exit_code,

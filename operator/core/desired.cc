@@ -123,11 +123,11 @@ void set_metadata(Json& metadata, const Job& job, int attempt) {
 }
 
 // An annotation of the template has no effect.
-void set_regroup_key(Json& metadata, const std::string& key_id) {
-  if (!key_id.empty()) {
-    map_in(metadata, "annotations")[kAnnotationRegroupKeyId] = key_id;
+void set_annotation(Json& metadata, const char* name, const std::string& value) {
+  if (!value.empty()) {
+    map_in(metadata, "annotations")[name] = value;
   } else if (const auto it = metadata.find("annotations"); it != metadata.end() && it->is_object()) {
-    it->erase(kAnnotationRegroupKeyId);
+    it->erase(name);
   }
 }
 
@@ -311,7 +311,8 @@ PodFactory::PodFactory(const Job& job, int attempt, int nodes, const PodDefaults
   pod["apiVersion"] = "v1";
   pod["kind"] = "Pod";
   set_metadata(map_in(pod, "metadata"), job, attempt);
-  set_regroup_key(pod["metadata"], regroups(job, nodes) && !secret.token.empty() ? secret.key_id : "");
+  set_annotation(pod["metadata"], kAnnotationRegroupKeyId,
+                 regroups(job, nodes) && !secret.token.empty() ? secret.key_id : "");
   Json& pod_spec = map_in(pod, "spec");
   pod_spec["subdomain"] = service_name(job);
   pod_spec["restartPolicy"] = "Never";
@@ -319,6 +320,9 @@ PodFactory::PodFactory(const Job& job, int attempt, int nodes, const PodDefaults
   const size_t index = trainer_index(list_in(pod_spec, "containers"));
   Json& trainer = pod_spec["containers"][index];
   group_ = rank_group(job, attempt, nodes, trainer);
+  const bool is_default = job.spec.image.empty() && string_of(trainer, "image") == defaults.image;
+  set_annotation(pod["metadata"], kAnnotationTrainerImage, is_default ? defaults.image : "");
+  set_annotation(pod["metadata"], kAnnotationLauncherImage, launcher_image);
   if (!launcher_image.empty()) {
     inject_launcher(launcher_image, pod_spec, trainer);
     group_.restart_policy = "group";

@@ -45,6 +45,10 @@ struct RegroupSecret {
 // The annotation of a pod with RegroupSecret::key_id. A pod with another value, or none, cannot join the others.
 inline constexpr char kAnnotationRegroupKeyId[] = "oarlock.dev/regroup-key-id";
 
+// The annotations of a pod with ChosenImages.
+inline constexpr char kAnnotationTrainerImage[] = "oarlock.dev/default-image";
+inline constexpr char kAnnotationLauncherImage[] = "oarlock.dev/launcher-image";
+
 // Returns the part of a Service's key that identifies it: its first twelve characters. The key of a Service that was
 // deleted and created again is another one.
 std::string regroup_key_id(std::string_view key);

@@ -117,8 +117,7 @@ std::optional<SystemTime> shrink_due(const Observed& observed, const Membership&
   const seconds limit = waiting_limit(job);
   // A restart after a failure does not begin the wait again, but its pods need time to get their nodes.
   SystemTime created = job.status.attempt_start_time.value_or(*size->waiting_since);
-  if (const auto start = restart_time(job.spec.failure_policy, job.status, observed.now))
-    created = std::max(created, *start);
+  if (const auto start = restart_time(job, job.status, observed.now)) created = std::max(created, *start);
   const SystemTime due = std::max(*size->waiting_since + limit, created + std::min<seconds>(limit, kPlacementTime));
   // The rank of the first pod that has a node waits for the longest time.
   return settled_time(placed, due, std::max({due, placed.front() + limit, placed[enough - 1]}), limit);

@@ -12,6 +12,7 @@
 #include "common/text.h"
 #include "operator/core/desired.h"
 #include "operator/core/elastic.h"
+#include "operator/core/placement.h"
 #include "operator/core/replacement.h"
 #include "operator/core/stall.h"
 #include "operator/core/status.h"
@@ -204,6 +205,27 @@ void decide_restart(const Job& job, GroupFailure& out) {
   out.message = out.record.message;
 }
 
+// Pods that are not placed in time release what they hold.
+GroupFailure evaluate_placement(const Observed& observed, const Membership& members) {
+  const Job& job = observed.job;
+  const std::optional<SystemTime> deadline = placement_deadline(observed, members);
+  GroupFailure out;
+  if (!deadline || observed.now < *deadline) return out;
+  const WaitingReason why = find_waiting_reason(observed, members);
+  out.decision = job.spec.scheduling.pending_action == api::PendingAction::kFail ? GroupFailure::Decision::kFail
+                                                                                 : GroupFailure::Decision::kRestart;
+  out.record.attempt = job.status.attempt;
+  out.record.reason = kNotPlaced;
+  out.record.message =
+      fmt::format("not all pods were placed within {} s: {}", pending_timeout(observed)->count(), why.message);
+  out.record.stopped = true;
+  out.reason = out.record.reason;
+  out.message = out.record.message;
+  out.is_charged = false;
+  out.restart_reason = kNotPlaced;
+  return out;
+}
+
 // Pods that run, but make no progress, restart if stallPolicy.action requires it.
 GroupFailure evaluate_stall(const Observed& observed, const Membership& members) {
   const Job& job = observed.job;
@@ -221,6 +243,8 @@ GroupFailure evaluate_stall(const Observed& observed, const Membership& members)
   return out;
 }
 
+bool has_failed(const api::AttemptRecord& record) { return !ended_by_resize(record) && !ended_unplaced(record); }
+
 bool was_short(const api::AttemptRecord& record) {
   return !record.start_time || record.end_time - *record.start_time < kBackoffResetAfter;
 }
@@ -232,6 +256,7 @@ GroupFailure evaluate_failure_policy(const Observed& observed, const Membership&
   const std::vector<PodFailure> all = find_pod_failures(job, members);
   if (all.empty()) {
     GroupFailure out = evaluate_replacements(observed, members);
+    if (out.decision == GroupFailure::Decision::kNone) out = evaluate_placement(observed, members);
     return out.decision == GroupFailure::Decision::kNone ? evaluate_stall(observed, members) : out;
   }
   const PodFailure& root_cause = *std::min_element(all.begin(), all.end(), has_higher_priority);
@@ -282,18 +307,19 @@ GroupFailure evaluate_failure_policy(const Observed& observed, const Membership&
   return out;
 }
 
-seconds restart_delay(const api::FailurePolicy& policy, const api::Status& status) {
+seconds restart_delay(const Job& job, const api::Status& status) {
   const auto& attempts = status.attempts;
+  if (!attempts.empty() && ended_unplaced(attempts.back())) return placement_delay(job, attempts.back());
   const auto steady = std::find_if(attempts.rbegin(), attempts.rend(),
-                                   [](const auto& record) { return !was_short(record) && !ended_by_resize(record); });
-  const auto quick = std::count_if(attempts.rbegin(), steady, std::not_fn(ended_by_resize));
-  return std::chrono::duration_cast<seconds>(restart_backoff(seconds(policy.backoff_seconds), quick));
+                                   [](const auto& record) { return !was_short(record) && has_failed(record); });
+  const auto quick = std::count_if(attempts.rbegin(), steady, has_failed);
+  return std::chrono::duration_cast<seconds>(restart_backoff(seconds(job.spec.failure_policy.backoff_seconds), quick));
 }
 
-std::optional<SystemTime> restart_time(const api::FailurePolicy& policy, const api::Status& status, SystemTime now) {
+std::optional<SystemTime> restart_time(const Job& job, const api::Status& status, SystemTime now) {
   if (status.phase != api::Phase::kRestarting || status.attempts.empty()) return std::nullopt;
   if (ended_by_resize(status.attempts.back())) return std::nullopt;
-  const seconds delay = restart_delay(policy, status);
+  const seconds delay = restart_delay(job, status);
   if (delay.count() <= 0) return std::nullopt;
   return end_of_delay(status.attempts.back().end_time, delay, now);
 }

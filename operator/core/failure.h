@@ -65,6 +65,8 @@ struct GroupFailure {
 // 5. Stall. With stallPolicy.action Restart, a group whose step does not change restarts (is_still_stalled()), unless
 //    a pod is being replaced.
 //
+// 6. Placement. A group whose pods are not placed until placement_deadline() is deleted, and starts again later.
+//
 // Each replacement and each charged restart counts against failurePolicy.maxRestarts; one beyond it fails the job. A
 // restart is not charged by rule 3; because the other pods ended with 75 or 76 after a loss, which was charged itself
 // unless it was free; or without a matching rule if not all pods of the attempt have started. The last kind is charged
@@ -75,10 +77,11 @@ GroupFailure evaluate_failure_policy(const Observed& observed, const Membership&
 // ---- Restart backoff -----------------------------------------------------------------------------------------------
 // The delays follow from the status alone, so that a restarted operator neither shortens nor extends them.
 
-// Returns restart_backoff() of failurePolicy.backoffSeconds after the attempts recorded in the status.
-std::chrono::seconds restart_delay(const api::FailurePolicy& policy, const api::Status& status);
+// Returns restart_backoff() of failurePolicy.backoffSeconds after the failed attempts that the status records; after
+// one whose pods were not placed, placement_delay().
+std::chrono::seconds restart_delay(const Job& job, const api::Status& status);
 
 // Returns the time before which the pods of the attempt must not be created; absent if they may be created immediately.
-std::optional<SystemTime> restart_time(const api::FailurePolicy& policy, const api::Status& status, SystemTime now);
+std::optional<SystemTime> restart_time(const Job& job, const api::Status& status, SystemTime now);
 
 }  // namespace oarlock::control

@@ -129,11 +129,7 @@ void append_to(Json& object, const char* key, Json item) {
   list.push_back(std::move(item));
 }
 
-}  // namespace
-
-std::string default_launcher_image() { return "oarlock/launcher:" OARLOCK_VERSION; }
-
-BoxedOptional<api::InjectedLauncher> decide_launcher(const Job& job, const std::string& image) {
+BoxedOptional<api::InjectedLauncher> decide(const Job& job, const std::string& image, api::LauncherInjection wanted) {
   if (image.empty() || (job.status.start_time && !job.status.launcher)) return {};
   const Json given = Json::parse(job.spec.pod_template.empty() ? "{}" : job.spec.pod_template, nullptr, false);
   const Json& pod_spec = member(given, "spec");
@@ -144,15 +140,23 @@ BoxedOptional<api::InjectedLauncher> decide_launcher(const Job& job, const std::
   const std::string own = trainer == containers.end() ? "" : text_at(*trainer, "image");
   const std::string& used = own.empty() ? job.spec.image : own;
   if (used.empty() || is_trainer_image(used)) return {};
-  if (job.spec.launcher == api::LauncherInjection::kNever) return api::InjectedLauncher{"", kNever};
+  if (wanted == api::LauncherInjection::kNever) return api::InjectedLauncher{"", kNever};
   if (trainer == containers.end() || elements(*trainer, "command").empty())
     return api::InjectedLauncher{"", kNoCommand};
   if (starts_launcher(*trainer)) return {};
   if (uses_names(pod_spec, *trainer)) return api::InjectedLauncher{"", kNameTaken};
   const bool may_start_them_itself = job.spec.processes_per_node > 1 && !starts_ranks(*trainer);
-  if (may_start_them_itself && job.spec.launcher != api::LauncherInjection::kAlways)
+  if (may_start_them_itself && wanted != api::LauncherInjection::kAlways)
     return api::InjectedLauncher{"", kSeveralRanks};
   return api::InjectedLauncher{image, ""};
+}
+
+}  // namespace
+
+std::string default_launcher_image() { return "oarlock/launcher:" OARLOCK_VERSION; }
+
+BoxedOptional<api::InjectedLauncher> decide_launcher(const Job& job, const std::string& image) {
+  return decide(job, image, job.spec.launcher);
 }
 
 Job with_launcher_decision(const Job& job, const std::string& image) {
@@ -175,7 +179,13 @@ std::optional<Observed> decide_about_launcher(const Observed& observed) {
   return out;
 }
 
-std::string launcher_image(const Job& job) { return job.status.launcher ? job.status.launcher->image : ""; }
+std::string launcher_image(const Job& job) {
+  if (!job.status.launcher || job.status.launcher->image.empty()) return "";
+  // spec.launcher may have changed since the decision.
+  const BoxedOptional<api::InjectedLauncher> permitted =
+      decide(job, job.status.launcher->image, api::LauncherInjection::kAlways);
+  return permitted ? permitted->image : "";
+}
 
 std::string explain_missing_launcher(std::string_view reason) {
   if (reason == kNoCommand)

@@ -33,7 +33,8 @@ Job with_launcher_decision(const Job& job, const std::string& image);
 // writes the status before it creates the pods.
 std::optional<Observed> decide_about_launcher(const Observed& observed);
 
-// Returns the image from which the job's pods copy the launcher, as its status records it; empty if they have none.
+// Returns the image from which the pods of the next attempt copy the launcher, as the job's status records it; empty if
+// they have none, as when another version of the operator has resumed the job with another template.
 std::string launcher_image(const Job& job);
 
 // Explains why the pods have no launcher, and the remedy; empty for Never. `reason` is InjectedLauncher::reason.

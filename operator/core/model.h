@@ -32,6 +32,15 @@ struct Termination {
   bool operator==(const Termination&) const = default;
 };
 
+// The images of a pod that the operator has chosen, and not its job. All pods of an attempt have the same ones, also if
+// another version of the operator creates a part of them.
+struct ChosenImages {
+  std::string trainer;   // of container "trainer"; empty: the job names its image
+  std::string launcher;  // from which the launcher is copied; empty: the pod has none but that of its image
+
+  bool operator==(const ChosenImages&) const = default;
+};
+
 // A Pod, reduced to the fields that the decision reads. The shell reduces its texts to single lines of bounded length,
 // except for the termination message. The attempt and the node rank are read from the name (membership.h), because the
 // name is immutable.
@@ -67,7 +76,8 @@ struct Pod {
   std::string waiting_reason;          // of the first waiting (init) container: ImagePullBackOff, ContainerCreating ...
   std::string waiting_message;
   std::string regroup_key{};  // RegroupSecret::key_id; empty if the pod's launcher restarts no ranks
-  bool unlabeled = false;     // the job's label was removed: the pod is read live, and no watch reports its changes
+  ChosenImages images{};
+  bool unlabeled = false;  // the job's label was removed: the pod is read live, and no watch reports its changes
 
   bool operator==(const Pod&) const = default;
 };
@@ -126,6 +136,8 @@ struct Observed {
   // flags. If absent, jobs get no NetworkPolicy, and existing ones are not changed.
   std::optional<std::string> metrics_peers;
   std::string launcher_image;  // from the operator's flags; empty: jobs that start now get no launcher
+  // From the operator's flags: scheduling.pendingTimeoutSeconds of jobs that do not set it; absent: none.
+  std::optional<int> pending_timeout_seconds{};
   SystemTime now{};
   std::optional<RankStatus> progress;      // the last status that rank 0 of any attempt reported
   std::optional<LauncherStatus> launcher;  // the last one that the launcher or rank 0 of any attempt reported
@@ -191,8 +203,8 @@ struct CreateNetworkPolicy {
 struct CreateClaim {
   std::string name;
   int attempt = 0;
-  std::string body;              // JSON
-  std::string launcher_image{};  // as in CreatePod
+  std::string body;       // JSON
+  ChosenImages images{};  // as in CreatePod
 
   bool operator==(const CreateClaim&) const = default;
 };
@@ -217,7 +229,7 @@ struct CreatePod {
   bool is_replacement = false;                     // of a lost pod, while the other pods of the attempt continue
   int nodes = 1;                                   // of the attempt's group
   std::optional<api::LauncherBounds> launchers{};  // of the attempt
-  std::string launcher_image{};                    // empty: the pod has no launcher but that of its image
+  ChosenImages images{};                           // `trainer` is empty: the job's, or the operator's default
 
   bool operator==(const CreatePod&) const = default;
 };

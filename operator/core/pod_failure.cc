@@ -23,8 +23,8 @@ constexpr std::string_view kDisrupted = "Disrupted";
 constexpr std::string_view kPodDeleted = "PodDeleted";
 constexpr std::string_view kPodRejected = "PodRejected";
 constexpr std::string_view kRestartReasons[] = {
-    kPodFailed,      kReasonDeviceFailed, kOomKilled,  kEvicted, kDisrupted, kPodRejected, kPodDeleted, kPodLost,
-    kReasonPeerLost, kReasonInterrupted,  kNotStarted, kShrunk,  kGrown,     kScaled,      kStalled};
+    kPodFailed,      kReasonDeviceFailed, kOomKilled,  kEvicted,   kDisrupted, kPodRejected, kPodDeleted, kPodLost,
+    kReasonPeerLost, kReasonInterrupted,  kNotStarted, kNotPlaced, kShrunk,    kGrown,       kScaled,     kStalled};
 
 // ---- Cause of one failure ------------------------------------------------------------------------------------------
 
@@ -109,7 +109,8 @@ void record_exit(const Job& job, const PodFailure& failure, api::AttemptRecord& 
       fmt::format("{}pod {} {}{}", end.init_container.empty() ? "" : "init container " + end.init_container + " of ",
                   location_of(*failure.pod), exit_text(end), summary.text.empty() ? "" : ": " + summary.text);
   record.reason = end.reason == kOomKilled ? std::string(kOomKilled) : summary.reason;
-  if (record.reason.empty() || is_resize_reason(record.reason)) record.reason = default_reason(failure.cause);
+  const bool is_reserved = is_resize_reason(record.reason) || record.reason == kNotPlaced;  // for the operator
+  if (record.reason.empty() || is_reserved) record.reason = default_reason(failure.cause);
 }
 
 void record_removal(const Pod& pod, api::AttemptRecord& record) {

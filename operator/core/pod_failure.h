@@ -58,6 +58,8 @@ inline constexpr std::string_view kPodLost = "PodLost";
 
 // The reason of a restart because pods of the attempt did not start, in status.restarts.
 inline constexpr std::string_view kNotStarted = "NotStarted";
+// The reason of the end of an attempt whose pods were not placed in time (placement.h).
+inline constexpr std::string_view kNotPlaced = "NotPlaced";
 
 // The reason of a restart because of stallPolicy.action.
 inline constexpr std::string_view kStalled = "Stalled";

@@ -34,6 +34,14 @@ std::vector<Action> network_policy_actions(const Observed& observed, const Membe
   return {ReplaceNetworkPolicy{present->name, dump_json(desired)}};
 }
 
+// Returns the images of the attempt's pods, which another version of the operator may have created.
+ChosenImages chosen_images(const Job& job, const Membership& members) {
+  for (const Pod* pod : members.current) {
+    if (pod != nullptr) return pod->images;
+  }
+  return {.trainer = "", .launcher = launcher_image(job)};
+}
+
 // Deletes the lost pods that remain, and creates their replacements once they no longer exist. A new pod has the name
 // of the lost one, so the API server cannot have both.
 std::vector<Action> replacement_actions(const Job& job, const Membership& members) {
@@ -44,7 +52,7 @@ std::vector<Action> replacement_actions(const Job& job, const Membership& member
     const int node_rank = static_cast<int>(i);
     if (lost == nullptr) {
       out.emplace_back(CreatePod{pod_name(job, job.status.attempt, node_rank), job.status.attempt, node_rank, true,
-                                 job.group_nodes(), launcher_bounds(job), launcher_image(job)});
+                                 job.group_nodes(), launcher_bounds(job), chosen_images(job, members)});
     } else if (!lost->deleting) {
       out.emplace_back(DeletePod{lost->name, lost->uid, "", "a new pod replaces it"});
     }
@@ -106,19 +114,20 @@ Creations create_missing_objects(const Observed& observed, const Membership& mem
     out.actions.emplace_back(CreateService{service_name(job), dump_json(desired_service(job))});
   if (is_running(job.status.phase)) append(out.actions, replacement_actions(job, members));
   if (!can_create_pods(job.status.phase) || !has_missing_pods(members)) return out;
-  out.requeue_after = time_until(restart_time(job.spec.failure_policy, job.status, observed.now), observed.now);
+  out.requeue_after = time_until(restart_time(job, job.status, observed.now), observed.now);
   if (!out.requeue_after) out.requeue_after = find_handover(job.status, job, members, observed.now).wait;
   if (out.requeue_after) return out;
   const int attempt = job.status.attempt;
   // There is no informer of claims: the request is repeated for each attempt, which costs little.
+  const ChosenImages images = chosen_images(job, members);
   if (needs_new_claim(job))
-    out.actions.emplace_back(CreateClaim{claim_name(job), attempt, dump_json(desired_claim(job)), launcher_image(job)});
+    out.actions.emplace_back(CreateClaim{claim_name(job), attempt, dump_json(desired_claim(job)), images});
   const std::optional<api::LauncherBounds> launchers = launcher_bounds(job);
   for (size_t i = 0; i < members.current.size(); ++i) {
     if (members.current[i] != nullptr || is_recorded_finished(members, i)) continue;
     const int node_rank = static_cast<int>(i);
-    out.actions.emplace_back(CreatePod{pod_name(job, attempt, node_rank), attempt, node_rank, false, job.group_nodes(),
-                                       launchers, launcher_image(job)});
+    out.actions.emplace_back(
+        CreatePod{pod_name(job, attempt, node_rank), attempt, node_rank, false, job.group_nodes(), launchers, images});
   }
   return out;
 }

@@ -11,6 +11,7 @@
 #include "operator/core/elastic.h"
 #include "operator/core/failure.h"
 #include "operator/core/lifetime.h"
+#include "operator/core/placement.h"
 #include "operator/core/pod_failure.h"
 #include "operator/core/pods.h"
 #include "operator/core/replacement.h"
@@ -463,6 +464,7 @@ std::optional<Plan> converge(const Observed& observed, const Membership& members
                         earliest(earliest(old.requeue_after, missing.requeue_after), next_stall_check(observed, next)));
   plan.requeue_after = earliest(plan.requeue_after, next_replacement_check(observed, members));
   plan.requeue_after = earliest(plan.requeue_after, time_until(next_resize_time(observed, members), observed.now));
+  plan.requeue_after = earliest(plan.requeue_after, time_until(placement_deadline(observed, members), observed.now));
   if (members.wants_network_policy && members.conflicting_network_policy != nullptr)
     plan.requeue_after = earliest(plan.requeue_after, kForeignPolicyRequeue);
   if (next != job.status || !missing.actions.empty()) {

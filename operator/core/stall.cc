@@ -19,6 +19,29 @@ using api::Phase;
 // Delay between two checks of a stalled job whose rank 0 does not answer.
 constexpr std::chrono::seconds kStallRequeue{30};
 
+// Returns when the processes of a running job last started: in new pods, or again in the same ones. Absent if the
+// program has not reported a step before, as it may report none. It follows from the status alone, and does not change
+// with the phases Running and Stalled.
+std::optional<SystemTime> start_of_processes(const api::Status& status) {
+  if (!status.progress || status.progress->step <= 0) return std::nullopt;
+  std::optional<SystemTime> start;
+  for (const Phase earlier : {Phase::kPending, Phase::kRestarting}) {
+    const api::Condition* condition = find_condition(status, earlier);
+    if (condition != nullptr && !condition->status)
+      start = std::max(start, std::optional(condition->last_transition_time));
+  }
+  const auto& restarts = status.in_pod_restarts;
+  if (restarts && restarts->attempt == status.attempt) start = std::max(start, restarts->last_time);
+  return start;
+}
+
+// Returns the time from which the next step of a running job is awaited: that of the last one, or of the start.
+std::optional<SystemTime> awaited_since(const api::Status& status) {
+  if (!is_running(status.phase) || !status.progress) return std::nullopt;
+  const std::optional<SystemTime>& last = status.progress->last_step_time;
+  return last ? last : start_of_processes(status);
+}
+
 std::string state_of_rank_0(const Observed& observed, const Membership& members, const api::Status& status) {
   const int64_t step = status.progress->step;
   const Pod* first = members.current.empty() ? nullptr : members.current.front();
@@ -26,7 +49,7 @@ std::string state_of_rank_0(const Observed& observed, const Membership& members,
     return fmt::format("rank 0 has ended, at step {}", step);
   const bool answers = observed.last_poll && observed.last_poll->answered;
   if (!answers || !has_progress(observed, status))
-    return fmt::format("rank 0, last at step {}, does not respond", step);
+    return fmt::format("rank 0, last at step {}, {}", step, answers ? "has not reported since" : "does not respond");
   return fmt::format("rank 0 is in phase {} at step {}", sanitize_line(observed.progress->phase, 60), step);
 }
 
@@ -78,7 +101,7 @@ std::optional<SystemTime> stall_to_explain(const Observed& observed) {
   const api::Status status = refresh_status(observed, members);
   const std::optional<SystemTime> late = stall_time(policy, status);
   if (!late || observed.now < *late || !was_polled_since(observed, members, *late)) return std::nullopt;
-  return status.progress->last_step_time;
+  return awaited_since(status);
 }
 
 std::string describe_laggard(const Observed& observed, const Membership& members) {
@@ -97,8 +120,10 @@ std::string describe_laggard(const Observed& observed, const Membership& members
 }
 
 std::optional<SystemTime> stall_time(const api::StallPolicy& policy, const api::Status& status) {
-  if (!is_running(status.phase) || !status.progress || !status.progress->last_step_time) return std::nullopt;
-  return *status.progress->last_step_time + std::chrono::seconds(policy.timeout_seconds);
+  const std::optional<SystemTime> since = awaited_since(status);
+  if (!since) return std::nullopt;
+  const bool has_stepped = status.progress->last_step_time.has_value();
+  return *since + std::chrono::seconds(has_stepped ? policy.timeout_seconds : policy.start_timeout_seconds);
 }
 
 void update_stalled_phase(const Observed& observed, const Membership& members, api::Status& status) {
@@ -108,17 +133,20 @@ void update_stalled_phase(const Observed& observed, const Membership& members, a
       enter_phase(status, Phase::kRunning, "Progressing", "rank 0 starts again in its pod", observed.now);
     return;
   }
-  const std::string last = to_rfc3339(*status.progress->last_step_time);
+  const bool has_stepped = status.progress->last_step_time.has_value();
+  const std::string since = to_rfc3339(*awaited_since(status));
   if (status.phase == Phase::kStalled && observed.now < *late) {
     enter_phase(status, Phase::kRunning, "Progressing",
-                fmt::format("rank 0 is at step {} since {}", status.progress->step, last), observed.now);
+                has_stepped ? fmt::format("rank 0 is at step {} since {}", status.progress->step, since)
+                            : "rank 0 starts again in its pod",
+                observed.now);
   } else if (status.phase == Phase::kRunning && observed.now >= *late && was_polled_since(observed, members, *late) &&
              !observed.awaits_stall_reports) {
     // The message does not change while the stall lasts, so that nothing else is written.
     const std::string laggard = describe_laggard(observed, members);
-    enter_phase(status, Phase::kStalled, "NoStep",
-                fmt::format("no optimizer step since {}; {}{}", last, state_of_rank_0(observed, members, status),
-                            laggard.empty() ? "" : "; " + laggard),
+    enter_phase(status, Phase::kStalled, has_stepped ? "NoStep" : "NoFirstStep",
+                fmt::format("no optimizer step since {}{}; {}{}", has_stepped ? "" : "the start at ", since,
+                            state_of_rank_0(observed, members, status), laggard.empty() ? "" : "; " + laggard),
                 observed.now);
   }
 }
@@ -132,7 +160,8 @@ bool is_still_stalled(const Observed& observed, const Membership& members) {
   const std::optional<SystemTime> late = stall_time(policy, status);
   if (!late || observed.now < *late || !observed.last_poll) return false;
   const StatusPoll& poll = *observed.last_poll;
-  if (poll.answered) return poll.sent_at >= *late && has_progress(observed, status);
+  const bool starts = !status.progress->last_step_time;  // a launcher answers before its ranks have reported
+  if (poll.answered) return poll.sent_at >= *late && (starts || has_progress(observed, status));
   return poll.sent_at >= stalled->last_transition_time + std::chrono::seconds(policy.timeout_seconds);
 }
 

@@ -10,6 +10,7 @@
 #include "operator/core/elastic.h"
 #include "operator/core/failure.h"
 #include "operator/core/handover.h"
+#include "operator/core/placement.h"
 #include "operator/core/pod_failure.h"
 #include "operator/core/pod_template.h"
 #include "operator/core/pods.h"
@@ -218,7 +219,7 @@ void refresh_phase(const Observed& observed, const Membership& members, api::Sta
   }
   if (status.phase == Phase::kRestarting && !status.attempts.empty()) {
     const api::AttemptRecord& last = status.attempts.back();
-    const std::optional<SystemTime> next_start = restart_time(observed.job.spec.failure_policy, status, observed.now);
+    const std::optional<SystemTime> next_start = restart_time(observed.job, status, observed.now);
     if (next_start && *next_start > observed.now) {
       text.message = fmt::format("repeated failures: the next start is at {}", to_rfc3339(*next_start));
     }
@@ -429,8 +430,7 @@ void record_attempt(const Observed& observed, const Membership& members, api::St
     if (const std::optional<int64_t> saved = status.progress->checkpoint_step; saved && (!record.stopped || last))
       record.steps_lost = std::max<int64_t>(*record.step - std::max<int64_t>(*saved, 0), 0);
   }
-  status.attempts.push_back(std::move(record));
-  if (status.attempts.size() > api::kMaxAttemptRecords) status.attempts.erase(status.attempts.begin());
+  add_record(std::move(record), status.attempts);
 }
 
 }  // namespace oarlock::control

@@ -11,9 +11,8 @@
 namespace oarlock::control {
 namespace {
 
-// Whether a decision about the job may depend on the pod: the status records neither that it was done nor that another
-// one replaces it.
-bool is_needed(const Job& job, const Pod& pod) {
+// Whether the status of the job records neither that the pod was done nor that another one replaces it.
+bool is_unrecorded(const Job& job, const Pod& pod) {
   if (job.spec.is_managed_elsewhere() || job.metadata.deletion_timestamp) return false;
   const std::optional<PodIdentity> id = parse_pod_name(job, pod.name);
   if (!id || pod.owner_uid != job.metadata.uid || is_terminal(job.status.phase)) return false;
@@ -37,12 +36,19 @@ bool may_be_done(const Job& job, const Pod& pod) {
   return is_done(job, pod);
 }
 
+// Whether a decision about the job may depend on the pod: its training was done, or it shows why a pod of a running
+// group is missing. The operator itself deletes pods only after the status has recorded another phase or attempt.
+bool is_needed(const Job& job, const Pod& pod) {
+  if (!is_unrecorded(job, pod)) return false;
+  return may_be_done(job, pod) || (is_running(job.status.phase) && (has_ended(pod) || is_stop_requested(pod)));
+}
+
 }  // namespace
 
 void RemovedPods::add(const kube::ObjectKey& job, const CachedPod& last, const FindJob& find_job) {
   const std::lock_guard lock(mutex_);
   const std::shared_ptr<const Job> owner = find_job();
-  if (owner == nullptr || !is_needed(*owner, last.pod) || !may_be_done(*owner, last.pod)) return;
+  if (owner == nullptr || !is_needed(*owner, last.pod)) return;
   const auto known = pods_.find(job);
   if (known != pods_.end() && known->second.contains(last.pod.uid)) return;
   if (known != pods_.end() && known->second.size() >= kMaxOfJob) {

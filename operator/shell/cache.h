@@ -1,6 +1,6 @@
 // The operator's local copy of the cluster state: the jobs, and the pods, Services and NetworkPolicies that carry a
-// job's label. One informer per resource and watched namespace keeps it up to date. It also keeps finished pods that
-// have been removed from the cluster before their job's status recorded them.
+// job's label. One informer per resource and watched namespace keeps it up to date. It also keeps pods that have
+// ended and been removed from the cluster before their job's status recorded them.
 #pragma once
 
 #include <functional>
@@ -20,9 +20,10 @@
 
 namespace oarlock::control {
 
-// Keeps the last state of pods that were done, until the job's status records their ranks (FinishedRanks). An operator
-// process, leader or standby, thus loses no finished rank, however soon after its success a pod is removed. The pods
-// are held in this process only; they do not survive its restart.
+// Keeps the last state of pods that were done, until the job's status records their ranks (FinishedRanks), and of pods
+// that failed or were deleted while their group runs, until it restarts. An operator process, leader or standby, thus
+// loses no finished rank and no cause, however soon a pod is removed. The pods are held in this process only; they do
+// not survive its restart.
 //
 // Pods are forgotten when their job is deleted, has finished or has recorded their ranks, so that usually none is held
 // for long. The limits bound the memory if a job records nothing, for example because its status cannot be written;
@@ -35,9 +36,10 @@ class RemovedPods {
   // forgotten.
   static constexpr size_t kMaxPods = 16384;
 
-  // Records the pod if it was done and its job has not recorded it. `last` is the last state before the pod was marked
-  // for deletion or disappeared. `find_job` returns the newest cached state of the job, or null; every later change of
-  // the job must be passed to forget_recorded().
+  // Records the pod if its job has not recorded it, and it was done, or the job runs and the pod has ended or was being
+  // deleted: a reconcile that comes after the pod has disappeared decides as one before it. `last` is the last state
+  // before the pod was marked for deletion or disappeared. `find_job` returns the newest cached state of the job, or
+  // null; every later change of the job must be passed to forget_recorded().
   void add(const kube::ObjectKey& job, const CachedPod& last, const FindJob& find_job);
 
   // Forgets the pods that the changed job no longer needs; all of them if `job` is null, which means deleted.

@@ -358,6 +358,7 @@ Observed Controller::observe(const kube::ObjectKey& key, const Job& job, bool is
   observed.network_policies = deps_.cache->network_policies_of(key);
   observed.metrics_peers = deps_.metrics_peers;
   observed.launcher_image = deps_.launcher_image;
+  if (deps_.pending_timeout_seconds > 0) observed.pending_timeout_seconds = deps_.pending_timeout_seconds;
   observed.now = deps_.clock->now();
   RankProbe probe = deps_.poller->latest(key, job.metadata.uid);
   observed.progress = std::move(probe.last_status);

@@ -41,6 +41,7 @@ class Controller {
     std::function<Plan(const Observed&)> reconciler;
     std::optional<std::string> metrics_peers = std::nullopt;  // Observed::metrics_peers
     std::string launcher_image{};                             // Observed::launcher_image
+    int pending_timeout_seconds = 0;                          // Observed::pending_timeout_seconds; 0: absent
   };
 
   // The pointers in `dependencies` must remain valid for the lifetime of the controller.

@@ -107,7 +107,7 @@ bool is_same_batch(const Action& first, const Action& next) {
   if (const auto* create = std::get_if<CreatePod>(&first)) {
     const auto* other = std::get_if<CreatePod>(&next);
     return other != nullptr && other->attempt == create->attempt && other->nodes == create->nodes &&
-           other->launchers == create->launchers && other->launcher_image == create->launcher_image;
+           other->launchers == create->launchers && other->images == create->images;
   }
   return std::holds_alternative<DeletePod>(first) && std::holds_alternative<DeletePod>(next);
 }
@@ -316,7 +316,9 @@ std::unique_lock<std::mutex> Executor::lock_if_large(const api::Spec& spec) cons
 
 PodFactory Executor::make_factory(const Job& job, const CreatePod& pod, const RegroupSecret& secret) const {
   const std::unique_lock<std::mutex> lock = lock_if_large(job.spec);
-  return PodFactory(job, pod.attempt, pod.nodes, pod_defaults_, secret, pod.launchers, pod.launcher_image);
+  PodDefaults defaults = pod_defaults_;
+  if (!pod.images.trainer.empty()) defaults.image = pod.images.trainer;
+  return PodFactory(job, pod.attempt, pod.nodes, defaults, secret, pod.launchers, pod.images.launcher);
 }
 
 Executor::Outcome Executor::read_regroup_secret(const Job& job, const CreatePod& pod, RegroupSecret& secret) const {
@@ -350,7 +352,7 @@ Executor::Outcome Executor::try_pod(const Job& job, const CreateClaim& action) c
                       .attempt = action.attempt,
                       .nodes = job.group_nodes(),
                       .launchers = launcher_bounds(job),
-                      .launcher_image = action.launcher_image};
+                      .images = action.images};
   const PodFactory factory = make_factory(job, pod, placeholder_secret());
   const ByteBudget::Reservation reservation = in_flight_.acquire(factory.text_size() * kCopies);
   const auto response = client_.create(kube::pods(), job.metadata.namespace_name, factory.text(0), {},

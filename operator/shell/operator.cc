@@ -201,7 +201,8 @@ Controller::Dependencies Operator::controller_dependencies() {
           .clock = clock_,
           .reconciler = [](const Observed& observed) { return reconcile(observed); },
           .metrics_peers = options_.job_network_policy,
-          .launcher_image = options_.launcher_image};
+          .launcher_image = options_.launcher_image,
+          .pending_timeout_seconds = options_.pending_timeout_seconds};
 }
 
 HttpRoutes Operator::probes() {

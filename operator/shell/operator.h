@@ -22,6 +22,7 @@ struct OperatorOptions {
   std::vector<std::string> namespaces;  // empty: all
   PodDefaults pod_defaults;
   std::string launcher_image;         // Observed::launcher_image
+  int pending_timeout_seconds = 0;    // Observed::pending_timeout_seconds; 0: absent
   size_t cache_limit = kCacheLimit;   // see CacheOptions::limit
   int workers = 16;                   // creating a job takes six round trips; fewer workers leave the server idle
   std::string listen_address = "::";  // all addresses, IPv4 and IPv6

@@ -41,6 +41,7 @@ Owner owner_of(const Json& metadata) {
 
 // The limits of Kubernetes or above.
 constexpr size_t kMaxName = 253;
+constexpr size_t kMaxImage = 1024;
 constexpr size_t kMaxUid = 128;
 
 // Fails if the text is longer than the limit. The informer has already verified name, namespace and uid of the object.
@@ -360,13 +361,26 @@ kube::FieldFilter job_salvage_fields() {
 }
 
 kube::FieldFilter pod_fields() {
-  return owned_object_fields().with(
-      {"metadata.resourceVersion", R"(metadata.annotations.oarlock\.dev/regroup-key-id)",
-       "metadata.deletionGracePeriodSeconds", "spec.nodeName", "spec.terminationGracePeriodSeconds", "status.phase",
-       "status.reason", "status.message", "status.podIP", "status.conditions.type", "status.conditions.status",
-       "status.conditions.reason", "status.conditions.message", "status.conditions.lastTransitionTime",
-       "status.initContainerStatuses.name", "status.initContainerStatuses.state", "status.containerStatuses.name",
-       "status.containerStatuses.state"});
+  return owned_object_fields().with({"metadata.resourceVersion",
+                                     R"(metadata.annotations.oarlock\.dev/regroup-key-id)",
+                                     R"(metadata.annotations.oarlock\.dev/default-image)",
+                                     R"(metadata.annotations.oarlock\.dev/launcher-image)",
+                                     "metadata.deletionGracePeriodSeconds",
+                                     "spec.nodeName",
+                                     "spec.terminationGracePeriodSeconds",
+                                     "status.phase",
+                                     "status.reason",
+                                     "status.message",
+                                     "status.podIP",
+                                     "status.conditions.type",
+                                     "status.conditions.status",
+                                     "status.conditions.reason",
+                                     "status.conditions.message",
+                                     "status.conditions.lastTransitionTime",
+                                     "status.initContainerStatuses.name",
+                                     "status.initContainerStatuses.state",
+                                     "status.containerStatuses.name",
+                                     "status.containerStatuses.state"});
 }
 
 kube::FieldFilter service_fields() {
@@ -448,10 +462,10 @@ std::map<std::string, int64_t> requested_accelerators(const api::Spec& spec) {
 
 size_t memory_of(const CachedPod& cached) {
   const Pod& pod = cached.pod;
-  size_t bytes =
-      sizeof cached + heap_bytes({&cached.job, &pod.name, &pod.uid, &pod.resource_version, &pod.owner_uid, &pod.reason,
-                                  &pod.message, &pod.unscheduled_message, &pod.disruption, &pod.pod_ip, &pod.node_name,
-                                  &pod.waiting_reason, &pod.waiting_message, &pod.regroup_key});
+  size_t bytes = sizeof cached + heap_bytes({&cached.job, &pod.name, &pod.uid, &pod.resource_version, &pod.owner_uid,
+                                             &pod.reason, &pod.message, &pod.unscheduled_message, &pod.disruption,
+                                             &pod.pod_ip, &pod.node_name, &pod.waiting_reason, &pod.waiting_message,
+                                             &pod.regroup_key, &pod.images.trainer, &pod.images.launcher});
   if (pod.trainer) bytes += heap_bytes({&pod.trainer->reason, &pod.trainer->message, &pod.trainer->init_container});
   return bytes;
 }
@@ -475,7 +489,11 @@ Result<CachedPod> project_pod(const Json& object) {
   ASSIGN_OR_RETURN(const std::string owner, read_identity(metadata, pod, out.job));
   pod.owner_is_job = !owner.empty() && pod.name.starts_with(owner + "-");
   pod.resource_version = text_at(metadata, "resourceVersion");
-  pod.regroup_key = regroup_key_id(text_at(member(metadata, "annotations"), kAnnotationRegroupKeyId));
+  const Json& annotations = member(metadata, "annotations");
+  pod.regroup_key = regroup_key_id(text_at(annotations, kAnnotationRegroupKeyId));
+  pod.images = {text_at(annotations, kAnnotationTrainerImage), text_at(annotations, kAnnotationLauncherImage)};
+  RETURN_IF_ERROR(check_length("the annotation of the image", pod.images.trainer, kMaxImage));
+  RETURN_IF_ERROR(check_length("the annotation of the launcher's image", pod.images.launcher, kMaxImage));
   pod.phase = phase_of(text_at(status, "phase"));
   pod.reason = reason_at(status, "reason");
   pod.message = message_at(status, "message");

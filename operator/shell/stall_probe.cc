@@ -43,20 +43,19 @@ std::optional<std::vector<StallReport>> StallProbe::reports(const kube::ObjectKe
   Entry& entry = entries_[job];
   const SteadyTime now = clock_->steady();
   const bool is_old = entry.reports && now - entry.changed > kMaxAge;
-  if (entry.uid == stall.uid && entry.since == stall.since && !is_old) {
-    if (!entry.reports && now - entry.changed > options_.max_wait) return std::vector<StallReport>();
-    return entry.reports;
-  }
-  entry = {.uid = stall.uid, .since = stall.since, .reports = std::nullopt, .changed = now};
+  if (entry.uid != stall.uid || entry.since != stall.since || is_old)
+    entry = {.uid = stall.uid, .since = stall.since, .reports = std::nullopt, .changed = now};
+  if (entry.reports) return entry.reports;
+  if (now - entry.changed > options_.max_wait) return std::vector<StallReport>();
+  if (entry.is_waiting) return std::nullopt;
   const auto same =
       std::ranges::count_if(waiting_, [&](const auto& one) { return one.first.namespace_name == job.namespace_name; });
-  if (waiting_.size() >= options_.max_waiting || std::cmp_greater_equal(same, options_.max_of_namespace)) {
-    entry.reports.emplace();
-    return entry.reports;
-  }
+  if (waiting_.size() >= options_.max_waiting || std::cmp_greater_equal(same, options_.max_of_namespace))
+    return std::nullopt;
   Stall bounded = stall;
   if (bounded.nodes.size() > options_.max_requests) bounded.nodes.resize(options_.max_requests);
   waiting_.emplace_back(job, std::move(bounded));
+  entry.is_waiting = true;
   changed_.notify_one();
   return std::nullopt;
 }

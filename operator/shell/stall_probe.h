@@ -58,7 +58,8 @@ class StallProbe {
   void stop();
 
   // Returns the reports about this stall; absent while they are being requested, which the first call starts, and the
-  // first one a minute after the last reports; none if they have not arrived after max_wait.
+  // first one a minute after the last reports, or a later one while too many jobs wait; none if they have not arrived
+  // after max_wait.
   std::optional<std::vector<StallReport>> reports(const kube::ObjectKey& job, const Stall& stall);
 
   // Forgets the job's reports, because it steps again, has finished or was deleted.
@@ -68,8 +69,9 @@ class StallProbe {
   struct Entry {
     std::string uid;
     SystemTime since{};
-    std::optional<std::vector<StallReport>> reports;  // absent: requested
-    SteadyTime changed{};                             // when they were requested, or arrived
+    std::optional<std::vector<StallReport>> reports;  // absent: they have not arrived
+    SteadyTime changed{};                             // when they were first wanted, or arrived
+    bool is_waiting = false;                          // or was
   };
 
   void run(const std::stop_token& stop);

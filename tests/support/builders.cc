@@ -72,7 +72,12 @@ JobBuilder& JobBuilder::deadline_seconds(int seconds) {
   return *this;
 }
 JobBuilder& JobBuilder::stall_seconds(int seconds, api::StallAction action) {
-  job_.spec.stall_policy = {.timeout_seconds = seconds, .action = action};
+  job_.spec.stall_policy = {
+      .timeout_seconds = seconds, .start_timeout_seconds = start_timeout_of(seconds), .action = action};
+  return *this;
+}
+JobBuilder& JobBuilder::pending_timeout(int seconds) {
+  job_.spec.scheduling.pending_timeout_seconds = seconds;
   return *this;
 }
 JobBuilder& JobBuilder::ttl_seconds(int seconds) {

@@ -33,7 +33,10 @@ class JobBuilder {
   JobBuilder& success_policy(api::SuccessPolicy policy);
   JobBuilder& clean_pod_policy(api::CleanPodPolicy policy);
   JobBuilder& deadline_seconds(int seconds);
+  // startTimeoutSeconds is start_timeout_of(seconds).
   JobBuilder& stall_seconds(int seconds, api::StallAction action = api::StallAction::kNone);
+  JobBuilder& pending_timeout(int seconds);
+  static constexpr int start_timeout_of(int seconds) { return seconds * 3 / 2; }
   JobBuilder& ttl_seconds(int seconds);
   JobBuilder& managed_by(const std::string& manager);
   JobBuilder& suspend(bool value = true);

@@ -8,6 +8,7 @@
 #include "operator/core/elastic.h"
 #include "operator/core/failure.h"
 #include "operator/core/membership.h"
+#include "operator/core/placement.h"
 #include "operator/core/status.h"
 #include "operator/core/text.h"
 
@@ -94,7 +95,9 @@ bool is_by_deadline(const api::Status& status) {
 // Whether a pod has failed, or the group may restart because no step completes.
 bool may_restart(const api::Status& was, const Job& job, const World& world) {
   const api::StallPolicy& policy = job.spec.stall_policy;
-  const bool is_late = world.ticks_without_step * Worlds::kTick >= std::chrono::seconds(policy.timeout_seconds);
+  const bool starts = was.progress && !was.progress->last_step_time;
+  const std::chrono::seconds timeout(starts ? policy.start_timeout_seconds : policy.timeout_seconds);
+  const bool is_late = world.ticks_without_step * Worlds::kTick >= timeout;
   return world.has_failed || (was.phase == Phase::kStalled && policy.action == api::StallAction::kRestart && is_late);
 }
 
@@ -106,7 +109,10 @@ std::string check_counts(const api::Status& was, const api::Status& is, const Jo
     return "a new attempt without a restart or resume";
   if (counted != 0 && (counted != 1 || is.attempt != was.attempt + 1)) return "a restart is not counted once";
   const bool is_resized = !is.attempts.empty() && ended_by_resize(is.attempts.back());
-  if (counted != 0 && !may_restart(was, job, world) && !is_resized) return "a restart without a failure";
+  const bool is_unplaced = !is.attempts.empty() && ended_unplaced(is.attempts.back());
+  if (counted != 0 && !may_restart(was, job, world) && !is_resized && !is_unplaced)
+    return "a restart without a failure";
+  if (charged != 0 && is_unplaced) return "a group that could not be placed counts as a restart";
   if (charged != 0 && is_resized) return "a change of the size counts as a restart";
   if (charged < 0 || charged > counted) return "restarts.charged is wrong";
   if (charged > 0 && used_restarts(is) > job.spec.failure_policy.max_restarts) return "more restarts than allowed";
@@ -248,7 +254,9 @@ std::string check_stall(const api::Status& was, const api::Status& is) {
   const bool begins = is.phase == Phase::kStalled && was.phase != Phase::kStalled;
   if (begins && was.phase != Phase::kRunning) return "stalled without running";
   const bool resumes = is.phase == Phase::kRunning && was.phase == Phase::kStalled;
-  if (resumes && is.progress->step == was.progress->step) return "a stall ends without a step";
+  // The first report after a start may have the same step.
+  if (resumes && was.progress->last_step_time && is.progress->step == was.progress->step)
+    return "a stall ends without a step";
   return "";
 }
 
@@ -373,8 +381,30 @@ std::string check_plan(const Plan& plan, const SimCluster& cluster) {
   return "";
 }
 
+// A group that cannot be placed keeps its pods for the time-out only, which begins at the latest after the delay of the
+// last one.
+std::string check_released(const SimCluster& cluster) {
+  const Job& job = cluster.job();
+  const std::optional<int>& timeout = job.spec.scheduling.pending_timeout_seconds;
+  const bool waits = job.status.phase == Phase::kPending || job.status.phase == Phase::kRestarting;
+  if (!timeout || !waits || !job.status.attempt_start_time || job.metadata.deletion_timestamp) return "";
+  int placed = 0;
+  int present = 0;
+  for (int rank = 0; rank < job.group_nodes(); ++rank) {
+    const auto found = cluster.pods().find(pod_name(job, job.status.attempt, rank));
+    if (found == cluster.pods().end()) continue;
+    ++present;
+    placed += found->second.scheduled ? 1 : 0;
+  }
+  constexpr std::chrono::seconds kMaxDelay{20};
+  const bool is_late = cluster.now() - *job.status.attempt_start_time >= std::chrono::seconds(*timeout) + kMaxDelay;
+  const bool holds = present > 0 && placed < job.group_nodes() && !job.status.finished_ranks;
+  return holds && is_late ? "a group that cannot be placed keeps its pods" : "";
+}
+
 std::string check_at_rest(const World& world, const SimCluster& cluster) {
   if (std::string problem = check_policy(cluster); !problem.empty()) return problem;
+  if (std::string problem = check_released(cluster); !problem.empty()) return problem;
   const api::Status& status = cluster.job().status;
   const bool has_done_rank = world.done != 0 || status.finished_ranks;
   if (!is_terminal(status.phase) && !cluster.job().metadata.deletion_timestamp && !has_done_rank &&
@@ -385,16 +415,19 @@ std::string check_at_rest(const World& world, const SimCluster& cluster) {
   if (reported && reported->attempt == status.attempt && (!status.progress || status.progress->step != reported->step))
     return "the step is not the one that rank 0 reported";
   const bool is_stalled = status.phase == Phase::kStalled;
-  if (!status.progress || !status.progress->last_step_time) {
-    if (is_stalled) return "stalled although rank 0 of the attempt has not reported a step";
-    return reported && reported->attempt == status.attempt ? "the time of the last step is missing" : "";
-  }
-  const std::chrono::seconds timeout(cluster.job().spec.stall_policy.timeout_seconds);
+  const api::StallPolicy& policy = cluster.job().spec.stall_policy;
+  if (reported && reported->attempt == status.attempt && !status.progress->last_step_time)
+    return "the time of the last step is missing";
+  if (!status.progress || (!status.progress->last_step_time && status.progress->step == 0))
+    return is_stalled ? "stalled although the program may report no steps" : "";
+  const bool starts = !status.progress->last_step_time;
+  const std::chrono::seconds timeout(starts ? policy.start_timeout_seconds : policy.timeout_seconds);
   if (is_stalled && world.ticks_without_step * Worlds::kTick < timeout) return "stalled too early";
-  if (is_stalled && cluster.job().spec.stall_policy.action == api::StallAction::kRestart)
-    return "a stalled group does not restart";
-  if (!is_stalled && cluster.now() - *status.progress->last_step_time >= timeout)
-    return "not stalled although the step does not change";
+  if (is_stalled && policy.action == api::StallAction::kRestart) return "a stalled group does not restart";
+  const auto waited = starts
+                          ? world.ticks_without_step * Worlds::kTick
+                          : std::chrono::floor<std::chrono::seconds>(cluster.now() - *status.progress->last_step_time);
+  if (!is_stalled && waited >= timeout) return "not stalled although the step does not change";
   return "";
 }
 

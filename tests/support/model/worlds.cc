@@ -29,7 +29,7 @@ void age(std::optional<SystemTime>& time, seconds older, bool matters) {
 }
 
 std::string start_text(const Job& job) {
-  const auto start = restart_time(job.spec.failure_policy, job.status, now());
+  const auto start = restart_time(job, job.status, now());
   return start ? to_rfc3339(*start) : "";
 }
 
@@ -39,10 +39,13 @@ void age(Job& job, seconds older) {
   const std::string before = start_text(job);
   age(job.metadata.deletion_timestamp, older, false);
   age(status.start_time, older, has_deadline);
-  age(status.attempt_start_time, older, job.spec.elastic && !is_running(status.phase));
+  const bool may_release = job.spec.elastic || job.spec.scheduling.pending_timeout_seconds;
+  age(status.attempt_start_time, older, may_release && !is_running(status.phase));
   age(status.completion_time, older, job.spec.ttl_seconds_after_finished.has_value());
+  const bool starts = is_running(status.phase) && status.progress && !status.progress->last_step_time;
   for (api::Condition& condition : status.conditions) {
-    age(condition.last_transition_time, older, has_deadline && condition.type == "Suspended");
+    const bool is_start = starts && (condition.type == "Pending" || condition.type == "Restarting");
+    age(condition.last_transition_time, older, is_start || (has_deadline && condition.type == "Suspended"));
     // Other messages contain a time, are written once and are never read again.
     const bool is_compared = condition.type == to_string(status.phase) && !is_running(status.phase);
     if (!is_compared) condition.message.clear();
@@ -54,7 +57,7 @@ void age(Job& job, seconds older) {
   if (status.progress) age(status.progress->last_step_time, older, status.phase == api::Phase::kRunning);
   for (api::Replacement& replacement : status.replacements) age(replacement.time, older, is_running(status.phase));
   for (api::AttemptRecord& record : status.attempts) {
-    const bool waits = &record == &status.attempts.back() && restart_time(job.spec.failure_policy, status, now());
+    const bool waits = &record == &status.attempts.back() && restart_time(job, status, now());
     age(record.end_time, older, waits);
     record.start_time = record.end_time;
   }

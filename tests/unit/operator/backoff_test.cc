@@ -23,10 +23,9 @@ api::Status failed_after(const std::vector<int>& lengths) {
 }
 
 TEST(Backoff, DoublesAfterEachConsecutiveQuickFailure) {
-  api::FailurePolicy policy;
-  policy.backoff_seconds = 10;
+  const control::Job job = JobBuilder().backoff_seconds(10);
   const auto delay = [&](const std::vector<int>& lengths) {
-    return control::restart_delay(policy, failed_after(lengths)).count();
+    return control::restart_delay(job, failed_after(lengths)).count();
   };
   EXPECT_EQ(delay({}), 0);
   EXPECT_EQ(delay({1}), 0) << "the first restart is immediate";
@@ -41,26 +40,26 @@ TEST(Backoff, DoublesAfterEachConsecutiveQuickFailure) {
 }
 
 TEST(Backoff, UsesBackoffSeconds) {
-  api::FailurePolicy policy;
-  policy.backoff_seconds = 0;
-  EXPECT_EQ(control::restart_delay(policy, failed_after(std::vector<int>(10, 1))), seconds(0));
-  EXPECT_FALSE(control::restart_time(policy, failed_after({1, 1}), at_second(1000)));
-  policy.backoff_seconds = 3600;
-  EXPECT_EQ(control::restart_delay(policy, failed_after({1, 1, 1, 1})), seconds(3600)) << "longer than the usual limit";
+  control::Job job = JobBuilder().backoff_seconds(0);
+  EXPECT_EQ(control::restart_delay(job, failed_after(std::vector<int>(10, 1))), seconds(0));
+  EXPECT_FALSE(control::restart_time(job, failed_after({1, 1}), at_second(1000)));
+  job.spec.failure_policy.backoff_seconds = 3600;
+  EXPECT_EQ(control::restart_delay(job, failed_after({1, 1, 1, 1})), seconds(3600)) << "longer than the usual limit";
 }
 
 TEST(Backoff, StartsAtTheEndOfTheAttempt) {
-  const api::FailurePolicy policy;
+  const control::Job job = JobBuilder().backoff_seconds(10);
   api::Status status = failed_after({1, 2});
-  EXPECT_EQ(control::restart_time(policy, status, at_second(1002)), at_second(1012));
+  EXPECT_EQ(control::restart_time(job, status, at_second(1002)), at_second(1012));
   status.phase = api::Phase::kPending;  // resumed: starts immediately
-  EXPECT_FALSE(control::restart_time(policy, status, at_second(1002)));
+  EXPECT_FALSE(control::restart_time(job, status, at_second(1002)));
 }
 
 TEST(Backoff, TimeOfAWrongClockDelaysNothing) {
   const api::Status status = failed_after({1, 2});  // ended at second 1002
-  EXPECT_EQ(control::restart_time({}, status, at_second(1002 - 60)), at_second(1012));
-  EXPECT_EQ(control::restart_time({}, status, at_second(1002 - 61)), at_second(1002 - 61));
+  EXPECT_EQ(control::restart_time(JobBuilder().backoff_seconds(10), status, at_second(1002 - 60)), at_second(1012));
+  EXPECT_EQ(control::restart_time(JobBuilder().backoff_seconds(10), status, at_second(1002 - 61)),
+            at_second(1002 - 61));
 }
 
 }  // namespace

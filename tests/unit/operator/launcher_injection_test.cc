@@ -121,6 +121,9 @@ TEST(LauncherInjection, AResumedJobGetsThePresentImage) {
   EXPECT_EQ(decide_launcher(job, kImage)->reason, "Never");
   job.status.phase = api::Phase::kRunning;
   EXPECT_EQ(launcher_image(with_launcher_decision(job, kImage)), "earlier:1") << "it is not decided again";
+  job.spec.pod_template =
+      Json{{"spec", pod_spec({{"command", {"oarlock", "launch", "--", "python3", "train.py"}}})}}.dump();
+  EXPECT_EQ(launcher_image(job), "") << "an operator that knows no status.launcher has resumed the job";
 }
 
 TEST(LauncherInjection, InitContainerInstallsTheLauncher) {

@@ -549,11 +549,12 @@ TEST(Elastic, RestartsForANewSizeDoNotDelayTheNextOne) {
     status.attempts.push_back(out);
   };
   for (int i = 0; i < 4; ++i) record("Shrunk", "", 10 * i);
-  EXPECT_EQ(restart_delay({}, status), seconds(0));
-  EXPECT_EQ(restart_time({}, status, status.attempts.back().end_time), std::nullopt);
+  const Job job = JobBuilder().backoff_seconds(10);
+  EXPECT_EQ(restart_delay(job, status), seconds(0));
+  EXPECT_EQ(restart_time(job, status, status.attempts.back().end_time), std::nullopt);
   record("PodFailed", "bert-0-0", 50);
   record("Grown", "bert-1-0", 60);  // the reason of a termination message
-  EXPECT_EQ(restart_delay({}, status), seconds(10));
+  EXPECT_EQ(restart_delay(job, status), seconds(10));
 }
 
 // The status of an attempt was lost, and with it the size of its pods.

@@ -35,7 +35,7 @@ TEST(ReconcileLauncher, TheStatusPrecedesThePods) {
   Observed then = after(observed, first);
   const Plan plan = reconcile(then);
   EXPECT_THAT(names(plan), IsSupersetOf({"CreatePod bert-0-0", "CreatePod bert-0-1"}));
-  for (const CreatePod& pod : only<CreatePod>(plan)) EXPECT_EQ(pod.launcher_image, "launcher:1");
+  for (const CreatePod& pod : only<CreatePod>(plan)) EXPECT_EQ(pod.images.launcher, "launcher:1");
   expect_settled(then, plan);
 }
 
@@ -43,23 +43,36 @@ TEST(ReconcileLauncher, ACrdWithoutTheFieldMeansNoLauncher) {
   const Observed observed = seen_by("launcher:1", any_image());
   Observed then = after(observed, reconcile(observed));
   then.job.status.launcher.reset();  // the API server has dropped it
-  for (const CreatePod& pod : only<CreatePod>(reconcile(then))) EXPECT_EQ(pod.launcher_image, "");
+  for (const CreatePod& pod : only<CreatePod>(reconcile(then))) EXPECT_EQ(pod.images.launcher, "");
 }
 
 TEST(ReconcileLauncher, TheImageOutlivesTheOperator) {
   const Observed first = seen_by("launcher:1", any_image());
   Observed then = after(first, reconcile(first));
   then.launcher_image = "launcher:2";
-  for (const CreatePod& pod : only<CreatePod>(reconcile(then))) EXPECT_EQ(pod.launcher_image, "launcher:1");
+  for (const CreatePod& pod : only<CreatePod>(reconcile(then))) EXPECT_EQ(pod.images.launcher, "launcher:1");
   then.pods = {pod(0, 0).ended(1), pod(0, 1).running()};
   const Plan restart = reconcile(then);
   EXPECT_THAT(names(restart), Contains("CreatePod bert-1-0"));
-  for (const CreatePod& pod : only<CreatePod>(restart)) EXPECT_EQ(pod.launcher_image, "launcher:1");
+  for (const CreatePod& pod : only<CreatePod>(restart)) EXPECT_EQ(pod.images.launcher, "launcher:1");
+}
+
+TEST(ReconcileLauncher, PodsOfOneAttemptHaveTheSameImages) {
+  Job job = any_image().phase(Phase::kPending);
+  job.status.launcher = api::InjectedLauncher{"launcher:1", ""};
+  Pod first = pod(0, 0);
+  for (const ChosenImages& images :
+       {ChosenImages{}, ChosenImages{"", "launcher:0"}, ChosenImages{"oarlock/trainer:0", ""}}) {
+    first.images = images;
+    const std::vector<CreatePod> created = only<CreatePod>(reconcile(seen_by("launcher:2", job, {first})));
+    ASSERT_EQ(created.size(), 1U);
+    EXPECT_EQ(created[0].images, images);
+  }
 }
 
 TEST(ReconcileLauncher, JobsOfAnEarlierOperatorKeepTheirPods) {
   const Observed running = seen_by("launcher:1", any_image().phase(Phase::kRunning), {pod(0, 0).ended(1)});
-  for (const CreatePod& pod : only<CreatePod>(reconcile(running))) EXPECT_EQ(pod.launcher_image, "");
+  for (const CreatePod& pod : only<CreatePod>(reconcile(running))) EXPECT_EQ(pod.images.launcher, "");
   EXPECT_EQ(image_after(running), "none");
   EXPECT_EQ(image_after(seen_by("launcher:1", any_image(), {pod(0, 0)})), "none") << "its pod precedes its status";
   EXPECT_EQ(image_after(seen_by("launcher:1", any_image().phase(Phase::kSuspended))), "none");
@@ -95,7 +108,7 @@ TEST(ReconcileLauncher, TheStatusPrecedesThePodsAtAResume) {
     then.job.status.launcher->image = stored;
     const std::vector<CreatePod> pods = only<CreatePod>(reconcile(then));
     ASSERT_EQ(pods.size(), 2U);
-    EXPECT_EQ(pods[0].launcher_image, stored);
+    EXPECT_EQ(pods[0].images.launcher, stored);
   }
 }
 
@@ -111,13 +124,14 @@ TEST(ReconcileLauncher, LostPodIsReplaced) {
   Job job = any_image().restart_scope(api::RestartScope::kRank).phase(Phase::kRunning);
   job.status.launcher = api::InjectedLauncher{"launcher:1", ""};
   Observed observed = seen_by("launcher:2", job, {pod(0, 0).running(), pod(0, 1).running().deleting()});
+  for (Pod& pod : observed.pods) pod.images.launcher = "launcher:0";
   const Plan lost = reconcile(observed);
   ASSERT_EQ(status_after(observed, lost).replacements.size(), 1U);
   observed = after(observed, lost);
   observed.pods.pop_back();
   const Plan replace = reconcile(observed);
   ASSERT_EQ(only<CreatePod>(replace).size(), 1U);
-  EXPECT_EQ(only<CreatePod>(replace)[0].launcher_image, "launcher:1");
+  EXPECT_EQ(only<CreatePod>(replace)[0].images.launcher, "launcher:0") << "as in the pods that remain";
   EXPECT_TRUE(only<CreatePod>(replace)[0].is_replacement);
 }
 

@@ -106,15 +106,15 @@ TEST(ReconcileStall, TimeBeforeFirstStepOfAttemptDoesNotCount) {
   const Plan plan = reconcile(observed);
   EXPECT_THAT(names(plan), ElementsAre("PatchStatus Running 1", "EmitEvent Running"));
   observed = after(observed, plan);
-  observed.now = at_second(5000);
+  EXPECT_EQ(reconcile(observed).requeue_after, std::chrono::seconds(90)) << "startTimeoutSeconds";
+  observed.now = at_second(589);
   observed.last_poll = StatusPoll{observed.now, false};
   EXPECT_THAT(names(reconcile(observed)), IsEmpty()) << "it loads its model";
-  EXPECT_FALSE(reconcile(observed).requeue_after);
   observed.last_poll->answered = true;
   observed.progress->attempt = 1;
   observed = after(observed, reconcile(observed));
   EXPECT_EQ(reconcile(observed).requeue_after, std::chrono::seconds(60)) << "as in the first attempt";
-  observed.now = at_second(5060);
+  observed.now = at_second(649);
   observed.last_poll->sent_at = observed.now;
   EXPECT_EQ(status_after(observed, reconcile(observed)).phase, Phase::kStalled);
 }
@@ -129,8 +129,61 @@ TEST(ReconcileStall, TimeBeforeFirstStepAfterRestartInPodDoesNotCount) {
   const Plan plan = reconcile(observed);
   ASSERT_THAT(names(plan), ElementsAre("PatchStatus Running 1", "EmitEvent Progressing"));
   observed = after(observed, plan);
-  observed.last_poll->sent_at = observed.now = at_second(5000);
+  observed.last_poll->sent_at = observed.now = at_second(89);
   EXPECT_THAT(names(reconcile(observed)), IsEmpty());
+}
+
+// A job that has stepped before and starts again: its pods all run since second 500.
+Observed starting(SystemTime now) {
+  Observed observed = at_step_7(at_second(500));
+  enter_phase(observed.job.status, Phase::kRestarting, "PodFailed", "m", at_second(400));
+  observed.progress->attempt = 0;
+  observed = after(observed, reconcile(observed));
+  observed.now = now;
+  observed.last_poll = StatusPoll{now, true};  // a launcher whose rank has not reported
+  return observed;
+}
+
+TEST(ReconcileStall, StallsIfNoStepFollowsAStart) {
+  EXPECT_THAT(names(reconcile(starting(at_second(589)))), IsEmpty());
+  Observed observed = starting(at_second(590));
+  EXPECT_EQ(stall_to_explain(observed), at_second(500));
+  const Plan plan = reconcile(observed);
+  ASSERT_THAT(names(plan), ElementsAre("PatchStatus Stalled 1", "EmitEvent Stalled"));
+  EXPECT_EQ(condition_of(status_after(observed, plan), Phase::kStalled),
+            (api::Condition{"Stalled", true, "NoFirstStep",
+                            "no optimizer step since the start at " + to_rfc3339(at_second(500)) +
+                                "; rank 0, last at step 7, has not reported since",
+                            at_second(590)}));
+  const Observed stalled = after(observed, plan);
+  EXPECT_THAT(names(reconcile(stalled)), IsEmpty());
+  Observed stepped = stalled;
+  stepped.progress->attempt = 1;
+  EXPECT_THAT(names(reconcile(stepped)), ElementsAre("PatchStatus Running 1", "EmitEvent Progressing"));
+  Observed restarting = stalled;
+  restarting.job.spec.stall_policy.action = api::StallAction::kRestart;
+  EXPECT_EQ(status_after(restarting, reconcile(restarting)).phase, Phase::kRestarting);
+
+  Observed unknown = starting(at_second(5000));
+  unknown.job.status.progress->step = 0;
+  EXPECT_THAT(names(reconcile(unknown)), IsEmpty()) << "its program may report no steps";
+}
+
+TEST(ReconcileStall, StallsIfNoStepFollowsAStartInPod) {
+  Observed observed = at_step_7(at_second(70));
+  observed.progress->phase = "start";
+  observed.job.status.progress->last_step_time.reset();
+  api::InPodRestarts restarts;
+  restarts.attempt = 1;
+  restarts.last_time = at_second(80);
+  observed.job.status.in_pod_restarts = restarts;
+  observed.last_poll->sent_at = observed.now = at_second(169);
+  EXPECT_EQ(status_after(observed, reconcile(observed)).phase, Phase::kRunning);
+  observed.last_poll->sent_at = observed.now = at_second(170);
+  const api::Status next = status_after(observed, reconcile(observed));
+  EXPECT_EQ(
+      condition_of(next, Phase::kStalled).message,
+      "no optimizer step since the start at " + to_rfc3339(at_second(80)) + "; rank 0 is in phase start at step 7");
 }
 
 TEST(ReconcileStall, TimeoutMayChangeWhileRunning) {

@@ -222,6 +222,22 @@ TEST(ProjectPod, HasTheKeyOfTheServiceWithWhichItWasCreated) {
   }
 }
 
+TEST(ProjectPod, HasTheImagesThatTheOperatorHasChosen) {
+  Job job = JobBuilder();
+  job.spec.pod_template = "";
+  const auto images = [&](const std::string& launcher) {
+    const auto object = pod_fields().parse(PodFactory(job, 0, 1, {.image = "trainer:1"}, {}, {}, launcher).text(0));
+    return project_pod(*object)->pod.images;
+  };
+  EXPECT_EQ(images(""), (ChosenImages{"trainer:1", ""}));
+  job.spec.image = "trainer:1";
+  EXPECT_EQ(images("launcher:1"), (ChosenImages{"", "launcher:1"}));
+  job.spec.image.clear();
+  job.spec.pod_template = R"({"metadata": {"annotations": {"oarlock.dev/default-image": "a",
+    "oarlock.dev/launcher-image": "b"}}, "spec": {"containers": [{"name": "trainer", "image": "mine:1"}]}})";
+  EXPECT_EQ(images(""), ChosenImages{}) << "annotations of the template have no effect";
+}
+
 TEST(ProjectNetworkPolicy, ReadsOwnerAndSpecDigest) {
   const auto object = network_policy_fields().parse(R"({"metadata": {"name": "trainingjob-j", "uid": "u",
     "labels": {"oarlock.dev/job-name": "j"}, "ownerReferences": [

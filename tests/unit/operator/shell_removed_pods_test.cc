@@ -60,11 +60,25 @@ TEST_F(RemovedPodsTest, ForgetsPodsThatJobNoLongerNeeds) {
   }
 }
 
+// The cause of a failure would otherwise be lost with a pod that disappears before the job is reconciled.
+TEST_F(RemovedPodsTest, KeepsTheCauseWhileTheGroupRuns) {
+  const Pod evicted = PodBuilder("bert", 0, 1).evicted("Evicted");
+  const Pod failed = PodBuilder("bert", 0, 1).ended(1);
+  const Pod deleted = PodBuilder("bert", 0, 1).running().deleting();
+  for (const Pod& pod : {evicted, failed, deleted}) {
+    remove(pod, JobBuilder().phase(Phase::kRunning));
+    EXPECT_EQ(names(), std::vector<std::string>{"bert-0-1"});
+    const Job suspended = JobBuilder().phase(Phase::kSuspended);
+    removed_.forget_recorded(key_, &suspended);
+    EXPECT_TRUE(names().empty()) << "the operator deletes its pods";
+    remove(pod, JobBuilder().phase(Phase::kPending));
+    EXPECT_TRUE(names().empty()) << "a pod is created in its place";
+  }
+}
+
 TEST_F(RemovedPodsTest, IgnoresPodsNotDoneOrNotNeeded) {
   const JobBuilder running = JobBuilder().phase(Phase::kRunning);
   remove(PodBuilder("bert", 0, 1).running(), running);
-  remove(PodBuilder("bert", 0, 1).ended(1), running);
-  remove(PodBuilder("bert", 0, 1).trainer_ended(0).deleting(), running);
   remove(PodBuilder("bert", 0, 1).ended(0).owner("other"), running);
   remove(PodBuilder("bert", 0, 7).ended(0), running);
   remove(PodBuilder("bert", 0, 1).ended(0).name("notebook"), running);
@@ -126,7 +140,6 @@ TEST_F(RemovedPodsTest, KeepsTerminatedPodsOfTrimmedJob) {
   Job trimmed = JobBuilder().phase(Phase::kRunning);
   trimmed.report.is_trimmed = true;
   remove(PodBuilder("bert", 0, 0).running(), trimmed);
-  remove(PodBuilder("bert", 0, 0).ended(0).deleting(), trimmed);
   EXPECT_TRUE(names().empty());
   remove(PodBuilder("bert", 0, 1).ended(3), trimmed);
   EXPECT_EQ(names(), std::vector<std::string>{"bert-0-1"});

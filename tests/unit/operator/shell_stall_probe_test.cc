@@ -109,14 +109,20 @@ TEST_F(StallProbeTest, ReportsNodesThatDoNotAnswerInTime) {
 }
 
 TEST_F(StallProbeTest, BoundsRequestsAndWaitingJobs) {
-  options_ = {.max_requests = 3, .timeout = 0ms, .max_waiting = 0};
-  EXPECT_THAT(make()->reports(kStalledJob, {.uid = "u", .nodes = {{0, "10.0.0.1"}}}),
-              testing::Optional(testing::IsEmpty()));
-  options_ = {.timeout = 0ms, .max_of_namespace = 1};
+  const auto clock = std::make_shared<test::FakeClock>();
+  clock_ = clock;
+  options_ = {.timeout = 0ms, .max_waiting = 2, .max_of_namespace = 1};
   const auto probe = make(false);
-  EXPECT_FALSE(probe->reports({"a", "1"}, {.uid = "u"}));
-  EXPECT_TRUE(probe->reports({"a", "2"}, {.uid = "u"})) << "a namespace does not take all places";
-  EXPECT_FALSE(probe->reports({"b", "1"}, {.uid = "u"}));
+  for (const kube::ObjectKey& job : {kube::ObjectKey{"a", "1"}, {"a", "2"}, {"b", "1"}, {"c", "1"}})
+    EXPECT_FALSE(probe->reports(job, {.uid = "u"}));
+  probe->start();
+  while (calls_ < 2) std::this_thread::yield();
+  EXPECT_THAT(reported_, ElementsAre("a/1", "b/1")) << "a namespace does not take all places, nor do all together";
+  EXPECT_FALSE(probe->reports({"a", "2"}, {.uid = "u"})) << "there is a place now";
+  while (calls_ < 3) std::this_thread::yield();
+  EXPECT_TRUE(probe->reports({"a", "2"}, {.uid = "u"}));
+  clock->advance(21s);
+  EXPECT_THAT(probe->reports({"c", "1"}, {.uid = "u"}), testing::Optional(testing::IsEmpty())) << "it is not awaited";
   options_ = {.max_requests = 3, .timeout = 0ms, .max_waiting = 1};
   Stall stall{.uid = "u", .port = 9400};
   for (int i = 0; i < 10; ++i) stall.nodes.push_back({i, "10.0.0.1"});

@@ -1,0 +1,65 @@
+#include "operator/core/placement.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "operator/core/failure.h"
+#include "operator/core/handover.h"
+#include "operator/core/pod_failure.h"
+
+namespace oarlock::control {
+namespace {
+
+constexpr std::chrono::seconds kMinDelay{10};
+constexpr std::chrono::seconds kMaxDelay{600};
+
+bool is_placed(const Membership& members, size_t node_rank) {
+  const Pod* pod = members.current[node_rank];
+  return is_recorded_finished(members, node_rank) || (pod != nullptr && (pod->scheduled || has_ended(*pod)));
+}
+
+}  // namespace
+
+std::optional<std::chrono::seconds> pending_timeout(const Observed& observed) {
+  const std::optional<int>& own = observed.job.spec.scheduling.pending_timeout_seconds;
+  const std::optional<int>& limit = own ? own : observed.pending_timeout_seconds;
+  return limit ? std::optional(clamp_period(*limit)) : std::nullopt;
+}
+
+std::optional<SystemTime> placement_deadline(const Observed& observed, const Membership& members) {
+  const Job& job = observed.job;
+  const std::optional<std::chrono::seconds> limit = pending_timeout(observed);
+  const bool waits = job.status.phase == api::Phase::kPending || job.status.phase == api::Phase::kRestarting;
+  if (!limit || !waits || !job.status.attempt_start_time || !members.conflicting_pods.empty()) return std::nullopt;
+  bool are_placed = true;
+  for (size_t rank = 0; rank < members.current.size(); ++rank) are_placed = are_placed && is_placed(members, rank);
+  if (are_placed || find_handover(job.status, job, members, observed.now).wait) return std::nullopt;
+  const SystemTime since =
+      std::max(*job.status.attempt_start_time,
+               restart_time(job, job.status, observed.now).value_or(*job.status.attempt_start_time));
+  return end_of_delay(since, *limit, observed.now);
+}
+
+bool ended_unplaced(const api::AttemptRecord& record) { return record.reason == kNotPlaced; }
+
+std::chrono::seconds placement_delay(const Job& job, const api::AttemptRecord& record) {
+  const SystemTime begin = record.start_time.value_or(record.end_time);
+  const auto waited = std::chrono::floor<std::chrono::seconds>(record.end_time - begin);
+  const std::chrono::seconds delay = std::clamp(waited / 2, kMinDelay, kMaxDelay);
+  const size_t hash = std::hash<std::string>{}(fmt::format("{}/{}", job.metadata.uid, record.attempt));
+  return delay + std::chrono::seconds(hash % static_cast<size_t>(delay.count()));
+}
+
+void add_record(api::AttemptRecord record, std::vector<api::AttemptRecord>& records) {
+  if (ended_unplaced(record) && !records.empty() && ended_unplaced(records.back())) {
+    record.start_time = records.back().start_time;
+    records.pop_back();
+  }
+  records.push_back(std::move(record));
+  if (records.size() > api::kMaxAttemptRecords) records.erase(records.begin());
+}
+
+}  // namespace oarlock::control
