@@ -74,6 +74,19 @@ class Policies : public ::testing::Test {
     }
     return Json::object();
   }
+  void set_quota(const std::string& resource, int count) {
+    const std::string quotas = "/api/v1/namespaces/" + world_->namespace_name() + "/resourcequotas";
+    world_->call("POST", quotas,
+                 {{"apiVersion", "v1"},
+                  {"kind", "ResourceQuota"},
+                  {"metadata", {{"name", "quota"}}},
+                  {"spec", {{"hard", {{resource, std::to_string(count)}}}}}});
+    world_->wait("the quota", [&] {
+      return world_->call("GET", quotas + "/quota")
+          .value("/status/hard"_json_pointer, Json::object())
+          .contains(resource);
+    });
+  }
   // Runs another job to its end, which gives the operator time to act by mistake.
   void let_time_pass() {
     create("other", {});
@@ -304,17 +317,7 @@ TEST_F(Policies, AdmissionProblemsAreReportedAndRetried) {
 
 // A quota on count/pods counts the failed pod of attempt 0, which is kept for its log.
 TEST_F(Policies, QuotaThatCountsEndedPodsDoesNotBlockNextAttempt) {
-  const std::string quotas = "/api/v1/namespaces/" + world_->namespace_name() + "/resourcequotas";
-  world_->call("POST", quotas,
-               {{"apiVersion", "v1"},
-                {"kind", "ResourceQuota"},
-                {"metadata", {{"name", "two"}}},
-                {"spec", {{"hard", {{"count/pods", "2"}}}}}});
-  world_->wait("the quota", [&] {
-    return world_->call("GET", quotas + "/two")
-        .value("/status/hard"_json_pointer, Json::object())
-        .contains("count/pods");
-  });
+  set_quota("count/pods", 2);
   create("j", {{"failurePolicy", {{"backoffSeconds", 1}}}});
   set_group("j", 0, pod_running(), pod_ended(1));
   world_->wait("the refusal", [&] {
@@ -326,6 +329,29 @@ TEST_F(Policies, QuotaThatCountsEndedPodsDoesNotBlockNextAttempt) {
   world_->wait_for_phase("j", "Running");
   EXPECT_FALSE(has_pod("j-0-1"));
   EXPECT_THAT(world_->event_reasons("j"), Contains("LogsNotKept"));
+}
+
+// A quota of three pods, and two jobs of two: the second one must not keep the pod that it got.
+TEST_F(Policies, GroupThatCannotBePlacedReleasesItsRoom) {
+  set_quota("pods", 3);
+  create("first", {});
+  set_group("first", 0, pod_running(), pod_running());
+  create("second", {{"scheduling", {{"pendingTimeoutSeconds", 3}}}});
+  world_->wait("its release", [&] { return condition("second", "Restarting").value("status", "") == "True"; });
+  const Json record = world_->status("second")["attempts"][0];
+  EXPECT_EQ(record["reason"], "NotPlaced");
+  EXPECT_THAT(record["message"], HasSubstr("not all pods were placed within 3 s"));
+  EXPECT_THAT(record["message"], HasSubstr("exceeded quota: quota"));
+  create("third", {{"nodes", 1}});
+  world_->wait("a pod in the room that was released", [&] { return has_pod("third-0-0"); });
+  for (const char* job : {"first", "third"}) world_->call("DELETE", world_->jobs() + "/" + job);
+  world_->wait("both pods of a later attempt", [&] {
+    const std::string prefix = fmt::format("second-{}-", world_->status("second").value("attempt", 0));
+    return has_pod(prefix + "0") && has_pod(prefix + "1");
+  });
+  set_group("second", world_->status("second")["attempt"], pod_running(), pod_running());
+  world_->wait_for_phase("second", "Running");
+  EXPECT_EQ(world_->status("second")["restarts"].value("charged", 0), 0);
 }
 
 TEST_F(Policies, PodWithoutTheLabelRemainsPartOfTheGroup) {

@@ -123,7 +123,7 @@ TEST(LauncherInjection, AResumedJobGetsThePresentImage) {
   EXPECT_EQ(launcher_image(with_launcher_decision(job, kImage)), "earlier:1") << "it is not decided again";
   job.spec.pod_template =
       Json{{"spec", pod_spec({{"command", {"oarlock", "launch", "--", "python3", "train.py"}}})}}.dump();
-  EXPECT_EQ(launcher_image(job), "") << "an operator that knows no status.launcher has resumed the job";
+  EXPECT_EQ(launcher_image(job), "") << "an operator without status.launcher has resumed the job";
 }
 
 TEST(LauncherInjection, InitContainerInstallsTheLauncher) {
