@@ -153,7 +153,7 @@ TEST_F(LaunchProgress, RunsACommandThatStartsTheRanksOnce) {
   Program({"/bin/touch", "end"}, {.environment = {}, .directory = program->directory()}).wait();
   EXPECT_EQ(program->wait(), 3);
   EXPECT_EQ(program->out(), "runs 2 none\n");
-  EXPECT_EQ(termination_message_from_json(content(program->directory() / "message.json"))->rank, 2);
+  EXPECT_EQ(termination_message_from_json(content(program->directory() / "message.json"))->rank, -1);
 }
 
 TEST_F(LaunchProgress, MessageOfASingleRankHasTheException) {
