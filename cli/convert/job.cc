@@ -176,7 +176,10 @@ void convert_run_policy(ObjectReader policy, JobDraft& draft) {
   draft.max_restarts = policy.integer("backoffLimit");
   draft.suspend = policy.boolean("suspend");
   convert_managed_by(policy, "kubeflow.org", draft);
-  policy.drop("schedulingPolicy", "gang scheduling has no counterpart yet; not carried over");
+  ObjectReader scheduling = policy.object("schedulingPolicy");
+  draft.pending_timeout_seconds = scheduling.integer("scheduleTimeoutSeconds");
+  for (const char* key : {"minAvailable", "queue", "minResources", "priorityClass"})
+    scheduling.drop(key, "gang scheduling has no counterpart yet; not carried over");
 }
 
 void set_node_bounds(int64_t least, std::optional<int64_t> most, const std::string& path, Report& report,
@@ -224,6 +227,7 @@ Result<Json> finish_job(const JobDraft& draft, const std::string& file) {
   if (!draft.clean_pod_policy.empty() && draft.clean_pod_policy != "Running")
     spec["cleanPodPolicy"] = draft.clean_pod_policy;
   if (draft.active_deadline_seconds) spec["activeDeadlineSeconds"] = *draft.active_deadline_seconds;
+  if (draft.pending_timeout_seconds) spec["scheduling"]["pendingTimeoutSeconds"] = *draft.pending_timeout_seconds;
   if (draft.ttl_seconds_after_finished) spec["ttlSecondsAfterFinished"] = *draft.ttl_seconds_after_finished;
   if (draft.suspend.value_or(false)) spec["suspend"] = true;
   if (!draft.managed_by.empty()) spec["managedBy"] = draft.managed_by;

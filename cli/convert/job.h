@@ -33,6 +33,7 @@ struct JobDraft {
   std::string success_policy;
   std::string clean_pod_policy;
   std::optional<int64_t> active_deadline_seconds;
+  std::optional<int64_t> pending_timeout_seconds;
   std::optional<int64_t> ttl_seconds_after_finished;
   std::optional<bool> suspend;
   std::string managed_by;

@@ -1,4 +1,5 @@
-// The main() of a program of several test files. With --file=NAME, it runs the tests of that file only.
+// The main() of a program of several test files. With --file=NAME, it runs the tests of that file only; with --update, it
+// writes the golden files.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,6 +32,7 @@ int main(int argc, char** argv) {
   constexpr std::string_view kFile = "--file=";
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
+    if (argument == "--update") continue;  // see expect_golden()
     const std::string filter = argument.starts_with(kFile) ? filter_of(argument.substr(kFile.size())) : "";
     if (filter.empty()) {
       std::cerr << argument << ": not --file=NAME with the name of a test file of this program\n";

@@ -235,7 +235,7 @@ TEST(ConvertNotes, EachPartWithoutCounterpartIsNoted) {
       {pytorchjob(torchrun, "", "ownerReferences: [{name: o}]"), "metadata.ownerReferences: not carried over"},
       {pytorchjob(torchrun, "", "finalizers: [a/b]"), "metadata.finalizers: not carried over"},
       {pytorchjob(torchrun, "", "clusterName: c"), "metadata.clusterName: is not a known field"},
-      {pytorchjob(torchrun, "runPolicy: {schedulingPolicy: {queue: q}}"), "spec.runPolicy.schedulingPolicy: gang"},
+      {pytorchjob(torchrun, "runPolicy: {schedulingPolicy: {queue: q}}"), "spec.runPolicy.schedulingPolicy.queue: gang"},
       {pytorchjob(torchrun, "runPolicy: {backoffLimit: 3}\n  elasticPolicy: {maxRestarts: 5}"),
        "spec.elasticPolicy.maxRestarts: 5 is not carried over, because 3 is given elsewhere"},
       {pytorchjob("command: [torchrun, --max-restarts=7, t.py]", "runPolicy: {backoffLimit: 3}"),
