@@ -115,7 +115,7 @@ class Group {
         command.environment[kEnvInPodRestarts] = to_json(restarts);
       command.inherited = inherited.get();
     }
-    if (options_.progress != nullptr) options_.progress->before_start(index);
+    if (options_.progress != nullptr) options_.progress->before_start(index, in_pod_restarts());
     std::optional<Child> process = standby_.become(command, index);
     if (!process) {
       ASSIGN_OR_RETURN(process, spawn(command, options_.stdio, signals_));
@@ -184,6 +184,10 @@ class Group {
       options_.recovery->finish(clock_, clock_.steady() + kFlushTimeout);
     }
     return tl::make_unexpected(error);
+  }
+
+  InPodRestarts in_pod_restarts() const {
+    return options_.recovery == nullptr ? InPodRestarts() : options_.recovery->in_pod_restarts();
   }
 
   bool recovers() const { return options_.recovery != nullptr && !supervisor_.stopping() && !recovery_end_; }
@@ -336,8 +340,7 @@ class Group {
     }
     if (options_.progress != nullptr) {
       options_.progress->read_due();
-      options_.progress->time_passed(options_.recovery == nullptr ? InPodRestarts()
-                                                                  : options_.recovery->in_pod_restarts());
+      options_.progress->time_passed(in_pod_restarts());
     }
     if (const auto deadline = supervisor_.deadline(); deadline && *deadline <= clock_.steady()) {
       const bool was_stopping = supervisor_.stopping();

@@ -43,8 +43,9 @@ Environment Progress::environment(size_t member, const Environment& inherited) c
   return out;
 }
 
-void Progress::before_start(size_t member) {
+void Progress::before_start(size_t member, const InPodRestarts& restarts) {
   read(member);
+  board_.set_restarts(restarts);
   Input& input = inputs_[member];
   input.lines = LineSplitter(kProgressLineLimit);  // a killed process may have written a part of a line
   input.has_progress = false;

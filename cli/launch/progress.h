@@ -52,8 +52,9 @@ class Progress {
   // Returns the variables that a member receives in addition to `inherited`.
   Environment environment(size_t member, const Environment& inherited) const;
 
-  // Called before a process of the member is started: reads the last reports of the earlier one.
-  void before_start(size_t member);
+  // Called before a process of the member is started: reads the last reports of the earlier one, and shows the in-pod
+  // restarts, so that they precede the phase of the start.
+  void before_start(size_t member, const InPodRestarts& restarts);
   // A process of the member was started.
   void add_process(size_t member, pid_t pid);
 

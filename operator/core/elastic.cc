@@ -80,10 +80,7 @@ seconds waiting_limit(const Job& job) {
   return is_trial(job.status) ? std::min<seconds>(limit, kGrowthTrial) : limit;
 }
 
-bool is_placed(const Pod& pod) {
-  // A pod that runs has a node, whatever its conditions are.
-  return (pod.scheduled || pod.phase == PodPhase::kRunning) && !pod.deleting && !has_ended(pod);
-}
+bool is_placed(const Pod& pod) { return has_node(pod) && !pod.deleting && !has_ended(pod); }
 
 // Returns when the pods that have a node got it, in order; SystemTime::min() for a time that is not known.
 std::vector<SystemTime> placement_times(const Membership& members, SystemTime now) {
@@ -169,6 +166,10 @@ std::optional<Resize> find_growth(const Observed& observed) {
 }
 
 }  // namespace
+
+bool may_shrink(const Observed& observed, const Membership& members) {
+  return shrink_due(observed, members).has_value();
+}
 
 std::vector<api::FieldProblem> validate_group(const Job& job, int nodes) {
   if (!job.spec.elastic || nodes == job.spec.nodes) return api::validate(job);

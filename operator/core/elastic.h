@@ -23,6 +23,9 @@ inline constexpr std::string_view kScaled = "Scaled";
 // Returns whether a reason is one of these.
 bool is_resize_reason(std::string_view reason);
 
+// Returns whether a group that waits for nodes will shrink to the pods that have one, unless the others are placed.
+bool may_shrink(const Observed& observed, const Membership& members);
+
 // A growth is a trial, because the operator cannot read the free capacity of the cluster. If pods have no node after
 // this time, or after elastic.shrinkAfterSeconds if that is shorter, the group shrinks again.
 inline constexpr std::chrono::seconds kGrowthTrial{60};

@@ -150,6 +150,8 @@ bool has_ended(const Pod& pod) {
   return pod.trainer || pod.phase == PodPhase::kSucceeded || pod.phase == PodPhase::kFailed;
 }
 
+bool has_node(const Pod& pod) { return pod.scheduled || pod.phase == PodPhase::kRunning || has_ended(pod); }
+
 bool is_stop_requested(const Pod& pod) {
   return pod.deleting || !pod.disruption.empty() || (pod.phase == PodPhase::kFailed && !pod.reason.empty());
 }

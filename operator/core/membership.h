@@ -77,6 +77,9 @@ bool was_polled_since(const Observed& observed, const Membership& members, Syste
 // Returns whether the trainer container or the whole pod has terminated, successfully or not.
 bool has_ended(const Pod& pod);
 
+// Returns whether the pod has, or had, a node. A pod that runs has one, whatever its conditions are.
+bool has_node(const Pod& pod);
+
 // Returns whether the trainer's exit code is 0, or the pod's phase is Succeeded if the exit code is not known. Does not
 // consider why the pod ended.
 bool has_exit_code_0(const Pod& pod);

@@ -77,6 +77,7 @@ struct Pod {
   std::string waiting_message;
   std::string regroup_key{};  // RegroupSecret::key_id; empty if the pod's launcher restarts no ranks
   ChosenImages images{};
+  std::optional<SystemTime> created{};  // metadata.creationTimestamp, by the API server's clock
   bool unlabeled = false;  // the job's label was removed: the pod is read live, and no watch reports its changes
 
   bool operator==(const Pod&) const = default;

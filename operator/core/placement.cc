@@ -6,9 +6,10 @@
 #include <functional>
 #include <utility>
 
+#include "operator/core/elastic.h"
 #include "operator/core/failure.h"
-#include "operator/core/handover.h"
 #include "operator/core/pod_failure.h"
+#include "operator/core/pods.h"
 
 namespace oarlock::control {
 namespace {
@@ -18,7 +19,16 @@ constexpr std::chrono::seconds kMaxDelay{600};
 
 bool is_placed(const Membership& members, size_t node_rank) {
   const Pod* pod = members.current[node_rank];
-  return is_recorded_finished(members, node_rank) || (pod != nullptr && (pod->scheduled || has_ended(*pod)));
+  return is_recorded_finished(members, node_rank) || (pod != nullptr && has_node(*pod));
+}
+
+// Returns when the first pod of the attempt was created; absent if there is none.
+std::optional<SystemTime> first_creation(const Membership& members, SystemTime now) {
+  std::optional<SystemTime> first;
+  for (const Pod* pod : members.current) {
+    if (pod != nullptr) first = std::min(first.value_or(now), pod->created.value_or(now));
+  }
+  return first;
 }
 
 }  // namespace
@@ -33,14 +43,16 @@ std::optional<SystemTime> placement_deadline(const Observed& observed, const Mem
   const Job& job = observed.job;
   const std::optional<std::chrono::seconds> limit = pending_timeout(observed);
   const bool waits = job.status.phase == api::Phase::kPending || job.status.phase == api::Phase::kRestarting;
-  if (!limit || !waits || !job.status.attempt_start_time || !members.conflicting_pods.empty()) return std::nullopt;
+  if (!limit || !waits || !conflicting_names(members).empty() || may_shrink(observed, members)) return std::nullopt;
   bool are_placed = true;
   for (size_t rank = 0; rank < members.current.size(); ++rank) are_placed = are_placed && is_placed(members, rank);
-  if (are_placed || find_handover(job.status, job, members, observed.now).wait) return std::nullopt;
-  const SystemTime since =
-      std::max(*job.status.attempt_start_time,
-               restart_time(job, job.status, observed.now).value_or(*job.status.attempt_start_time));
-  return end_of_delay(since, *limit, observed.now);
+  if (are_placed) return std::nullopt;
+  if (const std::optional<SystemTime> first = first_creation(members, observed.now)) return *first + *limit;
+  // All pods were refused: the group holds nothing.
+  const bool fails = job.spec.scheduling.pending_action == api::PendingAction::kFail;
+  if (!fails || observed.last_error.empty() || !job.status.attempt_start_time) return std::nullopt;
+  const SystemTime since = std::min(*job.status.attempt_start_time, observed.now);
+  return std::max(since, restart_time(job, job.status, observed.now).value_or(since)) + *limit;
 }
 
 bool ended_unplaced(const api::AttemptRecord& record) { return record.reason == kNotPlaced; }
@@ -53,8 +65,15 @@ std::chrono::seconds placement_delay(const Job& job, const api::AttemptRecord& r
   return delay + std::chrono::seconds(hash % static_cast<size_t>(delay.count()));
 }
 
+int first_kept_attempt(const api::Status& status) {
+  const auto failed = std::find_if_not(status.attempts.rbegin(), status.attempts.rend(), ended_unplaced);
+  const bool has_retried = failed != status.attempts.rbegin() && failed != status.attempts.rend();
+  return has_retried ? std::min(failed->attempt, status.attempt - 1) : status.attempt - 1;
+}
+
 void add_record(api::AttemptRecord record, std::vector<api::AttemptRecord>& records) {
-  if (ended_unplaced(record) && !records.empty() && ended_unplaced(records.back())) {
+  const bool continues = !records.empty() && records.back().attempt + 1 == record.attempt;
+  if (continues && ended_unplaced(record) && ended_unplaced(records.back())) {
     record.start_time = records.back().start_time;
     records.pop_back();
   }

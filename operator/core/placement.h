@@ -13,8 +13,9 @@ namespace oarlock::control {
 std::optional<std::chrono::seconds> pending_timeout(const Observed& observed);
 
 // Returns when the attempt ends if its pods have not all been placed until then; absent if they have, if the job has no
-// such limit, or if pods of an earlier attempt still end. The time counts from the start of the attempt, and after a
-// restart from the end of its delay.
+// such limit, or if the group will shrink instead. The time counts from the creation of its first pod. If the API
+// server has refused all of them, the group holds nothing: it ends only if the job then fails, and the time counts from
+// the start of the attempt and the end of its delay.
 std::optional<SystemTime> placement_deadline(const Observed& observed, const Membership& members);
 
 // Returns whether the attempt ended because its pods were not placed in time.
@@ -24,6 +25,10 @@ bool ended_unplaced(const api::AttemptRecord& record);
 // most ten minutes, and up to as much again, which depends on the job, so that jobs that wait for the same room do not
 // take parts of it at the same time.
 std::chrono::seconds placement_delay(const Job& job, const api::AttemptRecord& record);
+
+// Returns the first attempt whose ended pods remain for their logs: the last one, or before retries the one that
+// failed.
+int first_kept_attempt(const api::Status& status);
 
 // Adds the record of an attempt. One that ended unplaced takes the place of the one before it if that did, too, and
 // then begins with it: however often a job retries, the records of its failures remain.

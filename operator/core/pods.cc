@@ -12,6 +12,7 @@
 #include "operator/core/elastic.h"
 #include "operator/core/failure.h"
 #include "operator/core/handover.h"
+#include "operator/core/placement.h"
 #include "operator/core/status.h"
 
 namespace oarlock::control {
@@ -34,12 +35,17 @@ std::vector<Action> network_policy_actions(const Observed& observed, const Membe
   return {ReplaceNetworkPolicy{present->name, dump_json(desired)}};
 }
 
-// Returns the images of the attempt's pods, which another version of the operator may have created.
+// Returns the images of the attempt's pods, which another version of the operator may have created. Pods of versions
+// before the annotations have that launcher which the status names.
 ChosenImages chosen_images(const Job& job, const Membership& members) {
+  ChosenImages out;
   for (const Pod* pod : members.current) {
-    if (pod != nullptr) return pod->images;
+    if (pod == nullptr) continue;
+    out = pod->images;
+    break;
   }
-  return {.trainer = "", .launcher = launcher_image(job)};
+  if (out.launcher.empty()) out.launcher = launcher_image(job);
+  return out;
 }
 
 // Deletes the lost pods that remain, and creates their replacements once they no longer exist. A new pod has the name
@@ -149,7 +155,7 @@ Deletions delete_old_pods(const Observed& observed, const Membership& members) {
   for (const Pod* pod : members.old) {
     if (is_live(*pod)) {
       stop(*pod, "it belongs to an earlier attempt", false, since, observed.now, out);
-    } else if (parse_pod_name(observed.job, pod->name)->attempt < status.attempt - 1) {
+    } else if (parse_pod_name(observed.job, pod->name)->attempt < first_kept_attempt(status)) {
       remove(*pod, "it ended two attempts ago", false, out);
     } else if (out.makes_room) {
       remove(*pod, "the quota of the namespace counts it", false, out);

@@ -42,6 +42,13 @@ std::optional<SystemTime> awaited_since(const api::Status& status) {
   return last ? last : start_of_processes(status);
 }
 
+// Returns whether rank 0 has been polled since the job was late. After a start, it must also have answered: a program
+// that cannot be reached may have reported its steps in another way.
+bool was_polled_late(const Observed& observed, const Membership& members, const api::Status& status, SystemTime late) {
+  if (!was_polled_since(observed, members, late)) return false;
+  return status.progress->last_step_time || (observed.last_poll && observed.last_poll->answered);
+}
+
 std::string state_of_rank_0(const Observed& observed, const Membership& members, const api::Status& status) {
   const int64_t step = status.progress->step;
   const Pod* first = members.current.empty() ? nullptr : members.current.front();
@@ -100,7 +107,7 @@ std::optional<SystemTime> stall_to_explain(const Observed& observed) {
   const Membership members = classify_objects(observed);
   const api::Status status = refresh_status(observed, members);
   const std::optional<SystemTime> late = stall_time(policy, status);
-  if (!late || observed.now < *late || !was_polled_since(observed, members, *late)) return std::nullopt;
+  if (!late || observed.now < *late || !was_polled_late(observed, members, status, *late)) return std::nullopt;
   return awaited_since(status);
 }
 
@@ -140,8 +147,8 @@ void update_stalled_phase(const Observed& observed, const Membership& members, a
                 has_stepped ? fmt::format("rank 0 is at step {} since {}", status.progress->step, since)
                             : "rank 0 starts again in its pod",
                 observed.now);
-  } else if (status.phase == Phase::kRunning && observed.now >= *late && was_polled_since(observed, members, *late) &&
-             !observed.awaits_stall_reports) {
+  } else if (status.phase == Phase::kRunning && observed.now >= *late &&
+             was_polled_late(observed, members, status, *late) && !observed.awaits_stall_reports) {
     // The message does not change while the stall lasts, so that nothing else is written.
     const std::string laggard = describe_laggard(observed, members);
     enter_phase(status, Phase::kStalled, has_stepped ? "NoStep" : "NoFirstStep",
@@ -161,7 +168,7 @@ bool is_still_stalled(const Observed& observed, const Membership& members) {
   if (!late || observed.now < *late || !observed.last_poll) return false;
   const StatusPoll& poll = *observed.last_poll;
   const bool starts = !status.progress->last_step_time;  // a launcher answers before its ranks have reported
-  if (poll.answered) return poll.sent_at >= *late && (starts || has_progress(observed, status));
+  if (poll.answered && (starts || has_progress(observed, status))) return poll.sent_at >= *late;
   return poll.sent_at >= stalled->last_transition_time + std::chrono::seconds(policy.timeout_seconds);
 }
 
@@ -172,7 +179,8 @@ std::optional<std::chrono::seconds> next_stall_check(const Observed& observed, c
   const std::optional<SystemTime> late = stall_time(policy, status);
   if (!late) return std::nullopt;
   const bool was_polled = observed.last_poll && observed.last_poll->sent_at >= *late;
-  if (restarts && observed.now >= *late && was_polled) return kStallRequeue;          // rank 0 does not answer
+  const bool starts = !status.progress->last_step_time;
+  if ((restarts || starts) && observed.now >= *late && was_polled) return kStallRequeue;  // rank 0 does not answer
   return observed.now < *late ? time_until(late, observed.now) : kStaleCacheRequeue;  // rank 0 has not been polled yet
 }
 

@@ -424,7 +424,11 @@ void record_attempt(const Observed& observed, const Membership& members, api::St
   record.start_time = status.attempt_start_time;
   record.end_time = whole_seconds(observed.now);
   const std::optional<TerminationMessage> last = final_message(members);
-  if (status.progress && (has_progress(observed, status) || (last && last->step > 0))) {
+  // While the job runs, the time of a step is that of a step of this attempt, which another operator process may have
+  // observed.
+  const bool has_stepped = has_progress(observed, status) ||
+                           (is_running(status.phase) && status.progress && status.progress->last_step_time);
+  if (status.progress && (has_stepped || (last && last->step > 0))) {
     record.step = status.progress->step;
     // Pods that are being stopped may still save a checkpoint.
     if (const std::optional<int64_t> saved = status.progress->checkpoint_step; saved && (!record.stopped || last))

@@ -36,19 +36,24 @@ bool may_be_done(const Job& job, const Pod& pod) {
   return is_done(job, pod);
 }
 
-// Whether a decision about the job may depend on the pod: its training was done, or it shows why a pod of a running
-// group is missing. The operator itself deletes pods only after the status has recorded another phase or attempt.
+// Whether a removed pod shows why it is missing in a running group. The operator itself deletes pods only after the
+// status has recorded another phase or attempt.
+bool shows_cause(const Job& job, const Pod& pod) {
+  return is_running(job.status.phase) && (has_ended(pod) || pod.deleting);
+}
+
+// Whether a decision about the job may depend on a removed pod.
 bool is_needed(const Job& job, const Pod& pod) {
-  if (!is_unrecorded(job, pod)) return false;
-  return may_be_done(job, pod) || (is_running(job.status.phase) && (has_ended(pod) || is_stop_requested(pod)));
+  return is_unrecorded(job, pod) && (may_be_done(job, pod) || shows_cause(job, pod));
 }
 
 }  // namespace
 
-void RemovedPods::add(const kube::ObjectKey& job, const CachedPod& last, const FindJob& find_job) {
+void RemovedPods::add(const kube::ObjectKey& job, const CachedPod& last, bool is_gone, const FindJob& find_job) {
   const std::lock_guard lock(mutex_);
   const std::shared_ptr<const Job> owner = find_job();
   if (owner == nullptr || !is_needed(*owner, last.pod)) return;
+  if (!is_gone && !may_be_done(*owner, last.pod)) return;
   const auto known = pods_.find(job);
   if (known != pods_.end() && known->second.contains(last.pod.uid)) return;
   if (known != pods_.end() && known->second.size() >= kMaxOfJob) {
@@ -248,7 +253,7 @@ Cache::PodInformer::Hooks Cache::pod_hooks(const Informers& informers) {
   out.before_change = [this, &informers](const kube::ObjectKey& key, const CachedPod* before, const CachedPod* after) {
     if (before == nullptr || (after != nullptr && !after->pod.deleting)) return;
     const kube::ObjectKey job{key.namespace_name, before->job};
-    removed_pods_.add(job, *before, [&] { return find_job(informers, job); });
+    removed_pods_.add(job, *before, after == nullptr, [&] { return find_job(informers, job); });
   };
   return out;
 }

@@ -36,11 +36,11 @@ class RemovedPods {
   // forgotten.
   static constexpr size_t kMaxPods = 16384;
 
-  // Records the pod if its job has not recorded it, and it was done, or the job runs and the pod has ended or was being
-  // deleted: a reconcile that comes after the pod has disappeared decides as one before it. `last` is the last state
-  // before the pod was marked for deletion or disappeared. `find_job` returns the newest cached state of the job, or
-  // null; every later change of the job must be passed to forget_recorded().
-  void add(const kube::ObjectKey& job, const CachedPod& last, const FindJob& find_job);
+  // Records the pod if its job has not recorded it, and it was done. If it is gone, and not only marked for deletion,
+  // it is also recorded if the job runs, and it had ended or was being deleted: a reconcile that comes later decides as
+  // one that would have observed it. `last` is the state before the event. `find_job` returns the newest cached state
+  // of the job, or null; every later change of the job must be passed to forget_recorded().
+  void add(const kube::ObjectKey& job, const CachedPod& last, bool is_gone, const FindJob& find_job);
 
   // Forgets the pods that the changed job no longer needs; all of them if `job` is null, which means deleted.
   void forget_recorded(const kube::ObjectKey& key, const Job* job);

@@ -41,7 +41,6 @@ Owner owner_of(const Json& metadata) {
 
 // The limits of Kubernetes or above.
 constexpr size_t kMaxName = 253;
-constexpr size_t kMaxImage = 1024;
 constexpr size_t kMaxUid = 128;
 
 // Fails if the text is longer than the limit. The informer has already verified name, namespace and uid of the object.
@@ -362,6 +361,7 @@ kube::FieldFilter job_salvage_fields() {
 
 kube::FieldFilter pod_fields() {
   return owned_object_fields().with({"metadata.resourceVersion",
+                                     "metadata.creationTimestamp",
                                      R"(metadata.annotations.oarlock\.dev/regroup-key-id)",
                                      R"(metadata.annotations.oarlock\.dev/default-image)",
                                      R"(metadata.annotations.oarlock\.dev/launcher-image)",
@@ -481,6 +481,12 @@ size_t memory_of(const CachedNetworkPolicy& cached) {
   return sizeof cached + heap_bytes({&cached.job, &policy.name, &policy.uid, &policy.owner_uid, &policy.digest});
 }
 
+// Returns "" for a longer value, which the operator has not written.
+std::string image_at(const Json& annotations, const char* name) {
+  std::string image = text_at(annotations, name);
+  return image.size() > api::rules::kMaxImage ? "" : image;
+}
+
 Result<CachedPod> project_pod(const Json& object) {
   const Json& metadata = member(object, "metadata");
   const Json& status = member(object, "status");
@@ -491,9 +497,8 @@ Result<CachedPod> project_pod(const Json& object) {
   pod.resource_version = text_at(metadata, "resourceVersion");
   const Json& annotations = member(metadata, "annotations");
   pod.regroup_key = regroup_key_id(text_at(annotations, kAnnotationRegroupKeyId));
-  pod.images = {text_at(annotations, kAnnotationTrainerImage), text_at(annotations, kAnnotationLauncherImage)};
-  RETURN_IF_ERROR(check_length("the annotation of the image", pod.images.trainer, kMaxImage));
-  RETURN_IF_ERROR(check_length("the annotation of the launcher's image", pod.images.launcher, kMaxImage));
+  pod.images = {image_at(annotations, kAnnotationTrainerImage), image_at(annotations, kAnnotationLauncherImage)};
+  if (SystemTime created{}; from_rfc3339(text_at(metadata, "creationTimestamp"), created)) pod.created = created;
   pod.phase = phase_of(text_at(status, "phase"));
   pod.reason = reason_at(status, "reason");
   pod.message = message_at(status, "message");

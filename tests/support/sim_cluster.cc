@@ -115,6 +115,7 @@ Outcome SimCluster::create_pod(const CreatePod& action) {
   pod.owner_uid = job_.metadata.uid;
   if (regroups(job_)) pod.regroup_key = objects_.service->regroup_key;
   pod.grace_seconds = kGraceSeconds;
+  if (job_.spec.scheduling.pending_timeout_seconds) pod.created = now_;  // other decisions do not use it
   pod.uid = pod.name + "#" + std::to_string(++objects_.created[pod.name]);
   touch(pod);
   objects_.pods[pod.name] = pod;

@@ -381,25 +381,22 @@ std::string check_plan(const Plan& plan, const SimCluster& cluster) {
   return "";
 }
 
-// A group that cannot be placed keeps its pods for the time-out only, which begins at the latest after the delay of the
-// last one.
+// A group that cannot be placed keeps its pods for the time-out only.
 std::string check_released(const SimCluster& cluster) {
   const Job& job = cluster.job();
   const std::optional<int>& timeout = job.spec.scheduling.pending_timeout_seconds;
   const bool waits = job.status.phase == Phase::kPending || job.status.phase == Phase::kRestarting;
-  if (!timeout || !waits || !job.status.attempt_start_time || job.metadata.deletion_timestamp) return "";
+  if (!timeout || !waits || job.metadata.deletion_timestamp || job.status.finished_ranks) return "";
   int placed = 0;
-  int present = 0;
+  SystemTime first = cluster.now();
   for (int rank = 0; rank < job.group_nodes(); ++rank) {
     const auto found = cluster.pods().find(pod_name(job, job.status.attempt, rank));
     if (found == cluster.pods().end()) continue;
-    ++present;
     placed += found->second.scheduled ? 1 : 0;
+    first = std::min(first, found->second.created.value_or(first));
   }
-  constexpr std::chrono::seconds kMaxDelay{20};
-  const bool is_late = cluster.now() - *job.status.attempt_start_time >= std::chrono::seconds(*timeout) + kMaxDelay;
-  const bool holds = present > 0 && placed < job.group_nodes() && !job.status.finished_ranks;
-  return holds && is_late ? "a group that cannot be placed keeps its pods" : "";
+  const bool is_late = cluster.now() - first >= std::chrono::seconds(*timeout);
+  return placed < job.group_nodes() && is_late ? "a group that cannot be placed keeps its pods" : "";
 }
 
 std::string check_at_rest(const World& world, const SimCluster& cluster) {

@@ -39,8 +39,7 @@ void age(Job& job, seconds older) {
   const std::string before = start_text(job);
   age(job.metadata.deletion_timestamp, older, false);
   age(status.start_time, older, has_deadline);
-  const bool may_release = job.spec.elastic || job.spec.scheduling.pending_timeout_seconds;
-  age(status.attempt_start_time, older, may_release && !is_running(status.phase));
+  age(status.attempt_start_time, older, job.spec.elastic && !is_running(status.phase));
   age(status.completion_time, older, job.spec.ttl_seconds_after_finished.has_value());
   const bool starts = is_running(status.phase) && status.progress && !status.progress->last_step_time;
   for (api::Condition& condition : status.conditions) {
@@ -75,12 +74,13 @@ bool has_placement_times(const Job& job) {
   return job.spec.elastic && !is_terminal(status.phase) && (!is_running(status.phase) || !status.replacements.empty());
 }
 
-void age(Pod& pod, seconds older, bool has_placement_time, bool is_active) {
+void age(Pod& pod, seconds older, bool has_placement_time, bool is_active, bool is_waiting) {
   // Once the time to end has passed, it does not matter when it did.
   const bool may_be_awaited = is_active && pod.phase == PodPhase::kRunning && !pod.trainer && pod.grace_ends_at &&
                               *pod.grace_ends_at - older + kStopMargin > now();
   age(pod.grace_ends_at, older, may_be_awaited);
   age(pod.scheduled_at, older, has_placement_time);
+  age(pod.created, older, is_waiting);
   const bool is_collateral = pod.trainer && pod.trainer->exit_code == to_int(ExitCode::kPeerLost);
   const bool may_be_stopped = pod.trainer && !pod.stop_requested_at && pod.phase == PodPhase::kRunning;
   const bool has_ended_before = pod.trainer && pod.stop_requested_at && ended_before_stop(pod);
@@ -92,9 +92,9 @@ void age(Pod& pod, seconds older, bool has_placement_time, bool is_active) {
 
 std::string key_of(const Pod& pod) {
   const auto age_of = [](const std::optional<SystemTime>& time) { return time ? (now() - *time).count() : 0; };
-  return fmt::format("{} {} {} {} {} {} {}{} {} {} {} {}{} {} {}|", pod.name, pod.uid, pod.owner_uid,
+  return fmt::format("{} {} {} {} {} {} {}{} {} {} {} {} {}{} {} {}|", pod.name, pod.uid, pod.owner_uid,
                      static_cast<int>(pod.phase), pod.reason, pod.started, pod.deleting, pod.scheduled,
-                     age_of(pod.scheduled_at), age_of(pod.grace_ends_at), pod.disruption,
+                     age_of(pod.scheduled_at), age_of(pod.created), age_of(pod.grace_ends_at), pod.disruption,
                      pod.trainer ? pod.trainer->exit_code : -1, is_disconnected(pod) ? "d" : "",
                      age_of(pod.trainer ? pod.trainer->finished_at : std::nullopt), pod.regroup_key);
 }
@@ -225,7 +225,9 @@ uint32_t Worlds::intern_objects(Objects objects, const Job& job, seconds older) 
                 [&](const auto& item) { return parse_pod_name(job, item.first)->attempt < job.status.attempt; });
   std::string key = objects.service ? "service " + objects.service->regroup_key + "|" : "|";
   for (auto& [name, pod] : objects.pods) {
-    age(pod, older, has_placement_times(job), !is_terminal(job.status.phase));
+    const api::Phase phase = job.status.phase;
+    const bool is_waiting = phase == api::Phase::kPending || phase == api::Phase::kRestarting;
+    age(pod, older, has_placement_times(job), !is_terminal(phase), is_waiting);
     const std::string text = key_of(pod);
     pod.resource_version = version_of(text);
     key += text;

@@ -75,7 +75,7 @@ TEST_F(ProgressTest, IsThatOfThePresentProcess) {
   const FileDescriptor fifo = writer(0);
   for (const auto& [earlier, present, expected] : rows) {
     write(fifo, earlier + "\n{\"st");  // a process that was killed within a line
-    progress_.before_start(0);
+    progress_.before_start(0, {});
     write(fifo, present + "\n");
     EXPECT_EQ(progress_.read(0), expected) << earlier << present;
   }
@@ -84,11 +84,11 @@ TEST_F(ProgressTest, IsThatOfThePresentProcess) {
 TEST_F(ProgressTest, LeavesThePortToANewProcess) {
   const PortReservation port = PortReservation::make(1).value();
   Progress progress({.port = port.first(), .ranks = {0}}, clock_);
-  progress.before_start(0);
+  progress.before_start(0, {});
   clock_.advance(StatusServer::kPatience);
   progress.time_passed({.total = 1});
   EXPECT_TRUE(is_port_in_use(port.first()));
-  progress.before_start(0);
+  progress.before_start(0, {});
   EXPECT_FALSE(is_port_in_use(port.first()));
 }
 

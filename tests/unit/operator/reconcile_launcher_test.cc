@@ -61,13 +61,14 @@ TEST(ReconcileLauncher, PodsOfOneAttemptHaveTheSameImages) {
   Job job = any_image().phase(Phase::kPending);
   job.status.launcher = api::InjectedLauncher{"launcher:1", ""};
   Pod first = pod(0, 0);
-  for (const ChosenImages& images :
-       {ChosenImages{}, ChosenImages{"", "launcher:0"}, ChosenImages{"oarlock/trainer:0", ""}}) {
+  for (const ChosenImages& images : {ChosenImages{"", "launcher:0"}, ChosenImages{"oarlock/trainer:0", "launcher:1"}}) {
     first.images = images;
     const std::vector<CreatePod> created = only<CreatePod>(reconcile(seen_by("launcher:2", job, {first})));
     ASSERT_EQ(created.size(), 1U);
     EXPECT_EQ(created[0].images, images);
   }
+  first.images = {};  // of a version before the annotations
+  EXPECT_EQ(only<CreatePod>(reconcile(seen_by("launcher:2", job, {first}))).at(0).images.launcher, "launcher:1");
 }
 
 TEST(ReconcileLauncher, JobsOfAnEarlierOperatorKeepTheirPods) {

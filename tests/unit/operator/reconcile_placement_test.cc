@@ -22,6 +22,7 @@ Observed half_placed(SystemTime now, JobBuilder job = JobBuilder().pending_timeo
   Pod waiting = pod(0, 1);
   waiting.unscheduled_message = "0/2 nodes are available: 2 Insufficient nvidia.com/gpu.";
   Observed observed = seen(built, {pod(0, 0).running(), waiting});
+  for (Pod& one : observed.pods) one.created = at_second(0);
   observed.now = now;
   return observed;
 }
@@ -52,6 +53,8 @@ TEST(ReconcilePlacement, AGroupThatCannotBePlacedReleasesItsPods) {
   then.now += *delay;
   EXPECT_THAT(names(reconcile(then)), Contains("CreatePod bert-1-0"));
   then = after(then, reconcile(then));
+  then.pods = {pod(1, 0), pod(1, 1)};
+  for (Pod& one : then.pods) one.created = then.now;
   EXPECT_EQ(placement_deadline(then, classify_objects(then)), then.now + seconds(60)) << "after the delay";
 }
 
@@ -62,6 +65,36 @@ TEST(ReconcilePlacement, AQuotaThatRejectsAPodCountsToo) {
   const api::Status next = status_after(observed, reconcile(observed));
   EXPECT_EQ(next.phase, Phase::kRestarting);
   EXPECT_THAT(next.attempts.at(0).message, HasSubstr("exceeded quota: team"));
+}
+
+// Neither its delay, nor the time that earlier pods take to end, nor that without an operator counts.
+TEST(ReconcilePlacement, OnlyTimeWithPodsCounts) {
+  Observed observed = half_placed(at_second(5000), JobBuilder().pending_timeout(600));
+  observed.pods.clear();
+  EXPECT_EQ(placement_deadline(observed, classify_objects(observed)), std::nullopt);
+  observed.last_error = "exceeded quota";
+  EXPECT_EQ(placement_deadline(observed, classify_objects(observed)), std::nullopt) << "it holds nothing";
+  observed.job.spec.scheduling.pending_action = api::PendingAction::kFail;
+  EXPECT_EQ(placement_deadline(observed, classify_objects(observed)), at_second(600));
+  observed.pods = {pod(0, 0)};
+  observed.pods[0].created = at_second(4900);
+  EXPECT_EQ(placement_deadline(observed, classify_objects(observed)), at_second(5500));
+  observed.pods[0].created = at_second(9000);  // of a wrong clock
+  EXPECT_EQ(placement_deadline(observed, classify_objects(observed)), at_second(5600));
+  Pod foreign = pod(0, 1);
+  foreign.owner_uid = "other";
+  observed.pods.push_back(foreign);
+  EXPECT_EQ(placement_deadline(observed, classify_objects(observed)), std::nullopt) << "room would not help";
+}
+
+TEST(ReconcilePlacement, AnElasticGroupShrinksInstead) {
+  Observed observed = half_placed(at_second(200));
+  observed.job.spec.elastic = api::Elastic{.min_nodes = 1, .max_nodes = {}, .shrink_after_seconds = 300};
+  observed.job.status.elastic.emplace().nodes = 2;
+  observed.job.status.elastic->waiting_since = at_second(0);
+  EXPECT_EQ(placement_deadline(observed, classify_objects(observed)), std::nullopt);
+  observed.job.spec.elastic->min_nodes = 2;
+  EXPECT_EQ(placement_deadline(observed, classify_objects(observed)), at_second(60)) << "it cannot";
 }
 
 TEST(ReconcilePlacement, ThePolicyMayFailTheJob) {
@@ -111,8 +144,10 @@ TEST(ReconcilePlacement, TheDelayGrowsWithTheWaitingTimeAndDiffersBetweenJobs) {
 
 TEST(ReconcilePlacement, RepeatedRetriesKeepTheRecordsOfFailures) {
   std::vector<api::AttemptRecord> records;
+  int attempt = 0;
   const auto add = [&](std::string reason, int begin, int end) {
     api::AttemptRecord record;
+    record.attempt = attempt++;
     record.reason = std::move(reason);
     record.start_time = at_second(begin);
     record.end_time = at_second(end);
@@ -124,6 +159,17 @@ TEST(ReconcilePlacement, RepeatedRetriesKeepTheRecordsOfFailures) {
   EXPECT_EQ(records[0].reason, "PodFailed");
   EXPECT_EQ(records[1].start_time, at_second(10));
   EXPECT_EQ(records[1].end_time, at_second(200));
+  api::Status status;
+  status.attempts = records;
+  status.attempt = attempt;
+  EXPECT_EQ(first_kept_attempt(status), 0) << "its logs explain the failure";
+  ++attempt;  // ended by a suspension
+  add("NotPlaced", 5000, 5060);
+  ASSERT_EQ(records.size(), 3U) << "retries that follow each other only";
+  add("PodFailed", 6000, 6010);
+  status.attempts = records;
+  status.attempt = attempt;
+  EXPECT_EQ(first_kept_attempt(status), attempt - 1);
 }
 
 }  // namespace

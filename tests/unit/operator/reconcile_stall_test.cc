@@ -164,6 +164,10 @@ TEST(ReconcileStall, StallsIfNoStepFollowsAStart) {
   restarting.job.spec.stall_policy.action = api::StallAction::kRestart;
   EXPECT_EQ(status_after(restarting, reconcile(restarting)).phase, Phase::kRestarting);
 
+  Observed silent = starting(at_second(5000));
+  silent.last_poll->answered = false;
+  EXPECT_THAT(names(reconcile(silent)), IsEmpty()) << "it cannot be reached, and may step";
+  EXPECT_EQ(reconcile(silent).requeue_after, std::chrono::seconds(30));
   Observed unknown = starting(at_second(5000));
   unknown.job.status.progress->step = 0;
   EXPECT_THAT(names(reconcile(unknown)), IsEmpty()) << "its program may report no steps";

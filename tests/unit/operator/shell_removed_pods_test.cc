@@ -13,8 +13,8 @@ using api::Phase;
 
 class RemovedPodsTest : public ::testing::Test {
  protected:
-  void remove(const Pod& pod, const Job& job) {
-    removed_.add(key_, {pod, "bert"}, [&] { return std::make_shared<const Job>(job); });
+  void remove(const Pod& pod, const Job& job, bool is_gone = true) {
+    removed_.add(key_, {pod, "bert"}, is_gone, [&] { return std::make_shared<const Job>(job); });
   }
   std::vector<std::string> names(std::vector<Pod> pods = {}) const {
     removed_.append_to(key_, pods);
@@ -76,6 +76,23 @@ TEST_F(RemovedPodsTest, KeepsTheCauseWhileTheGroupRuns) {
   }
 }
 
+// An eviction sets the condition, and then marks the pod for deletion; the pod saves its state, and ends.
+TEST_F(RemovedPodsTest, TheLastStateOfADeletedPodCounts) {
+  const JobBuilder running = JobBuilder().phase(Phase::kRunning);
+  const Pod disrupted = PodBuilder("bert", 0, 1).running().disrupted("EvictionByEvictionAPI");
+  remove(disrupted, running, /*is_gone=*/false);
+  EXPECT_TRUE(names().empty()) << "it still exists";
+  const Pod deleting = PodBuilder("bert", 0, 1).running().deleting();
+  remove(deleting, running, /*is_gone=*/false);
+  EXPECT_TRUE(names().empty());
+  const Pod ended = PodBuilder("bert", 0, 1).trainer_ended(75).deleting();
+  remove(ended, running);
+  std::vector<Pod> pods = {};
+  removed_.append_to(key_, pods);
+  ASSERT_EQ(pods.size(), 1U);
+  EXPECT_EQ(pods[0], ended);
+}
+
 TEST_F(RemovedPodsTest, IgnoresPodsNotDoneOrNotNeeded) {
   const JobBuilder running = JobBuilder().phase(Phase::kRunning);
   remove(PodBuilder("bert", 0, 1).running(), running);
@@ -85,7 +102,7 @@ TEST_F(RemovedPodsTest, IgnoresPodsNotDoneOrNotNeeded) {
   remove(PodBuilder("bert", 0, 1).ended(0), JobBuilder().phase(Phase::kRunning, 1));
   remove(PodBuilder("bert", 0, 1).ended(0), JobBuilder().phase(Phase::kComplete));
   remove(PodBuilder("bert", 0, 1).ended(0), JobBuilder(running).finished(0, "1"));
-  removed_.add(key_, {PodBuilder("bert", 0, 1).ended(0), "bert"}, [] { return nullptr; });
+  removed_.add(key_, {PodBuilder("bert", 0, 1).ended(0), "bert"}, true, [] { return nullptr; });
   Job elsewhere = running;
   elsewhere.spec.managed_by = "example.com/other";
   remove(PodBuilder("bert", 0, 1).ended(0), elsewhere);
@@ -104,7 +121,7 @@ TEST_F(RemovedPodsTest, LimitsPodsOfOneJobAndOfAllJobs) {
   EXPECT_EQ(names().size(), RemovedPods::kMaxOfJob);
   for (const char* name : {"a", "b", "c"}) {
     for (int attempt = 0; attempt < 10'000; ++attempt)
-      removed_.add({"ns", name}, {PodBuilder("bert", attempt, 0).ended(0), name}, owner);
+      removed_.add({"ns", name}, {PodBuilder("bert", attempt, 0).ended(0), name}, true, owner);
   }
   size_t all = names().size();
   for (const char* name : {"a", "b", "c"}) {
@@ -114,7 +131,7 @@ TEST_F(RemovedPodsTest, LimitsPodsOfOneJobAndOfAllJobs) {
   }
   EXPECT_EQ(all, RemovedPods::kMaxPods);
   removed_.forget_recorded(key_, nullptr);
-  removed_.add({"ns", "d"}, {PodBuilder("bert", 0, 0).ended(0), "d"}, owner);
+  removed_.add({"ns", "d"}, {PodBuilder("bert", 0, 0).ended(0), "d"}, true, owner);
   std::vector<Pod> pods;
   removed_.append_to({"ns", "d"}, pods);
   EXPECT_EQ(pods.size(), 1U) << "there is space again";
@@ -126,10 +143,10 @@ TEST_F(RemovedPodsTest, OneNamespaceDoesNotTakeThePlaceOfTheOthers) {
   remove(PodBuilder("bert", 0, 1).ended(0), running);
   for (const char* name : {"a", "b", "c"}) {
     for (int attempt = 0; attempt < 8'000; ++attempt)
-      removed_.add({"evil", name}, {PodBuilder("bert", attempt, 0).ended(0), name}, owner);
+      removed_.add({"evil", name}, {PodBuilder("bert", attempt, 0).ended(0), name}, true, owner);
   }
   EXPECT_EQ(names(), std::vector<std::string>{"bert-0-1"});
-  removed_.add({"other", "bert"}, {PodBuilder("bert", 0, 0).ended(0), "bert"}, owner);
+  removed_.add({"other", "bert"}, {PodBuilder("bert", 0, 0).ended(0), "bert"}, true, owner);
   std::vector<Pod> pods;
   removed_.append_to({"other", "bert"}, pods);
   EXPECT_EQ(pods.size(), 1U);
