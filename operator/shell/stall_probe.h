@@ -35,7 +35,7 @@ struct Stall {
 
 // Requests GET /statusz once from the nodes of each job that has stopped to step, one job after another, on one thread;
 // the namespaces take turns. The time and the number of requests for a job are bounded, and so is the number of waiting
-// jobs: a job that finds no place has no reports. Thread-safe.
+// jobs: others wait for a place as long as for their reports. Thread-safe.
 class StallProbe {
  public:
   struct Options {
