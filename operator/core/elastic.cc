@@ -168,7 +168,8 @@ std::optional<Resize> find_growth(const Observed& observed) {
 }  // namespace
 
 bool may_shrink(const Observed& observed, const Membership& members) {
-  return shrink_due(observed, members).has_value();
+  return !has_done_rank(observed.job, members) && shrink_due(observed, members) &&
+         validate_group(observed.job, count_placed(members)).empty();
 }
 
 std::vector<api::FieldProblem> validate_group(const Job& job, int nodes) {

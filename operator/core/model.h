@@ -109,8 +109,9 @@ struct NetworkPolicy {
 
 // The last finished poll of rank 0's /statusz.
 struct StatusPoll {
-  SystemTime sent_at{};  // when the request was sent; the response describes this moment or a later one
-  bool answered = false;
+  SystemTime sent_at{};    // when the request was sent; the response describes this moment or a later one
+  bool answered = false;   // with the status of a rank
+  bool reachable = false;  // it answered so, or its launcher did, whose ranks have not reported
 
   bool operator==(const StatusPoll&) const = default;
 };

@@ -47,12 +47,8 @@ std::optional<SystemTime> placement_deadline(const Observed& observed, const Mem
   bool are_placed = true;
   for (size_t rank = 0; rank < members.current.size(); ++rank) are_placed = are_placed && is_placed(members, rank);
   if (are_placed) return std::nullopt;
-  if (const std::optional<SystemTime> first = first_creation(members, observed.now)) return *first + *limit;
-  // All pods were refused: the group holds nothing.
-  const bool fails = job.spec.scheduling.pending_action == api::PendingAction::kFail;
-  if (!fails || observed.last_error.empty() || !job.status.attempt_start_time) return std::nullopt;
-  const SystemTime since = std::min(*job.status.attempt_start_time, observed.now);
-  return std::max(since, restart_time(job, job.status, observed.now).value_or(since)) + *limit;
+  const std::optional<SystemTime> first = first_creation(members, observed.now);
+  return first ? std::optional(*first + *limit) : std::nullopt;
 }
 
 bool ended_unplaced(const api::AttemptRecord& record) { return record.reason == kNotPlaced; }

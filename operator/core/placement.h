@@ -13,9 +13,8 @@ namespace oarlock::control {
 std::optional<std::chrono::seconds> pending_timeout(const Observed& observed);
 
 // Returns when the attempt ends if its pods have not all been placed until then; absent if they have, if the job has no
-// such limit, or if the group will shrink instead. The time counts from the creation of its first pod. If the API
-// server has refused all of them, the group holds nothing: it ends only if the job then fails, and the time counts from
-// the start of the attempt and the end of its delay.
+// such limit, if the group holds nothing because it has no pods, or if it will shrink instead. The time counts from the
+// creation of its first pod.
 std::optional<SystemTime> placement_deadline(const Observed& observed, const Membership& members);
 
 // Returns whether the attempt ended because its pods were not placed in time.

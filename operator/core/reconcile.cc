@@ -460,8 +460,9 @@ std::optional<Plan> converge(const Observed& observed, const Membership& members
   // would then have no launcher.
   const bool is_launcher_new = job.status.phase == Phase::kNone && !launcher_image(job).empty();
   Creations missing = is_launcher_new ? Creations{} : create_missing_objects(observed, members);
-  Plan plan = make_plan(PlanState::kWait, "nothing to do in phase " + to_string(next.phase),
-                        earliest(earliest(old.requeue_after, missing.requeue_after), next_stall_check(observed, next)));
+  Plan plan = make_plan(
+      PlanState::kWait, "nothing to do in phase " + to_string(next.phase),
+      earliest(earliest(old.requeue_after, missing.requeue_after), next_stall_check(observed, members, next)));
   plan.requeue_after = earliest(plan.requeue_after, next_replacement_check(observed, members));
   plan.requeue_after = earliest(plan.requeue_after, time_until(next_resize_time(observed, members), observed.now));
   plan.requeue_after = earliest(plan.requeue_after, time_until(placement_deadline(observed, members), observed.now));

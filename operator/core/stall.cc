@@ -42,11 +42,11 @@ std::optional<SystemTime> awaited_since(const api::Status& status) {
   return last ? last : start_of_processes(status);
 }
 
-// Returns whether rank 0 has been polled since the job was late. After a start, it must also have answered: a program
-// that cannot be reached may have reported its steps in another way.
+// Returns whether rank 0 has been polled since the job was late, or has ended. After a start, its launcher must also
+// have answered: a program that cannot be reached may have reported its steps in another way.
 bool was_polled_late(const Observed& observed, const Membership& members, const api::Status& status, SystemTime late) {
   if (!was_polled_since(observed, members, late)) return false;
-  return status.progress->last_step_time || (observed.last_poll && observed.last_poll->answered);
+  return status.progress->last_step_time || progress_pod(members) == nullptr || observed.last_poll->reachable;
 }
 
 std::string state_of_rank_0(const Observed& observed, const Membership& members, const api::Status& status) {
@@ -55,8 +55,9 @@ std::string state_of_rank_0(const Observed& observed, const Membership& members,
   if (is_recorded_finished(members, 0) || (first != nullptr && has_ended(*first)))
     return fmt::format("rank 0 has ended, at step {}", step);
   const bool answers = observed.last_poll && observed.last_poll->answered;
+  const bool reachable = observed.last_poll && observed.last_poll->reachable;
   if (!answers || !has_progress(observed, status))
-    return fmt::format("rank 0, last at step {}, {}", step, answers ? "has not reported since" : "does not respond");
+    return fmt::format("rank 0, last at step {}, {}", step, reachable ? "has not reported since" : "does not respond");
   return fmt::format("rank 0 is in phase {} at step {}", sanitize_line(observed.progress->phase, 60), step);
 }
 
@@ -168,17 +169,19 @@ bool is_still_stalled(const Observed& observed, const Membership& members) {
   if (!late || observed.now < *late || !observed.last_poll) return false;
   const StatusPoll& poll = *observed.last_poll;
   const bool starts = !status.progress->last_step_time;  // a launcher answers before its ranks have reported
-  if (poll.answered && (starts || has_progress(observed, status))) return poll.sent_at >= *late;
+  const bool is_current = starts ? poll.reachable : poll.answered && has_progress(observed, status);
+  if (is_current) return poll.sent_at >= *late;
   return poll.sent_at >= stalled->last_transition_time + std::chrono::seconds(policy.timeout_seconds);
 }
 
-std::optional<std::chrono::seconds> next_stall_check(const Observed& observed, const api::Status& status) {
+std::optional<std::chrono::seconds> next_stall_check(const Observed& observed, const Membership& members,
+                                                     const api::Status& status) {
   const api::StallPolicy& policy = observed.job.spec.stall_policy;
   const bool restarts = status.phase == Phase::kStalled && policy.action == api::StallAction::kRestart;
   if (status.phase != Phase::kRunning && !restarts) return std::nullopt;
   const std::optional<SystemTime> late = stall_time(policy, status);
   if (!late) return std::nullopt;
-  const bool was_polled = observed.last_poll && observed.last_poll->sent_at >= *late;
+  const bool was_polled = was_polled_since(observed, members, *late);
   const bool starts = !status.progress->last_step_time;
   if ((restarts || starts) && observed.now >= *late && was_polled) return kStallRequeue;  // rank 0 does not answer
   return observed.now < *late ? time_until(late, observed.now) : kStaleCacheRequeue;  // rank 0 has not been polled yet

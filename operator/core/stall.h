@@ -26,7 +26,8 @@ bool is_still_stalled(const Observed& observed, const Membership& members);
 
 // Returns the delay after which update_stalled_phase() can have another result without a change of the observed state;
 // absent if it cannot.
-std::optional<std::chrono::seconds> next_stall_check(const Observed& observed, const api::Status& status);
+std::optional<std::chrono::seconds> next_stall_check(const Observed& observed, const Membership& members,
+                                                     const api::Status& status);
 
 // Returns the time of the last step, or of the start, of a job that would become Stalled now, so that the reports of
 // its nodes are of use. It costs little for a job that steps.

@@ -153,7 +153,7 @@ bool ProgressPoller::record(const kube::ObjectKey& job, uint64_t generation, Sys
   target.group = !result.status ? Group::kFailed : result.took <= options_.prompt ? Group::kPrompt : Group::kSlow;
   target.wait = result.status ? options_.interval : std::min(target.wait * 2, options_.max_interval);
   target.due = clock_->steady() + target.wait;
-  target.probe.last_poll = {started, result.status || result.launcher};
+  target.probe.last_poll = {started, result.status.has_value(), result.status || result.launcher};
   const bool is_launcher_new = result.launcher && target.probe.launcher != result.launcher;
   if (is_launcher_new) target.probe.launcher = std::move(result.launcher);
   if (!result.status) return is_launcher_new;

@@ -393,7 +393,7 @@ Observed SimCluster::observe(const View& view) const {
   out.metrics_peers = objects_.metrics_peers;
   out.now = now_;
   out.progress = objects_.reported;
-  if (out.progress) out.last_poll = StatusPoll{now_, true};
+  if (out.progress) out.last_poll = StatusPoll{now_, true, true};
   return out;
 }
 

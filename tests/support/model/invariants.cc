@@ -381,22 +381,30 @@ std::string check_plan(const Plan& plan, const SimCluster& cluster) {
   return "";
 }
 
-// A group that cannot be placed keeps its pods for the time-out only.
-std::string check_released(const SimCluster& cluster) {
+// Returns whether the pending time-out has passed since the creation of the first pod of the attempt.
+bool is_due(const SimCluster& cluster) {
   const Job& job = cluster.job();
-  const std::optional<int>& timeout = job.spec.scheduling.pending_timeout_seconds;
-  const bool waits = job.status.phase == Phase::kPending || job.status.phase == Phase::kRestarting;
-  if (!timeout || !waits || job.metadata.deletion_timestamp || job.status.finished_ranks) return "";
-  int placed = 0;
   SystemTime first = cluster.now();
   for (int rank = 0; rank < job.group_nodes(); ++rank) {
     const auto found = cluster.pods().find(pod_name(job, job.status.attempt, rank));
-    if (found == cluster.pods().end()) continue;
-    placed += found->second.scheduled ? 1 : 0;
-    first = std::min(first, found->second.created.value_or(first));
+    if (found != cluster.pods().end()) first = std::min(first, found->second.created.value_or(first));
   }
-  const bool is_late = cluster.now() - first >= std::chrono::seconds(*timeout);
-  return placed < job.group_nodes() && is_late ? "a group that cannot be placed keeps its pods" : "";
+  return cluster.now() - first >= std::chrono::seconds(job.spec.scheduling.pending_timeout_seconds.value_or(0));
+}
+
+// A group that cannot be placed keeps its pods for the time-out only.
+std::string check_released(const SimCluster& cluster) {
+  const Job& job = cluster.job();
+  const bool waits = job.status.phase == Phase::kPending || job.status.phase == Phase::kRestarting;
+  if (!job.spec.scheduling.pending_timeout_seconds || !waits || job.metadata.deletion_timestamp ||
+      job.status.finished_ranks || job.spec.elastic)
+    return "";
+  int placed = 0;
+  for (int rank = 0; rank < job.group_nodes(); ++rank) {
+    const auto found = cluster.pods().find(pod_name(job, job.status.attempt, rank));
+    if (found != cluster.pods().end()) placed += found->second.scheduled ? 1 : 0;
+  }
+  return placed < job.group_nodes() && is_due(cluster) ? "a group that cannot be placed keeps its pods" : "";
 }
 
 std::string check_at_rest(const World& world, const SimCluster& cluster) {
@@ -439,6 +447,9 @@ std::string check_action(const Action& action, const World& world, const SimClus
   if (std::holds_alternative<DeleteJob>(action)) return is_terminal(was.phase) ? "" : "an active job is deleted";
   if (!std::holds_alternative<PatchStatus>(action)) return "";
   const api::Status& is = after.job().status;
+  if (is.restarts.total != was.restarts.total && !is.attempts.empty() && ended_unplaced(is.attempts.back()) &&
+      !is_due(before))
+    return "a group is deleted before its pending time-out";
   for (const std::string& problem :
        {check_counts(was, is, after.job(), world), check_end(before, is, after.job(), world),
         check_finished(before.job(), after.job(), world), check_replacements(before.job(), after.job(), world),

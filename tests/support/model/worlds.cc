@@ -193,7 +193,7 @@ Observed Worlds::observe(uint32_t job, uint32_t pods, uint32_t services, PollVie
   out.metrics_peers = seen.metrics_peers;
   if (objects_[services].network_policy) out.network_policies.push_back(*objects_[services].network_policy);
   if (poll != PollView::kNone) out.progress = seen.reported;
-  if (poll == PollView::kCurrent) out.last_poll = StatusPoll{now(), true};
+  if (poll == PollView::kCurrent) out.last_poll = StatusPoll{now(), true, true};
   return out;
 }
 

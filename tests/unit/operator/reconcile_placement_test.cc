@@ -74,8 +74,6 @@ TEST(ReconcilePlacement, OnlyTimeWithPodsCounts) {
   EXPECT_EQ(placement_deadline(observed, classify_objects(observed)), std::nullopt);
   observed.last_error = "exceeded quota";
   EXPECT_EQ(placement_deadline(observed, classify_objects(observed)), std::nullopt) << "it holds nothing";
-  observed.job.spec.scheduling.pending_action = api::PendingAction::kFail;
-  EXPECT_EQ(placement_deadline(observed, classify_objects(observed)), at_second(600));
   observed.pods = {pod(0, 0)};
   observed.pods[0].created = at_second(4900);
   EXPECT_EQ(placement_deadline(observed, classify_objects(observed)), at_second(5500));
@@ -93,6 +91,9 @@ TEST(ReconcilePlacement, AnElasticGroupShrinksInstead) {
   observed.job.status.elastic.emplace().nodes = 2;
   observed.job.status.elastic->waiting_since = at_second(0);
   EXPECT_EQ(placement_deadline(observed, classify_objects(observed)), std::nullopt);
+  observed.job.status.finished_ranks = api::FinishedRanks{0, "0"};
+  EXPECT_EQ(placement_deadline(observed, classify_objects(observed)), at_second(60)) << "it keeps its size";
+  observed.job.status.finished_ranks.reset();
   observed.job.spec.elastic->min_nodes = 2;
   EXPECT_EQ(placement_deadline(observed, classify_objects(observed)), at_second(60)) << "it cannot";
 }

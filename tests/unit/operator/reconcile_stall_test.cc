@@ -21,7 +21,7 @@ Observed at_step_7(SystemTime now, Phase phase = Phase::kRunning) {
   observed.progress.emplace().attempt = 1;
   observed.progress->step = 7;
   observed.progress->phase = "eval";
-  observed.last_poll = StatusPoll{now, true};
+  observed.last_poll = StatusPoll{now, true, true};
   observed.job.status = refresh_status(observed, classify_objects(observed));  // counts and texts
   return observed;
 }
@@ -72,7 +72,7 @@ TEST(ReconcileStall, DoesNotStallBeforeRank0WasPolled) {
   Observed observed = at_step_7(at_second(500));
   // The operator was not running, or has not polled again: the steps of rank 0 since its last response are not known.
   for (const std::optional<StatusPoll>& poll :
-       {std::optional<StatusPoll>(), std::optional(StatusPoll{at_second(69), true})}) {
+       {std::optional<StatusPoll>(), std::optional(StatusPoll{at_second(69), true, true})}) {
     observed.last_poll = poll;
     EXPECT_THAT(names(reconcile(observed)), IsEmpty());
     EXPECT_EQ(reconcile(observed).requeue_after, std::chrono::seconds(1)) << "it is polled soon";
@@ -81,9 +81,9 @@ TEST(ReconcileStall, DoesNotStallBeforeRank0WasPolled) {
     const api::Status next = status_after(observed, reconcile(observed));
     return next.phase == Phase::kStalled ? condition_of(next, Phase::kStalled).message : "";
   };
-  observed.last_poll = StatusPoll{at_second(70), true};
+  observed.last_poll = StatusPoll{at_second(70), true, true};
   EXPECT_THAT(message(), HasSubstr("; rank 0 is in phase eval at step 7"));
-  observed.last_poll->answered = false;
+  observed.last_poll = StatusPoll{at_second(70), false};
   EXPECT_THAT(message(), HasSubstr("; rank 0, last at step 7, does not respond"));
   observed.last_poll.reset();
   observed.pods[0] = pod(1, 0).ended(0);
@@ -140,7 +140,7 @@ Observed starting(SystemTime now) {
   observed.progress->attempt = 0;
   observed = after(observed, reconcile(observed));
   observed.now = now;
-  observed.last_poll = StatusPoll{now, true};  // a launcher whose rank has not reported
+  observed.last_poll = StatusPoll{.sent_at = now, .reachable = true};  // a launcher whose rank has not reported
   return observed;
 }
 
@@ -165,9 +165,13 @@ TEST(ReconcileStall, StallsIfNoStepFollowsAStart) {
   EXPECT_EQ(status_after(restarting, reconcile(restarting)).phase, Phase::kRestarting);
 
   Observed silent = starting(at_second(5000));
-  silent.last_poll->answered = false;
+  silent.last_poll->reachable = false;
   EXPECT_THAT(names(reconcile(silent)), IsEmpty()) << "it cannot be reached, and may step";
   EXPECT_EQ(reconcile(silent).requeue_after, std::chrono::seconds(30));
+  Observed ended = starting(at_second(5000));
+  ended.last_poll.reset();
+  ended.pods[0] = pod(1, 0).ended(0);
+  EXPECT_EQ(status_after(ended, reconcile(ended)).phase, Phase::kStalled) << "rank 0 cannot be polled any more";
   Observed unknown = starting(at_second(5000));
   unknown.job.status.progress->step = 0;
   EXPECT_THAT(names(reconcile(unknown)), IsEmpty()) << "its program may report no steps";

@@ -210,7 +210,8 @@ TEST_F(ProgressPollerTest, ReceivesInPodRestartsWithoutAStatusOfARank) {
   EXPECT_EQ(probe.launcher->in_pod_restarts.total, 3);
   EXPECT_EQ(probe.launcher->in_pod_restarts.reason, "a b");
   EXPECT_FALSE(probe.last_status);
-  EXPECT_TRUE(probe.last_poll->answered);
+  EXPECT_FALSE(probe.last_poll->answered);
+  EXPECT_TRUE(probe.last_poll->reachable);
   ASSERT_TRUE(eventually([&] { return ranks_.polls(url(1)) > 3; }));
   EXPECT_EQ(news_, 1);
 }
