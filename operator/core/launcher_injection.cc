@@ -170,10 +170,13 @@ std::optional<Observed> decide_about_launcher(const Observed& observed) {
   const Job& job = observed.job;
   const bool is_first = job.status.phase == api::Phase::kNone && !job.spec.suspend && job.report.problem.empty();
   if (!is_first || observed.launcher_image.empty() || job.status.launcher) return std::nullopt;
-  const auto is_own = [&](const Pod& pod) { return pod.owner_uid == job.metadata.uid; };
-  const bool has_pods = std::ranges::any_of(observed.pods, is_own);
   BoxedOptional<api::InjectedLauncher> decided = decide_launcher(job, observed.launcher_image);
-  if (!decided || (has_pods && !decided->image.empty())) return std::nullopt;
+  if (!decided) return std::nullopt;
+  const auto own = std::ranges::find(observed.pods, job.metadata.uid, &Pod::owner_uid);
+  if (own != observed.pods.end() && !decided->image.empty()) {
+    if (own->images.launcher.empty()) return std::nullopt;
+    decided->image = own->images.launcher;
+  }
   Observed out = observed;
   out.job.status.launcher = std::move(decided);
   return out;

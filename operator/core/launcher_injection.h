@@ -28,9 +28,8 @@ BoxedOptional<api::InjectedLauncher> decide_launcher(const Job& job, const std::
 // Returns the job with the decision in its status, if that does not have it yet.
 Job with_launcher_decision(const Job& job, const std::string& image);
 
-// Returns the state with the decision in the job's status; absent if it is not to be made now. It precedes the first
-// status, which thus records it. Pods that exist without a status have no launcher: for a job with one, reconcile()
-// writes the status before it creates the pods.
+// Returns the state with the decision in the job's status; absent if it is not to be made now. Of a job without a
+// status, the pods that exist have the decision (ChosenImages), which the first status records.
 std::optional<Observed> decide_about_launcher(const Observed& observed);
 
 // Returns the image from which the pods of the next attempt copy the launcher, as the job's status records it; empty if

@@ -211,10 +211,7 @@ Plan start_attempt(const Observed& observed, api::Status next, std::vector<Actio
   Deletions old = delete_old_pods(after, members);
   append(plan.actions, std::move(old.actions));
   plan.requeue_after = old.requeue_after;
-  // The pods follow a new launcher that was stored, as in converge().
-  const bool is_launcher_stored = launcher_image(after.job) == launcher_image(observed.job);
-  if (is_launcher_stored && conflicting_names(members).empty() &&
-      validate_group(after.job, after.job.group_nodes()).empty()) {
+  if (conflicting_names(members).empty() && validate_group(after.job, after.job.group_nodes()).empty()) {
     Creations missing = create_missing_objects(after, members);
     append(plan.actions, std::move(missing.actions));
     plan.requeue_after = earliest(plan.requeue_after, missing.requeue_after);

@@ -392,10 +392,9 @@ namespace {
 // a status costs the API server five times as much as a pod. The CPU time of the operator is the same.
 //
 // The status of an elastic job comes first: it fixes the size of the group, which spec.nodes may change at any time.
-// That of a job with a launcher does, too: another version of the operator would choose another image.
 bool can_create_before_status(const Observed& observed, const Membership& members) {
   return observed.job.status.phase == Phase::kNone && observed.last_error.empty() && !observed.job.spec.elastic &&
-         launcher_image(observed.job).empty() && has_missing_objects(observed.job, members);
+         has_missing_objects(observed.job, members);
 }
 
 Plan create_before_status(const Observed& observed, const Membership& members) {
@@ -456,10 +455,7 @@ std::optional<Plan> converge(const Observed& observed, const Membership& members
   update_stalled_phase(observed, members, next);
   if (job.status.phase == Phase::kNone) update_checkpoint_condition(job, next, observed.now);
   Deletions old = delete_old_pods(observed, members);
-  // The pods follow the status that was stored: a CRD of an earlier version drops status.launcher, and a later attempt
-  // would then have no launcher.
-  const bool is_launcher_new = job.status.phase == Phase::kNone && !launcher_image(job).empty();
-  Creations missing = is_launcher_new ? Creations{} : create_missing_objects(observed, members);
+  Creations missing = create_missing_objects(observed, members);
   Plan plan = make_plan(
       PlanState::kWait, "nothing to do in phase " + to_string(next.phase),
       earliest(earliest(old.requeue_after, missing.requeue_after), next_stall_check(observed, members, next)));
