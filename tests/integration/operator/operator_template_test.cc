@@ -114,7 +114,9 @@ TEST_F(Template, LauncherIsAddedToPodsOfOtherImages) {
     EXPECT_EQ(volume(pod, "oarlock-launcher")["emptyDir"]["sizeLimit"], "64Mi");
   };
   expect_launcher("j-0-1");
-  EXPECT_EQ(world_->status("j")["launcher"], Json({{"image", "example.invalid/launcher:1"}}));
+  world_->wait("the image in the status", [&] {
+    return world_->status("j").value("launcher", Json()) == Json({{"image", "example.invalid/launcher:1"}});
+  });
 
   start_operator("example.invalid/launcher:2");  // an upgrade
   world_->set_pods({"j-0-0", "j-0-1"}, pod_running());

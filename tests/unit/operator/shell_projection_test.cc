@@ -7,6 +7,7 @@
 
 #include "common/contract.h"
 #include "operator/core/desired.h"
+#include "tests/support/builders.h"
 
 namespace oarlock::control {
 namespace {
