@@ -1,5 +1,5 @@
-// The main() of a program of several test files. With --file=NAME, it runs the tests of that file only; with --update, it
-// writes the golden files.
+// The main() of a program of several test files. With --file=NAME, it runs the tests of that file only; with --update,
+// it writes the golden files.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
