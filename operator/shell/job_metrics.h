@@ -9,7 +9,7 @@
 #include "http/metrics.h"
 #include "kube/client/work_queue.h"
 #include "operator/shell/cache.h"
-#include "operator/shell/projection.h"
+#include "operator/shell/cached_objects.h"
 
 namespace oarlock::control {
 

@@ -1,16 +1,12 @@
 // Conversion of the API server's objects into the reduced form that the cache holds and the decision reads.
 #pragma once
 
-#include <cstdint>
-#include <map>
 #include <nlohmann/json_fwd.hpp>
-#include <optional>
 #include <string>
 
 #include "common/error.h"
 #include "kube/client/field_filter.h"
-#include "operator/core/model.h"
-#include "operator/shell/byte_budget.h"
+#include "operator/shell/cached_objects.h"
 
 namespace oarlock::control {
 
@@ -28,57 +24,7 @@ Job project_job(const nlohmann::json& object);
 // Returns a job that has only an identity and conditions, with `error` as report.problem.
 Job unreadable_job(const nlohmann::json& salvaged, const Error& error);
 
-struct CachedJob {
-  Job job;
-  // requested_accelerators() of the spec, which `job` may not hold. Empty for a finished job.
-  std::map<std::string, int64_t> accelerators;
-  std::optional<ByteBudget::Reservation> reservation;  // for the large parts of the spec
-  size_t bytes = 0;                                    // of memory, approximately
-};
-
-// Reduces a job to the form that the cache holds. Texts of the report are shortened. A job whose status takes more than
-// 128 KiB becomes unreadable: only the phase of the status is kept. The large parts of the spec (template, trainer and
-// failure rules) are removed from finished and unreadable jobs and from those of other controllers, because nothing
-// reads them. From other jobs they are removed if the budget is exhausted, or if they are too large for a valid job;
-// then job.report.is_trimmed is set, and the job must be read from the API server before it is reconciled. Copies of a
-// returned job are not counted.
-CachedJob make_cached_job(Job job, ByteBudget& budget);
-
-// Memory that template, trainer and failure rules occupy, in bytes.
-size_t spec_bytes(const api::Spec& spec);
-
-// Extended resources ("nvidia.com/gpu", "amd.com/gpu" ...) that the containers of a pod request together, by name:
-// those of the template, and of spec.resourcesPerNode unless the container "trainer" of the template has the same
-// resource. Kubernetes requires whole numbers among the limits. Each count is capped at a million, at most eight
-// resources are returned, and a template larger than 256 KiB is not read.
-std::map<std::string, int64_t> requested_accelerators(const api::Spec& spec);
-
 // ---- Objects owned by jobs -------------------------------------------------------------------------------------
-
-// Each struct holds the name of the job from the object's label, which is the key of the cache's index.
-struct CachedPod {
-  Pod pod;
-  std::string job;
-
-  bool operator==(const CachedPod&) const = default;
-};
-struct CachedService {
-  Service service;
-  std::string job;
-
-  bool operator==(const CachedService&) const = default;
-};
-struct CachedNetworkPolicy {
-  NetworkPolicy network_policy;
-  std::string job;
-
-  bool operator==(const CachedNetworkPolicy&) const = default;
-};
-
-// Memory that the object takes, in bytes, approximately.
-size_t memory_of(const CachedPod& cached);
-size_t memory_of(const CachedService& cached);
-size_t memory_of(const CachedNetworkPolicy& cached);
 
 // The fields that the corresponding function reads.
 kube::FieldFilter pod_fields();

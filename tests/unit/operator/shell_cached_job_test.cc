@@ -1,4 +1,4 @@
-#include "operator/shell/projection.h"
+#include "operator/shell/cached_objects.h"
 
 #include <gtest/gtest.h>
 
