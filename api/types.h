@@ -423,7 +423,7 @@ struct ReadReport {
   std::string problem;               // why the object cannot be read as a TrainingJob; empty if it can
   std::vector<std::string> unknown;  // unknown fields and values of the spec, and unknown values of the status
   bool has_conditions = true;        // status.conditions contains every stored condition
-  // spec.template, spec.trainer and failurePolicy.rules were dropped to save memory (shell/projection.h).
+  // spec.template, spec.trainer and failurePolicy.rules were dropped to save memory (shell/cached_objects.h).
   bool is_trimmed = false;
   uint32_t trimmed_kib = 0;  // size of the dropped fields, rounded up
 

@@ -150,12 +150,13 @@ Deletions delete_old_pods(const Observed& observed, const Membership& members) {
   const SystemTime since = status.attempt_start_time.value_or(observed.now);
   const bool may_end =
       std::ranges::any_of(members.old, [](const Pod* pod) { return is_live(*pod) && !pod->unreachable; });
+  const int first_kept = first_kept_attempt(status);
   Deletions out;
   out.makes_room = !may_end && observed.now - since >= kQuotaGracePeriod && keeps_counted_pods(observed, members);
   for (const Pod* pod : members.old) {
     if (is_live(*pod)) {
       stop(*pod, "it belongs to an earlier attempt", false, since, observed.now, out);
-    } else if (parse_pod_name(observed.job, pod->name)->attempt < first_kept_attempt(status)) {
+    } else if (parse_pod_name(observed.job, pod->name)->attempt < first_kept) {
       remove(*pod, "it ended two attempts ago", false, out);
     } else if (out.makes_room) {
       remove(*pod, "the quota of the namespace counts it", false, out);

@@ -136,25 +136,22 @@ std::optional<SystemTime> stall_time(const api::StallPolicy& policy, const api::
 
 void update_stalled_phase(const Observed& observed, const Membership& members, api::Status& status) {
   const std::optional<SystemTime> late = stall_time(observed.job.spec.stall_policy, status);
-  if (!late) {
-    if (status.phase == Phase::kStalled)
-      enter_phase(status, Phase::kRunning, "Progressing", "rank 0 starts again in its pod", observed.now);
-    return;
-  }
-  const bool has_stepped = status.progress->last_step_time.has_value();
-  const std::string since = to_rfc3339(*awaited_since(status));
-  if (status.phase == Phase::kStalled && observed.now < *late) {
+  const bool has_stepped = status.progress && status.progress->last_step_time;
+  if (!late || observed.now < *late) {
+    if (status.phase != Phase::kStalled) return;
     enter_phase(status, Phase::kRunning, "Progressing",
-                has_stepped ? fmt::format("rank 0 is at step {} since {}", status.progress->step, since)
+                has_stepped ? fmt::format("rank 0 is at step {} since {}", status.progress->step,
+                                          to_rfc3339(*status.progress->last_step_time))
                             : "rank 0 starts again in its pod",
                 observed.now);
-  } else if (status.phase == Phase::kRunning && observed.now >= *late &&
-             was_polled_late(observed, members, status, *late) && !observed.awaits_stall_reports) {
+  } else if (status.phase == Phase::kRunning && was_polled_late(observed, members, status, *late) &&
+             !observed.awaits_stall_reports) {
     // The message does not change while the stall lasts, so that nothing else is written.
     const std::string laggard = describe_laggard(observed, members);
     enter_phase(status, Phase::kStalled, has_stepped ? "NoStep" : "NoFirstStep",
-                fmt::format("no optimizer step since {}{}; {}{}", has_stepped ? "" : "the start at ", since,
-                            state_of_rank_0(observed, members, status), laggard.empty() ? "" : "; " + laggard),
+                fmt::format("no optimizer step since {}{}; {}{}", has_stepped ? "" : "the start at ",
+                            to_rfc3339(*awaited_since(status)), state_of_rank_0(observed, members, status),
+                            laggard.empty() ? "" : "; " + laggard),
                 observed.now);
   }
 }

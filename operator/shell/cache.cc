@@ -42,9 +42,9 @@ bool shows_cause(const Job& job, const Pod& pod) {
   return is_running(job.status.phase) && (has_ended(pod) || pod.deleting);
 }
 
-// Whether a decision about the job may depend on a removed pod.
-bool is_needed(const Job& job, const Pod& pod) {
-  return is_unrecorded(job, pod) && (may_be_done(job, pod) || shows_cause(job, pod));
+// Whether a decision about the job may depend on a pod that is gone, or only marked for deletion.
+bool is_needed(const Job& job, const Pod& pod, bool is_gone) {
+  return is_unrecorded(job, pod) && (may_be_done(job, pod) || (is_gone && shows_cause(job, pod)));
 }
 
 }  // namespace
@@ -52,8 +52,7 @@ bool is_needed(const Job& job, const Pod& pod) {
 void RemovedPods::add(const kube::ObjectKey& job, const CachedPod& last, bool is_gone, const FindJob& find_job) {
   const std::lock_guard lock(mutex_);
   const std::shared_ptr<const Job> owner = find_job();
-  if (owner == nullptr || !is_needed(*owner, last.pod)) return;
-  if (!is_gone && !may_be_done(*owner, last.pod)) return;
+  if (owner == nullptr || !is_needed(*owner, last.pod, is_gone)) return;
   const auto known = pods_.find(job);
   if (known != pods_.end() && known->second.contains(last.pod.uid)) return;
   if (known != pods_.end() && known->second.size() >= kMaxOfJob) {
@@ -84,8 +83,8 @@ void RemovedPods::forget_recorded(const kube::ObjectKey& key, const Job* job) {
   const std::lock_guard lock(mutex_);
   const auto found = pods_.find(key);
   if (found == pods_.end()) return;
-  count_ -= std::erase_if(found->second,
-                          [&](const auto& entry) { return job == nullptr || !is_needed(*job, entry.second.pod); });
+  count_ -= std::erase_if(
+      found->second, [&](const auto& entry) { return job == nullptr || !is_needed(*job, entry.second.pod, true); });
   if (found->second.empty()) pods_.erase(found);
 }
 

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
-#include <initializer_list>
 #include <limits>
 #include <string_view>
 #include <utility>
@@ -15,7 +13,6 @@
 #include "common/contract.h"
 #include "common/json_access.h"
 #include "common/status_macros.h"
-#include "fields/fields.h"
 #include "operator/core/desired.h"
 #include "operator/core/text.h"
 

@@ -1,5 +1,4 @@
 // Groups whose pods cannot all be placed on nodes.
-#include "operator/core/failure.h"
 #include "operator/core/placement.h"
 #include "tests/unit/operator/reconcile_support.h"
 
@@ -12,7 +11,6 @@ using std::chrono::seconds;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using ::testing::Not;
 
 // A job of two pods, of which the second has no node since the start of the attempt at second 0.
