@@ -250,6 +250,7 @@ OrderedJson columns() {
        column("Restarts", "integer", ".status.restarts.total", "Restarts of the whole group"),
        column("Loss", "number", ".status.progress.loss", "Training loss of the last logged step", 1),
        column("Speed", "number", ".status.progress.samplesPerSecond", "Samples per second of the whole job", 1),
+       column("Queue", "string", ".status.queue.name", "Queue of Kueue that admits the job", 1),
        {{"name", "Age"}, {"type", "date"}, {"jsonPath", ".metadata.creationTimestamp"}}});
 }
 

@@ -232,6 +232,15 @@ void describe_launcher(InjectedLauncher& launcher, Fields& fields) {
       "Never.");
 }
 
+void describe_queue(QueueStatus& queue, Fields& fields) {
+  fields.field("name", queue.name, "Name of the LocalQueue.");
+  fields.field("clusterQueue", queue.cluster_queue,
+               "The ClusterQueue that has admitted the job; absent while it waits.");
+  fields.field("flavors", queue.flavors, "The ResourceFlavors that the admission assigns to the pods.");
+  fields.field("nodes", queue.nodes, "The number of nodes for which the admission assigns quota.");
+  fields.field("since", queue.since, "Since when the job waits, or is admitted.");
+}
+
 void describe_replacement(Replacement& replacement, Fields& fields) {
   fields.field("nodeRank", replacement.node_rank, "Node rank of the pod.");
   fields.field("attempt", replacement.attempt, "Attempt of the pod; the record of an earlier attempt is ignored.");
@@ -296,6 +305,13 @@ void describe(Metadata& metadata, Fields& fields) {
   fields.field("generation", metadata.generation, "Number of changes of the spec.");
   fields.field("creationTimestamp", metadata.creation_timestamp, "When the object was created.");
   fields.field("deletionTimestamp", metadata.deletion_timestamp, "When the deletion was requested.");
+  fields.section(
+      "labels",
+      [&](Fields& labels) {
+        labels.field(kLabelQueue, metadata.queue, "Kueue's LocalQueue that admits the job.");
+        labels.field(kLabelPriorityClass, metadata.priority_class, "Kueue's WorkloadPriorityClass of the job.");
+      },
+      "Labels.");
 }
 
 void describe(Spec& spec, Fields& fields) {
@@ -441,6 +457,10 @@ void describe(Status& status, Fields& fields) {
       "launcher", status.launcher, describe_launcher,
       "The launcher that the operator has put into the pods. Absent if the image contains it, or the job was "
       "started without an operator that has one.");
+  fields.section(
+      "queue", status.queue, describe_queue,
+      "The queue of Kueue that admits the job. Absent if the job had no label kueue.x-k8s.io/queue-name when "
+      "it was started, or resumed for the last time.");
   fields.section("progress", status.progress, describe_progress,
                  "The last progress report of rank 0, if its program reports it (docs/guides/progress.md).");
   fields.field("startTime", status.start_time, "When pods were first created.");

@@ -27,6 +27,8 @@ struct Metadata {
   int64_t generation = 0;        // counts changes of the spec
   std::optional<SystemTime> creation_timestamp;
   std::optional<SystemTime> deletion_timestamp;  // present if the job is being deleted
+  std::string queue;                             // label kLabelQueue; empty: none
+  std::string priority_class;                    // label kLabelPriorityClass; empty: none
 
   bool operator==(const Metadata&) const = default;
 };
@@ -331,6 +333,18 @@ struct InjectedLauncher {
   bool operator==(const InjectedLauncher&) const = default;
 };
 
+// The queue of a job that Kueue admits. Whether a job has one is decided before its first pod, and again at a resume,
+// so that a label that is changed in between neither stops pods nor lets them run without quota.
+struct QueueStatus {
+  std::string name;                  // of the LocalQueue
+  std::string cluster_queue;         // that has admitted the job; empty while the job waits
+  std::vector<std::string> flavors;  // ResourceFlavors that the admission assigns, without duplicates
+  std::optional<int> nodes;          // for which the admission assigns quota; absent while the job waits
+  std::optional<SystemTime> since;   // since when the job waits, or is admitted
+
+  bool operator==(const QueueStatus&) const = default;
+};
+
 // The size of an elastic job's group. All pods of an attempt are created with the same size and the same bounds, so
 // they change with the attempt only.
 struct GroupSize {
@@ -409,6 +423,7 @@ struct Status {
   BoxedOptional<InPodRestarts> in_pod_restarts;  // absent before the first one
   std::vector<Replacement> replacements;         // by node rank
   BoxedOptional<InjectedLauncher> launcher;      // absent if there was nothing to decide
+  BoxedOptional<QueueStatus> queue;              // absent if no queue admits the job
   BoxedOptional<Progress> progress;
   std::optional<SystemTime> start_time;          // when pods were first created
   std::optional<SystemTime> attempt_start_time;  // when the pods of `attempt` were first created

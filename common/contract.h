@@ -77,6 +77,9 @@ inline constexpr char kLabelJobName[] = "oarlock.dev/job-name";    // on Service
 inline constexpr char kLabelAttempt[] = "oarlock.dev/attempt";     // on Pods
 inline constexpr char kLabelNodeRank[] = "oarlock.dev/node-rank";  // on Pods
 inline constexpr char kLabelManagedBy[] = "app.kubernetes.io/managed-by";
+// Labels of Kueue, which users set on TrainingJobs.
+inline constexpr char kLabelQueue[] = "kueue.x-k8s.io/queue-name";              // a LocalQueue
+inline constexpr char kLabelPriorityClass[] = "kueue.x-k8s.io/priority-class";  // a WorkloadPriorityClass
 inline constexpr char kManagedByOarlock[] = "oarlock-operator";
 // On Services: the random number from which the operator derives OARLOCK_REGROUP_TOKEN of each attempt.
 inline constexpr char kAnnotationRegroupKey[] = "oarlock.dev/regroup-key";

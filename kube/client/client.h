@@ -78,6 +78,9 @@ class Client {
          ResponseContent content = ResponseContent::kObject)
       : transport_(std::move(transport)), deadline_(deadline), content_(content) {}
 
+  // Returns a client of the same server whose responses are whole objects.
+  Client of_objects() const { return {transport_, deadline_, ResponseContent::kObject}; }
+
   // Each verb returns the JSON text of the server's response: the list, or the object after the call.
   ApiResult<std::string> list(const Resource& resource, const Selection& selection, const ListOptions& options,
                               const std::stop_token& cancel) const;

@@ -35,11 +35,11 @@ const api::GroupSize* find_size(const Job& job) {
   return job.spec.elastic && size && size->attempt == job.status.attempt ? &*size : nullptr;
 }
 
-// Returns spec.nodes within the bounds, which a stored job may violate.
-int wanted_nodes(const Job& job) {
-  const api::Elastic& elastic = *job.spec.elastic;
-  const int most = std::max(elastic.max_nodes.value_or(api::rules::kMaxNodes), elastic.min_nodes);
-  return std::clamp(job.spec.nodes, elastic.min_nodes, most);
+// Returns the number of nodes that the group may have: those that the job requests, or for which its queue has admitted
+// it.
+int possible_nodes(const Job& job) {
+  const int wanted = wanted_nodes(job);
+  return job.status.queue ? std::min(wanted, job.status.queue->nodes.value_or(wanted)) : wanted;
 }
 
 // Pods without a node, and pods that the API server did not accept.
@@ -124,7 +124,7 @@ std::optional<SystemTime> shrink_due(const Observed& observed, const Membership&
 std::optional<SystemTime> growth_due(const Job& job) {
   const api::GroupSize* size = find_size(job);
   if (size == nullptr || job.status.phase != Phase::kRunning || !job.status.replacements.empty()) return std::nullopt;
-  if (job.group_nodes() >= wanted_nodes(job) || !size->last_time || job.spec.elastic->grow_after_seconds <= 0)
+  if (job.group_nodes() >= possible_nodes(job) || !size->last_time || job.spec.elastic->grow_after_seconds <= 0)
     return std::nullopt;
   return *size->last_time + growth_interval(*job.spec.elastic, size->failed_growths);
 }
@@ -140,7 +140,7 @@ std::string waiting_message(const Observed& observed, const Membership& members)
 
 std::optional<Resize> find_scale(const Job& job) {
   if (!requests_scale(job) || !api::validate(job).empty()) return std::nullopt;
-  return Resize{wanted_nodes(job), kScaled, fmt::format("spec.nodes is {} now", job.spec.nodes)};
+  return Resize{possible_nodes(job), kScaled, fmt::format("spec.nodes is {} now", job.spec.nodes)};
 }
 
 std::optional<Resize> find_shrink(const Observed& observed, const Membership& members) {
@@ -159,13 +159,20 @@ std::optional<Resize> find_growth(const Observed& observed) {
   // A group whose checkpoints are lost with its pods would begin from step 0.
   if (!due || *due > observed.now || !keeps_checkpoints(job)) return std::nullopt;
   // spec.nodes may have become invalid since the group began, and a scale to it was ignored.
-  if (!validate_group(job, wanted_nodes(job)).empty()) return std::nullopt;
-  return Resize{wanted_nodes(job), kGrown,
+  if (!validate_group(job, possible_nodes(job)).empty()) return std::nullopt;
+  return Resize{possible_nodes(job), kGrown,
                 fmt::format("the group had fewer than spec.nodes for at least {} s",
                             growth_interval(*job.spec.elastic, find_size(job)->failed_growths).count())};
 }
 
 }  // namespace
+
+int wanted_nodes(const Job& job) {
+  if (!job.spec.elastic) return job.spec.nodes;
+  const api::Elastic& elastic = *job.spec.elastic;
+  const int most = std::max(elastic.max_nodes.value_or(api::rules::kMaxNodes), elastic.min_nodes);
+  return std::clamp(job.spec.nodes, elastic.min_nodes, most);
+}
 
 bool may_shrink(const Observed& observed, const Membership& members) {
   return !has_done_rank(observed.job, members) && shrink_due(observed, members) &&
@@ -211,7 +218,7 @@ int count_placed(const Membership& members) {
 bool requests_scale(const Job& job) {
   const api::GroupSize* size = find_size(job);
   if (size == nullptr) return false;
-  const int wanted = wanted_nodes(job);
+  const int wanted = possible_nodes(job);
   const int nodes = job.group_nodes();
   // A group that is shrunk below a reduced spec.nodes keeps its size and grows later.
   return wanted != size->wanted && (wanted < nodes || (wanted > nodes && wanted > size->wanted));

@@ -44,6 +44,9 @@ struct Resize {
   std::string message;
 };
 
+// Returns spec.nodes; of an elastic job within its bounds, which a stored job may violate.
+int wanted_nodes(const Job& job);
+
 // Returns the size with which the group must restart now; nothing if it keeps its size. A job with a finished rank
 // keeps its size.
 std::optional<Resize> find_resize(const Observed& observed, const Membership& members);

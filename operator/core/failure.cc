@@ -13,6 +13,7 @@
 #include "operator/core/desired.h"
 #include "operator/core/elastic.h"
 #include "operator/core/placement.h"
+#include "operator/core/queue.h"
 #include "operator/core/replacement.h"
 #include "operator/core/stall.h"
 #include "operator/core/status.h"
@@ -243,7 +244,9 @@ GroupFailure evaluate_stall(const Observed& observed, const Membership& members)
   return out;
 }
 
-bool has_failed(const api::AttemptRecord& record) { return !ended_by_resize(record) && !ended_unplaced(record); }
+bool has_failed(const api::AttemptRecord& record) {
+  return !ended_by_resize(record) && !ended_unplaced(record) && !ended_by_queue(record);
+}
 
 bool was_short(const api::AttemptRecord& record) {
   return !record.start_time || record.end_time - *record.start_time < kBackoffResetAfter;
@@ -318,7 +321,7 @@ seconds restart_delay(const Job& job, const api::Status& status) {
 
 std::optional<SystemTime> restart_time(const Job& job, const api::Status& status, SystemTime now) {
   if (status.phase != api::Phase::kRestarting || status.attempts.empty()) return std::nullopt;
-  if (ended_by_resize(status.attempts.back())) return std::nullopt;
+  if (ended_by_resize(status.attempts.back()) || ended_by_queue(status.attempts.back())) return std::nullopt;
   const seconds delay = restart_delay(job, status);
   if (delay.count() <= 0) return std::nullopt;
   return end_of_delay(status.attempts.back().end_time, delay, now);

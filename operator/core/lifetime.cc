@@ -9,6 +9,7 @@
 #include "operator/core/handover.h"
 #include "operator/core/launcher_injection.h"
 #include "operator/core/pods.h"
+#include "operator/core/queue.h"
 #include "operator/core/status.h"
 #include "operator/core/text.h"
 
@@ -148,7 +149,11 @@ std::optional<SystemTime> deadline(const Job& job) {
                          !is_terminal(status.phase) && !job.metadata.deletion_timestamp;
   if (!job.spec.active_deadline_seconds || !is_active || !status.start_time) return std::nullopt;
   const api::Condition* suspended = find_condition(status, Phase::kSuspended);
-  const SystemTime since = suspended == nullptr ? *status.start_time : suspended->last_transition_time;
+  SystemTime since = suspended == nullptr ? *status.start_time : suspended->last_transition_time;
+  if (status.queue) {
+    if (status.queue->cluster_queue.empty()) return std::nullopt;
+    since = std::max(since, status.queue->since.value_or(since));
+  }
   return since + clamp_period(*job.spec.active_deadline_seconds);
 }
 
@@ -190,7 +195,10 @@ std::optional<Plan> clean_up_finished(const Observed& observed, const Membership
   }
   Deletions leftovers = delete_leftovers(observed, members, status.completion_time.value_or(observed.now));
   append(plan.actions, std::move(leftovers.actions));
+  append(plan.actions, finish_workload(observed, members));
   plan.requeue_after = earliest(leftovers.requeue_after, time_until(expiry(observed.job), observed.now));
+  if (members.workload != nullptr && !members.workload->finished)
+    plan.requeue_after = earliest(plan.requeue_after, find_suspending(members, observed.now).wait);
   return plan;
 }
 
@@ -208,8 +216,10 @@ std::optional<Plan> suspend(const Observed& observed, const Membership& members)
   const StoppingPods stopping = find_suspending(members, observed.now);
   if (is_new || is_stopping(next)) set_stopping(stopping.count, observed.now, next);
   Deletions live = delete_live_pods(observed, members, "the job is suspended", since);
+  append(live.actions, delete_workload(observed, members));
+  const bool waits = is_stopping(next) || members.workload != nullptr;
   Plan plan = make_plan(PlanState::kWait, "the job is suspended",
-                        earliest(live.requeue_after, is_stopping(next) ? stopping.wait : std::nullopt));
+                        earliest(live.requeue_after, waits ? stopping.wait : std::nullopt));
   // The patch is also a fence: a job that was created suspended has the same attempt after its resume.
   if (next != status || !live.actions.empty()) plan.actions.emplace_back(PatchStatus{next});
   if (is_new) {
@@ -231,11 +241,21 @@ std::optional<Plan> resume(const Observed& observed, const Membership& members) 
       return wait_to_resume(observed, members, stopping);
     set_stopping(0, observed.now, next);  // the deadline counts from the resume
   }
+  // The spec may have changed, so the resumed job requests its quota again.
+  if (job.status.queue && !observed.workloads && observed.workloads_error.empty())
+    return make_plan(PlanState::kWait, "resumed: reading the Workloads of Kueue", kStaleCacheRequeue);
+  if (std::vector<Action> workload = delete_workload(observed, members); !workload.empty()) {
+    Plan plan = make_plan(PlanState::kProgress, "resumed: deleting the Workload from before the suspension");
+    plan.actions.emplace_back(ConfirmJobUnchanged{});
+    append(plan.actions, std::move(workload));
+    return plan;
+  }
   // Pods of the previous attempt may still exist under its names.
   if (next.start_time && has_next_attempt(job)) ++next.attempt;
   next.elastic.reset();  // the spec may have changed meanwhile; the attempt begins with all nodes
   next.attempt_start_time.reset();
   next.launcher = decide_launcher(job, observed.launcher_image);
+  next.queue = decide_queue(job);
   enter_phase(next, Phase::kPending, "PodsStarting", "", observed.now);
   update_checkpoint_condition(job, next, observed.now);  // the spec may have changed meanwhile
   const std::string message =

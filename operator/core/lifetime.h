@@ -18,7 +18,8 @@ std::optional<Plan> report_unreadable(const Observed& observed, const Membership
 std::optional<Plan> report_unknown_fields(const Observed& observed, const Membership& members);
 
 // Returns when an active job fails because of activeDeadlineSeconds. The time counts from the first start, or from the
-// last resume, as for a Job. Absent if no deadline is set or the job is not active.
+// last resume, as for a Job, or from the last admission by its queue. Absent if no deadline is set, or the job is not
+// active or waits for its queue.
 std::optional<SystemTime> deadline(const Job& job);
 
 // Returns when a terminal job is deleted because of ttlSecondsAfterFinished. Absent if it is never deleted.

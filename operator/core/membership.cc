@@ -7,6 +7,7 @@
 #include "common/contract.h"
 #include "operator/core/desired.h"
 #include "operator/core/text.h"
+#include "operator/core/workload.h"
 
 namespace oarlock::control {
 namespace {
@@ -85,6 +86,12 @@ Membership classify_objects(const Observed& observed) {
   for (const NetworkPolicy& policy : observed.network_policies) {
     if (policy.name != network_policy_name(job.metadata.name)) continue;
     (policy.owner_uid == job.metadata.uid ? out.network_policy : out.conflicting_network_policy) = &policy;
+  }
+  if (observed.workloads) {
+    const std::string name = workload_name(job);
+    for (const Workload& workload : *observed.workloads) {
+      if (workload.name == name && workload.owner_uid == job.metadata.uid) out.workload = &workload;
+    }
   }
   return out;
 }

@@ -35,6 +35,7 @@ struct Membership {
   bool wants_network_policy = false;  // Observed::metrics_peers is present
   const NetworkPolicy* network_policy = nullptr;
   const NetworkPolicy* conflicting_network_policy = nullptr;
+  const Workload* workload = nullptr;
 };
 
 // Sorts all lists by name, so that the result does not depend on the order of the objects in `observed`.

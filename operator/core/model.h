@@ -107,6 +107,38 @@ struct NetworkPolicy {
   bool operator==(const NetworkPolicy&) const = default;
 };
 
+// What Kueue assigns to the pods of an admitted job.
+struct Admission {
+  std::string cluster_queue;
+  int nodes = 0;                       // for which quota is assigned
+  std::vector<std::string> flavors{};  // ResourceFlavors, sorted, without duplicates
+  std::string pod_updates{};           // the admission checks' podSetUpdates as a JSON list; empty if there are none
+  bool has_topology = false;           // Kueue places each pod, and removes its scheduling gate
+
+  bool operator==(const Admission&) const = default;
+};
+
+// A Workload of Kueue, reduced to the fields that the decision reads. Its texts are single lines of bounded length.
+struct Workload {
+  std::string name;
+  std::string uid;
+  std::string resource_version;
+  std::string owner_uid;  // as in Pod
+  bool deleting = false;
+  std::string queue{};      // spec.queueName
+  int nodes = 0;            // for which quota is requested
+  bool has_quota = false;   // condition QuotaReserved is true
+  bool admitted = false;    // condition Admitted is true
+  bool evicted = false;     // condition Evicted is true
+  bool finished = false;    // condition Finished is true
+  bool pods_ready = false;  // condition PodsReady is true
+  std::string reason{};     // of condition Evicted while it is true, otherwise of the condition that is not true yet
+  std::string message{};    // of the same condition
+  Admission admission{};    // of a Workload with quota
+
+  bool operator==(const Workload&) const = default;
+};
+
 // The last finished poll of rank 0's /statusz.
 struct StatusPoll {
   SystemTime sent_at{};    // when the request was sent; the response describes this moment or a later one
@@ -134,6 +166,9 @@ struct Observed {
   std::vector<Pod> pods;
   std::vector<Service> services;
   std::vector<NetworkPolicy> network_policies;
+  // The Workloads of a job with status.queue; absent if Kueue's API cannot be read, as `workloads_error` explains.
+  std::optional<std::vector<Workload>> workloads{};
+  std::string workloads_error{};
   // JSON list of the NetworkPolicy peers that may connect to the metrics ports of every job's pods, from the operator's
   // flags. If absent, jobs get no NetworkPolicy, and existing ones are not changed.
   std::optional<std::string> metrics_peers;
@@ -232,8 +267,57 @@ struct CreatePod {
   int nodes = 1;                                   // of the attempt's group
   std::optional<api::LauncherBounds> launchers{};  // of the attempt
   ChosenImages images{};                           // `trainer` is empty: the job's, or the operator's default
+  std::optional<Admission> admission{};            // of a job with a queue
 
   bool operator==(const CreatePod&) const = default;
+};
+
+// POST of the job's Workload, with the resources and the constraints of its pods. AlreadyExists is handled as in
+// CreateService.
+struct CreateWorkload {
+  std::string name;
+  std::string queue;
+  int nodes = 1;
+  std::optional<int> min_nodes{};  // for partial admission
+
+  bool operator==(const CreateWorkload&) const = default;
+};
+
+// Live GET of the job's Workload. Continues if it has this resourceVersion; otherwise the plan stops, because the cache
+// was stale: pods are neither created nor stopped because of an old admission.
+struct ConfirmWorkloadUnchanged {
+  std::string name;
+  std::string resource_version;
+
+  bool operator==(const ConfirmWorkloadUnchanged&) const = default;
+};
+
+// Changes the status of the job's Workload, which is read live. If it does not exist any more, has another uid, or does
+// not need the change, the plan stops, because the cache was stale. Another failure of kReady or kNotReady does not
+// stop it.
+struct UpdateWorkload {
+  enum class Change {
+    kRelease,   // the eviction is complete: the quota is released, and Kueue may queue the Workload again
+    kReady,     // PodsReady: all pods have started
+    kNotReady,  // PodsReady is false: pods are starting again
+    kSucceed,   // Finished
+    kFail,      // Finished
+  };
+  std::string name;
+  std::string uid;
+  Change change = Change::kRelease;
+  SystemTime time{};  // of the change
+  std::string message{};
+
+  bool operator==(const UpdateWorkload&) const = default;
+};
+
+// DELETE of the Workload with its uid as a precondition. 404 and 409 are handled as in DeletePod.
+struct DeleteWorkload {
+  std::string name;
+  std::string uid;
+
+  bool operator==(const DeleteWorkload&) const = default;
 };
 
 // DELETE of a pod with preconditions. On 404, or 409 because of another uid, the pod no longer exists, and the plan
@@ -295,9 +379,10 @@ struct EmitEvent {
   bool operator==(const EmitEvent&) const = default;
 };
 
-using Action = std::variant<ConfirmJobUnchanged, ConfirmPodAbsent, CreateService, CreateClaim, CreateNetworkPolicy,
-                            ReplaceNetworkPolicy, CreatePod, DeletePod, DeleteService, DeleteNetworkPolicy, DeleteJob,
-                            PatchStatus, EmitEvent>;
+using Action =
+    std::variant<ConfirmJobUnchanged, ConfirmPodAbsent, CreateService, CreateClaim, CreateNetworkPolicy,
+                 ReplaceNetworkPolicy, CreatePod, CreateWorkload, ConfirmWorkloadUnchanged, UpdateWorkload,
+                 DeleteWorkload, DeletePod, DeleteService, DeleteNetworkPolicy, DeleteJob, PatchStatus, EmitEvent>;
 
 // ---- Plan --------------------------------------------------------------------------------------------------------
 

@@ -24,7 +24,8 @@ constexpr std::string_view kPodDeleted = "PodDeleted";
 constexpr std::string_view kPodRejected = "PodRejected";
 constexpr std::string_view kRestartReasons[] = {
     kPodFailed,      kReasonDeviceFailed, kOomKilled,  kEvicted,   kDisrupted, kPodRejected, kPodDeleted, kPodLost,
-    kReasonPeerLost, kReasonInterrupted,  kNotStarted, kNotPlaced, kShrunk,    kGrown,       kScaled,     kStalled};
+    kReasonPeerLost, kReasonInterrupted,  kNotStarted, kNotPlaced, kShrunk,    kGrown,       kScaled,     kStalled,
+    kQueueEvicted};
 
 // ---- Cause of one failure ------------------------------------------------------------------------------------------
 

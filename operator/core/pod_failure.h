@@ -64,6 +64,9 @@ inline constexpr std::string_view kNotPlaced = "NotPlaced";
 // The reason of a restart because of stallPolicy.action.
 inline constexpr std::string_view kStalled = "Stalled";
 
+// The reason of the end of an attempt whose queue did not admit the job any more (queue.h).
+inline constexpr std::string_view kQueueEvicted = "QueueEvicted";
+
 // Returns the reason of a restart whose root cause is this failure; one of restart_reasons().
 std::string_view restart_reason(const PodFailure& failure);
 

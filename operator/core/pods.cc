@@ -13,6 +13,7 @@
 #include "operator/core/failure.h"
 #include "operator/core/handover.h"
 #include "operator/core/placement.h"
+#include "operator/core/queue.h"
 #include "operator/core/status.h"
 
 namespace oarlock::control {
@@ -50,15 +51,20 @@ ChosenImages chosen_images(const Job& job, const Membership& members) {
 
 // Deletes the lost pods that remain, and creates their replacements once they no longer exist. A new pod has the name
 // of the lost one, so the API server cannot have both.
-std::vector<Action> replacement_actions(const Job& job, const Membership& members) {
+std::vector<Action> replacement_actions(const Job& job, const Membership& members,
+                                        const std::optional<Admission>& admission) {
   std::vector<Action> out;
+  const auto is_absent = [&](size_t i) { return is_replacement_due(members, i) && members.current[i] == nullptr; };
+  for (size_t i = 0; admission && out.empty() && i < members.current.size(); ++i) {
+    if (is_absent(i)) out.emplace_back(confirm_admission(members));
+  }
   for (size_t i = 0; i < members.current.size(); ++i) {
     if (!is_replacement_due(members, i)) continue;
     const Pod* lost = members.current[i];
     const int node_rank = static_cast<int>(i);
     if (lost == nullptr) {
       out.emplace_back(CreatePod{pod_name(job, job.status.attempt, node_rank), job.status.attempt, node_rank, true,
-                                 job.group_nodes(), launcher_bounds(job), chosen_images(job, members)});
+                                 job.group_nodes(), launcher_bounds(job), chosen_images(job, members), admission});
     } else if (!lost->deleting) {
       out.emplace_back(DeletePod{lost->name, lost->uid, "", "a new pod replaces it"});
     }
@@ -118,12 +124,21 @@ Creations create_missing_objects(const Observed& observed, const Membership& mem
   append(out.actions, network_policy_actions(observed, members));
   if (members.service == nullptr)
     out.actions.emplace_back(CreateService{service_name(job), dump_json(desired_service(job))});
-  if (is_running(job.status.phase)) append(out.actions, replacement_actions(job, members));
+  const std::optional<Admission> admission = find_admission(members);
+  if (job.status.queue && !admission) {
+    Creations quota = request_quota(observed, members);
+    append(out.actions, std::move(quota.actions));
+    out.requeue_after =
+        earliest(quota.requeue_after, find_handover(job.status, job, members, observed.now).wait);  // in the message
+    return out;
+  }
+  if (is_running(job.status.phase)) append(out.actions, replacement_actions(job, members, admission));
   if (!can_create_pods(job.status.phase) || !has_missing_pods(members)) return out;
   out.requeue_after = time_until(restart_time(job, job.status, observed.now), observed.now);
   if (!out.requeue_after) out.requeue_after = find_handover(job.status, job, members, observed.now).wait;
   if (out.requeue_after) return out;
   const int attempt = job.status.attempt;
+  if (admission) out.actions.emplace_back(confirm_admission(members));
   // There is no informer of claims: the request is repeated for each attempt, which costs little.
   const ChosenImages images = chosen_images(job, members);
   if (needs_new_claim(job))
@@ -132,8 +147,8 @@ Creations create_missing_objects(const Observed& observed, const Membership& mem
   for (size_t i = 0; i < members.current.size(); ++i) {
     if (members.current[i] != nullptr || is_recorded_finished(members, i)) continue;
     const int node_rank = static_cast<int>(i);
-    out.actions.emplace_back(
-        CreatePod{pod_name(job, attempt, node_rank), attempt, node_rank, false, job.group_nodes(), launchers, images});
+    out.actions.emplace_back(CreatePod{pod_name(job, attempt, node_rank), attempt, node_rank, false, job.group_nodes(),
+                                       launchers, images, admission});
   }
   return out;
 }
@@ -147,7 +162,8 @@ bool keeps_counted_pods(const Observed& observed, const Membership& members) {
 
 Deletions delete_old_pods(const Observed& observed, const Membership& members) {
   const api::Status& status = observed.job.status;
-  const SystemTime since = status.attempt_start_time.value_or(observed.now);
+  const SystemTime ended = status.attempts.empty() ? observed.now : status.attempts.back().end_time;
+  const SystemTime since = status.attempt_start_time.value_or(ended);  // absent while the job waits for its queue
   const bool may_end =
       std::ranges::any_of(members.old, [](const Pod* pod) { return is_live(*pod) && !pod->unreachable; });
   const int first_kept = first_kept_attempt(status);
@@ -173,8 +189,9 @@ Deletions delete_live_pods(const Observed& observed, const Membership& members, 
 
 Deletions delete_leftovers(const Observed& observed, const Membership& members, SystemTime since) {
   const api::CleanPodPolicy policy = observed.job.spec.clean_pod_policy;
+  const bool keeps_all = policy == api::CleanPodPolicy::kNone;
   Deletions out;
-  if (policy == api::CleanPodPolicy::kNone) return out;
+  if (keeps_all && !observed.job.status.queue) return out;
   for_each_pod(members, [&](const Pod& pod) {
     if (is_live(pod)) {
       stop(pod, "the job has ended", true, since, observed.now, out);
@@ -182,6 +199,7 @@ Deletions delete_leftovers(const Observed& observed, const Membership& members, 
       remove(pod, "the job has ended and cleanPodPolicy is All", false, out);
     }
   });
+  if (keeps_all) return out;
   // Running pods may resolve each other's names until they are deleted. A pod that is being deleted still accepts
   // connections.
   bool has_running_pods = false;

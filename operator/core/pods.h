@@ -30,7 +30,7 @@ struct Creations {
 
 // Creates the missing NetworkPolicy, Service, PersistentVolumeClaim and pods of status.attempt, replaces the job's
 // NetworkPolicy if it differs from the desired one, and deletes lost pods that are to be replaced. Leaves a
-// NetworkPolicy of another owner alone.
+// NetworkPolicy of another owner alone. A job whose queue has not admitted it gets no pods: the actions request quota.
 //
 // REQUIRES: the spec is valid, and no required name of a Service or pod belongs to another owner's object.
 Creations create_missing_objects(const Observed& observed, const Membership& members);
@@ -60,7 +60,8 @@ Deletions delete_old_pods(const Observed& observed, const Membership& members);
 Deletions delete_live_pods(const Observed& observed, const Membership& members, const char* reason, SystemTime since);
 
 // Deletes the pods of a job that ended at `since`, as spec.cleanPodPolicy specifies; its Service once no pod runs any
-// more; and its NetworkPolicy once no pod accepts connections any more. Policy None keeps all of them.
+// more; and its NetworkPolicy once no pod accepts connections any more. Policy None keeps all of them, except for pods
+// that would use the quota of a queue after the end of the job.
 Deletions delete_leftovers(const Observed& observed, const Membership& members, SystemTime since);
 
 // ---- Transitions ---------------------------------------------------------------------------------------------------

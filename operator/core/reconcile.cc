@@ -1,7 +1,6 @@
 #include "operator/core/reconcile.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -9,11 +8,13 @@
 #include "common/text.h"
 #include "operator/core/desired.h"
 #include "operator/core/elastic.h"
+#include "operator/core/events.h"
 #include "operator/core/failure.h"
 #include "operator/core/lifetime.h"
 #include "operator/core/placement.h"
 #include "operator/core/pod_failure.h"
 #include "operator/core/pods.h"
+#include "operator/core/queue.h"
 #include "operator/core/replacement.h"
 #include "operator/core/stall.h"
 #include "operator/core/status.h"
@@ -38,10 +39,12 @@ constexpr Policy kPolicies[] = {
     suspend,
     resume,
     enforce_deadline,
+    obey_queue,
     recover,
     handle_name_conflict,
     reject_invalid_spec,
     fail_invalid_template,
+    fit_to_admission,
     resize,
     converge,
 };
@@ -49,6 +52,8 @@ constexpr Policy kPolicies[] = {
 // No watch reports that another owner's object was removed or that a user acted.
 constexpr seconds kBlockedRequeue{30};
 constexpr seconds kForeignPolicyRequeue{30};
+// A failed report to Kueue does not stop the plan.
+constexpr seconds kReadinessRequeue{30};
 
 }  // namespace
 
@@ -58,6 +63,7 @@ Plan reconcile(const Observed& observed) { return reconcile(observed, kPolicies)
 
 Plan reconcile(const Observed& observed, std::span<const Policy> policies) {
   if (const std::optional<Observed> decided = decide_about_launcher(observed)) return reconcile(*decided, policies);
+  if (const std::optional<Observed> decided = decide_about_queue(observed)) return reconcile(*decided, policies);
   const Membership members = classify_objects(observed);
   for (const Policy policy : policies) {
     if (std::optional<Plan> plan = policy(observed, members)) {
@@ -156,55 +162,6 @@ std::string restart_message(const Job& job, const api::Status& next, const Group
       failure.is_charged ? fmt::format("restart {} of {}", used_restarts(next), job.spec.failure_policy.max_restarts)
                          : "a restart that does not count";
   return fmt::format("{} as attempt {}: {}", count, next.attempt, failure.message);
-}
-
-// The event of a change of the nodes that train, while the attempt continues.
-std::vector<Action> in_place_events(const api::Status& before, const api::Status& next) {
-  if (!next.elastic || !next.elastic->active_nodes || next.attempt != before.attempt) return {};
-  const int all = next.elastic->nodes;
-  const int was = before.elastic ? before.elastic->active_nodes.value_or(all) : all;
-  const int is = *next.elastic->active_nodes;
-  if (is < was) {
-    return {make_event(
-        EmitEvent::Type::kWarning, "ShrunkInPlace", "CreatePods",
-        fmt::format("{} of {} nodes continue without a restart; the others join them once their pods run", is, all))};
-  }
-  if (is == was) return {};
-  return {make_event(EmitEvent::Type::kNormal, "GrownInPlace", "None",
-                     fmt::format("{} of {} nodes train, without a restart", is, all))};
-}
-
-// The event of restarts in the pods that were reported since the last status.
-std::vector<Action> in_pod_restart_events(const api::Status& before, const api::Status& next) {
-  const api::InPodRestarts was = before.in_pod_restarts.value_or(api::InPodRestarts{});
-  if (!next.in_pod_restarts || next.in_pod_restarts->total <= was.total) return {};
-  const api::InPodRestarts& is = *next.in_pod_restarts;
-  const int64_t count = is.total - was.total;
-  return {make_event(
-      EmitEvent::Type::kWarning, "RestartedInPods", "RestartProcesses",
-      fmt::format("all processes were started again in their pods{}, {:.3g} s: {}",
-                  count > 1 ? fmt::format(", {} times", count) : "", is.seconds - was.seconds, is.last_reason))};
-}
-
-// The events of recoveries and of restarts in the pods that were reported since the last status.
-std::vector<Action> recovery_events(const api::Status& before, const api::Status& next) {
-  const api::Recoveries was = before.recoveries.value_or(api::Recoveries{});
-  std::vector<Action> events = in_pod_restart_events(before, next);
-  if (!next.recoveries || next.recoveries->total <= was.total) return events;
-  const api::Recoveries& is = *next.recoveries;
-  // A group that continues with fewer nodes counts as a recovery without replaced ranks.
-  const bool has_shrunk =
-      next.elastic && next.elastic->active_nodes.value_or(next.elastic->nodes) < next.elastic->nodes;
-  if (has_shrunk && is.last_ranks.empty()) return events;
-  const int64_t count = is.total - was.total;
-  const bool is_one = !is.last_ranks.empty() && is.last_ranks.find_first_not_of("0123456789") == std::string::npos;
-  const std::string many = is.last_ranks.empty() ? "ranks were" : fmt::format("ranks {} were", is.last_ranks);
-  events.emplace_back(make_event(
-      EmitEvent::Type::kWarning, "Recovered", "RestartRanks",
-      fmt::format("{} replaced while the others kept their state; {}0 steps lost, {:.3g} s: {}",
-                  is_one ? fmt::format("rank {} was", is.last_ranks) : many,
-                  count > 1 ? fmt::format("{} recoveries, ", count) : "", is.seconds - was.seconds, is.last_reason)));
-  return events;
 }
 
 // Records the replacement of lost pods, which converge() then deletes and creates. The record precedes both, so that
@@ -391,10 +348,11 @@ namespace {
 // Measured in nine rounds of 200 jobs: with the status first, all pods exist 25 % later (median; 15 to 103 %), because
 // a status costs the API server five times as much as a pod. The CPU time of the operator is the same.
 //
-// The status of an elastic job comes first: it fixes the size of the group, which spec.nodes may change at any time.
+// The status of an elastic job comes first: it fixes the size of the group, which spec.nodes may change at any time; so
+// does that of a job with a queue, whose label may change.
 bool can_create_before_status(const Observed& observed, const Membership& members) {
   return observed.job.status.phase == Phase::kNone && observed.last_error.empty() && !observed.job.spec.elastic &&
-         has_missing_objects(observed.job, members);
+         !observed.job.status.queue && has_missing_objects(observed.job, members);
 }
 
 Plan create_before_status(const Observed& observed, const Membership& members) {
@@ -404,46 +362,9 @@ Plan create_before_status(const Observed& observed, const Membership& members) {
   return plan;
 }
 
-// Events about the first status of a job.
-std::vector<Action> start_events(const Job& job) {
-  std::vector<Action> out = {
-      make_event(EmitEvent::Type::kNormal, "Started", "CreatePods", "starting " + counted(job.spec.nodes, "pod"))};
-  const std::vector<std::string> overridden = PodFactory(job, job.status.attempt).overridden_variables();
-  if (!overridden.empty()) {
-    out.emplace_back(make_event(EmitEvent::Type::kWarning, "EnvironmentOverridden", "CreatePods",
-                                fmt::format("the template sets {}; the operator's values of these variables replace "
-                                            "those of the template",
-                                            fmt::join(overridden, ", "))));
-  }
-  if (!keeps_checkpoints(job))
-    out.emplace_back(
-        make_event(EmitEvent::Type::kWarning, api::kConditionCheckpointsNotKept, "CreatePods", kCheckpointsNotKept));
-  return out;
-}
-
-// The event of a change of spec.nodes that makes an elastic job invalid. It is emitted once, before the status has the
-// generation of that change.
-std::vector<Action> ignored_scale_events(const Job& job) {
-  if (job.status.observed_generation == job.metadata.generation || !requests_scale(job)) return {};
-  const std::vector<api::FieldProblem> problems = api::validate(job);
-  if (problems.empty()) return {};
-  return {make_event(EmitEvent::Type::kWarning, kInvalidSpec, "Ignore",
-                     fmt::format("the group keeps its {}: {}: {}", counted(job.group_nodes(), "node"),
-                                 problems.front().path, problems.front().message))};
-}
-
 constexpr char kDeletesCountedPods[] =
     "a quota on count/pods rejects pods of the attempt: the ended pods of the last one, kept for their logs, are "
     "deleted";
-
-// The event of a change to Running or Stalled.
-std::vector<Action> running_events(Phase before, const api::Status& next) {
-  if (next.phase == before || !is_running(next.phase)) return {};
-  const bool is_stalled = next.phase == Phase::kStalled;
-  const char* reason = is_stalled ? "Stalled" : before == Phase::kStalled ? "Progressing" : "Running";
-  return {make_event(is_stalled ? EmitEvent::Type::kWarning : EmitEvent::Type::kNormal, reason, "None",
-                     find_condition(next, next.phase)->message)};
-}
 
 }  // namespace
 
@@ -478,12 +399,21 @@ std::optional<Plan> converge(const Observed& observed, const Membership& members
     plan.reason = "left from earlier attempts: " + counted(old.actions.size(), "pod");
   }
   append(plan.actions, std::move(old.actions));
+  std::vector<Action> readiness = report_readiness(observed, members, next);
+  if (!readiness.empty()) {
+    plan.state = PlanState::kProgress;
+    plan.requeue_after = earliest(plan.requeue_after, kReadinessRequeue);
+  }
+  // If the API server refuses pods, Kueue learns that they are missing; the rest of the plan does not need Kueue.
+  const bool is_ready = is_running(next.phase);
+  if (!is_ready) append(plan.actions, std::move(readiness));
   append(plan.actions, std::move(missing.actions));
   if (job.status.phase == Phase::kNone) append(plan.actions, start_events(job));
   append(plan.actions, ignored_scale_events(job));
   append(plan.actions, running_events(job.status.phase, next));
   append(plan.actions, recovery_events(job.status, next));
   append(plan.actions, in_place_events(job.status, next));
+  if (is_ready) append(plan.actions, std::move(readiness));
   return plan;
 }
 

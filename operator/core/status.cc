@@ -14,6 +14,7 @@
 #include "operator/core/pod_failure.h"
 #include "operator/core/pod_template.h"
 #include "operator/core/pods.h"
+#include "operator/core/queue.h"
 #include "operator/core/text.h"
 
 namespace oarlock::control {
@@ -252,7 +253,7 @@ void refresh_seconds_lost(const Observed& observed, Phase before, api::Status& s
   const bool has_started = before != Phase::kRunning && status.phase == Phase::kRunning;
   const bool is_current = has_progress(observed, status);
   for (api::AttemptRecord& record : status.attempts) {
-    if (record.seconds_lost) continue;
+    if (record.seconds_lost || ended_by_queue(record)) continue;  // the time in a queue is not that of a recovery
     const bool is_over = record.step ? is_current && observed.progress->step > *record.step
                                      : has_started && &record == &status.attempts.back();
     if (!is_over) continue;
@@ -281,6 +282,7 @@ WaitingReason find_waiting_reason(const Observed& observed, const Membership& me
             : "";
     return {"CreateRefused", fmt::format("{}; {}{}{}", so_far, kApiServerRefused, sanitize_line(refused), next)};
   }
+  if (is_waiting_for_queue(observed, members) && has_missing_pods(members)) return queue_reason(observed, members);
   for (const Pod* pod : members.current) {
     if (pod == nullptr || has_started(pod) || is_ordinary_wait(pod->waiting_reason)) continue;
     // The kubelet alternates between ErrImagePull and ImagePullBackOff. A single reason keeps the status from changing.
@@ -325,10 +327,13 @@ api::Status refresh_status(const Observed& observed, const Membership& members) 
   refresh_recoveries(observed, status);
   refresh_in_pod_restarts(observed, status);
   refresh_replacements(members, status);
+  refresh_queue(observed, members, status);
   if (status.phase != Phase::kSuspended) {
-    const SystemTime created = creation_time(observed, members);
-    if (!status.start_time) status.start_time = created;
-    if (!status.attempt_start_time) status.attempt_start_time = created;
+    if (!is_waiting_for_queue(observed, members)) {
+      const SystemTime created = creation_time(observed, members);
+      if (!status.start_time) status.start_time = created;
+      if (!status.attempt_start_time) status.attempt_start_time = created;
+    }
     refresh_phase(observed, members, status);
     refresh_seconds_lost(observed, job.status.phase, status);
   }

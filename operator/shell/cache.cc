@@ -7,6 +7,7 @@
 #include "common/contract.h"
 #include "operator/core/pod_failure.h"
 #include "operator/core/text.h"
+#include "operator/core/workload.h"
 
 namespace oarlock::control {
 namespace {
@@ -116,6 +117,7 @@ size_t share_of(ResourceKind kind, size_t limit) {
       return limit / 8 * 3;
     case ResourceKind::kService:
     case ResourceKind::kNetworkPolicy:
+    case ResourceKind::kWorkload:
       return limit / 8;
   }
   return 0;
@@ -138,6 +140,8 @@ Urgency urgency_of(const CachedService& cached) {
 Urgency urgency_of(const CachedNetworkPolicy& cached) {
   return cached.network_policy.deleting ? Urgency::kImmediate : Urgency::kBatched;
 }
+// Admissions and evictions start and stop pods.
+Urgency urgency_of(const CachedWorkload&) { return Urgency::kImmediate; }
 Urgency urgency_of(const CachedPod& cached) {
   const Pod& pod = cached.pod;
   const bool is_active = pod.phase == PodPhase::kPending || pod.phase == PodPhase::kRunning;
@@ -184,6 +188,8 @@ kube::Resource resource_of(ResourceKind kind) {
       return kube::services();
     case ResourceKind::kNetworkPolicy:
       return kube::network_policies();
+    case ResourceKind::kWorkload:
+      return {kKueueGroup, kKueueVersion, "workloads"};
   }
   return {};
 }
@@ -213,6 +219,8 @@ Cache::Cache(CacheOptions options, CacheHooks hooks, std::shared_ptr<http::Trans
     informers.pods = make_informer<CachedPod>(ResourceKind::kPod, labeled, pod_fields(), pod_hooks(informers));
     informers.services = make_informer<CachedService>(ResourceKind::kService, labeled, service_fields(),
                                                       owned_object_hooks(hooks_, project_service));
+    informers.workload_access = std::make_unique<WorkloadAccess>();
+    informers.workloads = make_workload_informer(labeled, informers);
     if (!options.network_policies) continue;
     informers.network_policies =
         make_informer<CachedNetworkPolicy>(ResourceKind::kNetworkPolicy, labeled, network_policy_fields(),
@@ -280,7 +288,46 @@ std::unique_ptr<kube::Informer<T>> Cache::make_informer(ResourceKind kind, kube:
                                              kube::seeded_random(seed_++));
 }
 
+std::unique_ptr<Cache::WorkloadInformer> Cache::make_workload_informer(kube::Selection selection,
+                                                                       const Informers& informers) {
+  WorkloadAccess& access = *informers.workload_access;
+  WorkloadInformer::Hooks hooks = owned_object_hooks(hooks_, project_workload);
+  hooks.on_unreadable = [this](const kube::ObjectKey& key, const Error& error) {
+    hooks_.on_unreadable(ResourceKind::kWorkload, key, error);
+  };
+  // Without a connection, the Workloads are as they were: the other informers report it. A refusal means that Kueue was
+  // uninstalled, or that the operator has no permission.
+  hooks.on_problem = [&access](const kube::ApiError& error) {
+    using Kind = kube::ApiErrorKind;
+    const bool is_refused = error.kind == Kind::kNotFound || error.kind == Kind::kForbidden;
+    const std::lock_guard lock(access.mutex);
+    if (access.is_readable && !is_refused) return;
+    access.is_readable = false;
+    access.error = error.message;
+  };
+  hooks.on_synced = [this, &informers, &access](size_t) {
+    {
+      const std::lock_guard lock(access.mutex);
+      if (access.is_readable) return;
+      access.is_readable = true;
+      access.error.clear();
+    }
+    // Decisions about these jobs were made without their Workloads.
+    for (const auto& cached : informers.jobs->store().all()) {
+      const api::Metadata& metadata = cached->job.metadata;
+      if (cached->job.status.queue || !metadata.queue.empty())
+        hooks_.on_change({metadata.namespace_name, metadata.name}, Urgency::kImmediate);
+    }
+  };
+  kube::ReflectorOptions options{
+      .resource = resource_of(ResourceKind::kWorkload), .selection = std::move(selection), .fields = workload_fields()};
+  options.max_bytes = share_of(ResourceKind::kWorkload, limit_);
+  return std::make_unique<WorkloadInformer>(std::move(options), std::move(hooks), transport_, clock_, sleeper_,
+                                            kube::seeded_random(seed_++));
+}
+
 void Cache::start() {
+  const std::lock_guard lock(threads_mutex_);
   const auto run = [this](auto& informer) {
     threads_.emplace_back([&informer](const std::stop_token& stop) { informer.run(stop); });
   };
@@ -293,8 +340,13 @@ void Cache::start() {
 }
 
 void Cache::stop() {
-  for (std::jthread& thread : threads_) thread.request_stop();
-  threads_.clear();
+  std::vector<std::jthread> threads;
+  {
+    const std::lock_guard lock(threads_mutex_);
+    is_stopped_ = true;
+    threads.swap(threads_);
+  }
+  for (std::jthread& thread : threads) thread.request_stop();
 }
 
 bool Cache::has_synced() const {
@@ -323,6 +375,10 @@ bool Cache::has_seen(ResourceKind kind, const std::string& namespace_name, const
       return informers->services->has_seen(resource_version);
     case ResourceKind::kNetworkPolicy:
       return informers->network_policies == nullptr || informers->network_policies->has_seen(resource_version);
+    case ResourceKind::kWorkload: {
+      const std::lock_guard lock(informers->workload_access->mutex);
+      return !informers->workload_access->is_readable || informers->workloads->has_seen(resource_version);
+    }
   }
   return false;
 }
@@ -375,6 +431,26 @@ std::vector<NetworkPolicy> Cache::network_policies_of(const kube::ObjectKey& job
   if (informers == nullptr || informers->network_policies == nullptr) return out;
   for (const auto& policy : informers->network_policies->store().find(job.to_string()))
     out.push_back(policy->network_policy);
+  return out;
+}
+
+std::optional<std::vector<Workload>> Cache::workloads_of(const kube::ObjectKey& job, std::string& error) {
+  const Informers* informers = informers_for(job.namespace_name);
+  if (informers == nullptr) return std::nullopt;
+  WorkloadAccess& access = *informers->workload_access;
+  const std::lock_guard lock(access.mutex);
+  if (!access.is_started) {
+    const std::lock_guard threads_lock(threads_mutex_);
+    if (is_stopped_) return std::nullopt;
+    threads_.emplace_back([informers](const std::stop_token& stop) { informers->workloads->run(stop); });
+    access.is_started = true;
+  }
+  error = access.error;
+  if (access.is_readable && informers->workloads->is_incomplete(job.namespace_name))
+    error = "those of the namespace exceed the operator's memory (--cache-limit)";
+  if (!access.is_readable || !error.empty()) return std::nullopt;
+  std::vector<Workload> out;
+  for (const auto& workload : informers->workloads->store().find(job.to_string())) out.push_back(workload->workload);
   return out;
 }
 

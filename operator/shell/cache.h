@@ -1,12 +1,14 @@
 // The operator's local copy of the cluster state: the jobs, and the pods, Services and NetworkPolicies that carry a
-// job's label. One informer per resource and watched namespace keeps it up to date. It also keeps pods that have
-// ended and been removed from the cluster before their job's status recorded them.
+// job's label, and Kueue's Workloads once a job has a queue. One informer per resource and watched namespace keeps it
+// up to date. It also keeps pods that have ended and been removed from the cluster before their job's status recorded
+// them.
 #pragma once
 
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -62,7 +64,13 @@ class RemovedPods {
   size_t count_ = 0;  // of all jobs
 };
 
-enum class ResourceKind { kJob, kPod, kService, kNetworkPolicy };
+enum class ResourceKind {
+  kJob,
+  kPod,
+  kService,
+  kNetworkPolicy,
+  kWorkload,  // of Kueue, which not every cluster has
+};
 
 kube::Resource resource_of(ResourceKind kind);
 
@@ -79,9 +87,9 @@ struct CacheOptions {
   uint64_t seed = 0;                    // for the jitter of retries
   size_t spec_budget = kSpecBudget;     // bytes
   // Bytes for all objects together: three eighths each for jobs and pods, and an eighth each for Services and
-  // NetworkPolicies. Each watched namespace has an equal part. Beyond it, objects of the namespaces that take the most
-  // memory are dropped (kube::Informer): of jobs those that have finished and have no ttlSecondsAfterFinished, the
-  // oldest first, and then the newest ones.
+  // NetworkPolicies; an eighth more for Workloads, if jobs have queues. Each watched namespace has an equal part.
+  // Beyond it, objects of the namespaces that take the most memory are dropped (kube::Informer): of jobs those that
+  // have finished and have no ttlSecondsAfterFinished, the oldest first, and then the newest ones.
   size_t limit = kCacheLimit;
   bool network_policies = false;  // also watch NetworkPolicies
 };
@@ -147,6 +155,11 @@ class Cache {
   // Empty unless CacheOptions::network_policies is set.
   std::vector<NetworkPolicy> network_policies_of(const kube::ObjectKey& job) const;
 
+  // Starts to watch the Workloads of the namespace, or of all, at the first call. Absent if they cannot be read now;
+  // then `error` explains it, or is empty while they are read for the first time. An API server without Kueue does not
+  // affect has_synced(), nor the hooks.
+  std::optional<std::vector<Workload>> workloads_of(const kube::ObjectKey& job, std::string& error);
+
   size_t pod_count() const;  // of all jobs
 
  private:
@@ -154,6 +167,15 @@ class Cache {
   using PodInformer = kube::Informer<CachedPod>;
   using ServiceInformer = kube::Informer<CachedService>;
   using NetworkPolicyInformer = kube::Informer<CachedNetworkPolicy>;
+  using WorkloadInformer = kube::Informer<CachedWorkload>;
+
+  // Whether Workloads can be read, as their informer has last found.
+  struct WorkloadAccess {
+    std::mutex mutex;
+    bool is_started = false;
+    bool is_readable = false;
+    std::string error;
+  };
 
   // The informers of one namespace, or of all.
   struct Informers {
@@ -161,10 +183,13 @@ class Cache {
     std::unique_ptr<PodInformer> pods;
     std::unique_ptr<ServiceInformer> services;
     std::unique_ptr<NetworkPolicyInformer> network_policies;  // null: not watched
+    std::unique_ptr<WorkloadInformer> workloads;
+    std::unique_ptr<WorkloadAccess> workload_access;
   };
 
   JobInformer::Hooks job_hooks();
   PodInformer::Hooks pod_hooks(const Informers& informers);
+  std::unique_ptr<WorkloadInformer> make_workload_informer(kube::Selection selection, const Informers& informers);
   template <typename T>
   std::unique_ptr<kube::Informer<T>> make_informer(ResourceKind kind, kube::Selection selection,
                                                    kube::FieldFilter fields, typename kube::Informer<T>::Hooks hooks);
@@ -180,7 +205,9 @@ class Cache {
   ByteBudget spec_budget_;
   RemovedPods removed_pods_;
   std::map<std::string, Informers> informers_;  // by namespace; the key "" watches all
-  std::vector<std::jthread> threads_;
+  std::mutex threads_mutex_;
+  std::vector<std::jthread> threads_;  // guarded by threads_mutex_
+  bool is_stopped_ = false;            // guarded by threads_mutex_
 };
 
 }  // namespace oarlock::control

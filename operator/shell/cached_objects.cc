@@ -249,4 +249,13 @@ size_t memory_of(const CachedNetworkPolicy& cached) {
   return sizeof cached + heap_bytes({&cached.job, &policy.name, &policy.uid, &policy.owner_uid, &policy.digest});
 }
 
+size_t memory_of(const CachedWorkload& cached) {
+  const Workload& workload = cached.workload;
+  size_t bytes = sizeof cached + heap_bytes({&cached.job, &workload.name, &workload.uid, &workload.owner_uid,
+                                             &workload.queue, &workload.reason, &workload.message,
+                                             &workload.admission.cluster_queue, &workload.admission.pod_updates});
+  for (const std::string& flavor : workload.admission.flavors) bytes += sizeof flavor + flavor.capacity();
+  return bytes;
+}
+
 }  // namespace oarlock::control

@@ -57,9 +57,17 @@ struct CachedNetworkPolicy {
   bool operator==(const CachedNetworkPolicy&) const = default;
 };
 
+struct CachedWorkload {
+  Workload workload;
+  std::string job;
+
+  bool operator==(const CachedWorkload&) const = default;
+};
+
 // Memory that the object takes, in bytes, approximately.
 size_t memory_of(const CachedPod& cached);
 size_t memory_of(const CachedService& cached);
 size_t memory_of(const CachedNetworkPolicy& cached);
+size_t memory_of(const CachedWorkload& cached);
 
 }  // namespace oarlock::control

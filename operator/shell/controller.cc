@@ -66,6 +66,11 @@ bool is_progress_update(const Plan& plan, const api::Status& present) {
   if (next.elastic && present.elastic) next.elastic->active_nodes = present.elastic->active_nodes;
   next.nodes.ready = present.nodes.ready;
   next.nodes.summary = present.nodes.summary;
+  // Kueue explains again and again why a job waits.
+  if (next.queue && next.queue->cluster_queue.empty()) {
+    for (size_t i = 0; i < next.conditions.size() && next.conditions.size() == present.conditions.size(); ++i)
+      next.conditions[i].message = present.conditions[i].message;
+  }
   return next == present;
 }
 
@@ -356,6 +361,9 @@ Observed Controller::observe(const kube::ObjectKey& key, const Job& job, bool is
   observed.pods = deps_.cache->pods_of(key);
   observed.services = deps_.cache->services_of(key);
   observed.network_policies = deps_.cache->network_policies_of(key);
+  // Only Kueue's users pay for it.
+  if (job.status.queue || !job.metadata.queue.empty())
+    observed.workloads = deps_.cache->workloads_of(key, observed.workloads_error);
   observed.metrics_peers = deps_.metrics_peers;
   observed.launcher_image = deps_.launcher_image;
   if (deps_.pending_timeout_seconds > 0) observed.pending_timeout_seconds = deps_.pending_timeout_seconds;
@@ -429,6 +437,7 @@ void Controller::add_conflicting_objects(const std::string& job_uid, Observed& o
           put(observed.network_policies, std::move(policy->network_policy));
         break;
       case ResourceKind::kJob:  // an object of another kind cannot have a job's name
+      case ResourceKind::kWorkload:
         break;
     }
   }

@@ -29,7 +29,7 @@ namespace oarlock::control {
 class Controller {
  public:
   struct Dependencies {
-    const Cache* cache;
+    Cache* cache;
     ProgressPoller* poller;
     StallProbe* stalls;
     kube::WorkQueue* queue;

@@ -17,42 +17,9 @@
 #include "common/json_access.h"
 #include "common/random.h"
 #include "common/text.h"
-#include "kube/client/request.h"
+#include "operator/core/text.h"
 
 namespace oarlock::control {
-namespace {
-constexpr auto kExpiry = std::chrono::minutes(5);
-}
-
-void OwnWrites::record(const std::string& job_uid, ResourceKind kind, const std::string& resource_version) {
-  if (resource_version.empty()) return;
-  const std::lock_guard lock(mutex_);
-  Write& write = writes_[job_uid][static_cast<int>(kind)];
-  if (kube::compare_resource_versions(write.resource_version, resource_version) < 0)
-    write.resource_version = resource_version;
-  write.at = clock_->steady();
-}
-
-bool OwnWrites::is_cache_fresh(const std::string& job_uid,
-                               const std::function<bool(ResourceKind, const std::string&)>& has_seen) {
-  const std::lock_guard lock(mutex_);
-  const auto it = writes_.find(job_uid);
-  if (it == writes_.end()) return true;
-  const SteadyTime now = clock_->steady();
-  std::erase_if(it->second, [&](const auto& entry) {
-    return now - entry.second.at > kExpiry ||
-           has_seen(static_cast<ResourceKind>(entry.first), entry.second.resource_version);
-  });
-  if (!it->second.empty()) return false;
-  writes_.erase(it);
-  return true;
-}
-
-void OwnWrites::forget(const std::string& job_uid) {
-  const std::lock_guard lock(mutex_);
-  writes_.erase(job_uid);
-}
-
 namespace {
 
 using ErrorKind = kube::ApiErrorKind;
@@ -68,6 +35,8 @@ const char* singular_of(ResourceKind kind) {
       return "service";
     case ResourceKind::kNetworkPolicy:
       return "networkpolicy";
+    case ResourceKind::kWorkload:
+      return "workload";
   }
   return "object";
 }
@@ -82,6 +51,14 @@ Interruption interruption(Interruption::Reason reason, std::string action, kube:
   out.action = std::move(action);
   out.error = std::move(error);
   return out;
+}
+
+// As if the API server had refused the action.
+Interruption refusal(std::string action, std::string message) {
+  kube::ApiError error;
+  error.kind = ErrorKind::kForbidden;
+  error.message = std::move(message);
+  return interruption(Reason::kApiError, std::move(action), std::move(error));
 }
 
 // Whether an admission webhook has denied the request. It chooses the status code and the reason.
@@ -107,7 +84,8 @@ bool is_same_batch(const Action& first, const Action& next) {
   if (const auto* create = std::get_if<CreatePod>(&first)) {
     const auto* other = std::get_if<CreatePod>(&next);
     return other != nullptr && other->attempt == create->attempt && other->nodes == create->nodes &&
-           other->launchers == create->launchers && other->images == create->images;
+           other->launchers == create->launchers && other->images == create->images &&
+           other->admission == create->admission;
   }
   return std::holds_alternative<DeletePod>(first) && std::holds_alternative<DeletePod>(next);
 }
@@ -166,14 +144,13 @@ std::optional<Interruption> Executor::execute(const Job& job, const std::vector<
     const std::span<const Action> batch(it, end);
     Outcome outcome;
     if (const auto* first = std::get_if<CreatePod>(&*it)) {
-      RegroupSecret secret;
-      if (Outcome failed = read_regroup_secret(job, *first, secret)) return failed;
-      const PodFactory factory = make_factory(job, *first, secret);
+      std::optional<PodFactory> factory;
+      if (Outcome failed = prepare(job, *first, factory)) return failed;
       outcome = run_batch(
           batch,
           [&](const Action& one) {
             return should_yield() ? interruption(Reason::kYield, "")
-                                  : create_pod(job, factory, std::get<CreatePod>(one));
+                                  : create_pod(job, *factory, std::get<CreatePod>(one));
           },
           on_done, stop);
     } else {
@@ -283,13 +260,9 @@ Executor::Outcome Executor::run(const Job& job, const CreateClaim& action) const
   if (!response) return interruption(Reason::kApiError, name, response.error());
   // Pods with a claim that is being deleted would wait for it forever.
   if (!read_object_metadata(*response).is_deleting) return std::nullopt;
-  kube::ApiError error;
-  error.kind = ErrorKind::kForbidden;
-  error.message = fmt::format(
-      "PersistentVolumeClaim {} is being deleted; the pods are created once it is gone, which "
-      "needs the end of all pods that mount it",
-      action.name);
-  return interruption(Reason::kApiError, name, std::move(error));
+  return refusal(name, fmt::format("PersistentVolumeClaim {} is being deleted; the pods are created once it is gone, "
+                                   "which needs the end of all pods that mount it",
+                                   action.name));
 }
 
 Executor::Outcome Executor::run(const Job& job, const CreateNetworkPolicy& action) const {
@@ -365,9 +338,90 @@ Executor::Outcome Executor::try_pod(const Job& job, const CreateClaim& action) c
 }
 
 Executor::Outcome Executor::run(const Job& job, const CreatePod& action) const {
+  std::optional<PodFactory> factory;
+  if (Outcome failed = prepare(job, action, factory)) return failed;
+  return create_pod(job, *factory, action);
+}
+
+Executor::Outcome Executor::prepare(const Job& job, const CreatePod& pod, std::optional<PodFactory>& factory) const {
   RegroupSecret secret;
-  if (Outcome failed = read_regroup_secret(job, action, secret)) return failed;
-  return create_pod(job, make_factory(job, action, secret), action);
+  if (Outcome failed = read_regroup_secret(job, pod, secret)) return failed;
+  std::optional<Job> placed;
+  if (Outcome failed = apply_admission(job, pod, placed)) return failed;
+  factory.emplace(make_factory(placed ? *placed : job, pod, secret));
+  return std::nullopt;
+}
+
+Executor::Outcome Executor::apply_admission(const Job& job, const CreatePod& pod, std::optional<Job>& placed) const {
+  if (!pod.admission) return std::nullopt;
+  const kube::ObjectKey key{job.metadata.namespace_name, pod.name};
+  const std::string name = action_name("create", ResourceKind::kPod, key);
+  const std::unique_lock<std::mutex> lock = lock_if_large(job.spec);
+  auto job_with_placement = kueue_.place(job, *pod.admission);
+  if (!job_with_placement) return interruption(Reason::kApiError, name, job_with_placement.error());
+  placed = *std::move(job_with_placement);
+  return std::nullopt;
+}
+
+Executor::Outcome Executor::run(const Job& job, const CreateWorkload& action) const {
+  const kube::ObjectKey key{job.metadata.namespace_name, action.name};
+  const CreatePod first{.name = pod_name(job, job.status.attempt, 0),
+                        .attempt = job.status.attempt,
+                        .nodes = action.nodes,
+                        .images = {.trainer = "", .launcher = launcher_image(job)}};
+  const PodFactory factory = make_factory(job, first, {});
+  const auto body = [&] {
+    const std::unique_lock<std::mutex> lock = lock_if_large(job.spec);
+    return kueue_.workload(job, action, factory.pod(0));
+  }();
+  if (!body) return interruption(Reason::kApiError, action_name("create", ResourceKind::kWorkload, key), body.error());
+  Outcome outcome = create(job, ResourceKind::kWorkload, action.name, *body);
+  if (!outcome || outcome->reason != Reason::kNameConflict) return outcome;
+  // The decision ignores it, unlike a conflicting pod.
+  return refusal(outcome->action,
+                 fmt::format("Workload {} exists, and does not belong to this job or does not have its "
+                             "label {}; delete it",
+                             key.to_string(), kLabelJobName));
+}
+
+Executor::Outcome Executor::run(const Job& job, const ConfirmWorkloadUnchanged& action) const {
+  const kube::ObjectKey key{job.metadata.namespace_name, action.name};
+  const std::string name = action_name("get", ResourceKind::kWorkload, key);
+  const auto response = client_.get(resource_of(ResourceKind::kWorkload), key, {});
+  if (!response) {
+    const bool is_stale = response.error().kind == ErrorKind::kNotFound;
+    return interruption(is_stale ? Reason::kStaleCache : Reason::kApiError, name, response.error());
+  }
+  const ObjectMetadata live = read_object_metadata(*response);
+  if (live.resource_version == action.resource_version) return std::nullopt;
+  own_writes_->record(job.metadata.uid, ResourceKind::kWorkload, live.resource_version);
+  return interruption(Reason::kStaleCache, name);
+}
+
+Executor::Outcome Executor::run(const Job& job, const UpdateWorkload& action) const {
+  const kube::ObjectKey key{job.metadata.namespace_name, action.name};
+  const std::string name = action_name("patch the status of", ResourceKind::kWorkload, key);
+  const auto response = kueue_.update(key, action);
+  if (response) {
+    own_writes_->record(job.metadata.uid, ResourceKind::kWorkload, read_object_metadata(*response).resource_version);
+    return std::nullopt;
+  }
+  const bool is_stale = response.error().kind == ErrorKind::kNotFound || response.error().kind == ErrorKind::kConflict;
+  if (is_stale) return interruption(Reason::kStaleCache, name, response.error());
+  // While Kueue's webhooks are down, an admitted job must still restart. A later plan reports the readiness again.
+  using Change = UpdateWorkload::Change;
+  if (action.change != Change::kReady && action.change != Change::kNotReady)
+    return interruption(Reason::kApiError, name, response.error());
+  log_.warn("cannot report to Kueue whether the pods are ready; retrying",
+            {{"namespace", job.metadata.namespace_name},
+             {"workload", action.name},
+             {"error", sanitize_line(response.error().message)}});
+  return std::nullopt;
+}
+
+Executor::Outcome Executor::run(const Job& job, const DeleteWorkload& action) const {
+  log_.info("deleting a Workload", {{"namespace", job.metadata.namespace_name}, {"workload", action.name}});
+  return remove(job, ResourceKind::kWorkload, action.name, {.uid = action.uid, .resource_version = ""});
 }
 
 Executor::Outcome Executor::remove(const Job& job, ResourceKind kind, const std::string& name,

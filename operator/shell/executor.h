@@ -1,5 +1,4 @@
-// Performs the actions of a plan as API calls, and records the resource versions that the calls produce, so that the
-// operator reads its own writes from an asynchronous cache.
+// Performs the actions of a plan as API calls.
 #pragma once
 
 #include <functional>
@@ -9,9 +8,7 @@
 #include <span>
 #include <stop_token>
 #include <string>
-#include <unordered_map>
 
-#include "common/clock.h"
 #include "common/log.h"
 #include "kube/client/client.h"
 #include "operator/core/desired.h"
@@ -19,37 +16,10 @@
 #include "operator/shell/byte_budget.h"
 #include "operator/shell/cache.h"
 #include "operator/shell/event_recorder.h"
+#include "operator/shell/kueue_client.h"
+#include "operator/shell/own_writes.h"
 
 namespace oarlock::control {
-
-// Records the resource versions that the operator's writes produced. A job is not reconciled before the cache contains
-// all of them (KEP-5647); otherwise a stale cache would cause the same work to be done twice.
-//
-// Jobs are identified by uid, so a new job of the same name starts without records. Thread-safe.
-class OwnWrites {
- public:
-  explicit OwnWrites(std::shared_ptr<const Clock> clock) : clock_(std::move(clock)) {}
-
-  // Records a version that a write, or a live read, returned. An empty version is ignored.
-  void record(const std::string& job_uid, ResourceKind kind, const std::string& resource_version);
-
-  // Whether the cache contains all recorded versions of the job. `has_seen` is Cache::has_seen for the job's namespace.
-  // Records expire after five minutes, because versions restart when the cluster's store is restored from a backup.
-  bool is_cache_fresh(const std::string& job_uid,
-                      const std::function<bool(ResourceKind, const std::string&)>& has_seen);
-
-  void forget(const std::string& job_uid);
-
- private:
-  struct Write {
-    std::string resource_version;
-    SteadyTime at;
-  };
-
-  const std::shared_ptr<const Clock> clock_;
-  std::mutex mutex_;
-  std::unordered_map<std::string, std::unordered_map<int, Write>> writes_;  // the newest version, by uid and kind
-};
 
 // Why a plan was not performed to its end.
 struct Interruption {
@@ -88,10 +58,11 @@ std::string derive_regroup_token(const std::string& key, const std::string& job_
 // Thread-safe.
 class Executor {
  public:
-  // Reads only the metadata of the client's responses.
+  // Reads only the metadata of the client's responses, except for those of Kueue's objects.
   Executor(kube::Client client, std::shared_ptr<OwnWrites> own_writes, std::shared_ptr<EventRecorder> events,
            const Logger& log, PodDefaults pod_defaults = {})
       : client_(std::move(client)),
+        kueue_(client_.of_objects()),
         own_writes_(std::move(own_writes)),
         events_(std::move(events)),
         log_(log),
@@ -134,6 +105,10 @@ class Executor {
   Outcome run(const Job& job, const CreateNetworkPolicy& action) const;
   Outcome run(const Job& job, const ReplaceNetworkPolicy& action) const;
   Outcome run(const Job& job, const CreatePod& action) const;
+  Outcome run(const Job& job, const CreateWorkload& action) const;
+  Outcome run(const Job& job, const ConfirmWorkloadUnchanged& action) const;
+  Outcome run(const Job& job, const UpdateWorkload& action) const;
+  Outcome run(const Job& job, const DeleteWorkload& action) const;
   Outcome run(const Job& job, const DeletePod& action) const;
   Outcome run(const Job& job, const DeleteService& action) const;
   Outcome run(const Job& job, const DeleteNetworkPolicy& action) const;
@@ -145,6 +120,10 @@ class Executor {
   // attempt receive the same one from every process of the operator. Unchanged for jobs that need none, and for a
   // Service without the annotation, which an earlier version of the operator created.
   Outcome read_regroup_secret(const Job& job, const CreatePod& pod, RegroupSecret& secret) const;
+  // Sets `placed` to the job with a template to which the pod's admission is applied; unchanged for pods without one.
+  Outcome apply_admission(const Job& job, const CreatePod& pod, std::optional<Job>& placed) const;
+  // Makes the factory of an attempt's pods.
+  Outcome prepare(const Job& job, const CreatePod& pod, std::optional<PodFactory>& factory) const;
   // Creates the pod of node rank 0 in a dry run. Returns nothing if the API server accepts or already has it, or if an
   // admission webhook permits no dry run.
   Outcome try_pod(const Job& job, const CreateClaim& action) const;
@@ -154,6 +133,7 @@ class Executor {
                  const kube::Preconditions& preconditions) const;
 
   const kube::Client client_;
+  const KueueClient kueue_;
   const std::shared_ptr<OwnWrites> own_writes_;
   const std::shared_ptr<EventRecorder> events_;
   const Logger log_;

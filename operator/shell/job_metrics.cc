@@ -97,6 +97,13 @@ std::optional<double> progress_ratio(const Job& job) {
   return static_cast<double>(progress->step) / static_cast<double>(*progress->target_steps);
 }
 
+void add_queue(FamilyBuilder& family, const CachedJob& cached, const Labels& labels) {
+  const BoxedOptional<api::QueueStatus>& queue = cached.job.status.queue;
+  if (!queue || !queue->since || is_terminal(cached.job.status.phase)) return;
+  const char* state = queue->cluster_queue.empty() ? "waiting" : "admitted";
+  family.add(with(with(labels, "queue", queue->name), "state", state), *unix_seconds(queue->since));
+}
+
 // Returns a member of an optional part of the status, e.g. of status.recoveries.
 template <class Part, class Value>
 std::optional<double> optional_field(const BoxedOptional<Part>& part, Value Part::* value) {
@@ -126,6 +133,9 @@ constexpr JobFamily kJobFamilies[] = {
     {.name = "trainingjob_completion_timestamp_seconds",
      .help = "Unix time in seconds at which a job became Complete or Failed.",
      .value = [](const Job& job) { return unix_seconds(job.status.completion_time); }},
+    {.name = "trainingjob_queue_timestamp_seconds",
+     .help = "Unix time in seconds since which an unfinished job waits for its queue, or is admitted by it.",
+     .add = add_queue},
     {.name = "trainingjob_spec_replicas",
      .help = "Number of pods that a job requests.",
      .value = [](const Job& job) { return std::optional<double>(job.spec.nodes); }},
@@ -182,7 +192,7 @@ void collect_family(const JobFamily& definition, const std::vector<std::shared_p
 
 // Returns about how many bytes of a response the series of a job take.
 size_t text_size(const CachedJob& cached) {
-  constexpr size_t kPlainSeries = 17;   // without further labels
+  constexpr size_t kPlainSeries = 18;   // without further labels
   constexpr size_t kSeriesBytes = 120;  // the names of family and labels, and the value
   const Job& job = cached.job;
   const size_t series =

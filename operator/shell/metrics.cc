@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "operator/core/queue.h"
 #include "operator/core/status.h"
 
 namespace oarlock::control {
@@ -226,7 +227,9 @@ void Metrics::JobEventMetrics::observe_durations(const Job& job, const api::Stat
                                      ? before->last_transition_time
                                      : std::max(before->last_transition_time, stalled->last_transition_time);
       const bool was_suspended = suspended != nullptr && suspended->last_transition_time >= lost_at;
-      if (!was_suspended) observe_wait(recovery_, series.recovery, seconds_between(lost_at, running_since));
+      const bool was_queued = !next.attempts.empty() && ended_by_queue(next.attempts.back());
+      if (!was_suspended && !was_queued)
+        observe_wait(recovery_, series.recovery, seconds_between(lost_at, running_since));
     }
   }
   if (next.completion_time && !job.status.completion_time && next.start_time) {

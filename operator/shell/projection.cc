@@ -206,6 +206,8 @@ kube::FieldFilter job_fields() {
                            "metadata.creationTimestamp",
                            "spec",
                            "metadata.deletionTimestamp",
+                           R"(metadata.labels.kueue\.x-k8s\.io/queue-name)",
+                           R"(metadata.labels.kueue\.x-k8s\.io/priority-class)",
                            "status"}
       .with_text({"spec.template", "spec.trainer"});
 }
@@ -245,6 +247,15 @@ kube::FieldFilter service_fields() {
 }
 
 kube::FieldFilter network_policy_fields() { return owned_object_fields().with({"spec"}); }
+
+kube::FieldFilter workload_fields() {
+  return owned_object_fields().with(
+      {"metadata.resourceVersion", "spec.queueName", "spec.podSets.count", "status.conditions.type",
+       "status.conditions.status", "status.conditions.reason", "status.conditions.message",
+       "status.admission.clusterQueue", "status.admission.podSetAssignments.count",
+       "status.admission.podSetAssignments.flavors", "status.admission.podSetAssignments.topologyAssignment.levels",
+       "status.admissionChecks.podSetUpdates"});
+}
 
 Job project_job(const Json& object) { return api::read_training_job(object); }
 
@@ -305,6 +316,89 @@ Result<CachedNetworkPolicy> project_network_policy(const Json& object) {
   policy.owner_is_job = !owner.empty() && policy.name == network_policy_name(owner);
   policy.deleting = member(metadata, "deletionTimestamp").is_string();
   policy.digest = spec_digest(member(object, "spec"));
+  return out;
+}
+
+namespace {
+
+// A Workload of a job has one podSet. Every text is bounded, because other clients can write it.
+constexpr size_t kMaxFlavors = 64;
+constexpr size_t kMaxPodUpdates = 64u << 10;
+
+int nodes_at(const Json& pod_set) {
+  const auto count = integer_at<int64_t>(pod_set, "count", 0);
+  return static_cast<int>(std::clamp<int64_t>(count, 0, api::rules::kMaxNodes));
+}
+
+Result<Admission> read_admission(const Json& status) {
+  const Json& assignments = elements(member(status, "admission"), "podSetAssignments");
+  Admission out;
+  out.cluster_queue = text_at(member(status, "admission"), "clusterQueue");
+  RETURN_IF_ERROR(check_length("status.admission.clusterQueue", out.cluster_queue, kMaxName));
+  if (!assignments.empty()) {
+    const Json& first = assignments.front();
+    out.nodes = nodes_at(first);
+    out.has_topology = !elements(member(first, "topologyAssignment"), "levels").empty();
+    const Json& flavors = member(first, "flavors");
+    for (const Json& flavor : flavors.is_object() ? flavors : Json::object()) {
+      if (flavor.is_string() && out.flavors.size() < kMaxFlavors) out.flavors.push_back(flavor.get<std::string>());
+      if (out.flavors.empty()) continue;
+      RETURN_IF_ERROR(check_length("a flavor", out.flavors.back(), kMaxName));
+    }
+    std::ranges::sort(out.flavors);
+    const auto repeated = std::ranges::unique(out.flavors);
+    out.flavors.erase(repeated.begin(), repeated.end());
+  }
+  Json updates = Json::array();
+  for (const Json& check : elements(status, "admissionChecks")) {
+    for (const Json& update : elements(check, "podSetUpdates")) updates.push_back(update);
+  }
+  if (!updates.empty()) out.pod_updates = dump_json(updates);
+  RETURN_IF_ERROR(check_length("status.admissionChecks", out.pod_updates, kMaxPodUpdates));
+  return out;
+}
+
+// Returns the condition of this type; null if there is none.
+const Json& condition_of(const Json& status, std::string_view type) {
+  static const Json kNone;
+  for (const Json& condition : elements(status, "conditions")) {
+    if (text_at(condition, "type") == type) return condition;
+  }
+  return kNone;
+}
+
+}  // namespace
+
+Result<CachedWorkload> project_workload(const Json& object) {
+  const Json& metadata = member(object, "metadata");
+  const Json& spec = member(object, "spec");
+  const Json& status = member(object, "status");
+  const auto is_true = [&](const char* type) { return text_at(condition_of(status, type), "status") == "True"; };
+  CachedWorkload out;
+  Workload& workload = out.workload;
+  ASSIGN_OR_RETURN(const std::string owner, read_identity(metadata, workload, out.job));
+  workload.resource_version = text_at(metadata, "resourceVersion");
+  workload.deleting = member(metadata, "deletionTimestamp").is_string();
+  workload.queue = text_at(spec, "queueName");
+  RETURN_IF_ERROR(check_length("spec.queueName", workload.queue, kMaxName));
+  if (const Json& sets = elements(spec, "podSets"); !sets.empty()) workload.nodes = nodes_at(sets.front());
+  workload.has_quota = is_true("QuotaReserved");
+  workload.admitted = is_true("Admitted");
+  workload.evicted = is_true("Evicted");
+  workload.finished = is_true("Finished");
+  workload.pods_ready = is_true("PodsReady");
+  const bool is_inactive =
+      workload.evicted && text_at(condition_of(status, "Evicted"), "reason").starts_with("Deactivated");
+  const char* explains = is_inactive || (workload.evicted && workload.has_quota) ? "Evicted"
+                         : workload.has_quota                                    ? "Admitted"
+                                                                                 : "QuotaReserved";
+  const Json& why = condition_of(status, explains);
+  workload.reason = reason_at(why, "reason");
+  workload.message = message_at(why, "message");
+  if (workload.has_quota) {
+    ASSIGN_OR_RETURN(workload.admission, read_admission(status));
+    if (workload.admission.nodes == 0) workload.admission.nodes = workload.nodes;  // the count is optional
+  }
   return out;
 }
 

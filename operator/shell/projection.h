@@ -30,12 +30,14 @@ Job unreadable_job(const nlohmann::json& salvaged, const Error& error);
 kube::FieldFilter pod_fields();
 kube::FieldFilter service_fields();
 kube::FieldFilter network_policy_fields();
+kube::FieldFilter workload_fields();
 
 // These accept any JSON. Missing or malformed fields have their defaults, and texts are bounded. They fail if an
 // identity is longer than Kubernetes permits.
 Result<CachedPod> project_pod(const nlohmann::json& object);
 Result<CachedService> project_service(const nlohmann::json& object);
 Result<CachedNetworkPolicy> project_network_policy(const nlohmann::json& object);
+Result<CachedWorkload> project_workload(const nlohmann::json& object);
 
 // Metadata of the object in a response to a write.
 struct ObjectMetadata {

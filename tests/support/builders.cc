@@ -76,6 +76,11 @@ JobBuilder& JobBuilder::stall_seconds(int seconds, api::StallAction action) {
       .timeout_seconds = seconds, .start_timeout_seconds = start_timeout_of(seconds), .action = action};
   return *this;
 }
+JobBuilder& JobBuilder::queue(const std::string& name) {
+  job_.metadata.queue = name;
+  return *this;
+}
+
 JobBuilder& JobBuilder::pending_timeout(int seconds) {
   job_.spec.scheduling.pending_timeout_seconds = seconds;
   return *this;
@@ -269,6 +274,15 @@ std::vector<std::string> names(const Plan& plan) {
     std::string operator()(const CreateNetworkPolicy& action) const { return "CreateNetworkPolicy " + action.name; }
     std::string operator()(const ReplaceNetworkPolicy& action) const { return "ReplaceNetworkPolicy " + action.name; }
     std::string operator()(const DeleteNetworkPolicy& action) const { return "DeleteNetworkPolicy " + action.name; }
+    std::string operator()(const CreateWorkload& action) const { return "CreateWorkload " + action.name; }
+    std::string operator()(const ConfirmWorkloadUnchanged& action) const {
+      return "ConfirmWorkloadUnchanged " + action.name;
+    }
+    std::string operator()(const UpdateWorkload& action) const {
+      constexpr const char* kChanges[] = {"Release", "Ready", "NotReady", "Succeed", "Fail"};
+      return fmt::format("UpdateWorkload {} {}", kChanges[static_cast<int>(action.change)], action.name);
+    }
+    std::string operator()(const DeleteWorkload& action) const { return "DeleteWorkload " + action.name; }
     std::string operator()(const CreatePod& action) const { return "CreatePod " + action.name; }
     std::string operator()(const DeletePod& action) const { return "DeletePod " + action.name; }
     std::string operator()(const DeleteService& action) const { return "DeleteService " + action.name; }

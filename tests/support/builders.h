@@ -36,6 +36,7 @@ class JobBuilder {
   // startTimeoutSeconds is start_timeout_of(seconds).
   JobBuilder& stall_seconds(int seconds, api::StallAction action = api::StallAction::kNone);
   JobBuilder& pending_timeout(int seconds);
+  JobBuilder& queue(const std::string& name);  // the label; the status has no queue yet
   static constexpr int start_timeout_of(int seconds) { return seconds * 3 / 2; }
   JobBuilder& ttl_seconds(int seconds);
   JobBuilder& managed_by(const std::string& manager);

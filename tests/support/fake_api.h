@@ -8,6 +8,8 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "http/client/transport.h"
@@ -20,10 +22,10 @@ class FakeApi final : public http::Transport {
   using Handler = std::function<http::Response(const http::Request&)>;
 
   void push(const std::string& plural, const std::string& type, const nlohmann::json& object) {
-    const std::lock_guard lock(mutex_);
-    lines_[plural].push_back(nlohmann::json{{"type", type}, {"object", object}}.dump() + "\n");
-    changed_.notify_all();
+    push(plural, nlohmann::json{{"type", type}, {"object", object}}.dump() + "\n");
   }
+  // Ends the present watch of these objects, or the next one, with this response.
+  void end_watch(const std::string& plural, http::Response response) { push(plural, std::move(response)); }
   void on_request(Handler handler) {
     const std::lock_guard lock(mutex_);
     handler_ = std::move(handler);
@@ -31,6 +33,11 @@ class FakeApi final : public http::Transport {
   std::vector<std::string> requests() const {
     const std::lock_guard lock(mutex_);
     return requests_;
+  }
+  // The targets of all watches so far.
+  std::vector<std::string> watches() const {
+    const std::lock_guard lock(mutex_);
+    return watches_;
   }
 
   http::TransportResult<http::Response> send(const http::Request& request, http::Milliseconds,
@@ -43,15 +50,18 @@ class FakeApi final : public http::Transport {
                                                std::stop_token cancel) override {
     const std::string plural = request.target.find("/trainingjobs") != std::string::npos ? "trainingjobs"
                                : request.target.find("/pods") != std::string::npos       ? "pods"
+                               : request.target.find("/workloads") != std::string::npos  ? "workloads"
                                                                                          : "services";
     std::unique_lock lock(mutex_);
+    watches_.push_back(request.target);
     for (;;) {
-      std::deque<std::string>& lines = lines_[plural];
-      if (!changed_.wait(lock, cancel, [&] { return !lines.empty(); })) break;
-      const std::string line = std::move(lines.front());
-      lines.pop_front();
+      std::deque<Item>& items = items_[plural];
+      if (!changed_.wait(lock, cancel, [&] { return !items.empty(); })) break;
+      Item item = std::move(items.front());
+      items.pop_front();
+      if (auto* response = std::get_if<http::Response>(&item)) return std::move(*response);
       lock.unlock();
-      const bool goes_on = sink.write(line);
+      const bool goes_on = sink.write(std::get<std::string>(item));
       lock.lock();
       if (!goes_on) break;
     }
@@ -59,10 +69,19 @@ class FakeApi final : public http::Transport {
   }
 
  private:
+  using Item = std::variant<std::string, http::Response>;  // a line, or the end of the watch
+
+  void push(const std::string& plural, Item item) {
+    const std::lock_guard lock(mutex_);
+    items_[plural].push_back(std::move(item));
+    changed_.notify_all();
+  }
+
   mutable std::mutex mutex_;
   std::condition_variable_any changed_;
-  std::map<std::string, std::deque<std::string>> lines_;
+  std::map<std::string, std::deque<Item>> items_;
   std::vector<std::string> requests_;
+  std::vector<std::string> watches_;
   Handler handler_;
 };
 

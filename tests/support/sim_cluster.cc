@@ -1,5 +1,7 @@
 #include "tests/support/sim_cluster.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
@@ -7,11 +9,22 @@
 #include "api/codec.h"
 #include "operator/core/desired.h"
 #include "operator/core/membership.h"
+#include "operator/core/workload.h"
 #include "tests/support/builders.h"
 
 namespace oarlock::test {
 
 using namespace control;  // NOLINT: this file is about its types
+
+namespace {
+
+// Derived from the content, so that equal states have equal versions.
+std::string version_of(const Workload& workload) {
+  return fmt::format("{}{}{}{}{}{}{}", workload.nodes, workload.admission.nodes, workload.has_quota, workload.admitted,
+                     workload.evicted, workload.finished, workload.pods_ready);
+}
+
+}  // namespace
 
 // Of the pods: with the operator's margin, shorter than a tick of the model.
 constexpr int kGraceSeconds = 1;
@@ -40,6 +53,16 @@ Outcome SimCluster::apply(const Action& action, const Job& job) {
   if (const auto* policy = std::get_if<CreateNetworkPolicy>(&action)) return create_network_policy(*policy);
   if (const auto* policy = std::get_if<ReplaceNetworkPolicy>(&action)) return replace_network_policy(*policy);
   if (const auto* policy = std::get_if<DeleteNetworkPolicy>(&action)) return delete_network_policy(*policy);
+  if (const auto* workload = std::get_if<CreateWorkload>(&action)) return create_workload(*workload);
+  if (const auto* confirm = std::get_if<ConfirmWorkloadUnchanged>(&action)) {
+    const bool is_same = objects_.workload && version_of(*objects_.workload) == confirm->resource_version;
+    return is_same ? Outcome::kDone : Outcome::kStopped;
+  }
+  if (const auto* update = std::get_if<UpdateWorkload>(&action)) return update_workload(*update);
+  if (std::holds_alternative<DeleteWorkload>(action)) {
+    if (delete_workload()) ++writes_;
+    return Outcome::kDone;
+  }
   if (const auto* ended = std::get_if<DeleteJob>(&action)) return delete_job(*ended);
   return patch_status(std::get<PatchStatus>(action), job);
 }
@@ -97,6 +120,41 @@ Outcome SimCluster::replace_network_policy(const ReplaceNetworkPolicy& action) {
 Outcome SimCluster::delete_network_policy(const DeleteNetworkPolicy& action) {
   if (!objects_.network_policy || objects_.network_policy->uid != action.uid) return Outcome::kDone;
   delete_network_policy();
+  ++writes_;
+  return Outcome::kDone;
+}
+
+Outcome SimCluster::create_workload(const CreateWorkload& action) {
+  if (objects_.workload) return Outcome::kDone;  // AlreadyExists; owned by the job
+  objects_.workload = Workload{.name = action.name,
+                               .uid = "uid-of-workload",
+                               .resource_version = "",
+                               .owner_uid = job_.metadata.uid,
+                               .queue = action.queue,
+                               .nodes = action.nodes};
+  ++writes_;
+  return Outcome::kDone;
+}
+
+Outcome SimCluster::update_workload(const UpdateWorkload& action) {
+  using Change = UpdateWorkload::Change;
+  if (!objects_.workload) return Outcome::kStopped;
+  Workload& workload = *objects_.workload;
+  switch (action.change) {
+    case Change::kRelease:
+      if (!workload.evicted || !workload.has_quota) return Outcome::kStopped;
+      workload.has_quota = workload.admitted = false;
+      workload.admission = {};
+      break;
+    case Change::kReady:
+    case Change::kNotReady:
+      workload.pods_ready = action.change == Change::kReady;
+      break;
+    case Change::kSucceed:
+    case Change::kFail:
+      workload.finished = true;
+      break;
+  }
   ++writes_;
   return Outcome::kDone;
 }
@@ -325,6 +383,33 @@ void SimCluster::delete_job() {
 
 void SimCluster::delete_service() { objects_.service.reset(); }
 
+bool SimCluster::admit(int nodes) {
+  if (!objects_.workload || objects_.workload->has_quota || objects_.workload->finished) return false;
+  Workload& workload = *objects_.workload;
+  workload.has_quota = workload.admitted = true;
+  workload.evicted = workload.pods_ready = false;
+  workload.admission = {.cluster_queue = "cluster-queue", .nodes = nodes};
+  return true;
+}
+
+bool SimCluster::preempt() {
+  if (!objects_.workload || !objects_.workload->has_quota || objects_.workload->evicted || objects_.workload->finished)
+    return false;
+  objects_.workload->evicted = true;
+  return true;
+}
+
+bool SimCluster::lose_workload() {
+  objects_.lost_workload = objects_.lost_workload || objects_.workload;
+  return delete_workload();
+}
+
+bool SimCluster::delete_workload() {
+  const bool existed = objects_.workload.has_value();
+  objects_.workload.reset();
+  return existed;
+}
+
 void SimCluster::add_foreign_pod(const std::string& name) {
   if (find(name) != nullptr) return;
   Pod pod;
@@ -350,6 +435,7 @@ View SimCluster::view() const {
   }
   if (objects_.service) out.services.push_back(*objects_.service);
   if (objects_.network_policy) out.network_policies.push_back(*objects_.network_policy);
+  out.workload = objects_.workload;
   return out;
 }
 
@@ -378,6 +464,16 @@ bool is_done_exit_code(const Job& job, int exit_code) {
          });
 }
 
+std::optional<std::vector<Workload>> workloads_of(const Job& job, const std::optional<Workload>& workload) {
+  if (job.metadata.queue.empty() && !job.status.queue) return std::nullopt;
+  std::vector<Workload> out;
+  if (workload) {
+    out.push_back(*workload);
+    out.back().resource_version = version_of(*workload);
+  }
+  return out;
+}
+
 bool is_untouched(const Job& job, const Objects& objects) {
   return job.status.phase == api::Phase::kNone && !objects.service && !objects.had_network_policy &&
          objects.created.empty();
@@ -391,6 +487,7 @@ Observed SimCluster::observe(const View& view) const {
   out.services = view.services;
   out.network_policies = view.network_policies;
   out.metrics_peers = objects_.metrics_peers;
+  out.workloads = test::workloads_of(view.job, view.workload);
   out.now = now_;
   out.progress = objects_.reported;
   if (out.progress) out.last_poll = StatusPoll{now_, true, true};

@@ -30,6 +30,7 @@ struct View {
   std::vector<control::Pod> pods;
   std::vector<control::Service> services;
   std::vector<control::NetworkPolicy> network_policies{};
+  std::optional<control::Workload> workload{};
 };
 
 // The objects on the API server other than the job.
@@ -38,7 +39,9 @@ struct Objects {
   std::optional<control::Service> service;
   std::optional<std::string> metrics_peers;  // from the operator's flags
   std::optional<control::NetworkPolicy> network_policy;
-  bool had_network_policy = false;     // a NetworkPolicy was created at some time
+  bool had_network_policy = false;  // a NetworkPolicy was created at some time
+  std::optional<control::Workload> workload;
+  bool lost_workload = false;  // an administrator has deleted it, and thereby taken the quota of pods that may run
   std::set<std::string> conflicting;   // foreign pods that made a create fail with AlreadyExists
   std::map<std::string, int> created;  // number of created pods by name; each has its own uid
   std::optional<RankStatus> reported;  // the last status of any rank 0
@@ -54,6 +57,10 @@ std::optional<int> possible_group(const control::Job& job, const std::map<std::s
 
 // Returns whether the launchers train with fewer nodes than the attempt has: all pods that run are in the group.
 bool trains_with_fewer_nodes(const control::Job& job, const Objects& objects);
+
+// The value of Observed::workloads, if the watch shows this Workload of the job.
+std::optional<std::vector<control::Workload>> workloads_of(const control::Job& job,
+                                                           const std::optional<control::Workload>& workload);
 
 // The value of Observed::untouched: no effect of an operator exists.
 bool is_untouched(const control::Job& job, const Objects& objects);
@@ -99,6 +106,10 @@ class SimCluster {
   void set_metrics_peers(const std::string& peers) { objects_.metrics_peers = peers; }
   void delete_network_policy() { objects_.network_policy.reset(); }
   void edit_network_policy() { objects_.network_policy->digest = kEditedDigest; }
+  // Kueue admits the job with this number of nodes, evicts it, or an administrator deletes its Workload.
+  bool admit(int nodes);
+  bool preempt();
+  bool lose_workload();
   void add_foreign_pod(const std::string& name);
   void remove_foreign_pods();
 
@@ -127,6 +138,9 @@ class SimCluster {
   Outcome create_network_policy(const control::CreateNetworkPolicy& action);
   Outcome replace_network_policy(const control::ReplaceNetworkPolicy& action);
   Outcome delete_network_policy(const control::DeleteNetworkPolicy& action);
+  Outcome create_workload(const control::CreateWorkload& action);
+  bool delete_workload();
+  Outcome update_workload(const control::UpdateWorkload& action);
   Outcome create_pod(const control::CreatePod& action);
   Outcome delete_pod(const control::DeletePod& action);
   Outcome delete_service(const control::DeleteService& action);

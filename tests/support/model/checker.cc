@@ -258,7 +258,7 @@ class Search {
 
   // `untouched` does not depend on the watches, but on the current state.
   uint32_t plan_for(uint32_t job, uint32_t pods, uint32_t services, PollView poll, bool untouched) {
-    const uint64_t key = (static_cast<uint64_t>(job) << 34U) | (static_cast<uint64_t>(pods) << 8U) |
+    const uint64_t key = (static_cast<uint64_t>(job) << 38U) | (static_cast<uint64_t>(pods) << 14U) |
                          (static_cast<uint64_t>(worlds_.service_state(services)) << 3U) | (untouched ? 4 : 0) |
                          static_cast<uint64_t>(poll);
     const auto [it, is_new] = plan_ids_.try_emplace(key, static_cast<uint32_t>(plans_.size()));

@@ -9,8 +9,10 @@
 #include "operator/core/failure.h"
 #include "operator/core/membership.h"
 #include "operator/core/placement.h"
+#include "operator/core/queue.h"
 #include "operator/core/status.h"
 #include "operator/core/text.h"
+#include "operator/core/workload.h"
 
 namespace oarlock::test {
 namespace {
@@ -62,6 +64,9 @@ std::string check_creation(const CreatePod& create, const SimCluster& before) {
   if (create.nodes != job.group_nodes()) return "a pod is created with another size than its attempt";
   if (create.launchers != launcher_bounds(job)) return "a pod is created with other bounds than its attempt";
   if (is_terminal(job.status.phase)) return "a pod is created for a finished job";
+  const Objects& objects = before.objects();
+  if (job.status.queue && !(objects.workload && objects.workload->has_quota) && !objects.lost_workload)
+    return "a pod is created without quota";
   if (job.status.phase == Phase::kSuspended) return "a pod is created for a suspended job";
   if (before.objects().metrics_peers && !before.objects().had_network_policy)
     return "a pod is created before the job's NetworkPolicy";
@@ -87,6 +92,31 @@ std::string check_deletion(const DeletePod& remove, const SimCluster& before) {
   return may ? "" : "a pod of the running attempt is deleted";
 }
 
+// Whether a pod of the job may still run: within its grace period, if it is being deleted.
+bool has_live_pods(const SimCluster& cluster) {
+  return std::ranges::any_of(cluster.pods(), [&](const auto& item) {
+    const Pod& pod = item.second;
+    const bool is_live = pod.phase == PodPhase::kPending || pod.phase == PodPhase::kRunning;
+    return is_live && pod.owner_uid == cluster.job().metadata.uid &&
+           (!pod.grace_ends_at || cluster.now() < *pod.grace_ends_at);
+  });
+}
+
+// Whether the action releases the quota of a job.
+bool releases_quota(const Action& action) {
+  using Change = UpdateWorkload::Change;
+  const auto* update = std::get_if<UpdateWorkload>(&action);
+  if (update != nullptr) return update->change != Change::kReady && update->change != Change::kNotReady;
+  return std::holds_alternative<DeleteWorkload>(action);
+}
+
+// An operator that observes the cluster as it is releases quota when no pod uses it any more.
+std::string check_release(const Plan& plan, const SimCluster& cluster) {
+  const std::optional<Workload>& workload = cluster.objects().workload;
+  if (!workload || !workload->has_quota || !has_live_pods(cluster)) return "";
+  return std::ranges::any_of(plan.actions, releases_quota) ? "quota is released while a pod may use it" : "";
+}
+
 bool is_by_deadline(const api::Status& status) {
   const api::Condition* failed = find_condition(status, Phase::kFailed);
   return failed != nullptr && failed->reason == "DeadlineExceeded";
@@ -110,8 +140,10 @@ std::string check_counts(const api::Status& was, const api::Status& is, const Jo
   if (counted != 0 && (counted != 1 || is.attempt != was.attempt + 1)) return "a restart is not counted once";
   const bool is_resized = !is.attempts.empty() && ended_by_resize(is.attempts.back());
   const bool is_unplaced = !is.attempts.empty() && ended_unplaced(is.attempts.back());
-  if (counted != 0 && !may_restart(was, job, world) && !is_resized && !is_unplaced)
+  const bool is_queued = !is.attempts.empty() && ended_by_queue(is.attempts.back());
+  if (counted != 0 && !may_restart(was, job, world) && !is_resized && !is_unplaced && !is_queued)
     return "a restart without a failure";
+  if (is_queued && counted != 0 && (charged != 0 || !job.status.queue)) return "an eviction by a queue is charged";
   if (charged != 0 && is_unplaced) return "a group that could not be placed counts as a restart";
   if (charged != 0 && is_resized) return "a change of the size counts as a restart";
   if (charged < 0 || charged > counted) return "restarts.charged is wrong";
@@ -231,7 +263,15 @@ std::string check_size(const SimCluster& cluster, const Job& after) {
   if (nodes < after.spec.elastic->min_nodes || nodes > after.spec.elastic->max_nodes.value_or(nodes))
     return "the size is outside its bounds";
   if (was.phase == Phase::kNone || was.phase == Phase::kSuspended) return "";
-  if (is.attempt == was.attempt) return nodes == before.group_nodes() ? "" : "the size changes within an attempt";
+  if (is.attempt == was.attempt) {
+    const std::optional<Workload>& workload = cluster.objects().workload;
+    const bool has_pods = std::ranges::any_of(cluster.pods(), [&](const auto& item) {
+      const std::optional<PodIdentity> id = parse_pod_name(before, item.first);
+      return id && id->attempt == is.attempt;
+    });
+    const bool is_partial = workload && nodes == workload->admission.nodes && !has_pods;
+    return nodes == before.group_nodes() || is_partial ? "" : "the size changes within an attempt";
+  }
   const bool is_resize = !is.attempts.empty() && ended_by_resize(is.attempts.back());
   if (is_resize && was.finished_ranks && was.finished_ranks->attempt == was.attempt)
     return "a group with a done rank changes its size";
@@ -341,6 +381,7 @@ bool replaces_disconnected_pod(const Action& action, const SimCluster& before) {
 
 std::string check_plan(const Plan& plan, const SimCluster& cluster) {
   if (std::string problem = check_handover(plan, cluster); !problem.empty()) return problem;
+  if (std::string problem = check_release(plan, cluster); !problem.empty()) return problem;
   if (plan.actions.empty()) {
     if (std::string problem = check_disconnected_pods(cluster); !problem.empty()) return problem;
     return check_missing_nodes(cluster);
@@ -407,7 +448,20 @@ std::string check_released(const SimCluster& cluster) {
   return placed < job.group_nodes() && is_due(cluster) ? "a group that cannot be placed keeps its pods" : "";
 }
 
+// A job that runs is admitted, and one that has ended, is suspended or was evicted holds no quota.
+std::string check_quota(const SimCluster& cluster) {
+  const Job& job = cluster.job();
+  const std::optional<Workload>& workload = cluster.objects().workload;
+  if (!job.status.queue || job.metadata.deletion_timestamp) return "";
+  if (is_running(job.status.phase) && !(workload && admits_pods(*workload))) return "a job runs without quota";
+  if (!workload || !workload->has_quota || workload->finished || has_live_pods(cluster)) return "";
+  if (is_terminal(job.status.phase)) return "a finished job holds quota";
+  if (job.status.phase == Phase::kSuspended) return "a suspended job holds quota";
+  return workload->evicted ? "an evicted job holds quota" : "";
+}
+
 std::string check_at_rest(const World& world, const SimCluster& cluster) {
+  if (std::string problem = check_quota(cluster); !problem.empty()) return problem;
   if (std::string problem = check_policy(cluster); !problem.empty()) return problem;
   if (std::string problem = check_released(cluster); !problem.empty()) return problem;
   const api::Status& status = cluster.job().status;

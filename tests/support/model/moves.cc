@@ -26,6 +26,14 @@ std::string to_string(const Move& move) {
       return "the group of the pods that run completes a step";
     case Kind::kResume:
       return "spec.suspend: false";
+    case Kind::kAdmit:
+      return "the queue admits the job";
+    case Kind::kAdmitPartly:
+      return "the queue admits minNodes of the job";
+    case Kind::kPreempt:
+      return "the queue evicts the job";
+    case Kind::kDeleteWorkload:
+      return "an administrator deletes the Workload";
     case Kind::kStop:
       return move.pod + " has terminated";
     case Kind::kVanish:
@@ -82,6 +90,10 @@ std::vector<Move> moves_in(const SimCluster& cluster, const MoveOptions& options
   out.push_back({job.spec.suspend ? Kind::kResume : Kind::kSuspend, "", 0});
   for (const Kind kind : {Kind::kEdit, Kind::kDeleteJob}) out.push_back({kind, "", 0});
   if (job.spec.elastic) out.push_back({Kind::kScale, "", 0});
+  if (cluster.objects().workload) {
+    for (const Kind kind : {Kind::kAdmit, Kind::kPreempt, Kind::kDeleteWorkload}) out.push_back({kind, "", 0});
+    if (job.spec.elastic) out.push_back({Kind::kAdmitPartly, "", 0});
+  }
   if (options.steps) out.push_back({Kind::kStep, "", 0});
   if (options.steps && job.spec.elastic) out.push_back({Kind::kRegroup, "", 0});
   if (cluster.has_service()) out.push_back({Kind::kDeleteService, "", 0});
@@ -178,6 +190,14 @@ bool apply(const Move& move, SimCluster& cluster) {
     case Kind::kEditPolicy:
       cluster.edit_network_policy();
       return true;
+    case Kind::kAdmit:
+      return cluster.objects().workload && cluster.admit(cluster.objects().workload->nodes);
+    case Kind::kAdmitPartly:
+      return cluster.admit(cluster.job().spec.elastic->min_nodes);
+    case Kind::kPreempt:
+      return cluster.preempt();
+    case Kind::kDeleteWorkload:
+      return cluster.lose_workload();
     case Kind::kFreeNames:
       cluster.remove_foreign_pods();
       return true;

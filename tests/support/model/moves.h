@@ -18,7 +18,9 @@ struct Move {
     kStep,
     kRegroup,  // the launchers continue with the pods that run
     kResume,
-    kStop,  // a pod that is being deleted has terminated
+    kAdmit,        // Kueue admits the job with all nodes
+    kAdmitPartly,  // with minNodes
+    kStop,         // a pod that is being deleted has terminated
     // The following moves are faults. Their number on one path is limited.
     kFail,
     kDisconnect,  // a launcher loses the connection to that of node rank 0
@@ -34,6 +36,8 @@ struct Move {
     kDeleteService,
     kDeletePolicy,
     kEditPolicy,
+    kPreempt,         // Kueue evicts the job
+    kDeleteWorkload,  // an administrator deletes it
     kFreeNames,
   };
   Kind kind = Kind::kTick;

@@ -53,6 +53,7 @@ void age(Job& job, seconds older) {
     age(status.elastic->last_time, older, true);
     age(status.elastic->waiting_since, older, true);
   }
+  if (status.queue) age(status.queue->since, older, has_deadline);
   if (status.progress) age(status.progress->last_step_time, older, status.phase == api::Phase::kRunning);
   for (api::Replacement& replacement : status.replacements) age(replacement.time, older, is_running(status.phase));
   for (api::AttemptRecord& record : status.attempts) {
@@ -97,6 +98,17 @@ std::string key_of(const Pod& pod) {
                      age_of(pod.scheduled_at), age_of(pod.created), age_of(pod.grace_ends_at), pod.disruption,
                      pod.trainer ? pod.trainer->exit_code : -1, is_disconnected(pod) ? "d" : "",
                      age_of(pod.trainer ? pod.trainer->finished_at : std::nullopt), pod.regroup_key);
+}
+
+// Returns a number below Worlds::kWorkloadStates. Groups of jobs with a queue have one or two nodes.
+unsigned workload_state(const std::optional<Workload>& workload) {
+  if (!workload) return 0;
+  if (workload->nodes > 2) throw std::logic_error("a Workload has more nodes than the checker distinguishes");
+  unsigned state = workload->nodes > 1 ? 1 : 0;
+  for (const bool flag : {workload->admission.nodes > 1, workload->has_quota, workload->evicted, workload->finished,
+                          workload->pods_ready})
+    state = state * 2 + (flag ? 1 : 0);
+  return 1 + state;
 }
 
 std::string version_of(const std::string& key) { return fmt::format("v{:x}", std::hash<std::string>{}(key)); }
@@ -192,6 +204,7 @@ Observed Worlds::observe(uint32_t job, uint32_t pods, uint32_t services, PollVie
   }
   out.metrics_peers = seen.metrics_peers;
   if (objects_[services].network_policy) out.network_policies.push_back(*objects_[services].network_policy);
+  out.workloads = workloads_of(out.job, objects_[services].workload);
   if (poll != PollView::kNone) out.progress = seen.reported;
   if (poll == PollView::kCurrent) out.last_poll = StatusPoll{now(), true, true};
   return out;
@@ -202,7 +215,7 @@ unsigned Worlds::service_state(uint32_t objects) const {
   const unsigned policy = !seen.network_policy ? 0 : seen.network_policy->digest == kEditedDigest ? 2 : 1;
   const unsigned service = !seen.service ? 0 : 1 + static_cast<unsigned>(seen.service->regroup_key.front() - 'a');
   if (service >= kServiceStates) throw std::logic_error("a Service has more keys than the checker distinguishes");
-  return policy * kServiceStates + service;
+  return (workload_state(seen.workload) * 3 + policy) * kServiceStates + service;
 }
 
 uint32_t Worlds::intern_job(Job job, seconds older) {
@@ -234,6 +247,7 @@ uint32_t Worlds::intern_objects(Objects objects, const Job& job, seconds older) 
   }
   if (objects.network_policy) key += "policy " + objects.network_policy->digest;
   if (objects.had_network_policy) key += "had a policy|";
+  key += fmt::format("workload {} {} ", workload_state(objects.workload), objects.lost_workload);
   if (objects.reported) {
     key += fmt::format("reported {} {} {}", objects.reported->attempt, objects.reported->step,
                        objects.reported->world_size);

@@ -35,7 +35,8 @@ class Worlds {
   static constexpr std::chrono::seconds kTick{11};    // longer than any grace period of the operator
   static constexpr std::chrono::seconds kOldest{33};  // longer ages are not distinguished
   static constexpr uint8_t kOldestTicks = 3;
-  static constexpr unsigned kServiceStates = 10;  // none, or its key
+  static constexpr unsigned kServiceStates = 10;   // none, or its key
+  static constexpr unsigned kWorkloadStates = 65;  // none, or its conditions and numbers of nodes
 
   explicit Worlds(const SimCluster& first);
 
@@ -48,10 +49,10 @@ class Worlds {
   // Returns the index of the state of `cluster`, which resulted from a change of `from`.
   uint32_t after(uint32_t from, const SimCluster& cluster);
   // Returns what the operator observes. `pods` and `services` are indices of objects; `services` selects the state that
-  // the watches of Services and NetworkPolicies show.
+  // the watches of Services, NetworkPolicies and Workloads show.
   control::Observed observe(uint32_t job, uint32_t pods, uint32_t services, PollView poll, bool untouched) const;
-  // Returns the state of the Service and the NetworkPolicy on which a plan depends: a number below
-  // 3 * kServiceStates.
+  // Returns the state of the Service, the NetworkPolicy and the Workload on which a plan depends: a number below
+  // 3 * kServiceStates * kWorkloadStates.
   unsigned service_state(uint32_t objects) const;
   bool is_untouched(uint32_t world) const {
     return test::is_untouched(jobs_[worlds_[world].job], objects_[worlds_[world].objects]);

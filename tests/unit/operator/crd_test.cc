@@ -199,7 +199,7 @@ TEST(Crd, PrintsColumnsOfExistingFields) {
     EXPECT_EQ(fields[path].substr(0, fields[path].find_first_of("/ ")), column["type"].get<std::string>()) << path;
   }
   EXPECT_EQ(shown, (std::vector<std::string>{"State", "Ready", "Step", "Progress", "Restarts", "Age"}));
-  EXPECT_EQ(wide, (std::vector<std::string>{"Loss", "Speed"}));
+  EXPECT_EQ(wide, (std::vector<std::string>{"Loss", "Speed", "Queue"}));
   EXPECT_EQ(crd()["spec"]["names"]["shortNames"], json::array({"tj"}));
   const json subresources = crd()["spec"]["versions"][0]["subresources"];
   EXPECT_TRUE(subresources.contains("status"));

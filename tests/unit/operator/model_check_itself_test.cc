@@ -6,6 +6,7 @@
 
 #include "operator/core/elastic.h"
 #include "operator/core/lifetime.h"
+#include "operator/core/queue.h"
 #include "operator/core/reconcile.h"
 #include "tests/unit/operator/model_options.h"
 
@@ -460,6 +461,42 @@ TEST(ModelCheckItself, DetectsPodWithoutNetworkPolicy) {
 TEST(ModelCheckItself, DetectsEditedNetworkPolicy) {
   const ModelOptions options = with_policies(with(JobBuilder().nodes(1).max_restarts(0), 1, false));
   EXPECT_THAT(check_with(converge_without_comparing, converge, options).violation, HasSubstr("not the desired one"));
+}
+
+const ModelOptions kQueued = with(JobBuilder().nodes(1).max_restarts(0).queue("team"), 1);
+
+TEST(ModelCheckItself, DetectsAnEvictionThatIsIgnored) {
+  EXPECT_THAT(check_without(obey_queue, kQueued).violation, HasSubstr("a job runs without quota"));
+}
+
+// Trusts the cache that the Workload is admitted.
+std::optional<Plan> converge_without_confirming(const Observed& observed, const Membership& members) {
+  std::optional<Plan> plan = converge(observed, members);
+  if (plan)
+    std::erase_if(plan->actions,
+                  [](const Action& action) { return std::holds_alternative<ConfirmWorkloadUnchanged>(action); });
+  return plan;
+}
+
+TEST(ModelCheckItself, DetectsPodsOfAStaleAdmission) {
+  const ModelOptions options = with(JobBuilder().nodes(1).max_restarts(0).queue("team"), 2);
+  EXPECT_THAT(check_with(converge_without_confirming, converge, options).violation,
+              AllOf(HasSubstr("a pod is created without quota"), HasSubstr("[stale: services")));
+}
+
+// Releases quota while pods of the last attempt still end.
+std::optional<Plan> converge_with_early_release(const Observed& observed, const Membership&) {
+  Observed hasty = observed;
+  const bool is_stopping = std::erase_if(hasty.pods, [](const Pod& pod) { return pod.deleting; }) > 0;
+  std::optional<Plan> plan = converge(hasty, classify_objects(hasty));
+  if (plan && is_stopping)
+    std::erase_if(plan->actions, [](const Action& action) { return std::holds_alternative<CreatePod>(action); });
+  return plan;
+}
+
+TEST(ModelCheckItself, DetectsQuotaThatIsReleasedTooEarly) {
+  EXPECT_THAT(check_with(converge_with_early_release, converge, kQueued).violation,
+              HasSubstr("quota is released while a pod may use it"));
 }
 
 }  // namespace

@@ -144,5 +144,195 @@ TEST(CacheLimit, DropsOldestFinishedJobsFirst) {
   cache.stop();
 }
 
+// Reconnects immediately.
+class NoSleeper final : public kube::Sleeper {
+ public:
+  bool sleep(std::chrono::milliseconds, const std::stop_token& stop) override { return !stop.stop_requested(); }
+};
+
+// Kueue may be missing, and may be installed or removed while the operator runs.
+class CacheWorkloads : public ::testing::Test {
+ protected:
+  CacheWorkloads() {
+    for (const char* plural : {"trainingjobs", "pods", "services"}) end_list(plural);
+    hooks_.on_change = [this](const ObjectKey& job, Urgency urgency) {
+      const std::lock_guard lock(mutex_);
+      changes_.emplace_back(job.to_string(), urgency);
+    };
+    hooks_.on_error = [this](const WatchScope&, const kube::ApiError&) { ++reports_; };
+    hooks_.on_synced = [this](const WatchScope& scope, size_t) { reports_ += scope.kind == ResourceKind::kWorkload; };
+  }
+
+  void start(std::vector<std::string> namespaces = {}) {
+    cache_ = std::make_unique<Cache>(CacheOptions{.namespaces = std::move(namespaces)}, hooks_, api_,
+                                     std::make_shared<test::FakeClock>(), std::make_shared<NoSleeper>());
+    cache_->start();
+  }
+  void end_list(const std::string& plural, int version = 10) {
+    api_->push(
+        plural, "BOOKMARK",
+        {{"metadata",
+          {{"resourceVersion", std::to_string(version)}, {"annotations", {{"k8s.io/initial-events-end", "true"}}}}}});
+  }
+  static Json workload(const std::string& job, int version = 11) {
+    return {{"metadata",
+             {{"name", "trainingjob-" + job},
+              {"namespace", "ns"},
+              {"uid", "uid-" + job},
+              {"resourceVersion", std::to_string(version)},
+              {"labels", {{kLabelJobName, job}}},
+              {"ownerReferences", {{{"controller", true}, {"uid", test::kJobUid}, {"kind", kKind}}}}}}};
+  }
+  static http::Response response(int status, const std::string& reason = "") {
+    const Json body = {{"reason", reason}, {"message", "because " + reason}};
+    return {.status = status, .body = body.dump(), .retry_after = {}};
+  }
+  size_t watches() const {
+    const std::vector<std::string> all = api_->watches();
+    return static_cast<size_t>(std::ranges::count_if(
+        all, [](const std::string& target) { return target.find("kueue") != std::string::npos; }));
+  }
+  bool is_readable() {
+    std::string error;
+    return cache_->workloads_of(key_, error).has_value();
+  }
+  std::string error() {
+    std::string error;
+    EXPECT_FALSE(cache_->workloads_of(key_, error));
+    return error;
+  }
+
+  const ObjectKey key_{"ns", "j"};
+  std::shared_ptr<FakeApi> api_ = std::make_shared<FakeApi>();
+  CacheHooks hooks_{.on_change = {},
+                    .on_error = {},
+                    .on_listing = [](const WatchScope&) {},
+                    .on_synced = {},
+                    .on_watching = [](const WatchScope&) {},
+                    .on_unreadable = [](ResourceKind, const ObjectKey&, const Error&) {}};
+  std::atomic<int> reports_ = 0;  // errors, and Workloads that were listed
+  std::mutex mutex_;
+  std::vector<std::pair<std::string, Urgency>> changes_;
+  std::unique_ptr<Cache> cache_;
+};
+
+TEST_F(CacheWorkloads, AreNotWatchedBeforeTheyAreNeeded) {
+  start();
+  ASSERT_TRUE(becomes_true([&] { return cache_->has_synced(); }));
+  EXPECT_EQ(api_->watches().size(), 3u);
+  EXPECT_EQ(watches(), 0u);
+  EXPECT_FALSE(cache_->is_incomplete("ns"));
+  EXPECT_TRUE(cache_->has_seen(ResourceKind::kWorkload, "ns", "100")) << "nothing is waited for";
+  EXPECT_EQ(error(), "") << "they are being read";
+  ASSERT_TRUE(becomes_true([&] { return watches() == 1; }));
+  EXPECT_EQ(error(), "");
+  EXPECT_EQ(watches(), 1u) << "the second call starts nothing";
+  EXPECT_TRUE(cache_->has_synced());
+}
+
+TEST_F(CacheWorkloads, AreThoseOfTheJob) {
+  start();
+  EXPECT_FALSE(is_readable());
+  for (const char* job : {"j", "k"}) api_->push("workloads", "ADDED", workload(job));
+  end_list("workloads", 12);
+  ASSERT_TRUE(becomes_true([&] { return is_readable(); }));
+  std::string error = "old";
+  const auto found = cache_->workloads_of(key_, error);
+  ASSERT_TRUE(found);
+  ASSERT_EQ(found->size(), 1u);
+  EXPECT_EQ(found->front().uid, "uid-j");
+  EXPECT_EQ(error, "");
+  EXPECT_TRUE(cache_->workloads_of({"ns", "other"}, error)->empty());
+  EXPECT_TRUE(cache_->has_seen(ResourceKind::kWorkload, "ns", "12"));
+  EXPECT_FALSE(cache_->has_seen(ResourceKind::kWorkload, "ns", "13"));
+  {
+    const std::lock_guard lock(mutex_);
+    EXPECT_EQ(std::ranges::count(changes_, std::pair(std::string("ns/j"), Urgency::kImmediate)), 1);
+  }
+  api_->push("workloads", "DELETED", workload("j", 14));
+  ASSERT_TRUE(becomes_true([&] { return cache_->workloads_of(key_, error)->empty(); }));
+}
+
+TEST_F(CacheWorkloads, AClusterWithoutKueueAffectsNothingElse) {
+  for (const auto& [status, reason] : {std::pair(404, "NotFound"), std::pair(403, "Forbidden")}) {
+    api_->end_watch("workloads", response(status, reason));
+  }
+  start();
+  EXPECT_EQ(error(), "");
+  ASSERT_TRUE(becomes_true([&] { return error() == "because Forbidden"; })) << error();
+  EXPECT_GE(watches(), 2u) << "it is tried again";
+  ASSERT_TRUE(becomes_true([&] { return cache_->has_synced(); }));
+  EXPECT_TRUE(cache_->has_seen(ResourceKind::kWorkload, "ns", "100"));
+  Json pod = workload("j");
+  pod["metadata"]["name"] = "j-0-0";
+  api_->push("pods", "ADDED", pod);
+  EXPECT_TRUE(becomes_true([&] { return cache_->pods_of(key_).size() == 1; }));
+  EXPECT_EQ(reports_, 0) << "readiness and metrics do not depend on Kueue";
+
+  end_list("workloads");
+  EXPECT_TRUE(becomes_true([&] { return is_readable(); })) << "Kueue was installed";
+  EXPECT_EQ(reports_, 0);
+}
+
+// Kueue converts old objects with a webhook, which may be down.
+TEST_F(CacheWorkloads, AnyErrorOfTheFirstListIsExplained) {
+  api_->end_watch("workloads", response(500, "InternalError"));
+  start();
+  EXPECT_EQ(error(), "");
+  EXPECT_TRUE(becomes_true([&] { return error() == "because InternalError"; }));
+  end_list("workloads");
+  EXPECT_TRUE(becomes_true([&] { return is_readable(); }));
+}
+
+TEST_F(CacheWorkloads, AreAbsentAfterKueueWasRemoved) {
+  start();
+  EXPECT_FALSE(is_readable());
+  api_->push("workloads", "ADDED", workload("j"));
+  end_list("workloads", 12);
+  ASSERT_TRUE(becomes_true([&] { return is_readable(); }));
+  // A broken connection and a server that restarts change nothing.
+  api_->push("workloads", "BOOKMARK", {{"metadata", {{"resourceVersion", "13"}}}});
+  api_->end_watch("workloads", response(200));
+  api_->end_watch("workloads", response(503, "ServiceUnavailable"));
+  ASSERT_TRUE(becomes_true([&] { return watches() >= 3; }));
+  std::string error;
+  ASSERT_TRUE(cache_->workloads_of(key_, error));
+  EXPECT_EQ(cache_->workloads_of(key_, error)->size(), 1u);
+  // The definition of the resource is deleted.
+  api_->end_watch("workloads", response(404, "NotFound"));
+  ASSERT_TRUE(becomes_true([&] { return !is_readable(); }));
+  EXPECT_EQ(this->error(), "because NotFound");
+  EXPECT_TRUE(cache_->has_seen(ResourceKind::kWorkload, "ns", "100")) << "no job waits for the watch";
+  // It is installed again.
+  end_list("workloads", 20);
+  ASSERT_TRUE(becomes_true([&] { return is_readable(); }));
+  EXPECT_TRUE(cache_->workloads_of(key_, error)->empty()) << "the old ones are gone";
+}
+
+TEST_F(CacheWorkloads, AreWatchedInTheNamespaceOfTheJob) {
+  for (const char* plural : {"trainingjobs", "pods", "services"}) end_list(plural);
+  start({"other", "ns"});
+  EXPECT_FALSE(is_readable());
+  ASSERT_TRUE(becomes_true([&] { return watches() == 1; }));
+  const std::vector<std::string> all = api_->watches();
+  EXPECT_TRUE(std::ranges::any_of(all, [](const std::string& target) {
+    return target.starts_with("/apis/kueue.x-k8s.io/v1beta2/namespaces/ns/workloads?");
+  }));
+  std::string error;
+  EXPECT_FALSE(cache_->workloads_of({"unknown", "j"}, error));
+  EXPECT_EQ(watches(), 1u);
+}
+
+TEST_F(CacheWorkloads, StopEndsTheirWatch) {
+  start();
+  EXPECT_FALSE(is_readable());
+  ASSERT_TRUE(becomes_true([&] { return watches() == 1; }));
+  cache_->stop();
+  start();
+  cache_->stop();
+  EXPECT_FALSE(is_readable()) << "nothing starts after stop()";
+  EXPECT_EQ(watches(), 1u);
+}
+
 }  // namespace
 }  // namespace oarlock::control

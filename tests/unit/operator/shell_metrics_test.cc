@@ -359,6 +359,8 @@ TEST_F(MetricsTest, ReferencePageMatchesExportedMetrics) {
   job.status.progress->target_steps = 2;
   job.status.recoveries = api::Recoveries{.total = 1, .last_ranks = "", .last_reason = "", .last_time = {}};
   job.status.in_pod_restarts = api::InPodRestarts{.total = 1, .last_rank = {}, .last_reason = "", .last_time = {}};
+  job.status.queue =
+      api::QueueStatus{.name = "team", .cluster_queue = "", .flavors = {}, .nodes = {}, .since = at_second(1)};
   job.status.conditions = {condition("Running", false, 2)};
   api::Status done = job.status;
   done.phase = api::Phase::kComplete;

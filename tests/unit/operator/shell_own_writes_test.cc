@@ -1,4 +1,4 @@
-#include "operator/shell/executor.h"
+#include "operator/shell/own_writes.h"
 
 #include <gmock/gmock.h>
 

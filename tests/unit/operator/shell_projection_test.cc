@@ -12,6 +12,7 @@
 namespace oarlock::control {
 namespace {
 
+using test::JobBuilder;
 using Json = nlohmann::json;
 
 // Applies the field filter as the informer does, so that a field that is missing in the filter fails a test.

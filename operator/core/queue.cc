@@ -1,0 +1,235 @@
+#include "operator/core/queue.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "operator/core/elastic.h"
+#include "operator/core/handover.h"
+#include "operator/core/pod_failure.h"
+#include "operator/core/text.h"
+#include "operator/core/workload.h"
+
+namespace oarlock::control {
+
+using api::Phase;
+using std::chrono::seconds;
+
+namespace {
+
+// No watch reports that Kueue was installed.
+constexpr seconds kUnavailableRequeue{30};
+// While Kueue's Workloads are read for the first time.
+constexpr seconds kReadingRequeue{1};
+
+// Whether the Workload cannot admit the job any more, so that another one must replace it. While quota is reserved, its
+// podSets are immutable.
+bool is_outdated(const Job& job, const Workload& workload) {
+  if (workload.finished) return true;
+  if (workload.has_quota) return job.group_nodes() > workload.nodes;
+  const bool is_moved = !job.metadata.queue.empty() && job.metadata.queue != workload.queue;
+  return is_moved || workload.nodes != wanted_nodes(job);
+}
+
+CreateWorkload make_workload(const Job& job) {
+  const std::string& label = job.metadata.queue;
+  CreateWorkload out{workload_name(job), label.empty() ? job.status.queue->name : label, wanted_nodes(job)};
+  if (job.spec.elastic && job.spec.elastic->min_nodes < out.nodes) out.min_nodes = job.spec.elastic->min_nodes;
+  return out;
+}
+
+// Returns the message of Kueue, such as that of its condition QuotaReserved.
+std::string explanation(const Workload& workload) {
+  if (workload.message.empty()) return workload.reason;
+  return workload.reason.empty() ? workload.message : fmt::format("{}: {}", workload.reason, workload.message);
+}
+
+}  // namespace
+
+BoxedOptional<api::QueueStatus> decide_queue(const Job& job) {
+  BoxedOptional<api::QueueStatus> out;
+  if (!job.metadata.queue.empty()) out.emplace().name = job.metadata.queue;
+  return out;
+}
+
+// An older CRD drops status.queue. A job that has not started, or has its Workload, then has the queue of its label.
+std::optional<Observed> decide_about_queue(const Observed& observed) {
+  const Job& job = observed.job;
+  if (job.metadata.queue.empty() || job.status.queue || is_terminal(job.status.phase) || !job.report.problem.empty())
+    return std::nullopt;
+  const bool has_started = job.status.start_time ||
+                           std::ranges::find(observed.pods, job.metadata.uid, &Pod::owner_uid) != observed.pods.end();
+  const bool has_workload = observed.workloads && std::ranges::find(*observed.workloads, workload_name(job),
+                                                                    &Workload::name) != observed.workloads->end();
+  if (has_started && !has_workload) return std::nullopt;
+  Observed out = observed;
+  out.job.status.queue = decide_queue(job);
+  return out;
+}
+
+std::optional<Admission> find_admission(const Membership& members) {
+  const Workload* workload = members.workload;
+  if (workload == nullptr || !admits_pods(*workload)) return std::nullopt;
+  const bool is_whole = workload->admission.nodes >= static_cast<int>(members.current.size());
+  return is_whole ? std::optional(workload->admission) : std::nullopt;
+}
+
+ConfirmWorkloadUnchanged confirm_admission(const Membership& members) {
+  return {members.workload->name, members.workload->resource_version};
+}
+
+bool is_waiting_for_queue(const Observed& observed, const Membership& members) {
+  return observed.job.status.queue && !find_admission(members);
+}
+
+WaitingReason queue_reason(const Observed& observed, const Membership& members) {
+  const std::string& name = observed.job.status.queue->name;
+  if (!observed.workloads) {
+    return {kQueueUnavailable,
+            fmt::format("queue {}: the Workloads of Kueue cannot be read: {}; install Kueue with the API {}/{}, or "
+                        "suspend the job, remove its label {} and resume it",
+                        name, sanitize_line(observed.workloads_error), kKueueGroup, kKueueVersion, kLabelQueue)};
+  }
+  if (members.workload == nullptr) return {kQueued, fmt::format("queue {}: requesting quota", name)};
+  const Workload& workload = *members.workload;
+  const std::string why = explanation(workload);
+  return {kQueued, fmt::format("queue {}: {}", workload.queue, why.empty() ? "waiting for Kueue" : why)};
+}
+
+void refresh_queue(const Observed& observed, const Membership& members, api::Status& status) {
+  if (!status.queue || !observed.workloads) return;
+  // The pods of a job whose Workload is missing are still those of the last admission.
+  if (members.workload == nullptr && is_running(status.phase)) return;
+  api::QueueStatus next = *status.queue;
+  const std::optional<Admission> admission = find_admission(members);
+  if (members.workload != nullptr) next.name = members.workload->queue;
+  if (!next.since || admission.has_value() == next.cluster_queue.empty())
+    next.since = std::chrono::floor<seconds>(observed.now);
+  next.cluster_queue = admission ? admission->cluster_queue : "";
+  next.flavors = admission ? admission->flavors : std::vector<std::string>();
+  next.nodes = admission ? std::optional(admission->nodes) : std::nullopt;
+  status.queue = std::move(next);
+}
+
+Creations request_quota(const Observed& observed, const Membership& members) {
+  const Job& job = observed.job;
+  Creations out;
+  if (!observed.workloads) {
+    out.requeue_after = kUnavailableRequeue;
+    return out;
+  }
+  const Workload* workload = members.workload;
+  if (workload != nullptr && (workload->deleting || !is_outdated(job, *workload))) return out;
+  // Pods that have not ended use the quota. Those of a running group have had it.
+  const StoppingPods stopping = find_suspending(members, observed.now);
+  if (workload == nullptr && (stopping.count == 0 || has_pods(members))) {
+    out.actions.emplace_back(make_workload(job));
+  } else if (stopping.count > 0) {
+    out.requeue_after = stopping.wait;
+  } else {
+    out.actions.emplace_back(DeleteWorkload{workload->name, workload->uid});
+  }
+  return out;
+}
+
+std::vector<Action> report_readiness(const Observed& observed, const Membership& members, const api::Status& next) {
+  const Workload* workload = members.workload;
+  if (workload == nullptr || !admits_pods(*workload) || workload->pods_ready == is_running(next.phase)) return {};
+  const auto change = is_running(next.phase) ? UpdateWorkload::Change::kReady : UpdateWorkload::Change::kNotReady;
+  return {UpdateWorkload{workload->name, workload->uid, change, observed.now}};
+}
+
+std::vector<Action> finish_workload(const Observed& observed, const Membership& members) {
+  const Job& job = observed.job;
+  const Workload* workload = members.workload;
+  if (workload == nullptr || workload->finished || workload->deleting) return {};
+  if (find_suspending(members, observed.now).count > 0) return {};
+  const bool has_failed = job.status.phase == Phase::kFailed;
+  const api::Condition* end = find_condition(job.status, job.status.phase);
+  return {UpdateWorkload{workload->name, workload->uid,
+                         has_failed ? UpdateWorkload::Change::kFail : UpdateWorkload::Change::kSucceed, observed.now,
+                         end == nullptr ? "" : end->message}};
+}
+
+std::vector<Action> delete_workload(const Observed& observed, const Membership& members) {
+  const Workload* workload = members.workload;
+  if (workload == nullptr || workload->deleting || find_suspending(members, observed.now).count > 0) return {};
+  return {DeleteWorkload{workload->name, workload->uid}};
+}
+
+namespace {
+
+// Whether the pods of the attempt were created for another admission.
+bool has_changed(const api::QueueStatus& queue, const Admission& admission) {
+  return !queue.cluster_queue.empty() &&
+         (queue.cluster_queue != admission.cluster_queue || queue.flavors != admission.flavors);
+}
+
+Plan release_quota(const Workload& workload, SystemTime now) {
+  Plan plan = make_plan(PlanState::kProgress, "the pods of the evicted job have ended: releasing its quota");
+  plan.actions.emplace_back(UpdateWorkload{workload.name, workload.uid, UpdateWorkload::Change::kRelease, now});
+  return plan;
+}
+
+}  // namespace
+
+std::optional<Plan> obey_queue(const Observed& observed, const Membership& members) {
+  const Job& job = observed.job;
+  const bool has_group = has_pods(members) || is_running(job.status.phase);
+  if (!job.status.queue) return std::nullopt;
+  if (!observed.workloads && observed.workloads_error.empty() && !has_group)
+    return make_plan(PlanState::kWait, "reading the Workloads of Kueue", kReadingRequeue);
+  if (members.workload == nullptr) return std::nullopt;
+  const Workload& workload = *members.workload;
+  const std::optional<Admission> admission = find_admission(members);
+  if (!has_group) {
+    const bool must_release = workload.evicted && workload.has_quota && !workload.deleting;
+    if (!must_release || find_suspending(members, observed.now).count > 0) return std::nullopt;
+    return release_quota(workload, observed.now);
+  }
+  if ((admission && !has_changed(*job.status.queue, *admission)) || !has_next_attempt(job)) return std::nullopt;
+  const std::string message = admission ? fmt::format("the queue {} admits the job with other flavors: {}",
+                                                      workload.queue, fmt::join(admission->flavors, ", "))
+                                        : fmt::format("the queue {} does not admit the job any more: {}",
+                                                      workload.queue, explanation(workload));
+  api::Status next = refresh_status(observed, members);
+  apply_termination_message(members, next, observed.now);
+  api::AttemptRecord record;
+  record.attempt = next.attempt;
+  record.reason = kQueueEvicted;
+  record.message = message;
+  record.stopped = true;
+  record_attempt(observed, members, next, std::move(record));
+  ++next.attempt;
+  count_restart(next.restarts, kQueueEvicted, false);
+  carry_group_size(job, observed.now, next);
+  next.attempt_start_time.reset();
+  enter_phase(next, Phase::kRestarting, std::string(kQueueEvicted), message, observed.now);
+  const std::string summary =
+      fmt::format("{}; attempt {} waits for a new admission, and does not count as a restart", message, next.attempt);
+  return start_attempt(observed, next, {confirm_admission(members)},
+                       {make_event(EmitEvent::Type::kWarning, "QueueEvicted", "StopPods", summary)}, message);
+}
+
+std::optional<Plan> fit_to_admission(const Observed& observed, const Membership& members) {
+  const Job& job = observed.job;
+  const Workload* workload = members.workload;
+  const bool can_start = job.status.queue && workload != nullptr && admits_pods(*workload) && !has_pods(members) &&
+                         can_create_pods(job.status.phase);
+  if (!can_start || !job.spec.elastic || !job.status.elastic || is_outdated(job, *workload)) return std::nullopt;
+  const int nodes = workload->admission.nodes;
+  if (nodes < 1 || nodes >= job.group_nodes()) return std::nullopt;
+  const std::string message =
+      fmt::format("the queue {} has admitted {} of {} nodes", workload->queue, nodes, job.group_nodes());
+  api::Status next = refresh_status(observed, members);
+  set_group_size(job, {nodes, kShrunk, message}, observed.now, next);
+  return start_attempt(observed, next, {},
+                       {make_event(EmitEvent::Type::kNormal, "PartiallyAdmitted", "CreatePods", message)}, message);
+}
+
+bool ended_by_queue(const api::AttemptRecord& record) { return record.pod.empty() && record.reason == kQueueEvicted; }
+
+}  // namespace oarlock::control

@@ -1,0 +1,287 @@
+#include "operator/core/workload.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+
+#include "common/json_access.h"
+#include "common/status_macros.h"
+#include "operator/core/desired.h"
+
+namespace oarlock::control {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr char kJobUidLabel[] = "kueue.x-k8s.io/job-uid";
+constexpr char kPodSetLabel[] = "kueue.x-k8s.io/podset";
+constexpr char kWorkloadAnnotation[] = "kueue.x-k8s.io/workload";
+constexpr char kTopologyGate[] = "kueue.x-k8s.io/topology";
+constexpr char kRequiredTopology[] = "kueue.x-k8s.io/podset-required-topology";
+constexpr char kPreferredTopology[] = "kueue.x-k8s.io/podset-preferred-topology";
+constexpr char kUnconstrainedTopology[] = "kueue.x-k8s.io/podset-unconstrained-topology";
+
+// Copies the named members that `from` has.
+template <size_t N>
+Json selection(const Json& from, const std::array<const char*, N>& names) {
+  Json out = Json::object();
+  for (const char* name : names) {
+    const auto found = from.find(name);
+    if (found != from.end()) out[name] = *found;
+  }
+  return out;
+}
+
+// Returns the map parent[key]. Creates it, or replaces a value of another type, if necessary.
+Json& map_in(Json& parent, const char* key) {
+  Json& map = parent[key];
+  if (!map.is_object()) map = Json::object();
+  return map;
+}
+
+// Makes texts of fractions. Pods accept them as numbers, as YAML has them (cpu: 0.5); the schema of a Workload does
+// not.
+void convert_fractions(Json& quantities) {
+  if (!quantities.is_object()) return;
+  for (Json& quantity : quantities) {
+    if (quantity.is_number_float()) quantity = dump_json(quantity);
+  }
+}
+
+// Converts the resources of a pod or of a container.
+void convert_resources(Json& parent) {
+  const auto resources = parent.find("resources");
+  if (resources == parent.end() || !resources->is_object()) return;
+  for (const char* key : {"requests", "limits"}) {
+    if (const auto quantities = resources->find(key); quantities != resources->end()) convert_fractions(*quantities);
+  }
+}
+
+Json containers_of(const Json& spec, const char* list) {
+  constexpr std::array kFields = {"name", "image", "resources", "restartPolicy"};
+  Json out = Json::array();
+  for (const Json& container : elements(spec, list)) convert_resources(out.emplace_back(selection(container, kFields)));
+  return out;
+}
+
+// Without environments, commands and volumes, which neither Kueue nor a provisioner of nodes needs.
+Json template_of(const Job& job, const Json& pod) {
+  constexpr std::array kFields = {"nodeSelector",  "affinity",         "tolerations",       "topologySpreadConstraints",
+                                  "schedulerName", "runtimeClassName", "priorityClassName", "overhead",
+                                  "resources",     "resourceClaims",   "restartPolicy"};
+  const Json& spec = member(pod, "spec");
+  Json out = selection(spec, kFields);
+  convert_resources(out);
+  if (const auto overhead = out.find("overhead"); overhead != out.end()) convert_fractions(*overhead);
+  out["containers"] = containers_of(spec, "containers");
+  if (Json init = containers_of(spec, "initContainers"); !init.empty()) out["initContainers"] = std::move(init);
+  return {{"metadata", {{"labels", {{kLabelJobName, job.metadata.name}}}}}, {"spec", std::move(out)}};
+}
+
+Json topology_request(const Json& pod) {
+  const Json& annotations = member(member(pod, "metadata"), "annotations");
+  Json out = Json::object();
+  if (const std::string level = text_at(annotations, kRequiredTopology); !level.empty()) {
+    out["required"] = level;
+  } else if (const std::string preferred = text_at(annotations, kPreferredTopology); !preferred.empty()) {
+    out["preferred"] = preferred;
+  } else if (text_at(annotations, kUnconstrainedTopology) == "true") {
+    out["unconstrained"] = true;
+  }
+  if (!out.empty()) out["podIndexLabel"] = kLabelNodeRank;
+  return out;
+}
+
+// ---- Conditions of a Workload ------------------------------------------------------------------------------------
+
+const Json* find_condition(const Json& conditions, std::string_view type) {
+  const auto found = std::ranges::find_if(conditions, [&](const Json& one) { return text_at(one, "type") == type; });
+  return found == conditions.end() ? nullptr : &*found;
+}
+
+bool is_true(const Json& conditions, std::string_view type) {
+  const Json* found = find_condition(conditions, type);
+  return found != nullptr && text_at(*found, "status") == "True";
+}
+
+void set_condition(Json& conditions, const char* type, bool is_true, const std::string& reason,
+                   const std::string& message, SystemTime now) {
+  constexpr size_t kMaxMessage = 32 * 1024;
+  const char* status = is_true ? "True" : "False";
+  const Json* before = find_condition(conditions, type);
+  Json next = {{"type", type},
+               {"status", status},
+               {"reason", reason},
+               {"message", message.substr(0, kMaxMessage)},
+               {"lastTransitionTime", to_rfc3339(now)}};
+  if (before != nullptr && text_at(*before, "status") == status && before->contains("lastTransitionTime"))
+    next["lastTransitionTime"] = (*before)["lastTransitionTime"];
+  if (before != nullptr && before->contains("observedGeneration"))
+    next["observedGeneration"] = (*before)["observedGeneration"];
+  std::erase_if(conditions.get_ref<Json::array_t&>(), [&](const Json& one) { return text_at(one, "type") == type; });
+  conditions.push_back(std::move(next));
+}
+
+// As JobReconciler::ReconcileGenericJob of Kueue does once an evicted job has stopped: a preempted Workload is queued
+// again immediately, the others when Kueue's own delay is over or an administrator acts.
+void release(Json& conditions, SystemTime now) {
+  const Json none = Json::object();
+  const Json* found = find_condition(conditions, "Evicted");
+  std::string reason = text_at(found == nullptr ? none : *found, "reason");
+  const std::string message = text_at(found == nullptr ? none : *found, "message");
+  // Kueue compares the reason when the Workload is activated again.
+  if (reason.starts_with("Deactivated")) reason = "Deactivated";
+  const bool is_queued = reason == "Preempted" || reason == "NodeFailures";
+  set_condition(conditions, "Requeued", is_queued, reason, message, now);
+  set_condition(conditions, "QuotaReserved", false, "Pending", message, now);
+  set_condition(conditions, "Admitted", false, "NoReservation", "The workload has no reservation", now);
+  set_condition(conditions, "PodsReady", false, "WaitForStart", "the pods have stopped", now);
+}
+
+// ---- Placement ---------------------------------------------------------------------------------------------------
+
+// Adds the entries of a map of strings to the map parent[key]. Returns the key of the first one that has another value
+// already; empty if there is none.
+std::string add_entries(const Json& from, Json& parent, const char* key) {
+  if (!from.is_object() || from.empty()) return "";
+  Json& to = map_in(parent, key);
+  for (const auto& [name, value] : from.items()) {
+    const auto known = to.find(name);
+    if (known != to.end() && *known != value) return name;
+    to[name] = value;
+  }
+  return "";
+}
+
+void add_items(const Json& from, Json& parent, const char* key) {
+  if (!from.is_array() || from.empty()) return;
+  Json& to = parent[key];
+  if (!to.is_array()) to = Json::array();
+  for (const Json& item : from) {
+    if (std::ranges::find(to, item) == to.end()) to.push_back(item);
+  }
+}
+
+// Applies the members nodeSelector, tolerations, labels and annotations.
+Result<void> apply(const std::string& source, const Json& update, Json& pod) {
+  const std::pair<const char*, const char*> kMaps[] = {
+      {"spec", "nodeSelector"}, {"metadata", "labels"}, {"metadata", "annotations"}};
+  for (const auto& [part, field] : kMaps) {
+    const std::string key = add_entries(member(update, field), pod[part], field);
+    if (key.empty()) continue;
+    return fail(ExitCode::kConfig,
+                fmt::format("{} requires another value of {} in the {} of the pods than spec.template or another part "
+                            "of the admission; remove it from the template, or choose another queue",
+                            source, key, field));
+  }
+  add_items(member(update, "tolerations"), pod["spec"], "tolerations");
+  return {};
+}
+
+void request_topology(const Job& job, Json& pod) {
+  Json& annotations = map_in(pod["metadata"], "annotations");
+  if (topology_request(pod).empty()) annotations[kUnconstrainedTopology] = "true";
+  annotations[kWorkloadAnnotation] = workload_name(job);
+  map_in(pod["metadata"], "labels")[kPodSetLabel] = kPodSet;
+  add_items(Json::array({{{"name", kTopologyGate}}}), pod["spec"], "schedulingGates");
+}
+
+}  // namespace
+
+std::string workload_name(const Job& job) {
+  constexpr size_t kDigest = 8;
+  return fmt::format("trainingjob-{}-{}", job.metadata.name, spec_digest(Json(job.metadata.uid)).substr(0, kDigest));
+}
+
+std::optional<WorkloadPriority> find_priority(const Job& job, const Json& pod) {
+  if (!job.metadata.priority_class.empty())
+    return WorkloadPriority{kKueueGroup, "WorkloadPriorityClass", job.metadata.priority_class};
+  std::string name = text_at(member(pod, "spec"), "priorityClassName");
+  if (name.empty()) return std::nullopt;
+  return WorkloadPriority{"scheduling.k8s.io", "PriorityClass", std::move(name)};
+}
+
+Json desired_workload(const Job& job, const CreateWorkload& create, const Json& pod,
+                      const std::optional<WorkloadPriority>& priority) {
+  Json pod_set = {{"name", kPodSet}, {"count", create.nodes}, {"template", template_of(job, pod)}};
+  if (create.min_nodes) pod_set["minCount"] = *create.min_nodes;
+  if (Json topology = topology_request(pod); !topology.empty()) pod_set["topologyRequest"] = std::move(topology);
+  Json spec = {{"queueName", create.queue}, {"podSets", Json::array({std::move(pod_set)})}};
+  if (priority) {
+    spec["priorityClassRef"] = {{"group", priority->group}, {"kind", priority->kind}, {"name", priority->name}};
+    spec["priority"] = priority->value;
+  }
+  return {
+      {"apiVersion", fmt::format("{}/{}", kKueueGroup, kKueueVersion)},
+      {"kind", "Workload"},
+      {"metadata",
+       {{"name", create.name},
+        {"namespace", job.metadata.namespace_name},
+        {"labels",
+         {{kLabelJobName, job.metadata.name}, {kLabelManagedBy, kManagedByOarlock}, {kJobUidLabel, job.metadata.uid}}},
+        {"ownerReferences", Json::array({owner_reference(job)})}}},
+      {"spec", std::move(spec)}};
+}
+
+bool admits_pods(const Workload& workload) {
+  return workload.admitted && !workload.evicted && !workload.finished && !workload.deleting;
+}
+
+std::optional<Json> workload_status_patch(const Json& live, const UpdateWorkload& change) {
+  using Change = UpdateWorkload::Change;
+  const SystemTime now = change.time;
+  const Json& metadata = member(live, "metadata");
+  if (text_at(metadata, "uid") != change.uid) return std::nullopt;
+  Json conditions = member(member(live, "status"), "conditions");
+  if (!conditions.is_array()) conditions = Json::array();
+  const Json* ready = find_condition(conditions, "PodsReady");
+  const bool was_ready = ready != nullptr && text_at(*ready, "reason") == "WaitForRecovery";
+  Json status = Json::object();
+  switch (change.change) {
+    case Change::kRelease:
+      if (!is_true(conditions, "Evicted") || !is_true(conditions, "QuotaReserved")) return std::nullopt;
+      release(conditions, now);
+      status["admission"] = nullptr;
+      break;
+    case Change::kReady:
+      set_condition(conditions, "PodsReady", true, was_ready ? "Recovered" : "Started", "all pods have started", now);
+      break;
+    case Change::kNotReady:
+      set_condition(conditions, "PodsReady", false, "WaitForRecovery", "pods are starting again", now);
+      break;
+    case Change::kSucceed:
+    case Change::kFail:
+      set_condition(conditions, "Finished", true, change.change == Change::kSucceed ? "Succeeded" : "Failed",
+                    change.message, now);
+      break;
+  }
+  status["conditions"] = std::move(conditions);
+  return Json{{"metadata", {{"uid", change.uid}, {"resourceVersion", text_at(metadata, "resourceVersion")}}},
+              {"status", std::move(status)}};
+}
+
+Result<Job> with_admission(const Job& job, const Admission& admission, const std::vector<Json>& flavors) {
+  // As PodFactory does, with values of other types replaced, so that every pod is placed.
+  Json pod = Json::parse(job.spec.pod_template, nullptr, false);
+  if (!pod.is_object()) pod = Json::object();
+  for (const char* part : {"metadata", "spec"}) map_in(pod, part);
+  for (const Json& flavor : flavors) {
+    const Json& spec = member(flavor, "spec");
+    const std::string source = fmt::format("ResourceFlavor {}", text_at(member(flavor, "metadata"), "name"));
+    const Json update = {{"nodeSelector", member(spec, "nodeLabels")}, {"tolerations", member(spec, "tolerations")}};
+    RETURN_IF_ERROR(apply(source, update, pod));
+  }
+  const Json updates = Json::parse(admission.pod_updates, nullptr, false);
+  for (const Json& update : updates.is_array() ? updates : Json::array())
+    RETURN_IF_ERROR(apply("an admission check", update, pod));
+  if (admission.has_topology) request_topology(job, pod);
+  Job out = job;
+  out.spec.pod_template = dump_json(pod);
+  return out;
+}
+
+}  // namespace oarlock::control

@@ -1,0 +1,81 @@
+#include "operator/shell/kueue_client.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "common/json_access.h"
+#include "kube/client/request.h"
+#include "operator/core/workload.h"
+#include "operator/shell/cache.h"
+
+namespace oarlock::control {
+namespace {
+
+using Json = nlohmann::json;
+using ErrorKind = kube::ApiErrorKind;
+
+constexpr size_t kMaxObject = 4u << 20;
+
+kube::Resource kueue_resource(const char* plural) { return {kKueueGroup, kKueueVersion, plural}; }
+
+kube::ApiError make_error(ErrorKind kind, std::string message) {
+  kube::ApiError error;
+  error.kind = kind;
+  error.message = std::move(message);
+  return error;
+}
+
+// Reports an object that an admission or a job names, and that does not exist, as an error that only a user can
+// correct.
+kube::ApiError explain_missing(kube::ApiError error, const std::string& what) {
+  if (error.kind != ErrorKind::kNotFound) return error;
+  return make_error(ErrorKind::kInvalid, fmt::format("{} does not exist", what));
+}
+
+}  // namespace
+
+kube::ApiResult<Job> KueueClient::place(const Job& job, const Admission& admission) const {
+  std::vector<Json> flavors;
+  for (const std::string& name : admission.flavors) {
+    const auto response = client_.get(kueue_resource("resourceflavors"), {"", name}, {});
+    if (!response) return tl::make_unexpected(explain_missing(response.error(), "ResourceFlavor " + name));
+    flavors.push_back(parse_untrusted_json(*response, kMaxObject));
+    // Pods without the node labels of their flavor would use the quota of another one.
+    if (!flavors.back().is_object())
+      return tl::make_unexpected(make_error(ErrorKind::kServer, fmt::format("ResourceFlavor {} cannot be read", name)));
+  }
+  Result<Job> placed = with_admission(job, admission, flavors);
+  if (!placed) return tl::make_unexpected(make_error(ErrorKind::kInvalid, placed.error().message));
+  return *std::move(placed);
+}
+
+kube::ApiResult<std::string> KueueClient::workload(const Job& job, const CreateWorkload& create,
+                                                   const Json& pod) const {
+  std::optional<WorkloadPriority> priority = find_priority(job, pod);
+  if (priority) {
+    const bool is_of_kueue = priority->group == kKueueGroup;
+    const kube::Resource resource = is_of_kueue ? kueue_resource("workloadpriorityclasses")
+                                                : kube::Resource{priority->group, "v1", "priorityclasses"};
+    const auto response = client_.get(resource, {"", priority->name}, {});
+    if (!response) {
+      return tl::make_unexpected(
+          explain_missing(response.error(), fmt::format("{} {}", priority->kind, priority->name)));
+    }
+    priority->value = integer_at<int32_t>(parse_untrusted_json(*response, kMaxObject), "value", 0);
+  }
+  return dump_json(desired_workload(job, create, pod, priority));
+}
+
+kube::ApiResult<std::string> KueueClient::update(const kube::ObjectKey& workload, const UpdateWorkload& change) const {
+  const kube::Resource resource = resource_of(ResourceKind::kWorkload);
+  const auto live = client_.get(resource, workload, {});
+  if (!live) return live;
+  const std::optional<Json> patch = workload_status_patch(parse_untrusted_json(*live, kMaxObject), change);
+  if (!patch) return tl::make_unexpected(make_error(ErrorKind::kConflict, "the Workload has changed"));
+  return client_.patch_status(resource, workload, dump_json(*patch), {});
+}
+
+}  // namespace oarlock::control
