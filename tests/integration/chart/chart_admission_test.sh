@@ -32,6 +32,44 @@ is_rejected() { ! admit <"$work/objects.json" >"$work/answer"; }
 wait_for 120 "the restricted level rejects pods without a security context" is_rejected
 grep -q 'violates PodSecurity "restricted' "$work/answer" || broken "$(cat "$work/answer")"
 
+step "a policy that requires queues"
+job() { jq -n --arg name "$1" --argjson labels "$2" '{apiVersion: "oarlock.dev/v1alpha1", kind: "TrainingJob", metadata: {name: $name, namespace: "team-a", labels: $labels}, spec: {image: "a"}}'; }
+# change NAME PATCH [OPTION...]: a merge patch of a job. refused WORDS COMMAND...: the policy denies it.
+change() { kubectl -n team-a patch trainingjob "$1" --type=merge --patch "$2" "${@:3}"; }
+refused() {
+  "${@:2}" >"$work/answer" 2>&1 && broken "admitted: ${*:2}"
+  grep -qF "$1" "$work/answer" || broken "${*:2}: $(cat "$work/answer")"
+}
+queue() { jq -cn --argjson queue "$1" '{metadata: {labels: {"kueue.x-k8s.io/queue-name": $queue}}}'; }
+job old '{}' | kubectl create -f - >/dev/null
+job idle '{}' | jq '.spec.suspend = true' | kubectl create -f - >/dev/null
+render --values "$kChart/ci/queues-values.yaml" | objects ValidatingAdmissionPolicy ValidatingAdmissionPolicyBinding |
+  jq '.items |= map(select(.metadata.name == "oarlock-queues"))' | kubectl create -f - >/dev/null
+kubectl label namespace team-a example.com/tenant=true >/dev/null
+is_rejected() { ! job new '{}' | kubectl create --dry-run=server -f - >"$work/answer" 2>&1; }
+wait_for 120 "a job without a queue is rejected" is_rejected
+grep -qF "need the label kueue.x-k8s.io/queue-name" "$work/answer" || broken "$(cat "$work/answer")"
+job new '{}' | jq '.metadata.namespace = "team-b"' | kubectl create --dry-run=server -f - >/dev/null
+kubectl -n team-a create rolebinding test --clusterrole=cluster-admin --serviceaccount=oarlock-system:oarlock-test >/dev/null
+helm_test_creates_it() { job new '{}' | kubectl create --as=system:serviceaccount:oarlock-system:oarlock-test --dry-run=server -f -; }
+wait_for 120 "helm test may create its job" helm_test_creates_it
+job new '{"kueue.x-k8s.io/queue-name": "a"}' | kubectl create -f - >/dev/null
+refused "cannot be changed; suspend the job first" change new "$(queue '"b"')"
+refused "need the label" change new "$(queue null)"
+change new '{"status": {"queue": {"name": "a"}}}' --subresource=status >/dev/null   # it waits
+change new "$(queue '"b"')" >/dev/null
+change new '{"status": {"queue": {"name": "b", "clusterQueue": "c"}}}' --subresource=status >/dev/null
+refused "cannot be changed; suspend the job first" change new "$(queue '"a"')"
+change new '{"spec": {"suspend": true}}' >/dev/null
+change new "$(queue '"a"')" >/dev/null
+refused "need the label" change new "$(queue null)"
+change old '{"metadata": {"annotations": {"a": "b"}}}' >/dev/null   # as the garbage collector changes finalizers
+change old '{"spec": {"suspend": true}}' >/dev/null
+refused "need the label" change old '{"spec": {"suspend": false}}'
+refused "need the label" change idle '{"spec": {"suspend": false}}'
+change idle "$(queue '"a"' | jq -c '.spec.suspend = false')" >/dev/null
+kubectl delete validatingadmissionpolicybinding oarlock-queues >/dev/null
+
 step "restricted-v2 rejects a fixed user"
 kubectl apply -f tests/integration/chart/restricted_v2.yaml >/dev/null
 kubectl label namespace oarlock-system security-context-constraint=restricted-v2 >/dev/null

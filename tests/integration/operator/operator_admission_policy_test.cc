@@ -42,9 +42,11 @@ class AdmissionPolicy : public ::testing::Test {
   static void SetUpTestSuite() {
     server_ = std::make_unique<ApiServer>(ApiServer::Parts::kWithControllers);
     server_->apply(test::source_path("manifests/install.yaml"));
+    server_->apply(test::data_path("kueue_crds.yaml"));
     // The roles of networkPolicy.jobs.enabled, and rights that the operator does not have, as if an administrator had
     // granted too many: only the policy protects the objects from its token.
-    const Json rules = {{{"apiGroups", {"", "networking.k8s.io", kGroup}}, {"resources", {"*"}}, {"verbs", {"*"}}}};
+    const Json rules = {
+        {{"apiGroups", {"", "networking.k8s.io", "kueue.x-k8s.io", kGroup}}, {"resources", {"*"}}, {"verbs", {"*"}}}};
     must("POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles",
          {{"metadata", {{"name", "too-much"}}}, {"rules", rules}});
     must("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
@@ -69,6 +71,8 @@ class AdmissionPolicy : public ::testing::Test {
       return reply.status == 403 && reply.message().find("ValidatingAdmissionPolicy") != std::string::npos;
     });
     if (!is_effective) throw std::runtime_error("the admission policy never took effect");
+    if (!eventually([] { return server_->call("GET", workloads()).ok(); }))
+      throw std::runtime_error("Workloads are not served");
   }
   static void TearDownTestSuite() {
     transport_.reset();
@@ -83,6 +87,9 @@ class AdmissionPolicy : public ::testing::Test {
   static std::string core(const std::string& what) { return "/api/v1/namespaces/" + name_space_ + "/" + what; }
   static std::string policies(const std::string& what = "") {
     return "/apis/networking.k8s.io/v1/namespaces/" + name_space_ + "/networkpolicies" + what;
+  }
+  static std::string workloads(const std::string& what = "") {
+    return "/apis/kueue.x-k8s.io/v1beta2/namespaces/" + name_space_ + "/workloads" + what;
   }
 
   static Reply as_operator(const std::string& method, const std::string& target, const Json& body = nullptr) {
@@ -169,6 +176,22 @@ TEST_F(AdmissionPolicy, AllowsCreatingClaimsForCheckpointsOnly) {
   expect_denied("DELETE", claims + "/j-checkpoints", nullptr, "only create claims for the checkpoints");
   expect_denied("PATCH", claims + "/j-checkpoints", {{"metadata", {{"labels", {{"a", "b"}}}}}}, "only create claims");
   must("DELETE", claims + "/j-checkpoints");
+}
+
+Json workload(const std::string& name, const Json& owner) {
+  Json out = object(name, owner, {{"queueName", "q"}});
+  out["apiVersion"] = "kueue.x-k8s.io/v1beta2";
+  out["kind"] = "Workload";
+  return out;
+}
+
+TEST_F(AdmissionPolicy, AllowsWorkloadsOfJobsOnly) {
+  const std::string dry = "?dryRun=All";
+  expect_allowed("POST", workloads(dry), workload("trainingjob-j-0a1b2c3d", controller("j")));
+  expect_denied("POST", workloads(dry), workload("trainingjob-k-0a1b2c3d", controller("j")), "is not one that");
+  expect_denied("POST", workloads(dry), workload("trainingjob-j-0a1b2c3d", nullptr), kNotControlled);
+  must("POST", workloads(), workload("job-of-others", nullptr));
+  expect_denied("DELETE", workloads("/job-of-others"), nullptr, kNotControlled);
 }
 
 TEST_F(AdmissionPolicy, ProtectsObjectsOfOthers) {

@@ -24,6 +24,7 @@ using ::testing::IsEmpty;
 using Json = nlohmann::json;
 
 constexpr char kRbac[] = "/apis/rbac.authorization.k8s.io/v1/";
+constexpr char kKueue[] = "/apis/kueue.x-k8s.io/v1beta2/";
 constexpr char kAccount[] = "operator";
 
 // One verb on one resource, in one of the manifest's roles.
@@ -149,7 +150,8 @@ class Rights {
   }
 
   void grant(const std::string& name, const Json& rules) {
-    const bool everywhere = name.ends_with("-auth");  // reviews belong to no namespace
+    // Reviews, flavors and priority classes belong to no namespace.
+    const bool everywhere = name.ends_with("-auth") || name.ends_with("-queues");
     const std::string own = everywhere ? name + "-" + world_.namespace_name() : name;
     const std::string kind = everywhere ? "ClusterRole" : "Role";
     const std::string base = everywhere ? kRbac : kRbac + ("namespaces/" + world_.namespace_name() + "/");
@@ -196,11 +198,14 @@ class Rights {
     if (enough_()) throw Enough{};
   }
 
-  void create(const std::string& name, Json spec) {
-    spec["template"] = {{"spec", {{"containers", {{{"name", "trainer"}, {"image", "example.invalid/t"}}}}}}};
+  void create(const std::string& name, Json spec, const Json& labels = Json::object()) {
+    spec["template"]["spec"]["containers"] = {{{"name", "trainer"}, {"image", "example.invalid/t"}}};
     spec["nodes"] = 1;
     world_.call("POST", world_.jobs(),
-                {{"apiVersion", kApiVersion}, {"kind", kKind}, {"metadata", {{"name", name}}}, {"spec", spec}});
+                {{"apiVersion", kApiVersion},
+                 {"kind", kKind},
+                 {"metadata", {{"name", name}, {"labels", labels}}},
+                 {"spec", spec}});
   }
   void end_pod(const std::string& name, int exit_code) {
     until("pod " + name, [&] { return server_.call("GET", world_.pods() + "/" + name).ok(); });
@@ -224,6 +229,41 @@ class Rights {
     });
   }
   bool has_job(const std::string& name) { return server_.call("GET", world_.jobs() + "/" + name).ok(); }
+
+  // ---- as Kueue ---------------------------------------------------------------------------------------------------
+
+  std::string workloads() const { return kKueue + ("namespaces/" + world_.namespace_name() + "/workloads"); }
+  // Returns the Workload of the job; null if there is none.
+  Json workload_of(const std::string& job) {
+    const Json items = world_.call("GET", workloads() + "?labelSelector=" + kLabelJobName + "%3D" + job)["items"];
+    return items.empty() ? Json() : items.front();
+  }
+  void admit(const std::string& job) {
+    until("a Workload of " + job, [&] { return !workload_of(job).is_null(); });
+    const Json status = {{"conditions", {pod_condition("QuotaReserved", true), pod_condition("Admitted", true)}},
+                         {"admission",
+                          {{"clusterQueue", "c"},
+                           {"podSetAssignments", {{{"name", "nodes"}, {"count", 1}, {"flavors", {{"cpu", "f"}}}}}}}}};
+    world_.call("PATCH", workloads() + "/" + workload_of(job)["metadata"]["name"].get<std::string>() + "/status",
+                {{"status", status}});
+  }
+  bool is_finished(const std::string& job) {
+    const Json conditions = workload_of(job)["status"]["conditions"];
+    return std::any_of(conditions.begin(), conditions.end(),
+                       [](const Json& one) { return one["type"] == "Finished" && one["status"] == "True"; });
+  }
+
+  // A job that its queue admits, and one that is suspended while it waits; each names a priority class of one kind.
+  void run_queued_jobs() {
+    create("queued", Json::object(), {{kLabelQueue, "q"}, {kLabelPriorityClass, "w"}});
+    admit("queued");
+    end_pod("queued-0-0", 0);
+    until("the end in the Workload", [&] { return is_finished("queued"); });
+    create("waiting", {{"template", {{"spec", {{"priorityClassName", "p"}}}}}}, {{kLabelQueue, "q"}});
+    until("a Workload that waits", [&] { return !workload_of("waiting").is_null(); });
+    world_.patch_job("waiting", {{"spec", {{"suspend", true}}}});
+    until("the deletion of the Workload", [&] { return workload_of("waiting").is_null(); });
+  }
 
   void scenario() {
     // Metrics are restricted to authorized clients, which the API server reviews.
@@ -255,6 +295,7 @@ class Rights {
       suspend("j", false);
     }
     until("a series of events", [&] { return is_series("j"); });
+    run_queued_jobs();
     // The job ends and expires.
     create("done", {{"ttlSecondsAfterFinished", 0}});
     end_pod("done-0-0", 0);
@@ -283,8 +324,9 @@ class Rbac : public ::testing::Test {
     server_ = std::make_unique<ApiServer>(ApiServer::Parts::kWithControllers,
                                           "--enable-admission-plugins=OwnerReferencesPermissionEnforcement");
     server_->apply(test::source_path("manifests/install.yaml"));
+    install_kueue();
     const std::string role = std::string(kRbac) + "namespaces/oarlock-system/roles/";
-    for (const char* name : {"oarlock-operator", "oarlock-operator-auth"})
+    for (const char* name : {"oarlock-operator", "oarlock-operator-auth", "oarlock-operator-queues"})
       roles_[name] = server_->call("GET", kRbac + ("clusterroles/" + std::string(name))).body["rules"];
     // As with networkPolicy.jobs.enabled (charts/oarlock/tests/security_test.yaml).
     roles_["oarlock-operator"].push_back({{"apiGroups", {"networking.k8s.io"}},
@@ -293,6 +335,25 @@ class Rbac : public ::testing::Test {
     roles_["oarlock-operator-election"] = server_->call("GET", role + "oarlock-operator-election").body["rules"];
   }
   static void TearDownTestSuite() { server_.reset(); }
+
+  // The kinds of Kueue, and the objects to which the admissions and the jobs refer.
+  static void install_kueue() {
+    server_->apply(test::data_path("kueue_crds.yaml"));
+    const std::string scheduling = "/apis/scheduling.k8s.io/v1/";
+    const std::pair<std::string, Json> objects[] = {
+        {kKueue + std::string("resourceflavors"), {{"kind", "ResourceFlavor"}, {"metadata", {{"name", "f"}}}}},
+        {kKueue + std::string("workloadpriorityclasses"),
+         {{"kind", "WorkloadPriorityClass"}, {"metadata", {{"name", "w"}}}, {"value", 1}}},
+        {scheduling + "priorityclasses", {{"kind", "PriorityClass"}, {"metadata", {{"name", "p"}}}, {"value", 1}}}};
+    for (auto [target, object] : objects) {
+      object["apiVersion"] = target.starts_with(scheduling) ? "scheduling.k8s.io/v1" : "kueue.x-k8s.io/v1beta2";
+      // A new kind is served some time after its definition was accepted.
+      if (!eventually([&] { return server_->call("POST", target, object).ok(); }))
+        throw std::runtime_error("cannot create an object of " + target);
+    }
+    if (!eventually([] { return server_->call("GET", kKueue + std::string("workloads")).ok(); }))
+      throw std::runtime_error("Workloads are not served");
+  }
 
   static inline std::unique_ptr<ApiServer> server_;
   static inline Rights::Roles roles_;
