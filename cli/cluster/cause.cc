@@ -14,6 +14,7 @@
 #include "operator/core/elastic.h"
 #include "operator/core/failure.h"
 #include "operator/core/membership.h"
+#include "operator/core/queue.h"
 #include "operator/core/status.h"
 
 namespace oarlock::cli {
@@ -90,6 +91,9 @@ constexpr std::pair<Cause, std::string_view> kCauseNames[] = {
     {Cause::kVolume, "Volume"},
     {Cause::kUnschedulable, "Unschedulable"},
     {Cause::kQuota, "Quota"},
+    {Cause::kQueued, "Queued"},
+    {Cause::kQueueUnavailable, "QueueUnavailable"},
+    {Cause::kQueueEvicted, "QueueEvicted"},
     {Cause::kPodRefused, "PodRefused"},
     {Cause::kTemplateInvalid, "TemplateInvalid"},
     {Cause::kSpecInvalid, "SpecInvalid"},
@@ -276,17 +280,27 @@ Cause cause_of_refusal(std::string_view message) {
   return mentions(message, {"exceeded quota", "quota"}) ? Cause::kQuota : Cause::kPodRefused;
 }
 
-std::optional<Cause> cause_of_condition(const api::Condition& condition) {
+// The cause of a job that restarts, but whose queue keeps it from starting; its condition has the reason of the
+// restart.
+std::optional<Cause> cause_of_queue(const api::Status& status, const api::Condition& condition) {
+  if (mentions(condition.message, {"the workloads of kueue cannot be read"})) return Cause::kQueueUnavailable;
+  const bool is_waiting = status.queue && status.queue->cluster_queue.empty();
+  return is_waiting ? std::optional(Cause::kQueued) : std::nullopt;
+}
+
+std::optional<Cause> cause_of_condition(const api::Status& status, const api::Condition& condition) {
   if (condition.reason == "CreateRefused") return cause_of_refusal(condition.message);
   if (condition.reason == "NameTaken" || condition.reason == "WaitingForNames") return Cause::kNameTaken;
   if (condition.reason == "InvalidSpec") return Cause::kSpecInvalid;
   if (condition.reason == "InvalidTemplate") return Cause::kTemplateInvalid;
   if (condition.reason == "Unschedulable") return Cause::kUnschedulable;
+  if (condition.reason == control::kQueued) return Cause::kQueued;
+  if (condition.reason == control::kQueueUnavailable) return Cause::kQueueUnavailable;
   if (condition.reason == control::kPodsStarting) return std::nullopt;
   // The reason of a restart is that of the last failure; the end of the message describes the present state.
   if (condition.type == to_string(api::Phase::kRestarting)) {
     const size_t refused = condition.message.find(control::kApiServerRefused);
-    if (refused == std::string::npos) return std::nullopt;
+    if (refused == std::string::npos) return cause_of_queue(status, condition);
     return cause_of_refusal(std::string_view(condition.message).substr(refused));
   }
   return cause_of_waiting(condition.reason);
@@ -383,6 +397,7 @@ std::string_view to_string(DiagnosedCause cause) {
 }
 
 Cause cause_of_incident(const DiagnosisInput& input, const Incident& incident) {
+  if (control::ended_by_queue(incident.record)) return Cause::kQueueEvicted;
   if (control::ended_by_resize(incident.record)) return Cause::kUnschedulable;  // an elastic group that shrank
   const ContainerView* trainer = incident.pod == nullptr ? nullptr : incident.pod->trainer();
   const std::string container_reason = trainer != nullptr && trainer->end ? trainer->end->reason : "";
@@ -425,12 +440,13 @@ StartProblem find_start_problem(const DiagnosisInput& input, const api::Conditio
   }
   if (condition != nullptr) {
     // A refused pod does not exist, so that only the condition names the problem.
-    if (const auto cause = cause_of_condition(*condition); cause && *cause != Cause::kUnschedulable)
+    if (const auto cause = cause_of_condition(input.job.status, *condition); cause && *cause != Cause::kUnschedulable)
       return {*cause, nullptr, condition->message};
   }
   if (unscheduled.cause != Cause::kNone) return unscheduled;
   if (condition != nullptr) {
-    if (const auto cause = cause_of_condition(*condition)) return {*cause, nullptr, condition->message};
+    if (const auto cause = cause_of_condition(input.job.status, *condition))
+      return {*cause, nullptr, condition->message};
   }
   return {};
 }

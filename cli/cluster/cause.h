@@ -73,9 +73,12 @@ enum class DiagnosedCause {
   kVolume,          // a volume cannot be attached or mounted
   kUnschedulable,
   kQuota,
-  kPodRefused,       // the API server refuses the pods for another reason
-  kTemplateInvalid,  // spec.template is not valid
-  kSpecInvalid,      // the job cannot be read or run as it is
+  kQueued,            // Kueue has not admitted the job
+  kQueueUnavailable,  // the operator cannot read Kueue's Workloads
+  kQueueEvicted,      // Kueue has withdrawn the admission
+  kPodRefused,        // the API server refuses the pods for another reason
+  kTemplateInvalid,   // spec.template is not valid
+  kSpecInvalid,       // the job cannot be read or run as it is
   kNameTaken,
   kConfigInvalid,      // the trainer's configuration or its command line is not valid
   kInputMissing,       // an input file is missing, damaged or not readable

@@ -11,6 +11,7 @@
 #include "common/text.h"
 #include "operator/core/elastic.h"
 #include "operator/core/launcher_injection.h"
+#include "operator/core/queue.h"
 #include "operator/core/text.h"
 
 namespace oarlock::cli {
@@ -141,6 +142,8 @@ void add_evidence(const DiagnosisInput& input, Diagnosis& out) {
                                        event->count > 1 ? fmt::format(" ({} times)", event->count) : "",
                                        event->message));
   }
+  if (!api::is_terminal(input.job.status.phase) && input.job.status.queue)
+    out.evidence.push_back("queue " + queue_text(input.job.status, input.now));
   const auto& launcher = input.job.status.launcher;
   const std::string missing = launcher ? control::explain_missing_launcher(launcher->reason) : "";
   if (!missing.empty() && out.cause != Cause::kNone) out.evidence.push_back(missing);
@@ -264,7 +267,8 @@ Diagnosis diagnose_waiting(const DiagnosisInput& input) {
     }
     return out;
   }
-  if (problem.cause != Cause::kNone) return explain_start(input, problem, "cannot start");
+  if (problem.cause != Cause::kNone)
+    return explain_start(input, problem, problem.cause == Cause::kQueued ? "waits" : "cannot start");
   if (const auto incident = unrecorded_incident(input)) return explain(input, *incident, "has failed pods");
   Diagnosis out;
   const api::Condition* condition = current_condition(status);
@@ -306,9 +310,11 @@ Diagnosis diagnose_healthy(const DiagnosisInput& input) {
                                : fmt::format("{} runs; it has not failed", name);
     return out;
   }
-  const std::string_view prefix = is_complete                         ? "is complete; its last failure"
-                                  : status.phase == Phase::kSuspended ? "is suspended; its last failure"
-                                                                      : "runs again; its last failure";
+  const std::string prefix = fmt::format("{}; its last {}",
+                                         is_complete                         ? "is complete"
+                                         : status.phase == Phase::kSuspended ? "is suspended"
+                                                                             : "runs again",
+                                         control::ended_by_queue(status.attempts.back()) ? "stop" : "failure");
   Diagnosis out = explain(input, make_incident(input, status.attempts.back()), prefix);
   out.is_resolved = true;
   return out;

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "common/contract.h"
 #include "common/text.h"
 
 namespace oarlock::cli {
@@ -52,6 +53,12 @@ std::string_view sentence_pattern(Cause cause) {
       return "no node can run {}";
     case Cause::kQuota:
       return "the quota of the namespace does not allow the pods";
+    case Cause::kQueued:
+      return "its queue has not admitted it";
+    case Cause::kQueueUnavailable:
+      return "the operator cannot read the Workloads of Kueue";
+    case Cause::kQueueEvicted:
+      return "its queue did not admit it any more";
     case Cause::kPodRefused:
       return "the API server refuses the pods";
     case Cause::kTemplateInvalid:
@@ -165,6 +172,20 @@ std::vector<std::string> remedies_for(DiagnosedCause cause, const api::Metadata&
       return {fmt::format("kubectl describe resourcequota -n {}", job.namespace_name),
               "request less, wait for other jobs of the namespace to finish, or have the quota raised; a quota on "
               "count/pods counts ended pods of other jobs, too: delete those jobs, or limit pods instead"};
+    case Cause::kQueued:
+      return {fmt::format("kubectl describe workloads.kueue.x-k8s.io -n {} -l {}={}", job.namespace_name, kLabelJobName,
+                          job.name),
+              fmt::format("wait for other jobs of the queue, request less, or move the job to another queue: label {}",
+                          kLabelQueue)};
+    case Cause::kQueueUnavailable:
+      return {"install Kueue, or let the operator read its Workloads: queues.kueue of the chart",
+              fmt::format("to run it without quota: oarlock suspend {0}, remove the label {1}, oarlock resume {0}",
+                          job.name, kLabelQueue)};
+    case Cause::kQueueEvicted:
+      return {
+          "no action is needed: such restarts are free, and the job resumes from its newest checkpoint when its queue "
+          "admits it again",
+          fmt::format("a higher priority protects it from preemption: label {}", kLabelPriorityClass)};
     case Cause::kPodRefused:
       return {"change the template so that it satisfies the admission policy that the message names"};
     case Cause::kTemplateInvalid:

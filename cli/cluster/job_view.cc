@@ -56,6 +56,7 @@ std::vector<Cell> job_row(const api::TrainingJob& job, bool is_wide, bool has_na
                        : "");
   row.emplace_back(eta_text(status, now));
   row.emplace_back(fmt::format("{}x{}", job.group_nodes(), job.spec.processes_per_node));
+  row.emplace_back(status.queue ? status.queue->name : "");
   row.emplace_back(condition == nullptr ? "" : condition->reason);
   return row;
 }
@@ -191,7 +192,7 @@ Table job_table(const std::vector<api::TrainingJob>& jobs, bool is_wide, bool ha
   if (has_namespaces) headers.emplace_back("NAMESPACE");
   for (const char* name : {"NAME", "STATE", "READY", "STEP", "PROGRESS", "RESTARTS", "AGE"}) headers.emplace_back(name);
   if (is_wide) {
-    for (const char* name : {"LOSS", "SPEED", "ETA", "RANKS", "REASON"}) headers.emplace_back(name);
+    for (const char* name : {"LOSS", "SPEED", "ETA", "RANKS", "QUEUE", "REASON"}) headers.emplace_back(name);
   }
   Table table(std::move(headers));
   for (const api::TrainingJob& job : jobs) table.add(job_row(job, is_wide, has_namespaces, now));
@@ -243,6 +244,27 @@ std::string checkpoint_text(const api::TrainingJob& job) {
   return "none yet; they are written to " + place;
 }
 
+std::string queue_text(const api::Status& status, SystemTime now) {
+  if (!status.queue) return "";
+  const api::QueueStatus& queue = *status.queue;
+  const std::string age = age_text(queue.since, now);
+  if (queue.cluster_queue.empty()) return fmt::format("{}, waiting{}", queue.name, age.empty() ? "" : " for " + age);
+  std::string out = fmt::format("{}, admitted{} by ClusterQueue {}", queue.name, age.empty() ? "" : " " + age + " ago",
+                                queue.cluster_queue);
+  if (queue.nodes) out += " for " + counted(*queue.nodes, "node");
+  if (!queue.flavors.empty()) out += fmt::format(" with flavors {}", fmt::join(queue.flavors, ", "));
+  return out;
+}
+
+std::string queue_line(const api::Status& status, SystemTime now) {
+  std::string out = queue_text(status, now);
+  const api::Condition* condition = current_condition(status);
+  if (out.empty() || !status.queue->cluster_queue.empty() || condition == nullptr) return out;
+  const std::string mark = fmt::format("queue {}: ", status.queue->name);
+  const size_t at = condition->message.rfind(mark);
+  return at == std::string::npos ? out : fmt::format("{}: {}", out, condition->message.substr(at + mark.size()));
+}
+
 std::string status_text(const StatusInput& input, bool is_wide, const Style& style, SystemTime now) {
   const api::TrainingJob& job = input.job;
   const api::Status& status = job.status;
@@ -260,6 +282,7 @@ std::string status_text(const StatusInput& input, bool is_wide, const Style& sty
   if (condition != nullptr) add("", condition->message);
   add("Nodes:", fmt::format("{} ready; {} x {} = {}", ready_text(status).empty() ? "none" : ready_text(status),
                             job.group_nodes(), job.spec.processes_per_node, counted(job.world_size(), "rank")));
+  add("Queue:", queue_text(status, now));
   add("Progress:", progress_text(status, now));
   add("Checkpoint:", checkpoint_text(job));
   add("Attempt:", status.attempt_start_time

@@ -12,7 +12,7 @@ namespace oarlock::cli {
 
 Color phase_color(api::Phase phase);
 
-// The table of `oarlock list`. With `is_wide`, loss, speed, ETA, ranks and the reason of the phase, too.
+// The table of `oarlock list`. With `is_wide`, loss, speed, ETA, ranks, the queue and the reason of the phase, too.
 Table job_table(const std::vector<api::TrainingJob>& jobs, bool is_wide, bool has_namespaces, SystemTime now);
 
 // Returns the condition of the job's phase, or null if there is none. The pointer is into `status`.
@@ -26,6 +26,13 @@ std::string progress_text(const api::Status& status, SystemTime now);
 
 // Returns the place of the job's checkpoints: "claim bert-checkpoints, directory /checkpoints/bert; newest: step 4000".
 std::string checkpoint_text(const api::TrainingJob& job);
+
+// Returns the state of the job in its queue: "team-a, waiting for 5m", or "team-a, admitted 5m ago by ClusterQueue gpus
+// for 2 nodes with flavors h100, cpu"; "" if it has no queue.
+std::string queue_text(const api::Status& status, SystemTime now);
+// The same, with Kueue's reason while the job waits, from the condition: "team-a, waiting for 5m: Pending: insufficient
+// quota".
+std::string queue_line(const api::Status& status, SystemTime now);
 
 struct StatusInput {
   api::TrainingJob job;

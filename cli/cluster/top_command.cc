@@ -157,6 +157,8 @@ std::string top_text(const api::TrainingJob& job, const std::vector<RankView>& r
   const size_t left = style.width == 0 ? 0 : std::max<size_t>(static_cast<size_t>(style.width), used + 1) - used;
   std::string out = fmt::format("{}  {}  {}\n", style.paint(Color::kBold, name),
                                 style.paint(phase_color(job.status.phase), phase), fit(progress, left));
+  if (const std::string queue = printable(queue_line(job.status, now)); !queue.empty())
+    out += fit("queue " + queue, style.width == 0 ? 0 : static_cast<size_t>(style.width)) + "\n";
   out += rank_table(ranks, before, is_wide).to_text(style);
   if (ranks.size() == kMaxRanks && job.world_size() > static_cast<int>(kMaxRanks))
     out += fmt::format("the first {} of {} ranks are shown\n", kMaxRanks, job.world_size());
@@ -180,8 +182,10 @@ Result<int> show_top(const TopFlags& flags) {
       return write_standard_output(document_text(document, flags.format)).map([] { return 0; });
     }
     if (ranks.empty() && !is_live) {
-      return fail(ExitCode::kNoInput, fmt::format("{} has no pods of attempt {}; its phase is {}", flags.name,
-                                                  loaded.job.status.attempt, api::to_string(loaded.job.status.phase)));
+      const std::string queue = queue_line(loaded.job.status, RealClock().now());
+      return fail(ExitCode::kNoInput, fmt::format("{} has no pods of attempt {}; its phase is {}{}", flags.name,
+                                                  loaded.job.status.attempt, api::to_string(loaded.job.status.phase),
+                                                  queue.empty() ? "" : "; queue " + printable(queue)));
     }
     const std::string text =
         top_text(loaded.job, ranks, before, flags.format == OutputFormat::kWide, style, RealClock().now());

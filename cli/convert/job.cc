@@ -30,9 +30,7 @@ constexpr ForeignKey kForeignKeys[] = {
      "has no effect on a TrainingJob; nodeSelector, affinity and topologySpreadConstraints in spec.template do "
      "placement"},
     {"jobset.sigs.k8s.io/", false, "is set by JobSet, and has no effect on a TrainingJob"},
-    {"kueue.x-k8s.io/", true,
-     "has no effect: Kueue does not queue TrainingJobs, so the job starts without its quota, and nothing resumes a "
-     "suspended one"},
+    {"kueue.x-k8s.io/", true, "has no effect on a TrainingJob; docs/guides/queues.md has the keys of Kueue that work"},
     {"scheduling.volcano.sh/", true, "has no effect on a TrainingJob: there are no queues and no gang scheduling yet"},
     {"volcano.sh/", true, "has no effect on a TrainingJob: there are no queues and no gang scheduling yet"},
     {"scheduling.k8s.io/group-name", true, "has no effect on a TrainingJob: there is no gang scheduling yet"},
@@ -44,6 +42,12 @@ constexpr ForeignKey kForeignKeys[] = {
     {"training.kubeflow.org/", true, "is read by the training-operator only"},
     {"trainer.kubeflow.org/", true, "is read by Kubeflow Trainer only"},
 };
+
+// Keys of Kueue that have the same effect on a TrainingJob: labels of the job, and annotations of its pods.
+constexpr std::string_view kQueueLabels[] = {kLabelQueue, kLabelPriorityClass};
+constexpr std::string_view kTopologyAnnotations[] = {"kueue.x-k8s.io/podset-required-topology",
+                                                     "kueue.x-k8s.io/podset-preferred-topology",
+                                                     "kueue.x-k8s.io/podset-unconstrained-topology"};
 
 const ForeignKey* foreign_key(const std::string& key) {
   const auto* row =
@@ -95,7 +99,7 @@ std::string stem_of(const std::string& path) {
   return file.substr(0, file.find('.'));
 }
 
-Json own_entries(const Json& map, const std::string& path, Report& report) {
+Json own_entries(const Json& map, const std::string& path, EntriesOf object, Report& report) {
   Json out = Json::object();
   if (!map.is_object()) {
     if (!map.is_null()) report.note(path, "is not a map; not carried over");
@@ -108,7 +112,16 @@ Json own_entries(const Json& map, const std::string& path, Report& report) {
       report.note(entry, "is not a string; not carried over");
       continue;
     }
-    const ForeignKey* foreign = foreign_key(key);
+    const bool is_label = path.ends_with("labels");
+    const bool is_queue_label = is_label && std::ranges::find(kQueueLabels, key) != std::end(kQueueLabels);
+    if (is_queue_label && object == EntriesOf::kPod) {
+      report.note(entry,
+                  "not carried over: Kueue would queue each pod for itself; the label of the job queues all of them");
+      continue;
+    }
+    const bool is_topology = !is_label && object == EntriesOf::kPod &&
+                             std::ranges::find(kTopologyAnnotations, key) != std::end(kTopologyAnnotations);
+    const ForeignKey* foreign = is_queue_label || is_topology ? nullptr : foreign_key(key);
     if (foreign != nullptr && foreign->message != nullptr) report.note(entry, foreign->message);
     if (foreign == nullptr || foreign->is_kept) out[key] = value;
   }
@@ -134,7 +147,8 @@ Json convert_metadata(ObjectReader metadata, const ConvertOptions& options) {
     out["namespace"] = namespace_name;
   for (const char* key : {"labels", "annotations"}) {
     const Json* map = metadata.take(key);
-    Json kept = map == nullptr ? Json::object() : own_entries(*map, metadata.path_of(key), metadata.report());
+    Json kept =
+        map == nullptr ? Json::object() : own_entries(*map, metadata.path_of(key), EntriesOf::kJob, metadata.report());
     if (!kept.empty()) out[key] = std::move(kept);
   }
   return out;
@@ -169,12 +183,19 @@ void convert_managed_by(ObjectReader& spec, const std::string& own_domain, JobDr
   if (!name.starts_with(own_domain + "/")) draft.managed_by = name;
 }
 
+void convert_suspend(ObjectReader& spec, JobDraft& draft) {
+  draft.suspend = spec.boolean("suspend");
+  if (!draft.suspend.value_or(false) || !member(draft.metadata, "labels").contains(kLabelQueue)) return;
+  spec.note("suspend", "not carried over, because the job waits in its queue; set spec.suspend to keep it suspended");
+  draft.suspend.reset();
+}
+
 void convert_run_policy(ObjectReader policy, JobDraft& draft) {
   draft.clean_pod_policy = policy.text("cleanPodPolicy");
   draft.ttl_seconds_after_finished = policy.integer("ttlSecondsAfterFinished");
   draft.active_deadline_seconds = policy.integer("activeDeadlineSeconds");
   draft.max_restarts = policy.integer("backoffLimit");
-  draft.suspend = policy.boolean("suspend");
+  convert_suspend(policy, draft);
   convert_managed_by(policy, "kubeflow.org", draft);
   ObjectReader scheduling = policy.object("schedulingPolicy");
   draft.pending_timeout_seconds = scheduling.integer("scheduleTimeoutSeconds");

@@ -45,9 +45,11 @@ struct JobDraft {
 // for each other member that the API server did not set.
 Json convert_metadata(ObjectReader metadata, const ConvertOptions& options);
 
-// Returns the labels or annotations at `path` for the object that replaces their object. Adds a note for each one that
-// is not a string or that another program reads.
-Json own_entries(const Json& map, const std::string& path, Report& report);
+enum class EntriesOf { kJob, kPod };
+
+// Returns the labels or annotations at `path`, of a job or of the template of its pods, for the TrainingJob. Adds a
+// note for each one that is not a string, that another program reads, or that is left out.
+Json own_entries(const Json& map, const std::string& path, EntriesOf object, Report& report);
 
 // Adds a note for each label and annotation of an object that is not carried over: a Job, or a template of one.
 void drop_metadata(ObjectReader metadata, const std::string& owner);
@@ -58,6 +60,10 @@ void set_once(std::optional<int64_t>& target, std::optional<int64_t> value, cons
 
 // Reads the members of a kubeflow.org RunPolicy into the draft.
 void convert_run_policy(ObjectReader policy, JobDraft& draft);
+
+// Reads spec.suspend. Users of Kueue set it so that Kueue starts the job: it is left out, with a note, if the job has a
+// queue. REQUIRES: draft.metadata has the labels.
+void convert_suspend(ObjectReader& spec, JobDraft& draft);
 
 // Converts spec.managedBy: the name of a controller of `own_domain` is left out, any other is kept.
 void convert_managed_by(ObjectReader& spec, const std::string& own_domain, JobDraft& draft);

@@ -139,7 +139,7 @@ void convert_jobset(ObjectReader& root, const ConvertOptions& options, JobDraft&
   }
   convert_jobset_failure_policy(spec.object("failurePolicy"), draft);
   draft.ttl_seconds_after_finished = spec.integer("ttlSecondsAfterFinished");
-  draft.suspend = spec.boolean("suspend");
+  convert_suspend(spec, draft);
   convert_managed_by(spec, "jobset.sigs.k8s.io", draft);
   ObjectReader success = spec.object("successPolicy");
   ObjectReader& role = roles.front();

@@ -273,7 +273,7 @@ std::string convert_pod(const Json& pod, const std::string& path, const std::vec
   note_other_members(pod, {"metadata", "spec"}, path, report);
   note_other_members(given, {"labels", "annotations", "creationTimestamp"}, path + ".metadata", report);
   for (const char* key : {"labels", "annotations"}) {
-    Json kept = own_entries(member(given, key), fmt::format("{}.metadata.{}", path, key), report);
+    Json kept = own_entries(member(given, key), fmt::format("{}.metadata.{}", path, key), EntriesOf::kPod, report);
     if (!kept.empty()) metadata[key] = std::move(kept);
   }
   if (!metadata.empty()) draft.pod["metadata"] = std::move(metadata);

@@ -215,7 +215,7 @@ void apply_overrides(ObjectReader& spec, const std::string& role, JobDraft& draf
 void take_entries(ObjectReader& object, const char* key, Json& metadata) {
   const Json* map = object.take(key);
   if (map == nullptr) return;
-  const Json kept = own_entries(*map, object.path_of(key), object.report());
+  const Json kept = own_entries(*map, object.path_of(key), EntriesOf::kJob, object.report());
   for (const auto& [name, value] : kept.items()) object_member(metadata, key)[name] = value;
 }
 
@@ -312,7 +312,7 @@ void convert_trainjob(ObjectReader& root, ObjectReader* runtime, const ConvertOp
     set_node_bounds(parts.min_nodes.value_or(1), parts.max_nodes, "spec.trainer.numNodes", root.report(), draft);
   }
   for (const char* key : {"labels", "annotations"}) take_entries(spec, key, draft.metadata);
-  if (spec.boolean("suspend").value_or(false)) draft.suspend = true;
+  convert_suspend(spec, draft);
   const auto take_first = [&](const char* key, std::optional<int64_t>& target) {
     const std::optional<int64_t> before = std::exchange(target, spec.integer(key));
     set_once(target, before, spec.path_of(key), root.report());

@@ -227,9 +227,12 @@ TEST(ConvertNotes, EachPartWithoutCounterpartIsNoted) {
   };
   const std::string torchrun = "command: [torchrun, t.py]";
   const Row rows[] = {
-      {pytorchjob(torchrun, "", "labels: {kueue.x-k8s.io/queue-name: q}"),
-       "job.yaml:3:57: note: metadata.labels.kueue.x-k8s.io/queue-name: has no effect: Kueue does not queue "
-       "TrainingJobs"},
+      {pytorchjob(torchrun, "", "labels: {kueue.x-k8s.io/job-slice-name: q}"),
+       "job.yaml:3:61: note: metadata.labels.kueue.x-k8s.io/job-slice-name: has no effect on a TrainingJob"},
+      {pytorchjob(torchrun, "", "annotations: {kueue.x-k8s.io/podset-required-topology: rack}"),
+       "metadata.annotations.kueue.x-k8s.io/podset-required-topology: has no effect on a TrainingJob"},
+      {jobset("", "{labels: {kueue.x-k8s.io/queue-name: q}}"),
+       "template.metadata.labels.kueue.x-k8s.io/queue-name: of the Job; not carried over"},
       {pytorchjob(torchrun, "", "annotations: {scheduling.volcano.sh/queue-name: q}"),
        "scheduling.volcano.sh/queue-name: has no effect"},
       {pytorchjob(torchrun, "", "ownerReferences: [{name: o}]"), "metadata.ownerReferences: not carried over"},
@@ -265,6 +268,44 @@ TEST(ConvertNotes, EachPartWithoutCounterpartIsNoted) {
                        "  network: {enableDNSHostnames: true}\n  successPolicy: {operator: All}\n")
                   .notes,
               IsEmpty());
+}
+
+// A PyTorchJob with a queue, whose pods have these labels and annotations.
+std::string queued_job(const std::string& pod_metadata, const std::string& policy) {
+  return fmt::format(
+      "apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nmetadata:\n  name: j\n  labels: {{kueue.x-k8s.io/queue-name: q, "
+      "kueue.x-k8s.io/priority-class: high}}\nspec:\n  runPolicy: {}\n  pytorchReplicaSpecs:\n    Worker: {{replicas: "
+      "2, template: {{metadata: {}, spec: {{containers: [{{name: pytorch, image: i, command: [torchrun, "
+      "t.py]}}]}}}}}}\n",
+      policy, pod_metadata);
+}
+
+TEST(ConvertNotes, QueuesAndTopologyOfKueueWork) {
+  const Converted converted =
+      only_job(queued_job("{annotations: {kueue.x-k8s.io/podset-required-topology: rack}}", "{suspend: false}"));
+  const Json expected = {{"kueue.x-k8s.io/queue-name", "q"}, {"kueue.x-k8s.io/priority-class", "high"}};
+  EXPECT_EQ(converted.job["metadata"]["labels"], expected);
+  EXPECT_EQ(converted.job["spec"]["template"]["metadata"]["annotations"]["kueue.x-k8s.io/podset-required-topology"],
+            "rack");
+  EXPECT_THAT(notes_of(converted), Not(HasSubstr("kueue.x-k8s.io")));
+}
+
+TEST(ConvertNotes, QueueReplacesSuspension) {
+  const Converted converted = only_job(queued_job("{}", "{suspend: true}"));
+  EXPECT_FALSE(converted.job["spec"].contains("suspend"));
+  EXPECT_THAT(notes_of(converted), HasSubstr("job.yaml:7:24: note: spec.runPolicy.suspend: not carried over, because "
+                                             "the job waits in its queue"));
+  EXPECT_EQ(only_job(pytorchjob("command: [t]", "runPolicy: {suspend: true}")).job["spec"]["suspend"], true);
+}
+
+TEST(ConvertNotes, LabelsOfKueueLeaveThePods) {
+  const Converted converted = only_job(queued_job("{labels: {kueue.x-k8s.io/queue-name: q, a: b}}", "{}"));
+  const Json expected = {{"a", "b"}};
+  EXPECT_EQ(converted.job["spec"]["template"]["metadata"]["labels"], expected);
+  EXPECT_THAT(
+      notes_of(converted),
+      HasSubstr("Worker.template.metadata.labels.kueue.x-k8s.io/queue-name: not carried over: Kueue would queue "
+                "each pod for itself"));
 }
 
 TEST(ConvertNotes, GeneratedNameIsTheSameEachTime) {

@@ -128,8 +128,9 @@ TEST(JobView, ListsStateAndProgress) {
             "bert   Running   2/2     4200   42%        1          1h\n");
   EXPECT_EQ(
       job_table({running_job()}, true, true, kNow).to_text({}),
-      "NAMESPACE   NAME   STATE     READY   STEP   PROGRESS   RESTARTS   AGE   LOSS   SPEED   ETA   RANKS   REASON\n"
-      "team        bert   Running   2/2     4200   42%        1          1h    1.25   512/s   10m   2x4     "
+      "NAMESPACE   NAME   STATE     READY   STEP   PROGRESS   RESTARTS   AGE   LOSS   SPEED   ETA   RANKS   QUEUE   "
+      "REASON\n"
+      "team        bert   Running   2/2     4200   42%        1          1h    1.25   512/s   10m   2x4     -       "
       "PodsRunning\n");
 }
 
@@ -155,6 +156,31 @@ TEST(JobView, ShowsStatusOfRunningJob) {
             HasSubstr("Restarts:    1 (1 of 3 that count are used): 1 OOMKilled\n")));
   EXPECT_THAT(text, AllOf(HasSubstr("1m    Warning   Restarting   1       m\n"), HasSubstr("Note: cannot list pods\n"),
                           HasSubstr("Next: oarlock why -n team bert\n")));
+}
+
+TEST(JobView, ShowsQueueAndItsReason) {
+  api::TrainingJob job = running_job();
+  EXPECT_EQ(queue_line(job.status, kNow), "");
+  api::QueueStatus& queue = job.status.queue.emplace();
+  queue = {.name = "team-a",
+           .cluster_queue = "gpus",
+           .flavors = {"h100", "cpu"},
+           .nodes = 2,
+           .since = time_of("2026-11-23T06:48:00Z")};
+  EXPECT_EQ(queue_line(job.status, kNow),
+            "team-a, admitted 12m ago by ClusterQueue gpus for 2 nodes with flavors h100, cpu");
+  EXPECT_THAT(status_text({.job = job, .pods = {}, .events = {}, .notes = {}}, false, {}, kNow),
+              HasSubstr("Queue:       team-a, admitted 12m ago by ClusterQueue gpus"));
+  EXPECT_THAT(job_table({job}, true, false, kNow).to_text({}), HasSubstr("team-a   PodsRunning"));
+
+  queue = {.name = "team-a", .cluster_queue = "", .flavors = {}, .nodes = {}, .since = queue.since};
+  job.status.phase = api::Phase::kPending;
+  job.status.conditions = {{.type = "Pending",
+                            .status = true,
+                            .reason = "Queued",
+                            .message = "queue team-a: Pending: couldn't assign flavors to pod set nodes"}};
+  EXPECT_EQ(queue_text(job.status, kNow), "team-a, waiting for 12m");
+  EXPECT_EQ(queue_line(job.status, kNow), "team-a, waiting for 12m: Pending: couldn't assign flavors to pod set nodes");
 }
 
 TEST(JobView, ShowsFinalizersThatHoldADeletion) {
