@@ -1,6 +1,7 @@
 # shellcheck shell=bash disable=SC2154  # versions.sh's variables
-# Fetches the published examples of other operators, the input of convert_peers_test, from their Go modules. They stay in
-# the cache, with the licenses of their modules (all Apache-2.0). Needs build.sh.
+# Fetches the published examples of other operators, the input of convert_peers_test, and Kueue's custom resource definitions
+# for operator_queue_test, from their Go modules. They stay in the cache, with the licenses of their modules (all Apache-2.0).
+# Needs build.sh.
 
 # Module, version, and the files below it that are kept. JobSet removed its examples after v0.5.
 kPeerExamples=(
@@ -8,6 +9,7 @@ kPeerExamples=(
   "github.com/kubeflow/mpi-operator v0.6.0 examples/v2beta1"
   "github.com/kubeflow/trainer/v2 v2.3.0 examples/yaml manifests/base/runtimes"
   "sigs.k8s.io/jobset v0.5.2 examples/pytorch examples/simple"
+  "sigs.k8s.io/kueue $kKueueVersion config/components/crd/bases"
 )
 
 fetch_peer_examples() {

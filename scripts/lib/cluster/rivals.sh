@@ -1,10 +1,12 @@
 # shellcheck shell=bash disable=SC2154,SC2164  # versions.sh's variables; set -e ends on a failing cd
-# Builds what scripts/bench operator compares with, and kwok, which plays the kubelets there. Needs build.sh.
+# Builds what scripts/bench operator compares with, kwok, which plays the kubelets there and in the lane queues, and Kueue,
+# which that lane runs. Needs build.sh.
 
 # Of each module, the directories that its program is configured from; they are kept, the module cache is not.
 declare -A kRivalModules=(
   [kwok]="sigs.k8s.io/kwok $kKwokVersion sigs.k8s.io/kwok/cmd/kwok kustomize/stage"
   [training-operator]="github.com/kubeflow/training-operator $kTrainingOperatorVersion github.com/kubeflow/training-operator/cmd/training-operator.v1 manifests/base"
+  [kueue]="sigs.k8s.io/kueue $kKueueVersion sigs.k8s.io/kueue/cmd/kueue config/components"
   [jobset]="sigs.k8s.io/jobset $kJobSetVersion sigs.k8s.io/jobset config/components"
 )
 

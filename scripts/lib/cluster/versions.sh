@@ -10,9 +10,10 @@ kHelmUnittestVersion=v1.1.2
 kHelmDocsVersion=v1.14.2
 kKubeconformVersion=v0.8.0
 kPrometheusOperatorVersion=v0.85.0   # for the schemas of its custom resources
-kKwokVersion=v0.8.0                # kwok and the rivals are for scripts/bench operator only
+kKwokVersion=v0.8.0                # for scripts/bench operator and the lane queues; the rivals for the former only
 kTrainingOperatorVersion=v1.9.3
 kJobSetVersion=v0.10.1
+kKueueVersion=v0.19.2              # for the lane queues
 kTrainerVersion=v2.1.0              # Kubeflow Trainer: its CRD only
 kActionlintVersion=v1.7.12         # for the lint lane
 kGoMinimum=1.26        # the oldest that compiles CoreDNS; Kubernetes itself is content with 1.25
@@ -42,6 +43,7 @@ program() {
     kwok) echo "$OARLOCK_BIN/kwok-$kKwokVersion" ;;
     training-operator) echo "$OARLOCK_BIN/training-operator-$kTrainingOperatorVersion" ;;
     jobset) echo "$OARLOCK_BIN/jobset-$kJobSetVersion" ;;
+    kueue) echo "$OARLOCK_BIN/kueue-$kKueueVersion" ;;
     actionlint) echo "$OARLOCK_BIN/actionlint-$kActionlintVersion" ;;
     *) echo "$OARLOCK_BIN/$1-$kKubernetesVersion" ;;   # the Kubernetes programs, and its pause
   esac
@@ -50,9 +52,10 @@ program() {
 # The directory of the CRDs of the other operators in docs/guides/migrating-from-pytorchjob.md.
 peer_crds() { echo "$OARLOCK_CACHE/peer-crds/$kTrainingOperatorVersion-$kTrainerVersion-$kJobSetVersion"; }
 
-# The directory of the other operators' published examples; its name contains the checksum of the list of their versions.
+# The directory of the other operators' published examples, and of Kueue's CRDs; its name contains the checksum of the list of
+# their versions.
 peer_examples() {
-  local sum; sum=$(cksum <"$OARLOCK_ROOT/scripts/lib/cluster/peer_examples.sh")
+  local sum; sum=$(cat "$OARLOCK_ROOT/scripts/lib/cluster/peer_examples.sh" - <<<"$kTrainingOperatorVersion $kKueueVersion" | cksum)
   echo "$OARLOCK_CACHE/peer-examples/${sum% *}"
 }
 

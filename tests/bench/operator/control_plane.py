@@ -138,12 +138,12 @@ class ControlPlane:
 
 
 class Kwok:
-    """Fake nodes on which every pod runs immediately and forever, unless `pod_stages` is a file with other stages.
+    """Fake nodes (fake-0, ...) on which every pod runs immediately and forever, unless `pod_stages` is a file with other stages.
 
     Pods get addresses of `cidr` if their stages use them.
     """
 
-    def __init__(self, plane, program, pod_stages=None, cidr="10.0.0.1/24"):
+    def __init__(self, plane, program, pod_stages=None, cidr="10.0.0.1/24", nodes=FAKE_NODES):
         self._plane, self._program, self._cidr = plane, program, cidr
         config = pathlib.Path(f"{program}-config")
         of_pods = [pod_stages] if pod_stages else [HERE / "pod_ready_stage.yaml",
@@ -152,7 +152,7 @@ class Kwok:
                   config / "node" / "heartbeat-with-lease" / "node-heartbeat-with-lease.yaml", *of_pods]
         self._stages = plane.directory / "kwok_stages.yaml"
         self._stages.write_text("\n---\n".join(stage.read_text() for stage in stages))
-        for i in range(FAKE_NODES):
+        for i in range(nodes):
             room = {"cpu": "1000", "memory": "4Ti", "pods": "10000"}
             plane.call("POST", "/api/v1/nodes", {
                 "metadata": {"name": f"fake-{i}", "annotations": {"kwok.x-k8s.io/node": "fake"}},

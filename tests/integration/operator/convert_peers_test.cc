@@ -13,6 +13,7 @@
 #include "tests/support/api_server.h"
 #include "tests/support/golden.h"
 #include "tests/support/paths.h"
+#include "tests/support/peer_examples.h"
 #include "yaml/reader.h"
 
 namespace oarlock::test {
@@ -66,21 +67,6 @@ const std::vector<Example>& examples() {
   return kExamples;
 }
 
-// The directory of the examples, as scripts/lib/cluster/versions.sh names it.
-fs::path examples_directory() {
-  ProgramOptions options;
-  if (const char* cache = std::getenv("XDG_CACHE_HOME")) options.environment["XDG_CACHE_HOME"] = cache;
-  Program script({"/bin/bash", "-c",
-                  "source \"$1/scripts/lib/common.sh\" && source \"$1/scripts/lib/cluster/versions.sh\" && "
-                  "peer_examples",
-                  "bash", test::source_path()},
-                 options);
-  EXPECT_EQ(script.wait(), 0) << script.err();
-  std::string path = script.out();
-  while (path.ends_with('\n')) path.pop_back();
-  return path;
-}
-
 std::string short_name(const std::string& file) { return file.substr(file.find_first_of('/') + 1); }
 
 // Removes the directory of the examples from messages.
@@ -105,7 +91,7 @@ std::string size_of(const Json& spec) {
 class ConvertPeers : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    directory_ = examples_directory();
+    directory_ = peer_examples();
     ASSERT_TRUE(fs::is_directory(directory_)) << directory_ << " does not exist: run scripts/setup cluster";
   }
 

@@ -224,7 +224,8 @@ TEST_F(Crd, KubectlShowsTheColumns) {
   ASSERT_EQ(create(valid()).status, 201);
   ASSERT_TRUE(
       patch("/j/status", Json::parse(R"({"status": {"phase": "Running", "nodes": {"desired": 1, "summary": "1/1"},
-    "progress": {"step": 42, "completed": "21%", "loss": 0.5, "samplesPerSecond": 1200}, "restarts": {"total": 3, "charged": 3}}})"))
+    "progress": {"step": 42, "completed": "21%", "loss": 0.5, "samplesPerSecond": 1200}, "restarts": {"total": 3, "charged": 3},
+    "queue": {"name": "team-a"}}})"))
           .ok());
   const auto shown = [&](const char* output) {
     const std::string kubectl = server_->kubeconfig().substr(0, server_->kubeconfig().rfind('/')) + "/bin/kubectl";
@@ -243,10 +244,10 @@ TEST_F(Crd, KubectlShowsTheColumns) {
 
   std::istringstream wide = shown("wide");
   std::getline(wide, header);
-  EXPECT_THAT(header, ::testing::MatchesRegex(".* RESTARTS +LOSS +SPEED +AGE *"));
-  std::string loss, speed;
-  wide >> name >> state >> ready >> step >> progress >> restarts >> loss >> speed;
-  EXPECT_EQ(loss + " " + speed, "0.5 1200");
+  EXPECT_THAT(header, ::testing::MatchesRegex(".* RESTARTS +LOSS +SPEED +QUEUE +AGE *"));
+  std::string loss, speed, queue;
+  wide >> name >> state >> ready >> step >> progress >> restarts >> loss >> speed >> queue;
+  EXPECT_EQ(loss + " " + speed + " " + queue, "0.5 1200 team-a");
 }
 
 class Tls : public Crd {
