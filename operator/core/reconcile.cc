@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "api/validate.h"
 #include "common/text.h"
@@ -406,14 +407,14 @@ std::optional<Plan> converge(const Observed& observed, const Membership& members
   }
   // If the API server refuses pods, Kueue learns that they are missing; the rest of the plan does not need Kueue.
   const bool is_ready = is_running(next.phase);
-  if (!is_ready) append(plan.actions, std::move(readiness));
+  if (!is_ready) append(plan.actions, std::exchange(readiness, {}));
   append(plan.actions, std::move(missing.actions));
   if (job.status.phase == Phase::kNone) append(plan.actions, start_events(job));
   append(plan.actions, ignored_scale_events(job));
   append(plan.actions, running_events(job.status.phase, next));
   append(plan.actions, recovery_events(job.status, next));
   append(plan.actions, in_place_events(job.status, next));
-  if (is_ready) append(plan.actions, std::move(readiness));
+  append(plan.actions, std::move(readiness));
   return plan;
 }
 

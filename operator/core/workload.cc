@@ -168,7 +168,7 @@ void add_items(const Json& from, Json& parent, const char* key) {
 
 // Applies the members nodeSelector, tolerations, labels and annotations.
 Result<void> apply(const std::string& source, const Json& update, Json& pod) {
-  const std::pair<const char*, const char*> kMaps[] = {
+  constexpr std::pair<const char*, const char*> kMaps[] = {
       {"spec", "nodeSelector"}, {"metadata", "labels"}, {"metadata", "annotations"}};
   for (const auto& [part, field] : kMaps) {
     const std::string key = add_entries(member(update, field), pod[part], field);
