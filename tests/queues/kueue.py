@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import re
 import sys
 import tempfile
 
@@ -9,11 +10,15 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "bench" / "operator"))
 
 import webhooks  # noqa: E402
+from installed import kubeconfig  # noqa: E402
 from processes import Failed, run, wait_until  # noqa: E402
-from systems import System  # noqa: E402
+from systems import ROOT, System  # noqa: E402
 
 GROUP = "/apis/kueue.x-k8s.io/v1beta2"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+ACCOUNT = "kueue-controller-manager"
+ROLES = ("service_account", "role", "role_binding", "manager_secrets_role", "manager_secrets_role_binding")
+PODS_READY_TIMEOUT = 30  # seconds; 30 minutes by default
 WEBHOOKS = {"validating-webhook-configuration": "kueue-validating", "mutating-webhook-configuration": "kueue-mutating"}
 # The manager reads the certificate of its metrics server from a fixed directory of /etc even if that server is off. It is
 # given an /etc that has nothing else. A user namespace clears the death signal that the process was started with.
@@ -22,7 +27,7 @@ exec setpriv --pdeathsig KILL -- "$@\""""
 
 
 class Kueue(System):
-    """With the frameworks Job and Pod, and TrainingJob as an external one."""
+    """With the frameworks Job and Pod, TrainingJob as an external one, and the permissions of its manifests and of our page."""
 
     name, user = "Kueue", "kueue"
 
@@ -40,12 +45,14 @@ class Kueue(System):
         made = webhooks.certificate(self.plane.directory / "kueue-pki", "kueue-ca", "kueue.svc")
         made.install(self._certificates)
         self.plane.keep_namespace("kueue-system")
+        self._grant_permissions()
         self._settings.write_text(json.dumps({
             "apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", "namespace": "kueue-system",
             "health": {"healthProbeBindAddress": f"127.0.0.1:{self._probe_port.number}"},
             "metrics": {"bindAddress": "0"}, "leaderElection": {"leaderElect": False},
             "webhook": {"host": "127.0.0.1", "port": self._webhook_port.number, "certDir": str(self._certificates)},
             "internalCertManagement": {"enable": False}, "featureGates": {"VisibilityOnDemand": False},
+            "waitForPodsReady": {"timeout": f"{PODS_READY_TIMEOUT}s", "requeuingStrategy": {"backoffBaseSeconds": 1}},
             "integrations": {"frameworks": ["batch/job", "pod"],
                              "externalFrameworks": ["TrainingJob.v1alpha1.oarlock.dev"]}}))
         # All of them, with failurePolicy Fail, as in Kueue's manifest.
@@ -56,6 +63,17 @@ class Kueue(System):
         user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
         return ["unshare", *user, "--mount", "--", "sh", "-c", IN_OWN_ETC, "sh", self._certificates, self._program,
                 "--config", self._settings, "--zap-log-level=3"], {"KUBECONFIG": self.kubeconfig}
+
+    def _grant_permissions(self):
+        documents = [(self._config / "rbac" / f"{name}.yaml").read_text(encoding="utf-8") for name in ROLES]
+        guide = (ROOT / "docs" / "guides" / "queues.md").read_text(encoding="utf-8")
+        documents += [block for block in re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL) if "kueue-trainingjobs" in block]
+        file = self.plane.directory / "kueue_rbac.yaml"
+        # As the kustomization in config/default.
+        file.write_text("\n---\n".join(documents).replace("namespace: system", "namespace: kueue-system")
+                        .replace("name: controller-manager", f"name: {ACCOUNT}"))
+        self.plane.apply(file)
+        self.kubeconfig = kubeconfig(self.plane, "kueue-system", ACCOUNT)
 
     def job(self, namespace, scheduler="default-scheduler"):
         """The object by whose admission start() detects that the webhooks are served."""
@@ -91,9 +109,8 @@ class Kueue(System):
 
 def find_program(name, part):
     """A program that scripts/setup PART has built."""
-    root = HERE.parents[1]
     found = run(["bash", "-c", f"source scripts/lib/common.sh; source scripts/lib/cluster/versions.sh; program {name}"],
-                cwd=root).strip()
+                cwd=ROOT).strip()
     if not os.access(found, os.X_OK):
         sys.exit(f"error: {name} is not built: run scripts/setup {part}")
     return found

@@ -17,10 +17,10 @@ import kueue  # extends the path of modules
 import scene as scenes
 from control_plane import HERE as BENCH, ROOT, ControlPlane, Kwok
 from history import History
+from installed import InstalledOarlock
 from kueue_facts import FACTS
 from lifecycle import SCENARIOS as LIFECYCLE, WITH_PROCESSES
 from processes import Failed
-from systems import Oarlock
 
 SCENARIOS = (*admission.SCENARIOS, *LIFECYCLE)
 DELETION = kueue.HERE / "pod_delete_stage.yaml"
@@ -101,13 +101,14 @@ class Processes:
 
     def __init__(self, manager, operator):
         self.manager, self._operator = manager, operator
-        self._running = {}
+        self._running, self._oarlock = {}, None
 
     def start_kueue(self):
         self._running["kueue"] = self.manager.start()
 
     def start_operator(self):
-        self._running["operator"] = Oarlock(self.manager.plane, self._operator, ROOT / "manifests").start()
+        self._oarlock = self._oarlock or InstalledOarlock(self.manager.plane, self._operator)
+        self._running["operator"] = self._oarlock.start()
 
     def restore(self):
         """Starts what a scenario that failed has stopped."""

@@ -2,6 +2,7 @@
 import itertools
 
 from history import condition, is_true
+from kueue import PODS_READY_TIMEOUT
 from scene import NODES, PATIENCE
 
 
@@ -113,6 +114,33 @@ def restart(scene):
     scene.check(all(admitted[admitted.index(True):]), "the Workload was not admitted for a moment")
 
 
+def pods_not_ready(scene):
+    """A job whose pods do not start in time is evicted, waits for Kueue's delay, and is admitted again."""
+    spare = "fake-7"
+    scene.queue(2, flavors=[scene.flavor("spare", nodeLabels={"spare": scene.namespace})])
+    scene.submit("job")
+    scene.wait(lambda: len(scene.pods("job")) == 2, "the pods, for which there is no node")
+    scene.wait(lambda: scene.status("job").get("attempt") == 1, "the eviction", PODS_READY_TIMEOUT + PATIENCE)
+    scene.check("PodsReady" in scene.status("job")["attempts"][0]["message"], f"the attempts: {scene.status('job')}")
+    scene.patch(f"/api/v1/nodes/{spare}", {"metadata": {"labels": {"spare": scene.namespace}}})
+    scene.expect_running("job", attempt=1)
+    scene.expect_pods_ready("job", "Started")
+    scene.check(scene.status("job")["restarts"].get("charged", 0) == 0, f"the eviction counts: {scene.status('job')}")
+
+
+def deleted_workload(scene):
+    """A running job whose Workload is deleted stops, and waits for its admission again."""
+    scene.queue(2)
+    scene.submit("job")
+    scene.expect_running("job")
+    first = scene.workload("job")["metadata"]["uid"]
+    scene.plane.call("DELETE", scene.workload_target("job"))
+    scene.wait(lambda: scene.workload("job").get("metadata", {}).get("uid", first) != first, "a new Workload")
+    scene.accept_history()  # the quota of the pods that run was released
+    scene.expect_running("job", attempt=1)
+    scene.expect_reserved_cpu("2")
+
+
 def kueue_restart(scene, processes):
     """While Kueue is down, running jobs continue and end; a job that is submitted then is admitted when it is back."""
     scene.queue(6)
@@ -182,6 +210,6 @@ def uninstallation(scene, processes):
     scene.wait(lambda: len(scene.pods("waiting")) == 2, "the waiting job to be admitted by the new Kueue", 2 * PATIENCE)
 
 
-SCENARIOS = (suspension, suspension_while_waiting, ends, topology, restart, drain, kueue_restart, operator_restart,
-             uninstallation)
+SCENARIOS = (suspension, suspension_while_waiting, ends, topology, restart, drain, pods_not_ready, deleted_workload,
+             kueue_restart, operator_restart, uninstallation)
 WITH_PROCESSES = (kueue_restart, operator_restart, uninstallation)
