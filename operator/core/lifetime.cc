@@ -242,7 +242,7 @@ std::optional<Plan> resume(const Observed& observed, const Membership& members) 
     set_stopping(0, observed.now, next);  // the deadline counts from the resume
   }
   // The spec may have changed, so the resumed job requests its quota again.
-  if (job.status.queue && !observed.workloads && observed.workloads_error.empty())
+  if (is_reading_workloads(observed))
     return make_plan(PlanState::kWait, "resumed: reading the Workloads of Kueue", kStaleCacheRequeue);
   if (std::vector<Action> workload = delete_workload(observed, members); !workload.empty()) {
     Plan plan = make_plan(PlanState::kProgress, "resumed: deleting the Workload from before the suspension");

@@ -166,7 +166,7 @@ struct Observed {
   std::vector<Pod> pods;
   std::vector<Service> services;
   std::vector<NetworkPolicy> network_policies;
-  // The Workloads of a job with status.queue; absent if Kueue's API cannot be read, as `workloads_error` explains.
+  // The Workloads of a job that may have a queue; absent if Kueue's API cannot be read, as `workloads_error` explains.
   std::optional<std::vector<Workload>> workloads{};
   std::string workloads_error{};
   // JSON list of the NetworkPolicy peers that may connect to the metrics ports of every job's pods, from the operator's

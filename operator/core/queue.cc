@@ -41,13 +41,21 @@ CreateWorkload make_workload(const Job& job) {
   return out;
 }
 
-// Returns the message of Kueue, such as that of its condition QuotaReserved.
+// Returns why the Workload does not admit the job: the message of Kueue, such as that of its condition QuotaReserved.
 std::string explanation(const Workload& workload) {
+  if (workload.deleting) return "its Workload is being deleted";
+  if (workload.finished) return "its Workload is marked as finished";
   if (workload.message.empty()) return workload.reason;
   return workload.reason.empty() ? workload.message : fmt::format("{}: {}", workload.reason, workload.message);
 }
 
 }  // namespace
+
+bool may_have_queue(const Job& job) { return job.status.queue || !job.metadata.queue.empty(); }
+
+bool is_reading_workloads(const Observed& observed) {
+  return may_have_queue(observed.job) && !observed.workloads && observed.workloads_error.empty();
+}
 
 BoxedOptional<api::QueueStatus> decide_queue(const Job& job) {
   BoxedOptional<api::QueueStatus> out;
@@ -179,9 +187,9 @@ Plan release_quota(const Workload& workload, SystemTime now) {
 std::optional<Plan> obey_queue(const Observed& observed, const Membership& members) {
   const Job& job = observed.job;
   const bool has_group = has_pods(members) || is_running(job.status.phase);
-  if (!job.status.queue) return std::nullopt;
-  if (!observed.workloads && observed.workloads_error.empty() && !has_group)
+  if (is_reading_workloads(observed) && !has_group)
     return make_plan(PlanState::kWait, "reading the Workloads of Kueue", kReadingRequeue);
+  if (!job.status.queue) return std::nullopt;
   if (members.workload == nullptr) return std::nullopt;
   const Workload& workload = *members.workload;
   const std::optional<Admission> admission = find_admission(members);

@@ -20,6 +20,12 @@ inline constexpr char kQueueUnavailable[] = "QueueUnavailable";
 // Returns whether the attempt ended because the queue did not admit the job any more.
 bool ended_by_queue(const api::AttemptRecord& record);
 
+// Returns whether the job has a queue, or may get the one of its label.
+bool may_have_queue(const Job& job);
+
+// Returns whether the Workloads of such a job are being read for the first time.
+bool is_reading_workloads(const Observed& observed);
+
 // Returns the queue of a job that starts or is resumed: that of its label.
 BoxedOptional<api::QueueStatus> decide_queue(const Job& job);
 

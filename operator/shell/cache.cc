@@ -6,6 +6,7 @@
 #include "api/rules.h"
 #include "common/contract.h"
 #include "operator/core/pod_failure.h"
+#include "operator/core/queue.h"
 #include "operator/core/text.h"
 #include "operator/core/workload.h"
 
@@ -315,8 +316,7 @@ std::unique_ptr<Cache::WorkloadInformer> Cache::make_workload_informer(kube::Sel
     // Decisions about these jobs were made without their Workloads.
     for (const auto& cached : informers.jobs->store().all()) {
       const api::Metadata& metadata = cached->job.metadata;
-      if (cached->job.status.queue || !metadata.queue.empty())
-        hooks_.on_change({metadata.namespace_name, metadata.name}, Urgency::kImmediate);
+      if (may_have_queue(cached->job)) hooks_.on_change({metadata.namespace_name, metadata.name}, Urgency::kImmediate);
     }
   };
   kube::ReflectorOptions options{

@@ -10,6 +10,7 @@
 #include "operator/core/desired.h"
 #include "operator/core/lifetime.h"
 #include "operator/core/membership.h"
+#include "operator/core/queue.h"
 #include "operator/core/reconcile.h"
 #include "operator/core/rejection.h"
 #include "operator/core/stall.h"
@@ -362,8 +363,7 @@ Observed Controller::observe(const kube::ObjectKey& key, const Job& job, bool is
   observed.services = deps_.cache->services_of(key);
   observed.network_policies = deps_.cache->network_policies_of(key);
   // Only Kueue's users pay for it.
-  if (job.status.queue || !job.metadata.queue.empty())
-    observed.workloads = deps_.cache->workloads_of(key, observed.workloads_error);
+  if (may_have_queue(job)) observed.workloads = deps_.cache->workloads_of(key, observed.workloads_error);
   observed.metrics_peers = deps_.metrics_peers;
   observed.launcher_image = deps_.launcher_image;
   if (deps_.pending_timeout_seconds > 0) observed.pending_timeout_seconds = deps_.pending_timeout_seconds;

@@ -9,6 +9,7 @@
 #include "api/codec.h"
 #include "operator/core/desired.h"
 #include "operator/core/membership.h"
+#include "operator/core/queue.h"
 #include "operator/core/workload.h"
 #include "tests/support/builders.h"
 
@@ -465,7 +466,7 @@ bool is_done_exit_code(const Job& job, int exit_code) {
 }
 
 std::optional<std::vector<Workload>> workloads_of(const Job& job, const std::optional<Workload>& workload) {
-  if (job.metadata.queue.empty() && !job.status.queue) return std::nullopt;
+  if (!may_have_queue(job)) return std::nullopt;
   std::vector<Workload> out;
   if (workload) {
     out.push_back(*workload);

@@ -43,6 +43,32 @@ TEST_F(QueueScenario, NoPodExistsBeforeTheAdmission) {
   EXPECT_EQ(uid_of("j"), made["metadata"]["uid"]) << "one Workload";
 }
 
+TEST_F(QueueScenario, TheSchemaOfKueueAcceptsEachFieldOfThePods) {
+  start_operator();
+  const Json spec = Json::parse(R"({
+    "nodeSelector": {"disk": "ssd"}, "schedulerName": "s", "priorityClassName": "system-node-critical",
+    "tolerations": [{"key": "gpu", "operator": "Exists"}], "overhead": {"cpu": 0.25},
+    "resources": {"requests": {"cpu": "3"}},
+    "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+      {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]}}},
+    "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule",
+      "labelSelector": {"matchLabels": {"a": "b"}}}],
+    "resourceClaims": [{"name": "claim", "resourceClaimTemplateName": "gpus"}],
+    "initContainers": [{"name": "sidecar", "image": "i", "restartPolicy": "Always",
+      "resources": {"limits": {"memory": 1000000}}}],
+    "containers": [{"name": "trainer", "image": "i",
+      "resources": {"limits": {"nvidia.com/gpu": 8, "cpu": 1.5}, "claims": [{"name": "claim"}]}}]})");
+  create("j", {{"template", {{"spec", spec}}}});
+  ASSERT_TRUE(eventually([&] { return workload("j").is_object(); })) << world_.status("j").dump(1);
+  Json expected = spec;
+  expected["restartPolicy"] = "Never";
+  expected["overhead"]["cpu"] = "0.25";
+  expected["containers"][0]["resources"]["limits"]["cpu"] = "1.5";
+  EXPECT_EQ(workload("j")["spec"]["podSets"][0]["template"]["spec"], expected);
+  EXPECT_EQ(workload("j")["spec"]["priority"], 2000001000);
+  EXPECT_EQ(workload("j")["spec"]["priorityClassRef"]["kind"], "PriorityClass");
+}
+
 TEST_F(QueueScenario, RunsWithTheFlavorAndReportsItsEnd) {
   const std::string flavor = "flavor-" + world_.namespace_name();
   create_flavor(flavor, Json::parse(R"({"nodeLabels": {"pool": "h200"},
@@ -165,13 +191,25 @@ TEST_F(QueueScenario, AnElasticJobRunsWithTheAdmittedNodes) {
   ASSERT_TRUE(eventually([&] { return workload("j").is_object(); })) << world_.status("j").dump(1);
   EXPECT_EQ(workload("j")["spec"]["podSets"][0]["count"], 3);
   EXPECT_EQ(workload("j")["spec"]["podSets"][0]["minCount"], 1);
+  world_.patch_job("j", {{"spec", {{"nodes", 4}}}});
+  ASSERT_TRUE(eventually([&] {
+    const Json now = workload("j");
+    return now.is_object() && now["spec"]["podSets"][0]["count"] == 4;
+  })) << world_.status("j").dump(1);
+  expect_attempt("j", 1);
   admit("j", 2);
-  set_group("j", 0, pod_running());
+  set_group("j", 1, pod_running());
   expect_phase("j", "Running");
-  EXPECT_THAT(world_.pod_names(), ElementsAre("j-0-0", "j-0-1"));
+  EXPECT_THAT(world_.pod_names(), ElementsAre("j-1-0", "j-1-1"));
   EXPECT_EQ(world_.status("j")["worldSize"], 2);
   expect_condition("j", "PodsReady", "True/Started");
-  set_group("j", 0, pod_ended(0));
+  evict("j");
+  expect_condition("j", "QuotaReserved", "False/Pending");
+  admit("j", 1);
+  set_pod("j-2-0", pod_running());
+  expect_phase("j", "Running");
+  EXPECT_THAT(world_.live_pods(), ElementsAre("j-2-0"));
+  set_pod("j-2-0", pod_ended(0));
   expect_phase("j", "Complete");
   expect_condition("j", "Finished", "True/Succeeded");
 }
@@ -216,6 +254,37 @@ TEST_F(QueueScenario, ADeletedWorkloadStopsTheJobAndIsCreatedAgain) {
   admit("j");
   set_group("j", 1, pod_running());
   expect_phase("j", "Running");
+}
+
+TEST_F(QueueScenario, AWorkloadThatIsBeingDeletedStopsTheJob) {
+  start_operator();
+  create("j");
+  admit("j");
+  set_group("j", 0, pod_running());
+  expect_phase("j", "Running");
+  const std::string target = workloads() + "/" + workload("j")["metadata"]["name"].get<std::string>();
+  world_.call("PATCH", target, {{"metadata", {{"finalizers", {"test.oarlock.dev/hold"}}}}});
+  world_.call("DELETE", target);
+  expect_attempt("j", 1);
+  EXPECT_THAT(message_of("j", "Restarting"), HasSubstr("deleted"));
+  EXPECT_TRUE(eventually([&] { return world_.live_pods().empty(); }));
+  let_time_pass();
+  const std::string first = uid_of("j");
+  EXPECT_FALSE(first.empty());
+  EXPECT_EQ(world_.status("j")["attempt"], 1);
+  world_.call("PATCH", target, {{"metadata", {{"finalizers", nullptr}}}});
+  ASSERT_TRUE(eventually([&] { return !uid_of("j").empty() && uid_of("j") != first; })) << world_.status("j").dump(1);
+  admit("j");
+  set_group("j", 1, pod_running());
+  expect_phase("j", "Running");
+}
+
+TEST_F(QueueScenario, ADeletedJobTakesItsWorkloadWithIt) {
+  start_operator();
+  create("j");
+  ASSERT_TRUE(eventually([&] { return workload("j").is_object(); }));
+  world_.delete_job("j");
+  ASSERT_TRUE(eventually([&] { return workload("j").is_null(); }));
 }
 
 TEST_F(QueueScenario, ARestartOfTheOperatorChangesNothing) {
@@ -276,6 +345,11 @@ TEST_F(QueueScenario, ReportsAMissingFlavorAndAnInvalidQueue) {
   admit("j", 2, {{"cpu", flavor}});
   expect_waiting("j", "CreateRefused", "ResourceFlavor " + flavor + " does not exist");
   EXPECT_THAT(world_.pod_names(), IsEmpty());
+  evict("j");
+  expect_condition("j", "QuotaReserved", "False/Pending");
+  admit("j", 2, {{"cpu", flavor}});
+  expect_waiting("j", "CreateRefused", "ResourceFlavor " + flavor + " does not exist");
+  EXPECT_EQ(world_.status("j")["attempt"], 0);
   create_flavor(flavor, {{"nodeLabels", {{"pool", "late"}}}});
   set_pod("j-0-0", Json::object());
   EXPECT_EQ(world_.pod("j-0-0")["spec"]["nodeSelector"]["pool"], "late");

@@ -319,6 +319,20 @@ TEST(ReconcileQueue, AnElasticJobRunsWithTheAdmittedNodes) {
   EXPECT_THAT(names(reconcile(observed)), Contains("CreatePod bert-1-1")) << "with the quota that it has";
 }
 
+TEST(ReconcileQueue, ADeletedOrFinishedWorkloadIsTheReason) {
+  const Job job = queued(Phase::kRunning);
+  Workload workload = admitted(job, 2);
+  workload.reason = "Admitted";
+  for (const auto& [end, reason] : {std::pair(&Workload::deleting, "its Workload is being deleted"),
+                                    std::pair(&Workload::finished, "its Workload is marked as finished")}) {
+    Workload ended = workload;
+    ended.*end = true;
+    const Observed observed = with_workload(job, {pod(0, 0).running(), pod(0, 1).running()}, ended);
+    const api::Status next = status_after(observed, reconcile(observed));
+    EXPECT_THAT(condition_of(next, Phase::kRestarting).message, HasSubstr(reason));
+  }
+}
+
 TEST(ReconcileQueue, PodsOfAnotherAdmissionStop) {
   Job job = queued(Phase::kRunning);
   job.status.queue->cluster_queue = "cluster";
@@ -370,6 +384,20 @@ TEST(ReconcileQueue, AStatusWithoutTheQueueStartsNoPods) {
   running.status = JobBuilder().phase(Phase::kRunning).build().status;
   const std::vector<Pod> pods = {pod(0, 0).running(), pod(0, 1).running()};
   EXPECT_THAT(names(reconcile(with_workload(running, pods, evicted(running)))), Contains("PatchStatus Restarting 1"));
+}
+
+// As after a restart of the operator: without the Workloads it is not known whether the job is admitted.
+TEST(ReconcileQueue, AStatusWithoutTheQueueStartsNoPodsBeforeTheWorkloadsAreRead) {
+  const Job job = JobBuilder().queue("team").phase(Phase::kRestarting, 1);
+  Observed observed = seen(job);
+  const Plan reading = reconcile(observed);
+  EXPECT_THAT(reading.actions, IsEmpty());
+  EXPECT_EQ(reading.requeue_after, seconds(1));
+  observed = with_workload(job, {}, evicted(job));
+  EXPECT_THAT(only<CreatePod>(reconcile(observed)), IsEmpty());
+  observed.workloads.reset();
+  observed.workloads_error = "the server could not find the requested resource";
+  EXPECT_EQ(only<CreatePod>(reconcile(observed)).size(), 2u) << "the label came after the start";
 }
 
 TEST(ReconcileQueue, PodsThatAFinishedJobKeepsAreStopped) {
