@@ -76,4 +76,28 @@ const Json& elements(const Json& json, std::string_view key) {
   return value.is_array() ? value : kEmpty;
 }
 
+// Returns the first object of a list whose string member `key` has this value; null if there is none.
+template <typename Json>
+const Json* find_item(const Json& list, std::string_view key, std::string_view value) {
+  for (const Json& item : list) {
+    if (text_at(item, key) == value) return &item;
+  }
+  return nullptr;
+}
+
+// Returns the array object[key], or the object object[key]. Creates it, or replaces a value of another type, if
+// necessary.
+template <typename Json>
+Json& list_in(Json& object, const char* key) {
+  Json& list = object[key];
+  if (!list.is_array()) list = Json::array();
+  return list;
+}
+template <typename Json>
+Json& map_in(Json& object, const char* key) {
+  Json& map = object[key];
+  if (!map.is_object()) map = Json::object();
+  return map;
+}
+
 }  // namespace oarlock

@@ -27,20 +27,6 @@ std::string string_of(const Json& object, const char* key) {
   return it != object.end() && it->is_string() ? it->get<std::string>() : "";
 }
 
-// Returns the list object[key]. Creates it, or replaces a value of another type, if necessary.
-Json& list_in(Json& object, const char* key) {
-  Json& list = object[key];
-  if (!list.is_array()) list = Json::array();
-  return list;
-}
-
-// Returns the map object[key]. Creates it, or replaces a value of another type, if necessary.
-Json& map_in(Json& object, const char* key) {
-  Json& map = object[key];
-  if (!map.is_object()) map = Json::object();
-  return map;
-}
-
 // Adds a name that the list does not contain yet.
 void add_once(std::vector<std::string>& names, std::string name) {
   if (std::ranges::find(names, name) == names.end()) names.push_back(std::move(name));

@@ -38,9 +38,7 @@ bool is_below_launcher_path(std::string_view path) {
   return path.empty() || path.front() == '/';
 }
 
-bool has_name(const Json& list, const char* name) {
-  return std::ranges::any_of(list, [&](const Json& item) { return text_at(item, "name") == name; });
-}
+bool has_name(const Json& list, const char* name) { return find_item(list, "name", name) != nullptr; }
 
 // The words of command and args. A word that is not a string is "".
 std::vector<std::string> command_of(const Json& trainer) {
@@ -120,13 +118,6 @@ Json launcher_command(const Json& pod_spec) {
   }
   out.push_back("--");
   return out;
-}
-
-// Appends the item to the list object[key], which is created if necessary.
-void append_to(Json& object, const char* key, Json item) {
-  Json& list = object[key];
-  if (!list.is_array()) list = Json::array();
-  list.push_back(std::move(item));
 }
 
 BoxedOptional<api::InjectedLauncher> decide(const Job& job, const std::string& image, api::LauncherInjection wanted) {
@@ -213,8 +204,8 @@ void inject_launcher(const std::string& image, Json& pod_spec, Json& trainer) {
   Json command = launcher_command(pod_spec);
   for (const Json& word : elements(trainer, "command")) command.push_back(word);
   trainer["command"] = std::move(command);
-  append_to(trainer, "volumeMounts", {{"name", kLauncherName}, {"mountPath", kLauncherPath}});
-  append_to(pod_spec, "volumes", {{"name", kLauncherName}, {"emptyDir", {{"sizeLimit", "64Mi"}}}});
+  list_in(trainer, "volumeMounts").push_back({{"name", kLauncherName}, {"mountPath", kLauncherPath}});
+  list_in(pod_spec, "volumes").push_back({{"name", kLauncherName}, {"emptyDir", {{"sizeLimit", "64Mi"}}}});
 }
 
 }  // namespace oarlock::control

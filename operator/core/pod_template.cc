@@ -24,11 +24,6 @@ Json parse_object(const std::string& text) {
   return object.is_object() ? object : Json::object();
 }
 
-const Json* find_by(const Json& list, const char* key, const std::string& value) {
-  const auto found = std::ranges::find_if(list, [&](const Json& item) { return text_at(item, key) == value; });
-  return found == list.end() ? nullptr : &*found;
-}
-
 std::vector<std::string> names_of(const Json& list) {
   std::vector<std::string> out;
   for (const Json& item : list) out.push_back(text_at(item, "name"));
@@ -51,7 +46,7 @@ void append_others(Json base, Json& out) {
 // Merges items of the same name. The items of the patch come first, so that their indices are those of the template.
 Json merge_containers(Json base, Json patch) {
   for (Json& item : patch) {
-    const Json* same = item.is_object() ? find_by(base, "name", text_at(item, "name")) : nullptr;
+    const Json* same = item.is_object() ? find_item(base, "name", text_at(item, "name")) : nullptr;
     if (same == nullptr) continue;
     Json merged = *same;
     merge_object(merged, std::move(item));
@@ -180,7 +175,7 @@ Json default_pod(const Job& job, const PodDefaults& defaults) {
 }
 
 bool is_complete(const Json& pod) {
-  const Json* trainer = find_by(elements(member(pod, "spec"), "containers"), "name", kTrainerContainer);
+  const Json* trainer = find_item(elements(member(pod, "spec"), "containers"), "name", kTrainerContainer);
   return trainer != nullptr && !text_at(*trainer, "image").empty();
 }
 
@@ -206,7 +201,7 @@ Json make_pod_template(const Job& job, const PodDefaults& defaults) {
 bool keeps_checkpoints(const Job& job) {
   if (job.spec.checkpoints) return true;
   const Json given = parse_object(job.spec.pod_template);
-  const Json* volume = find_by(elements(member(given, "spec"), "volumes"), "name", kCheckpointVolume);
+  const Json* volume = find_item(elements(member(given, "spec"), "volumes"), "name", kCheckpointVolume);
   // The images of complete templates need not save checkpoints. A volume without a source is an emptyDir.
   if (volume == nullptr) return is_complete(given);
   return volume->size() > 1 && !volume->contains("emptyDir");

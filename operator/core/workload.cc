@@ -36,13 +36,6 @@ Json selection(const Json& from, const std::array<const char*, N>& names) {
   return out;
 }
 
-// Returns the map parent[key]. Creates it, or replaces a value of another type, if necessary.
-Json& map_in(Json& parent, const char* key) {
-  Json& map = parent[key];
-  if (!map.is_object()) map = Json::object();
-  return map;
-}
-
 // Makes texts of fractions. Pods accept them as numbers, as YAML has them (cpu: 0.5); the schema of a Workload does
 // not.
 void convert_fractions(Json& quantities) {
@@ -98,13 +91,8 @@ Json topology_request(const Json& pod) {
 
 // ---- Conditions of a Workload ------------------------------------------------------------------------------------
 
-const Json* find_condition(const Json& conditions, std::string_view type) {
-  const auto found = std::ranges::find_if(conditions, [&](const Json& one) { return text_at(one, "type") == type; });
-  return found == conditions.end() ? nullptr : &*found;
-}
-
 bool is_true(const Json& conditions, std::string_view type) {
-  const Json* found = find_condition(conditions, type);
+  const Json* found = find_item(conditions, "type", type);
   return found != nullptr && text_at(*found, "status") == "True";
 }
 
@@ -112,7 +100,7 @@ void set_condition(Json& conditions, const char* type, bool is_true, const std::
                    const std::string& message, SystemTime now) {
   constexpr size_t kMaxMessage = 32 * 1024;
   const char* status = is_true ? "True" : "False";
-  const Json* before = find_condition(conditions, type);
+  const Json* before = find_item(conditions, "type", type);
   Json next = {{"type", type},
                {"status", status},
                {"reason", reason},
@@ -128,11 +116,11 @@ void set_condition(Json& conditions, const char* type, bool is_true, const std::
 
 // As JobReconciler::ReconcileGenericJob of Kueue does once an evicted job has stopped: a preempted Workload is queued
 // again immediately, the others when Kueue's own delay is over or an administrator acts.
+// REQUIRES: there is a condition Evicted.
 void release(Json& conditions, SystemTime now) {
-  const Json none = Json::object();
-  const Json* found = find_condition(conditions, "Evicted");
-  std::string reason = text_at(found == nullptr ? none : *found, "reason");
-  const std::string message = text_at(found == nullptr ? none : *found, "message");
+  const Json& evicted = *find_item(conditions, "type", "Evicted");  // until the first change
+  std::string reason = text_at(evicted, "reason");
+  const std::string message = text_at(evicted, "message");
   // Kueue compares the reason when the Workload is activated again.
   if (reason.starts_with("Deactivated")) reason = "Deactivated";
   const bool is_queued = reason == "Preempted" || reason == "NodeFailures";
@@ -159,8 +147,7 @@ std::string add_entries(const Json& from, Json& parent, const char* key) {
 
 void add_items(const Json& from, Json& parent, const char* key) {
   if (!from.is_array() || from.empty()) return;
-  Json& to = parent[key];
-  if (!to.is_array()) to = Json::array();
+  Json& to = list_in(parent, key);
   for (const Json& item : from) {
     if (std::ranges::find(to, item) == to.end()) to.push_back(item);
   }
@@ -238,7 +225,7 @@ std::optional<Json> workload_status_patch(const Json& live, const UpdateWorkload
   if (text_at(metadata, "uid") != change.uid) return std::nullopt;
   Json conditions = member(member(live, "status"), "conditions");
   if (!conditions.is_array()) conditions = Json::array();
-  const Json* ready = find_condition(conditions, "PodsReady");
+  const Json* ready = find_item(conditions, "type", "PodsReady");
   const bool was_ready = ready != nullptr && text_at(*ready, "reason") == "WaitForRecovery";
   Json status = Json::object();
   switch (change.change) {

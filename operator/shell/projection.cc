@@ -341,8 +341,8 @@ Result<Admission> read_admission(const Json& status) {
     out.has_topology = !elements(member(first, "topologyAssignment"), "levels").empty();
     const Json& flavors = member(first, "flavors");
     for (const Json& flavor : flavors.is_object() ? flavors : Json::object()) {
-      if (flavor.is_string() && out.flavors.size() < kMaxFlavors) out.flavors.push_back(flavor.get<std::string>());
-      if (out.flavors.empty()) continue;
+      if (!flavor.is_string() || out.flavors.size() >= kMaxFlavors) continue;
+      out.flavors.push_back(flavor.get<std::string>());
       RETURN_IF_ERROR(check_length("a flavor", out.flavors.back(), kMaxName));
     }
     std::ranges::sort(out.flavors);
@@ -358,22 +358,18 @@ Result<Admission> read_admission(const Json& status) {
   return out;
 }
 
-// Returns the condition of this type; null if there is none.
-const Json& condition_of(const Json& status, std::string_view type) {
-  static const Json kNone;
-  for (const Json& condition : elements(status, "conditions")) {
-    if (text_at(condition, "type") == type) return condition;
-  }
-  return kNone;
-}
-
 }  // namespace
 
 Result<CachedWorkload> project_workload(const Json& object) {
   const Json& metadata = member(object, "metadata");
   const Json& spec = member(object, "spec");
   const Json& status = member(object, "status");
-  const auto is_true = [&](const char* type) { return text_at(condition_of(status, type), "status") == "True"; };
+  const Json none;
+  const auto condition = [&](const char* type) -> const Json& {
+    const Json* found = find_item(elements(status, "conditions"), "type", type);
+    return found == nullptr ? none : *found;
+  };
+  const auto is_true = [&](const char* type) { return text_at(condition(type), "status") == "True"; };
   CachedWorkload out;
   Workload& workload = out.workload;
   ASSIGN_OR_RETURN(const std::string owner, read_identity(metadata, workload, out.job));
@@ -387,12 +383,11 @@ Result<CachedWorkload> project_workload(const Json& object) {
   workload.evicted = is_true("Evicted");
   workload.finished = is_true("Finished");
   workload.pods_ready = is_true("PodsReady");
-  const bool is_inactive =
-      workload.evicted && text_at(condition_of(status, "Evicted"), "reason").starts_with("Deactivated");
+  const bool is_inactive = workload.evicted && text_at(condition("Evicted"), "reason").starts_with("Deactivated");
   const char* explains = is_inactive || (workload.evicted && workload.has_quota) ? "Evicted"
                          : workload.has_quota                                    ? "Admitted"
                                                                                  : "QuotaReserved";
-  const Json& why = condition_of(status, explains);
+  const Json& why = condition(explains);
   workload.reason = reason_at(why, "reason");
   workload.message = message_at(why, "message");
   if (workload.has_quota) {
