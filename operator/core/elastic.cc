@@ -316,17 +316,8 @@ std::optional<Plan> resize(const Observed& observed, const Membership& members) 
   api::Status next = refresh_status(observed, members);
   const std::string message =
       fmt::format("{} instead of {}: {}", counted(found->nodes, "node"), before, found->message);
-  api::AttemptRecord record;
-  record.attempt = next.attempt;
-  record.reason = found->reason;
-  record.message = message;
-  record.stopped = true;
-  record_attempt(observed, members, next, std::move(record));
-  ++next.attempt;
-  count_restart(next.restarts, found->reason, false);
-  next.attempt_start_time.reset();
+  stop_attempt(observed, members, found->reason, message, next);
   set_group_size(observed.job, *found, observed.now, next);
-  enter_phase(next, Phase::kRestarting, std::string(found->reason), message, observed.now);
   const auto type = found->reason == kShrunk ? EmitEvent::Type::kWarning : EmitEvent::Type::kNormal;
   const std::string summary =
       fmt::format("restarting as attempt {} with {}; this does not count as a restart", next.attempt, message);

@@ -205,17 +205,8 @@ std::optional<Plan> obey_queue(const Observed& observed, const Membership& membe
                                                       workload.queue, explanation(workload));
   api::Status next = refresh_status(observed, members);
   apply_termination_message(members, next, observed.now);
-  api::AttemptRecord record;
-  record.attempt = next.attempt;
-  record.reason = kQueueEvicted;
-  record.message = message;
-  record.stopped = true;
-  record_attempt(observed, members, next, std::move(record));
-  ++next.attempt;
-  count_restart(next.restarts, kQueueEvicted, false);
+  stop_attempt(observed, members, kQueueEvicted, message, next);
   carry_group_size(job, observed.now, next);
-  next.attempt_start_time.reset();
-  enter_phase(next, Phase::kRestarting, std::string(kQueueEvicted), message, observed.now);
   const std::string summary =
       fmt::format("{}; attempt {} waits for a new admission, and does not count as a restart", message, next.attempt);
   return start_attempt(observed, next, {confirm_admission(members)},

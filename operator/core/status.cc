@@ -442,4 +442,18 @@ void record_attempt(const Observed& observed, const Membership& members, api::St
   add_record(std::move(record), status.attempts);
 }
 
+void stop_attempt(const Observed& observed, const Membership& members, std::string_view reason,
+                  const std::string& message, api::Status& status) {
+  api::AttemptRecord record;
+  record.attempt = status.attempt;
+  record.reason = reason;
+  record.message = message;
+  record.stopped = true;
+  record_attempt(observed, members, status, std::move(record));
+  ++status.attempt;
+  count_restart(status.restarts, reason, false);
+  status.attempt_start_time.reset();
+  enter_phase(status, Phase::kRestarting, std::string(reason), message, observed.now);
+}
+
 }  // namespace oarlock::control

@@ -71,6 +71,11 @@ bool has_progress(const Observed& observed, const api::Status& status);
 // A message without a step, as the launcher writes it for a rank that has left none, keeps the step.
 void apply_termination_message(const Membership& members, api::Status& status, SystemTime now);
 
+// Ends an attempt whose pods are stopped, not crashed, and begins the next one: the status is Restarting, with a record
+// and a restart that is not charged. The caller decides the size of an elastic group.
+void stop_attempt(const Observed& observed, const Membership& members, std::string_view reason,
+                  const std::string& message, api::Status& status);
+
 // Counts one group restart.
 void count_restart(api::Restarts& restarts, std::string_view reason, bool is_charged);
 
