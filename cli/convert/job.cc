@@ -11,6 +11,7 @@
 #include "common/json_access.h"
 #include "common/status_macros.h"
 #include "common/text.h"
+#include "operator/core/workload.h"
 #include "yaml/writer.h"
 
 namespace oarlock::convert {
@@ -45,9 +46,8 @@ constexpr ForeignKey kForeignKeys[] = {
 
 // Keys of Kueue that have the same effect on a TrainingJob: labels of the job, and annotations of its pods.
 constexpr std::string_view kQueueLabels[] = {kLabelQueue, kLabelPriorityClass};
-constexpr std::string_view kTopologyAnnotations[] = {"kueue.x-k8s.io/podset-required-topology",
-                                                     "kueue.x-k8s.io/podset-preferred-topology",
-                                                     "kueue.x-k8s.io/podset-unconstrained-topology"};
+constexpr std::string_view kTopologyAnnotations[] = {control::kRequiredTopology, control::kPreferredTopology,
+                                                     control::kUnconstrainedTopology};
 
 const ForeignKey* foreign_key(const std::string& key) {
   const auto* row =

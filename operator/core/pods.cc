@@ -124,14 +124,15 @@ Creations create_missing_objects(const Observed& observed, const Membership& mem
   append(out.actions, network_policy_actions(observed, members));
   if (members.service == nullptr)
     out.actions.emplace_back(CreateService{service_name(job), dump_json(desired_service(job))});
-  const std::optional<Admission> admission = find_admission(members);
-  if (job.status.queue && !admission) {
+  if (is_waiting_for_queue(observed, members)) {
     Creations quota = request_quota(observed, members);
     append(out.actions, std::move(quota.actions));
     out.requeue_after =
         earliest(quota.requeue_after, find_handover(job.status, job, members, observed.now).wait);  // in the message
     return out;
   }
+  const Admission* assigned = find_admission(members);
+  const std::optional<Admission> admission = assigned == nullptr ? std::nullopt : std::optional(*assigned);
   if (is_running(job.status.phase)) append(out.actions, replacement_actions(job, members, admission));
   if (!can_create_pods(job.status.phase) || !has_missing_pods(members)) return out;
   out.requeue_after = time_until(restart_time(job, job.status, observed.now), observed.now);

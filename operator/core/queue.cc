@@ -78,11 +78,11 @@ std::optional<Observed> decide_about_queue(const Observed& observed) {
   return out;
 }
 
-std::optional<Admission> find_admission(const Membership& members) {
+const Admission* find_admission(const Membership& members) {
   const Workload* workload = members.workload;
-  if (workload == nullptr || !admits_pods(*workload)) return std::nullopt;
-  const bool is_whole = workload->admission.nodes >= static_cast<int>(members.current.size());
-  return is_whole ? std::optional(workload->admission) : std::nullopt;
+  const bool is_whole = workload != nullptr && admits_pods(*workload) &&
+                        workload->admission.nodes >= static_cast<int>(members.current.size());
+  return is_whole ? &workload->admission : nullptr;
 }
 
 ConfirmWorkloadUnchanged confirm_admission(const Membership& members) {
@@ -90,7 +90,7 @@ ConfirmWorkloadUnchanged confirm_admission(const Membership& members) {
 }
 
 bool is_waiting_for_queue(const Observed& observed, const Membership& members) {
-  return observed.job.status.queue && !find_admission(members);
+  return observed.job.status.queue && find_admission(members) == nullptr;
 }
 
 WaitingReason queue_reason(const Observed& observed, const Membership& members) {
@@ -112,13 +112,13 @@ void refresh_queue(const Observed& observed, const Membership& members, api::Sta
   // The pods of a job whose Workload is missing are still those of the last admission.
   if (members.workload == nullptr && is_running(status.phase)) return;
   api::QueueStatus next = *status.queue;
-  const std::optional<Admission> admission = find_admission(members);
+  const Admission* admission = find_admission(members);
   if (members.workload != nullptr) next.name = members.workload->queue;
-  if (!next.since || admission.has_value() == next.cluster_queue.empty())
+  if (!next.since || (admission != nullptr) == next.cluster_queue.empty())
     next.since = std::chrono::floor<seconds>(observed.now);
-  next.cluster_queue = admission ? admission->cluster_queue : "";
-  next.flavors = admission ? admission->flavors : std::vector<std::string>();
-  next.nodes = admission ? std::optional(admission->nodes) : std::nullopt;
+  next.cluster_queue = admission != nullptr ? admission->cluster_queue : "";
+  next.flavors = admission != nullptr ? admission->flavors : std::vector<std::string>();
+  next.nodes = admission != nullptr ? std::optional(admission->nodes) : std::nullopt;
   status.queue = std::move(next);
 }
 
@@ -192,17 +192,18 @@ std::optional<Plan> obey_queue(const Observed& observed, const Membership& membe
   if (!job.status.queue) return std::nullopt;
   if (members.workload == nullptr) return std::nullopt;
   const Workload& workload = *members.workload;
-  const std::optional<Admission> admission = find_admission(members);
+  const Admission* admission = find_admission(members);
   if (!has_group) {
     const bool must_release = workload.evicted && workload.has_quota && !workload.deleting;
     if (!must_release || find_suspending(members, observed.now).count > 0) return std::nullopt;
     return release_quota(workload, observed.now);
   }
-  if ((admission && !has_changed(*job.status.queue, *admission)) || !has_next_attempt(job)) return std::nullopt;
-  const std::string message = admission ? fmt::format("the queue {} admits the job with other flavors: {}",
-                                                      workload.queue, fmt::join(admission->flavors, ", "))
-                                        : fmt::format("the queue {} does not admit the job any more: {}",
-                                                      workload.queue, explanation(workload));
+  if ((admission != nullptr && !has_changed(*job.status.queue, *admission)) || !has_next_attempt(job))
+    return std::nullopt;
+  const std::string message = admission != nullptr ? fmt::format("the queue {} admits the job with other flavors: {}",
+                                                                 workload.queue, fmt::join(admission->flavors, ", "))
+                                                   : fmt::format("the queue {} does not admit the job any more: {}",
+                                                                 workload.queue, explanation(workload));
   api::Status next = refresh_status(observed, members);
   apply_termination_message(members, next, observed.now);
   stop_attempt(observed, members, kQueueEvicted, message, next);

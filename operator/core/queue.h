@@ -32,9 +32,9 @@ BoxedOptional<api::QueueStatus> decide_queue(const Job& job);
 // Returns the state with the queue in the job's status; absent if it is not to be decided now.
 std::optional<Observed> decide_about_queue(const Observed& observed);
 
-// Returns what the job's queue assigns to its pods; absent if the queue has not admitted all pods of the group, or
-// cannot be read.
-std::optional<Admission> find_admission(const Membership& members);
+// Returns what the job's queue assigns to its pods; null if the queue has not admitted all pods of the group, or cannot
+// be read.
+const Admission* find_admission(const Membership& members);
 
 // Returns the guard of actions that rest on the observed admission, or its absence. REQUIRES: members.workload
 ConfirmWorkloadUnchanged confirm_admission(const Membership& members);

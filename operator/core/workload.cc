@@ -21,9 +21,6 @@ constexpr char kJobUidLabel[] = "kueue.x-k8s.io/job-uid";
 constexpr char kPodSetLabel[] = "kueue.x-k8s.io/podset";
 constexpr char kWorkloadAnnotation[] = "kueue.x-k8s.io/workload";
 constexpr char kTopologyGate[] = "kueue.x-k8s.io/topology";
-constexpr char kRequiredTopology[] = "kueue.x-k8s.io/podset-required-topology";
-constexpr char kPreferredTopology[] = "kueue.x-k8s.io/podset-preferred-topology";
-constexpr char kUnconstrainedTopology[] = "kueue.x-k8s.io/podset-unconstrained-topology";
 
 // Copies the named members that `from` has.
 template <size_t N>

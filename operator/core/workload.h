@@ -15,6 +15,11 @@ namespace oarlock::control {
 
 inline constexpr char kKueueGroup[] = "kueue.x-k8s.io";
 inline constexpr char kKueueVersion[] = "v1beta2";
+// Annotations of pod templates with which users request a topology.
+inline constexpr char kRequiredTopology[] = "kueue.x-k8s.io/podset-required-topology";
+inline constexpr char kPreferredTopology[] = "kueue.x-k8s.io/podset-preferred-topology";
+inline constexpr char kUnconstrainedTopology[] = "kueue.x-k8s.io/podset-unconstrained-topology";
+
 // Name of the only podSet of a job's Workload.
 inline constexpr char kPodSet[] = "nodes";
 

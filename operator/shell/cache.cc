@@ -270,9 +270,6 @@ template <typename T>
 std::unique_ptr<kube::Informer<T>> Cache::make_informer(ResourceKind kind, kube::Selection selection,
                                                         kube::FieldFilter fields,
                                                         typename kube::Informer<T>::Hooks hooks) {
-  hooks.on_unreadable = [this, kind](const kube::ObjectKey& key, const Error& error) {
-    hooks_.on_unreadable(kind, key, error);
-  };
   const WatchScope scope{kind, selection.namespace_name};
   hooks.on_problem = [this, scope](const kube::ApiError& error) { hooks_.on_error(scope, error); };
   hooks.on_listing = [this, scope] { hooks_.on_listing(scope); };
@@ -280,6 +277,16 @@ std::unique_ptr<kube::Informer<T>> Cache::make_informer(ResourceKind kind, kube:
   hooks.on_watching = [this, scope] { hooks_.on_watching(scope); };
   hooks.on_incomplete = [this, scope](const std::set<std::string>& namespaces) {
     hooks_.on_incomplete(scope, namespaces);
+  };
+  return make_unreported_informer<T>(kind, std::move(selection), std::move(fields), std::move(hooks));
+}
+
+template <typename T>
+std::unique_ptr<kube::Informer<T>> Cache::make_unreported_informer(ResourceKind kind, kube::Selection selection,
+                                                                   kube::FieldFilter fields,
+                                                                   typename kube::Informer<T>::Hooks hooks) {
+  hooks.on_unreadable = [this, kind](const kube::ObjectKey& key, const Error& error) {
+    hooks_.on_unreadable(kind, key, error);
   };
   kube::ReflectorOptions options{
       .resource = resource_of(kind), .selection = std::move(selection), .fields = std::move(fields)};
@@ -293,9 +300,6 @@ std::unique_ptr<Cache::WorkloadInformer> Cache::make_workload_informer(kube::Sel
                                                                        const Informers& informers) {
   WorkloadAccess& access = *informers.workload_access;
   WorkloadInformer::Hooks hooks = owned_object_hooks(hooks_, project_workload);
-  hooks.on_unreadable = [this](const kube::ObjectKey& key, const Error& error) {
-    hooks_.on_unreadable(ResourceKind::kWorkload, key, error);
-  };
   // Without a connection, the Workloads are as they were: the other informers report it. A refusal means that Kueue was
   // uninstalled, or that the operator has no permission.
   hooks.on_problem = [&access](const kube::ApiError& error) {
@@ -319,11 +323,8 @@ std::unique_ptr<Cache::WorkloadInformer> Cache::make_workload_informer(kube::Sel
       if (may_have_queue(cached->job)) hooks_.on_change({metadata.namespace_name, metadata.name}, Urgency::kImmediate);
     }
   };
-  kube::ReflectorOptions options{
-      .resource = resource_of(ResourceKind::kWorkload), .selection = std::move(selection), .fields = workload_fields()};
-  options.max_bytes = share_of(ResourceKind::kWorkload, limit_);
-  return std::make_unique<WorkloadInformer>(std::move(options), std::move(hooks), transport_, clock_, sleeper_,
-                                            kube::seeded_random(seed_++));
+  return make_unreported_informer<CachedWorkload>(ResourceKind::kWorkload, std::move(selection), workload_fields(),
+                                                  std::move(hooks));
 }
 
 void Cache::start() {

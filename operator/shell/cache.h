@@ -193,6 +193,11 @@ class Cache {
   template <typename T>
   std::unique_ptr<kube::Informer<T>> make_informer(ResourceKind kind, kube::Selection selection,
                                                    kube::FieldFilter fields, typename kube::Informer<T>::Hooks hooks);
+  // As make_informer(), with the hooks as they are: the caller of the cache learns of unreadable objects only.
+  template <typename T>
+  std::unique_ptr<kube::Informer<T>> make_unreported_informer(ResourceKind kind, kube::Selection selection,
+                                                              kube::FieldFilter fields,
+                                                              typename kube::Informer<T>::Hooks hooks);
   static std::shared_ptr<const Job> find_job(const Informers& informers, const kube::ObjectKey& key);
   const Informers* informers_for(const std::string& namespace_name) const;
 
