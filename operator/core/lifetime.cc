@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "common/text.h"
+#include "operator/core/gang.h"
 #include "operator/core/handover.h"
 #include "operator/core/launcher_injection.h"
 #include "operator/core/pods.h"
@@ -196,6 +197,7 @@ std::optional<Plan> clean_up_finished(const Observed& observed, const Membership
   Deletions leftovers = delete_leftovers(observed, members, status.completion_time.value_or(observed.now));
   append(plan.actions, std::move(leftovers.actions));
   append(plan.actions, finish_workload(observed, members));
+  append(plan.actions, delete_pod_groups(observed, members));
   plan.requeue_after = earliest(leftovers.requeue_after, time_until(expiry(observed.job), observed.now));
   if (members.workload != nullptr && !members.workload->finished)
     plan.requeue_after = earliest(plan.requeue_after, find_suspending(members, observed.now).wait);
@@ -217,6 +219,7 @@ std::optional<Plan> suspend(const Observed& observed, const Membership& members)
   if (is_new || is_stopping(next)) set_stopping(stopping.count, observed.now, next);
   Deletions live = delete_live_pods(observed, members, "the job is suspended", since);
   append(live.actions, delete_workload(observed, members));
+  append(live.actions, delete_pod_groups(observed, members));
   const bool waits = is_stopping(next) || members.workload != nullptr;
   Plan plan = make_plan(PlanState::kWait, "the job is suspended",
                         earliest(live.requeue_after, waits ? stopping.wait : std::nullopt));

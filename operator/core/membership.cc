@@ -1,5 +1,7 @@
 #include "operator/core/membership.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 
@@ -26,6 +28,11 @@ bool has_reason(const Termination& end, std::string_view reason) {
   return message && message->reason == reason;
 }
 
+std::optional<int> attempt_of_group(const Job& job, std::string_view name) {
+  const std::string prefix = job.metadata.name + "-";
+  return name.starts_with(prefix) ? parse_count(name.substr(prefix.size())) : std::nullopt;
+}
+
 void sort_by_name(std::vector<const Pod*>& pods) {
   // Names are unique on the API server. The uid makes the order total for any other input.
   std::sort(pods.begin(), pods.end(),
@@ -33,6 +40,8 @@ void sort_by_name(std::vector<const Pod*>& pods) {
 }
 
 }  // namespace
+
+std::string pod_group_name(const Job& job, int attempt) { return fmt::format("{}-{}", job.metadata.name, attempt); }
 
 std::optional<PodIdentity> parse_pod_name(const Job& job, std::string_view name) {
   const std::string prefix = job.metadata.name + "-";
@@ -86,6 +95,12 @@ Membership classify_objects(const Observed& observed) {
   for (const NetworkPolicy& policy : observed.network_policies) {
     if (policy.name != network_policy_name(job.metadata.name)) continue;
     (policy.owner_uid == job.metadata.uid ? out.network_policy : out.conflicting_network_policy) = &policy;
+  }
+  for (const PodGroup& group : observed.pod_groups) {
+    const std::optional<int> attempt = attempt_of_group(job, group.name);
+    if (!attempt || group.owner_uid != job.metadata.uid) continue;
+    if (*attempt == job.status.attempt && out.pod_group == nullptr) out.pod_group = &group;
+    if (*attempt < job.status.attempt) out.old_pod_groups.push_back(&group);
   }
   if (observed.workloads) {
     const std::string name = workload_name(job);
@@ -153,9 +168,9 @@ bool was_polled_since(const Observed& observed, const Membership& members, Syste
   return progress_pod(members) == nullptr || (observed.last_poll && observed.last_poll->sent_at >= time);
 }
 
-bool has_ended(const Pod& pod) {
-  return pod.trainer || pod.phase == PodPhase::kSucceeded || pod.phase == PodPhase::kFailed;
-}
+bool is_live(const Pod& pod) { return pod.phase != PodPhase::kSucceeded && pod.phase != PodPhase::kFailed; }
+
+bool has_ended(const Pod& pod) { return pod.trainer || !is_live(pod); }
 
 bool has_node(const Pod& pod) { return pod.scheduled || pod.phase == PodPhase::kRunning || has_ended(pod); }
 

@@ -19,6 +19,9 @@ struct PodIdentity {
   bool operator==(const PodIdentity&) const = default;
 };
 
+// <job>-<attempt>
+std::string pod_group_name(const Job& job, int attempt);
+
 // Parses a name that pod_name() made for the job; returns nullopt for any other name.
 std::optional<PodIdentity> parse_pod_name(const Job& job, std::string_view name);
 
@@ -36,6 +39,8 @@ struct Membership {
   const NetworkPolicy* network_policy = nullptr;
   const NetworkPolicy* conflicting_network_policy = nullptr;
   const Workload* workload = nullptr;
+  const PodGroup* pod_group = nullptr;  // of status.attempt
+  std::vector<const PodGroup*> old_pod_groups;
 };
 
 // Sorts all lists by name, so that the result does not depend on the order of the objects in `observed`.
@@ -74,6 +79,9 @@ const Pod* progress_pod(const Membership& members);
 // Returns whether rank 0 was polled at `time` or later, or cannot be polled any more. An operator that was not running,
 // or that polls each of many jobs rarely, must not mistake its own inactivity for that of the ranks.
 bool was_polled_since(const Observed& observed, const Membership& members, SystemTime time);
+
+// Returns whether the pod's phase is neither Succeeded nor Failed.
+bool is_live(const Pod& pod);
 
 // Returns whether the trainer container or the whole pod has terminated, successfully or not.
 bool has_ended(const Pod& pod);

@@ -41,6 +41,17 @@ struct ChosenImages {
   bool operator==(const ChosenImages&) const = default;
 };
 
+// The APIs with a kind PodGroup (gang.h).
+enum class GangApi { kNative, kSchedulerPlugins, kVolcano };
+
+// The PodGroup that a pod belongs to: a scheduler places its pods together or not at all.
+struct Gang {
+  GangApi api = GangApi::kNative;
+  std::string pod_group;
+
+  bool operator==(const Gang&) const = default;
+};
+
 // A Pod, reduced to the fields that the decision reads. The shell reduces its texts to single lines of bounded length,
 // except for the termination message. The attempt and the node rank are read from the name (membership.h), because the
 // name is immutable.
@@ -77,6 +88,7 @@ struct Pod {
   std::string waiting_message;
   std::string regroup_key{};  // RegroupSecret::key_id; empty if the pod's launcher restarts no ranks
   ChosenImages images{};
+  std::optional<Gang> gang{};
   std::optional<SystemTime> created{};  // metadata.creationTimestamp, by the API server's clock
   bool unlabeled = false;  // the job's label was removed: the pod is read live, and no watch reports its changes
 
@@ -139,6 +151,17 @@ struct Workload {
   bool operator==(const Workload&) const = default;
 };
 
+// A PodGroup, reduced to the fields that the decision reads.
+struct PodGroup {
+  GangApi api = GangApi::kNative;
+  std::string name;
+  std::string uid;
+  std::string owner_uid;  // as in Pod
+  bool deleting = false;
+
+  bool operator==(const PodGroup&) const = default;
+};
+
 // The last finished poll of rank 0's /statusz.
 struct StatusPoll {
   SystemTime sent_at{};    // when the request was sent; the response describes this moment or a later one
@@ -169,6 +192,8 @@ struct Observed {
   // The Workloads of a job that may have a queue; absent if Kueue's API cannot be read, as `workloads_error` explains.
   std::optional<std::vector<Workload>> workloads{};
   std::string workloads_error{};
+  std::vector<GangApi> gang_apis{};  // those that the API server serves
+  std::vector<PodGroup> pod_groups{};
   // JSON list of the NetworkPolicy peers that may connect to the metrics ports of every job's pods, from the operator's
   // flags. If absent, jobs get no NetworkPolicy, and existing ones are not changed.
   std::optional<std::string> metrics_peers;
@@ -268,8 +293,18 @@ struct CreatePod {
   std::optional<api::LauncherBounds> launchers{};  // of the attempt
   ChosenImages images{};                           // `trainer` is empty: the job's, or the operator's default
   std::optional<Admission> admission{};            // of a job with a queue
+  std::optional<Gang> gang{};                      // of the attempt
 
   bool operator==(const CreatePod&) const = default;
+};
+
+// POST of the PodGroup. AlreadyExists is handled as in CreateService.
+struct CreatePodGroup {
+  GangApi api = GangApi::kNative;
+  std::string name;
+  std::string body;  // JSON
+
+  bool operator==(const CreatePodGroup&) const = default;
 };
 
 // POST of the job's Workload, with the resources and the constraints of its pods. AlreadyExists is handled as in
@@ -318,6 +353,15 @@ struct DeleteWorkload {
   std::string uid;
 
   bool operator==(const DeleteWorkload&) const = default;
+};
+
+// DELETE of the PodGroup with its uid as a precondition. 404 and 409 are handled as in DeletePod.
+struct DeletePodGroup {
+  GangApi api = GangApi::kNative;
+  std::string name;
+  std::string uid;
+
+  bool operator==(const DeletePodGroup&) const = default;
 };
 
 // DELETE of a pod with preconditions. On 404, or 409 because of another uid, the pod no longer exists, and the plan
@@ -379,10 +423,10 @@ struct EmitEvent {
   bool operator==(const EmitEvent&) const = default;
 };
 
-using Action =
-    std::variant<ConfirmJobUnchanged, ConfirmPodAbsent, CreateService, CreateClaim, CreateNetworkPolicy,
-                 ReplaceNetworkPolicy, CreatePod, CreateWorkload, ConfirmWorkloadUnchanged, UpdateWorkload,
-                 DeleteWorkload, DeletePod, DeleteService, DeleteNetworkPolicy, DeleteJob, PatchStatus, EmitEvent>;
+using Action = std::variant<ConfirmJobUnchanged, ConfirmPodAbsent, CreateService, CreateClaim, CreateNetworkPolicy,
+                            ReplaceNetworkPolicy, CreatePod, CreatePodGroup, CreateWorkload, ConfirmWorkloadUnchanged,
+                            UpdateWorkload, DeleteWorkload, DeletePodGroup, DeletePod, DeleteService,
+                            DeleteNetworkPolicy, DeleteJob, PatchStatus, EmitEvent>;
 
 // ---- Plan --------------------------------------------------------------------------------------------------------
 

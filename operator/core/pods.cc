@@ -11,6 +11,7 @@
 #include "operator/core/desired.h"
 #include "operator/core/elastic.h"
 #include "operator/core/failure.h"
+#include "operator/core/gang.h"
 #include "operator/core/handover.h"
 #include "operator/core/placement.h"
 #include "operator/core/queue.h"
@@ -72,8 +73,6 @@ std::vector<Action> replacement_actions(const Job& job, const Membership& member
   return out;
 }
 
-bool is_live(const Pod& pod) { return pod.phase != PodPhase::kSucceeded && pod.phase != PodPhase::kFailed; }
-
 // With `exact`, the resourceVersion is a precondition: the pod must not have changed since it was observed.
 void remove(const Pod& pod, const char* reason, bool exact, Deletions& out) {
   if (!pod.deleting) out.actions.emplace_back(DeletePod{pod.name, pod.uid, exact ? pod.resource_version : "", reason});
@@ -134,12 +133,16 @@ Creations create_missing_objects(const Observed& observed, const Membership& mem
   const Admission* assigned = find_admission(members);
   const std::optional<Admission> admission = assigned == nullptr ? std::nullopt : std::optional(*assigned);
   if (is_running(job.status.phase)) append(out.actions, replacement_actions(job, members, admission));
-  if (!can_create_pods(job.status.phase) || !has_missing_pods(members)) return out;
+  if (!can_create_pods(job.status.phase)) return out;
+  const std::optional<Gang> gang = find_gang(observed, members);
+  std::vector<Action> group = create_pod_group(observed, members, gang);
+  if (!has_missing_pods(members) && group.empty()) return out;
   out.requeue_after = time_until(restart_time(job, job.status, observed.now), observed.now);
   if (!out.requeue_after) out.requeue_after = find_handover(job.status, job, members, observed.now).wait;
   if (out.requeue_after) return out;
   const int attempt = job.status.attempt;
   if (admission) out.actions.emplace_back(confirm_admission(members));
+  append(out.actions, std::move(group));
   // There is no informer of claims: the request is repeated for each attempt, which costs little.
   const ChosenImages images = chosen_images(job, members);
   if (needs_new_claim(job))
@@ -149,7 +152,7 @@ Creations create_missing_objects(const Observed& observed, const Membership& mem
     if (members.current[i] != nullptr || is_recorded_finished(members, i)) continue;
     const int node_rank = static_cast<int>(i);
     out.actions.emplace_back(CreatePod{pod_name(job, attempt, node_rank), attempt, node_rank, false, job.group_nodes(),
-                                       launchers, images, admission});
+                                       launchers, images, admission, gang});
   }
   return out;
 }

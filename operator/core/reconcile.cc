@@ -11,6 +11,7 @@
 #include "operator/core/elastic.h"
 #include "operator/core/events.h"
 #include "operator/core/failure.h"
+#include "operator/core/gang.h"
 #include "operator/core/lifetime.h"
 #include "operator/core/placement.h"
 #include "operator/core/pod_failure.h"
@@ -400,6 +401,10 @@ std::optional<Plan> converge(const Observed& observed, const Membership& members
     plan.reason = "left from earlier attempts: " + counted(old.actions.size(), "pod");
   }
   append(plan.actions, std::move(old.actions));
+  if (std::vector<Action> groups = delete_pod_groups(observed, members); !groups.empty()) {
+    plan.state = PlanState::kProgress;
+    append(plan.actions, std::move(groups));
+  }
   std::vector<Action> readiness = report_readiness(observed, members, next);
   if (!readiness.empty()) {
     plan.state = PlanState::kProgress;

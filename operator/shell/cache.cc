@@ -5,6 +5,7 @@
 
 #include "api/rules.h"
 #include "common/contract.h"
+#include "operator/core/gang.h"
 #include "operator/core/pod_failure.h"
 #include "operator/core/queue.h"
 #include "operator/core/text.h"
@@ -119,6 +120,9 @@ size_t share_of(ResourceKind kind, size_t limit) {
     case ResourceKind::kService:
     case ResourceKind::kNetworkPolicy:
     case ResourceKind::kWorkload:
+    case ResourceKind::kPodGroup:
+    case ResourceKind::kSchedulerPluginsPodGroup:
+    case ResourceKind::kVolcanoPodGroup:
       return limit / 8;
   }
   return 0;
@@ -143,6 +147,7 @@ Urgency urgency_of(const CachedNetworkPolicy& cached) {
 }
 // Admissions and evictions start and stop pods.
 Urgency urgency_of(const CachedWorkload&) { return Urgency::kImmediate; }
+Urgency urgency_of(const CachedPodGroup&) { return Urgency::kBatched; }
 Urgency urgency_of(const CachedPod& cached) {
   const Pod& pod = cached.pod;
   const bool is_active = pod.phase == PodPhase::kPending || pod.phase == PodPhase::kRunning;
@@ -168,14 +173,16 @@ auto enqueue_owner(const CacheHooks& hooks) {
 // Hooks for objects that are owned by a job: indexed by the job, and a change enqueues it.
 template <typename T>
 typename kube::Informer<T>::Hooks owned_object_hooks(const CacheHooks& hooks,
-                                                     Result<T> (*project)(const nlohmann::json&)) {
+                                                     std::function<Result<T>(const nlohmann::json&)> project) {
   typename kube::Informer<T>::Hooks out;
-  out.project = project;
+  out.project = std::move(project);
   out.index_of = [](const kube::ObjectKey& key, const T& object) { return index_key(key, object.job); };
   out.bytes_of = [](const T& object) { return memory_of(object); };
   out.on_change = enqueue_owner<T>(hooks);
   return out;
 }
+
+kube::Resource pod_group_resource(GangApi api) { return {names_of(api).group, names_of(api).version, "podgroups"}; }
 
 }  // namespace
 
@@ -191,8 +198,26 @@ kube::Resource resource_of(ResourceKind kind) {
       return kube::network_policies();
     case ResourceKind::kWorkload:
       return {kKueueGroup, kKueueVersion, "workloads"};
+    case ResourceKind::kPodGroup:
+      return pod_group_resource(GangApi::kNative);
+    case ResourceKind::kSchedulerPluginsPodGroup:
+      return pod_group_resource(GangApi::kSchedulerPlugins);
+    case ResourceKind::kVolcanoPodGroup:
+      return pod_group_resource(GangApi::kVolcano);
   }
   return {};
+}
+
+ResourceKind pod_groups_of(GangApi api) {
+  switch (api) {
+    case GangApi::kNative:
+      return ResourceKind::kPodGroup;
+    case GangApi::kSchedulerPlugins:
+      return ResourceKind::kSchedulerPluginsPodGroup;
+    case GangApi::kVolcano:
+      return ResourceKind::kVolcanoPodGroup;
+  }
+  return ResourceKind::kPodGroup;
 }
 
 std::string WatchScope::to_string() const {
@@ -219,13 +244,26 @@ Cache::Cache(CacheOptions options, CacheHooks hooks, std::shared_ptr<http::Trans
     informers.jobs = make_informer<CachedJob>(ResourceKind::kJob, all, job_fields(), job_hooks());
     informers.pods = make_informer<CachedPod>(ResourceKind::kPod, labeled, pod_fields(), pod_hooks(informers));
     informers.services = make_informer<CachedService>(ResourceKind::kService, labeled, service_fields(),
-                                                      owned_object_hooks(hooks_, project_service));
-    informers.workload_access = std::make_unique<WorkloadAccess>();
-    informers.workloads = make_workload_informer(labeled, informers);
+                                                      owned_object_hooks<CachedService>(hooks_, project_service));
+    // Decisions about these jobs were made without their Workloads.
+    informers.workloads = std::make_unique<OptionalInformer<CachedWorkload>>();
+    set_informer(*informers.workloads, ResourceKind::kWorkload, labeled, workload_fields(),
+                 owned_object_hooks<CachedWorkload>(hooks_, project_workload), [this, &informers] {
+                   for (const auto& cached : informers.jobs->store().all()) {
+                     const api::Metadata& metadata = cached->job.metadata;
+                     if (may_have_queue(cached->job))
+                       hooks_.on_change({metadata.namespace_name, metadata.name}, Urgency::kImmediate);
+                   }
+                 });
+    for (const GangApiNames& names : gang_apis()) {
+      const auto project = [api = names.api](const nlohmann::json& object) { return project_pod_group(api, object); };
+      set_informer(informers.pod_groups[names.api], pod_groups_of(names.api), labeled, pod_group_fields(),
+                   owned_object_hooks<CachedPodGroup>(hooks_, project), [] {});
+    }
     if (!options.network_policies) continue;
     informers.network_policies =
         make_informer<CachedNetworkPolicy>(ResourceKind::kNetworkPolicy, labeled, network_policy_fields(),
-                                           owned_object_hooks(hooks_, project_network_policy));
+                                           owned_object_hooks<CachedNetworkPolicy>(hooks_, project_network_policy));
   }
 }
 
@@ -255,7 +293,7 @@ Cache::JobInformer::Hooks Cache::job_hooks() {
 }
 
 Cache::PodInformer::Hooks Cache::pod_hooks(const Informers& informers) {
-  PodInformer::Hooks out = owned_object_hooks(hooks_, project_pod);
+  PodInformer::Hooks out = owned_object_hooks<CachedPod>(hooks_, project_pod);
   // A pod that was done before its deletion was requested remains done. It is recorded before the store changes, so
   // that pods_of() finds it in the store, in removed_pods_ or in both, but never in neither.
   out.before_change = [this, &informers](const kube::ObjectKey& key, const CachedPod* before, const CachedPod* after) {
@@ -296,35 +334,38 @@ std::unique_ptr<kube::Informer<T>> Cache::make_unreported_informer(ResourceKind 
                                              kube::seeded_random(seed_++));
 }
 
-std::unique_ptr<Cache::WorkloadInformer> Cache::make_workload_informer(kube::Selection selection,
-                                                                       const Informers& informers) {
-  WorkloadAccess& access = *informers.workload_access;
-  WorkloadInformer::Hooks hooks = owned_object_hooks(hooks_, project_workload);
-  // Without a connection, the Workloads are as they were: the other informers report it. A refusal means that Kueue was
+template <typename T>
+void Cache::set_informer(OptionalInformer<T>& optional, ResourceKind kind, kube::Selection selection,
+                         kube::FieldFilter fields, typename kube::Informer<T>::Hooks hooks,
+                         std::function<void()> on_readable) {
+  // Without a connection, the objects are as they were: the other informers report it. A refusal means that the API was
   // uninstalled, or that the operator has no permission.
-  hooks.on_problem = [&access](const kube::ApiError& error) {
+  hooks.on_problem = [&optional](const kube::ApiError& error) {
     using Kind = kube::ApiErrorKind;
     const bool is_refused = error.kind == Kind::kNotFound || error.kind == Kind::kForbidden;
-    const std::lock_guard lock(access.mutex);
-    if (access.is_readable && !is_refused) return;
-    access.is_readable = false;
-    access.error = error.message;
+    const std::lock_guard lock(optional.mutex);
+    optional.has_answer |= error.status != 0;
+    if (optional.is_readable && !is_refused) return;
+    optional.is_readable = false;
+    optional.error = error.message;
   };
-  hooks.on_synced = [this, &informers, &access](size_t) {
+  hooks.on_synced = [&optional, on_readable = std::move(on_readable)](size_t) {
     {
-      const std::lock_guard lock(access.mutex);
-      if (access.is_readable) return;
-      access.is_readable = true;
-      access.error.clear();
+      const std::lock_guard lock(optional.mutex);
+      optional.has_answer = true;
+      if (optional.is_readable) return;
+      optional.is_readable = true;
+      optional.error.clear();
     }
-    // Decisions about these jobs were made without their Workloads.
-    for (const auto& cached : informers.jobs->store().all()) {
-      const api::Metadata& metadata = cached->job.metadata;
-      if (may_have_queue(cached->job)) hooks_.on_change({metadata.namespace_name, metadata.name}, Urgency::kImmediate);
-    }
+    on_readable();
   };
-  return make_unreported_informer<CachedWorkload>(ResourceKind::kWorkload, std::move(selection), workload_fields(),
-                                                  std::move(hooks));
+  optional.informer = make_unreported_informer<T>(kind, std::move(selection), std::move(fields), std::move(hooks));
+}
+
+template <typename T>
+bool Cache::OptionalInformer<T>::has_seen(const std::string& resource_version) const {
+  const std::lock_guard lock(mutex);
+  return !is_readable || informer->has_seen(resource_version);
 }
 
 void Cache::start() {
@@ -337,6 +378,7 @@ void Cache::start() {
     run(*informers.pods);
     run(*informers.services);
     if (informers.network_policies != nullptr) run(*informers.network_policies);
+    for (auto& [api, groups] : informers.pod_groups) run(*groups.informer);
   }
 }
 
@@ -354,6 +396,11 @@ bool Cache::has_synced() const {
   for (const auto& [name, informers] : informers_) {
     if (!informers.jobs->synced() || !informers.pods->synced() || !informers.services->synced()) return false;
     if (informers.network_policies != nullptr && !informers.network_policies->synced()) return false;
+    // Otherwise the first jobs would have no PodGroup.
+    for (const auto& [api, groups] : informers.pod_groups) {
+      const std::lock_guard lock(groups.mutex);
+      if (!groups.has_answer) return false;
+    }
   }
   return true;
 }
@@ -376,10 +423,14 @@ bool Cache::has_seen(ResourceKind kind, const std::string& namespace_name, const
       return informers->services->has_seen(resource_version);
     case ResourceKind::kNetworkPolicy:
       return informers->network_policies == nullptr || informers->network_policies->has_seen(resource_version);
-    case ResourceKind::kWorkload: {
-      const std::lock_guard lock(informers->workload_access->mutex);
-      return !informers->workload_access->is_readable || informers->workloads->has_seen(resource_version);
-    }
+    case ResourceKind::kWorkload:
+      return informers->workloads->has_seen(resource_version);
+    case ResourceKind::kPodGroup:
+      return informers->pod_groups.at(GangApi::kNative).has_seen(resource_version);
+    case ResourceKind::kSchedulerPluginsPodGroup:
+      return informers->pod_groups.at(GangApi::kSchedulerPlugins).has_seen(resource_version);
+    case ResourceKind::kVolcanoPodGroup:
+      return informers->pod_groups.at(GangApi::kVolcano).has_seen(resource_version);
   }
   return false;
 }
@@ -438,21 +489,33 @@ std::vector<NetworkPolicy> Cache::network_policies_of(const kube::ObjectKey& job
 std::optional<std::vector<Workload>> Cache::workloads_of(const kube::ObjectKey& job, std::string& error) {
   const Informers* informers = informers_for(job.namespace_name);
   if (informers == nullptr) return std::nullopt;
-  WorkloadAccess& access = *informers->workload_access;
-  const std::lock_guard lock(access.mutex);
-  if (!access.is_started) {
+  OptionalInformer<CachedWorkload>& workloads = *informers->workloads;
+  const std::lock_guard lock(workloads.mutex);
+  if (!workloads.is_started) {
     const std::lock_guard threads_lock(threads_mutex_);
     if (is_stopped_) return std::nullopt;
-    threads_.emplace_back([informers](const std::stop_token& stop) { informers->workloads->run(stop); });
-    access.is_started = true;
+    threads_.emplace_back([&workloads](const std::stop_token& stop) { workloads.informer->run(stop); });
+    workloads.is_started = true;
   }
-  error = access.error;
-  if (access.is_readable && informers->workloads->is_incomplete(job.namespace_name))
+  error = workloads.error;
+  if (workloads.is_readable && workloads.informer->is_incomplete(job.namespace_name))
     error = "those of the namespace exceed the operator's memory (--cache-limit)";
-  if (!access.is_readable || !error.empty()) return std::nullopt;
+  if (!workloads.is_readable || !error.empty()) return std::nullopt;
   std::vector<Workload> out;
-  for (const auto& workload : informers->workloads->store().find(job.to_string())) out.push_back(workload->workload);
+  for (const auto& workload : workloads.informer->store().find(job.to_string())) out.push_back(workload->workload);
   return out;
+}
+
+void Cache::add_pod_groups(const kube::ObjectKey& job, Observed& observed) const {
+  const Informers* informers = informers_for(job.namespace_name);
+  if (informers == nullptr) return;
+  for (const auto& [api, groups] : informers->pod_groups) {
+    const std::lock_guard lock(groups.mutex);
+    if (!groups.is_readable) continue;
+    observed.gang_apis.push_back(api);
+    for (const auto& group : groups.informer->store().find(job.to_string()))
+      observed.pod_groups.push_back(group->pod_group);
+  }
 }
 
 size_t Cache::pod_count() const {

@@ -1,7 +1,7 @@
 // The operator's local copy of the cluster state: the jobs, and the pods, Services and NetworkPolicies that carry a
-// job's label, and Kueue's Workloads once a job has a queue. One informer per resource and watched namespace keeps it
-// up to date. It also keeps pods that have ended and been removed from the cluster before their job's status recorded
-// them.
+// job's label, Kueue's Workloads once a job has a queue, and PodGroups where gang schedulers have them. One informer
+// per resource and watched namespace keeps it up to date. It also keeps pods that have ended and been removed from the
+// cluster before their job's status recorded them.
 #pragma once
 
 #include <functional>
@@ -69,10 +69,15 @@ enum class ResourceKind {
   kPod,
   kService,
   kNetworkPolicy,
-  kWorkload,  // of Kueue, which not every cluster has
+  // Of APIs that not every cluster has.
+  kWorkload,
+  kPodGroup,
+  kSchedulerPluginsPodGroup,
+  kVolcanoPodGroup,
 };
 
 kube::Resource resource_of(ResourceKind kind);
+ResourceKind pod_groups_of(GangApi api);
 
 // Memory for template, trainer and failure rules of all cached jobs together, in bytes. Typical jobs need some KiB. A
 // job that exceeds the budget is read from the API server for each reconcile instead, so that tenants cannot determine
@@ -87,7 +92,8 @@ struct CacheOptions {
   uint64_t seed = 0;                    // for the jitter of retries
   size_t spec_budget = kSpecBudget;     // bytes
   // Bytes for all objects together: three eighths each for jobs and pods, and an eighth each for Services and
-  // NetworkPolicies; an eighth more for Workloads, if jobs have queues. Each watched namespace has an equal part.
+  // NetworkPolicies; an eighth more for Workloads, if jobs have queues, and for each kind of PodGroups that is served.
+  // Each watched namespace has an equal part.
   // Beyond it, objects of the namespaces that take the most memory are dropped (kube::Informer): of jobs those that
   // have finished and have no ttlSecondsAfterFinished, the oldest first, and then the newest ones.
   size_t limit = kCacheLimit;
@@ -135,7 +141,7 @@ class Cache {
   void start();  // starts one thread per informer
   void stop();   // stops the threads and waits for them
 
-  // Whether every informer has completed its first list.
+  // Whether every informer has completed its first list. Of PodGroups, a refusal suffices.
   bool has_synced() const;
 
   // Whether the cache contains every change of this kind and namespace up to this version.
@@ -157,8 +163,11 @@ class Cache {
 
   // Starts to watch the Workloads of the namespace, or of all, at the first call. Absent if they cannot be read now;
   // then `error` explains it, or is empty while they are read for the first time. An API server without Kueue does not
-  // affect has_synced(), nor the hooks.
+  // affect has_synced(). The hooks report neither Workloads nor PodGroups as not readable.
   std::optional<std::vector<Workload>> workloads_of(const kube::ObjectKey& job, std::string& error);
+
+  // Adds the APIs whose PodGroups can be read in the job's namespace, and the job's PodGroups.
+  void add_pod_groups(const kube::ObjectKey& job, Observed& observed) const;
 
   size_t pod_count() const;  // of all jobs
 
@@ -167,14 +176,20 @@ class Cache {
   using PodInformer = kube::Informer<CachedPod>;
   using ServiceInformer = kube::Informer<CachedService>;
   using NetworkPolicyInformer = kube::Informer<CachedNetworkPolicy>;
-  using WorkloadInformer = kube::Informer<CachedWorkload>;
 
-  // Whether Workloads can be read, as their informer has last found.
-  struct WorkloadAccess {
-    std::mutex mutex;
+  // The informer of objects of an API that not every cluster has, and whether they can be read, as it has last found.
+  // Its failures are not reported.
+  template <typename T>
+  struct OptionalInformer {
+    mutable std::mutex mutex;  // of the following
     bool is_started = false;
+    bool has_answer = false;  // of the API server, which may be a refusal
     bool is_readable = false;
-    std::string error;
+    std::string error;  // why the objects cannot be read; empty before the first answer
+    std::unique_ptr<kube::Informer<T>> informer;
+
+    // Whether the objects include every change up to this version, or cannot be read.
+    bool has_seen(const std::string& resource_version) const;
   };
 
   // The informers of one namespace, or of all.
@@ -183,13 +198,17 @@ class Cache {
     std::unique_ptr<PodInformer> pods;
     std::unique_ptr<ServiceInformer> services;
     std::unique_ptr<NetworkPolicyInformer> network_policies;  // null: not watched
-    std::unique_ptr<WorkloadInformer> workloads;
-    std::unique_ptr<WorkloadAccess> workload_access;
+    std::unique_ptr<OptionalInformer<CachedWorkload>> workloads;
+    std::map<GangApi, OptionalInformer<CachedPodGroup>> pod_groups;
   };
 
   JobInformer::Hooks job_hooks();
   PodInformer::Hooks pod_hooks(const Informers& informers);
-  std::unique_ptr<WorkloadInformer> make_workload_informer(kube::Selection selection, const Informers& informers);
+  // `on_readable` is called when the objects can be read for the first time, or again.
+  template <typename T>
+  void set_informer(OptionalInformer<T>& optional, ResourceKind kind, kube::Selection selection,
+                    kube::FieldFilter fields, typename kube::Informer<T>::Hooks hooks,
+                    std::function<void()> on_readable);
   template <typename T>
   std::unique_ptr<kube::Informer<T>> make_informer(ResourceKind kind, kube::Selection selection,
                                                    kube::FieldFilter fields, typename kube::Informer<T>::Hooks hooks);

@@ -234,6 +234,7 @@ size_t memory_of(const CachedPod& cached) {
                                              &pod.reason, &pod.message, &pod.unscheduled_message, &pod.disruption,
                                              &pod.pod_ip, &pod.node_name, &pod.waiting_reason, &pod.waiting_message,
                                              &pod.regroup_key, &pod.images.trainer, &pod.images.launcher});
+  if (pod.gang) bytes += heap_bytes({&pod.gang->pod_group});
   if (pod.trainer) bytes += heap_bytes({&pod.trainer->reason, &pod.trainer->message, &pod.trainer->init_container});
   return bytes;
 }
@@ -256,6 +257,11 @@ size_t memory_of(const CachedWorkload& cached) {
                                              &workload.admission.cluster_queue, &workload.admission.pod_updates});
   for (const std::string& flavor : workload.admission.flavors) bytes += sizeof flavor + flavor.capacity();
   return bytes;
+}
+
+size_t memory_of(const CachedPodGroup& cached) {
+  const PodGroup& group = cached.pod_group;
+  return sizeof cached + heap_bytes({&cached.job, &group.name, &group.uid, &group.owner_uid});
 }
 
 }  // namespace oarlock::control

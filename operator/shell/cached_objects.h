@@ -64,10 +64,18 @@ struct CachedWorkload {
   bool operator==(const CachedWorkload&) const = default;
 };
 
+struct CachedPodGroup {
+  PodGroup pod_group;
+  std::string job;
+
+  bool operator==(const CachedPodGroup&) const = default;
+};
+
 // Memory that the object takes, in bytes, approximately.
 size_t memory_of(const CachedPod& cached);
 size_t memory_of(const CachedService& cached);
 size_t memory_of(const CachedNetworkPolicy& cached);
 size_t memory_of(const CachedWorkload& cached);
+size_t memory_of(const CachedPodGroup& cached);
 
 }  // namespace oarlock::control

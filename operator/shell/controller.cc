@@ -364,6 +364,7 @@ Observed Controller::observe(const kube::ObjectKey& key, const Job& job, bool is
   observed.network_policies = deps_.cache->network_policies_of(key);
   // Only Kueue's users pay for it.
   if (may_have_queue(job)) observed.workloads = deps_.cache->workloads_of(key, observed.workloads_error);
+  deps_.cache->add_pod_groups(key, observed);
   observed.metrics_peers = deps_.metrics_peers;
   observed.launcher_image = deps_.launcher_image;
   if (deps_.pending_timeout_seconds > 0) observed.pending_timeout_seconds = deps_.pending_timeout_seconds;
@@ -438,6 +439,9 @@ void Controller::add_conflicting_objects(const std::string& job_uid, Observed& o
         break;
       case ResourceKind::kJob:  // an object of another kind cannot have a job's name
       case ResourceKind::kWorkload:
+      case ResourceKind::kPodGroup:
+      case ResourceKind::kSchedulerPluginsPodGroup:
+      case ResourceKind::kVolcanoPodGroup:
         break;
     }
   }

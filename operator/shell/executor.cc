@@ -17,6 +17,7 @@
 #include "common/json_access.h"
 #include "common/random.h"
 #include "common/text.h"
+#include "operator/core/gang.h"
 #include "operator/core/text.h"
 
 namespace oarlock::control {
@@ -37,6 +38,10 @@ const char* singular_of(ResourceKind kind) {
       return "networkpolicy";
     case ResourceKind::kWorkload:
       return "workload";
+    case ResourceKind::kPodGroup:
+    case ResourceKind::kSchedulerPluginsPodGroup:
+    case ResourceKind::kVolcanoPodGroup:
+      return "podgroup";
   }
   return "object";
 }
@@ -85,7 +90,7 @@ bool is_same_batch(const Action& first, const Action& next) {
     const auto* other = std::get_if<CreatePod>(&next);
     return other != nullptr && other->attempt == create->attempt && other->nodes == create->nodes &&
            other->launchers == create->launchers && other->images == create->images &&
-           other->admission == create->admission;
+           other->admission == create->admission && other->gang == create->gang;
   }
   return std::holds_alternative<DeletePod>(first) && std::holds_alternative<DeletePod>(next);
 }
@@ -243,6 +248,15 @@ Executor::Outcome Executor::create(const Job& job, ResourceKind kind, const std:
   return std::nullopt;
 }
 
+Executor::Outcome Executor::create_or_refuse(const Job& job, ResourceKind kind, const char* kind_name,
+                                             const std::string& name, std::string body) const {
+  Outcome outcome = create(job, kind, name, std::move(body));
+  if (!outcome || outcome->reason != Reason::kNameConflict) return outcome;
+  return refusal(outcome->action,
+                 fmt::format("{} {} exists, and does not belong to this job or does not have its label {}; delete it",
+                             kind_name, outcome->conflicting_key.to_string(), kLabelJobName));
+}
+
 Executor::Outcome Executor::run(const Job& job, const CreateService& action) const {
   return create(job, ResourceKind::kService, action.name, with_regroup_key(action.body));
 }
@@ -348,6 +362,10 @@ Executor::Outcome Executor::prepare(const Job& job, const CreatePod& pod, std::o
   if (Outcome failed = read_regroup_secret(job, pod, secret)) return failed;
   std::optional<Job> placed;
   if (Outcome failed = apply_admission(job, pod, placed)) return failed;
+  if (pod.gang) {
+    const std::unique_lock<std::mutex> lock = lock_if_large(job.spec);
+    placed = with_gang(placed ? *placed : job, *pod.gang);
+  }
   factory.emplace(make_factory(placed ? *placed : job, pod, secret));
   return std::nullopt;
 }
@@ -363,6 +381,14 @@ Executor::Outcome Executor::apply_admission(const Job& job, const CreatePod& pod
   return std::nullopt;
 }
 
+Executor::Outcome Executor::run(const Job& job, const CreatePodGroup& action) const {
+  return create_or_refuse(job, pod_groups_of(action.api), "PodGroup", action.name, action.body);
+}
+
+Executor::Outcome Executor::run(const Job& job, const DeletePodGroup& action) const {
+  return remove(job, pod_groups_of(action.api), action.name, {.uid = action.uid, .resource_version = ""});
+}
+
 Executor::Outcome Executor::run(const Job& job, const CreateWorkload& action) const {
   const kube::ObjectKey key{job.metadata.namespace_name, action.name};
   const CreatePod first{.name = pod_name(job, job.status.attempt, 0),
@@ -375,13 +401,7 @@ Executor::Outcome Executor::run(const Job& job, const CreateWorkload& action) co
     return kueue_.workload(job, action, factory.pod(0));
   }();
   if (!body) return interruption(Reason::kApiError, action_name("create", ResourceKind::kWorkload, key), body.error());
-  Outcome outcome = create(job, ResourceKind::kWorkload, action.name, *body);
-  if (!outcome || outcome->reason != Reason::kNameConflict) return outcome;
-  // The decision ignores it, unlike a conflicting pod.
-  return refusal(outcome->action,
-                 fmt::format("Workload {} exists, and does not belong to this job or does not have its "
-                             "label {}; delete it",
-                             key.to_string(), kLabelJobName));
+  return create_or_refuse(job, ResourceKind::kWorkload, "Workload", action.name, *body);
 }
 
 Executor::Outcome Executor::run(const Job& job, const ConfirmWorkloadUnchanged& action) const {

@@ -105,10 +105,12 @@ class Executor {
   Outcome run(const Job& job, const CreateNetworkPolicy& action) const;
   Outcome run(const Job& job, const ReplaceNetworkPolicy& action) const;
   Outcome run(const Job& job, const CreatePod& action) const;
+  Outcome run(const Job& job, const CreatePodGroup& action) const;
   Outcome run(const Job& job, const CreateWorkload& action) const;
   Outcome run(const Job& job, const ConfirmWorkloadUnchanged& action) const;
   Outcome run(const Job& job, const UpdateWorkload& action) const;
   Outcome run(const Job& job, const DeleteWorkload& action) const;
+  Outcome run(const Job& job, const DeletePodGroup& action) const;
   Outcome run(const Job& job, const DeletePod& action) const;
   Outcome run(const Job& job, const DeleteService& action) const;
   Outcome run(const Job& job, const DeleteNetworkPolicy& action) const;
@@ -129,6 +131,9 @@ class Executor {
   Outcome try_pod(const Job& job, const CreateClaim& action) const;
   Outcome create_pod(const Job& job, const PodFactory& factory, const CreatePod& action) const;
   Outcome create(const Job& job, ResourceKind kind, const std::string& name, std::string body) const;
+  // As create(), for objects of the named kind whose conflicts the decision ignores, unlike those of pods.
+  Outcome create_or_refuse(const Job& job, ResourceKind kind, const char* kind_name, const std::string& name,
+                           std::string body) const;
   Outcome remove(const Job& job, ResourceKind kind, const std::string& name,
                  const kube::Preconditions& preconditions) const;
 

@@ -14,6 +14,7 @@
 #include "common/json_access.h"
 #include "common/status_macros.h"
 #include "operator/core/desired.h"
+#include "operator/core/gang.h"
 #include "operator/core/text.h"
 
 namespace oarlock::control {
@@ -225,6 +226,9 @@ kube::FieldFilter pod_fields() {
                                      R"(metadata.annotations.oarlock\.dev/default-image)",
                                      R"(metadata.annotations.oarlock\.dev/launcher-image)",
                                      "metadata.deletionGracePeriodSeconds",
+                                     R"(metadata.labels.scheduling\.x-k8s\.io/pod-group)",
+                                     R"(metadata.annotations.scheduling\.k8s\.io/group-name)",
+                                     "spec.schedulingGroup.podGroupName",
                                      "spec.nodeName",
                                      "spec.terminationGracePeriodSeconds",
                                      "status.phase",
@@ -247,6 +251,8 @@ kube::FieldFilter service_fields() {
 }
 
 kube::FieldFilter network_policy_fields() { return owned_object_fields().with({"spec"}); }
+
+kube::FieldFilter pod_group_fields() { return owned_object_fields(); }
 
 kube::FieldFilter workload_fields() {
   return owned_object_fields().with(
@@ -282,6 +288,8 @@ Result<CachedPod> project_pod(const Json& object) {
   const Json& annotations = member(metadata, "annotations");
   pod.regroup_key = regroup_key_id(text_at(annotations, kAnnotationRegroupKeyId));
   pod.images = {image_at(annotations, kAnnotationTrainerImage), image_at(annotations, kAnnotationLauncherImage)};
+  pod.gang = read_gang(object);
+  if (pod.gang && pod.gang->pod_group.size() > kMaxName) pod.gang.reset();  // not of the operator
   if (SystemTime created{}; from_rfc3339(text_at(metadata, "creationTimestamp"), created)) pod.created = created;
   pod.phase = phase_of(text_at(status, "phase"));
   pod.reason = reason_at(status, "reason");
@@ -316,6 +324,15 @@ Result<CachedNetworkPolicy> project_network_policy(const Json& object) {
   policy.owner_is_job = !owner.empty() && policy.name == network_policy_name(owner);
   policy.deleting = member(metadata, "deletionTimestamp").is_string();
   policy.digest = spec_digest(member(object, "spec"));
+  return out;
+}
+
+Result<CachedPodGroup> project_pod_group(GangApi api, const Json& object) {
+  const Json& metadata = member(object, "metadata");
+  CachedPodGroup out;
+  out.pod_group.api = api;
+  RETURN_IF_ERROR(read_identity(metadata, out.pod_group, out.job));
+  out.pod_group.deleting = member(metadata, "deletionTimestamp").is_string();
   return out;
 }
 

@@ -31,6 +31,7 @@ kube::FieldFilter pod_fields();
 kube::FieldFilter service_fields();
 kube::FieldFilter network_policy_fields();
 kube::FieldFilter workload_fields();
+kube::FieldFilter pod_group_fields();
 
 // These accept any JSON. Missing or malformed fields have their defaults, and texts are bounded. They fail if an
 // identity is longer than Kubernetes permits.
@@ -38,6 +39,7 @@ Result<CachedPod> project_pod(const nlohmann::json& object);
 Result<CachedService> project_service(const nlohmann::json& object);
 Result<CachedNetworkPolicy> project_network_policy(const nlohmann::json& object);
 Result<CachedWorkload> project_workload(const nlohmann::json& object);
+Result<CachedPodGroup> project_pod_group(GangApi api, const nlohmann::json& object);
 
 // Metadata of the object in a response to a write.
 struct ObjectMetadata {

@@ -283,6 +283,8 @@ std::vector<std::string> names(const Plan& plan) {
       return fmt::format("UpdateWorkload {} {}", kChanges[static_cast<int>(action.change)], action.name);
     }
     std::string operator()(const DeleteWorkload& action) const { return "DeleteWorkload " + action.name; }
+    std::string operator()(const CreatePodGroup& action) const { return "CreatePodGroup " + action.name; }
+    std::string operator()(const DeletePodGroup& action) const { return "DeletePodGroup " + action.name; }
     std::string operator()(const CreatePod& action) const { return "CreatePod " + action.name; }
     std::string operator()(const DeletePod& action) const { return "DeletePod " + action.name; }
     std::string operator()(const DeleteService& action) const { return "DeleteService " + action.name; }

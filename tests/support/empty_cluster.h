@@ -22,10 +22,11 @@ inline void begin_watch(HostileServer::Connection& connection, const HostileServ
   connection.write(fmt::format("{:x}\r\n{}\r\n", end.size(), end));
 }
 
-// Lists are empty and watches stay open. Without the CRD, requests for jobs get 404.
+// Lists are empty and watches stay open. Without the CRD, requests for jobs get 404. There are no gang schedulers.
 inline HostileServer::Handler empty_cluster(const std::atomic<bool>& has_crd) {
   return [&has_crd](HostileServer::Connection& connection, const HostileServer::Received& request) {
-    if (request.target.find("trainingjobs") != std::string::npos && !has_crd) {
+    const bool is_of_job = request.target.find("trainingjobs") != std::string::npos;
+    if ((is_of_job && !has_crd) || request.target.find("podgroups") != std::string::npos) {
       connection.answer(404, "404 page not found");
     } else if (request.target.find("watch=true") != std::string::npos) {
       begin_watch(connection, request);

@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
@@ -16,10 +17,13 @@
 
 namespace oarlock::test {
 
-// Watches show what the test pushes; all other requests are answered by a function.
+// Watches show what the test pushes; all other requests are answered by a function. PodGroups are served of the group
+// `pod_groups` only.
 class FakeApi final : public http::Transport {
  public:
   using Handler = std::function<http::Response(const http::Request&)>;
+
+  explicit FakeApi(std::string pod_groups = "none") : pod_groups_(std::move(pod_groups)) {}
 
   void push(const std::string& plural, const std::string& type, const nlohmann::json& object) {
     push(plural, nlohmann::json{{"type", type}, {"object", object}}.dump() + "\n");
@@ -51,8 +55,14 @@ class FakeApi final : public http::Transport {
     const std::string plural = request.target.find("/trainingjobs") != std::string::npos ? "trainingjobs"
                                : request.target.find("/pods") != std::string::npos       ? "pods"
                                : request.target.find("/workloads") != std::string::npos  ? "workloads"
+                               : request.target.find("/podgroups") != std::string::npos  ? "podgroups"
                                                                                          : "services";
     std::unique_lock lock(mutex_);
+    if (plural == "podgroups" && request.target.find(pod_groups_ + "/") == std::string::npos) {
+      if (refused_.insert(request.target).second) return http::Response{.status = 404, .body = "", .retry_after = {}};
+      changed_.wait(lock, cancel, [] { return false; });  // the test needs no further refusals
+      return tl::make_unexpected(http::TransportError{http::TransportErrorKind::kCancelled, "cancelled"});
+    }
     watches_.push_back(request.target);
     for (;;) {
       std::deque<Item>& items = items_[plural];
@@ -77,11 +87,13 @@ class FakeApi final : public http::Transport {
     changed_.notify_all();
   }
 
+  const std::string pod_groups_;
   mutable std::mutex mutex_;
   std::condition_variable_any changed_;
   std::map<std::string, std::deque<Item>> items_;
   std::vector<std::string> requests_;
   std::vector<std::string> watches_;
+  std::set<std::string> refused_;
   Handler handler_;
 };
 

@@ -64,6 +64,11 @@ Outcome SimCluster::apply(const Action& action, const Job& job) {
     if (delete_workload()) ++writes_;
     return Outcome::kDone;
   }
+  if (const auto* group = std::get_if<CreatePodGroup>(&action)) return create_pod_group(*group);
+  if (const auto* group = std::get_if<DeletePodGroup>(&action)) {
+    if (objects_.pod_groups.erase(group->name) > 0) ++writes_;
+    return Outcome::kDone;
+  }
   if (const auto* ended = std::get_if<DeleteJob>(&action)) return delete_job(*ended);
   return patch_status(std::get<PatchStatus>(action), job);
 }
@@ -137,6 +142,13 @@ Outcome SimCluster::create_workload(const CreateWorkload& action) {
   return Outcome::kDone;
 }
 
+Outcome SimCluster::create_pod_group(const CreatePodGroup& action) {
+  const auto body = nlohmann::json::parse(action.body);
+  const int minimum = body["spec"]["schedulingPolicy"]["gang"]["minCount"];
+  if (objects_.pod_groups.try_emplace(action.name, minimum).second) ++writes_;
+  return Outcome::kDone;
+}
+
 Outcome SimCluster::update_workload(const UpdateWorkload& action) {
   using Change = UpdateWorkload::Change;
   if (!objects_.workload) return Outcome::kStopped;
@@ -173,6 +185,7 @@ Outcome SimCluster::create_pod(const CreatePod& action) {
   pod.name = action.name;
   pod.owner_uid = job_.metadata.uid;
   if (regroups(job_)) pod.regroup_key = objects_.service->regroup_key;
+  pod.gang = action.gang;
   pod.grace_seconds = kGraceSeconds;
   if (job_.spec.scheduling.pending_timeout_seconds) pod.created = now_;  // other decisions do not use it
   pod.uid = pod.name + "#" + std::to_string(++objects_.created[pod.name]);
@@ -226,14 +239,30 @@ Pod* SimCluster::find(const std::string& name) {
   return found == objects_.pods.end() ? nullptr : &found->second;
 }
 
+bool SimCluster::may_be_placed(const Pod& pod) const {
+  if (!pod.gang) return true;
+  const auto group = objects_.pod_groups.find(pod.gang->pod_group);
+  const auto members = std::ranges::count_if(
+      objects_.pods, [&](const auto& item) { return item.second.gang == pod.gang && is_live(item.second); });
+  return group != objects_.pod_groups.end() && members >= group->second;
+}
+
 bool SimCluster::schedule(const std::string& name) {
   Pod* pod = find(name);
   if (pod == nullptr || pod->scheduled || pod->deleting || pod->phase != PodPhase::kPending) return false;
-  pod->scheduled = true;
-  pod->scheduled_at = now_;
-  pod->node_name = "node-" + name.substr(name.rfind('-') + 1);
-  touch(*pod);
+  if (!may_be_placed(*pod)) return false;
+  place(*pod);
+  for (auto& [other, peer] : objects_.pods) {
+    if (pod->gang && peer.gang == pod->gang && is_live(peer) && !peer.scheduled) place(peer);
+  }
   return true;
+}
+
+void SimCluster::place(Pod& pod) {
+  pod.scheduled = true;
+  pod.scheduled_at = now_;
+  pod.node_name = "node-" + pod.name.substr(pod.name.rfind('-') + 1);
+  touch(pod);
 }
 
 bool SimCluster::start(const std::string& name) {
@@ -437,6 +466,7 @@ View SimCluster::view() const {
   if (objects_.service) out.services.push_back(*objects_.service);
   if (objects_.network_policy) out.network_policies.push_back(*objects_.network_policy);
   out.workload = objects_.workload;
+  out.pod_groups = pod_groups_of(job_, objects_.pod_groups);
   return out;
 }
 
@@ -475,6 +505,13 @@ std::optional<std::vector<Workload>> workloads_of(const Job& job, const std::opt
   return out;
 }
 
+std::vector<PodGroup> pod_groups_of(const Job& job, const std::map<std::string, int>& groups) {
+  std::vector<PodGroup> out;
+  for (const auto& [name, minimum] : groups)
+    out.push_back({GangApi::kNative, name, "uid-of-" + name, job.metadata.uid});
+  return out;
+}
+
 bool is_untouched(const Job& job, const Objects& objects) {
   return job.status.phase == api::Phase::kNone && !objects.service && !objects.had_network_policy &&
          objects.created.empty();
@@ -489,6 +526,8 @@ Observed SimCluster::observe(const View& view) const {
   out.network_policies = view.network_policies;
   out.metrics_peers = objects_.metrics_peers;
   out.workloads = test::workloads_of(view.job, view.workload);
+  if (objects_.has_gangs) out.gang_apis = {GangApi::kNative};
+  out.pod_groups = view.pod_groups;
   out.now = now_;
   out.progress = objects_.reported;
   if (out.progress) out.last_poll = StatusPoll{now_, true, true};

@@ -31,6 +31,7 @@ struct View {
   std::vector<control::Service> services;
   std::vector<control::NetworkPolicy> network_policies{};
   std::optional<control::Workload> workload{};
+  std::vector<control::PodGroup> pod_groups{};
 };
 
 // The objects on the API server other than the job.
@@ -42,9 +43,11 @@ struct Objects {
   bool had_network_policy = false;  // a NetworkPolicy was created at some time
   std::optional<control::Workload> workload;
   bool lost_workload = false;  // an administrator has deleted it, and thereby taken the quota of pods that may run
-  std::set<std::string> conflicting;   // foreign pods that made a create fail with AlreadyExists
-  std::map<std::string, int> created;  // number of created pods by name; each has its own uid
-  std::optional<RankStatus> reported;  // the last status of any rank 0
+  bool has_gangs = false;      // the API of native PodGroups is served
+  std::map<std::string, int> pod_groups;  // the minimum by name
+  std::set<std::string> conflicting;      // foreign pods that made a create fail with AlreadyExists
+  std::map<std::string, int> created;     // number of created pods by name; each has its own uid
+  std::optional<RankStatus> reported;     // the last status of any rank 0
   std::optional<int> stopped_attempt;  // the last one that a user, the cluster or a suspension stopped before a crash
   std::optional<int> crashed_attempt;  // the last one of which a trainer failed that was not stopped
 
@@ -61,6 +64,9 @@ bool trains_with_fewer_nodes(const control::Job& job, const Objects& objects);
 // The value of Observed::workloads, if the watch shows this Workload of the job.
 std::optional<std::vector<control::Workload>> workloads_of(const control::Job& job,
                                                            const std::optional<control::Workload>& workload);
+
+// The value of Observed::pod_groups, if the watch shows these PodGroups of the job.
+std::vector<control::PodGroup> pod_groups_of(const control::Job& job, const std::map<std::string, int>& groups);
 
 // The value of Observed::untouched: no effect of an operator exists.
 bool is_untouched(const control::Job& job, const Objects& objects);
@@ -80,6 +86,8 @@ class SimCluster {
   Outcome apply(const control::Action& action, const control::Job& job);
 
   // ---- Events of the cluster -------------------------------------------------------------------------------------
+  // A pod of a PodGroup waits until the group exists, with as many pods that have not ended as its minimum. All its pods
+  // get nodes together.
   bool schedule(const std::string& pod);
   bool start(const std::string& pod);
   bool make_ready(const std::string& pod);
@@ -103,6 +111,7 @@ class SimCluster {
   void set_nodes(int count);  // kubectl scale
   void delete_job();
   void delete_service();
+  void serve_gangs() { objects_.has_gangs = true; }
   void set_metrics_peers(const std::string& peers) { objects_.metrics_peers = peers; }
   void delete_network_policy() { objects_.network_policy.reset(); }
   void edit_network_policy() { objects_.network_policy->digest = kEditedDigest; }
@@ -139,6 +148,9 @@ class SimCluster {
   Outcome replace_network_policy(const control::ReplaceNetworkPolicy& action);
   Outcome delete_network_policy(const control::DeleteNetworkPolicy& action);
   Outcome create_workload(const control::CreateWorkload& action);
+  Outcome create_pod_group(const control::CreatePodGroup& action);
+  bool may_be_placed(const control::Pod& pod) const;
+  void place(control::Pod& pod);
   bool delete_workload();
   Outcome update_workload(const control::UpdateWorkload& action);
   Outcome create_pod(const control::CreatePod& action);

@@ -55,6 +55,23 @@ std::string check_replacements(const Job& before, const Job& after, const World&
   return "";
 }
 
+// A pod whose peers have no node yet belongs to the PodGroup of them all, which exists.
+std::string check_gang(const CreatePod& create, const SimCluster& before) {
+  if (!before.objects().has_gangs) return "";
+  if (create.gang && !before.objects().pod_groups.contains(create.gang->pod_group))
+    return "a pod is created before its PodGroup";
+  bool is_placed = false;
+  for (const auto& [name, pod] : before.pods()) {
+    const std::optional<PodIdentity> id = parse_pod_name(before.job(), name);
+    if (!id || id->attempt != create.attempt || pod.owner_uid != before.job().metadata.uid) continue;
+    is_placed = is_placed || has_node(pod);
+    if (create.gang && !pod.gang && !is_placed) return "a pod joins a PodGroup that its peers are not in";
+  }
+  const bool is_whole =
+      before.job().group_nodes() > 1 && !before.job().spec.elastic && !is_placed && !create.is_replacement;
+  return is_whole && !create.gang ? "a pod is created outside of the PodGroup of its attempt" : "";
+}
+
 std::string check_creation(const CreatePod& create, const SimCluster& before) {
   if (before.pods().contains(create.name)) return "";
   const Job& job = before.job();
@@ -71,6 +88,7 @@ std::string check_creation(const CreatePod& create, const SimCluster& before) {
   if (before.objects().metrics_peers && !before.objects().had_network_policy)
     return "a pod is created before the job's NetworkPolicy";
   if (recorded_ranks(job)[static_cast<size_t>(id->node_rank)]) return "a pod is created for a finished rank";
+  if (std::string problem = check_gang(create, before); !problem.empty()) return problem;
   const bool is_recorded = find_replacement(job, id->node_rank) != nullptr;
   if (is_running(job.status.phase) && !is_recorded) return "a pod is replaced without a record";
   if (create.is_replacement != is_recorded) return "a pod has the wrong role";
@@ -460,7 +478,24 @@ std::string check_quota(const SimCluster& cluster) {
   return workload->evicted ? "an evicted job holds quota" : "";
 }
 
+// A PodGroup exists while a pod that has not ended belongs to it, and no longer. All pods of the first placement of an
+// attempt belong to one.
+std::string check_pod_groups(const SimCluster& cluster) {
+  const Job& job = cluster.job();
+  if (job.metadata.deletion_timestamp) return "";
+  for (const auto& [name, minimum] : cluster.objects().pod_groups) {
+    const bool is_used = std::ranges::any_of(cluster.pods(), [&](const auto& item) {
+      return is_live(item.second) && item.second.gang && item.second.gang->pod_group == name;
+    });
+    const bool is_current = name == pod_group_name(job, job.status.attempt) && !is_terminal(job.status.phase) &&
+                            job.status.phase != Phase::kSuspended;
+    if (!is_used && !is_current) return "a PodGroup exists without pods";
+  }
+  return "";
+}
+
 std::string check_at_rest(const World& world, const SimCluster& cluster) {
+  if (std::string problem = check_pod_groups(cluster); !problem.empty()) return problem;
   if (std::string problem = check_quota(cluster); !problem.empty()) return problem;
   if (std::string problem = check_policy(cluster); !problem.empty()) return problem;
   if (std::string problem = check_released(cluster); !problem.empty()) return problem;

@@ -97,18 +97,19 @@ std::string key_of(const Pod& pod) {
                      static_cast<int>(pod.phase), pod.reason, pod.started, pod.deleting, pod.scheduled,
                      age_of(pod.scheduled_at), age_of(pod.created), age_of(pod.grace_ends_at), pod.disruption,
                      pod.trainer ? pod.trainer->exit_code : -1, is_disconnected(pod) ? "d" : "",
-                     age_of(pod.trainer ? pod.trainer->finished_at : std::nullopt), pod.regroup_key);
+                     age_of(pod.trainer ? pod.trainer->finished_at : std::nullopt), pod.regroup_key) +
+         (pod.gang ? "in a gang|" : "");
 }
 
-// Returns a number below Worlds::kWorkloadStates. Groups of jobs with a queue have one or two nodes.
-unsigned workload_state(const std::optional<Workload>& workload) {
-  if (!workload) return 0;
-  if (workload->nodes > 2) throw std::logic_error("a Workload has more nodes than the checker distinguishes");
-  unsigned state = workload->nodes > 1 ? 1 : 0;
-  for (const bool flag : {workload->admission.nodes > 1, workload->has_quota, workload->evicted, workload->finished,
-                          workload->pods_ready})
-    state = state * 2 + (flag ? 1 : 0);
-  return 1 + state;
+std::string key_of_services(const Objects& objects) {
+  std::string out = objects.service ? "service " + objects.service->regroup_key + "|" : "|";
+  if (objects.network_policy) out += "policy " + objects.network_policy->digest;
+  if (const std::optional<Workload>& workload = objects.workload) {
+    out += fmt::format("workload {} {} {}{}{}{} ", workload->nodes, workload->admission.nodes, workload->has_quota,
+                       workload->evicted, workload->finished, workload->pods_ready);
+  }
+  for (const auto& [name, minimum] : objects.pod_groups) out += fmt::format("group {} {} ", name, minimum);
+  return out;
 }
 
 std::string version_of(const std::string& key) { return fmt::format("v{:x}", std::hash<std::string>{}(key)); }
@@ -205,17 +206,11 @@ Observed Worlds::observe(uint32_t job, uint32_t pods, uint32_t services, PollVie
   out.metrics_peers = seen.metrics_peers;
   if (objects_[services].network_policy) out.network_policies.push_back(*objects_[services].network_policy);
   out.workloads = workloads_of(out.job, objects_[services].workload);
+  if (seen.has_gangs) out.gang_apis = {GangApi::kNative};
+  out.pod_groups = pod_groups_of(out.job, objects_[services].pod_groups);
   if (poll != PollView::kNone) out.progress = seen.reported;
   if (poll == PollView::kCurrent) out.last_poll = StatusPoll{now(), true, true};
   return out;
-}
-
-unsigned Worlds::service_state(uint32_t objects) const {
-  const Objects& seen = objects_[objects];
-  const unsigned policy = !seen.network_policy ? 0 : seen.network_policy->digest == kEditedDigest ? 2 : 1;
-  const unsigned service = !seen.service ? 0 : 1 + static_cast<unsigned>(seen.service->regroup_key.front() - 'a');
-  if (service >= kServiceStates) throw std::logic_error("a Service has more keys than the checker distinguishes");
-  return (workload_state(seen.workload) * 3 + policy) * kServiceStates + service;
 }
 
 uint32_t Worlds::intern_job(Job job, seconds older) {
@@ -236,7 +231,8 @@ uint32_t Worlds::intern_objects(Objects objects, const Job& job, seconds older) 
   // Names of earlier attempts are never used again.
   std::erase_if(objects.created,
                 [&](const auto& item) { return parse_pod_name(job, item.first)->attempt < job.status.attempt; });
-  std::string key = objects.service ? "service " + objects.service->regroup_key + "|" : "|";
+  const std::string services = key_of_services(objects);
+  std::string key = services;
   for (auto& [name, pod] : objects.pods) {
     const api::Phase phase = job.status.phase;
     const bool is_waiting = phase == api::Phase::kPending || phase == api::Phase::kRestarting;
@@ -245,9 +241,8 @@ uint32_t Worlds::intern_objects(Objects objects, const Job& job, seconds older) 
     pod.resource_version = version_of(text);
     key += text;
   }
-  if (objects.network_policy) key += "policy " + objects.network_policy->digest;
   if (objects.had_network_policy) key += "had a policy|";
-  key += fmt::format("workload {} {} ", workload_state(objects.workload), objects.lost_workload);
+  if (objects.lost_workload) key += "lost its Workload|";
   if (objects.reported) {
     key += fmt::format("reported {} {} {}", objects.reported->attempt, objects.reported->step,
                        objects.reported->world_size);
@@ -259,7 +254,12 @@ uint32_t Worlds::intern_objects(Objects objects, const Job& job, seconds older) 
   for (const std::string& name : objects.conflicting) key += "conflict " + name;
   for (const auto& [name, count] : objects.created) key += fmt::format("created {} {}", name, count);
   const auto [it, is_new] = object_ids_.try_emplace(std::move(key), static_cast<uint32_t>(objects_.size()));
-  if (is_new) objects_.push_back(std::move(objects));
+  if (!is_new) return it->second;
+  objects_.push_back(std::move(objects));
+  const auto state = service_state_ids_.try_emplace(services, static_cast<unsigned>(service_state_ids_.size())).first;
+  if (state->second >= kServiceStates)
+    throw std::logic_error("the Service and the other watched objects have more states than the checker distinguishes");
+  service_states_.push_back(state->second);
   return it->second;
 }
 

@@ -35,8 +35,7 @@ class Worlds {
   static constexpr std::chrono::seconds kTick{11};    // longer than any grace period of the operator
   static constexpr std::chrono::seconds kOldest{33};  // longer ages are not distinguished
   static constexpr uint8_t kOldestTicks = 3;
-  static constexpr unsigned kServiceStates = 10;   // none, or its key
-  static constexpr unsigned kWorkloadStates = 65;  // none, or its conditions and numbers of nodes
+  static constexpr unsigned kServiceStates = 2048;
 
   explicit Worlds(const SimCluster& first);
 
@@ -49,11 +48,10 @@ class Worlds {
   // Returns the index of the state of `cluster`, which resulted from a change of `from`.
   uint32_t after(uint32_t from, const SimCluster& cluster);
   // Returns what the operator observes. `pods` and `services` are indices of objects; `services` selects the state that
-  // the watches of Services, NetworkPolicies and Workloads show.
+  // the watches of Services, NetworkPolicies, Workloads and PodGroups show.
   control::Observed observe(uint32_t job, uint32_t pods, uint32_t services, PollView poll, bool untouched) const;
-  // Returns the state of the Service, the NetworkPolicy and the Workload on which a plan depends: a number below
-  // 3 * kServiceStates * kWorkloadStates.
-  unsigned service_state(uint32_t objects) const;
+  // Returns the state of these objects, on which a plan depends: a number below kServiceStates.
+  unsigned service_state(uint32_t objects) const { return service_states_[objects]; }
   bool is_untouched(uint32_t world) const {
     return test::is_untouched(jobs_[worlds_[world].job], objects_[worlds_[world].objects]);
   }
@@ -66,8 +64,10 @@ class Worlds {
   std::vector<World> worlds_;
   std::vector<control::Job> jobs_;
   std::vector<Objects> objects_;
+  std::vector<unsigned> service_states_;  // of objects_
   std::unordered_map<std::string, uint32_t> job_ids_;
   std::unordered_map<std::string, uint32_t> object_ids_;
+  std::unordered_map<std::string, unsigned> service_state_ids_;
   std::unordered_map<uint64_t, std::vector<uint32_t>> world_ids_;
 };
 

@@ -63,6 +63,11 @@ inline ModelOptions with_foreign(ModelOptions options, const std::string& pod) {
   return options;
 }
 
+inline ModelOptions with_gangs(ModelOptions options) {
+  options.gangs = true;
+  return options;
+}
+
 inline ModelOptions with_policies(ModelOptions options) {
   options.metrics_peers = R"([{"namespaceSelector":{}}])";
   return options;

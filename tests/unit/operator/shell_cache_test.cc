@@ -309,6 +309,25 @@ TEST_F(CacheWorkloads, AreAbsentAfterKueueWasRemoved) {
   EXPECT_TRUE(cache_->workloads_of(key_, error)->empty()) << "the old ones are gone";
 }
 
+TEST_F(CacheWorkloads, PodGroupsAreThoseOfTheServedApis) {
+  api_ = std::make_shared<FakeApi>("scheduling.x-k8s.io");
+  for (const char* plural : {"trainingjobs", "pods", "services"}) end_list(plural);
+  for (const char* job : {"j", "k"}) api_->push("podgroups", "ADDED", workload(job));
+  start();
+  ASSERT_TRUE(becomes_true([&] { return api_->watches().size() == 4; }));
+  EXPECT_FALSE(cache_->has_synced()) << "the first jobs would have no PodGroup";
+  end_list("podgroups", 12);
+  ASSERT_TRUE(becomes_true([&] { return cache_->has_synced(); })) << "refusals suffice";
+  Observed observed;
+  cache_->add_pod_groups(key_, observed);
+  EXPECT_EQ(observed.gang_apis, std::vector{GangApi::kSchedulerPlugins});
+  const PodGroup expected{GangApi::kSchedulerPlugins, "trainingjob-j", "uid-j", test::kJobUid};
+  EXPECT_EQ(observed.pod_groups, std::vector{expected});
+  EXPECT_FALSE(cache_->has_seen(ResourceKind::kSchedulerPluginsPodGroup, "ns", "13"));
+  EXPECT_TRUE(cache_->has_seen(ResourceKind::kPodGroup, "ns", "13")) << "nothing is waited for";
+  EXPECT_EQ(reports_, 0);
+}
+
 TEST_F(CacheWorkloads, AreWatchedInTheNamespaceOfTheJob) {
   for (const char* plural : {"trainingjobs", "pods", "services"}) end_list(plural);
   start({"other", "ns"});

@@ -1,4 +1,5 @@
-// Actions of jobs with a queue against a scripted API server: the requests to Kueue's API, and where a plan stops.
+// Actions of jobs with a queue or a gang scheduler against a scripted API server: the requests to their APIs, and where
+// a plan stops.
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
@@ -250,6 +251,37 @@ TEST_F(ExecuteQueueTest, APlanContinuesWithoutTheReportOfReadiness) {
   answer(workload("20", {condition("QuotaReserved", true)}));
   transport_->script(failure(500, "InternalError", "failed calling webhook"));
   EXPECT_EQ(run({UpdateWorkload{"w", "u", Change::kSucceed, SystemTime{}}})->reason, Reason::kApiError);
+}
+
+// ---- PodGroups -----------------------------------------------------------------------------------------------------
+
+TEST_F(ExecuteQueueTest, CreatesPodsInTheirPodGroup) {
+  const Gang gang{GangApi::kSchedulerPlugins, "j-0"};
+  answer(object("11"), 201);
+  answer(object("12"), 201);
+  EXPECT_FALSE(run({CreatePodGroup{gang.api, gang.pod_group, R"({"spec":{"minMember":2}})"},
+                    CreatePod{.name = "j-0-0", .nodes = 2, .gang = gang}}));
+  EXPECT_THAT(requests(), ElementsAre("POST /apis/scheduling.x-k8s.io/v1alpha1/namespaces/ns/podgroups",
+                                      std::string("POST ") + kPods));
+  EXPECT_EQ(sent(0)["spec"]["minMember"], 2);
+  EXPECT_EQ(sent(1)["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"], "j-0");
+}
+
+TEST_F(ExecuteQueueTest, StopsAtAPodGroupOfAnotherOwner) {
+  transport_->script(failure(409, "AlreadyExists"));
+  answer(object("5", "another-uid"));
+  const auto stop = run({CreatePodGroup{GangApi::kNative, "j-0", "{}"}, CreatePod{.name = "j-0-0"}});
+  ASSERT_TRUE(stop);
+  EXPECT_EQ(stop->reason, Reason::kApiError);
+  EXPECT_THAT(stop->error.message, HasSubstr("PodGroup ns/j-0 exists, and does not belong to this job"));
+  EXPECT_EQ(done_, 0);
+}
+
+TEST_F(ExecuteQueueTest, DeletesAPodGroup) {
+  answer(object("11"));
+  EXPECT_FALSE(run({DeletePodGroup{GangApi::kVolcano, "j-0", "u"}}));
+  EXPECT_THAT(requests(), ElementsAre("DELETE /apis/scheduling.volcano.sh/v1beta1/namespaces/ns/podgroups/j-0"));
+  EXPECT_EQ(sent(0)["preconditions"]["uid"], "u");
 }
 
 // ---- DeleteWorkload ------------------------------------------------------------------------------------------------
