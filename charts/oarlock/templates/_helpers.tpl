@@ -253,7 +253,7 @@ true
 {{- fail "replicaCount: is missing, as in the values of an earlier chart; upgrade with --reset-then-reuse-values instead of --reuse-values" -}}
 {{- end -}}
 {{- include "oarlock.requireValues" (dict "root" . "names" (list "image.repository" "trainerImage.repository" "launcher.image.repository" "leaderElection"
-      "operator.workers" "operator.progressIntervalSeconds" "operator.logLevel" "operator.logFormat" "rbac.scope" "queues.kueue" "serviceAccount" "crds"
+      "operator.workers" "operator.progressIntervalSeconds" "operator.logLevel" "operator.logFormat" "rbac.scope" "queues.kueue" "queues.gangs" "serviceAccount" "crds"
       "metrics.port" "metrics.tls" "metrics.service" "metrics.serviceMonitor" "metrics.podMonitor" "dashboards" "networkPolicy.jobs" "healthPort" "tests.kubectl.image.repository")) -}}
 {{- if .Values.leaderElection.enabled -}}
 {{- include "oarlock.requireValues" (dict "root" . "names" (list "leaderElection.leaseDurationSeconds" "leaderElection.renewDeadlineSeconds" "leaderElection.retryPeriodSeconds")) -}}
