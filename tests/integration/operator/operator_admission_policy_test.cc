@@ -17,6 +17,8 @@ using ::testing::HasSubstr;
 using Json = nlohmann::json;
 
 constexpr char kOwnNamespace[] = "oarlock-system";
+constexpr char kSchedulerPlugins[] = "scheduling.x-k8s.io/v1alpha1";
+constexpr char kVolcano[] = "scheduling.volcano.sh/v1beta1";
 
 Json controller(const std::string& job, const std::string& kind = kKind, const std::string& version = kApiVersion) {
   return {{"apiVersion", version},
@@ -43,10 +45,12 @@ class AdmissionPolicy : public ::testing::Test {
     server_ = std::make_unique<ApiServer>(ApiServer::Parts::kWithControllers);
     server_->apply(test::source_path("manifests/install.yaml"));
     server_->apply(test::data_path("kueue_crds.yaml"));
+    server_->apply(test::data_path("gang_crds.yaml"));
     // The roles of networkPolicy.jobs.enabled, and rights that the operator does not have, as if an administrator had
     // granted too many: only the policy protects the objects from its token.
-    const Json rules = {
-        {{"apiGroups", {"", "networking.k8s.io", "kueue.x-k8s.io", kGroup}}, {"resources", {"*"}}, {"verbs", {"*"}}}};
+    const Json groups = {
+        "", kGroup, "networking.k8s.io", "kueue.x-k8s.io", "scheduling.x-k8s.io", "scheduling.volcano.sh"};
+    const Json rules = {{{"apiGroups", groups}, {"resources", {"*"}}, {"verbs", {"*"}}}};
     must("POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles",
          {{"metadata", {{"name", "too-much"}}}, {"rules", rules}});
     must("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
@@ -73,6 +77,10 @@ class AdmissionPolicy : public ::testing::Test {
     if (!is_effective) throw std::runtime_error("the admission policy never took effect");
     if (!eventually([] { return server_->call("GET", workloads()).ok(); }))
       throw std::runtime_error("Workloads are not served");
+    for (const std::string api : {kSchedulerPlugins, kVolcano}) {
+      if (!eventually([&] { return server_->call("GET", pod_groups(api)).ok(); }))
+        throw std::runtime_error("PodGroups of " + api + " are not served");
+    }
   }
   static void TearDownTestSuite() {
     transport_.reset();
@@ -90,6 +98,9 @@ class AdmissionPolicy : public ::testing::Test {
   }
   static std::string workloads(const std::string& what = "") {
     return "/apis/kueue.x-k8s.io/v1beta2/namespaces/" + name_space_ + "/workloads" + what;
+  }
+  static std::string pod_groups(const std::string& api, const std::string& what = "") {
+    return "/apis/" + api + "/namespaces/" + name_space_ + "/podgroups" + what;
   }
 
   static Reply as_operator(const std::string& method, const std::string& target, const Json& body = nullptr) {
@@ -194,6 +205,24 @@ TEST_F(AdmissionPolicy, AllowsWorkloadsOfJobsOnly) {
   expect_denied("DELETE", workloads("/job-of-others"), nullptr, kNotControlled);
 }
 
+Json pod_group(const std::string& api, const std::string& name, const Json& owner) {
+  Json out = object(name, owner, Json::object());
+  out["apiVersion"] = api;
+  out["kind"] = "PodGroup";
+  return out;
+}
+
+TEST_F(AdmissionPolicy, AllowsPodGroupsOfJobsOnly) {
+  for (const std::string api : {kSchedulerPlugins, kVolcano}) {
+    const std::string dry = pod_groups(api, "?dryRun=All");
+    expect_allowed("POST", dry, pod_group(api, "j-0", controller("j")));
+    expect_denied("POST", dry, pod_group(api, "k-0", controller("j")), "is not one that");
+    expect_denied("POST", dry, pod_group(api, "j-0", nullptr), kNotControlled);
+    must("POST", pod_groups(api), pod_group(api, "j-1", nullptr));
+    expect_denied("DELETE", pod_groups(api, "/j-1"), nullptr, kNotControlled);
+  }
+}
+
 TEST_F(AdmissionPolicy, ProtectsObjectsOfOthers) {
   must("POST", core("pods"), object("j-0-1", nullptr, pod_spec()));
   must("POST", core("services"), object("j-0-1", nullptr, headless()));
@@ -247,9 +276,14 @@ TEST_F(AdmissionPolicy, LetsTheOperatorWork) {
   world.set_pods({"j-0-0", "j-0-1"}, pod_running());
   world.set_pod("j-0-1", pod_ended(1));
   world.wait_for_pods({"j-1-0", "j-1-1"});
+  const std::string groups =
+      std::string("/apis/") + kSchedulerPlugins + "/namespaces/" + world.namespace_name() + "/podgroups/";
+  world.wait("the PodGroup of the second attempt only",
+             [&] { return world.exists(groups + "j-1") && !world.exists(groups + "j-0"); });
   world.patch_job("j", {{"spec", {{"suspend", true}}}});
   world.wait_for_phase("j", "Suspended");
   world.wait_for_pods({});
+  world.wait("the deletion of the PodGroup", [&] { return !world.exists(groups + "j-1"); });
   world.patch_job("j", {{"spec", {{"suspend", false}}}});
   world.wait_for_pods({"j-2-0", "j-2-1"});
   world.set_pods({"j-2-0", "j-2-1"}, pod_running());
