@@ -25,6 +25,8 @@ struct ForeignKey {
   bool is_kept;
   const char* message;  // null if the converter reads the key
 };
+constexpr char kOfGangs[] =
+    "has no effect on a TrainingJob; docs/guides/queues.md has the gang schedulers that work, and their keys";
 constexpr ForeignKey kForeignKeys[] = {
     {"trainer.kubeflow.org/trainjob-ancestor-step", false, nullptr},
     {"alpha.jobset.sigs.k8s.io/", false,
@@ -32,14 +34,14 @@ constexpr ForeignKey kForeignKeys[] = {
      "placement"},
     {"jobset.sigs.k8s.io/", false, "is set by JobSet, and has no effect on a TrainingJob"},
     {"kueue.x-k8s.io/", true, "has no effect on a TrainingJob; docs/guides/queues.md has the keys of Kueue that work"},
-    {"scheduling.volcano.sh/", true, "has no effect on a TrainingJob: there are no queues and no gang scheduling yet"},
-    {"volcano.sh/", true, "has no effect on a TrainingJob: there are no queues and no gang scheduling yet"},
-    {"scheduling.k8s.io/group-name", true, "has no effect on a TrainingJob: there is no gang scheduling yet"},
-    {"scheduling.x-k8s.io/", true, "has no effect on a TrainingJob: there is no gang scheduling yet"},
-    {"pod-group.scheduling.sigs.k8s.io", true, "has no effect on a TrainingJob: there is no gang scheduling yet"},
-    {"yunikorn.apache.org/", true, "has no effect on a TrainingJob: there are no queues and no gang scheduling yet"},
-    {"kai.scheduler/", true, "has no effect on a TrainingJob: there are no queues and no gang scheduling yet"},
-    {"runai/", true, "has no effect on a TrainingJob: there are no queues and no gang scheduling yet"},
+    {"scheduling.volcano.sh/", true, kOfGangs},
+    {"volcano.sh/", true, kOfGangs},
+    {"scheduling.k8s.io/group-name", true, kOfGangs},
+    {"scheduling.x-k8s.io/", true, kOfGangs},
+    {"pod-group.scheduling.sigs.k8s.io", true, kOfGangs},
+    {"yunikorn.apache.org/", true, kOfGangs},
+    {"kai.scheduler/", true, kOfGangs},
+    {"runai/", true, kOfGangs},
     {"training.kubeflow.org/", true, "is read by the training-operator only"},
     {"trainer.kubeflow.org/", true, "is read by Kubeflow Trainer only"},
 };
@@ -200,7 +202,7 @@ void convert_run_policy(ObjectReader policy, JobDraft& draft) {
   ObjectReader scheduling = policy.object("schedulingPolicy");
   draft.pending_timeout_seconds = scheduling.integer("scheduleTimeoutSeconds");
   for (const char* key : {"minAvailable", "queue", "minResources", "priorityClass"})
-    scheduling.drop(key, "gang scheduling has no counterpart yet; not carried over");
+    scheduling.drop(key, kGangsNeedNoField);
 }
 
 void set_node_bounds(int64_t least, std::optional<int64_t> most, const std::string& path, Report& report,

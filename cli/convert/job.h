@@ -51,6 +51,11 @@ enum class EntriesOf { kJob, kPod };
 // note for each one that is not a string, that another program reads, or that is left out.
 Json own_entries(const Json& map, const std::string& path, EntriesOf object, Report& report);
 
+// The note on fields of peers that request gang scheduling.
+inline constexpr char kGangsNeedNoField[] =
+    "a gang scheduler of the cluster places all pods of a job together, without a field (docs/guides/queues.md); not "
+    "carried over";
+
 // Adds a note for each label and annotation of an object that is not carried over: a Job, or a template of one.
 void drop_metadata(ObjectReader metadata, const std::string& owner);
 

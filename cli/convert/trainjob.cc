@@ -122,7 +122,7 @@ RuntimeParts read_runtime(ObjectReader& runtime, const ConvertOptions& options, 
   }
   for (const char* key : {"jax", "flux", "xgboost", "plainML"})
     policy.drop(key, "its environment has no counterpart; the pods have the variables of PyTorch");
-  spec.drop("podGroupPolicy", "gang scheduling has no counterpart yet; not carried over");
+  spec.drop("podGroupPolicy", kGangsNeedNoField);
 
   ObjectReader jobset_template = spec.object("template");
   drop_metadata(jobset_template.object("metadata"), "JobSet");

@@ -1,5 +1,5 @@
 // Gang scheduling: the pods of an attempt are placed together or not at all. Kubernetes, scheduler-plugins and Volcano
-// each have a kind PodGroup for it, in an API of their own. The operator uses the ones that the API server serves;
+// each have a kind PodGroup for it, in separate APIs. The operator uses the ones that the API server serves;
 // docs/guides/queues.md is the user's page. All functions are pure.
 #pragma once
 

@@ -239,7 +239,7 @@ TEST(ConvertNotes, EachPartWithoutCounterpartIsNoted) {
       {pytorchjob(torchrun, "", "finalizers: [a/b]"), "metadata.finalizers: not carried over"},
       {pytorchjob(torchrun, "", "clusterName: c"), "metadata.clusterName: is not a known field"},
       {pytorchjob(torchrun, "runPolicy: {schedulingPolicy: {queue: q}}"),
-       "spec.runPolicy.schedulingPolicy.queue: gang"},
+       "spec.runPolicy.schedulingPolicy.queue: a gang scheduler"},
       {pytorchjob(torchrun, "runPolicy: {backoffLimit: 3}\n  elasticPolicy: {maxRestarts: 5}"),
        "spec.elasticPolicy.maxRestarts: 5 is not carried over, because 3 is given elsewhere"},
       {pytorchjob("command: [torchrun, --max-restarts=7, t.py]", "runPolicy: {backoffLimit: 3}"),

@@ -104,7 +104,7 @@ TEST(ReconcileGang, AGroupThatNeedsOnePodHasNoPodGroup) {
   EXPECT_EQ(Json::parse(only<CreatePodGroup>(plan).at(0).body)["spec"]["schedulingPolicy"]["gang"]["minCount"], 2);
 }
 
-TEST(ReconcileGang, ATemplateMayNameAGroupOfItsOwn) {
+TEST(ReconcileGang, ATemplateMayNameAnotherGroup) {
   for (const char* metadata : {R"("metadata":{"labels":{"scheduling.x-k8s.io/pod-group":"bert-0"}},"spec":{)",
                                R"("metadata":{"annotations":{"scheduling.k8s.io/group-name":"mine"}},"spec":{)",
                                R"("spec":{"schedulingGroup":{"podGroupName":"mine"},)"}) {
