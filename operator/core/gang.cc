@@ -117,20 +117,21 @@ Job with_gang(const Job& job, const Gang& gang) {
 
 std::optional<Gang> find_gang(const Observed& observed, const Membership& members) {
   const Job& job = observed.job;
+  const std::string name = pod_group_name(job, job.status.attempt);
   std::optional<Gang> of_peers;
   for (const Pod* pod : members.current) {
     if (pod == nullptr) continue;
-    if (!pod->gang || has_node(*pod)) return std::nullopt;
+    if (!pod->gang || pod->gang->pod_group != name || has_node(*pod)) return std::nullopt;
     of_peers = pod->gang;
   }
   if (!of_peers && observed.gang_apis.empty()) return std::nullopt;
   const Json pod = parse_template(job);
   if (read_gang(pod)) return std::nullopt;
   if (of_peers) return of_peers;
-  if (members.pod_group != nullptr) return Gang{members.pod_group->api, members.pod_group->name};
+  if (members.pod_group != nullptr) return Gang{members.pod_group->api, name};
   const std::optional<GangApi> api = minimum(job) < 2 ? std::nullopt : choose_api(pod, observed.gang_apis);
   if (!api) return std::nullopt;
-  return Gang{*api, pod_group_name(job, job.status.attempt)};
+  return Gang{*api, name};
 }
 
 std::vector<Action> create_pod_group(const Observed& observed, const Membership& members,

@@ -385,6 +385,7 @@ std::optional<Plan> converge(const Observed& observed, const Membership& members
   plan.requeue_after = earliest(plan.requeue_after, next_replacement_check(observed, members));
   plan.requeue_after = earliest(plan.requeue_after, time_until(next_resize_time(observed, members), observed.now));
   plan.requeue_after = earliest(plan.requeue_after, time_until(placement_deadline(observed, members), observed.now));
+  plan.requeue_after = earliest(plan.requeue_after, time_until(scheduler_deadline(members), observed.now));
   if (members.wants_network_policy && members.conflicting_network_policy != nullptr)
     plan.requeue_after = earliest(plan.requeue_after, kForeignPolicyRequeue);
   if (next != job.status || !missing.actions.empty()) {

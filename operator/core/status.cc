@@ -268,6 +268,22 @@ bool has_progress(const Observed& observed, const api::Status& status) {
   return observed.progress && observed.progress->attempt == status.attempt;
 }
 
+namespace {
+
+// Whether no scheduler has reported on the pod. A scheduler that cannot place a pod sets its condition PodScheduled.
+bool is_ignored(const Pod& pod) { return !has_node(pod) && pod.unscheduled_message.empty(); }
+
+}  // namespace
+
+std::optional<SystemTime> scheduler_deadline(const Membership& members) {
+  std::optional<SystemTime> first;
+  for (const Pod* pod : members.current) {
+    if (pod != nullptr && pod->created && is_ignored(*pod))
+      first = std::min(first.value_or(*pod->created), *pod->created);
+  }
+  return first ? std::optional(*first + kSchedulerTime) : std::nullopt;
+}
+
 WaitingReason find_waiting_reason(const Observed& observed, const Membership& members) {
   const std::string so_far =
       fmt::format("{} of {}{}", count_started(members), members.current.size(), kPodsHaveStarted);
@@ -299,6 +315,13 @@ WaitingReason find_waiting_reason(const Observed& observed, const Membership& me
     if (pod->scheduled || pod->unscheduled_message.empty()) continue;
     return {"Unschedulable", fmt::format("{}; pod {}: {}", so_far, pod->name, sanitize_line(pod->unscheduled_message)),
             pod};
+  }
+  if (const auto end = scheduler_deadline(members); end && observed.now >= *end) {
+    return {"Unschedulable",
+            fmt::format("{}; no scheduler has considered them for {} s: does the one that "
+                        "schedulerName of spec.template names run?",
+                        so_far, kSchedulerTime.count()),
+            first};
   }
   return {kPodsStarting, so_far, first};
 }

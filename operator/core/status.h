@@ -26,6 +26,12 @@ struct WaitingReason {
 };
 WaitingReason find_waiting_reason(const Observed& observed, const Membership& members);
 
+// How long a pod may exist before it is reported that no scheduler has considered it.
+inline constexpr std::chrono::seconds kSchedulerTime{60};
+
+// Returns when that is to be reported of a pod of the current attempt; absent if a scheduler has considered all of them.
+std::optional<SystemTime> scheduler_deadline(const Membership& members);
+
 // The reason of an attempt whose pods are starting and report no problem.
 inline constexpr char kPodsStarting[] = "PodsStarting";
 

@@ -343,8 +343,9 @@ void Cache::set_informer(OptionalInformer<T>& optional, ResourceKind kind, kube:
   hooks.on_problem = [&optional](const kube::ApiError& error) {
     using Kind = kube::ApiErrorKind;
     const bool is_refused = error.kind == Kind::kNotFound || error.kind == Kind::kForbidden;
+    const bool is_busy = error.status == 429 || error.status == 503;
     const std::lock_guard lock(optional.mutex);
-    optional.has_answer |= error.status != 0;
+    optional.has_answer |= error.status != 0 && !is_busy;
     if (optional.is_readable && !is_refused) return;
     optional.is_readable = false;
     optional.error = error.message;

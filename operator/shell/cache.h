@@ -183,7 +183,7 @@ class Cache {
   struct OptionalInformer {
     mutable std::mutex mutex;  // of the following
     bool is_started = false;
-    bool has_answer = false;  // of the API server, which may be a refusal
+    bool has_answer = false;  // of the API server, which may be a refusal or an error that persists
     bool is_readable = false;
     std::string error;  // why the objects cannot be read; empty before the first answer
     std::unique_ptr<kube::Informer<T>> informer;

@@ -120,6 +120,23 @@ TEST(Status, ReportsWhatPodsWaitFor) {
       << "no pods are missing";
 }
 
+// A misspelled schedulerName, or a scheduler that does not run: Kubernetes reports nothing.
+TEST(Status, ReportsPodsThatNoSchedulerConsiders) {
+  Observed observed = seen(JobBuilder().phase(Phase::kPending), {pod_in_attempt(0), pod_in_attempt(1)});
+  observed.pods[0].created = at_second(1);
+  observed.pods[1].created = at_second(0);
+  EXPECT_EQ(scheduler_deadline(classify_objects(observed)), at_second(60));
+  EXPECT_EQ(text_of(refreshed(observed)),
+            "Unschedulable: 0 of 2 pods have started; no scheduler has considered them for 60 s: does the one that "
+            "schedulerName of spec.template names run?");
+  observed.now = at_second(59);
+  EXPECT_EQ(text_of(refreshed(observed)), "PodsStarting: 0 of 2 pods have started");
+  EXPECT_EQ(reconcile(observed).requeue_after, std::chrono::seconds(1));
+  observed.pods[0].scheduled = true;
+  observed.pods[1].unscheduled_message = "gated";
+  EXPECT_EQ(scheduler_deadline(classify_objects(observed)), std::nullopt);
+}
+
 // Its label was removed, so that no watch reports its changes.
 TEST(Status, NamesPodWithoutTheLabel) {
   Pod unlabeled = pod_in_attempt(1).running();
