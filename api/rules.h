@@ -21,6 +21,7 @@ inline constexpr int kMaxReason = 60;
 inline constexpr int kMaxSeconds = 2147483647;
 inline constexpr int kMaxManagedBy = 63;
 inline constexpr int kMaxImage = 1024;
+inline constexpr int kMaxLabelKey = 317;  // a domain, a slash and a name
 inline constexpr int kMaxResources = 64;
 inline constexpr int kMaxQuantity = 64;  // characters
 inline constexpr int kMaxObjectName = 253;

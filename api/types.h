@@ -108,10 +108,25 @@ enum class PendingAction {
   kFail,   // the job fails
 };
 
+// How the pods of a job are placed in domains of nodes.
+enum class TopologyMode {
+  kRequired,   // all in one domain
+  kPreferred,  // in one domain as far as they fit
+  kExclusive,  // all in one domain, in which no other job has pods
+};
+
+struct Topology {
+  std::string key;  // of a label of nodes: those with the same value are one domain
+  TopologyMode mode = TopologyMode::kRequired;
+
+  bool operator==(const Topology&) const = default;
+};
+
 // The placement of the pods on nodes.
 struct Scheduling {
   std::optional<int> pending_timeout_seconds;  // absent: the operator's default
   PendingAction pending_action = PendingAction::kRetry;
+  BoxedOptional<Topology> topology;
 
   bool operator==(const Scheduling&) const = default;
 };

@@ -25,10 +25,12 @@ struct ForeignKey {
   bool is_kept;
   const char* message;  // null if the converter reads the key
 };
+constexpr char kExclusiveTopology[] = "alpha.jobset.sigs.k8s.io/exclusive-topology";
 constexpr char kOfGangs[] =
     "has no effect on a TrainingJob; docs/guides/queues.md has the gang schedulers that work, and their keys";
 constexpr ForeignKey kForeignKeys[] = {
     {"trainer.kubeflow.org/trainjob-ancestor-step", false, nullptr},
+    {kExclusiveTopology, false, "became spec.scheduling.topology with the mode Exclusive, for all pods of the job"},
     {"alpha.jobset.sigs.k8s.io/", false,
      "has no effect on a TrainingJob; nodeSelector, affinity and topologySpreadConstraints in spec.template do "
      "placement"},
@@ -156,7 +158,13 @@ Json convert_metadata(ObjectReader metadata, const ConvertOptions& options) {
   return out;
 }
 
-void drop_metadata(ObjectReader metadata, const std::string& owner) {
+void read_topology(const Json& metadata, JobDraft& draft) {
+  const std::string key = text_at(member(metadata, "annotations"), kExclusiveTopology);
+  if (!key.empty()) draft.exclusive_topology = key;
+}
+
+void drop_metadata(ObjectReader metadata, const std::string& owner, JobDraft& draft) {
+  read_topology(metadata.json(), draft);
   metadata.take("creationTimestamp");
   metadata.take("name");
   for (const char* key : {"labels", "annotations"}) {
@@ -250,6 +258,8 @@ Result<Json> finish_job(const JobDraft& draft, const std::string& file) {
   if (!draft.clean_pod_policy.empty() && draft.clean_pod_policy != "Running")
     spec["cleanPodPolicy"] = draft.clean_pod_policy;
   if (draft.active_deadline_seconds) spec["activeDeadlineSeconds"] = *draft.active_deadline_seconds;
+  if (!draft.exclusive_topology.empty())
+    spec["scheduling"]["topology"] = {{"key", draft.exclusive_topology}, {"mode", "Exclusive"}};
   if (draft.pending_timeout_seconds) spec["scheduling"]["pendingTimeoutSeconds"] = *draft.pending_timeout_seconds;
   if (draft.ttl_seconds_after_finished) spec["ttlSecondsAfterFinished"] = *draft.ttl_seconds_after_finished;
   if (draft.suspend.value_or(false)) spec["suspend"] = true;

@@ -34,6 +34,7 @@ struct JobDraft {
   std::string clean_pod_policy;
   std::optional<int64_t> active_deadline_seconds;
   std::optional<int64_t> pending_timeout_seconds;
+  std::string exclusive_topology;  // key of the label of nodes
   std::optional<int64_t> ttl_seconds_after_finished;
   std::optional<bool> suspend;
   std::string managed_by;
@@ -56,8 +57,12 @@ inline constexpr char kGangsNeedNoField[] =
     "a gang scheduler of the cluster places all pods of a job together, without a field (docs/guides/queues.md); not "
     "carried over";
 
-// Adds a note for each label and annotation of an object that is not carried over: a Job, or a template of one.
-void drop_metadata(ObjectReader metadata, const std::string& owner);
+// Sets exclusive_topology if the metadata has the annotation of JobSet for it.
+void read_topology(const Json& metadata, JobDraft& draft);
+
+// Adds a note for each label and annotation of an object that is not carried over: a Job, or a template of one. Calls
+// read_topology().
+void drop_metadata(ObjectReader metadata, const std::string& owner, JobDraft& draft);
 
 // Sets a number of the draft that several members of a source can give. The first one counts; a later one that differs
 // has a note at `path`.

@@ -156,7 +156,7 @@ void convert_jobset(ObjectReader& root, const ConvertOptions& options, JobDraft&
   role.drop_unless("groupName", {"default"}, "has no counterpart; not carried over");
   role.drop("dependsOn", "with one role there is nothing to wait for; not carried over");
   ObjectReader job_template = role.object("template");
-  drop_metadata(job_template.object("metadata"), "Job");
+  drop_metadata(job_template.object("metadata"), "Job", draft);
   ObjectReader job = job_template.object("spec");
   const int64_t parallelism = job.integer("parallelism").value_or(1);
   const int64_t completions = job.integer("completions").value_or(parallelism);

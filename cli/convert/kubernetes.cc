@@ -103,6 +103,7 @@ Result<Converted> convert_job(OpenDocument& source, OpenDocument* runtime, const
   for (const char* key : {"apiVersion", "kind", "status"}) root.take(key);  // of the object itself
   JobDraft draft;
   draft.metadata = convert_metadata(root.object("metadata"), options);
+  read_topology(member(source.json, "metadata"), draft);
   Report runtime_report = runtime == nullptr ? *source.report : *runtime->report;  // one job's notes on the runtime
   const std::string kind = source.kind();
   if (kind == "PyTorchJob") convert_pytorchjob(root, options, draft);

@@ -125,7 +125,7 @@ RuntimeParts read_runtime(ObjectReader& runtime, const ConvertOptions& options, 
   spec.drop("podGroupPolicy", kGangsNeedNoField);
 
   ObjectReader jobset_template = spec.object("template");
-  drop_metadata(jobset_template.object("metadata"), "JobSet");
+  drop_metadata(jobset_template.object("metadata"), "JobSet", draft);
   ObjectReader jobset = jobset_template.object("spec");
   drop_network(jobset.object("network"));
   jobset.drop("successPolicy", "not carried over; spec.successPolicy is AllRanks or Rank0");
@@ -164,7 +164,7 @@ RuntimeParts read_runtime(ObjectReader& runtime, const ConvertOptions& options, 
     role.take("dependsOn");  // the note of the other role covers it
     ObjectReader job_template = role.object("template");
     if (role.integer("replicas").value_or(1) != 1) role.note("replicas", "numNodes is the number of pods");
-    drop_metadata(job_template.object("metadata"), "Job");
+    drop_metadata(job_template.object("metadata"), "Job", draft);
     ObjectReader job = job_template.object("spec");
     for (const char* key : {"parallelism", "completions"})
       job.drop_unless(key, {1}, "numNodes is the number of pods; not carried over");
@@ -235,7 +235,7 @@ void apply_patches(ObjectReader& spec, const std::string& role, JobDraft& draft)
         continue;
       }
       ObjectReader job = replicated.object("template");
-      drop_metadata(job.object("metadata"), "Job");
+      drop_metadata(job.object("metadata"), "Job", draft);
       ObjectReader job_spec = job.object("spec");
       const Json* pod = job_spec.take("template");
       if (pod != nullptr && !merge_patch(draft.pod, with_trainer_name(*pod))) replicated.note("", kOtherType);

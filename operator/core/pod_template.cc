@@ -14,6 +14,8 @@
 namespace oarlock::control {
 namespace {
 
+constexpr char kLabelJobUid[] = "oarlock.dev/job-uid";  // on pods with an exclusive domain
+
 using Json = nlohmann::json;
 
 constexpr char kTemporaryVolume[] = "tmp";
@@ -174,6 +176,36 @@ Json default_pod(const Job& job, const PodDefaults& defaults) {
   return out;
 }
 
+// Requires or prefers nodes of one domain for the pods of an attempt; the scheduler accepts any domain for the first of
+// them. An exclusive domain has no pods of other jobs, in any namespace. As these have the label of jobs, too, the
+// scheduler keeps later ones out of the domain. A label with the uid distinguishes jobs of the same name: a selector
+// that excludes the namespace does not, because the schedulers of Kubernetes 1.34 and later then match the job's own
+// pods.
+void add_topology(const Job& job, Json& pod) {
+  constexpr char kRequired[] = "requiredDuringSchedulingIgnoredDuringExecution";
+  constexpr char kPreferred[] = "preferredDuringSchedulingIgnoredDuringExecution";
+  const auto& topology = job.spec.scheduling.topology;
+  if (!topology) return;
+  Json& affinity = map_in(map_in(pod, "spec"), "affinity");
+  const Json together = {{"topologyKey", topology->key},
+                         {"labelSelector", {{"matchLabels", {{kLabelJobName, job.metadata.name}}}}},
+                         {"matchLabelKeys", Json::array({kLabelAttempt})}};
+  Json& near = map_in(affinity, "podAffinity");
+  if (topology->mode == api::TopologyMode::kPreferred) {
+    list_in(near, kPreferred).push_back({{"weight", 100}, {"podAffinityTerm", together}});
+    return;
+  }
+  list_in(near, kRequired).push_back(together);
+  if (topology->mode != api::TopologyMode::kExclusive) return;
+  map_in(map_in(pod, "metadata"), "labels")[kLabelJobUid] = job.metadata.uid;
+  const Json is_of_job = {{"key", kLabelJobName}, {"operator", "Exists"}};
+  const Json is_of_other = {{"key", kLabelJobUid}, {"operator", "NotIn"}, {"values", Json::array({job.metadata.uid})}};
+  list_in(map_in(affinity, "podAntiAffinity"), kRequired)
+      .push_back({{"topologyKey", topology->key},
+                  {"namespaceSelector", Json::object()},
+                  {"labelSelector", {{"matchExpressions", Json::array({is_of_job, is_of_other})}}}});
+}
+
 bool is_complete(const Json& pod) {
   const Json* trainer = find_item(elements(member(pod, "spec"), "containers"), "name", kTrainerContainer);
   return trainer != nullptr && !text_at(*trainer, "image").empty();
@@ -195,6 +227,7 @@ Json make_pod_template(const Job& job, const PodDefaults& defaults) {
   Json given = parse_object(job.spec.pod_template);
   Json out = is_complete(given) ? explicit_parts(job) : default_pod(job, defaults);
   merge_object(out, std::move(given));
+  add_topology(job, out);
   return out;
 }
 

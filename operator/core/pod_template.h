@@ -34,8 +34,10 @@ struct PodDefaults {
 // lists as a whole; null removes a default. The template's containers and volumes keep their order and precede the
 // defaults.
 //
-// A template whose container "trainer" has an image is complete: only spec.resourcesPerNode and spec.checkpoints are
-// added to it. An image has specific requirements, so a security context that the template does not contain could
+// Affinities of spec.scheduling.topology are added to those of the template.
+//
+// A template whose container "trainer" has an image is complete: only spec.resourcesPerNode, spec.checkpoints and these
+// affinities are added to it. An image has specific requirements, so a security context that the template does not contain could
 // break it.
 //
 // REQUIRES: api::validate(job) is empty.

@@ -123,6 +123,14 @@ bool FaultProxy::forward(Connection& connection, const http::Request& request) {
   return true;
 }
 
+// The head of a watch is sent before the response of the API server.
+bool FaultProxy::is_served(const std::string& target) {
+  const auto answer = upstream_.send(
+      {.method = "GET", .target = target.substr(0, target.find('?')) + "?limit=1", .body = "", .content_type = ""}, 30s,
+      {});
+  return answer && answer->ok();
+}
+
 bool FaultProxy::handle(Connection& connection, const Received& received) {
   http::Request request{.method = received.method,
                         .target = received.target,
@@ -175,6 +183,12 @@ bool FaultProxy::watch(Connection& connection, const Received& received) {
       return true;
     }
     watches_.push_back(&self);
+  }
+  if (self.resource == "podgroups" && !is_served(received.target)) {
+    connection.answer(404, "404 page not found");
+    const std::lock_guard lock(mutex_);
+    std::erase(watches_, &self);
+    return true;
   }
   connection.write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
 

@@ -64,6 +64,7 @@ class FaultProxy {
 
   bool handle(HostileServer::Connection& connection, const HostileServer::Received& request);
   bool forward(HostileServer::Connection& connection, const http::Request& request);
+  bool is_served(const std::string& target);
   bool watch(HostileServer::Connection& connection, const HostileServer::Received& request);
   bool frozen(const std::string& resource) const;  // with the lock held
 

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <map>
+#include <set>
 
 #include "operator/core/desired.h"
 #include "tests/support/builders.h"
@@ -352,6 +354,56 @@ TEST_F(Policies, GroupThatCannotBePlacedReleasesItsRoom) {
   set_group("second", world_->status("second")["attempt"], pod_running(), pod_running());
   world_->wait_for_phase("second", "Running");
   EXPECT_EQ(world_->status("second")["restarts"].value("charged", 0), 0);
+}
+
+// Two domains of two nodes with room for two pods each, and the real scheduler. Other tests' pods do not tolerate the
+// nodes.
+TEST_F(Policies, ExclusiveDomainsHaveOneJobEach) {
+  const Json room = {{"cpu", "8"}, {"memory", "8Gi"}, {"pods", "2"}};
+  std::map<std::string, std::string> domain_of;
+  for (const char* name : {"a-1", "a-2", "b-1", "b-2"}) {
+    domain_of[name] = std::string(name, 1);
+    world_->call("POST", "/api/v1/nodes",
+                 {{"metadata", {{"name", name}, {"labels", {{"example.com/rack", domain_of[name]}}}}},
+                  {"spec", {{"taints", {{{"key", "test"}, {"value", "racks"}, {"effect", "NoSchedule"}}}}}},
+                  {"status", {{"capacity", room}, {"allocatable", room}}}});
+  }
+  const Json pod_template = {{"spec",
+                              {{"containers", {{{"name", "trainer"}, {"image", "example.invalid/t"}}}},
+                               {"tolerations", {{{"operator", "Exists"}}}}}}};
+  const Json exclusive = {{"topology", {{"key", "example.com/rack"}, {"mode", "Exclusive"}}}};
+  const auto domains = [&](const std::string& job) {
+    std::multiset<std::string> out;
+    for (const char* rank : {"0", "1"}) {
+      const std::string pod = job + "-0-" + rank;
+      if (!has_pod(pod)) continue;
+      const std::string node = world_->call("GET", world_->pods() + "/" + pod)["spec"].value("nodeName", "");
+      out.insert(node.empty() ? "" : domain_of.at(node));
+    }
+    return out;
+  };
+  for (const char* job : {"one", "two"}) create(job, {{"template", pod_template}, {"scheduling", exclusive}});
+  const auto has_domain = [&](const std::string& job) {
+    return domains(job).size() == 2 && !domains(job).contains("");
+  };
+  world_->wait("nodes for both jobs", [&] { return has_domain("one") && has_domain("two"); });
+  EXPECT_EQ(domains("one").count(*domains("one").begin()), 2U);
+  EXPECT_EQ(domains("two").count(*domains("two").begin()), 2U);
+  EXPECT_NE(*domains("one").begin(), *domains("two").begin());
+  // There is room for four more pods, but no domain without another job, and none that permits another job.
+  create("three", {{"template", pod_template}, {"scheduling", exclusive}});
+  create("four", {{"template", pod_template}});
+  for (const char* job : {"three", "four"}) {
+    world_->wait("the scheduler's message",
+                 [&] { return condition(job, "Pending").value("reason", "") == "Unschedulable"; });
+    EXPECT_THAT(condition(job, "Pending")["message"], HasSubstr("anti-affinity"));
+  }
+  world_->call("DELETE", world_->jobs() + "/one");
+  // As a kubelet confirms the end of pods.
+  for (const char* pod : {"one-0-0", "one-0-1"})
+    world_->call("DELETE", world_->pods() + "/" + pod, {{"gracePeriodSeconds", 0}});
+  world_->wait("the domain of the deleted job", [&] { return has_domain("three") || has_domain("four"); });
+  for (const auto& [node, domain] : domain_of) world_->call("DELETE", "/api/v1/nodes/" + node);
 }
 
 TEST_F(Policies, PodWithoutTheLabelRemainsPartOfTheGroup) {

@@ -60,6 +60,28 @@ std::string variable(const Json& container, const std::string& name) {
 
 // ---- without a template ----------------------------------------------------------------------------------------
 
+TEST(PodTemplate, PodsShareADomainOfNodes) {
+  const auto affinity_with = [](const std::string& mode) {
+    const Json pod = pod_of(job_of(
+        R"({"nodes":2,"scheduling":{"topology":{"key":"rack","mode":")" + mode +
+        R"("}},"template":{"spec":{"affinity":{"podAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":[1]}}}}})"));
+    return pod["spec"]["affinity"];
+  };
+  const Json term = Json::parse(R"({"topologyKey":"rack","matchLabelKeys":["oarlock.dev/attempt"],)"
+                                R"("labelSelector":{"matchLabels":{"oarlock.dev/job-name":"mnist"}}})");
+  const Json required = affinity_with("Required");
+  EXPECT_EQ(required, Json({{"podAffinity", {{"requiredDuringSchedulingIgnoredDuringExecution", {1, term}}}}}));
+  EXPECT_EQ(affinity_with("Preferred")["podAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"],
+            Json::array({{{"weight", 100}, {"podAffinityTerm", term}}}));
+  const Json exclusive = affinity_with("Exclusive");
+  EXPECT_EQ(exclusive["podAffinity"], required["podAffinity"]);
+  EXPECT_EQ(exclusive["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"],
+            Json::parse(R"([{"topologyKey":"rack","namespaceSelector":{},"labelSelector":{"matchExpressions":[)"
+                        R"({"key":"oarlock.dev/job-name","operator":"Exists"},)"
+                        R"({"key":"oarlock.dev/job-uid","operator":"NotIn","values":["u"]}]}}])"));
+  EXPECT_FALSE(pod_of(job_of(R"({"nodes":2})"))["spec"].contains("affinity"));
+}
+
 TEST(DefaultPod, Golden) {
   const Job job = job_of(R"({"nodes": 2, "trainer": {"task": "t"},
     "resourcesPerNode": {"requests": {"cpu": 4}, "limits": {"memory": "32Gi", "nvidia.com/gpu": 2}},
