@@ -1,5 +1,6 @@
 # shellcheck shell=bash
-# scripts/setup kueue: Kueue's manager, and kwok, from their Go modules, for scripts/test queues.
+# scripts/setup kueue: for scripts/test queues, from their Go modules, Kueue's manager, kwok, the scheduler of
+# scheduler-plugins, and a control plane of the Kubernetes version that serves PodGroups.
 
 # shellcheck source=scripts/lib/cluster/versions.sh
 source "$OARLOCK_ROOT/scripts/lib/cluster/versions.sh"
@@ -9,4 +10,5 @@ source "$OARLOCK_ROOT/scripts/lib/cluster/build.sh"
 source "$OARLOCK_ROOT/scripts/lib/cluster/rivals.sh"
 
 apt_install ca-certificates curl jq openssl python3 python3-pip python3-yaml
-with_lock cluster-build build_rivals kwok kueue
+with_lock cluster-build build_rivals kwok kueue scheduler-plugins
+with_lock cluster-build build_control_plane "$kGangKubernetesVersion"

@@ -98,7 +98,7 @@ def check_versions():
     page = read("docs/versioning.md")
     oldest, newest = (match("scripts/lib/cluster/versions.sh", rf"^kKubernetes{end}=(.*)$") for end in ("Oldest", "Newest"))
     expected = {
-        "Kubernetes": (f"{oldest} to {newest}", match("scripts/lib/cluster/versions.sh", r"^kKubernetesVersion=v(.*)$")),
+        "Kubernetes": (f"{oldest} to {newest}", match("scripts/lib/cluster/versions.sh", r"^kKubernetesVersion=.*-v(.*)}$")),
         "Helm": ("3", match("scripts/lib/cluster/versions.sh", r"^kHelmVersion=v(.*)$")),
         "LibTorch": (match("cmake/torch.cmake", r"/torch-([\d.]+)/torch"), match("docker/trainer.Dockerfile", r"torch==([\d.]+)")),
         "CUDA": (match("scripts/lib/setup_cuda.sh", r"cuda-headers-([\d.]+)"), ""),

@@ -47,44 +47,61 @@ timed_build() {
 
 module_file() { go_here mod download -json "$1" | jq -er ".$2"; }
 
-# Kubernetes cannot be a 'go install': its module requires its staging modules at v0.0.0 and replaces them by directories.
-# A module of our own with the same requirements, the staging modules at their published versions, can build it.
-kubernetes_module() {
-  local directory=$kGoWork/kubernetes staging=v0.${kKubernetesVersion#v1.} v=k8s.io/kubernetes@$kKubernetesVersion
-  rm -rf "$directory"
-  mkdir -p "$directory"
-  cd "$directory"
-  local mod sum
-  mod=$(module_file "$v" GoMod) || die -c 69 "cannot download the module $v"
-  sum=$(module_file "$v" Dir)/go.sum
-  {
-    sed -e 's,^module .*,module oarlock.dev/kubernetes-build,' -e '/^replace (/,/^)/d' "$mod"
-    echo "require k8s.io/kubernetes $kKubernetesVersion"
-    sed -nE "s,^[[:space:]]*(k8s\.io/[^ ]+) v0\.0\.0( .*)?$,replace \1 => \1 $staging,p" "$mod"
-  } >go.mod
+# adopt_module NAME MODULE VERSION [SED-ARGUMENT...]: makes the current directory a module of our own with the requirements
+# and replacements of the go.mod of MODULE, edited by sed, and a requirement of MODULE itself. It can build what 'go install'
+# refuses because of the replacements.
+adopt_module() {
+  local name=$1 module=$2 version=$3 mod sum; shift 3
+  rm -rf "${kGoWork:?}/$name"
+  mkdir -p "$kGoWork/$name"
+  cd "$kGoWork/$name"
+  mod=$(module_file "$module@$version" GoMod) || die -c 69 "cannot download the module $module@$version"
+  sum=$(module_file "$module@$version" Dir)/go.sum
+  { sed -e "s,^module .*,module oarlock.dev/$name-build," "$@" "$mod"; echo "require $module $version"; } >go.mod
   install -m 644 "$sum" go.sum
 }
 
+# The module of Kubernetes requires its staging modules at v0.0.0 and replaces them by directories: their published versions
+# replace these.
+kubernetes_module() {
+  local staging=v0.${kKubernetesVersion#v1.} published
+  adopt_module kubernetes k8s.io/kubernetes "$kKubernetesVersion" -e '/^replace (/,/^)/d'
+  published=$(sed -nE "s,^[[:space:]]*(k8s\.io/[^ ]+) v0\.0\.0( .*)?$,replace \1 => \1 $staging,p" go.mod)
+  echo "$published" >>go.mod
+}
+
+# build_kubernetes NAME...: those of the programs of $kKubernetesVersion that are not built yet.
 build_kubernetes() {
   local name missing=() flags package
-  for name in "${kKubernetesPrograms[@]}"; do [[ -x $(program "$name") ]] || missing+=("$name"); done
-  if [[ ${#missing[@]} -gt 0 || ! -x $(program pause) ]]; then
-    say "downloading the modules of Kubernetes $kKubernetesVersion"
-    kubernetes_module
-  fi
+  for name in "$@"; do [[ -x $(program "$name") ]] || missing+=("$name"); done
+  [[ ${#missing[@]} -gt 0 ]] || return 0
+  say "downloading the modules of Kubernetes $kKubernetesVersion"
+  kubernetes_module
   for package in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
     flags+=" -X $package.gitVersion=$kKubernetesVersion -X $package.gitMajor=1 -X $package.gitTreeState=clean"
     flags+=" -X $package.gitMinor=$(cut -d. -f2 <<<"$kKubernetesVersion")"
   done
-  for name in ${missing[@]+"${missing[@]}"}; do
+  for name in "${missing[@]}"; do
     timed_build "$name" "$(program "$name")" "k8s.io/kubernetes/cmd/$name" "$flags"
   done
-  [[ -x $(program pause) ]] || build_pause
+}
+
+# build_control_plane VERSION: the programs of a control plane of this version of Kubernetes; etcd is that of the cluster.
+build_control_plane() {
+  local name done=1 kKubernetesVersion=$1
+  for name in "${kControlPlanePrograms[@]}"; do [[ -x $(program "$name") ]] || done=0; done
+  [[ $done == 0 ]] || return 0
+  go_dir=$(ensure_go)
+  mkdir -p "$kGoWork"
+  say "building the control plane of Kubernetes $1 with $("$go_dir/go" version | cut -d' ' -f3): about 6 minutes on 2 cores, once"
+  ( build_kubernetes "${kControlPlanePrograms[@]}" )
+  rm -rf "$kGoWork"
 }
 
 # The process that holds a pod's namespaces; from Kubernetes' own C source, static.
 build_pause() {
   local source
+  [[ -x $(program pause) ]] && return 0
   source=$(module_file "k8s.io/kubernetes@$kKubernetesVersion" Dir)/build/pause/linux/pause.c
   gcc -Os -static -DVERSION="${kKubernetesVersion#v}" -o "$kGoWork/pause" "$source"
   strip "$kGoWork/pause"
@@ -169,7 +186,8 @@ build_cluster_programs() {
   go_dir=$(ensure_go)
   mkdir -p "$kGoWork"
   say "building Kubernetes, etcd, CoreDNS and Helm with $("$go_dir/go" version | cut -d' ' -f3): about 10 minutes on 2 cores, once"
-  ( build_kubernetes )
+  ( build_kubernetes "${kKubernetesPrograms[@]}" )
+  ( build_pause )
   ( build_module_program etcd go.etcd.io/etcd/server/v3 "$kEtcdVersion" go.etcd.io/etcd/server/v3 )
   ( build_helm )
   ( build_schemas )

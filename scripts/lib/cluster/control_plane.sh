@@ -40,7 +40,7 @@ start_apiserver() {
     --service-account-signing-key-file "$pki_dir/service-account.key" \
     --authorization-mode Node,RBAC --enable-admission-plugins NodeRestriction --allow-privileged=true \
     --service-cluster-ip-range "$service_cidr" --kubelet-preferred-address-types InternalIP --profiling=false \
-    "${flags[@]}" ${extra[@]+"${extra[@]}"}
+    "${flags[@]}" ${OARLOCK_FEATURE_GATES:+"--feature-gates=$OARLOCK_FEATURE_GATES"} ${extra[@]+"${extra[@]}"}
 }
 
 # With --apply. A CRD is served a moment after it was accepted, and is waited for.
@@ -57,9 +57,11 @@ start_controllers() {
     --leader-elect=false --bind-address "$loopback" --kube-api-qps 500 --kube-api-burst 1000 \
     --service-account-private-key-file "$pki_dir/service-account.key" --root-ca-file "$pki_dir/ca.crt" \
     --use-service-account-credentials=true --profiling=false \
-    --node-monitor-period 1s --node-monitor-grace-period "${OARLOCK_NODE_GRACE:-12}s"
+    --node-monitor-period 1s --node-monitor-grace-period "${OARLOCK_NODE_GRACE:-12}s" \
+    ${OARLOCK_FEATURE_GATES:+"--feature-gates=$OARLOCK_FEATURE_GATES"}
   start kube-scheduler "$(program kube-scheduler)" --kubeconfig "$cluster_dir/scheduler.kubeconfig" \
-    --leader-elect=false --bind-address "$loopback" --kube-api-qps 1000 --kube-api-burst 2000 --profiling=false
+    --leader-elect=false --bind-address "$loopback" --kube-api-qps 1000 --kube-api-burst 2000 --profiling=false \
+    ${OARLOCK_FEATURE_GATES:+"--feature-gates=$OARLOCK_FEATURE_GATES"}
 }
 
 api_ready() {

