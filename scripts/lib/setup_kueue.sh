@@ -10,5 +10,5 @@ source "$OARLOCK_ROOT/scripts/lib/cluster/build.sh"
 source "$OARLOCK_ROOT/scripts/lib/cluster/rivals.sh"
 
 apt_install ca-certificates curl jq openssl python3 python3-pip python3-yaml
-with_lock cluster-build build_rivals kwok kueue scheduler-plugins
 with_lock cluster-build build_control_plane "$kGangKubernetesVersion"
+with_lock cluster-build build_rivals kwok scheduler-plugins kueue

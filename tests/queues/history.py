@@ -35,22 +35,28 @@ class Change:
         self.resource, self.kind, self.item = resource, kind, item
         self.revision = int(item["metadata"]["resourceVersion"])
         self.uid, self.namespace = item["metadata"]["uid"], item["metadata"]["namespace"]
+        self.seen_at = time.monotonic()
 
 
 class History:
-    def __init__(self, plane):
-        self._plane, self._lock = plane, threading.Lock()
+    def __init__(self, plane, targets=None):
+        self._plane, self._targets, self._lock = plane, targets or TARGETS, threading.Lock()
         self._changes, self._seen = [], set()
-        self._current = {resource: {} for resource in TARGETS}
+        self._current = {resource: {} for resource in self._targets}
         self._broken = None
-        for resource in TARGETS:
+        for resource in self._targets:
             threading.Thread(target=self._watch, args=(resource,), daemon=True).start()
+
+    @property
+    def resources(self):
+        """Their names, as given to current()."""
+        return tuple(self._targets)
 
     def _watch(self, resource):
         try:
             while True:  # the API server ends the watches of a resource when its CRD has changed
                 try:
-                    for kind, item in self._plane.watch(TARGETS[resource]):
+                    for kind, item in self._plane.watch(self._targets[resource]):
                         self._add(Change(resource, kind, item))
                 except (Failed, KeyError) as error:
                     # The CRD does not exist, or its storage is being prepared; KeyError: an event without an object.
@@ -90,9 +96,9 @@ class History:
         return next((c.revision for c in self.changes(namespace, resource) if matches(c.item)), None)
 
     def wait_for_end(self, namespace):
-        """Until the namespace has neither pods nor Workloads; all their events have been read then."""
-        wait_until(lambda: not self.current("pods", namespace) and not self.current("workloads", namespace),
-                   f"the end of all pods and Workloads of {namespace}", 60, 0.05)
+        """Until the namespace has no objects; all their events have been read then."""
+        wait_until(lambda: not any(self.current(resource, namespace) for resource in self._targets),
+                   f"the end of all {', '.join(self._targets)} of {namespace}", 60, 0.05)
 
     def violations(self, namespace, since=0):
         """What may never be true of a job with a queue, as lines for a person, after the revision `since`.

@@ -107,10 +107,15 @@ class Kueue(System):
         return [name for name in names if name.endswith(".kueue.x-k8s.io")]
 
 
-def find_program(name, part):
+def evaluate(expression, environment=None):
+    """The output of a command in the shell of scripts/lib/cluster/versions.sh."""
+    return run(["bash", "-c", f"source scripts/lib/common.sh; source scripts/lib/cluster/versions.sh; {expression}"],
+               cwd=ROOT, env={**os.environ, **(environment or {})}).strip()
+
+
+def find_program(name, part, environment=None):
     """A program that scripts/setup PART has built."""
-    found = run(["bash", "-c", f"source scripts/lib/common.sh; source scripts/lib/cluster/versions.sh; program {name}"],
-                cwd=ROOT).strip()
+    found = evaluate(f"program {name}", environment)
     if not os.access(found, os.X_OK):
         sys.exit(f"error: {name} is not built: run scripts/setup {part}")
     return found

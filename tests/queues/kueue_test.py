@@ -6,70 +6,32 @@ namespace with separate queues and prints one line. After each, its whole histor
 for quota that was released too early.
 """
 import argparse
-import os
 import pathlib
 import signal
 import sys
-import time
 
 import admission
 import kueue  # extends the path of modules
 import scene as scenes
-from control_plane import HERE as BENCH, ROOT, ControlPlane, Kwok
+from control_plane import ROOT, ControlPlane, Kwok
 from history import History
 from installed import InstalledOarlock
 from kueue_facts import FACTS
 from lifecycle import SCENARIOS as LIFECYCLE, WITH_PROCESSES
 from processes import Failed
+from scenario_run import ScenarioRun, add_options, pod_stages, select
 
 SCENARIOS = (*admission.SCENARIOS, *LIFECYCLE)
-DELETION = kueue.HERE / "pod_delete_stage.yaml"
 
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bin", default=ROOT / "build" / "release" / "bin", type=pathlib.Path, metavar="DIR",
-                        help="the directory with oarlock-operator (default build/release/bin)")
-    parser.add_argument("--only", metavar="NAME,...", help=f"of {', '.join(one.__name__ for one in (*FACTS, *SCENARIOS))}")
-    parser.add_argument("--directory", metavar="DIR", help="write the logs there, and keep them (default: a temporary one)")
+    add_options(parser, (*FACTS, *SCENARIOS))
     args = parser.parse_args()
-    names = args.only.split(",") if args.only else [one.__name__ for one in (*FACTS, *SCENARIOS)]
-    known = {one.__name__ for one in (*FACTS, *SCENARIOS)}
-    for name in names:
-        if name not in known:
-            parser.error(f"unknown name '{name}'")
-    args.facts = [one for one in FACTS if one.__name__ in names]
-    args.scenarios = [one for one in SCENARIOS if one.__name__ in names]
+    selected = select(parser, args, (*FACTS, *SCENARIOS))
+    args.facts = [one for one in FACTS if one in selected]
+    args.scenarios = [one for one in SCENARIOS if one in selected]
     return args
-
-
-class Run:
-    """Runs scenarios one after the other, and counts those that failed."""
-
-    def __init__(self, plane, history):
-        self._plane, self._history = plane, history
-        self.failed = 0
-
-    def run(self, scenario, *more):
-        started = time.monotonic()
-        scene = scenes.Scene(self._plane, self._history)
-        try:
-            scenario(scene, *more)
-            found = scene.end()
-        except Failed as error:
-            found = str(error).splitlines()
-        result = "failed" if found else "passed"
-        self.failed += bool(found)
-        title = scenario.__doc__.splitlines()[0]
-        print(f"{result} {time.monotonic() - started:5.1f} s  {scenario.__name__}: {title}", flush=True)
-        for line in found:
-            print(f"    {line}", flush=True)
-
-
-def pod_stages(directory):
-    file = directory / "pod_stages.yaml"
-    file.write_text("\n---\n".join(stage.read_text() for stage in (BENCH / "pod_ready_stage.yaml", DELETION)))
-    return file
 
 
 def main():
@@ -81,7 +43,8 @@ def main():
         manager.install()
         with Kwok(plane, programs["kwok"], pod_stages(plane.directory), nodes=len(scenes.NODES)):
             scenes.label_nodes(plane)
-            run = Run(plane, History(plane))
+            history = History(plane)
+            run = ScenarioRun(lambda: scenes.Scene(plane, history))
             processes = Processes(manager, args.bin / "oarlock-operator")
             try:
                 processes.start_kueue()

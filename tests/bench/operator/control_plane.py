@@ -17,9 +17,12 @@ FAKE_NODES = 100
 
 
 class ControlPlane:
-    """etcd, kube-apiserver, controller-manager and scheduler in a directory; the requests of `users` are audited."""
+    """etcd, kube-apiserver, controller-manager and scheduler in a directory; the requests of `users` are audited.
 
-    def __init__(self, directory, users):
+    `environment` is that of scripts/cluster, `arguments` are more of kube-apiserver.
+    """
+
+    def __init__(self, directory, users, environment=None, arguments=()):
         self.directory = pathlib.Path(directory)
         self._cluster = self.directory / "c"
         self._cluster_script = ROOT / "scripts" / "cluster"
@@ -29,7 +32,8 @@ class ControlPlane:
         # No node of kwok may count as silent while kwok is not running.
         self._environment = {
             **os.environ, "OARLOCK_NODE_GRACE": "36000",
-            "OARLOCK_APISERVER_ARGS": f"--audit-policy-file={audit_policy} --audit-log-path={log}",
+            "OARLOCK_APISERVER_ARGS": " ".join((f"--audit-policy-file={audit_policy} --audit-log-path={log}", *arguments)),
+            **(environment or {}),
         }
         self._namespaces = 0
         self.kubeconfigs = {}
@@ -140,10 +144,10 @@ class ControlPlane:
 class Kwok:
     """Fake nodes (fake-0, ...) on which every pod runs immediately and forever, unless `pod_stages` is a file with other stages.
 
-    Pods get addresses of `cidr` if their stages use them.
+    Pods get addresses of `cidr` if their stages use them. `cpu` is that of each node.
     """
 
-    def __init__(self, plane, program, pod_stages=None, cidr="10.0.0.1/24", nodes=FAKE_NODES):
+    def __init__(self, plane, program, pod_stages=None, cidr="10.0.0.1/24", nodes=FAKE_NODES, cpu=1000):
         self._plane, self._program, self._cidr = plane, program, cidr
         config = pathlib.Path(f"{program}-config")
         of_pods = [pod_stages] if pod_stages else [HERE / "pod_ready_stage.yaml",
@@ -153,7 +157,7 @@ class Kwok:
         self._stages = plane.directory / "kwok_stages.yaml"
         self._stages.write_text("\n---\n".join(stage.read_text() for stage in stages))
         for i in range(nodes):
-            room = {"cpu": "1000", "memory": "4Ti", "pods": "10000"}
+            room = {"cpu": str(cpu), "memory": "4Ti", "pods": "10000"}
             plane.call("POST", "/api/v1/nodes", {
                 "metadata": {"name": f"fake-{i}", "annotations": {"kwok.x-k8s.io/node": "fake"}},
                 "status": {"capacity": room, "allocatable": room}})
