@@ -79,7 +79,7 @@ def ends(scene):
 
 
 def replacement(scene):
-    """The replacement of a lost pod joins the group that runs and gets a node, while another gang waits."""
+    """The replacement of a lost pod gets a node without the others of its gang, while another gang waits."""
     scene.submit("job", nodes=4, failurePolicy={"restartScope": "Rank", "backoffSeconds": 0})
     scene.expect_running("job", nodes=4)
     group = scene.group_uid("job")

@@ -142,13 +142,14 @@ class GangScene(JobScene):
         return [pod for pod in self.pods(name) if is_placed(pod)]
 
     def expect_unplaced(self, name, nodes=4):
-        """All pods of the job exist, and the scheduler has refused each of them."""
-        def refused(pod):
-            found = condition(pod, "PodScheduled")
-            return found.get("status") == "False" and self.system.waiting_message in found.get("message", "")
+        """All pods of the job exist, the scheduler has refused each of them, and at least one because of its gang."""
+        def refused():
+            pods = self.pods(name)
+            found = [condition(pod, "PodScheduled") for pod in pods if not is_placed(pod)]
+            return len(pods) == len(found) == nodes and all(one.get("status") == "False" for one in found) and any(
+                self.system.waiting_message in one["message"] for one in found)
 
-        self.wait(lambda: len(self.pods(name)) == nodes and all(not is_placed(pod) and refused(pod) for pod in self.pods(name)),
-                  f"the {nodes} pods of {name} to wait for nodes with '{self.system.waiting_message}' in PodScheduled")
+        self.wait(refused, f"the {nodes} pods of {name} to wait for nodes with '{self.system.waiting_message}' in PodScheduled")
 
     def placed_at(self, name):
         """The revision at which the first pod of the job got a node; None if none has."""
@@ -200,7 +201,7 @@ class GangHistory(History):
         """What may never be true of a gang, as lines for a person, after the revision `since`.
 
         - A PodGroup is not owned by its job, or has another minimum than the number of its nodes.
-        - A pod was created without its PodGroup, or before it.
+        - A pod was created without its PodGroup, or before it, or one that replaces a lost pod with a PodGroup.
         - A part of the pods of an attempt had nodes while the others had not, for longer than the scheduler needs to bind them.
         - A PodGroup was deleted while its attempt had live pods.
         Objects of jobs that their users delete are left to the garbage collector.
@@ -216,6 +217,7 @@ class GangReplay:
         # Jobs and PodGroups are stored by their names, live pods by their names with the name of their group. Of each group,
         # the ranks whose pods have had nodes, and when the first of them got one.
         self._jobs, self._groups, self._pods, self._placed, self._first = {}, {}, {}, {}, {}
+        self._names = set()  # of all pods that have existed
         for change in changes:
             getattr(self, f"_{change.resource}_changed")(change, change.item["metadata"]["name"])
         for group, ranks in self._placed.items():
@@ -256,10 +258,12 @@ class GangReplay:
             self._pods.pop(name, None)
             return
         if name not in self._pods and "deletionTimestamp" not in pod["metadata"]:
-            if self._system.group_of(pod) != group:
-                self._report(change, f"is a member of PodGroup {self._system.group_of(pod)}, not of {group}")
+            expected = None if name in self._names else group
+            if self._system.group_of(pod) != expected:
+                self._report(change, f"is a member of PodGroup {self._system.group_of(pod)}, not of {expected}")
             elif group not in self._groups:
                 self._report(change, f"was created when PodGroup {group} did not exist")
+            self._names.add(name)
         self._pods[name] = group
         if is_placed(pod) and group in self._groups:
             self._add_placed(change, group, rank_of(pod))
