@@ -27,19 +27,21 @@ def group_restart(scene):
     scene.expect_groups("job", "job-0")
     first = scene.group_uid("job")
     scene.end_pods("job", exit_code=1, ranks=[1])
-    scene.expect_running("job", attempt=1)
+    scene.expect_restarted("job", attempt=1)
     scene.expect_groups("job", "job-1")
     scene.check(scene.group_uid("job") != first, "the next attempt has the PodGroup of the failed one")
 
 
-def restart_without_room(scene):
-    """A gang that restarts while another one has taken its room waits whole."""
-    scene.submit("job", nodes=4, failurePolicy={"restartScope": "Group", "backoffSeconds": 5})
+def resume_without_room(scene):
+    """A gang that is resumed after another one has taken its room waits whole."""
+    scene.submit("job", nodes=4)
     scene.expect_running("job", nodes=4)
     scene.submit("other", nodes=4)
     scene.expect_unplaced("other")
-    scene.end_pods("job", exit_code=1)
+    scene.patch_job("job", suspend=True)
     scene.expect_running("other", nodes=4)
+    scene.expect_groups("job")
+    scene.patch_job("job", suspend=False)
     scene.expect_unplaced("job")
     scene.expect_groups("job", "job-1")
     scene.end_pods("other")
@@ -89,7 +91,7 @@ def replacement(scene):
     scene.delete_pod("job", 1)
     scene.wait(lambda: scene.pod_uid("job", 1) not in (None, lost), "the pod to be replaced")
     scene.expect_running("job", nodes=4)
-    scene.wait(lambda: scene.status("job").get("recoveries", {}).get("pods") == 1 and "replacements" not in scene.status("job"),
+    scene.wait(lambda: scene.status("job").get("recoveries", {}).get("pods") == 1 and not scene.status("job")["replacements"],
                "the replacement to be recorded as started")
     scene.check(scene.group_uid("job") == group, "the job has another PodGroup")
     scene.check(scene.placed_at("waiting") is None, "a pod of the waiting gang has had a node")
@@ -98,4 +100,4 @@ def replacement(scene):
     scene.expect_running("waiting", nodes=4)
 
 
-SCENARIOS = (whole_gangs, group_restart, restart_without_room, suspension, ends, replacement)
+SCENARIOS = (whole_gangs, group_restart, resume_without_room, suspension, ends, replacement)

@@ -151,6 +151,16 @@ class GangScene(JobScene):
 
         self.wait(refused, f"the {nodes} pods of {name} to wait for nodes with '{self.system.waiting_message}' in PodScheduled")
 
+    def expect_restarted(self, name, attempt, nodes=2):
+        """All pods of this attempt run; pods of earlier ones have ended."""
+        def restarted():
+            live = [pod for pod in self.pods(name) if is_live(pod)]
+            return self.status(name).get("phase") == "Running" and self.status(name)["attempt"] == attempt and all(
+                pod["metadata"]["labels"]["oarlock.dev/attempt"] == str(attempt) and pod["status"].get("phase") == "Running"
+                for pod in live) and len(live) == nodes
+
+        self.wait(restarted, f"{name} to run {nodes} pods of attempt {attempt}")
+
     def placed_at(self, name):
         """The revision at which the first pod of the job got a node; None if none has."""
         return self.history.first_revision(self.namespace, "pods", lambda pod: self._is_of(pod, name) and is_placed(pod))
