@@ -275,15 +275,16 @@ class GangReplay:
                 self._report(change, f"was created when PodGroup {group} did not exist")
             self._names.add(name)
         self._pods[name] = group
-        if is_placed(pod) and group in self._groups:
-            self._add_placed(change, group, rank_of(pod))
+        job = self._jobs.get(labels["oarlock.dev/job-name"])
+        if is_placed(pod) and job:
+            self._add_placed(change, group, rank_of(pod), job["spec"]["nodes"])
 
-    def _add_placed(self, change, group, rank):
+    def _add_placed(self, change, group, rank, nodes):
         ranks = self._placed.setdefault(group, set())
         if not ranks:
             self._first[group] = change.seen_at
         ranks.add(rank)
-        if group in self._first and len(ranks) == self._system.minimum(self._groups[group]):
+        if group in self._first and len(ranks) == nodes:
             seconds = change.seen_at - self._first.pop(group)
             if seconds > BINDING_SECONDS:
                 self._report(change, f"is the last of its gang to get a node, {seconds:.1f} s after the first one")

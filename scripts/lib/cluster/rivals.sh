@@ -19,7 +19,8 @@ build_scheduler_plugins() {
   [[ -x $(program scheduler-plugins) ]] && return 0
   local lib=k8s.io/csi-translation-lib
   adopt_module scheduler-plugins "$1" "$2" -e "s,$lib => $lib .*,$lib => $lib v0.34.4,"
-  timed_build scheduler-plugins "$(program scheduler-plugins)" "$3" "-X k8s.io/component-base/version.gitVersion=$2"
+  # As a scheduler, it has to state the version of Kubernetes that it is compiled from.
+  timed_build scheduler-plugins "$(program scheduler-plugins)" "$3" "-X k8s.io/component-base/version.gitVersion=v1.${2#v0.}"
 }
 
 build_rival() {
