@@ -30,7 +30,8 @@ constexpr char kOfGangs[] =
     "has no effect on a TrainingJob; docs/guides/queues.md has the gang schedulers that work, and their keys";
 constexpr ForeignKey kForeignKeys[] = {
     {"trainer.kubeflow.org/trainjob-ancestor-step", false, nullptr},
-    {kExclusiveTopology, false, "became spec.scheduling.topology with the mode Exclusive, for all pods of the job"},
+    {kExclusiveTopology, false,
+     "becomes spec.scheduling.topology with the mode Exclusive; a domain for each of several Jobs has no counterpart"},
     {"alpha.jobset.sigs.k8s.io/", false,
      "has no effect on a TrainingJob; nodeSelector, affinity and topologySpreadConstraints in spec.template do "
      "placement"},

@@ -166,6 +166,7 @@ void convert_jobset(ObjectReader& root, const ConvertOptions& options, JobDraft&
   if (replicas < 1 || parallelism < 1 || replicas > 1'000'000 || parallelism > 1'000'000)
     return job.problem("parallelism", "replicas times parallelism is not a number of pods");
   draft.nodes = replicas * parallelism;
+  if (replicas > 1) draft.exclusive_topology.clear();
   if (replicas > 1)
     role.note("replicas", fmt::format("{} Jobs of {} become {} nodes of one group; NODE_RANK replaces the index of "
                                       "the Job and of the pod",
