@@ -15,12 +15,13 @@ def delete_group(scene, name):
     scene.plane.call("DELETE", f"{scene.system.groups.format(scene.namespace)}/{name}")
 
 
-def create_pod(scene, job, rank, attempt=0):
+def create_pod(scene, job, rank, attempt=0, joins=True):
     pod = {"metadata": {"name": f"{job}-{attempt}-{rank}", "labels": {
         "oarlock.dev/job-name": job, "oarlock.dev/attempt": str(attempt), "oarlock.dev/node-rank": str(rank)}},
         "spec": pod_spec("trainer", scene.scheduler)}
     pod["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
-    scene.system.join(pod, f"{job}-{attempt}")
+    if joins:
+        scene.system.join(pod, f"{job}-{attempt}")
     scene.plane.call("POST", f"/api/v1/namespaces/{scene.namespace}/pods", pod)
 
 
@@ -97,4 +98,23 @@ def fact_deletion(scene):
     scene.check(len(scene.placed("job")) == 2, "the pods were stopped")
 
 
-FACTS = (fact_whole_gangs, fact_incomplete_gang, fact_replacement, fact_replacement_after_end, fact_deletion)
+def fact_violations(scene):
+    """What the history of each scenario is checked for is detected."""
+    scene.submit("job", nodes=4)
+    scene.wait(lambda: scene.job("job"), "the job")
+    create_gang(scene, "job", nodes=2)
+    expect_placed(scene, "job", 2)
+    delete_group(scene, "job-0")
+    scene.wait(lambda: all("deletionTimestamp" in group["metadata"] for group in scene.groups("job").values()),
+               "the PodGroup to be deleted")
+    create_pod(scene, "job", 2, joins=False)
+    expect_placed(scene, "job", 3)
+    found = [line.split(": ", 1)[1] for line in scene.history.violations(scene.namespace)]
+    expected = ["job-0: its owners are [], its labels {'oarlock.dev/job-name': 'job'}",
+                "job-0: was deleted while these pods were live: job-0-0, job-0-1",
+                "job-0-2: is a member of PodGroup None, not of job-0",
+                "job-0: only the pods of ranks [0, 1, 2] ever had nodes"]
+    scene.check(found == expected, f"found {found}")
+
+
+FACTS = (fact_whole_gangs, fact_incomplete_gang, fact_replacement, fact_replacement_after_end, fact_deletion, fact_violations)

@@ -3,7 +3,7 @@ import json
 
 from control_plane import Kwok
 from history import TARGETS, History, condition, is_live
-from job_scene import JobScene
+from job_scene import JOBS, JobScene
 from kueue import evaluate, find_program
 from processes import Failed, Process, wait_until
 from scenario_run import pod_stages
@@ -86,7 +86,10 @@ class SchedulerPlugins:
                 "plugins": {"multiPoint": {"enabled": [{"name": "Coscheduling"}]},
                             "queueSort": {"enabled": [{"name": "Coscheduling"}], "disabled": [{"name": "*"}]}},
                 "pluginConfig": [{"name": "Coscheduling", "args": {"permitWaitingTimeSeconds": 5}}]}]}))
-        return Process([self._program, "--config", settings, "--secure-port=0"], plane.directory / "scheduler_plugins.log")
+        # Coscheduling does not try a group that it has rejected again when pods end. The scheduler does so after this time, at
+        # intervals of 30 seconds; 5 minutes by default.
+        retry = "--pod-max-in-unschedulable-pods-duration=1s"
+        return Process([self._program, "--config", settings, "--secure-port=0", retry], plane.directory / "scheduler_plugins.log")
 
     @staticmethod
     def group(name, minimum):
@@ -189,10 +192,10 @@ class GangScene(JobScene):
 
 
 class FactScene(GangScene):
-    """Without jobs and without the operator."""
+    """Without the operator."""
 
     def delete_jobs(self):
-        for target in (f"/api/v1/namespaces/{self.namespace}/pods", self.system.groups.format(self.namespace)):
+        for target in (JOBS.format(self.namespace), f"/api/v1/namespaces/{self.namespace}/pods", self.system.groups.format(self.namespace)):
             self.plane.call("DELETE", target)
         self.history.wait_for_end(self.namespace)
 
