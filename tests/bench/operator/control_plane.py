@@ -55,6 +55,18 @@ class ControlPlane:
             self.kubeconfigs[name] = run([PLANE, "user", self._cluster, name]).strip()
         return self.kubeconfigs[name]
 
+    def account(self, namespace, name):
+        """The path of a kubeconfig with a token of a ServiceAccount."""
+        import yaml  # Debian's python3-yaml; only Kueue and the installed operator need it
+
+        token = self.call("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token",
+                          {"spec": {"expirationSeconds": 86400}})["status"]["token"]
+        config = yaml.safe_load(self.admin.read_text(encoding="utf-8"))
+        config["users"][0]["user"] = {"token": token}
+        file = self.directory / f"{name}.kubeconfig"
+        file.write_text(json.dumps(config))
+        return file
+
     @property
     def admin(self):
         return self._cluster / "admin.kubeconfig"
