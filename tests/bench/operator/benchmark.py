@@ -10,6 +10,8 @@ plays 100 nodes. A job has four pods everywhere. Systems take turns, and the ord
   running  all systems: the time until all pods run on kwok's nodes, CPU seconds of the controller's process, API
            requests by the server's audit log, memory, start to first write, and 30 s at rest
   alone    what running measures, of Oarlock alone and without kwok; only when named
+  queued   Oarlock and JobSet, each with the same Kueue: what the controller costs per job while the first number of --jobs
+           waits in a queue on hold, and until the pods of all of them run; only when named
   memory   Oarlock with 10,000 pods in its cache: after their creation, after the API server was killed and its watches
            had to list again, and as found by a new process
 """
@@ -21,8 +23,10 @@ import signal
 import sys
 import tempfile
 
+import queued
 import report
 from control_plane import ROOT, ControlPlane, Kwok
+from kueue_manager import Kueue
 from processes import Failed
 from scenarios import Bench, Load
 from systems import JobSet, Oarlock, TrainingOperator, TunedTrainingOperator
@@ -34,12 +38,15 @@ EXAMPLES = """examples:
   scripts/bench operator
   scripts/bench operator --only create --pairs 5 --jobs 200
   scripts/bench operator --only running --systems oarlock,jobset --json operator.json
+  scripts/bench operator --only queued --jobs 1000 --pairs 1
 """
 LOAD_USER = "bench-load"
 DEFAULT_PARTS = ("create", "running", "memory")
-PARTS = (*DEFAULT_PARTS, "alone")
+PARTS = (*DEFAULT_PARTS, "alone", "queued")
+WITH_RIVALS = {"running", "queued"}
 SYSTEMS = {"oarlock": Oarlock, "training-operator": TrainingOperator, "training-operator-tuned": TunedTrainingOperator,
            "jobset": JobSet}
+PROGRAMS = {TrainingOperator: "training-operator", TunedTrainingOperator: "training-operator", JobSet: "jobset"}
 
 
 def progress(message):
@@ -86,6 +93,18 @@ def bench_larger(bench, ours, args):
     return runs
 
 
+def bench_queued(bench, systems, manager, args):
+    for system in systems:  # In each run, Kueue finds the CRDs of both.
+        system.install()
+        system.uninstall()
+    runs = {system.name: [] for system in systems}
+    for number in range(args.pairs):
+        for system in in_turn(systems, number):
+            progress(f"queued, {args.jobs[0]} jobs, round {number + 1} of {args.pairs}, {system.name}")
+            runs[system.name].append(queued.measure(bench, manager, system, args.jobs[0]))
+    return runs
+
+
 def arguments():
     parser = argparse.ArgumentParser(prog="scripts/bench operator", description=__doc__, epilog=EXAMPLES,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -115,10 +134,12 @@ def arguments():
         parser.error("--jobs takes numbers, such as 200,1000")
     if min(*args.jobs, args.pairs, args.concurrency, args.cache_pods, args.timeout, 1) < 1 or args.rest < 0:
         parser.error("numbers must be at least 1")
+    if "queued" in args.only and not {"oarlock", "jobset"} & set(args.systems):
+        parser.error("the part queued needs oarlock or jobset in --systems")
     if not args.rivals:  # the smoke test: what needs neither kwok nor a rival
         args.systems = ["oarlock"]
-        if "running" in args.only:
-            parser.error("the part running needs kwok and the rivals: run it by scripts/bench operator")
+        for name in WITH_RIVALS & set(args.only):
+            parser.error(f"the part {name} needs kwok and the rivals: run it by scripts/bench operator")
     return args
 
 
@@ -127,23 +148,28 @@ def main():
     binaries = pathlib.Path(args.bin)
     results = {}
     with tempfile.TemporaryDirectory(prefix="oarlock-bench-") as directory:
-        users = [user for system in SYSTEMS.values() for user in (system.user, *system.helpers)] + [LOAD_USER]
+        users = [user for system in SYSTEMS.values() for user in (system.user, *system.helpers)]
+        users += [LOAD_USER, Kueue.account_user]
         with ControlPlane(directory, users) as plane:
             ours = Oarlock(plane, binaries / "oarlock-operator", ROOT / "manifests")
             bench = Bench(plane, Load(plane, binaries / "oarlock-bench-load", LOAD_USER), args.concurrency,
                           args.timeout)
             if "create" in args.only:
                 results["create"] = bench_create(bench, ours, args)
-            if "running" in args.only:
-                programs = {TrainingOperator: "training-operator", TunedTrainingOperator: "training-operator",
-                            JobSet: "jobset"}
-                systems = [ours if SYSTEMS[name] is Oarlock else
-                           SYSTEMS[name](plane, pathlib.Path(args.rivals, programs[SYSTEMS[name]]).resolve())
-                           for name in args.systems]
-                with Kwok(plane, pathlib.Path(args.rivals, "kwok").resolve()):
-                    results["running"] = bench_running(bench, systems, args)
-                    if "oarlock" in args.systems:
-                        results["larger"] = bench_larger(bench, ours, args)
+            if WITH_RIVALS & set(args.only):
+                def program(name):
+                    return pathlib.Path(args.rivals, name).resolve()
+
+                systems = {name: ours if SYSTEMS[name] is Oarlock else SYSTEMS[name](plane, program(PROGRAMS[SYSTEMS[name]]))
+                           for name in args.systems}
+                with Kwok(plane, program("kwok")):
+                    if "running" in args.only:
+                        results["running"] = bench_running(bench, list(systems.values()), args)
+                        if "oarlock" in args.systems:
+                            results["larger"] = bench_larger(bench, ours, args)
+                    if "queued" in args.only:
+                        both = [systems[name] for name in ("oarlock", "jobset") if name in systems]
+                        results["queued"] = bench_queued(bench, both, queued.make_kueue(plane, program("kueue")), args)
             if "alone" in args.only:
                 progress(f"alone, {args.jobs[0]} jobs")
                 results["alone"] = bench.running(ours, args.jobs[0], args.rest, kwok=False)

@@ -75,6 +75,32 @@ def running_rows(running):
         yield row("CPU at rest", "rest_cpu", ".2%", "≤ 1 %", median(ours, "rest_cpu") <= 0.01)
 
 
+# The figures of the part queued: key of a run, what it is, its format, and whether ours is to be a third of JobSet's.
+QUEUED = (
+    ("queued", "{jobs} jobs on hold, until all Workloads exist, s", ".1f", False),
+    ("running", "{jobs} queued jobs, admission until all pods run, s", ".1f", False),
+    ("cpu_ms_per_job", "controller CPU per queued job, ms", ".2f", True),
+    ("rss_peak", "RSS, its peak with {jobs} queued jobs, MiB", ".1f", True),
+    ("requests_per_job", "API requests per queued job, of the process", ".1f", True),
+    ("requests_per_job_helped", "API requests per queued job, the Job controller's too", ".1f", True),
+    ("cpu_of_controller_manager", "kube-controller-manager's CPU, s", ".1f", False),
+    ("cpu_of_kueue", "Kueue's CPU (not counted), s", ".1f", False),
+)
+
+
+def queued_rows(queued):
+    """`queued`: system -> its runs, those of a round at the same index."""
+    for key, figure, form, has_goal in QUEUED if queued else ():
+        values = {name: text(median(runs, key), form) for name, runs in queued.items()}
+        ratio = None
+        if len(queued) == 2:
+            ratio = statistics.median(ours[key] / theirs[key] for ours, theirs in zip(queued["Oarlock"], queued["JobSet"]))
+            values["Oarlock"] += f" ({ratio:.2f} of JobSet's)"
+        jobs = next(iter(queued.values()))[0]["jobs"]
+        yield Row(figure.format(jobs=jobs), values, "≤ 1/3 of JobSet's" if has_goal else "",
+                  ratio <= 1 / 3 if has_goal and ratio is not None else None)
+
+
 def memory_rows(memory):
     if not memory:
         return
@@ -92,7 +118,7 @@ def rows(results):
     for jobs, runs in results.get("larger", {}).items():
         found.append(Row(f"{jobs} jobs all Running, s", {"Oarlock": text(median(runs, "running"), ".1f")}))
         found.append(Row(f"controller CPU for {jobs} jobs, s", {"Oarlock": text(median(runs, "cpu"), ".2f")}))
-    return [*found, *memory_rows(results.get("memory"))]
+    return [*found, *queued_rows(results.get("queued")), *memory_rows(results.get("memory"))]
 
 
 def table(found):

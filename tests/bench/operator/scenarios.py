@@ -16,13 +16,14 @@ class Load:
     def __init__(self, plane, program, user):
         self._plane, self._program, self.user, self._kubeconfig = plane, program, user, plane.user(user)
 
-    def burst(self, namespace, templates, jobs, concurrency, running, timeout, prefix="job"):
+    def burst(self, namespace, templates, jobs, concurrency, running, timeout, prefix="job", awaited=None):
+        """`awaited`: a list and how many items it must have at the end, unless these are the pods of the jobs."""
+        awaited, count = awaited or (f"/api/v1/namespaces/{namespace}/pods", jobs * PODS_PER_JOB)
         plan = self._plane.directory / "plan.json"
         plan.write_text(json.dumps({
             "jobs": jobs, "concurrency": concurrency, "prefix": prefix,
             "templates": [{"target": target, "body": body} for target, body in templates],
-            "pods": f"/api/v1/namespaces/{namespace}/pods", "expected_pods": jobs * PODS_PER_JOB,
-            "wait_until_running": running, "timeout": timeout}))
+            "pods": awaited, "expected_pods": count, "wait_until_running": running, "timeout": timeout}))
         return json.loads(run([self._program, "--kubeconfig", self._kubeconfig, "burst", plan]))
 
     def purge(self, lists):
@@ -33,8 +34,8 @@ class Bench:
     def __init__(self, plane, load, concurrency, timeout):
         self.plane, self.load, self.concurrency, self.timeout = plane, load, concurrency, timeout
 
-    def wait_until_quiet(self, system, process, seconds=30):
-        """Until the system has written nothing for a while; True if that came to pass."""
+    def wait_until_quiet(self, system, process, seconds=30, *others):
+        """Until the system, and the users `others`, have written nothing for a while; True if that came to pass."""
         deadline = time.monotonic() + seconds
         end, since = self.plane.audit.end(), time.monotonic()
         while time.monotonic() - since < QUIET_SECONDS:
@@ -42,7 +43,7 @@ class Bench:
             if time.monotonic() > deadline:
                 return False
             time.sleep(0.1)
-            if self.plane.audit.writes(system.user, end):
+            if any(self.plane.audit.writes(user, end) for user in (system.user, *others)):
                 end, since = self.plane.audit.end(), time.monotonic()
         return True
 
