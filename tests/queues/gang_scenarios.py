@@ -65,6 +65,16 @@ def suspension(scene):
     scene.expect_groups("running", "running-1")
 
 
+def priority(scene):
+    """The PodGroup of a job has the priority of its pods: kube-scheduler refuses others."""
+    name = f"{scene.namespace}-high"
+    scene.plane.call("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", {
+        "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": 1000})
+    scene.submit("job", nodes=4, pod={"priorityClassName": name})
+    scene.expect_running("job", nodes=4)
+    scene.check(all(pod["spec"]["priority"] == 1000 for pod in scene.pods("job")), "the pods have another priority")
+
+
 def ends(scene):
     """Finished, failed and deleted jobs have no PodGroups."""
     for name in ("complete", "failed", "deleted"):
@@ -100,4 +110,4 @@ def replacement(scene):
     scene.expect_running("waiting", nodes=4)
 
 
-SCENARIOS = (whole_gangs, group_restart, resume_without_room, suspension, ends, replacement)
+SCENARIOS = (whole_gangs, group_restart, resume_without_room, suspension, priority, ends, replacement)

@@ -30,9 +30,9 @@ class JobScene:
 
     # ---- jobs
 
-    def submit(self, name, nodes=2, cpu=1, queue=None, labels=None, template=None, **spec):
-        """A TrainingJob whose pods request `cpu` each. `template` is the metadata of their template."""
-        pod = pod_spec("trainer", self.scheduler)
+    def submit(self, name, nodes=2, cpu=1, queue=None, labels=None, template=None, pod=None, **spec):
+        """A TrainingJob whose pods request `cpu` each. `template` is the metadata of their template, `pod` more of its spec."""
+        pod = {**pod_spec("trainer", self.scheduler), **(pod or {})}
         pod["containers"][0]["resources"] = {"requests": {"cpu": str(cpu)}}
         given = {"kueue.x-k8s.io/queue-name": queue} if queue else {}
         self.plane.call("POST", JOBS.format(self.namespace), {
