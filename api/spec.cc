@@ -117,7 +117,8 @@ void describe_topology(Topology& topology, Fields& fields) {
   fields.field("key", topology.key,
                {.min_length = 1,
                 .max_length = rules::kMaxLabelKey,
-                .pattern = R"(^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$)",
+                .pattern = R"(^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?)"
+                           R"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$)",
                 .noun = "the key of a label of nodes, such as topology.kubernetes.io/zone"},
                "Key of a label of the nodes, such as topology.kubernetes.io/zone. Nodes with the same value are one "
                "domain.");
@@ -232,7 +233,7 @@ void describe(Spec& spec, Fields& fields) {
                           "failurePolicy.maxRestarts. Fail: the job fails.");
         scheduling.section("topology", spec.scheduling.topology, describe_topology,
                            "Places the pods near to each other, with affinities that are added to those of "
-                           "spec.template. It applies to the pods that are created after a change.");
+                           "spec.template.");
       },
       "The placement of the pods on nodes.");
   fields.choice("successPolicy", spec.success_policy,

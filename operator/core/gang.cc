@@ -119,7 +119,9 @@ std::optional<Gang> find_gang(const Observed& observed, const Membership& member
   const Job& job = observed.job;
   const std::string name = pod_group_name(job, job.status.attempt);
   std::optional<Gang> of_peers;
-  for (const Pod* pod : members.current) {
+  for (size_t rank = 0; rank < members.current.size(); ++rank) {
+    const Pod* pod = members.current[rank];
+    if (is_recorded_finished(members, rank)) return std::nullopt;
     if (pod == nullptr) continue;
     if (!pod->gang || pod->gang->pod_group != name || has_node(*pod)) return std::nullopt;
     of_peers = pod->gang;
@@ -134,22 +136,25 @@ std::optional<Gang> find_gang(const Observed& observed, const Membership& member
   return Gang{*api, name};
 }
 
-std::vector<Action> create_pod_group(const Observed& observed, const Membership& members,
-                                     const std::optional<Gang>& gang) {
+std::vector<Action> create_pod_group(const Observed& observed, const Membership& members, std::optional<Gang> gang) {
   const Job& job = observed.job;
-  if (!gang) return {};
+  for (const Pod* pod : members.current) {
+    if (!gang && pod != nullptr && is_live(*pod) && !has_node(*pod)) gang = pod->gang;
+  }
+  const std::string name = pod_group_name(job, job.status.attempt);
+  if (!gang || gang->pod_group != name || read_gang(parse_template(job))) return {};
   const bool exists = members.pod_group != nullptr && members.pod_group->api == gang->api;
   if (exists || std::ranges::find(observed.gang_apis, gang->api) == observed.gang_apis.end()) return {};
   const GangApiNames& names = names_of(gang->api);
   const Json body = {{"apiVersion", fmt::format("{}/{}", names.group, names.version)},
                      {"kind", "PodGroup"},
                      {"metadata",
-                      {{"name", gang->pod_group},
+                      {{"name", name},
                        {"namespace", job.metadata.namespace_name},
                        {"labels", {{kLabelJobName, job.metadata.name}, {kLabelManagedBy, kManagedByOarlock}}},
                        {"ownerReferences", Json::array({owner_reference(job)})}}},
                      {"spec", spec_of(job, gang->api)}};
-  return {CreatePodGroup{gang->api, gang->pod_group, dump_json(body)}};
+  return {CreatePodGroup{gang->api, name, dump_json(body)}};
 }
 
 std::vector<Action> delete_pod_groups(const Observed& observed, const Membership& members) {

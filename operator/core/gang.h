@@ -32,14 +32,13 @@ Job with_gang(const Job& job, const Gang& gang);
 // Returns the PodGroup of the pods of status.attempt that are created now: that of their peers, so that a group is
 // never divided; otherwise the one that exists for the attempt; otherwise that of the API which the template's
 // scheduler reads. Absent if no API is served, if fewer than two pods must start together, if the template names a
-// group, and once a peer has a node: schedulers count the pods of a PodGroup that have not finished, so that a pod
-// which joins after another has finished would wait for ever.
+// group, and once a peer has a node or has finished: schedulers count the pods of a PodGroup that have not finished, so
+// that a pod which joins after another has finished would wait for ever.
 std::optional<Gang> find_gang(const Observed& observed, const Membership& members);
 
-// Returns the action that creates this PodGroup; none if it exists. Its minimum is the number of nodes with which the
-// attempt can start.
-std::vector<Action> create_pod_group(const Observed& observed, const Membership& members,
-                                     const std::optional<Gang>& gang);
+// Returns the action that creates this PodGroup, or if there is none, that of pods of the attempt that have no node
+// yet; none if it exists. Its minimum is the number of nodes with which the attempt can start.
+std::vector<Action> create_pod_group(const Observed& observed, const Membership& members, std::optional<Gang> gang);
 
 // Returns the actions that delete the PodGroups of earlier attempts, and of a job that has ended or is suspended, once
 // no live pod belongs to them. A PodGroup takes room in a queue of Volcano as long as it exists.

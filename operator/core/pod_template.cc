@@ -14,10 +14,10 @@
 namespace oarlock::control {
 namespace {
 
-constexpr char kLabelJobUid[] = "oarlock.dev/job-uid";  // on pods with an exclusive domain
-
 using Json = nlohmann::json;
 
+constexpr char kRequired[] = "requiredDuringSchedulingIgnoredDuringExecution";
+constexpr char kPreferred[] = "preferredDuringSchedulingIgnoredDuringExecution";
 constexpr char kTemporaryVolume[] = "tmp";
 constexpr char kTemporaryPath[] = "/tmp";
 
@@ -176,16 +176,30 @@ Json default_pod(const Job& job, const PodDefaults& defaults) {
   return out;
 }
 
+// Whether affinities cannot be added, because those of the template have other types; the API server reports it.
+bool has_malformed_affinity(const Json& spec) {
+  const auto is_other = [](const Json& value, Json::value_t type) { return !value.is_null() && value.type() != type; };
+  const Json& affinity = member(spec, "affinity");
+  if (is_other(affinity, Json::value_t::object)) return true;
+  for (const char* kind : {"podAffinity", "podAntiAffinity"}) {
+    const Json& terms = member(affinity, kind);
+    if (is_other(terms, Json::value_t::object)) return true;
+    for (const char* list : {kRequired, kPreferred}) {
+      if (is_other(member(terms, list), Json::value_t::array)) return true;
+    }
+  }
+  return false;
+}
+
 // Requires or prefers nodes of one domain for the pods of an attempt; the scheduler accepts any domain for the first of
 // them. An exclusive domain has no pods of other jobs, in any namespace. As these have the label of jobs, too, the
 // scheduler keeps later ones out of the domain. A label with the uid distinguishes jobs of the same name: a selector
 // that excludes the namespace does not, because the schedulers of Kubernetes 1.34 and later then match the job's own
 // pods.
 void add_topology(const Job& job, Json& pod) {
-  constexpr char kRequired[] = "requiredDuringSchedulingIgnoredDuringExecution";
-  constexpr char kPreferred[] = "preferredDuringSchedulingIgnoredDuringExecution";
   const auto& topology = job.spec.scheduling.topology;
-  if (!topology) return;
+  if (!topology || has_malformed_affinity(member(pod, "spec"))) return;
+  map_in(map_in(pod, "metadata"), "labels")[kLabelJobUid] = job.metadata.uid;
   Json& affinity = map_in(map_in(pod, "spec"), "affinity");
   const Json together = {{"topologyKey", topology->key},
                          {"labelSelector", {{"matchLabels", {{kLabelJobName, job.metadata.name}}}}},
@@ -197,7 +211,6 @@ void add_topology(const Job& job, Json& pod) {
   }
   list_in(near, kRequired).push_back(together);
   if (topology->mode != api::TopologyMode::kExclusive) return;
-  map_in(map_in(pod, "metadata"), "labels")[kLabelJobUid] = job.metadata.uid;
   const Json is_of_job = {{"key", kLabelJobName}, {"operator", "Exists"}};
   const Json is_of_other = {{"key", kLabelJobUid}, {"operator", "NotIn"}, {"values", Json::array({job.metadata.uid})}};
   list_in(map_in(affinity, "podAntiAffinity"), kRequired)

@@ -11,6 +11,9 @@
 
 namespace oarlock::control {
 
+// On pods whose job has a topology: the job's uid.
+inline constexpr char kLabelJobUid[] = "oarlock.dev/job-uid";
+
 // The repository of the trainer's image, without the registry.
 inline constexpr char kTrainerRepository[] = "oarlock/trainer";
 
@@ -37,8 +40,8 @@ struct PodDefaults {
 // Affinities of spec.scheduling.topology are added to those of the template.
 //
 // A template whose container "trainer" has an image is complete: only spec.resourcesPerNode, spec.checkpoints and these
-// affinities are added to it. An image has specific requirements, so a security context that the template does not contain could
-// break it.
+// affinities are added to it. An image has specific requirements, so a security context that the template does not
+// contain could break it.
 //
 // REQUIRES: api::validate(job) is empty.
 nlohmann::json make_pod_template(const Job& job, const PodDefaults& defaults);

@@ -271,12 +271,14 @@ bool has_progress(const Observed& observed, const api::Status& status) {
 namespace {
 
 // Whether no scheduler has reported on the pod. A scheduler that cannot place a pod sets its condition PodScheduled.
-bool is_ignored(const Pod& pod) { return !has_node(pod) && pod.unscheduled_message.empty(); }
+bool is_ignored(const Pod& pod) { return !has_node(pod) && pod.node_name.empty() && pod.unscheduled_message.empty(); }
 
 }  // namespace
 
 std::optional<SystemTime> scheduler_deadline(const Membership& members) {
   std::optional<SystemTime> first;
+  // The pods of a gang are considered together.
+  if (has_missing_pods(members)) return std::nullopt;
   for (const Pod* pod : members.current) {
     if (pod != nullptr && pod->created && is_ignored(*pod))
       first = std::min(first.value_or(*pod->created), *pod->created);

@@ -29,7 +29,8 @@ WaitingReason find_waiting_reason(const Observed& observed, const Membership& me
 // How long a pod may exist before it is reported that no scheduler has considered it.
 inline constexpr std::chrono::seconds kSchedulerTime{60};
 
-// Returns when that is to be reported of a pod of the current attempt; absent if a scheduler has considered all of them.
+// Returns when that is to be reported of a pod of the current attempt; absent if a scheduler has considered all of
+// them, or one does not exist yet.
 std::optional<SystemTime> scheduler_deadline(const Membership& members);
 
 // The reason of an attempt whose pods are starting and report no problem.

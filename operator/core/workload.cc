@@ -69,7 +69,11 @@ Json template_of(const Job& job, const Json& pod) {
   if (const auto overhead = out.find("overhead"); overhead != out.end()) convert_fractions(*overhead);
   out["containers"] = containers_of(spec, "containers");
   if (Json init = containers_of(spec, "initContainers"); !init.empty()) out["initContainers"] = std::move(init);
-  return {{"metadata", {{"labels", {{kLabelJobName, job.metadata.name}}}}}, {"spec", std::move(out)}};
+  Json labels = {{kLabelJobName, job.metadata.name}};
+  // Affinities of the pods name it.
+  if (const std::string uid = text_at(member(member(pod, "metadata"), "labels"), kLabelJobUid); !uid.empty())
+    labels[kLabelJobUid] = uid;
+  return {{"metadata", {{"labels", std::move(labels)}}}, {"spec", std::move(out)}};
 }
 
 Json topology_request(const Json& pod) {

@@ -7,6 +7,7 @@
 #include "common/contract.h"
 #include "operator/core/gang.h"
 #include "operator/core/pod_failure.h"
+#include "operator/core/pods.h"
 #include "operator/core/queue.h"
 #include "operator/core/text.h"
 #include "operator/core/workload.h"
@@ -245,20 +246,14 @@ Cache::Cache(CacheOptions options, CacheHooks hooks, std::shared_ptr<http::Trans
     informers.pods = make_informer<CachedPod>(ResourceKind::kPod, labeled, pod_fields(), pod_hooks(informers));
     informers.services = make_informer<CachedService>(ResourceKind::kService, labeled, service_fields(),
                                                       owned_object_hooks<CachedService>(hooks_, project_service));
-    // Decisions about these jobs were made without their Workloads.
     informers.workloads = std::make_unique<OptionalInformer<CachedWorkload>>();
-    set_informer(*informers.workloads, ResourceKind::kWorkload, labeled, workload_fields(),
-                 owned_object_hooks<CachedWorkload>(hooks_, project_workload), [this, &informers] {
-                   for (const auto& cached : informers.jobs->store().all()) {
-                     const api::Metadata& metadata = cached->job.metadata;
-                     if (may_have_queue(cached->job))
-                       hooks_.on_change({metadata.namespace_name, metadata.name}, Urgency::kImmediate);
-                   }
-                 });
+    set_informer(*informers.workloads, informers, ResourceKind::kWorkload, labeled, workload_fields(),
+                 owned_object_hooks<CachedWorkload>(hooks_, project_workload), may_have_queue);
     for (const GangApiNames& names : gang_apis()) {
       const auto project = [api = names.api](const nlohmann::json& object) { return project_pod_group(api, object); };
-      set_informer(informers.pod_groups[names.api], pod_groups_of(names.api), labeled, pod_group_fields(),
-                   owned_object_hooks<CachedPodGroup>(hooks_, project), [] {});
+      set_informer(informers.pod_groups[names.api], informers, pod_groups_of(names.api), labeled, pod_group_fields(),
+                   owned_object_hooks<CachedPodGroup>(hooks_, project),
+                   [](const Job& job) { return can_create_pods(job.status.phase); });
     }
     if (!options.network_policies) continue;
     informers.network_policies =
@@ -335,22 +330,22 @@ std::unique_ptr<kube::Informer<T>> Cache::make_unreported_informer(ResourceKind 
 }
 
 template <typename T>
-void Cache::set_informer(OptionalInformer<T>& optional, ResourceKind kind, kube::Selection selection,
-                         kube::FieldFilter fields, typename kube::Informer<T>::Hooks hooks,
-                         std::function<void()> on_readable) {
+void Cache::set_informer(OptionalInformer<T>& optional, const Informers& informers, ResourceKind kind,
+                         kube::Selection selection, kube::FieldFilter fields, typename kube::Informer<T>::Hooks hooks,
+                         bool (*concerns)(const Job&)) {
+  constexpr int kMaxProblems = 3;  // an API whose server does not work must not keep the operator from starting
   // Without a connection, the objects are as they were: the other informers report it. A refusal means that the API was
   // uninstalled, or that the operator has no permission.
   hooks.on_problem = [&optional](const kube::ApiError& error) {
     using Kind = kube::ApiErrorKind;
     const bool is_refused = error.kind == Kind::kNotFound || error.kind == Kind::kForbidden;
-    const bool is_busy = error.status == 429 || error.status == 503;
     const std::lock_guard lock(optional.mutex);
-    optional.has_answer |= error.status != 0 && !is_busy;
+    optional.has_answer |= is_refused || ++optional.problems >= kMaxProblems;
     if (optional.is_readable && !is_refused) return;
     optional.is_readable = false;
     optional.error = error.message;
   };
-  hooks.on_synced = [&optional, on_readable = std::move(on_readable)](size_t) {
+  hooks.on_synced = [this, &optional, &informers, concerns](size_t) {
     {
       const std::lock_guard lock(optional.mutex);
       optional.has_answer = true;
@@ -358,7 +353,10 @@ void Cache::set_informer(OptionalInformer<T>& optional, ResourceKind kind, kube:
       optional.is_readable = true;
       optional.error.clear();
     }
-    on_readable();
+    for (const auto& cached : informers.jobs->store().all()) {
+      const api::Metadata& metadata = cached->job.metadata;
+      if (concerns(cached->job)) hooks_.on_change({metadata.namespace_name, metadata.name}, Urgency::kImmediate);
+    }
   };
   optional.informer = make_unreported_informer<T>(kind, std::move(selection), std::move(fields), std::move(hooks));
 }

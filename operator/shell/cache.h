@@ -183,6 +183,7 @@ class Cache {
   struct OptionalInformer {
     mutable std::mutex mutex;  // of the following
     bool is_started = false;
+    int problems = 0;         // before the objects were read for the first time
     bool has_answer = false;  // of the API server, which may be a refusal or an error that persists
     bool is_readable = false;
     std::string error;  // why the objects cannot be read; empty before the first answer
@@ -204,11 +205,12 @@ class Cache {
 
   JobInformer::Hooks job_hooks();
   PodInformer::Hooks pod_hooks(const Informers& informers);
-  // `on_readable` is called when the objects can be read for the first time, or again.
+  // When the objects can be read for the first time, or again, the jobs for which `concerns` returns true are enqueued:
+  // decisions about them were made without these objects.
   template <typename T>
-  void set_informer(OptionalInformer<T>& optional, ResourceKind kind, kube::Selection selection,
-                    kube::FieldFilter fields, typename kube::Informer<T>::Hooks hooks,
-                    std::function<void()> on_readable);
+  void set_informer(OptionalInformer<T>& optional, const Informers& informers, ResourceKind kind,
+                    kube::Selection selection, kube::FieldFilter fields, typename kube::Informer<T>::Hooks hooks,
+                    bool (*concerns)(const Job&));
   template <typename T>
   std::unique_ptr<kube::Informer<T>> make_informer(ResourceKind kind, kube::Selection selection,
                                                    kube::FieldFilter fields, typename kube::Informer<T>::Hooks hooks);

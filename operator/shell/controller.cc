@@ -255,7 +255,7 @@ Controller::ReconcileResult Controller::handle(const Job& job, const Interruptio
       break;
   }
   const kube::ApiError& failure = interruption.error;
-  if (interruption.action.starts_with("create pod")) {
+  if (interruption.action.starts_with("create pod ")) {
     const auto problem = [&] {
       const std::unique_lock<std::mutex> lock = deps_.executor->lock_if_large(job.spec);
       return explain_invalid_pod(with_launcher_decision(job, deps_.launcher_image), failure.status, failure.message);

@@ -86,8 +86,8 @@ class SimCluster {
   Outcome apply(const control::Action& action, const control::Job& job);
 
   // ---- Events of the cluster -------------------------------------------------------------------------------------
-  // A pod of a PodGroup waits until the group exists, with as many pods that have not ended as its minimum. All its pods
-  // get nodes together.
+  // A pod of a PodGroup waits until the group exists, with as many pods that have not ended as its minimum. All its
+  // pods get nodes together.
   bool schedule(const std::string& pod);
   bool start(const std::string& pod);
   bool make_ready(const std::string& pod);

@@ -60,7 +60,7 @@ std::string check_gang(const CreatePod& create, const SimCluster& before) {
   if (!before.objects().has_gangs) return "";
   if (create.gang && !before.objects().pod_groups.contains(create.gang->pod_group))
     return "a pod is created before its PodGroup";
-  bool is_placed = false;
+  bool is_placed = std::ranges::count(recorded_ranks(before.job()), true) > 0;
   for (const auto& [name, pod] : before.pods()) {
     const std::optional<PodIdentity> id = parse_pod_name(before.job(), name);
     if (!id || id->attempt != create.attempt || pod.owner_uid != before.job().metadata.uid) continue;

@@ -254,7 +254,8 @@ TEST(ConvertNotes, EachPartWithoutCounterpartIsNoted) {
        "containers[0].command: the command starts 2 ranks on each node, not 4"},
       {jobset("", "{labels: {cost: x}}"), "metadata.labels.cost: of the Job; not carried over"},
       {jobset("", "{annotations: {alpha.jobset.sigs.k8s.io/exclusive-topology: rack}}"),
-       "template.metadata.annotations.alpha.jobset.sigs.k8s.io/exclusive-topology: becomes spec.scheduling.topology with the mode Exclusive"},
+       "template.metadata.annotations.alpha.jobset.sigs.k8s.io/exclusive-topology: becomes spec.scheduling.topology "
+       "with the mode Exclusive"},
       {jobset("suspend: true"), "spec.suspend: of the Job; not carried over"},
       {jobset("podFailurePolicy: {rulez: []}"), "podFailurePolicy.rulez: is not a known field"},
       {jobset("", "{}") + "  coordinator: {replicatedJob: w}\n", "spec.coordinator: "},

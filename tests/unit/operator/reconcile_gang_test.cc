@@ -167,6 +167,24 @@ TEST(ReconcileGang, AReplacementIsPlacedSingly) {
             std::nullopt);
 }
 
+// The other rank has finished, and both pods are gone.
+TEST(ReconcileGang, APodDoesNotWaitForAFinishedPeer) {
+  Observed observed = with_apis(JobBuilder().phase(Phase::kPending).finished(0, "0"), {});
+  observed.pod_groups = {group("bert-0")};
+  ASSERT_THAT(only<CreatePod>(reconcile(observed)), ::testing::SizeIs(1));
+  EXPECT_EQ(only<CreatePod>(reconcile(observed))[0].gang, std::nullopt);
+}
+
+// A part of an elastic group has nodes; the others wait in the PodGroup, which a user has deleted.
+TEST(ReconcileGang, AMissingPodGroupIsCreatedAgainForThePodsThatWait) {
+  const Job job = JobBuilder().nodes(3).elastic(2).phase(Phase::kPending);
+  Observed observed =
+      with_apis(job, {in(kFirst, pod(0, 0).scheduled()), in(kFirst, pod(0, 1).scheduled()), in(kFirst, pod(0, 2))});
+  EXPECT_THAT(names(reconcile(observed)), Contains("CreatePodGroup bert-0"));
+  observed.pods[2] = in(kFirst, pod(0, 2).scheduled());
+  EXPECT_THAT(only<CreatePodGroup>(reconcile(observed)), IsEmpty());
+}
+
 TEST(ReconcileGang, EachAttemptHasItsPodGroup) {
   const Job job = JobBuilder().phase(Phase::kRestarting, 1);
   Observed observed = with_apis(job, {in(kFirst, pod(0, 0).running().deleting())});

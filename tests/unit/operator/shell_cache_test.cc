@@ -328,6 +328,41 @@ TEST_F(CacheWorkloads, PodGroupsAreThoseOfTheServedApis) {
   EXPECT_EQ(reports_, 0);
 }
 
+// For example because of a conversion webhook that does not respond.
+TEST_F(CacheWorkloads, BrokenPodGroupsDoNotKeepTheOperatorFromStarting) {
+  api_ = std::make_shared<FakeApi>("scheduling.x-k8s.io");
+  for (const char* plural : {"trainingjobs", "pods", "services"}) end_list(plural);
+  for (int i = 0; i < 3; ++i) api_->end_watch("podgroups", response(429, "TooManyRequests"));
+  start();
+  EXPECT_TRUE(becomes_true([&] { return cache_->has_synced(); }));
+  Observed observed;
+  cache_->add_pod_groups(key_, observed);
+  EXPECT_TRUE(observed.gang_apis.empty());
+}
+
+TEST_F(CacheWorkloads, JobsThatStartAreReconciledOncePodGroupsCanBeRead) {
+  api_ = std::make_shared<FakeApi>("scheduling.x-k8s.io");
+  for (const char* phase : {"Pending", "Running"}) {
+    Json job = {{"metadata", {{"name", phase}, {"namespace", "ns"}, {"uid", phase}, {"resourceVersion", "5"}}},
+                {"spec", Json::object()},
+                {"status", {{"phase", phase}}}};
+    api_->push("trainingjobs", "ADDED", job);
+  }
+  for (const char* plural : {"trainingjobs", "pods", "services"}) end_list(plural);
+  api_->end_watch("podgroups", response(404, "NotFound"));
+  start();
+  ASSERT_TRUE(becomes_true([&] { return cache_->has_synced(); }));
+  {
+    const std::lock_guard lock(mutex_);
+    changes_.clear();
+  }
+  end_list("podgroups");
+  EXPECT_TRUE(becomes_true([&] {
+    const std::lock_guard lock(mutex_);
+    return changes_ == std::vector{std::pair(std::string("ns/Pending"), Urgency::kImmediate)};
+  }));
+}
+
 TEST_F(CacheWorkloads, AreWatchedInTheNamespaceOfTheJob) {
   for (const char* plural : {"trainingjobs", "pods", "services"}) end_list(plural);
   start({"other", "ns"});

@@ -132,7 +132,7 @@ TEST(Status, ReportsPodsThatNoSchedulerConsiders) {
   observed.now = at_second(59);
   EXPECT_EQ(text_of(refreshed(observed)), "PodsStarting: 0 of 2 pods have started");
   EXPECT_EQ(reconcile(observed).requeue_after, std::chrono::seconds(1));
-  observed.pods[0].scheduled = true;
+  observed.pods[0].node_name = "chosen-by-the-template";
   observed.pods[1].unscheduled_message = "gated";
   EXPECT_EQ(scheduler_deadline(classify_objects(observed)), std::nullopt);
 }
