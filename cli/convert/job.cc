@@ -11,6 +11,7 @@
 #include "common/json_access.h"
 #include "common/status_macros.h"
 #include "common/text.h"
+#include "operator/core/gang.h"
 #include "operator/core/workload.h"
 #include "yaml/writer.h"
 
@@ -51,12 +52,11 @@ constexpr ForeignKey kForeignKeys[] = {
 
 // Keys of Kueue that have the same effect on a TrainingJob: labels of the job, and annotations of its pods.
 constexpr std::string_view kQueueLabels[] = {kLabelQueue, kLabelPriorityClass};
-// Keys of pods by which gang schedulers find the group and the queue.
-constexpr std::string_view kVolcanoQueue = "scheduling.volcano.sh/queue-name";
-constexpr std::string_view kGangKeys[] = {kVolcanoQueue, "scheduling.x-k8s.io/pod-group",
-                                          "scheduling.k8s.io/group-name"};
 constexpr std::string_view kTopologyAnnotations[] = {control::kRequiredTopology, control::kPreferredTopology,
                                                      control::kUnconstrainedTopology};
+// Keys of pods by which gang schedulers find the group and the queue.
+constexpr std::string_view kGangKeys[] = {control::kVolcanoQueue, control::kPodGroupLabel,
+                                          control::kGroupNameAnnotation};
 
 const ForeignKey* foreign_key(const std::string& key) {
   const auto* row =
@@ -131,7 +131,7 @@ Json own_entries(const Json& map, const std::string& path, EntriesOf object, Rep
     const bool is_topology = !is_label && object == EntriesOf::kPod &&
                              std::ranges::find(kTopologyAnnotations, key) != std::end(kTopologyAnnotations);
     const bool is_of_gang = object == EntriesOf::kPod && std::ranges::find(kGangKeys, key) != std::end(kGangKeys);
-    if (is_of_gang && key != kVolcanoQueue)
+    if (is_of_gang && key != control::kVolcanoQueue)
       report.note(entry, "names a PodGroup, which must exist; the operator creates none then");
     const ForeignKey* foreign = is_queue_label || is_topology || is_of_gang ? nullptr : foreign_key(key);
     if (foreign != nullptr && foreign->message != nullptr) report.note(entry, foreign->message);

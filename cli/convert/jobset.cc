@@ -166,11 +166,12 @@ void convert_jobset(ObjectReader& root, const ConvertOptions& options, JobDraft&
   if (replicas < 1 || parallelism < 1 || replicas > 1'000'000 || parallelism > 1'000'000)
     return job.problem("parallelism", "replicas times parallelism is not a number of pods");
   draft.nodes = replicas * parallelism;
-  if (replicas > 1) draft.exclusive_topology.clear();
-  if (replicas > 1)
+  if (replicas > 1) {
+    draft.exclusive_topology.clear();
     role.note("replicas", fmt::format("{} Jobs of {} become {} nodes of one group; NODE_RANK replaces the index of "
                                       "the Job and of the pod",
                                       replicas, counted(parallelism, "pod"), draft.nodes));
+  }
   const std::string path = convert_job_spec(job, {role_name}, options, draft);
   if (root.report().has_problems()) return;
   convert_container_command(path, root.report(), draft);

@@ -14,10 +14,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-// How pods name their PodGroup: the label of scheduler-plugins, and the annotation of Volcano.
-constexpr char kPodGroupLabel[] = "scheduling.x-k8s.io/pod-group";
-constexpr char kGroupNameAnnotation[] = "scheduling.k8s.io/group-name";
-constexpr char kVolcanoQueue[] = "scheduling.volcano.sh/queue-name";
 constexpr char kVolcanoScheduler[] = "volcano";
 
 constexpr GangApiNames kGangApis[] = {{GangApi::kNative, "scheduling.k8s.io", "v1beta1"},
@@ -142,9 +138,10 @@ std::vector<Action> create_pod_group(const Observed& observed, const Membership&
     if (!gang && pod != nullptr && is_live(*pod) && !has_node(*pod)) gang = pod->gang;
   }
   const std::string name = pod_group_name(job, job.status.attempt);
-  if (!gang || gang->pod_group != name || read_gang(parse_template(job))) return {};
+  if (!gang || gang->pod_group != name) return {};
   const bool exists = members.pod_group != nullptr && members.pod_group->api == gang->api;
   if (exists || std::ranges::find(observed.gang_apis, gang->api) == observed.gang_apis.end()) return {};
+  if (read_gang(parse_template(job))) return {};
   const GangApiNames& names = names_of(gang->api);
   const Json body = {{"apiVersion", fmt::format("{}/{}", names.group, names.version)},
                      {"kind", "PodGroup"},

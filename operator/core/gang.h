@@ -13,7 +13,13 @@
 
 namespace oarlock::control {
 
-// Group, version and the name of the pods' reference of one of these APIs.
+// How pods name their PodGroup: the label of scheduler-plugins, and the annotation of Volcano; and the annotation with
+// Volcano's queue.
+inline constexpr char kPodGroupLabel[] = "scheduling.x-k8s.io/pod-group";
+inline constexpr char kGroupNameAnnotation[] = "scheduling.k8s.io/group-name";
+inline constexpr char kVolcanoQueue[] = "scheduling.volcano.sh/queue-name";
+
+// Group and version of one of these APIs.
 struct GangApiNames {
   GangApi api = GangApi::kNative;
   const char* group = "";
