@@ -89,6 +89,10 @@ Json to_json(const std::vector<EnvVar>& variables) {
   return out;
 }
 
+bool is_overridden(const std::string& variable) {
+  return is_contract_variable(variable) && !is_user_settable(variable);
+}
+
 size_t trainer_index(const Json& containers) {
   for (size_t i = 0; i < containers.size(); ++i) {
     if (string_of(containers[i], "name") == kTrainerContainer) return i;
@@ -290,6 +294,17 @@ Result<std::string> parse_metrics_peers(std::string_view json) {
   return dump_json(peers);
 }
 
+std::vector<std::string> overridden_variables(const Job& job) {
+  const Json given = Json::parse(job.spec.pod_template, nullptr, false);
+  const Json* trainer = find_item(elements(member(given, "spec"), "containers"), "name", kTrainerContainer);
+  if (trainer == nullptr) return {};
+  std::vector<std::string> out;
+  for (const Json& variable : elements(*trainer, "env")) {
+    if (std::string name = string_of(variable, "name"); is_overridden(name)) out.push_back(std::move(name));
+  }
+  return out;
+}
+
 PodFactory::PodFactory(const Job& job, int attempt, int nodes, const PodDefaults& defaults, const RegroupSecret& secret,
                        const std::optional<api::LauncherBounds>& launchers, const std::string& launcher_image)
     : name_prefix_(fmt::format("{}-{}-", job.metadata.name, attempt)) {
@@ -347,10 +362,7 @@ void PodFactory::select_variables(Json& trainer) {
   Json env = Json::array();
   for (Json& variable : list_in(trainer, "env")) {
     std::string name = string_of(variable, "name");
-    if (is_contract_variable(name) && !is_user_settable(name)) {
-      overridden_.push_back(std::move(name));
-      continue;
-    }
+    if (is_overridden(name)) continue;
     if (is_contract_variable(name)) add_once(user_set_, std::move(name));
     env.push_back(std::move(variable));
   }

@@ -82,6 +82,10 @@ Result<std::string> parse_metrics_peers(std::string_view json);
 
 // ---- Pods ----------------------------------------------------------------------------------------------------------
 
+// Returns the contract variables in the template's container 'trainer' whose values the operator replaces, in the order
+// of the template. In other containers the template's value takes precedence.
+std::vector<std::string> overridden_variables(const Job& job);
+
 // Builds the pods of one attempt from make_pod_template(). It parses the template once and keeps a single text with
 // placeholders for the parts that depend on the node rank, so that its size does not depend on the number of nodes.
 // REQUIRES: api::validate(job) is empty.
@@ -108,10 +112,6 @@ class PodFactory {
   // checkpoint_dir is <mountPath>/<job> of the trainer container's volume mount `checkpoints`, or empty without one.
   const RankGroup& group() const { return group_; }
 
-  // Contract variables of the trainer container for which the operator's value replaces the template's, in the order of
-  // the template. In other containers the template's value takes precedence.
-  const std::vector<std::string>& overridden_variables() const { return overridden_; }
-
  private:
   // The parts of a pod that depend on its node rank.
   enum class Part { kName, kRankLabel, kEnvironment, kHostname };
@@ -135,7 +135,6 @@ class PodFactory {
 
   RankGroup group_;
   std::string name_prefix_;
-  std::vector<std::string> overridden_;
   std::vector<std::string> user_set_;  // contract variables of the trainer for which the template's value is used
   std::vector<ContainerEnvironment> environments_;
   std::string frame_;                      // the pod's text with placeholders

@@ -38,7 +38,7 @@ std::vector<Action> start_events(const Job& job) {
           ? make_event(EmitEvent::Type::kNormal, kQueued, "CreateWorkload",
                        fmt::format("requesting quota for {} from the queue {}", pods, job.status.queue->name))
           : make_event(EmitEvent::Type::kNormal, "Started", "CreatePods", "starting " + pods)};
-  const std::vector<std::string> overridden = PodFactory(job, job.status.attempt).overridden_variables();
+  const std::vector<std::string> overridden = overridden_variables(job);
   if (!overridden.empty()) {
     out.emplace_back(make_event(EmitEvent::Type::kWarning, "EnvironmentOverridden", "CreatePods",
                                 fmt::format("the template sets {}; the operator's values of these variables replace "

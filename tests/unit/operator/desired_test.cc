@@ -80,9 +80,9 @@ TEST(Desired, PreservesUnknownFields) {
 }
 
 TEST(Desired, UserVariablesOverrideOnlyIfSafe) {
-  const PodFactory factory(JobBuilder().pod_template(kFullTemplate).build(), 0);
-  EXPECT_EQ(factory.overridden_variables(), (std::vector<std::string>{"MASTER_PORT", "RANK"}));
-  const json pod = factory.pod(1);
+  const Job job = JobBuilder().pod_template(kFullTemplate).build();
+  EXPECT_EQ(overridden_variables(job), (std::vector<std::string>{"MASTER_PORT", "RANK"}));
+  const json pod = PodFactory(job, 0).pod(1);
   EXPECT_EQ(variable(pod, 1, "MASTER_PORT")["value"], "29500");
   EXPECT_EQ(variable(pod, 1, "RANK")["value"], "1");
   EXPECT_EQ(variable(pod, 1, "OARLOCK_CHECKPOINT_DIR")["value"], "/ckpt/elsewhere");

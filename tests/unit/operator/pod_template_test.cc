@@ -404,7 +404,7 @@ TEST(Environment, ReachesInitContainersAndSidecars) {
   EXPECT_EQ(variable(*others[1], kEnvCheckpointDir), "/c/mnist");
   EXPECT_EQ(variable(*others[2], kEnvCheckpointDir), "");
   EXPECT_EQ(variable(pod["containers"][1], kEnvConfig), "/etc/oarlock/trainer.json");
-  EXPECT_THAT(PodFactory(job, 3).overridden_variables(), IsEmpty());
+  EXPECT_THAT(overridden_variables(job), IsEmpty());
 }
 
 // ---- validation ------------------------------------------------------------------------------------------------
