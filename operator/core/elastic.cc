@@ -120,12 +120,14 @@ std::optional<SystemTime> shrink_due(const Observed& observed, const Membership&
   return settled_time(placed, due, std::max({due, placed.front() + limit, placed[enough - 1]}), limit);
 }
 
-// Returns when the group grows to spec.nodes; absent if it does not.
-std::optional<SystemTime> growth_due(const Job& job) {
+// Returns when the group grows to this number of nodes; absent if it does not.
+std::optional<SystemTime> growth_due(const Job& job, int nodes) {
   const api::GroupSize* size = find_size(job);
   if (size == nullptr || job.status.phase != Phase::kRunning || !job.status.replacements.empty()) return std::nullopt;
-  if (job.group_nodes() >= possible_nodes(job) || !size->last_time || job.spec.elastic->grow_after_seconds <= 0)
-    return std::nullopt;
+  if (job.group_nodes() >= nodes) return std::nullopt;
+  // spec.nodes was increased: find_scale() does not see it before the queue has admitted the nodes.
+  if (!size->last_time && job.status.queue) return SystemTime{};
+  if (!size->last_time || job.spec.elastic->grow_after_seconds <= 0) return std::nullopt;
   return *size->last_time + growth_interval(*job.spec.elastic, size->failed_growths);
 }
 
@@ -155,14 +157,12 @@ std::optional<Resize> find_shrink(const Observed& observed, const Membership& me
 
 std::optional<Resize> find_growth(const Observed& observed) {
   const Job& job = observed.job;
-  const std::optional<SystemTime> due = growth_due(job);
-  // A group whose checkpoints are lost with its pods would begin from step 0.
-  if (!due || *due > observed.now || !keeps_checkpoints(job)) return std::nullopt;
-  // spec.nodes may have become invalid since the group began, and a scale to it was ignored.
-  if (!validate_group(job, possible_nodes(job)).empty()) return std::nullopt;
-  return Resize{possible_nodes(job), kGrown,
-                fmt::format("the group had fewer than spec.nodes for at least {} s",
-                            growth_interval(*job.spec.elastic, find_size(job)->failed_growths).count())};
+  const int nodes = possible_nodes(job);
+  if (!may_grow_to(observed, nodes)) return std::nullopt;
+  const int64_t waited = growth_interval(*job.spec.elastic, find_size(job)->failed_growths).count();
+  return Resize{nodes, kGrown,
+                job.status.queue ? fmt::format("the queue has admitted {}", counted(nodes, "node"))
+                                 : fmt::format("the group had fewer than spec.nodes for at least {} s", waited)};
 }
 
 }  // namespace
@@ -207,7 +207,15 @@ std::optional<Resize> find_resize(const Observed& observed, const Membership& me
 std::optional<SystemTime> next_resize_time(const Observed& observed, const Membership& members) {
   if (find_size(observed.job) == nullptr || has_done_rank(observed.job, members)) return std::nullopt;
   const std::optional<SystemTime> shrink = shrink_due(observed, members);
-  return shrink ? shrink : growth_due(observed.job);
+  return shrink ? shrink : growth_due(observed.job, wanted_nodes(observed.job));
+}
+
+bool may_grow_to(const Observed& observed, int nodes) {
+  const std::optional<SystemTime> due = growth_due(observed.job, nodes);
+  // A group whose checkpoints are lost with its pods would begin from step 0.
+  if (!due || *due > observed.now || !keeps_checkpoints(observed.job)) return false;
+  // spec.nodes may have become invalid since the group began, and a scale to it was ignored.
+  return validate_group(observed.job, nodes).empty();
 }
 
 int count_placed(const Membership& members) {

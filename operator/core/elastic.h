@@ -67,6 +67,10 @@ int count_placed(const Membership& members);
 // Returns whether spec.nodes requests another size than the current one, and has changed since it was last considered.
 bool requests_scale(const Job& job);
 
+// Returns whether the group, which has no finished rank, is to grow to this number of nodes now if its queue admits it
+// for them.
+bool may_grow_to(const Observed& observed, int nodes);
+
 // Updates status.elastic of the current attempt: creates it, and updates the fields that do not start an attempt.
 void refresh_group_size(const Observed& observed, const Membership& members, api::Status& status);
 

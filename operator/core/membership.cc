@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
 
 #include "api/rules.h"
 #include "common/contract.h"
@@ -31,6 +32,24 @@ bool has_reason(const Termination& end, std::string_view reason) {
 std::optional<int> attempt_of_group(const Job& job, std::string_view name) {
   const std::string prefix = job.metadata.name + "-";
   return name.starts_with(prefix) ? parse_count(name.substr(prefix.size())) : std::nullopt;
+}
+
+// Kueue lets the later of two Workloads take over the quota of the earlier one when it admits it.
+void choose_workload(const Observed& observed, Membership& out) {
+  if (!observed.workloads) return;
+  const Job& job = observed.job;
+  std::vector<const Workload*> own;
+  for (const Workload& workload : *observed.workloads) {
+    if (workload_slice(job, workload.name) && workload.owner_uid == job.metadata.uid) own.push_back(&workload);
+  }
+  std::ranges::sort(own, {}, [&](const Workload* workload) { return *workload_slice(job, workload->name); });
+  if (own.empty()) return;
+  out.workload = own.front();
+  for (const Workload* workload : own) {
+    if (out.workload->finished || admits_pods(*workload)) out.workload = workload;
+  }
+  std::ranges::copy_if(own, std::back_inserter(out.other_workloads),
+                       [&](const Workload* workload) { return workload != out.workload; });
 }
 
 void sort_by_name(std::vector<const Pod*>& pods) {
@@ -102,12 +121,7 @@ Membership classify_objects(const Observed& observed) {
     if (*attempt == job.status.attempt && out.pod_group == nullptr) out.pod_group = &group;
     if (*attempt < job.status.attempt) out.old_pod_groups.push_back(&group);
   }
-  if (observed.workloads) {
-    const std::string name = workload_name(job);
-    for (const Workload& workload : *observed.workloads) {
-      if (workload.name == name && workload.owner_uid == job.metadata.uid) out.workload = &workload;
-    }
-  }
+  choose_workload(observed, out);
   return out;
 }
 

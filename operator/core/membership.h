@@ -38,8 +38,9 @@ struct Membership {
   bool wants_network_policy = false;  // Observed::metrics_peers is present
   const NetworkPolicy* network_policy = nullptr;
   const NetworkPolicy* conflicting_network_policy = nullptr;
-  const Workload* workload = nullptr;
-  const PodGroup* pod_group = nullptr;  // of status.attempt
+  const Workload* workload = nullptr;            // the one that decides whether pods may run
+  std::vector<const Workload*> other_workloads;  // requested for a growth of the group, or replaced by `workload`
+  const PodGroup* pod_group = nullptr;           // of status.attempt
   std::vector<const PodGroup*> old_pod_groups;
 };
 

@@ -314,6 +314,7 @@ struct CreateWorkload {
   std::string queue;
   int nodes = 1;
   std::optional<int> min_nodes{};  // for partial admission
+  std::string replaces{};          // the Workload whose quota this one takes over; empty: none
 
   bool operator==(const CreateWorkload&) const = default;
 };
@@ -347,10 +348,12 @@ struct UpdateWorkload {
   bool operator==(const UpdateWorkload&) const = default;
 };
 
-// DELETE of the Workload with its uid as a precondition. 404 and 409 are handled as in DeletePod.
+// DELETE of the Workload with its uid and, unless it is empty, its resourceVersion as preconditions. 404 and 409 are
+// handled as in DeletePod.
 struct DeleteWorkload {
   std::string name;
   std::string uid;
+  std::string resource_version{};
 
   bool operator==(const DeleteWorkload&) const = default;
 };

@@ -30,6 +30,8 @@ constexpr seconds kReadingRequeue{1};
 bool is_outdated(const Job& job, const Workload& workload) {
   if (workload.finished) return true;
   if (workload.has_quota) return job.group_nodes() > workload.nodes;
+  // A Workload for a growth has no minimum.
+  if (workload_slice(job, workload.name) != 1) return true;
   const bool is_moved = !job.metadata.queue.empty() && job.metadata.queue != workload.queue;
   return is_moved || workload.nodes != wanted_nodes(job);
 }
@@ -38,6 +40,14 @@ CreateWorkload make_workload(const Job& job) {
   const std::string& label = job.metadata.queue;
   CreateWorkload out{workload_name(job), label.empty() ? job.status.queue->name : label, wanted_nodes(job)};
   if (job.spec.elastic && job.spec.elastic->min_nodes < out.nodes) out.min_nodes = job.spec.elastic->min_nodes;
+  return out;
+}
+
+std::vector<Action> delete_other_workloads(const Membership& members) {
+  std::vector<Action> out;
+  for (const Workload* other : members.other_workloads) {
+    if (!other->deleting) out.emplace_back(DeleteWorkload{other->name, other->uid});
+  }
   return out;
 }
 
@@ -130,6 +140,8 @@ Creations request_quota(const Observed& observed, const Membership& members) {
     return out;
   }
   const Workload* workload = members.workload;
+  out.actions = delete_other_workloads(members);
+  if (!members.other_workloads.empty()) return out;
   if (workload != nullptr && (workload->deleting || !is_outdated(job, *workload))) return out;
   // Pods that have not ended use the quota. Those of a running group have had it.
   const StoppingPods stopping = find_suspending(members, observed.now);
@@ -143,6 +155,30 @@ Creations request_quota(const Observed& observed, const Membership& members) {
   return out;
 }
 
+std::vector<Action> request_growth(const Observed& observed, const Membership& members) {
+  const Job& job = observed.job;
+  if (!job.status.queue || find_admission(members) == nullptr) return {};
+  const Workload& current = *members.workload;
+  const int wanted = wanted_nodes(job);
+  // Kueue does not let Workloads with a topology take over quota.
+  const bool may_wait =
+      wanted > current.admission.nodes && !current.admission.has_topology && !has_done_rank(job, members);
+  const int slice = *workload_slice(job, current.name);
+  std::vector<Action> out;
+  for (const Workload* other : members.other_workloads) {
+    const bool is_earlier = *workload_slice(job, other->name) < slice;
+    const bool fits = other->nodes == wanted && other->queue == current.queue && !other->finished;
+    if (!is_earlier && may_wait && fits) return {};
+    // The precondition: Kueue has not admitted it in the meantime.
+    if (!other->deleting)
+      out.emplace_back(DeleteWorkload{other->name, other->uid, is_earlier ? "" : other->resource_version});
+  }
+  if (members.other_workloads.empty() && may_wait && may_grow_to(observed, wanted))
+    out.emplace_back(CreateWorkload{
+        .name = workload_name(job, slice + 1), .queue = current.queue, .nodes = wanted, .replaces = current.name});
+  return out;
+}
+
 std::vector<Action> report_readiness(const Observed& observed, const Membership& members, const api::Status& next) {
   const Workload* workload = members.workload;
   if (workload == nullptr || !admits_pods(*workload) || workload->pods_ready == is_running(next.phase)) return {};
@@ -153,19 +189,23 @@ std::vector<Action> report_readiness(const Observed& observed, const Membership&
 std::vector<Action> finish_workload(const Observed& observed, const Membership& members) {
   const Job& job = observed.job;
   const Workload* workload = members.workload;
-  if (workload == nullptr || workload->finished || workload->deleting) return {};
-  if (find_suspending(members, observed.now).count > 0) return {};
+  std::vector<Action> out = delete_other_workloads(members);
+  if (workload == nullptr || workload->finished || workload->deleting) return out;
+  if (find_suspending(members, observed.now).count > 0) return out;
   const bool has_failed = job.status.phase == Phase::kFailed;
   const api::Condition* end = find_condition(job.status, job.status.phase);
-  return {UpdateWorkload{workload->name, workload->uid,
-                         has_failed ? UpdateWorkload::Change::kFail : UpdateWorkload::Change::kSucceed, observed.now,
-                         end == nullptr ? "" : end->message}};
+  out.emplace_back(UpdateWorkload{workload->name, workload->uid,
+                                  has_failed ? UpdateWorkload::Change::kFail : UpdateWorkload::Change::kSucceed,
+                                  observed.now, end == nullptr ? "" : end->message});
+  return out;
 }
 
 std::vector<Action> delete_workload(const Observed& observed, const Membership& members) {
   const Workload* workload = members.workload;
-  if (workload == nullptr || workload->deleting || find_suspending(members, observed.now).count > 0) return {};
-  return {DeleteWorkload{workload->name, workload->uid}};
+  std::vector<Action> out = delete_other_workloads(members);
+  if (workload == nullptr || workload->deleting || find_suspending(members, observed.now).count > 0) return out;
+  out.emplace_back(DeleteWorkload{workload->name, workload->uid});
+  return out;
 }
 
 namespace {
@@ -226,7 +266,8 @@ std::optional<Plan> fit_to_admission(const Observed& observed, const Membership&
       fmt::format("the queue {} has admitted {} of {} nodes", workload->queue, nodes, job.group_nodes());
   api::Status next = refresh_status(observed, members);
   set_group_size(job, {nodes, kShrunk, message}, observed.now, next);
-  return start_attempt(observed, next, {},
+  // An earlier admission must not reduce a group that has grown since.
+  return start_attempt(observed, next, {confirm_admission(members)},
                        {make_event(EmitEvent::Type::kNormal, "PartiallyAdmitted", "CreatePods", message)}, message);
 }
 

@@ -421,6 +421,10 @@ std::optional<Plan> converge(const Observed& observed, const Membership& members
   append(plan.actions, recovery_events(job.status, next));
   append(plan.actions, in_place_events(job.status, next));
   append(plan.actions, std::move(readiness));
+  if (std::vector<Action> growth = request_growth(observed, members); !growth.empty()) {
+    plan.state = PlanState::kProgress;
+    append(plan.actions, std::move(growth));  // last, because the rest of the plan does not need Kueue
+  }
   return plan;
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
@@ -20,6 +21,7 @@ using Json = nlohmann::json;
 constexpr char kJobUidLabel[] = "kueue.x-k8s.io/job-uid";
 constexpr char kPodSetLabel[] = "kueue.x-k8s.io/podset";
 constexpr char kWorkloadAnnotation[] = "kueue.x-k8s.io/workload";
+constexpr char kReplacementFor[] = "kueue.x-k8s.io/workload-slice-replacement-for";
 constexpr char kTopologyGate[] = "kueue.x-k8s.io/topology";
 
 // Copies the named members that `from` has.
@@ -180,9 +182,19 @@ void request_topology(const Job& job, Json& pod) {
 
 }  // namespace
 
-std::string workload_name(const Job& job) {
+std::string workload_name(const Job& job, int slice) {
   constexpr size_t kDigest = 8;
-  return fmt::format("trainingjob-{}-{}", job.metadata.name, spec_digest(Json(job.metadata.uid)).substr(0, kDigest));
+  std::string first =
+      fmt::format("trainingjob-{}-{}", job.metadata.name, spec_digest(Json(job.metadata.uid)).substr(0, kDigest));
+  return slice == 1 ? first : fmt::format("{}-{}", first, slice);
+}
+
+std::optional<int> workload_slice(const Job& job, std::string_view name) {
+  if (name == workload_name(job)) return 1;
+  int slice = 0;
+  const std::string_view digits = name.substr(name.rfind('-') + 1);
+  std::from_chars(digits.data(), digits.data() + digits.size(), slice);
+  return slice > 1 && name == workload_name(job, slice) ? std::optional(slice) : std::nullopt;
 }
 
 std::optional<WorkloadPriority> find_priority(const Job& job, const Json& pod) {
@@ -203,16 +215,18 @@ Json desired_workload(const Job& job, const CreateWorkload& create, const Json& 
     spec["priorityClassRef"] = {{"group", priority->group}, {"kind", priority->kind}, {"name", priority->name}};
     spec["priority"] = priority->value;
   }
-  return {
-      {"apiVersion", fmt::format("{}/{}", kKueueGroup, kKueueVersion)},
-      {"kind", "Workload"},
-      {"metadata",
-       {{"name", create.name},
-        {"namespace", job.metadata.namespace_name},
-        {"labels",
-         {{kLabelJobName, job.metadata.name}, {kLabelManagedBy, kManagedByOarlock}, {kJobUidLabel, job.metadata.uid}}},
-        {"ownerReferences", Json::array({owner_reference(job)})}}},
-      {"spec", std::move(spec)}};
+  Json metadata = {
+      {"name", create.name},
+      {"namespace", job.metadata.namespace_name},
+      {"labels",
+       {{kLabelJobName, job.metadata.name}, {kLabelManagedBy, kManagedByOarlock}, {kJobUidLabel, job.metadata.uid}}},
+      {"ownerReferences", Json::array({owner_reference(job)})}};
+  if (!create.replaces.empty())
+    metadata["annotations"][kReplacementFor] = fmt::format("{}/{}", job.metadata.namespace_name, create.replaces);
+  return {{"apiVersion", fmt::format("{}/{}", kKueueGroup, kKueueVersion)},
+          {"kind", "Workload"},
+          {"metadata", std::move(metadata)},
+          {"spec", std::move(spec)}};
 }
 
 bool admits_pods(const Workload& workload) {

@@ -6,6 +6,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/error.h"
@@ -23,8 +24,12 @@ inline constexpr char kUnconstrainedTopology[] = "kueue.x-k8s.io/podset-unconstr
 // Name of the only podSet of a job's Workload.
 inline constexpr char kPodSet[] = "nodes";
 
-// trainingjob-<job>-<digest of the job's uid>: a job of the same name that was deleted has another Workload.
-std::string workload_name(const Job& job);
+// trainingjob-<job>-<digest of the job's uid>: a job of the same name that was deleted has another Workload. The
+// Workloads that take over its quota, one after the other, have the suffixes -2, -3 ...
+std::string workload_name(const Job& job, int slice = 1);
+
+// Returns the number of a name that workload_name() made for the job; nullopt for any other name.
+std::optional<int> workload_slice(const Job& job, std::string_view name);
 
 // A WorkloadPriorityClass, or the PriorityClass of the pods.
 struct WorkloadPriority {

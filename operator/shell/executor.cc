@@ -441,7 +441,8 @@ Executor::Outcome Executor::run(const Job& job, const UpdateWorkload& action) co
 
 Executor::Outcome Executor::run(const Job& job, const DeleteWorkload& action) const {
   log_.info("deleting a Workload", {{"namespace", job.metadata.namespace_name}, {"workload", action.name}});
-  return remove(job, ResourceKind::kWorkload, action.name, {.uid = action.uid, .resource_version = ""});
+  return remove(job, ResourceKind::kWorkload, action.name,
+                {.uid = action.uid, .resource_version = action.resource_version});
 }
 
 Executor::Outcome Executor::remove(const Job& job, ResourceKind kind, const std::string& name,

@@ -201,5 +201,34 @@ def partial_admission(scene):
     scene.expect_waiting("rigid", "insufficient")
 
 
+def growth(scene):
+    """A job that was admitted partly grows when there is quota, and keeps what it has until then."""
+    scene.queue(4)
+    scene.submit("first", nodes=1)
+    scene.expect_running("first", nodes=1)
+    scene.submit("job", nodes=4, elastic={"minNodes": 2, "growAfterSeconds": 1})
+    scene.expect_running("job", nodes=3)
+    scene.wait(lambda: len(scene.workloads("job")) == 2, "a Workload for four nodes")
+    scene.expect_reserved_cpu("4")
+    scene.end_pods("first")
+    scene.expect_running("job", attempt=1, nodes=4)
+    scene.wait(lambda: len(scene.workloads("job")) == 1, "the end of the Workload for three nodes")
+    scene.expect_pods_ready("job", "Recovered")
+    scene.check(scene.status("job")["queue"]["nodes"] == 4, f"the status: {scene.status('job')}")
+    scene.check(scene.status("job").get("restarts", {}).get("charged", 0) == 0, f"the status: {scene.status('job')}")
+    scene.delete_pod("job", 1)
+    scene.expect_running("job", attempt=2, nodes=4)
+    scene.patch_job("job", nodes=6)
+    scene.wait(lambda: len(scene.workloads("job")) == 2, "a Workload for six nodes")
+    scene.patch_job("job", suspend=True)
+    scene.wait(lambda: not scene.workloads("job"), "the end of both Workloads of the suspended job")
+    scene.expect_reserved_cpu("0")
+    scene.patch_job("job", suspend=False, nodes=4)
+    scene.expect_running("job", attempt=3, nodes=4)
+    scene.end_pods("job")
+    scene.expect_phase("job", "Complete")
+    scene.expect_reserved_cpu("0")
+
+
 SCENARIOS = (admission, flavors, quota, without_queue, other_queue, default_queue, preemption, contention, failed_check,
-             partial_admission)
+             partial_admission, growth)

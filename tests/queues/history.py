@@ -1,4 +1,5 @@
 """Every change of jobs, their pods and Workloads, ordered by etcd's revision, which all resources of an API server share."""
+import collections
 import re
 import threading
 import time
@@ -114,8 +115,9 @@ class History:
 class Replay:
     def __init__(self, changes):
         self.violations = []
-        # Workloads are stored by the uid of their job, live pods by their names with that uid and their attempt.
-        self._jobs, self._workloads, self._pods = {}, {}, {}
+        # Workloads are stored by the uid of their job and their name, live pods by their names with that uid and their
+        # attempt.
+        self._jobs, self._workloads, self._pods = {}, collections.defaultdict(dict), {}
         for change in changes:
             getattr(self, f"_{change.resource}_changed")(change)
 
@@ -135,15 +137,18 @@ class Replay:
         owners = change.item["metadata"].get("ownerReferences", [])
         if not owners or owners[0]["kind"] != "TrainingJob":
             return
-        job = owners[0]["uid"]
-        held = admitted_pods(self._workloads.get(job, {}))
-        now = 0 if change.kind == "DELETED" else admitted_pods(change.item)
-        if held and not now and self._live_pods(job) and self._is_kept(job):
-            self._report(change, f"its quota was released while these pods were live: {', '.join(self._live_pods(job))}")
+        job, name = owners[0]["uid"], change.item["metadata"]["name"]
+        held = self._admitted_pods(job)
         if change.kind == "DELETED":
-            self._workloads.pop(job, None)
+            self._workloads[job].pop(name, None)
         else:
-            self._workloads[job] = change.item
+            self._workloads[job][name] = change.item
+        if held and not self._admitted_pods(job) and self._live_pods(job) and self._is_kept(job):
+            self._report(change, f"its quota was released while these pods were live: {', '.join(self._live_pods(job))}")
+
+    def _admitted_pods(self, job):
+        """A Workload with which a job grows takes over the quota of the one before."""
+        return max((admitted_pods(workload) for workload in self._workloads[job].values()), default=0)
 
     def _is_kept(self, job):
         return job in self._jobs and "deletionTimestamp" not in self._jobs[job]["metadata"]
@@ -161,8 +166,8 @@ class Replay:
     def _check_creation(self, change, job, attempt):
         if "kueue.x-k8s.io/queue-name" not in self._jobs.get(job, {}).get("metadata", {}).get("labels", {}):
             return
-        workload = self._workloads.get(job, {})
-        if not is_true(workload, "Admitted"):
+        admitted = self._admitted_pods(job)
+        if not any(is_true(workload, "Admitted") for workload in self._workloads[job].values()):
             self._report(change, "was created while the job was not admitted")
-        elif list(self._pods.values()).count((job, attempt)) >= admitted_pods(workload):
-            self._report(change, f"was created although its job is admitted for {admitted_pods(workload)} pods")
+        elif list(self._pods.values()).count((job, attempt)) >= admitted:
+            self._report(change, f"was created although its job is admitted for {admitted} pods")

@@ -105,11 +105,15 @@ class Scene(JobScene):
     def submit(self, name, nodes=2, cpu=1, queue="queue", labels=None, template=None, **spec):
         super().submit(name, nodes, cpu, queue, labels, template, **spec)
 
-    def workload(self, name):
-        """The Workload of a job, by its owner reference; {} if there is none."""
+    def workloads(self, name):
+        """The Workloads of a job, by their owner references."""
         uid = self.job(name).get("metadata", {}).get("uid")
-        return next((item for item in self.history.current("workloads", self.namespace)
-                     if any(owner["uid"] == uid for owner in item["metadata"].get("ownerReferences", []))), {})
+        return [item for item in self.history.current("workloads", self.namespace)
+                if any(owner["uid"] == uid for owner in item["metadata"].get("ownerReferences", []))]
+
+    def workload(self, name):
+        """The Workload of a job that does not grow; {} if there is none."""
+        return next(iter(self.workloads(name)), {})
 
     def expect_pods_ready(self, name, reason, status="True"):
         def ready():

@@ -56,14 +56,12 @@ Outcome SimCluster::apply(const Action& action, const Job& job) {
   if (const auto* policy = std::get_if<DeleteNetworkPolicy>(&action)) return delete_network_policy(*policy);
   if (const auto* workload = std::get_if<CreateWorkload>(&action)) return create_workload(*workload);
   if (const auto* confirm = std::get_if<ConfirmWorkloadUnchanged>(&action)) {
-    const bool is_same = objects_.workload && version_of(*objects_.workload) == confirm->resource_version;
+    const Workload* live = find_workload(confirm->name);
+    const bool is_same = live != nullptr && version_of(*live) == confirm->resource_version;
     return is_same ? Outcome::kDone : Outcome::kStopped;
   }
   if (const auto* update = std::get_if<UpdateWorkload>(&action)) return update_workload(*update);
-  if (std::holds_alternative<DeleteWorkload>(action)) {
-    if (delete_workload()) ++writes_;
-    return Outcome::kDone;
-  }
+  if (const auto* remove = std::get_if<DeleteWorkload>(&action)) return delete_workload(*remove);
   if (const auto* group = std::get_if<CreatePodGroup>(&action)) return create_pod_group(*group);
   if (const auto* group = std::get_if<DeletePodGroup>(&action)) {
     if (objects_.pod_groups.erase(group->name) > 0) ++writes_;
@@ -131,13 +129,13 @@ Outcome SimCluster::delete_network_policy(const DeleteNetworkPolicy& action) {
 }
 
 Outcome SimCluster::create_workload(const CreateWorkload& action) {
-  if (objects_.workload) return Outcome::kDone;  // AlreadyExists; owned by the job
-  objects_.workload = Workload{.name = action.name,
-                               .uid = "uid-of-workload",
-                               .resource_version = "",
-                               .owner_uid = job_.metadata.uid,
-                               .queue = action.queue,
-                               .nodes = action.nodes};
+  if (find_workload(action.name) != nullptr) return Outcome::kDone;  // AlreadyExists; owned by the job
+  objects_.workloads.push_back({.name = action.name,
+                                .uid = "uid-of-" + action.name,
+                                .resource_version = "",
+                                .owner_uid = job_.metadata.uid,
+                                .queue = action.queue,
+                                .nodes = action.nodes});
   ++writes_;
   return Outcome::kDone;
 }
@@ -151,8 +149,9 @@ Outcome SimCluster::create_pod_group(const CreatePodGroup& action) {
 
 Outcome SimCluster::update_workload(const UpdateWorkload& action) {
   using Change = UpdateWorkload::Change;
-  if (!objects_.workload) return Outcome::kStopped;
-  Workload& workload = *objects_.workload;
+  Workload* live = find_workload(action.name);
+  if (live == nullptr) return Outcome::kStopped;
+  Workload& workload = *live;
   switch (action.change) {
     case Change::kRelease:
       if (!workload.evicted || !workload.has_quota) return Outcome::kStopped;
@@ -413,31 +412,45 @@ void SimCluster::delete_job() {
 
 void SimCluster::delete_service() { objects_.service.reset(); }
 
-bool SimCluster::admit(int nodes) {
-  if (!objects_.workload || objects_.workload->has_quota || objects_.workload->finished) return false;
-  Workload& workload = *objects_.workload;
-  workload.has_quota = workload.admitted = true;
-  workload.evicted = workload.pods_ready = false;
-  workload.admission = {.cluster_queue = "cluster-queue", .nodes = nodes};
+bool SimCluster::admit(std::optional<int> nodes) {
+  const auto admitted =
+      std::ranges::find_if(objects_.workloads, [](const Workload& one) { return !one.has_quota && !one.finished; });
+  // Only the first Workload of a job has a minimum.
+  if (admitted == objects_.workloads.end() || (nodes && admitted->name != workload_name(job_))) return false;
+  for (Workload& replaced : objects_.workloads) replaced.finished = replaced.finished || replaced.has_quota;
+  admitted->has_quota = admitted->admitted = true;
+  admitted->evicted = admitted->pods_ready = false;
+  admitted->admission = {.cluster_queue = "cluster-queue", .nodes = nodes.value_or(admitted->nodes)};
   return true;
 }
 
 bool SimCluster::preempt() {
-  if (!objects_.workload || !objects_.workload->has_quota || objects_.workload->evicted || objects_.workload->finished)
-    return false;
-  objects_.workload->evicted = true;
+  const Workload* preempted = find_quota(objects_);
+  if (preempted == nullptr || preempted->evicted) return false;
+  find_workload(preempted->name)->evicted = true;
   return true;
 }
 
 bool SimCluster::lose_workload() {
-  objects_.lost_workload = objects_.lost_workload || objects_.workload;
-  return delete_workload();
+  if (objects_.workloads.empty()) return false;
+  objects_.lost_workload = true;
+  const Workload* with_quota = find_quota(objects_);
+  const std::string name = with_quota == nullptr ? objects_.workloads.front().name : with_quota->name;
+  return std::erase_if(objects_.workloads, [&](const Workload& one) { return one.name == name; }) > 0;
 }
 
-bool SimCluster::delete_workload() {
-  const bool existed = objects_.workload.has_value();
-  objects_.workload.reset();
-  return existed;
+Outcome SimCluster::delete_workload(const DeleteWorkload& action) {
+  const Workload* live = find_workload(action.name);
+  if (live == nullptr) return Outcome::kDone;
+  if (!action.resource_version.empty() && action.resource_version != version_of(*live)) return Outcome::kStopped;
+  std::erase_if(objects_.workloads, [&](const Workload& one) { return one.name == action.name; });
+  ++writes_;
+  return Outcome::kDone;
+}
+
+Workload* SimCluster::find_workload(const std::string& name) {
+  const auto found = std::ranges::find(objects_.workloads, name, &Workload::name);
+  return found == objects_.workloads.end() ? nullptr : &*found;
 }
 
 void SimCluster::add_foreign_pod(const std::string& name) {
@@ -465,7 +478,7 @@ View SimCluster::view() const {
   }
   if (objects_.service) out.services.push_back(*objects_.service);
   if (objects_.network_policy) out.network_policies.push_back(*objects_.network_policy);
-  out.workload = objects_.workload;
+  out.workloads = objects_.workloads;
   out.pod_groups = pod_groups_of(job_, objects_.pod_groups);
   return out;
 }
@@ -495,14 +508,16 @@ bool is_done_exit_code(const Job& job, int exit_code) {
          });
 }
 
-std::optional<std::vector<Workload>> workloads_of(const Job& job, const std::optional<Workload>& workload) {
+const Workload* find_quota(const Objects& objects) {
+  const auto found =
+      std::ranges::find_if(objects.workloads, [](const Workload& one) { return one.has_quota && !one.finished; });
+  return found == objects.workloads.end() ? nullptr : &*found;
+}
+
+std::optional<std::vector<Workload>> workloads_of(const Job& job, std::vector<Workload> workloads) {
   if (!may_have_queue(job)) return std::nullopt;
-  std::vector<Workload> out;
-  if (workload) {
-    out.push_back(*workload);
-    out.back().resource_version = version_of(*workload);
-  }
-  return out;
+  for (Workload& workload : workloads) workload.resource_version = version_of(workload);
+  return workloads;
 }
 
 std::vector<PodGroup> pod_groups_of(const Job& job, const std::map<std::string, int>& groups) {
@@ -525,7 +540,7 @@ Observed SimCluster::observe(const View& view) const {
   out.services = view.services;
   out.network_policies = view.network_policies;
   out.metrics_peers = objects_.metrics_peers;
-  out.workloads = test::workloads_of(view.job, view.workload);
+  out.workloads = test::workloads_of(view.job, view.workloads);
   if (objects_.has_gangs) out.gang_apis = {GangApi::kNative};
   out.pod_groups = view.pod_groups;
   out.now = now_;

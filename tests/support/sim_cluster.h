@@ -30,7 +30,7 @@ struct View {
   std::vector<control::Pod> pods;
   std::vector<control::Service> services;
   std::vector<control::NetworkPolicy> network_policies{};
-  std::optional<control::Workload> workload{};
+  std::vector<control::Workload> workloads{};
   std::vector<control::PodGroup> pod_groups{};
 };
 
@@ -40,8 +40,8 @@ struct Objects {
   std::optional<control::Service> service;
   std::optional<std::string> metrics_peers;  // from the operator's flags
   std::optional<control::NetworkPolicy> network_policy;
-  bool had_network_policy = false;  // a NetworkPolicy was created at some time
-  std::optional<control::Workload> workload;
+  bool had_network_policy = false;           // a NetworkPolicy was created at some time
+  std::vector<control::Workload> workloads;  // in the order of their creation
   bool lost_workload = false;  // an administrator has deleted it, and thereby taken the quota of pods that may run
   bool has_gangs = false;      // the API of native PodGroups is served
   std::map<std::string, int> pod_groups;  // the minimum by name
@@ -61,9 +61,12 @@ std::optional<int> possible_group(const control::Job& job, const std::map<std::s
 // Returns whether the launchers train with fewer nodes than the attempt has: all pods that run are in the group.
 bool trains_with_fewer_nodes(const control::Job& job, const Objects& objects);
 
-// The value of Observed::workloads, if the watch shows this Workload of the job.
+// Returns the Workload that has quota; null if there is none.
+const control::Workload* find_quota(const Objects& objects);
+
+// The value of Observed::workloads, if the watch shows these Workloads of the job.
 std::optional<std::vector<control::Workload>> workloads_of(const control::Job& job,
-                                                           const std::optional<control::Workload>& workload);
+                                                           std::vector<control::Workload> workloads);
 
 // The value of Observed::pod_groups, if the watch shows these PodGroups of the job.
 std::vector<control::PodGroup> pod_groups_of(const control::Job& job, const std::map<std::string, int>& groups);
@@ -115,8 +118,9 @@ class SimCluster {
   void set_metrics_peers(const std::string& peers) { objects_.metrics_peers = peers; }
   void delete_network_policy() { objects_.network_policy.reset(); }
   void edit_network_policy() { objects_.network_policy->digest = kEditedDigest; }
-  // Kueue admits the job with this number of nodes, evicts it, or an administrator deletes its Workload.
-  bool admit(int nodes);
+  // Kueue admits the first Workload that has no quota, with its number of nodes or with `nodes`, evicts the job, or an
+  // administrator deletes the Workload that has quota, or the first one.
+  bool admit(std::optional<int> nodes = std::nullopt);
   bool preempt();
   bool lose_workload();
   void add_foreign_pod(const std::string& name);
@@ -151,7 +155,7 @@ class SimCluster {
   Outcome create_pod_group(const control::CreatePodGroup& action);
   bool may_be_placed(const control::Pod& pod) const;
   void place(control::Pod& pod);
-  bool delete_workload();
+  Outcome delete_workload(const control::DeleteWorkload& action);
   Outcome update_workload(const control::UpdateWorkload& action);
   Outcome create_pod(const control::CreatePod& action);
   Outcome delete_pod(const control::DeletePod& action);
@@ -159,6 +163,7 @@ class SimCluster {
   Outcome delete_job(const control::DeleteJob& action);
   Outcome patch_status(const control::PatchStatus& action, const control::Job& seen);
   control::Pod* find(const std::string& name);
+  control::Workload* find_workload(const std::string& name);
   void touch(control::Pod& pod) { pod.resource_version = next_version(); }
   std::string next_version() { return std::to_string(++version_); }
 

@@ -84,13 +84,16 @@ class Search {
     return {cluster.job(), cluster.objects(), at_second(1000)};
   }
 
-  // Lets the operator create the pods of the job, and starts them.
+  // Lets the operator create the pods of the job, of which a queue admits as few as it may, and starts them.
   static void start(SimCluster& cluster) {
     const auto reconcile_once = [&] {
       const Observed observed = cluster.observe(cluster.view());
       for (const Action& action : reconcile(observed).actions) cluster.apply(action, observed.job);
     };
     reconcile_once();
+    if (cluster.job().status.queue && cluster.admit(cluster.job().spec.elastic->min_nodes)) {
+      for (int i = 0; i < 2; ++i) reconcile_once();
+    }
     const View created = cluster.view();
     for (const Pod& pod : created.pods) {
       cluster.schedule(pod.name);

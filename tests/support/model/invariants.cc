@@ -82,7 +82,7 @@ std::string check_creation(const CreatePod& create, const SimCluster& before) {
   if (create.launchers != launcher_bounds(job)) return "a pod is created with other bounds than its attempt";
   if (is_terminal(job.status.phase)) return "a pod is created for a finished job";
   const Objects& objects = before.objects();
-  if (job.status.queue && !(objects.workload && objects.workload->has_quota) && !objects.lost_workload)
+  if (job.status.queue && find_quota(objects) == nullptr && !objects.lost_workload)
     return "a pod is created without quota";
   if (job.status.phase == Phase::kSuspended) return "a pod is created for a suspended job";
   if (before.objects().metrics_peers && !before.objects().had_network_policy)
@@ -120,19 +120,22 @@ bool has_live_pods(const SimCluster& cluster) {
   });
 }
 
-// Whether the action releases the quota of a job.
-bool releases_quota(const Action& action) {
+// Whether the action releases the quota of the Workload.
+bool releases_quota(const Action& action, const Workload& workload) {
   using Change = UpdateWorkload::Change;
   const auto* update = std::get_if<UpdateWorkload>(&action);
   if (update != nullptr) return update->change != Change::kReady && update->change != Change::kNotReady;
-  return std::holds_alternative<DeleteWorkload>(action);
+  const auto* remove = std::get_if<DeleteWorkload>(&action);
+  return remove != nullptr && remove->name == workload.name;
 }
 
 // An operator that observes the cluster as it is releases quota when no pod uses it any more.
 std::string check_release(const Plan& plan, const SimCluster& cluster) {
-  const std::optional<Workload>& workload = cluster.objects().workload;
-  if (!workload || !workload->has_quota || !has_live_pods(cluster)) return "";
-  return std::ranges::any_of(plan.actions, releases_quota) ? "quota is released while a pod may use it" : "";
+  const Workload* workload = find_quota(cluster.objects());
+  if (workload == nullptr || !has_live_pods(cluster)) return "";
+  const bool is_released =
+      std::ranges::any_of(plan.actions, [&](const Action& action) { return releases_quota(action, *workload); });
+  return is_released ? "quota is released while a pod may use it" : "";
 }
 
 bool is_by_deadline(const api::Status& status) {
@@ -282,12 +285,13 @@ std::string check_size(const SimCluster& cluster, const Job& after) {
     return "the size is outside its bounds";
   if (was.phase == Phase::kNone || was.phase == Phase::kSuspended) return "";
   if (is.attempt == was.attempt) {
-    const std::optional<Workload>& workload = cluster.objects().workload;
+    const Workload* workload = find_quota(cluster.objects());
     const bool has_pods = std::ranges::any_of(cluster.pods(), [&](const auto& item) {
       const std::optional<PodIdentity> id = parse_pod_name(before, item.first);
       return id && id->attempt == is.attempt;
     });
-    const bool is_partial = workload && nodes == workload->admission.nodes && !has_pods;
+    const bool is_admitted = workload != nullptr && nodes == workload->admission.nodes;
+    const bool is_partial = (is_admitted || cluster.objects().lost_workload) && !has_pods;
     return nodes == before.group_nodes() || is_partial ? "" : "the size changes within an attempt";
   }
   const bool is_resize = !is.attempts.empty() && ended_by_resize(is.attempts.back());
@@ -469,10 +473,13 @@ std::string check_released(const SimCluster& cluster) {
 // A job that runs is admitted, and one that has ended, is suspended or was evicted holds no quota.
 std::string check_quota(const SimCluster& cluster) {
   const Job& job = cluster.job();
-  const std::optional<Workload>& workload = cluster.objects().workload;
+  const Workload* workload = find_quota(cluster.objects());
   if (!job.status.queue || job.metadata.deletion_timestamp) return "";
-  if (is_running(job.status.phase) && !(workload && admits_pods(*workload))) return "a job runs without quota";
-  if (!workload || !workload->has_quota || workload->finished || has_live_pods(cluster)) return "";
+  if (is_running(job.status.phase) && !(workload != nullptr && admits_pods(*workload)))
+    return "a job runs without quota";
+  const bool is_inactive = is_terminal(job.status.phase) || job.status.phase == Phase::kSuspended;
+  if (is_inactive && cluster.objects().workloads.size() > 1) return "an inactive job requests quota";
+  if (workload == nullptr || has_live_pods(cluster)) return "";
   if (is_terminal(job.status.phase)) return "a finished job holds quota";
   if (job.status.phase == Phase::kSuspended) return "a suspended job holds quota";
   return workload->evicted ? "an evicted job holds quota" : "";

@@ -90,7 +90,7 @@ std::vector<Move> moves_in(const SimCluster& cluster, const MoveOptions& options
   out.push_back({job.spec.suspend ? Kind::kResume : Kind::kSuspend, "", 0});
   for (const Kind kind : {Kind::kEdit, Kind::kDeleteJob}) out.push_back({kind, "", 0});
   if (job.spec.elastic) out.push_back({Kind::kScale, "", 0});
-  if (cluster.objects().workload) {
+  if (!cluster.objects().workloads.empty()) {
     for (const Kind kind : {Kind::kAdmit, Kind::kPreempt, Kind::kDeleteWorkload}) out.push_back({kind, "", 0});
     if (job.spec.elastic) out.push_back({Kind::kAdmitPartly, "", 0});
   }
@@ -191,7 +191,7 @@ bool apply(const Move& move, SimCluster& cluster) {
       cluster.edit_network_policy();
       return true;
     case Kind::kAdmit:
-      return cluster.objects().workload && cluster.admit(cluster.objects().workload->nodes);
+      return cluster.admit();
     case Kind::kAdmitPartly:
       return cluster.admit(cluster.job().spec.elastic->min_nodes);
     case Kind::kPreempt:

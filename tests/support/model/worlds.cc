@@ -104,9 +104,9 @@ std::string key_of(const Pod& pod) {
 std::string key_of_services(const Objects& objects) {
   std::string out = objects.service ? "service " + objects.service->regroup_key + "|" : "|";
   if (objects.network_policy) out += "policy " + objects.network_policy->digest;
-  if (const std::optional<Workload>& workload = objects.workload) {
-    out += fmt::format("workload {} {} {}{}{}{} ", workload->nodes, workload->admission.nodes, workload->has_quota,
-                       workload->evicted, workload->finished, workload->pods_ready);
+  for (const Workload& workload : objects.workloads) {
+    out += fmt::format("{} {} {} {}{}{}{} ", workload.name, workload.nodes, workload.admission.nodes,
+                       workload.has_quota, workload.evicted, workload.finished, workload.pods_ready);
   }
   for (const auto& [name, minimum] : objects.pod_groups) out += fmt::format("group {} {} ", name, minimum);
   return out;
@@ -205,7 +205,7 @@ Observed Worlds::observe(uint32_t job, uint32_t pods, uint32_t services, PollVie
   }
   out.metrics_peers = seen.metrics_peers;
   if (objects_[services].network_policy) out.network_policies.push_back(*objects_[services].network_policy);
-  out.workloads = workloads_of(out.job, objects_[services].workload);
+  out.workloads = workloads_of(out.job, objects_[services].workloads);
   if (seen.has_gangs) out.gang_apis = {GangApi::kNative};
   out.pod_groups = pod_groups_of(out.job, objects_[services].pod_groups);
   if (poll != PollView::kNone) out.progress = seen.reported;

@@ -51,6 +51,17 @@ TEST(DesiredWorkload, RequestsQuotaForTheJobsPods) {
         "resources": {"requests": {"cpu": "2"}, "limits": {"nvidia.com/gpu": 8}}}]}}}]}})"));
 }
 
+TEST(DesiredWorkload, ALaterOneTakesOverTheQuota) {
+  const Job job = job_with("{}");
+  const Json workload = workload_of(job, {workload_name(job, 2), "team", 4, {}, workload_name(job)});
+  EXPECT_EQ(workload["metadata"]["annotations"],
+            (Json{{"kueue.x-k8s.io/workload-slice-replacement-for", "ns/" + workload_name(job)}}));
+  for (const int slice : {1, 2, 17}) EXPECT_EQ(workload_slice(job, workload_name(job, slice)), slice);
+  for (const char* suffix : {"-1", "-02", "-x", "-", "-2-2", "-99999999999"})
+    EXPECT_EQ(workload_slice(job, workload_name(job) + suffix), std::nullopt) << suffix;
+  EXPECT_EQ(workload_slice(job, "2"), std::nullopt);
+}
+
 TEST(DesiredWorkload, NameDependsOnTheUid) {
   Job job = JobBuilder();
   const std::string first = workload_name(job);
