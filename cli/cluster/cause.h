@@ -23,6 +23,7 @@ struct DiagnosisInput {
   std::vector<NodeView> nodes;    // on which those pods ran
   std::string finalizers{};       // holding_finalizers() of the job
   SystemTime now{};
+  std::optional<int> queue_position{};  // read_queue_position()
 };
 
 // One failure of one attempt, and the objects that describe it. The pointers refer to the DiagnosisInput.

@@ -4,13 +4,17 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <climits>
 #include <nlohmann/json.hpp>
 #include <tuple>
 
 #include "api/codec.h"
+#include "cli/cluster/job_view.h"
 #include "common/json_access.h"
 #include "common/status_macros.h"
 #include "common/text.h"
+#include "http/client/address.h"
+#include "operator/core/workload.h"
 
 namespace oarlock::cli {
 namespace {
@@ -129,6 +133,63 @@ ListedEvents list_events(const Cluster& cluster, const std::string& namespace_na
                    });
   if (!listed) out.note = listed.error().message;
   return out;
+}
+
+std::optional<int> read_queue_position(const Cluster& cluster, const api::TrainingJob& job) {
+  constexpr size_t kMaxBytes = size_t{4} << 20;
+  constexpr std::chrono::milliseconds kTimeout{5000};
+  if (!is_waiting_in_queue(job.status)) return std::nullopt;
+  const kube::ApiResult<std::string> text = cluster.read_limited(
+      fmt::format("/apis/visibility.kueue.x-k8s.io/v1beta2/namespaces/{}/localqueues/{}/pendingworkloads?limit=1000",
+                  http::percent_encode(job.metadata.namespace_name), http::percent_encode(job.status.queue->name)),
+      kMaxBytes, std::min(cluster.timeout(), kTimeout));
+  if (!text) return std::nullopt;
+  const Result<nlohmann::json> summary = parse_response(*text);
+  if (!summary) return std::nullopt;
+  for (const nlohmann::json& item : elements(*summary, "items")) {
+    if (text_at(member(item, "metadata"), "name") != control::workload_name(job)) continue;
+    const auto position = integer_at<int64_t>(item, "positionInClusterQueue", -1);
+    return position >= 0 && position < INT_MAX ? std::optional(static_cast<int>(position) + 1) : std::nullopt;
+  }
+  return std::nullopt;
+}
+
+namespace {
+
+struct RequestedTopology {
+  std::string mode;
+  std::string key;  // of a label of nodes
+};
+
+// That of spec.scheduling.topology, or of Kueue's annotations of the template.
+std::optional<RequestedTopology> requested_topology(const api::TrainingJob& job) {
+  if (const auto& topology = job.spec.scheduling.topology) {
+    const char* mode = topology->mode == api::TopologyMode::kPreferred   ? "preferred"
+                       : topology->mode == api::TopologyMode::kExclusive ? "exclusive"
+                                                                         : "required";
+    return RequestedTopology{mode, topology->key};
+  }
+  const nlohmann::json pod = nlohmann::json::parse(job.spec.pod_template, nullptr, false);
+  const nlohmann::json& annotations = member(member(pod, "metadata"), "annotations");
+  if (std::string key = text_at(annotations, control::kRequiredTopology); !key.empty())
+    return RequestedTopology{"required", std::move(key)};
+  if (std::string key = text_at(annotations, control::kPreferredTopology); !key.empty())
+    return RequestedTopology{"preferred", std::move(key)};
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string read_topology(const Cluster& cluster, const api::TrainingJob& job, const std::vector<PodView>& pods) {
+  const std::optional<RequestedTopology> requested = requested_topology(job);
+  if (!requested) return "";
+  const std::string out = fmt::format("{} domain of {}", requested->mode, requested->key);
+  const auto placed = std::ranges::find_if(pods, [](const PodView& pod) { return !pod.node.empty(); });
+  if (placed == pods.end()) return out;
+  const auto node = cluster.try_get(nodes(), {.namespace_name = "", .name = placed->node});
+  const std::string domain =
+      node ? text_at(member(member(*node, "metadata"), "labels"), requested->key) : std::string();
+  return domain.empty() ? out : fmt::format("{}: {}", out, domain);
 }
 
 }  // namespace oarlock::cli

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -58,5 +59,13 @@ struct ListedEvents {
 };
 ListedEvents list_events(const Cluster& cluster, const std::string& namespace_name, const std::string& kind,
                          const std::string& name, const std::string& uid);
+
+// Returns the position of a waiting job in its ClusterQueue, from 1. Absent if the job does not wait, or if Kueue's
+// visibility API is not served, refuses this user, or does not have the job among the first 1000 of its LocalQueue.
+std::optional<int> read_queue_position(const Cluster& cluster, const api::TrainingJob& job);
+
+// Returns the topology that the job requests, with the domain of its first pod that has a node, if this user may read
+// the node: "required domain of rack: r7". Empty if it requests none. `pods` are those of the current attempt.
+std::string read_topology(const Cluster& cluster, const api::TrainingJob& job, const std::vector<PodView>& pods);
 
 }  // namespace oarlock::cli

@@ -142,8 +142,11 @@ void add_evidence(const DiagnosisInput& input, Diagnosis& out) {
                                        event->count > 1 ? fmt::format(" ({} times)", event->count) : "",
                                        event->message));
   }
-  if (!api::is_terminal(input.job.status.phase) && input.job.status.queue)
-    out.evidence.push_back("queue " + queue_text(input.job.status, input.now));
+  const api::Status& status = input.job.status;
+  if (!api::is_terminal(status.phase) && status.queue)
+    out.evidence.push_back("queue " + queue_text(status, input.now, input.queue_position));
+  if (const std::string gang = gang_text(input.pods, status.attempt); !gang.empty() && !api::is_terminal(status.phase))
+    out.evidence.push_back(gang);
   const auto& launcher = input.job.status.launcher;
   const std::string missing = launcher ? control::explain_missing_launcher(launcher->reason) : "";
   if (!missing.empty() && out.cause != Cause::kNone) out.evidence.push_back(missing);

@@ -244,11 +244,19 @@ std::string checkpoint_text(const api::TrainingJob& job) {
   return "none yet; they are written to " + place;
 }
 
-std::string queue_text(const api::Status& status, SystemTime now) {
+bool is_waiting_in_queue(const api::Status& status) {
+  return status.queue && status.queue->cluster_queue.empty() && !api::is_terminal(status.phase) &&
+         status.phase != Phase::kSuspended;
+}
+
+std::string queue_text(const api::Status& status, SystemTime now, std::optional<int> position) {
   if (!status.queue) return "";
   const api::QueueStatus& queue = *status.queue;
   const std::string age = age_text(queue.since, now);
-  if (queue.cluster_queue.empty()) return fmt::format("{}, waiting{}", queue.name, age.empty() ? "" : " for " + age);
+  if (queue.cluster_queue.empty()) {
+    return fmt::format("{}, waiting{}{}", queue.name, age.empty() ? "" : " for " + age,
+                       position ? fmt::format(" at position {} of the ClusterQueue", *position) : "");
+  }
   std::string out = fmt::format("{}, admitted{} by ClusterQueue {}", queue.name, age.empty() ? "" : " " + age + " ago",
                                 queue.cluster_queue);
   if (queue.nodes) out += " for " + counted(*queue.nodes, "node");
@@ -263,6 +271,16 @@ std::string queue_line(const api::Status& status, SystemTime now) {
   const std::string mark = fmt::format("queue {}: ", status.queue->name);
   const size_t at = condition->message.rfind(mark);
   return at == std::string::npos ? out : fmt::format("{}: {}", out, condition->message.substr(at + mark.size()));
+}
+
+std::string gang_text(const std::vector<PodView>& pods, int attempt) {
+  const auto is_member = [&](const PodView& pod) { return pod.attempt == attempt && !pod.gang.empty(); };
+  const auto first = std::ranges::find_if(pods, is_member);
+  if (first == pods.end()) return "";
+  const auto count = std::ranges::count_if(pods, is_member);
+  const auto placed =
+      std::ranges::count_if(pods, [&](const PodView& pod) { return is_member(pod) && !pod.node.empty(); });
+  return fmt::format("{}: {} of {} pods have nodes", first->gang, placed, count);
 }
 
 std::string status_text(const StatusInput& input, bool is_wide, const Style& style, SystemTime now) {
@@ -282,7 +300,9 @@ std::string status_text(const StatusInput& input, bool is_wide, const Style& sty
   if (condition != nullptr) add("", condition->message);
   add("Nodes:", fmt::format("{} ready; {} x {} = {}", ready_text(status).empty() ? "none" : ready_text(status),
                             job.group_nodes(), job.spec.processes_per_node, counted(job.world_size(), "rank")));
-  add("Queue:", queue_text(status, now));
+  add("Queue:", queue_text(status, now, input.queue_position));
+  add("Gang:", gang_text(input.pods, status.attempt));
+  add("Topology:", input.topology);
   add("Progress:", progress_text(status, now));
   add("Checkpoint:", checkpoint_text(job));
   add("Attempt:", status.attempt_start_time

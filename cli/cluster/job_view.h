@@ -1,6 +1,7 @@
 // Texts of `oarlock list` and `oarlock status`. Pure functions of the objects.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,19 +28,29 @@ std::string progress_text(const api::Status& status, SystemTime now);
 // Returns the place of the job's checkpoints: "claim bert-checkpoints, directory /checkpoints/bert; newest: step 4000".
 std::string checkpoint_text(const api::TrainingJob& job);
 
-// Returns the state of the job in its queue: "team-a, waiting for 5m", or "team-a, admitted 5m ago by ClusterQueue gpus
-// for 2 nodes with flavors h100, cpu"; "" if it has no queue.
-std::string queue_text(const api::Status& status, SystemTime now);
+// Returns whether the job has a queue that has not admitted it.
+bool is_waiting_in_queue(const api::Status& status);
+
+// Returns the state of the job in its queue: "team-a, waiting for 5m at position 3 of the ClusterQueue", or "team-a,
+// admitted 5m ago by ClusterQueue gpus for 2 nodes with flavors h100, cpu"; "" if it has no queue. `position` is that
+// of read_queue_position().
+std::string queue_text(const api::Status& status, SystemTime now, std::optional<int> position = std::nullopt);
 // The same, with Kueue's reason while the job waits, from the condition: "team-a, waiting for 5m: Pending: insufficient
 // quota".
 std::string queue_line(const api::Status& status, SystemTime now);
 
+// Returns the state of the PodGroup of an attempt: "PodGroup bert-0 of scheduling.k8s.io: 0 of 4 pods have nodes"; ""
+// if its pods belong to none.
+std::string gang_text(const std::vector<PodView>& pods, int attempt);
+
 struct StatusInput {
   api::TrainingJob job;
-  std::vector<PodView> pods;       // of the current attempt
-  std::vector<EventView> events;   // about the job, in any order
-  std::vector<std::string> notes;  // about objects that could not be read
-  std::string finalizers{};        // holding_finalizers() of the job
+  std::vector<PodView> pods;            // of the current attempt
+  std::vector<EventView> events;        // about the job, in any order
+  std::vector<std::string> notes;       // about objects that could not be read
+  std::string finalizers{};             // holding_finalizers() of the job
+  std::optional<int> queue_position{};  // read_queue_position()
+  std::string topology{};               // read_topology()
 };
 std::string status_text(const StatusInput& input, bool is_wide, const Style& style, SystemTime now);
 

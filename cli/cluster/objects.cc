@@ -9,6 +9,7 @@
 
 #include "common/json_access.h"
 #include "common/number.h"
+#include "operator/core/gang.h"
 #include "operator/core/text.h"
 
 namespace oarlock::cli {
@@ -17,14 +18,12 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr size_t kMaxWord = 100;
+constexpr size_t kMaxName = 253;
 constexpr size_t kMaxContainers = 64;
 
 std::string word_at(const Json& json, const char* key) { return control::sanitize_line(text_at(json, key), kMaxWord); }
 std::string line_at(const Json& json, const char* key) { return control::sanitize_line(text_at(json, key)); }
-std::string name_at(const Json& json, const char* key) {
-  constexpr size_t kMaxName = 253;
-  return control::sanitize_line(text_at(json, key), kMaxName);
-}
+std::string name_at(const Json& json, const char* key) { return control::sanitize_line(text_at(json, key), kMaxName); }
 
 std::optional<SystemTime> time_at(const Json& json, const char* key) {
   SystemTime time;
@@ -117,6 +116,10 @@ std::optional<PodView> pod_view(const Json& json) {
   pod.deleting = member(metadata, "deletionTimestamp").is_string();
   pod.finalizers = holding_finalizers(json);
   pod.node = name_at(member(json, "spec"), "nodeName");
+  if (const auto gang = control::read_gang(json)) {
+    pod.gang = fmt::format("PodGroup {} of {}", control::sanitize_line(gang->pod_group, kMaxName),
+                           control::names_of(gang->api).group);
+  }
   const Json& status = member(json, "status");
   pod.phase = word_at(status, "phase");
   pod.reason = word_at(status, "reason");

@@ -46,6 +46,7 @@ struct PodView {
   bool ready = false;
   bool scheduled = false;
   std::string unscheduled_message;
+  std::string gang;        // the PodGroup of the pod: "PodGroup bert-0 of scheduling.k8s.io"; empty without one
   std::string disruption;  // reason of the condition DisruptionTarget while it is true
   std::string disruption_message;
   std::vector<ContainerView> containers;

@@ -141,6 +141,8 @@ Result<int> show_status(const JobFlags& flags) {
       list_events(cluster, input.job.metadata.namespace_name, kKind, flags.name, input.job.metadata.uid);
   input.events = std::move(listed.events);
   if (!listed.note.empty()) input.notes.push_back(listed.note);
+  input.queue_position = read_queue_position(cluster, input.job);
+  input.topology = read_topology(cluster, input.job, input.pods);
   const std::string text = status_text(input, flags.format == OutputFormat::kWide, detect_style(), RealClock().now());
   return write_standard_output(text).map([] { return 0; });
 }
@@ -182,6 +184,7 @@ DiagnosisInput read_diagnosis_input(const Cluster& cluster, const LoadedJob& loa
     if (!listed.note.empty()) notes.push_back(listed.note);
     return listed.note.empty();
   };
+  input.queue_position = read_queue_position(cluster, job);
   const std::string& namespace_name = job.metadata.namespace_name;
   // After the first refusal, the others would be refused as well.
   if (add_events(namespace_name, kKind, job.metadata.name, job.metadata.uid)) {

@@ -25,6 +25,13 @@ constexpr seconds kUnavailableRequeue{30};
 // While Kueue's Workloads are read for the first time.
 constexpr seconds kReadingRequeue{1};
 
+// In the message of an attempt that the queue has ended, precedes Kueue's reason.
+constexpr char kNotAdmitted[] = " does not admit the job any more: ";
+// Reasons of Kueue's condition Evicted. One that begins with Deactivated may continue with the cause.
+constexpr const char* kEvictionReasons[] = {"Preempted",           "PodsReadyTimeout",  "AdmissionCheck",
+                                            "ClusterQueueStopped", "LocalQueueStopped", "NodeFailures",
+                                            "Deactivated",         "FlavorMigration"};
+
 // Whether the Workload cannot admit the job any more, so that another one must replace it. While quota is reserved, its
 // podSets are immutable.
 bool is_outdated(const Job& job, const Workload& workload) {
@@ -240,10 +247,10 @@ std::optional<Plan> obey_queue(const Observed& observed, const Membership& membe
   }
   if ((admission != nullptr && !has_changed(*job.status.queue, *admission)) || !has_next_attempt(job))
     return std::nullopt;
-  const std::string message = admission != nullptr ? fmt::format("the queue {} admits the job with other flavors: {}",
-                                                                 workload.queue, fmt::join(admission->flavors, ", "))
-                                                   : fmt::format("the queue {} does not admit the job any more: {}",
-                                                                 workload.queue, explanation(workload));
+  const std::string message =
+      admission != nullptr ? fmt::format("the queue {} admits the job with other flavors: {}", workload.queue,
+                                         fmt::join(admission->flavors, ", "))
+                           : fmt::format("the queue {}{}{}", workload.queue, kNotAdmitted, explanation(workload));
   api::Status next = refresh_status(observed, members);
   apply_termination_message(members, next, observed.now);
   stop_attempt(observed, members, kQueueEvicted, message, next);
@@ -272,5 +279,14 @@ std::optional<Plan> fit_to_admission(const Observed& observed, const Membership&
 }
 
 bool ended_by_queue(const api::AttemptRecord& record) { return record.pod.empty() && record.reason == kQueueEvicted; }
+
+const char* eviction_reason(const api::AttemptRecord& record) {
+  const size_t mark = record.message.find(kNotAdmitted);
+  if (mark == std::string::npos) return "Other";
+  const std::string_view why = std::string_view(record.message).substr(mark + sizeof kNotAdmitted - 1);
+  const auto found =
+      std::ranges::find_if(kEvictionReasons, [&](const char* reason) { return why.starts_with(reason); });
+  return found == std::end(kEvictionReasons) ? "Other" : *found;
+}
 
 }  // namespace oarlock::control

@@ -20,6 +20,10 @@ inline constexpr char kQueueUnavailable[] = "QueueUnavailable";
 // Returns whether the attempt ended because the queue did not admit the job any more.
 bool ended_by_queue(const api::AttemptRecord& record);
 
+// Returns Kueue's reason of such an end, such as Preempted, out of a fixed set: "Other" for one that this operator does
+// not know, for a Workload that was deleted, and for other flavors.
+const char* eviction_reason(const api::AttemptRecord& record);
+
 // Returns whether the job has a queue, or may get the one of its label.
 bool may_have_queue(const Job& job);
 

@@ -99,7 +99,8 @@ std::optional<double> progress_ratio(const Job& job) {
 
 void add_queue(FamilyBuilder& family, const CachedJob& cached, const Labels& labels) {
   const BoxedOptional<api::QueueStatus>& queue = cached.job.status.queue;
-  if (!queue || !queue->since || is_terminal(cached.job.status.phase)) return;
+  const api::Phase phase = cached.job.status.phase;
+  if (!queue || !queue->since || is_terminal(phase) || phase == api::Phase::kSuspended) return;
   const char* state = queue->cluster_queue.empty() ? "waiting" : "admitted";
   family.add(with(with(labels, "queue", queue->name), "state", state), *unix_seconds(queue->since));
 }
@@ -134,7 +135,8 @@ constexpr JobFamily kJobFamilies[] = {
      .help = "Unix time in seconds at which a job became Complete or Failed.",
      .value = [](const Job& job) { return unix_seconds(job.status.completion_time); }},
     {.name = "trainingjob_queue_timestamp_seconds",
-     .help = "Unix time in seconds since which an unfinished job waits for its queue, or is admitted by it.",
+     .help = "Unix time in seconds since which a job that is neither finished nor suspended waits for its queue, or is "
+             "admitted by it.",
      .add = add_queue},
     {.name = "trainingjob_spec_replicas",
      .help = "Number of pods that a job requests.",

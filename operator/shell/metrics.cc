@@ -125,6 +125,10 @@ Metrics::JobEventMetrics::JobEventMetrics(prometheus::Registry& registry)
           counter(registry, "trainingjob_jobs_created_total", "Total number of jobs whose first pods were created.")),
       finished_(
           counter(registry, "trainingjob_jobs_finished_total", "Total number of jobs that became Complete or Failed.")),
+      evictions_(counter(registry, "trainingjob_queue_evictions_total",
+                         "Total number of attempts that ended because Kueue withdrew the admission, by its reason: "
+                         "Preempted, PodsReadyTimeout, AdmissionCheck, ClusterQueueStopped, LocalQueueStopped, "
+                         "NodeFailures, Deactivated, FlavorMigration or Other.")),
       startup_(histogram(registry, "trainingjob_startup_seconds",
                          "Time from the creation of a job's first pods until all of them run, in seconds.")),
       recovery_(histogram(registry, "trainingjob_recovery_seconds",
@@ -186,6 +190,13 @@ void Metrics::JobEventMetrics::observe(const Job& job, const api::Status& next) 
     series.finished.insert(&counter);
     counter.Increment();
   }
+  const api::AttemptRecord* ended = next.attempts.empty() ? nullptr : &next.attempts.back();
+  const bool has_ended = ended != nullptr && ended->attempt == job.status.attempt && next.attempt > ended->attempt;
+  if (has_ended && ended_by_queue(*ended)) {
+    Counter& counter = evictions_.Add({{"namespace", namespace_name}, {"reason", eviction_reason(*ended)}});
+    series.evictions.insert(&counter);
+    counter.Increment();
+  }
 }
 
 Metrics::JobEventMetrics::Namespace& Metrics::JobEventMetrics::use(const std::string& name) {
@@ -195,6 +206,7 @@ Metrics::JobEventMetrics::Namespace& Metrics::JobEventMetrics::use(const std::st
     const Namespace& series = oldest->second;
     for (Counter* counter : series.created) created_.Remove(counter);
     for (Counter* counter : series.finished) finished_.Remove(counter);
+    for (Counter* counter : series.evictions) evictions_.Remove(counter);
     for (Histogram* histogram : series.startup) startup_.Remove(histogram);
     for (Histogram* histogram : series.recovery) recovery_.Remove(histogram);
     for (Histogram* histogram : series.run_duration) run_duration_.Remove(histogram);

@@ -120,6 +120,7 @@ class Metrics final : public kube::QueueObserver {
     struct Namespace {
       std::set<Counter*> created;
       std::set<Counter*> finished;
+      std::set<Counter*> evictions;
       std::set<Histogram*> startup;
       std::set<Histogram*> recovery;
       std::set<Histogram*> run_duration;
@@ -132,6 +133,7 @@ class Metrics final : public kube::QueueObserver {
 
     Family<Counter>& created_;
     Family<Counter>& finished_;
+    Family<Counter>& evictions_;
     Family<Histogram>& startup_;
     Family<Histogram>& recovery_;
     Family<Histogram>& run_duration_;

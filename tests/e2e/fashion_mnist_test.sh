@@ -51,10 +51,10 @@ grep -q '"parameters_bitwise_equal":true' <<<"$logs" || broken "the summary does
 echo "accuracy $accuracy"
 
 step "every query of every dashboard has data"
-# This job cannot export these: it has no GPU, no tokens and no gradient clipping, and it does not fail or recover.
+# This job cannot export these: it has no GPU, no tokens, no gradient clipping and no queue, and it does not fail or recover.
 # rank_killed_test has those of restarts; dashboard_queries.py --samples evaluates the queries of all of them.
 unavailable='DCGM_\w+|trainer_device_\w+|trainer_tokens_total|trainer_gradient_norm|trainingjob_restarts_total|trainingjob_recovery_seconds_bucket'
-unavailable+='|trainingjob_rank_recover\w+|trainingjob_replaced_pods_total|trainer_recovery_duration_seconds_\w+'
+unavailable+='|trainingjob_rank_recover\w+|trainingjob_queue_\w+|trainingjob_replaced_pods_total|trainer_recovery_duration_seconds_\w+'
 # A counter that begins at the end, as that of finished jobs, needs two scrapes for a rate.
 all_give_data() { scripts/lib/chart/dashboard_queries.py --unavailable "$unavailable" "$prometheus_url" "$started" charts/oarlock/files/dashboards/*.json >"$prometheus_work/queries" 2>&1; }
 wait_for 120 "every query gives data" all_give_data

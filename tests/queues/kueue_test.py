@@ -80,6 +80,9 @@ class Processes:
                 start()
             self._running[name].check()
 
+    def operator_metrics(self):
+        return self._oarlock.metrics()
+
     def stop_kueue(self):
         self._running.pop("kueue").stop()
 

@@ -173,6 +173,9 @@ def operator_restart(scene, processes):
     processes.start_operator()
     scene.expect_waiting("job", "stopped")
     scene.expect_reserved_cpu("0")
+    for series in (f'trainingjob_queue_evictions_total{{namespace="{scene.namespace}",reason="ClusterQueueStopped"}} 1\n',
+                   f'trainingjob_queue_timestamp_seconds{{namespace="{scene.namespace}",queue="queue",state="waiting",trainingjob="job"}} '):
+        scene.wait(lambda series=series: series in processes.operator_metrics(), f"the metrics to have {series}")
     scene.patch(target, {"spec": {"stopPolicy": "None"}})
     scene.expect_running("job", attempt=1)
 

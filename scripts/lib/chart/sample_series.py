@@ -5,7 +5,7 @@ usage: sample_series.py OUTPUT [CLUSTER]
 
 The series have the names and labels of the real ones, which lint_dashboards.py compares with docs/metrics-*.md and with
 dcgm_exporter.prom. Their values are invented: a GPU job that recovers twice and restarts after an Xid error, a job with a straggler, a job
-that completes, one that fails, one that waits for nodes, and an operator with a standby. They serve to evaluate every
+that completes, one that fails, one that waits in a queue, and an operator with a standby. They serve to evaluate every
 query without a cluster or a GPU, and to draw the previews in docs/dashboards. With CLUSTER, all series have the label
 "cluster" of this value, and those of GPUs are as scraped with honorLabels.
 """
@@ -297,7 +297,7 @@ def write_jobs_of_operator(out: Series, jobs: dict[tuple[str, str], Job | None],
             out.add("trainingjob_created_timestamp_seconds", labels, now, START - 600 - 7 * len(name) * 60)
             out.add("trainingjob_spec_replicas", labels, now, nodes)
             states = {
-                "scheduled": nodes if phase != "Pending" else 1,
+                "scheduled": 0 if job is None else nodes if phase != "Pending" else 1,
                 "ready": ready,
                 "succeeded": nodes if phase == "Complete" else 0,
                 "failed": 1 if phase == "Failed" else 0,
@@ -311,7 +311,10 @@ def write_jobs_of_operator(out: Series, jobs: dict[tuple[str, str], Job | None],
                     now,
                     8 * nodes if job is None else job.nodes * job.per_node,
                 )
-            if job is not None:
+            if job is None:
+                queue = {**labels, "queue": namespace, "state": "waiting"}
+                out.add("trainingjob_queue_timestamp_seconds", queue, now, START - 1200)
+            else:
                 out.add("trainingjob_progress_ratio", labels, now, job.step_at(time) / job.target)
                 restarts = sum(1 for begin, _, _ in job.attempts[1:] if time >= begin - 30)
                 if restarts:
@@ -335,6 +338,7 @@ def write_jobs_of_operator(out: Series, jobs: dict[tuple[str, str], Job | None],
                     now,
                     2 + finished[namespace, result, reason],
                 )
+            out.add("trainingjob_queue_evictions_total", {**labels, "reason": "Preempted"}, now, 1 + (time + LEAD) // 1800)
             out.histogram("trainingjob_startup_seconds", labels, now, WAIT_BUCKETS, 16, 5 + (time + LEAD) // 900)
             out.histogram("trainingjob_recovery_seconds", labels, now, WAIT_BUCKETS, 24, 1 + (time + LEAD) // 1200)
 

@@ -153,6 +153,7 @@ TEST(ReconcileQueue, AnEvictionStopsThePodsAndThenReleasesTheQuota) {
   EXPECT_EQ(next.attempts.at(0).message,
             "the queue team does not admit the job any more: Preempted: Preempted to accommodate a workload of higher "
             "priority");
+  EXPECT_STREQ(eviction_reason(next.attempts.at(0)), "Preempted");
 
   observed = after(observed, plan);
   for (Pod& one : observed.pods) {

@@ -370,6 +370,10 @@ TEST_F(MetricsTest, ReferencePageMatchesExportedMetrics) {
   fresh.status = {};
   metrics_->observe_status_change(fresh, done);
   metrics_->observe_status_change(job, done);
+  api::Status evicted = done;
+  evicted.attempt = 1;
+  evicted.attempts.emplace_back().reason = "QueueEvicted";
+  metrics_->observe_status_change(fresh, evicted);
   job.status.completion_time = at_second(9);
   add(job);
   metrics_->observe_request("h:6443", "GET", 200, kube::Seconds(0.1));

@@ -1,4 +1,4 @@
-"""The dashboard of all training jobs: their states, a table with links to each job, efficiency, and restarts."""
+"""The dashboard of all training jobs: their states, a table with links to each job, efficiency, queues, and restarts."""
 
 from grafana_foundation_sdk.models import common as options
 
@@ -26,6 +26,11 @@ ROW_LOGS = '{namespace="${__data.fields.namespace}", pod=~"${__data.fields.train
 def jobs_in(state: str) -> str:
     jobs = of_operator("trainingjob_status_phase", f'{NAMESPACE}, phase="{state}"')
     return f"count({jobs}) or vector(0)"
+
+
+def time_in_queue(*labels: str) -> str:
+    waiting = of_operator("trainingjob_queue_timestamp_seconds", f'{NAMESPACE}, state="waiting"', *labels)
+    return f"time() - {waiting}"
 
 
 def add_overview(board: Board) -> None:
@@ -133,6 +138,7 @@ def add_table(board: Board) -> None:
                 custom__cellOptions=text, decimals=0, thresholds=style.thresholds("text", (600, style.RED)).build()
             ),
         ),
+        Column("Time in queue", query=time_in_queue(), unit="s", properties=override(decimals=1)),
         Column(
             "Age",
             query=f"time() - {of_operator('trainingjob_created_timestamp_seconds', NAMESPACE)}",
@@ -254,6 +260,43 @@ def add_efficiency(board: Board) -> None:
     )
 
 
+def add_queues(board: Board) -> None:
+    by_queue = "cluster, namespace, queue"
+    queue = "{{namespace}}/{{queue}}"
+    board.row(
+        "Queues",
+        graph(
+            "Jobs waiting by queue",
+            "A job waits until Kueue admits it to the quota of its queue.",
+            "none",
+            Query(f"count by ({by_queue}) ({time_in_queue('queue')})", queue, OPERATOR_STEP),
+            width=8,
+            stacked=True,
+            decimals=0,
+        ),
+        graph(
+            "Longest time in queue",
+            "The time is that of the job of a queue that has waited for the longest. The alert TrainingJobNotAdmitted fires at one"
+            " day.",
+            "s",
+            Query(f"max by ({by_queue}) ({time_in_queue('queue')})", queue, OPERATOR_STEP),
+            width=8,
+            limits=style.thresholds("transparent", (86400, style.RED)),
+        ),
+        graph(
+            "Evictions per hour by reason",
+            "Each point counts the attempts in the hour before it that ended because Kueue withdrew the admission, by Kueue's"
+            " reason.",
+            "none",
+            Query(
+                f"sum by (reason) ({increase('trainingjob_queue_evictions_total', NAMESPACE, '1h')})", "{{reason}}", OPERATOR_STEP
+            ),
+            width=8,
+            decimals=0,
+        ),
+    )
+
+
 def dashboard() -> Board:
     board = Board(
         "oarlock-fleet",
@@ -265,5 +308,6 @@ def dashboard() -> Board:
     add_overview(board)
     add_table(board)
     add_efficiency(board)
+    add_queues(board)
     add_trends(board)
     return board

@@ -180,7 +180,28 @@ TEST(JobView, ShowsQueueAndItsReason) {
                             .reason = "Queued",
                             .message = "queue team-a: Pending: couldn't assign flavors to pod set nodes"}};
   EXPECT_EQ(queue_text(job.status, kNow), "team-a, waiting for 12m");
+  EXPECT_THAT(status_text({.job = job, .pods = {}, .events = {}, .notes = {}, .queue_position = 3}, false, {}, kNow),
+              HasSubstr("Queue:       team-a, waiting for 12m at position 3 of the ClusterQueue\n"));
   EXPECT_EQ(queue_line(job.status, kNow), "team-a, waiting for 12m: Pending: couldn't assign flavors to pod set nodes");
+}
+
+TEST(JobView, ShowsGangAndTopology) {
+  const auto pod = [](int attempt, int node_rank, const std::string& node) {
+    const auto view = pod_view(
+        {{"metadata",
+          {{"name", "p"},
+           {"labels", {{kLabelAttempt, std::to_string(attempt)}, {kLabelNodeRank, std::to_string(node_rank)}}}}},
+         {"spec", {{"nodeName", node}, {"schedulingGroup", {{"podGroupName", fmt::format("bert-{}", attempt)}}}}}});
+    EXPECT_TRUE(view);
+    return view.value_or(PodView());
+  };
+  StatusInput input{.job = running_job(), .pods = {}, .events = {}, .notes = {}};
+  EXPECT_THAT(status_text(input, false, {}, kNow), AllOf(Not(HasSubstr("Gang:")), Not(HasSubstr("Topology:"))));
+  input.pods = {pod(0, 0, "n1"), pod(1, 0, "n1"), pod(1, 1, "")};
+  input.topology = "required domain of rack: r7";
+  EXPECT_THAT(status_text(input, false, {}, kNow),
+              HasSubstr("Gang:        PodGroup bert-1 of scheduling.k8s.io: 1 of 2 pods have nodes\n"
+                        "Topology:    required domain of rack: r7\n"));
 }
 
 TEST(JobView, ShowsFinalizersThatHoldADeletion) {

@@ -4,6 +4,7 @@
 
 #include "cli/cluster/commands.h"
 #include "cli/cluster/objects.h"
+#include "operator/core/workload.h"
 #include "tests/support/scripted_transport.h"
 
 namespace oarlock::cli {
@@ -12,6 +13,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Json = nlohmann::json;
+using Job = api::TrainingJob;
 
 Json status_body(int code, const std::string& reason, const std::string& message) {
   return {{"kind", "Status"}, {"code", code}, {"reason", reason}, {"message", message}};
@@ -213,6 +215,51 @@ TEST_F(ClusterRequests, BoundsDocumentsOfPods) {
   EXPECT_FALSE(read);
   transport_->script({.status = 200, .pieces = {"short"}});
   EXPECT_EQ(cluster().read_limited("/x", 1000, std::chrono::seconds(1)), "short");
+}
+
+TEST_F(ClusterRequests, ReadsThePositionOfAWaitingJob) {
+  Job job;
+  job.metadata.name = "bert";
+  job.metadata.namespace_name = "team";
+  job.status.phase = api::Phase::kPending;
+  EXPECT_EQ(read_queue_position(cluster(), job), std::nullopt);
+  EXPECT_TRUE(transport_->requests().empty()) << "a job without a queue";
+  job.status.queue.emplace().name = "team-a";
+  const auto entry = [](const std::string& name, const Json& position) {
+    return Json{{"metadata", {{"name", name}}}, {"positionInClusterQueue", position}, {"positionInLocalQueue", 0}};
+  };
+  const std::string name = control::workload_name(job);
+  answer(200, {{"items", Json::array({entry("other", 0), entry(name, 2)})}});
+  EXPECT_EQ(read_queue_position(cluster(), job), 3);
+  EXPECT_EQ(transport_->requests().back().target,
+            "/apis/visibility.kueue.x-k8s.io/v1beta2/namespaces/team/localqueues/team-a/pendingworkloads?limit=1000");
+  for (const Json& items : {Json::array(), Json::array({entry(name, -1)}), Json::array({entry(name, "x"), 7})}) {
+    answer(200, {{"items", items}});
+    EXPECT_EQ(read_queue_position(cluster(), job), std::nullopt) << items;
+  }
+  answer(403, status_body(403, "Forbidden", "localqueues.visibility.kueue.x-k8s.io is forbidden"));
+  EXPECT_EQ(read_queue_position(cluster(), job), std::nullopt);
+  job.status.phase = api::Phase::kSuspended;
+  EXPECT_EQ(read_queue_position(cluster(), job), std::nullopt);
+}
+
+TEST_F(ClusterRequests, ReadsTheDomainOfTheTopology) {
+  Job job;
+  std::vector<PodView> pods(2);
+  EXPECT_EQ(read_topology(cluster(), job, pods), "");
+  job.spec.scheduling.topology.emplace() = {.key = "rack", .mode = api::TopologyMode::kExclusive};
+  EXPECT_EQ(read_topology(cluster(), job, pods), "exclusive domain of rack");
+  EXPECT_TRUE(transport_->requests().empty()) << "no pod has a node";
+  pods[1].node = "n1";
+  answer(200, {{"metadata", {{"labels", {{"rack", "r7"}}}}}});
+  EXPECT_EQ(read_topology(cluster(), job, pods), "exclusive domain of rack: r7");
+  EXPECT_EQ(transport_->requests().back().target, "/api/v1/nodes/n1");
+  answer(403, status_body(403, "Forbidden", "nodes \"n1\" is forbidden"));
+  EXPECT_EQ(read_topology(cluster(), job, pods), "exclusive domain of rack");
+  job.spec.scheduling.topology.reset();
+  job.spec.pod_template = R"({"metadata": {"annotations": {"kueue.x-k8s.io/podset-preferred-topology": "block"}}})";
+  answer(200, {{"metadata", {{"labels", {{"block", "b1"}}}}}});
+  EXPECT_EQ(read_topology(cluster(), job, pods), "preferred domain of block: b1");
 }
 
 // The API server rejects a new object with a resourceVersion, and a server-side apply with managedFields.

@@ -45,8 +45,7 @@ Json after_eviction(Json status) {
   return status;
 }
 
-Diagnosis diagnose_status(const Json& status) {
-  DiagnosisInput input;
+Diagnosis diagnose_status(const Json& status, DiagnosisInput input = {}) {
   input.job = api::read_training_job(
       {{"apiVersion", kApiVersion},
        {"kind", kKind},
@@ -68,6 +67,19 @@ TEST(QueueDiagnosis, WaitingJobNamesQueueAndReason) {
   EXPECT_THAT(found.evidence, Contains("queue team-a, waiting for 12m"));
   EXPECT_THAT(found.remedies,
               Contains("kubectl describe workloads.kueue.x-k8s.io -n team -l oarlock.dev/job-name=bert"));
+}
+
+TEST(QueueDiagnosis, WaitingJobHasPositionAndGang) {
+  DiagnosisInput input;
+  input.queue_position = 4;
+  const std::string message = "queue team-a: Pending: insufficient quota";
+  const Diagnosis queued = diagnose_status(status_in("Pending", "Queued", message, kWaiting), input);
+  EXPECT_THAT(queued.evidence, Contains("queue team-a, waiting for 12m at position 4 of the ClusterQueue"));
+  input = {};
+  input.pods.resize(2);
+  for (PodView& pod : input.pods) pod.gang = "PodGroup bert-0 of scheduling.k8s.io";
+  const Diagnosis placed = diagnose_status(status_in("Pending", "PodsStarting", "0 of 2", kAdmitted), input);
+  EXPECT_THAT(placed.evidence, Contains("PodGroup bert-0 of scheduling.k8s.io: 0 of 2 pods have nodes"));
 }
 
 TEST(QueueDiagnosis, UnreadableQueueIsNotAQueueThatIsFull) {
