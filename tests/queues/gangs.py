@@ -247,6 +247,8 @@ class GangReplay:
             self._jobs[name] = change.item
 
     def _podgroups_changed(self, change, name):
+        if name.startswith("podgroup-"):  # Volcano has created it
+            return
         group = change.item
         job = self._jobs.get(group["metadata"].get("labels", {}).get("oarlock.dev/job-name"))
         if name not in self._groups and change.kind != "DELETED":

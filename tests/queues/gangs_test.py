@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """The operator and a gang scheduler, with a real control plane; kwok plays the kubelets.
 
-The scheduler is kube-scheduler of a Kubernetes version that serves PodGroups, or that of scheduler-plugins. First the
-scheduler alone, whether it behaves as the operator relies on, then the scenarios with the operator. Each runs in a separate
-namespace and prints one line. After each, its whole history is checked for gangs of which only a part had nodes, and for
-PodGroups that were created too late or deleted too early.
+The scheduler is kube-scheduler of a Kubernetes version that serves PodGroups, that of scheduler-plugins, or Volcano's, which
+is simulated. First a real scheduler alone, whether it behaves as the operator relies on, then the scenarios with the operator.
+Each runs in a separate namespace and prints one line. After each, its whole history is checked for gangs of which only a part had
+nodes, and for PodGroups that were created too late or deleted too early.
 """
 import argparse
 import contextlib
@@ -19,8 +19,9 @@ from gang_scenarios import SCENARIOS
 from installed import InstalledOarlock
 from processes import Failed
 from scenario_run import ScenarioRun, add_options, select
+from volcano import Volcano
 
-SYSTEMS = {system.name: system for system in (gangs.Native, gangs.SchedulerPlugins)}
+SYSTEMS = {system.name: system for system in (gangs.Native, gangs.SchedulerPlugins, Volcano)}
 
 
 def arguments():
@@ -28,7 +29,7 @@ def arguments():
     parser.add_argument("--system", choices=SYSTEMS, default="native", help="the scheduler (default native)")
     add_options(parser, (*FACTS, *SCENARIOS))
     args = parser.parse_args()
-    args.selected = select(parser, args, (*FACTS, *SCENARIOS))
+    args.selected = select(parser, args, SCENARIOS if args.system == Volcano.name else (*FACTS, *SCENARIOS))
     return args
 
 
