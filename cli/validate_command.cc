@@ -131,7 +131,7 @@ Result<int> render(const RenderFlags& flags) {
     job = control::with_launcher_decision(job, flags.launcher_image);
     const control::PodFactory factory(job, flags.attempt, flags.defaults, control::placeholder_secret());
     for (int node = 0; node < job.spec.nodes; ++node) items.push_back(factory.pod(node));
-    for (const std::string& name : factory.overridden_variables()) {
+    for (const std::string& name : control::overridden_variables(job)) {
       print_error(fmt::format("oarlock render: note: {}: the template's value of {} is replaced by the operator's\n",
                               job.metadata.name, name));
     }
