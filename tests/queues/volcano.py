@@ -80,7 +80,7 @@ class Simulation:
             self._error = error
 
     def _call(self, method, target, body=None, content_type="application/json"):
-        """None if the object has changed or is gone: the next session sees it."""
+        """None if the object has changed or is gone: the next session reads it."""
         try:
             return self._plane.call(method, target, body, content_type, kept=self._connection)
         except Failed as error:
@@ -141,8 +141,8 @@ class Simulation:
         message = f"pod group is not ready, {len(pending)} Pending, {group['spec']['minMember']} minAvailable"
         now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         for pod in pending:
-            said = [one.get("message") for one in pod["status"].get("conditions", []) if one["type"] == "PodScheduled"]
-            if said != [message]:
+            reported = [one.get("message") for one in pod["status"].get("conditions", []) if one["type"] == "PodScheduled"]
+            if reported != [message]:
                 target = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}/status"
                 self._call("PATCH", target, {"status": {"conditions": [{
                     "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message,
