@@ -50,6 +50,15 @@ CreateWorkload make_workload(const Job& job) {
   return out;
 }
 
+// Whether a Workload has taken over the quota of the one before, with admission checks that are not complete. The pods
+// of the earlier admission run on.
+bool is_taking_over(const Membership& members) {
+  const Workload* workload = members.workload;
+  return workload != nullptr && workload->has_quota && !workload->admitted && !workload->evicted &&
+         !workload->finished && !workload->deleting &&
+         std::ranges::any_of(members.other_workloads, [](const Workload* one) { return one->finished; });
+}
+
 std::vector<Action> delete_other_workloads(const Membership& members) {
   std::vector<Action> out;
   for (const Workload* other : members.other_workloads) {
@@ -127,7 +136,7 @@ WaitingReason queue_reason(const Observed& observed, const Membership& members) 
 void refresh_queue(const Observed& observed, const Membership& members, api::Status& status) {
   if (!status.queue || !observed.workloads) return;
   // The pods of a job whose Workload is missing are still those of the last admission.
-  if (members.workload == nullptr && is_running(status.phase)) return;
+  if ((members.workload == nullptr || is_taking_over(members)) && is_running(status.phase)) return;
   api::QueueStatus next = *status.queue;
   const Admission* admission = find_admission(members);
   if (members.workload != nullptr) next.name = members.workload->queue;
@@ -147,6 +156,7 @@ Creations request_quota(const Observed& observed, const Membership& members) {
     return out;
   }
   const Workload* workload = members.workload;
+  if (is_taking_over(members)) return out;
   out.actions = delete_other_workloads(members);
   if (!members.other_workloads.empty()) return out;
   if (workload != nullptr && (workload->deleting || !is_outdated(job, *workload))) return out;
@@ -240,6 +250,7 @@ std::optional<Plan> obey_queue(const Observed& observed, const Membership& membe
   if (members.workload == nullptr) return std::nullopt;
   const Workload& workload = *members.workload;
   const Admission* admission = find_admission(members);
+  if (is_taking_over(members)) return std::nullopt;
   if (!has_group) {
     const bool must_release = workload.evicted && workload.has_quota && !workload.deleting;
     if (!must_release || find_suspending(members, observed.now).count > 0) return std::nullopt;

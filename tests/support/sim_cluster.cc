@@ -414,11 +414,16 @@ void SimCluster::delete_service() { objects_.service.reset(); }
 
 bool SimCluster::admit(std::optional<int> nodes) {
   const auto admitted =
-      std::ranges::find_if(objects_.workloads, [](const Workload& one) { return !one.has_quota && !one.finished; });
+      std::ranges::find_if(objects_.workloads, [](const Workload& one) { return !one.admitted && !one.finished; });
   // Only the first Workload of a job has a minimum.
   if (admitted == objects_.workloads.end() || (nodes && admitted->name != workload_name(job_))) return false;
-  for (Workload& replaced : objects_.workloads) replaced.finished = replaced.finished || replaced.has_quota;
-  admitted->has_quota = admitted->admitted = true;
+  bool takes_over = false;
+  for (Workload& replaced : objects_.workloads) {
+    if (&replaced == &*admitted || !replaced.has_quota || replaced.finished) continue;
+    takes_over = replaced.finished = true;
+  }
+  admitted->has_quota = true;
+  admitted->admitted = !takes_over;  // then with the next call: its admission checks are complete
   admitted->evicted = admitted->pods_ready = false;
   admitted->admission = {.cluster_queue = "cluster-queue", .nodes = nodes.value_or(admitted->nodes)};
   return true;

@@ -357,9 +357,16 @@ TEST(ReconcileQueue, AnElasticJobGrowsWhenItsQueueAdmitsMoreNodes) {
   observed.workloads->push_back(slice(job, 4));
   EXPECT_THAT(names(reconcile(observed)), IsEmpty()) << "it runs on while the request waits";
 
+  // Kueue reserves the quota. The pods run on while admission checks are not complete.
   observed.workloads->front().finished = true;
   Workload& grown = observed.workloads->back();
-  grown.has_quota = grown.admitted = true;
+  grown.has_quota = true;
+  EXPECT_THAT(names(reconcile(observed)), IsEmpty());
+  Observed rejected = observed;
+  rejected.workloads->back().evicted = true;
+  EXPECT_THAT(names(reconcile(rejected)), Contains("EmitEvent QueueEvicted"));
+
+  grown.admitted = true;
   grown.admission = {.cluster_queue = "cluster", .nodes = 4, .flavors = {"spot"}};
   const Observed taken_over = observed;
   plan = reconcile(observed);
