@@ -1,5 +1,5 @@
 # Installs two components. "ddp" is the library for any program with LibTorch: find_package(oarlock COMPONENTS ddp) and the target
-# oarlock::ddp. "development" contains it, and the engine for tasks out of tree: find_package(oarlock) and
+# oarlock::ddp (examples/ddp). "development" contains it, and the engine for tasks out of tree: find_package(oarlock) and
 # the target oarlock::engine (examples/own-task). The installed tree is relocatable.
 include(CMakePackageConfigHelpers)
 set(_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/oarlock)
@@ -20,7 +20,7 @@ foreach(library base ddp_settings ddp)
     INCLUDES DESTINATION ${_include_dir} ${CMAKE_INSTALL_INCLUDEDIR})
 endforeach()
 install(EXPORT oarlock_ddp NAMESPACE oarlock:: FILE oarlockDdpTargets.cmake DESTINATION ${_package_dir} COMPONENT ddp)
-# Its public headers, and those that they include.
+# Its public headers, and those that they include. Programs include <oarlock/ddp.h>.
 set(_ddp_headers
   common/clock.h
   common/error.h
@@ -30,10 +30,13 @@ set(_ddp_headers
   ddp/agreement.h
   ddp/agreement_json.h
   ddp/batch_norm.h
+  ddp/ddp.h
+  ddp/distributed_data_parallel.h
   ddp/distributed_data_parallel_base.h
   ddp/distributed_sampler.h
   ddp/environment_variables.h
   ddp/init_distributed.h
+  ddp/init_process_group.h
   ddp/library_errors.h
   ddp/named_tensors.h
   ddp/options.h
@@ -45,6 +48,7 @@ set(_ddp_headers
   ddp/sync_batchnorm.h
   ddp/watchdog.h)
 oarlock_install_headers(ddp ${_ddp_headers})
+install(FILES ${PROJECT_SOURCE_DIR}/ddp/ddp.h DESTINATION ${_include_dir} COMPONENT ddp)
 # CMake permits a target in one export set of one component only, so the component "development" installs the other one.
 install(CODE "execute_process(COMMAND \"${CMAKE_COMMAND}\" --install \"${PROJECT_BINARY_DIR}\" --component ddp
   --prefix \"\${CMAKE_INSTALL_PREFIX}\" OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)" COMPONENT development)
