@@ -66,17 +66,19 @@ function(_oarlock_record target)
   set_property(GLOBAL APPEND_STRING PROPERTY OARLOCK_LINKS "${target}|${directory}|${public}|${private}\n")
 endfunction()
 
-# oarlock_library(NAME SOURCES ... [PUBLIC deps] [PRIVATE deps]) adds a static library with an alias: oarlock_core is also
+# oarlock_library(NAME SOURCES ... [PUBLIC deps] [PRIVATE deps] [WITHOUT_PCH]) adds a static library with an alias: oarlock_core is also
 # oarlock::core. Headers are included from the root of the checkout ("operator/core/model.h").
 function(oarlock_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
+  cmake_parse_arguments(ARG "WITHOUT_PCH" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES})
   string(REGEX REPLACE "^oarlock_" "oarlock::" alias ${name})
   add_library(${alias} ALIAS ${name})
   target_compile_features(${name} PUBLIC cxx_std_20)
   target_include_directories(${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
   target_link_libraries(${name} PUBLIC ${ARG_PUBLIC} PRIVATE $<BUILD_INTERFACE:oarlock_warnings> ${ARG_PRIVATE})
-  oarlock_reuse_precompiled_header(${name} oarlock_pch)
+  if(NOT ARG_WITHOUT_PCH)
+    oarlock_reuse_precompiled_header(${name} oarlock_pch)
+  endif()
   _oarlock_record(${name} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE})
 endfunction()
 

@@ -24,10 +24,13 @@ foreach(library torch_cpu c10)
   set_target_properties(oarlock_${library} PROPERTIES IMPORTED_LOCATION "${OARLOCK_TORCH_DIR}/lib/lib${library}.so")
 endforeach()
 
-# The include directory of the wheel contains a newer {fmt} than the linked one, whose headers must be found first.
-find_path(OARLOCK_FMT_INCLUDE fmt/format.h REQUIRED)
+# The include directory of the wheel contains a newer {fmt} than the linked one, whose headers must be found first. A program
+# that links oarlock::ddp alone may be built on a machine without {fmt}.
+find_path(OARLOCK_FMT_INCLUDE fmt/format.h)
 file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/include_first")
-file(CREATE_LINK "${OARLOCK_FMT_INCLUDE}/fmt" "${PROJECT_BINARY_DIR}/include_first/fmt" SYMBOLIC)
+if(OARLOCK_FMT_INCLUDE)
+  file(CREATE_LINK "${OARLOCK_FMT_INCLUDE}/fmt" "${PROJECT_BINARY_DIR}/include_first/fmt" SYMBOLIC)
+endif()
 
 # An imported target is not exported; cmake/install.cmake installs this file instead.
 add_library(oarlock_torch INTERFACE IMPORTED)

@@ -1,14 +1,12 @@
 // Structured logging to standard error: one JSON object per line, or one readable line per message for terminals.
 #pragma once
 
-#include <cstdint>
-#include <initializer_list>
 #include <memory>
 #include <string>
 #include <string_view>
-#include <variant>
 
 #include "common/error.h"
+#include "common/log_field.h"
 
 namespace oarlock {
 
@@ -17,24 +15,6 @@ enum class LogFormat { kJson, kText };
 
 // Parses "debug", "info", "warn" or "error"; otherwise fails with kUsage.
 Result<LogLevel> log_level_from(std::string_view name);
-
-using LogValue = std::variant<std::string, int64_t, double, bool>;
-
-struct LogField {
-  std::string_view key;
-  LogValue value;
-
-  LogField(std::string_view k, std::string v) : key(k), value(std::move(v)) {}
-  LogField(std::string_view k, const char* v) : key(k), value(std::string(v)) {}
-  LogField(std::string_view k, std::string_view v) : key(k), value(std::string(v)) {}
-  LogField(std::string_view k, bool v) : key(k), value(v) {}
-  LogField(std::string_view k, double v) : key(k), value(v) {}
-  template <typename T>
-    requires(std::is_integral_v<T> && !std::is_same_v<T, bool>)
-  LogField(std::string_view k, T v) : key(k), value(static_cast<int64_t>(v)) {}
-};
-
-using LogFields = std::initializer_list<LogField>;
 
 // A thread-safe logger; copies are cheap and share the sink. JSON lines have the keys ts, level and msg, followed by
 // the fields of the logger and those of the call. Text lines have the form "[prefix] time LEVEL msg key=value".

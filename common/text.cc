@@ -1,16 +1,22 @@
 #include "common/text.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 
 namespace oarlock {
 namespace {
+
+// Returns the lowest digits of a number in hexadecimal.
+std::string hex_digits(uint32_t number, size_t digits) {
+  std::string out(digits, '0');
+  for (size_t i = digits; i > 0; --i, number >>= 4) out[i - 1] = "0123456789abcdef"[number & 0xF];
+  return out;
+}
 
 void append_escape(char32_t code, std::string& out) {
   switch (code) {
@@ -24,8 +30,7 @@ void append_escape(char32_t code, std::string& out) {
       out += "\\r";
       return;
     default:
-      out += code < 0x80 ? fmt::format("\\x{:02x}", static_cast<unsigned>(code))
-                         : fmt::format("\\u{:04x}", static_cast<unsigned>(code));
+      out += code < 0x80 ? "\\x" + hex_digits(code, 2) : "\\u" + hex_digits(code, 4);
   }
 }
 
@@ -33,7 +38,7 @@ void append_escape(char32_t code, std::string& out) {
 void take_character(std::string_view& text, std::string& out) {
   const Utf8Character character = first_utf8_character(text);
   if (character.length == 0) {
-    out += fmt::format("\\x{:02x}", static_cast<unsigned char>(text.front()));
+    out += "\\x" + hex_digits(static_cast<unsigned char>(text.front()), 2);
   } else if (is_control_character(character.code)) {
     append_escape(character.code, out);
   } else {
@@ -131,7 +136,8 @@ std::string abridged(std::string_view line) {
   size_t tail = line.size() - kEnd;
   while (head > 0 && continues_character(head)) --head;
   while (tail < line.size() && continues_character(tail)) ++tail;
-  return fmt::format("{} ... ({} bytes are omitted) ... {}", line.substr(0, head), tail - head, line.substr(tail));
+  return std::string(line.substr(0, head)) + " ... (" + std::to_string(tail - head) + " bytes are omitted) ... " +
+         std::string(line.substr(tail));
 }
 
 std::string printable_lines(std::string_view text) {
@@ -246,7 +252,7 @@ std::string counted(std::string digits, std::string_view noun, std::string_view 
 
 std::string to_hex(std::span<const unsigned char> bytes) {
   std::string out;
-  for (const unsigned char byte : bytes) out += fmt::format("{:02x}", byte);
+  for (const unsigned char byte : bytes) out += hex_digits(byte, 2);
   return out;
 }
 
@@ -257,11 +263,14 @@ std::string size_text(double bytes) {
   for (; bytes >= 1024 && unit + 1 < kUnits.size(); ++unit) bytes /= 1024;
   const double tenths = std::round(bytes * 10);
   const bool has_decimal = unit > 0 && tenths < 100 && std::fmod(tenths, 10) != 0;
-  return fmt::format("{:.{}f} {}", bytes, has_decimal ? 1 : 0, kUnits[unit]);
+  std::array<char, 400> number{};  // the largest double has 309 digits
+  const auto [end, error] =
+      std::to_chars(number.begin(), number.end(), bytes, std::chars_format::fixed, has_decimal ? 1 : 0);
+  return std::string(number.begin(), end) + ' ' + kUnits[unit];
 }
 
 std::string endpoint(const std::string& host, int port) {
-  return host.find(':') == std::string::npos ? fmt::format("{}:{}", host, port) : fmt::format("[{}]:{}", host, port);
+  return (host.find(':') == std::string::npos ? host : '[' + host + ']') + ':' + std::to_string(port);
 }
 
 int json_depth(std::string_view json) {

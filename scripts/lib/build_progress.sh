@@ -9,8 +9,8 @@ build_with_progress() {
   return "$status"
 }
 
-# Reads lines such as "[12/205] Building CXX object trainer/nn/CMakeFiles/oarlock_nn.dir/batch_norm.cc.o", and prints
-# "6 %  1:07  trainer/nn/batch_norm.cc".
+# Reads lines such as "[12/205] Building CXX object ddp/CMakeFiles/oarlock_ddp.dir/batch_norm.cc.o", and prints
+# "6 %  1:07  ddp/batch_norm.cc".
 show_build_progress() {
   local line file percent text width=80 next=0 begin=$SECONDS is_terminal=no
   if [[ -t 1 ]]; then is_terminal=yes width=$(tput cols 2>/dev/null || echo 80); fi

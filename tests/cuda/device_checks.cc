@@ -17,10 +17,10 @@
 
 #include <chrono>
 
+#include "ddp/library_errors.h"
 #include "trainer/checkpoint/async_store.h"
 #include "trainer/device/device.h"
 #include "trainer/device/device_prefetcher.h"
-#include "trainer/distributed/library_errors.h"
 #include "trainer/nn/module_tensors.h"
 
 namespace oarlock {

@@ -8,10 +8,10 @@
 
 #include <chrono>
 
+#include "ddp/library_errors.h"
+#include "ddp/process_group.h"
+#include "ddp/watchdog.h"
 #include "trainer/device/device.h"
-#include "trainer/distributed/library_errors.h"
-#include "trainer/distributed/process_group.h"
-#include "trainer/distributed/watchdog.h"
 #include "trainer/process/termination.h"
 
 namespace oarlock {

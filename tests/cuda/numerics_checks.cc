@@ -11,7 +11,7 @@
 
 #include <limits>
 
-#include "trainer/nn/batch_norm.h"
+#include "ddp/batch_norm.h"
 #include "trainer/nn/module_tensors.h"
 #include "trainer/optim/amp.h"
 #include "trainer/optim/optimizer.h"

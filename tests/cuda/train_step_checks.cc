@@ -41,7 +41,7 @@ struct Trainer {
     seed_model(1);
     std::shared_ptr<torch::nn::Module> module = task->build_model();
     module->to(kGpu);
-    model = DistributedDataParallel::create(std::move(module), group, {}).value();
+    model = DistributedDataParallelBase::create(std::move(module), group, {}).value();
     step = TrainStep::create(config, *task, *model, group).value();
   }
 
@@ -67,7 +67,7 @@ struct Trainer {
   TrainerConfig config = fp16();
   ProcessGroup group{nullptr, kGpu};
   std::unique_ptr<Task> task;
-  std::unique_ptr<DistributedDataParallel> model;
+  std::unique_ptr<DistributedDataParallelBase> model;
   std::unique_ptr<TrainStep> step;
 };
 

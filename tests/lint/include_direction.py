@@ -5,7 +5,8 @@ usage: include_direction.py SOURCE_DIR BUILD_DIR
 
 A file may include headers of the same directory, and of the directories whose libraries those of its directory link, directly or
 through PUBLIC dependencies. oarlock_library() and oarlock_program() record them in BUILD_DIR/links.txt. The workloads may
-include only what is installed for tasks of users (cmake/install.cmake), and headers of workloads/ itself.
+include only what is installed for tasks of users (cmake/install.cmake), and headers of workloads/ itself; other directories may
+include only the headers of ddp/ that are installed.
 """
 import collections
 import pathlib
@@ -18,7 +19,7 @@ from rooms import ROOMS
 # Boost. The trainer includes the public headers of http, so these must be free of Boost.
 TORCH = re.compile(r"<(torch|ATen|c10)/")
 BOOST = re.compile(r"<boost/")
-MAY_TORCH = re.compile(r"(trainer|workloads)/")
+MAY_TORCH = re.compile(r"(ddp|trainer|workloads)/")
 MAY_BOOST = re.compile(r"http/(\w+\.cc|connection\.h|client/(\w+\.cc|channel\.h))|http/cpprestsdk/.*|trainer/tracking/event_file\.cc")
 IMPURE = re.compile(r"<(thread|mutex|random|iostream|fstream)>")
 MUST_BE_PURE = re.compile(r"operator/core/")
@@ -71,6 +72,8 @@ def own_problem(root, path, directory, target, permitted, installed):
         return None
     if within(path, "workloads") and not within(target, "workloads") and target not in installed:
         return "is not installed for the tasks of users (cmake/install.cmake)"
+    if within(target, "ddp") and target not in installed:
+        return "is not a public header of oarlock::ddp (cmake/install.cmake)"
     matches = [other for other in permitted if within(target, other)]
     if not matches or max(matches, key=len) not in permitted[directory]:
         return f"is of a library that {directory} does not link"

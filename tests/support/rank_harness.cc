@@ -16,7 +16,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "trainer/distributed/socket.h"
+#include "ddp/socket.h"
 
 namespace oarlock::test {
 namespace {

@@ -12,8 +12,8 @@
 
 #include "common/contract.h"
 #include "common/port_reservation.h"
+#include "ddp/process_group.h"
 #include "tests/support/program.h"
-#include "trainer/distributed/process_group.h"
 
 namespace oarlock::test {
 

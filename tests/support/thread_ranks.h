@@ -8,7 +8,7 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <vector>
 
-#include "trainer/distributed/process_group.h"
+#include "ddp/process_group.h"
 
 namespace oarlock::test {
 

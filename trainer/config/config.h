@@ -64,7 +64,7 @@ struct TrainerConfig {
   ReportConfig report;
   TrackingConfig tracking;
   ProfileConfig profile;
-  DdpConfig ddp;
+  DdpOptions ddp{.gradient_as_bucket_view = true};
   CudaConfig cuda;
   DistributedConfig distributed;
   LoaderConfig loader;

@@ -7,7 +7,7 @@ namespace {
 
 constexpr double kMaxBucketMb = 1e6;
 
-void describe_powersgd(PowerSgdConfig& config, Fields& fields) {
+void describe_powersgd(PowerSgdOptions& config, Fields& fields) {
   fields.field("matrix_approximation_rank", config.matrix_approximation_rank, from_to(1, kMaxLayerWidth),
                "rank of the low-rank approximation of a gradient");
   fields.field("start_powerSGD_iter", config.start_iteration, from_to(0, kMaxSteps),
@@ -46,7 +46,7 @@ void describe(DistributedConfig& config, Fields& fields) {
                "steps between two comparisons of all ranks' parameters; 0: only at the end");
 }
 
-void describe(DdpConfig& config, Fields& fields) {
+void describe(DdpOptions& config, Fields& fields) {
   fields.field("bucket_cap_mb", config.bucket_cap_mb, above_to(0, kMaxBucketMb),
                "size in MiB of a bucket of gradients, which are reduced together");
   fields.field("gradient_as_bucket_view", config.gradient_as_bucket_view,

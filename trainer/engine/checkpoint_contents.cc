@@ -11,14 +11,14 @@ namespace oarlock {
 
 using Json = nlohmann::json;
 
-TensorMap model_tensors(DistributedDataParallel& model) {
+TensorMap model_tensors(DistributedDataParallelBase& model) {
   TensorMap out;
   for (const NamedTensor& item : model.parameters()) out[item.name] = item.tensor.detach();
   for (const NamedTensor& item : model.buffers()) out[item.name] = item.tensor.detach();
   return out;
 }
 
-TensorSections live_tensors(DistributedDataParallel& model, const std::vector<Stateful*>& parts) {
+TensorSections live_tensors(DistributedDataParallelBase& model, const std::vector<Stateful*>& parts) {
   TensorSections out;
   out[kModelTensors] = model_tensors(model);
   for (const Stateful* part : parts) {

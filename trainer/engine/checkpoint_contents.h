@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "ddp/distributed_data_parallel_base.h"
 #include "trainer/checkpoint/checkpoint.h"
-#include "trainer/distributed/distributed_data_parallel.h"
 #include "trainer/engine/checkpointer.h"
 
 namespace oarlock {
@@ -21,8 +21,8 @@ inline constexpr char kExtraData[] = "data";
 inline constexpr char kReductionSection[] = "reduction";  // a member of "extra", and a file of tensors
 
 // The tensors of the model share their storage with the model.
-TensorMap model_tensors(DistributedDataParallel& model);
-TensorSections live_tensors(DistributedDataParallel& model, const std::vector<Stateful*>& parts);
+TensorMap model_tensors(DistributedDataParallelBase& model);
+TensorSections live_tensors(DistributedDataParallelBase& model, const std::vector<Stateful*>& parts);
 
 // Adds or removes the tensors that Python's load_state_dict() expects in addition to the state: tied weights under
 // their further names, and constants.

@@ -91,7 +91,7 @@ bool Checkpointer::is_saved(const Position& position) const {
   return last_save_ == position && !(candidate_ && candidate_->step == position.step);
 }
 
-void Checkpointer::begin_save(const Position& position, DistributedDataParallel& model,
+void Checkpointer::begin_save(const Position& position, DistributedDataParallelBase& model,
                               const std::vector<Stateful*>& parts, ReductionState reduction) {
   std::set<std::string> written_in_forward;
   for (const NamedTensor& item : model.buffers()) written_in_forward.insert(item.name);
@@ -209,7 +209,7 @@ Result<std::optional<FinishedSave>> Checkpointer::wait_for_save() {
   }
 }
 
-Result<void> Checkpointer::save(const Position& position, DistributedDataParallel& model,
+Result<void> Checkpointer::save(const Position& position, DistributedDataParallelBase& model,
                                 const std::vector<Stateful*>& parts, SaveUntil until) {
   telemetry_.enter(Phase::kCheckpoint);
   model.synchronize_reduction_state();
@@ -298,7 +298,7 @@ void Checkpointer::take_state(const Json& state) {
   known_step_ = std::max(known_step_, state.at("known_step").get<int64_t>());
 }
 
-Result<bool> Checkpointer::join(bool is_new, DistributedDataParallel& model, const std::vector<Stateful*>& parts) {
+Result<bool> Checkpointer::join(bool is_new, DistributedDataParallelBase& model, const std::vector<Stateful*>& parts) {
   if (!is_new) return false;
   if (group_.rank() != 0) {
     if (known_step_ >= 0) telemetry_.record_known_checkpoint(known_step_);

@@ -9,14 +9,14 @@
 #include <string>
 #include <vector>
 
+#include "ddp/distributed_data_parallel_base.h"
+#include "ddp/process_group.h"
+#include "ddp/reduction_state.h"
 #include "trainer/checkpoint/async_store.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/directory.h"
 #include "trainer/config/agreement.h"
 #include "trainer/config/evaluation.h"
-#include "trainer/distributed/distributed_data_parallel.h"
-#include "trainer/distributed/process_group.h"
-#include "trainer/distributed/reducer.h"
 #include "trainer/engine/stop_agreement.h"
 #include "trainer/engine/task.h"
 #include "trainer/report/run_summary.h"
@@ -92,16 +92,16 @@ class Checkpointer {
   // another model, or its position is behind the end of the training data; with kCheckpoint, kNoPermission or kTempFail
   // if it cannot be read or all are damaged, and then nothing was changed. Fails with kTempFail also if a signal stops
   // the ranks while rank 0 reads (StopAgreement::agreed()).
-  Result<std::optional<Position>> restore(DistributedDataParallel& model, const std::vector<Stateful*>& parts);
+  Result<std::optional<Position>> restore(DistributedDataParallelBase& model, const std::vector<Stateful*>& parts);
 
   // At the end of a run, loads the tensors of the best checkpoint into the model and the parts of all ranks, and
   // returns its step. Does nothing and returns nothing if there is no best checkpoint. A signal interrupts it as it
   // does restore().
-  Result<std::optional<int64_t>> restore_best(DistributedDataParallel& model, const std::vector<Stateful*>& parts);
+  Result<std::optional<int64_t>> restore_best(DistributedDataParallelBase& model, const std::vector<Stateful*>& parts);
 
   // Does nothing if the last save was of this position. With kOnDisk, waits for the save and returns its failure
   // whatever the policy.
-  Result<void> save(const Position& position, DistributedDataParallel& model, const std::vector<Stateful*>& parts,
+  Result<void> save(const Position& position, DistributedDataParallelBase& model, const std::vector<Stateful*>& parts,
                     SaveUntil until);
 
   // Must be called before this rank writes to the parameters or to the tensors of the parts: waits until the save in
@@ -140,7 +140,7 @@ class Checkpointer {
   // Called by every rank afterwards. `is_new` is true on a rank that replaces a lost one and has not completed join()
   // yet; as rank 0 it reads the marks of the newest checkpoint on disk, and allocates the memory of a save. Returns
   // whether the last save that the donor took part in is not on disk, because rank 0 was lost meanwhile.
-  Result<bool> join(bool is_new, DistributedDataParallel& model, const std::vector<Stateful*>& parts);
+  Result<bool> join(bool is_new, DistributedDataParallelBase& model, const std::vector<Stateful*>& parts);
   // Undoes the changes of evaluated() since state_for_joining() returned `state`.
   void undo_evaluation(const nlohmann::json& state);
 
@@ -167,18 +167,19 @@ class Checkpointer {
     LatestCheckpoint latest;
     int64_t high_water_step = 0;
   };
-  Result<std::string> load_newest(const Found& found, DistributedDataParallel& model,
+  Result<std::string> load_newest(const Found& found, DistributedDataParallelBase& model,
                                   const std::vector<Stateful*>& parts);
-  Result<std::string> load_best(const Result<std::optional<Checkpoint>>& best, DistributedDataParallel& model,
+  Result<std::string> load_best(const Result<std::optional<Checkpoint>>& best, DistributedDataParallelBase& model,
                                 const std::vector<Stateful*>& parts);
-  Result<void> load(const Checkpoint& checkpoint, DistributedDataParallel& model, const std::vector<Stateful*>& parts);
-  void keep_reduction(const Checkpoint& checkpoint, const DistributedDataParallel& model);
+  Result<void> load(const Checkpoint& checkpoint, DistributedDataParallelBase& model,
+                    const std::vector<Stateful*>& parts);
+  void keep_reduction(const Checkpoint& checkpoint, const DistributedDataParallelBase& model);
   Result<void> check_changes(const CheckpointState& state, const std::filesystem::path& directory) const;
   Result<void> restore_marks(const CheckpointState& state, const std::filesystem::path& directory);
   Result<void> check_restart(const CheckpointSearch& search) const;
   void warn_of_sections(const Checkpoint& checkpoint, const std::vector<Stateful*>& parts);
   bool is_saved(const Position& position) const;
-  void begin_save(const Position& position, DistributedDataParallel& model, const std::vector<Stateful*>& parts,
+  void begin_save(const Position& position, DistributedDataParallelBase& model, const std::vector<Stateful*>& parts,
                   ReductionState reduction);
   Result<void> finish_save(std::optional<FinishedSave> finished);
   std::optional<Error> fatal(const Result<void>& saved) const;
@@ -196,7 +197,7 @@ class Checkpointer {
   // Called by all ranks.
   Result<void> repair_directory(const std::vector<SkippedCheckpoint>& damaged, bool is_restored);
   Result<std::optional<FinishedSave>> wait_for_save();
-  Result<void> broadcast(const nlohmann::json& state, DistributedDataParallel& model,
+  Result<void> broadcast(const nlohmann::json& state, DistributedDataParallelBase& model,
                          const std::vector<Stateful*>& parts);
   Result<void> share_result(const Result<void>& own);
 

@@ -89,7 +89,7 @@ Result<std::unique_ptr<Checkpointer>> Checkpointer::open(const CheckpointerOptio
 }
 
 // Returns for_other_ranks() as JSON, or "" if there is no checkpoint.
-Result<std::string> Checkpointer::load_newest(const Found& found, DistributedDataParallel& model,
+Result<std::string> Checkpointer::load_newest(const Found& found, DistributedDataParallelBase& model,
                                               const std::vector<Stateful*>& parts) {
   const CheckpointSearch& search = found.latest.search;
   for (const SkippedCheckpoint& skipped : search.skipped) {
@@ -198,7 +198,7 @@ Result<void> Checkpointer::repair_directory(const std::vector<SkippedCheckpoint>
 
 // As load_newest(). Without a best checkpoint it returns "".
 Result<std::string> Checkpointer::load_best(const Result<std::optional<Checkpoint>>& best,
-                                            DistributedDataParallel& model, const std::vector<Stateful*>& parts) {
+                                            DistributedDataParallelBase& model, const std::vector<Stateful*>& parts) {
   if (!best && best.error().code == ExitCode::kNoInput) {
     telemetry_.logger().warn("the best checkpoint no longer exists: the last weights are used instead",
                              {{"reason", best.error().message}});
@@ -210,7 +210,7 @@ Result<std::string> Checkpointer::load_best(const Result<std::optional<Checkpoin
   return for_other_ranks((*best)->state, nullptr);
 }
 
-Result<void> Checkpointer::load(const Checkpoint& checkpoint, DistributedDataParallel& model,
+Result<void> Checkpointer::load(const Checkpoint& checkpoint, DistributedDataParallelBase& model,
                                 const std::vector<Stateful*>& parts) {
   Result<void> loaded = copy_tensors(without_derived(model.module(), tensors_of(checkpoint, kModelTensors)),
                                      model_tensors(model), kModelTensors);
@@ -237,7 +237,7 @@ void Checkpointer::warn_of_sections(const Checkpoint& checkpoint, const std::vec
   }
 }
 
-void Checkpointer::keep_reduction(const Checkpoint& checkpoint, const DistributedDataParallel& model) {
+void Checkpointer::keep_reduction(const Checkpoint& checkpoint, const DistributedDataParallelBase& model) {
   reduction_ = {checkpoint.state.extra.value(kReductionSection, Json()), tensors_of(checkpoint, kReductionSection)};
   const std::string why = model.drop_incompatible_state(reduction_, checkpoint.state.world_size);
   if (!why.empty())
@@ -263,7 +263,7 @@ Result<void> Checkpointer::restore_marks(const CheckpointState& state, const std
   });
 }
 
-Result<std::optional<Position>> Checkpointer::restore(DistributedDataParallel& model,
+Result<std::optional<Position>> Checkpointer::restore(DistributedDataParallelBase& model,
                                                       const std::vector<Stateful*>& parts) {
   telemetry_.enter(Phase::kRestore);
   const SteadyTime begin = clock_.steady();
@@ -303,7 +303,7 @@ Result<std::optional<Position>> Checkpointer::restore(DistributedDataParallel& m
   return position;
 }
 
-Result<std::optional<int64_t>> Checkpointer::restore_best(DistributedDataParallel& model,
+Result<std::optional<int64_t>> Checkpointer::restore_best(DistributedDataParallelBase& model,
                                                           const std::vector<Stateful*>& parts) {
   telemetry_.enter(Phase::kRestore);
   const Result<std::optional<Checkpoint>> best = read_on_rank_0<std::optional<Checkpoint>>(
@@ -328,7 +328,7 @@ Result<std::optional<int64_t>> Checkpointer::restore_best(DistributedDataParalle
 }
 
 // Distributes the state that rank 0 has loaded to all ranks.
-Result<void> Checkpointer::broadcast(const Json& state, DistributedDataParallel& model,
+Result<void> Checkpointer::broadcast(const Json& state, DistributedDataParallelBase& model,
                                      const std::vector<Stateful*>& parts) {
   model.broadcast_state();
   for (Stateful* part : parts) {

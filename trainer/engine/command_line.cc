@@ -16,10 +16,10 @@
 #include "common/status_macros.h"
 #include "common/terminal.h"
 #include "common/text.h"
+#include "ddp/library_errors.h"
+#include "ddp/process_group.h"
 #include "recovery/standby.h"
 #include "trainer/config/load.h"
-#include "trainer/distributed/library_errors.h"
-#include "trainer/distributed/process_group.h"
 #include "trainer/engine/rank_process.h"
 #include "trainer/engine/task_setup.h"
 #include "trainer/process/termination.h"
@@ -102,7 +102,7 @@ Logger make_logger(const std::string& format, int rank) {
 }
 
 // The base port is that of the flag or of the environment; local rank n serves on base + n.
-Result<void> choose_metrics_port(const std::string& flag, const RankEnvironment& environment, RunOptions& out) {
+Result<void> choose_metrics_port(const std::string& flag, const JobEnvironment& environment, RunOptions& out) {
   if (flag == "auto") {
     out.any_metrics_port = true;
     return {};
@@ -124,7 +124,7 @@ void log_outcome(const Logger& logger, const Outcome& outcome) {
                {{"exit_code", to_int(outcome.code)}, {"reason", outcome.reason}});
 }
 
-int train(const CommandLine& command, const RankEnvironment& environment, const TaskTable& tasks,
+int train(const CommandLine& command, const JobEnvironment& environment, const TaskTable& tasks,
           const RegroupChannelFactory& open_channel) {
   static StopFlag stop;  // signal handlers use it until the process ends
   static const RealClock kClock;
@@ -240,7 +240,7 @@ int run(int argc, char** argv, const TaskTable& tasks, const RegroupChannelFacto
     return report(error.what());
   }
   const EnvironmentLookup lookup = process_environment();
-  const Result<RankEnvironment> environment = read_environment(lookup);
+  const Result<JobEnvironment> environment = read_job_environment(lookup);
   if (command.config.path.empty()) command.config.path = lookup(kEnvConfig).value_or("");
   if (command.config.path.empty() && command.config.overrides.empty() && (environment || only_prints) &&
       !command.print_reference) {
@@ -255,7 +255,7 @@ int run(int argc, char** argv, const TaskTable& tasks, const RegroupChannelFacto
 }  // namespace
 
 int trainer_main(int argc, char** argv, const TaskTable& tasks) {
-  return trainer_main(argc, argv, tasks, [](const RankEnvironment&) -> Result<std::unique_ptr<RegroupChannel>> {
+  return trainer_main(argc, argv, tasks, [](const JobEnvironment&) -> Result<std::unique_ptr<RegroupChannel>> {
     return LauncherChannel::open(process_environment());
   });
 }

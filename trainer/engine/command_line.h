@@ -9,13 +9,12 @@
 
 namespace oarlock {
 
-struct RankEnvironment;  // trainer/process/environment.h
-class RegroupChannel;    // trainer/recovery/regroup.h
+struct JobEnvironment;  // trainer/process/job_environment.h
+class RegroupChannel;   // trainer/recovery/regroup.h
 
 // Opens the channel over which the ranks regroup after the loss of a rank (docs/recovery.md). Returns null if the
 // environment does not define one; the loss of a rank then ends the process.
-using RegroupChannelFactory =
-    std::function<Result<std::unique_ptr<RegroupChannel>>(const RankEnvironment& environment)>;
+using RegroupChannelFactory = std::function<Result<std::unique_ptr<RegroupChannel>>(const JobEnvironment& environment)>;
 
 // Parses the arguments, trains one rank, and returns the exit code of the process (common/error.h). Ends the process
 // with _Exit() after a failure. The channel is the one to the launcher, if it recovers ranks in place

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "ddp/process_group.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/config/evaluation.h"
-#include "trainer/distributed/process_group.h"
 #include "trainer/engine/task.h"
 
 namespace oarlock {

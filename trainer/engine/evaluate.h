@@ -7,9 +7,9 @@
 #include <functional>
 #include <vector>
 
+#include "ddp/process_group.h"
 #include "trainer/data/data_loader.h"
 #include "trainer/device/device_prefetcher.h"
-#include "trainer/distributed/process_group.h"
 #include "trainer/engine/stop_agreement.h"
 #include "trainer/engine/task.h"
 

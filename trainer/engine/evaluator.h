@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "ddp/distributed_data_parallel_base.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/config/config.h"
 #include "trainer/data/data_loader.h"
 #include "trainer/device/device_prefetcher.h"
-#include "trainer/distributed/distributed_data_parallel.h"
 #include "trainer/engine/checkpointer.h"
 #include "trainer/engine/early_stopping.h"
 #include "trainer/engine/evaluate.h"
@@ -30,7 +30,7 @@ struct TrainParts {
   const BatchPlan& plan;
   const ProcessGroup& group;
   Task& task;
-  DistributedDataParallel& model;
+  DistributedDataParallelBase& model;
   TrainStep& step;
   Checkpointer* checkpointer;  // null if there are no checkpoints
   Telemetry& telemetry;

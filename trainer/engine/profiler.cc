@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "common/files.h"
-#include "trainer/distributed/socket.h"
+#include "common/host_name.h"
 
 namespace oarlock {
 namespace {

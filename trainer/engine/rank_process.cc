@@ -13,11 +13,12 @@
 
 #include "common/contract.h"
 #include "common/cpu.h"
+#include "common/host_name.h"
 #include "common/status_macros.h"
 #include "common/text.h"
+#include "ddp/library_errors.h"
 #include "trainer/checkpoint/fence.h"
-#include "trainer/distributed/library_errors.h"
-#include "trainer/distributed/socket.h"
+#include "trainer/device/backend.h"
 #include "trainer/engine/run_output.h"
 #include "trainer/engine/stop_agreement.h"
 #include "trainer/engine/task_setup.h"
@@ -30,9 +31,13 @@ namespace {
 
 // Limits the wait for a save in flight when the run fails: it may be the newest checkpoint, but the disk may hang.
 constexpr std::chrono::milliseconds kDrainTimeout{5000};
-constexpr std::chrono::milliseconds kStopGrace{500};  // until reading the configuration is abandoned
-constexpr double kRegroupConnectSeconds = 20;         // until ranks that regroup are connected
+constexpr std::chrono::milliseconds kStopGrace{500};                 // until reading the configuration is abandoned
+constexpr std::chrono::milliseconds kRegroupConnectTimeout{20'000};  // until ranks that regroup are connected
 constexpr std::chrono::milliseconds kRegroupPollInterval{20};
+
+std::chrono::milliseconds to_milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+}
 
 // Whether a new start would fail again (docs/exit-codes.md).
 bool is_permanent(ExitCode code) {
@@ -47,11 +52,11 @@ MatmulPrecision matmul_precision(const TrainerConfig& config) {
 
 }  // namespace
 
-LocalRank local_rank_of(const RankEnvironment& environment) {
+LocalRank local_rank_of(const JobEnvironment& environment) {
   return {environment.local_rank, environment.local_world_size, environment.has_own_devices};
 }
 
-RankProcess::RankProcess(RunOptions options, RankEnvironment environment, const TaskTable& tasks, const StopFlag& stop,
+RankProcess::RankProcess(RunOptions options, JobEnvironment environment, const TaskTable& tasks, const StopFlag& stop,
                          const Clock& clock, const Logger& logger)
     : options_(std::move(options)),
       environment_(std::move(environment)),
@@ -232,7 +237,16 @@ void RankProcess::adopt(DistributedContext connection) {
 }
 
 Result<DistributedContext> RankProcess::connect_ranks() {
+  ASSIGN_OR_RETURN(const BackendChoice backend,
+                   choose_backend(config_.distributed, device_.is_cuda(), is_nccl_in_build()));
+  if (world_size() > 1 && !backend.warning.empty()) logger_.warn(backend.warning);
+  const ConnectReport report = [logger = logger_](std::string_view message, LogFields details) {
+    logger.warn(message, details);
+  };
   DistributedOptions options;
+  options.nccl = backend.nccl;
+  options.timeout = to_milliseconds(config_.distributed.timeout_seconds);
+  options.rendezvous.timeout = to_milliseconds(config_.distributed.rendezvous_timeout_seconds);
   options.rendezvous.rank = group_rank();
   options.rendezvous.world_size = world_size();
   options.rendezvous.master_addr = environment_.master_addr;
@@ -240,12 +254,11 @@ Result<DistributedContext> RankProcess::connect_ranks() {
   options.rendezvous.master_fallback = environment_.master_fallback;
   options.rendezvous.uid = environment_.uid;
   options.rendezvous.attempt = environment_.attempt;
-  options.config = config_.distributed;
   options.device = device_;
   options.rendezvous.has_lost_gpu = has_lost_gpu_;
   options.rendezvous.settings = settings_;
   options.rendezvous.settings["LOCAL_WORLD_SIZE"] = is_on_one_node() ? "WORLD_SIZE" : "less than WORLD_SIZE";
-  if (!channel_) return init_distributed(options, [this] { return activity(); }, stop_, clock_, logger_);
+  if (!channel_) return init_distributed(options, [this] { return activity(); }, stop_, clock_, report);
 
   options.rendezvous.master_addr = assignment_.store_host;
   options.rendezvous.master_port = assignment_.store_port;
@@ -257,8 +270,7 @@ Result<DistributedContext> RankProcess::connect_ranks() {
   };
   // All ranks of the assignment were alive a moment ago. If one is lost meanwhile, the others regroup again.
   if (assignment_.donor >= 0) {
-    options.config.rendezvous_timeout_seconds =
-        std::min(options.config.rendezvous_timeout_seconds, kRegroupConnectSeconds);
+    options.rendezvous.timeout = std::min(options.rendezvous.timeout, kRegroupConnectTimeout);
   }
   const auto abandon = std::make_shared<StopFlag>();
   options.rendezvous_stop = abandon;
@@ -269,7 +281,7 @@ Result<DistributedContext> RankProcess::connect_ranks() {
       std::this_thread::sleep_for(kRegroupPollInterval);
     }
   });
-  return init_distributed(options, [this] { return activity(); }, stop_, clock_, logger_);
+  return init_distributed(options, [this] { return activity(); }, stop_, clock_, report);
 }
 
 bool RankProcess::is_on_one_node() const { return environment_.local_world_size >= world_size(); }
@@ -295,8 +307,8 @@ Result<void> RankProcess::build() {
   if (config_.cuda.channels_last) to_channels_last(*module);
   module->train();
   config_.ddp.shared_memory = shares_memory();
-  ASSIGN_OR_RETURN(model_, DistributedDataParallel::create(std::move(module), group_, config_.ddp,
-                                                           [this] { telemetry_->enter(Phase::kComm); }));
+  ASSIGN_OR_RETURN(model_, DistributedDataParallelBase::create(std::move(module), group_, config_.ddp,
+                                                               [this] { telemetry_->enter(Phase::kComm); }));
   if (world_size() > 1 && environment_.rank == 0)
     telemetry_->logger().info("gradients are averaged",
                               {{"through", model_->uses_shared_memory() ? "shared memory" : "the process group"}});

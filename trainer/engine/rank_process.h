@@ -8,13 +8,13 @@
 #include <string>
 
 #include "common/contract.h"
+#include "ddp/init_distributed.h"
 #include "trainer/config/load.h"
 #include "trainer/device/device.h"
-#include "trainer/distributed/init_distributed.h"
 #include "trainer/engine/task.h"
 #include "trainer/engine/task_setup.h"
 #include "trainer/engine/train_loop.h"
-#include "trainer/process/environment.h"
+#include "trainer/process/job_environment.h"
 #include "trainer/process/termination.h"
 #include "trainer/recovery/regroup.h"
 #include "trainer/report/run_summary.h"
@@ -44,12 +44,12 @@ struct Outcome {
 };
 
 // What the selection of a device depends on. Pure.
-LocalRank local_rank_of(const RankEnvironment& environment);
+LocalRank local_rank_of(const JobEnvironment& environment);
 
 class RankProcess {
  public:
   // The references must outlive the object.
-  RankProcess(RunOptions options, RankEnvironment environment, const TaskTable& tasks, const StopFlag& stop,
+  RankProcess(RunOptions options, JobEnvironment environment, const TaskTable& tasks, const StopFlag& stop,
               const Clock& clock, const Logger& logger);
 
   // The last message and exit code after an uncaught exception, with a diagnosis if a rank was lost. Thread-safe.
@@ -116,7 +116,7 @@ class RankProcess {
   void report(const TrainSummary& summary, double seconds);
 
   RunOptions options_;
-  RankEnvironment environment_;
+  JobEnvironment environment_;
   const TaskTable& tasks_;
   const StopFlag& stop_;
   const Clock& clock_;
@@ -144,7 +144,7 @@ class RankProcess {
   std::optional<StopAgreement> stops_;             // set once the ranks are connected
   std::unique_ptr<PeerMonitor> peers_;             // null in a world of one
   std::unique_ptr<Watchdog> collective_watchdog_;  // with NCCL; otherwise null
-  std::unique_ptr<DistributedDataParallel> model_;
+  std::unique_ptr<DistributedDataParallelBase> model_;
   std::unique_ptr<TrainStep> step_;
   std::unique_ptr<RunTracking> tracking_;  // null on other ranks than 0, and if nothing is tracked
   std::unique_ptr<StepProfiler> profiler_;

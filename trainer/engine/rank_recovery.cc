@@ -10,8 +10,8 @@
 
 #include "common/json_access.h"
 #include "common/status_macros.h"
+#include "ddp/library_errors.h"
 #include "trainer/checkpoint/fence.h"
-#include "trainer/distributed/library_errors.h"
 #include "trainer/engine/rank_process.h"
 #include "trainer/engine/train_step.h"
 

@@ -19,7 +19,7 @@ std::string precision_name(const AmpConfig& amp) {
 }
 
 RunHeader run_header(const TrainerConfig& config, const BatchPlan& plan, Task& task,
-                     const DistributedDataParallel& model, const ProcessGroup& group) {
+                     const DistributedDataParallelBase& model, const ProcessGroup& group) {
   const at::Device device = group.device();
   RunHeader out;
   out.task = config.task;

@@ -4,9 +4,9 @@
 #include <string>
 
 #include "common/log.h"
+#include "ddp/distributed_data_parallel_base.h"
+#include "ddp/process_group.h"
 #include "trainer/config/config.h"
-#include "trainer/distributed/distributed_data_parallel.h"
-#include "trainer/distributed/process_group.h"
 #include "trainer/engine/task.h"
 #include "trainer/engine/train_loop.h"
 #include "trainer/report/run_summary.h"
@@ -20,7 +20,7 @@ std::string precision_name(const AmpConfig& amp);
 // Of a run of the group's ranks that begins or resumes at the step 0 and whose end is not known; the caller sets the
 // steps otherwise. `config` is that after apply_plan().
 RunHeader run_header(const TrainerConfig& config, const BatchPlan& plan, Task& task,
-                     const DistributedDataParallel& model, const ProcessGroup& group);
+                     const DistributedDataParallelBase& model, const ProcessGroup& group);
 
 // Logs the values that depend on the number of ranks.
 void log_plan(const RunHeader& header, const BatchPlan& plan, const ProcessGroup& group, const Logger& logger);

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "common/status_macros.h"
-#include "trainer/process/environment.h"
+#include "trainer/process/job_environment.h"
 #include "trainer/tracking/encoding.h"
 #include "trainer/tracking/run_files.h"
 #include "trainer/tracking/sink.h"

@@ -10,7 +10,7 @@
 #include <thread>
 #include <utility>
 
-#include "trainer/distributed/library_errors.h"
+#include "ddp/library_errors.h"
 
 namespace oarlock {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "common/clock.h"
 #include "common/error.h"
-#include "trainer/distributed/process_group.h"
+#include "ddp/process_group.h"
 #include "trainer/process/termination.h"
 
 namespace oarlock {

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "trainer/distributed/library_errors.h"
+#include "ddp/library_errors.h"
 
 namespace oarlock {
 namespace {

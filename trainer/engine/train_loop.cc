@@ -11,9 +11,9 @@
 #include <utility>
 
 #include "common/status_macros.h"
+#include "ddp/library_errors.h"
 #include "trainer/checkpoint/fence.h"
 #include "trainer/device/device.h"
-#include "trainer/distributed/library_errors.h"
 #include "trainer/engine/nonfinite.h"
 #include "trainer/engine/train_step.h"
 

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "ddp/distributed_sampler.h"
 #include "trainer/data/data_loader.h"
 #include "trainer/device/device_prefetcher.h"
 #include "trainer/engine/evaluator.h"

@@ -11,9 +11,9 @@
 #include <stdexcept>
 
 #include "common/status_macros.h"
+#include "ddp/library_errors.h"
 #include "trainer/data/random.h"
 #include "trainer/device/device.h"
-#include "trainer/distributed/library_errors.h"
 #include "trainer/engine/profiler.h"
 #include "trainer/engine/task_call.h"
 #include "trainer/optim/amp.h"
@@ -46,14 +46,14 @@ uint64_t epoch_seed(uint64_t seed, int64_t epoch) {
 }
 
 Result<std::unique_ptr<TrainStep>> TrainStep::create(const TrainerConfig& config, Task& task,
-                                                     DistributedDataParallel& model, const ProcessGroup& group,
+                                                     DistributedDataParallelBase& model, const ProcessGroup& group,
                                                      std::function<void(Phase)> enter) {
   ASSIGN_OR_RETURN(std::unique_ptr<Optimizer> optimizer, make_optimizer(config.optimizer, model.parameters()));
   return std::unique_ptr<TrainStep>(new TrainStep(config, task, model, group, std::move(optimizer), std::move(enter)));
 }
 
-TrainStep::TrainStep(const TrainerConfig& config, Task& task, DistributedDataParallel& model, const ProcessGroup& group,
-                     std::unique_ptr<Optimizer> optimizer, std::function<void(Phase)> enter)
+TrainStep::TrainStep(const TrainerConfig& config, Task& task, DistributedDataParallelBase& model,
+                     const ProcessGroup& group, std::unique_ptr<Optimizer> optimizer, std::function<void(Phase)> enter)
     : config_(config),
       task_(task),
       model_(model),
@@ -125,7 +125,7 @@ void TrainStep::add(const Batch& batch) {
   if (first) loss_ = at::Tensor();
   if (!complete()) {
     if (first) keep_buffers();
-    const DistributedDataParallel::NoSync no_sync(model_);
+    const DistributedDataParallelBase::NoSync no_sync(model_);
     forward_backward(batch, weight);
     return;
   }

@@ -16,11 +16,11 @@
 #include <string>
 #include <vector>
 
+#include "ddp/distributed_data_parallel_base.h"
 #include "trainer/config/config.h"
 #include "trainer/data/data_loader.h"
 #include "trainer/device/device_prefetcher.h"
 #include "trainer/device/step_graph.h"
-#include "trainer/distributed/distributed_data_parallel.h"
 #include "trainer/engine/nonfinite.h"
 #include "trainer/engine/task.h"
 #include "trainer/optim/amp.h"
@@ -49,7 +49,7 @@ class TrainStep {
  public:
   // The step reports its phases to `enter`. The references must outlive the step. Fails as make_optimizer() does.
   static Result<std::unique_ptr<TrainStep>> create(const TrainerConfig& config, Task& task,
-                                                   DistributedDataParallel& model, const ProcessGroup& group,
+                                                   DistributedDataParallelBase& model, const ProcessGroup& group,
                                                    std::function<void(Phase)> enter = {});
 
   // Records the following steps of one micro-batch and replays them.
@@ -124,7 +124,7 @@ class TrainStep {
   std::vector<Stateful*> stateful();
 
  private:
-  TrainStep(const TrainerConfig& config, Task& task, DistributedDataParallel& model, const ProcessGroup& group,
+  TrainStep(const TrainerConfig& config, Task& task, DistributedDataParallelBase& model, const ProcessGroup& group,
             std::unique_ptr<Optimizer> optimizer, std::function<void(Phase)> enter);
 
   // The last micro-batch and the update. A CUDA graph can record it: the work on the device is always the same, and
@@ -142,7 +142,7 @@ class TrainStep {
 
   const TrainerConfig& config_;
   Task& task_;
-  DistributedDataParallel& model_;
+  DistributedDataParallelBase& model_;
   const ProcessGroup& group_;
   std::function<void(Phase)> enter_;
   std::function<void()> before_update_;

@@ -1,29 +1,14 @@
-// The parameters and buffers of a module: their names and their memory format.
+// The parameters and buffers of a module: the ones that duplicate other state, and their memory format.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <map>
 #include <string>
-#include <vector>
 
-namespace torch::nn {
-class Module;
-}
+#include "ddp/named_tensors.h"
 
 namespace oarlock {
-
-struct NamedTensor {
-  std::string name;
-  at::Tensor tensor;
-};
-
-// Returns the parameters of a module and its submodules in the order of registration. A parameter that is registered
-// more than once (tied weights) is returned once, under its first name.
-std::vector<NamedTensor> unique_parameters(const torch::nn::Module& module);
-
-// Returns the buffers of a module and its submodules in the same way.
-std::vector<NamedTensor> unique_buffers(const torch::nn::Module& module);
 
 // A submodule that computes with constants which its Python counterpart keeps as buffers.
 class ConstantBuffers {

@@ -12,7 +12,7 @@
 
 #include "common/files.h"
 #include "recovery/messages.h"
-#include "trainer/process/environment.h"
+#include "trainer/process/job_environment.h"
 #include "trainer/recovery/regroup.h"
 
 namespace oarlock {

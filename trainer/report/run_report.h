@@ -12,9 +12,9 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/log.h"
+#include "ddp/process_group.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/config/evaluation.h"
-#include "trainer/distributed/process_group.h"
 
 namespace oarlock {
 

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "ddp/batch_norm.h"
 #include "trainer/engine/task.h"
-#include "trainer/nn/batch_norm.h"
 #include "workloads/causal_set/config.h"
 #include "workloads/causal_set/convolution.h"
 

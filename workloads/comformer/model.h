@@ -14,7 +14,7 @@
 #include <memory>
 #include <string>
 
-#include "trainer/nn/batch_norm.h"
+#include "ddp/batch_norm.h"
 #include "trainer/nn/mlp.h"
 #include "trainer/nn/module_tensors.h"
 #include "workloads/comformer/config.h"

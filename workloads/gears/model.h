@@ -11,7 +11,7 @@
 #include <memory>
 #include <vector>
 
-#include "trainer/nn/batch_norm.h"
+#include "ddp/batch_norm.h"
 #include "workloads/gears/config.h"
 
 namespace oarlock::gears {

@@ -12,8 +12,8 @@
 #include <stdexcept>
 #include <vector>
 
+#include "ddp/batch_norm.h"
 #include "trainer/nn/activation_checkpoint.h"
-#include "trainer/nn/batch_norm.h"
 #include "trainer/nn/module_tensors.h"
 
 namespace oarlock::image_classification {

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <numeric>
 
+#include "ddp/distributed_sampler.h"
 #include "trainer/data/batch.h"
 #include "trainer/data/data_loader.h"
 

@@ -3,8 +3,8 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/types.h>
 
+#include "ddp/distributed_data_parallel_base.h"
 #include "tests/support/rank_harness.h"
-#include "trainer/distributed/distributed_data_parallel.h"
 
 namespace oarlock {
 namespace {
@@ -26,10 +26,10 @@ at::Tensor input_of(int rank, int64_t width) {
 }
 
 // The gradient of every rank's weights must be the mean of the inputs.
-void expect_mean(const ProcessGroup& group, int64_t width, const DdpConfig& config, at::ScalarType type = at::kFloat) {
+void expect_mean(const ProcessGroup& group, int64_t width, const DdpOptions& config, at::ScalarType type = at::kFloat) {
   auto layers = std::make_shared<Layers>(width);
   layers->to(type);
-  auto model = DistributedDataParallel::create(layers, group, config);
+  auto model = DistributedDataParallelBase::create(layers, group, config);
   ASSERT_TRUE(model) << model.error().message;
   EXPECT_EQ((*model)->uses_shared_memory(), config.shared_memory);
   at::Tensor mean = torch::zeros({width}, type);
@@ -49,8 +49,8 @@ void expect_mean(const ProcessGroup& group, int64_t width, const DdpConfig& conf
 
 class Average : public testing::TestWithParam<bool> {
  protected:
-  static DdpConfig config() {
-    DdpConfig config;
+  static DdpOptions config() {
+    DdpOptions config;
     config.shared_memory = GetParam();
     return config;
   }
@@ -63,7 +63,7 @@ TEST_P(Average, IsMeanWithEqualBitsOnAllRanks) {
 }
 
 TEST_P(Average, HandlesLongAndShortBuckets) {
-  DdpConfig several = config();
+  DdpOptions several = config();
   several.bucket_cap_mb = 0.002;
   run_ranks(2, [&](const ProcessGroup& group) { expect_mean(group, 64, several); });
   // 60,001 x 8 weights: 1.9 MB, more than a slot of the shared memory.
@@ -72,7 +72,7 @@ TEST_P(Average, HandlesLongAndShortBuckets) {
 }
 
 TEST_P(Average, HandlesGradientsThatAreNotBucketViews) {
-  DdpConfig copied = config();
+  DdpOptions copied = config();
   copied.gradient_as_bucket_view = false;
   copied.static_graph = true;
   run_ranks(2, [&](const ProcessGroup& group) { expect_mean(group, 64, copied); });
@@ -82,7 +82,7 @@ TEST_P(Average, HandlesGradientsThatAreNotBucketViews) {
 TEST_P(Average, EqualsPlainSumOfTwoBitwise) {
   run_ranks(2, [](const ProcessGroup& group) {
     auto layers = std::make_shared<Layers>(64);
-    auto model = DistributedDataParallel::create(layers, group, config());
+    auto model = DistributedDataParallelBase::create(layers, group, config());
     ASSERT_TRUE(model);
     (*model)->backward((*model)->forward([&] { return layers->forward(input_of(group.rank(), 64)); }));
     const at::Tensor wanted = input_of(0, 64)[0] * 0.5 + input_of(1, 64)[0] * 0.5;

@@ -12,8 +12,8 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/types.h>
 
+#include "ddp/distributed_data_parallel_base.h"
 #include "tests/support/rank_harness.h"
-#include "trainer/distributed/distributed_data_parallel.h"
 
 namespace oarlock {
 namespace {
@@ -80,21 +80,21 @@ TEST(Checkpointed, DdpGradientsAreThePlainOnes) {
     for (const bool find_unused : {false, true}) {
       for (const bool static_graph : {false, true}) {
         if (find_unused && static_graph) continue;
-        DdpConfig config;
+        DdpOptions config;
         config.find_unused_parameters = find_unused;
         config.static_graph = static_graph;
         config.bucket_cap_mb = 0.02;  // several buckets
         const auto plain = seeded_stack();
         const auto saving = seeded_stack();
-        auto plain_model = DistributedDataParallel::create(plain, group, config);
-        auto saving_model = DistributedDataParallel::create(saving, group, config);
+        auto plain_model = DistributedDataParallelBase::create(plain, group, config);
+        auto saving_model = DistributedDataParallelBase::create(saving, group, config);
         ASSERT_TRUE(plain_model && saving_model);
         for (int step = 0; step < 3; ++step) {
           const size_t used = find_unused ? static_cast<size_t>(2 + group.rank()) : 4;  // no rank uses the last block
           at::manual_seed(static_cast<uint64_t>(50 + step + 10 * group.rank()));
           const at::Tensor x = torch::randn({6, kWidth});
           for (const bool checkpoint : {false, true}) {
-            DistributedDataParallel& model = checkpoint ? **saving_model : **plain_model;
+            DistributedDataParallelBase& model = checkpoint ? **saving_model : **plain_model;
             Stack& stack = checkpoint ? *saving : *plain;
             model.zero_grad();
             const at::Tensor loss = model.forward([&] {

@@ -56,8 +56,8 @@ class CheckpointerErrors : public testing::Test {
   const StopFlag stop_;
   StopAgreement stops_{stop_, group_, clock_};
   Telemetry telemetry_{{}, Logger::silent(), clock_};
-  std::unique_ptr<DistributedDataParallel> model_ =
-      std::move(*DistributedDataParallel::create(torch::nn::Linear(2, 2).ptr(), group_, {}, [] {}));
+  std::unique_ptr<DistributedDataParallelBase> model_ =
+      std::move(*DistributedDataParallelBase::create(torch::nn::Linear(2, 2).ptr(), group_, {}, [] {}));
 };
 
 // The failure may be detected after the ranks' last agreement to stop.

@@ -6,10 +6,10 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/types.h>
 
+#include "ddp/distributed_data_parallel_base.h"
 #include "tests/support/paths.h"
 #include "tests/support/rank_harness.h"
 #include "trainer/checkpoint/safetensors.h"
-#include "trainer/distributed/distributed_data_parallel.h"
 
 namespace oarlock {
 namespace {
@@ -27,11 +27,11 @@ torch::nn::Sequential model_of(const TensorMap& goldens) {
   return model;
 }
 
-void expect_goldens(const std::string& name, const DdpConfig& config, double tolerance) {
+void expect_goldens(const std::string& name, const DdpOptions& config, double tolerance) {
   run_ranks(2, [&](const ProcessGroup& group) {
     const TensorMap goldens = read_safetensors(test::data_path("powersgd_goldens.safetensors"))->tensors;
     torch::nn::Sequential module = model_of(goldens);
-    auto created = DistributedDataParallel::create(module.ptr(), group, config);
+    auto created = DistributedDataParallelBase::create(module.ptr(), group, config);
     ASSERT_TRUE(created) << created.error().message;
     for (int step = 0; step < kSteps; ++step) {
       const at::Tensor x = goldens.at("x." + std::to_string(step))[group.rank()];
@@ -49,8 +49,8 @@ void expect_goldens(const std::string& name, const DdpConfig& config, double tol
   });
 }
 
-DdpConfig powersgd(const PowerSgdConfig& options) {
-  DdpConfig config;
+DdpOptions powersgd(const PowerSgdOptions& options) {
+  DdpOptions config;
   config.comm_hook = CommHook::kPowerSgd;
   config.powersgd = options;
   return config;
@@ -83,9 +83,9 @@ void expect_compressed_goldens(const std::string& name, CommHook hook, at::Scala
   run_ranks(2, [&](const ProcessGroup& group) {
     const TensorMap goldens = read_safetensors(test::data_path("powersgd_goldens.safetensors"))->tensors;
     torch::nn::Sequential module = model_of(goldens);
-    DdpConfig config;
+    DdpOptions config;
     config.comm_hook = hook;
-    auto created = DistributedDataParallel::create(module.ptr(), group, config);
+    auto created = DistributedDataParallelBase::create(module.ptr(), group, config);
     ASSERT_TRUE(created) << created.error().message;
     const double unit = type == at::kHalf ? 0x1p-10 : 0x1p-7;  // the type's epsilon
     int64_t elements = 0;
@@ -125,9 +125,10 @@ TEST(PowerSgd, EqualsMeanAtFullRank) {
       const TensorMap goldens = read_safetensors(test::data_path("powersgd_goldens.safetensors"))->tensors;
       torch::nn::Sequential module = model_of(goldens);
       torch::nn::Sequential joined = model_of(goldens);
-      DdpConfig config = powersgd({.matrix_approximation_rank = 16, .start_iteration = 2, .min_compression_rate = 0.1});
+      DdpOptions config =
+          powersgd({.matrix_approximation_rank = 16, .start_iteration = 2, .min_compression_rate = 0.1});
       config.bucket_cap_mb = cap;
-      auto created = DistributedDataParallel::create(module.ptr(), group, config);
+      auto created = DistributedDataParallelBase::create(module.ptr(), group, config);
       ASSERT_TRUE(created);
       for (int step = 0; step < kSteps; ++step) {
         const at::Tensor x = goldens.at("x." + std::to_string(step));

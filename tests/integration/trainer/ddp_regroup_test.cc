@@ -1,5 +1,5 @@
-// DistributedDataParallel moves to a new group: the order in which gradients are summed continues, also if a rank is
-// lost before the new group has completed a step.
+// DistributedDataParallelBase moves to a new group: the order in which gradients are summed continues, also if a rank
+// is lost before the new group has completed a step.
 #include <gmock/gmock.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/types.h>
@@ -11,11 +11,11 @@
 #include <utility>
 #include <vector>
 
+#include "ddp/distributed_data_parallel_base.h"
+#include "ddp/library_errors.h"
+#include "ddp/process_group.h"
+#include "ddp/reducer.h"
 #include "tests/support/thread_ranks.h"
-#include "trainer/distributed/distributed_data_parallel.h"
-#include "trainer/distributed/library_errors.h"
-#include "trainer/distributed/process_group.h"
-#include "trainer/distributed/reducer.h"
 
 namespace oarlock {
 namespace {
@@ -56,13 +56,13 @@ at::Tensor batch_of(int rank, int step) {
 struct Rank {
   ProcessGroup group;
   std::shared_ptr<Layers> module = std::make_shared<Layers>();
-  std::unique_ptr<DistributedDataParallel> model;
+  std::unique_ptr<DistributedDataParallelBase> model;
 
   void create() {
-    DdpConfig config;
+    DdpOptions config;
     config.bucket_cap_mb = kSmallBuckets;
     config.shared_memory = false;  // its sums have the order of the ranks
-    auto created = DistributedDataParallel::create(module, group, config);
+    auto created = DistributedDataParallelBase::create(module, group, config);
     ASSERT_TRUE(created) << created.error().message;
     model = *std::move(created);
   }

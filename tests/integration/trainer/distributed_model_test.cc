@@ -1,5 +1,5 @@
 // DDP compared with one process on the combined batch: the gradients are equal for all options.
-#include "trainer/distributed/distributed_data_parallel.h"
+#include "ddp/distributed_data_parallel_base.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,8 +9,8 @@
 
 #include <optional>
 
+#include "ddp/library_errors.h"
 #include "tests/support/rank_harness.h"
-#include "trainer/distributed/library_errors.h"
 
 namespace oarlock {
 namespace {
@@ -75,12 +75,12 @@ void copy_parameters(const torch::nn::Module& from, const torch::nn::Module& to)
 }
 
 // Runs steps with DDP, and compares every gradient with that of the mean of all ranks' losses in a single process.
-void expect_joined_gradients(const ProcessGroup& group, const DdpConfig& config, const std::vector<StepPlan>& plans,
+void expect_joined_gradients(const ProcessGroup& group, const DdpOptions& config, const std::vector<StepPlan>& plans,
                              size_t accumulate = 1) {
   const auto module = seeded_model();
-  auto created = DistributedDataParallel::create(module, group, config);
+  auto created = DistributedDataParallelBase::create(module, group, config);
   ASSERT_TRUE(created) << created.error().message;
-  DistributedDataParallel& model = **created;
+  DistributedDataParallelBase& model = **created;
   const auto reference = seeded_model();
   for (size_t step = 0; step < plans.size(); ++step) {
     copy_parameters(*module, *reference);
@@ -100,7 +100,7 @@ void expect_joined_gradients(const ProcessGroup& group, const DdpConfig& config,
         model.backward(loss);
       };
       if (micro + 1 < accumulate) {
-        const DistributedDataParallel::NoSync no_sync(model);
+        const DistributedDataParallelBase::NoSync no_sync(model);
         own_step();
       } else {
         own_step();
@@ -133,8 +133,8 @@ std::vector<StepPlan> all_used(int world_size, size_t steps) {
                                StepPlan{std::vector<std::vector<size_t>>(static_cast<size_t>(world_size), {0, 1, 2})});
 }
 
-DdpConfig options(bool bucket_view, double bucket_cap_mb = 25) {
-  DdpConfig config;
+DdpOptions options(bool bucket_view, double bucket_cap_mb = 25) {
+  DdpOptions config;
   config.gradient_as_bucket_view = bucket_view;
   config.bucket_cap_mb = bucket_cap_mb;
   return config;
@@ -152,9 +152,9 @@ TEST(Ddp, GradientsEqualThoseOfCombinedBatch) {
 
 TEST(Ddp, HandlesManySmallBuckets) {
   run_ranks(2, [](const ProcessGroup& group) {
-    const DdpConfig config = options(true, 0.0005);  // 524 bytes: the weights have 1.5 KiB and 512 bytes
+    const DdpOptions config = options(true, 0.0005);  // 524 bytes: the weights have 1.5 KiB and 512 bytes
     expect_joined_gradients(group, config, all_used(2, 4));
-    auto model = DistributedDataParallel::create(seeded_model(), group, config);
+    auto model = DistributedDataParallelBase::create(seeded_model(), group, config);
     ASSERT_TRUE(model);
     for (int step = 0; step < 2; ++step) {
       (*model)->backward((*model)->forward(
@@ -169,7 +169,7 @@ TEST(Ddp, HandlesManySmallBuckets) {
 TEST(Ddp, HandlesUnusedParametersThatVaryByRankAndStep) {
   for (const bool bucket_view : {true, false}) {
     run_ranks(2, [&](const ProcessGroup& group) {
-      DdpConfig config = options(bucket_view);
+      DdpOptions config = options(bucket_view);
       config.find_unused_parameters = true;
       // "spare" (2) is used by no rank in the first step, then by a single rank.
       expect_joined_gradients(group, config, {{{{0}, {1}}}, {{{0, 1}, {1}}}, {{{1}, {0}}}, {{{0}, {2}}}, {{{2}, {2}}}});
@@ -180,7 +180,7 @@ TEST(Ddp, HandlesUnusedParametersThatVaryByRankAndStep) {
 TEST(Ddp, SupportsStaticGraph) {
   for (const bool bucket_view : {true, false}) {
     run_ranks(2, [&](const ProcessGroup& group) {
-      DdpConfig config = options(bucket_view);
+      DdpOptions config = options(bucket_view);
       config.static_graph = true;
       expect_joined_gradients(group, config, all_used(2, 4));
     });
@@ -189,7 +189,7 @@ TEST(Ddp, SupportsStaticGraph) {
 
 TEST(Ddp, SupportsStaticGraphWithUnusedParameter) {
   run_ranks(2, [](const ProcessGroup& group) {
-    DdpConfig config = options(true);
+    DdpOptions config = options(true);
     config.static_graph = true;
     expect_joined_gradients(group, config, std::vector<StepPlan>(4, StepPlan{{{0, 1}, {0, 1}}}));
   });
@@ -205,7 +205,7 @@ TEST(Ddp, NoSyncAccumulates) {
 TEST(Ddp, NoSyncAccumulatesWithStaticGraph) {
   for (const bool bucket_view : {true, false}) {
     run_ranks(2, [&](const ProcessGroup& group) {
-      DdpConfig config = options(bucket_view);
+      DdpOptions config = options(bucket_view);
       config.static_graph = true;
       expect_joined_gradients(group, config, all_used(2, 4), 3);
     });
@@ -216,7 +216,7 @@ TEST(Ddp, NoSyncAccumulatesWithStaticGraph) {
 TEST(Ddp, NoSyncAccumulatesWithUnusedParameters) {
   for (const bool bucket_view : {true, false}) {
     run_ranks(2, [&](const ProcessGroup& group) {
-      DdpConfig config = options(bucket_view);
+      DdpOptions config = options(bucket_view);
       config.find_unused_parameters = true;
       const Used left = {{0}, {0}};
       const Used right = {{1}, {1}};
@@ -240,12 +240,12 @@ TEST(Ddp, NoSyncAccumulatesWithUnusedParameters) {
 TEST(Ddp, AccumulationEqualsMoreRanks) {
   const auto gradients_of = [](const ProcessGroup& group, size_t accumulate) {
     const auto module = seeded_model();
-    auto model = DistributedDataParallel::create(module, group, options(true));
+    auto model = DistributedDataParallelBase::create(module, group, options(true));
     const at::Tensor samples = joined_batch(0, 4);
     const int shards = group.world_size() * static_cast<int>(accumulate);
     for (size_t micro = 0; micro < accumulate; ++micro) {
       const int index = group.rank() + static_cast<int>(micro) * group.world_size();
-      std::optional<DistributedDataParallel::NoSync> no_sync;
+      std::optional<DistributedDataParallelBase::NoSync> no_sync;
       if (micro + 1 < accumulate) no_sync.emplace(**model);
       EXPECT_EQ(shards, 4);
       (*model)->backward((*model)->forward(
@@ -270,7 +270,7 @@ TEST(Ddp, AccumulationEqualsMoreRanks) {
 TEST(Ddp, NamesUnusedParameterWithoutFindUnusedParameters) {
   run_ranks(2, [](const ProcessGroup& group) {
     const auto module = seeded_model();
-    auto model = DistributedDataParallel::create(module, group, options(true));
+    auto model = DistributedDataParallelBase::create(module, group, options(true));
     ASSERT_TRUE(model);
     try {
       (*model)->backward(
@@ -281,7 +281,7 @@ TEST(Ddp, NamesUnusedParameterWithoutFindUnusedParameters) {
       EXPECT_EQ(error.code, ExitCode::kConfig);
       EXPECT_THAT(error.message, testing::AllOf(testing::HasSubstr("'spare.weight', 'spare.bias'"),
                                                 testing::HasSubstr("rank " + std::to_string(group.rank())),
-                                                testing::HasSubstr("ddp.find_unused_parameters: true")));
+                                                testing::HasSubstr("find_unused_parameters to true")));
     }
   });
 }
@@ -289,11 +289,11 @@ TEST(Ddp, NamesUnusedParameterWithoutFindUnusedParameters) {
 TEST(Ddp, NoSyncRunsNoCollective) {
   run_ranks(2, [](const ProcessGroup& group) {
     const auto module = seeded_model();
-    auto model = DistributedDataParallel::create(module, group, options(true));
+    auto model = DistributedDataParallelBase::create(module, group, options(true));
     ASSERT_TRUE(model);
     const int64_t before = group.sequence_number();
     {
-      const DistributedDataParallel::NoSync no_sync(**model);
+      const DistributedDataParallelBase::NoSync no_sync(**model);
       (*model)->backward(
           (*model)->forward([&] { return module->loss(shard(joined_batch(0, 2), group.rank()), {0, 1, 2}); }));
     }
@@ -328,7 +328,7 @@ TEST(Ddp, BroadcastsInitialParametersAndBuffers) {
     at::manual_seed(static_cast<uint64_t>(group.rank()));
     const auto module = std::make_shared<WithBuffers>(4);
     module->norm->running_mean.fill_(group.rank() + 1);
-    auto model = DistributedDataParallel::create(module, group, {});
+    auto model = DistributedDataParallelBase::create(module, group, {});
     ASSERT_TRUE(model);
     EXPECT_TRUE(equal_on_all_ranks((*model)->parameters(), group));
     EXPECT_TRUE(equal_on_all_ranks((*model)->buffers(), group));
@@ -340,9 +340,9 @@ TEST(Ddp, BroadcastsBuffersBeforeForward) {
   for (const bool broadcast : {true, false}) {
     run_ranks(2, [&](const ProcessGroup& group) {
       const auto module = std::make_shared<WithBuffers>(4);
-      DdpConfig config;
+      DdpOptions config;
       config.broadcast_buffers = broadcast;
-      auto model = DistributedDataParallel::create(module, group, config);
+      auto model = DistributedDataParallelBase::create(module, group, config);
       ASSERT_TRUE(model);
       at::Tensor seen;
       for (int step = 0; step < 3; ++step) {
@@ -363,7 +363,7 @@ TEST(Ddp, BroadcastsBuffersBeforeForward) {
 TEST(Ddp, DifferingShapeFailsOnAllRanks) {
   run_ranks(3, [](const ProcessGroup& group) {
     const auto model =
-        DistributedDataParallel::create(std::make_shared<WithBuffers>(group.rank() == 2 ? 5 : 4), group, {});
+        DistributedDataParallelBase::create(std::make_shared<WithBuffers>(group.rank() == 2 ? 5 : 4), group, {});
     ASSERT_FALSE(model);
     EXPECT_EQ(model.error().code, ExitCode::kConfig);
     if (group.rank() == 2) {
@@ -388,7 +388,7 @@ TEST(Ddp, CountsTiedWeightsOnce) {
   run_ranks(2, [](const ProcessGroup& group) {
     at::manual_seed(1);
     const auto module = std::make_shared<Tied>();
-    auto model = DistributedDataParallel::create(module, group, {});
+    auto model = DistributedDataParallelBase::create(module, group, {});
     ASSERT_TRUE(model);
     ASSERT_EQ((*model)->parameters().size(), 1U);
     const at::Tensor x = torch::ones({2, 4}) * (group.rank() + 1);
@@ -407,7 +407,7 @@ TEST(Ddp, CountsTiedWeightsOnce) {
 TEST(Ddp, DetectsDivergence) {
   run_ranks(2, [](const ProcessGroup& group) {
     const auto module = std::make_shared<WithBuffers>(4);
-    auto model = DistributedDataParallel::create(module, group, {});
+    auto model = DistributedDataParallelBase::create(module, group, {});
     ASSERT_TRUE(model);
     EXPECT_TRUE(equal_on_all_ranks((*model)->parameters(), group));
     if (group.rank() == 1) {  // one bit
@@ -420,7 +420,7 @@ TEST(Ddp, DetectsDivergence) {
 TEST(ParameterCheck, NamesFirstDifferingTensorAndRanks) {
   run_ranks(3, [](const ProcessGroup& group) {
     const auto module = std::make_shared<WithBuffers>(4);
-    auto model = DistributedDataParallel::create(module, group, {});
+    auto model = DistributedDataParallelBase::create(module, group, {});
     ASSERT_TRUE(model);
     EXPECT_TRUE(check_equal_on_all_ranks((*model)->parameters(), group));
     if (group.rank() == 1) {  // one bit

@@ -5,8 +5,8 @@
 #include <chrono>
 #include <csignal>
 
+#include "common/host_name.h"
 #include "tests/support/rank_harness.h"
-#include "trainer/distributed/socket.h"
 
 namespace oarlock {
 namespace {

@@ -11,9 +11,9 @@
 #include <tuple>
 #include <vector>
 
+#include "ddp/library_errors.h"
+#include "ddp/process_group.h"
 #include "tests/support/thread_ranks.h"
-#include "trainer/distributed/library_errors.h"
-#include "trainer/distributed/process_group.h"
 
 namespace oarlock {
 namespace {

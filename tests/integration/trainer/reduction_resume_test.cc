@@ -131,9 +131,9 @@ TEST(ReductionResume, LogsWhyStateIsDropped) {
   const std::string plain = powersgd("matrix_approximation_rank: 1");
   for (const Change& change : {
            Change{3, plain, plain, "the checkpoint is of 2 ranks, this run has 3"},
-           Change{2, plain, powersgd("matrix_approximation_rank: 2"), "ddp.powersgd has been changed"},
+           Change{2, plain, powersgd("matrix_approximation_rank: 2"), "powersgd has been changed"},
            Change{2, plain, plain + ", static_graph: true", "the gradient buckets have changed"},
-           Change{2, plain, "comm_hook: none", "ddp.comm_hook has been changed"},
+           Change{2, plain, "comm_hook: none", "comm_hook has been changed"},
            Change{2, "comm_hook: none", plain, "the checkpoint has no PowerSGD state"},
        }) {
     const TemporaryDirectory directory;

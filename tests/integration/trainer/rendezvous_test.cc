@@ -1,5 +1,5 @@
 // The rendezvous of the ranks, and each of its failures: the exit code, and one line that names the cause.
-#include "trainer/distributed/rendezvous.h"
+#include "ddp/rendezvous.h"
 
 #include <arpa/inet.h>
 #include <dlfcn.h>
@@ -18,9 +18,9 @@
 #include <thread>
 #include <vector>
 
+#include "ddp/library_errors.h"
+#include "ddp/socket.h"
 #include "tests/support/rank_harness.h"
-#include "trainer/distributed/library_errors.h"
-#include "trainer/distributed/socket.h"
 
 namespace oarlock {
 namespace {
@@ -58,7 +58,7 @@ class Rendezvous : public testing::Test {
     std::vector<Attempt> attempts(ranks.size());
     std::vector<std::thread> threads;
     for (size_t i = 0; i < ranks.size(); ++i) {
-      threads.emplace_back([&, i] { attempts[i].result = rendezvous(ranks[i], stop_, clock_, Logger::silent()); });
+      threads.emplace_back([&, i] { attempts[i].result = rendezvous(ranks[i], stop_, clock_); });
     }
     for (std::thread& thread : threads) thread.join();
     for (const Attempt& attempt : attempts) {
@@ -143,7 +143,7 @@ TEST_F(Rendezvous, WaitsForLateMaster) {
   const auto listener = listen_on(port_);
   ASSERT_TRUE(listener);
   Attempt one;
-  std::thread rank_1([&] { one.result = rendezvous(options(1), stop_, clock_, Logger::silent()); });
+  std::thread rank_1([&] { one.result = rendezvous(options(1), stop_, clock_); });
   for (int i = 0; i < 2; ++i) ::close(::accept(listener->descriptor, nullptr, nullptr));
   ::close(listener->descriptor);
   const auto zero = run({options(0)});
@@ -217,7 +217,7 @@ TEST_F(Rendezvous, WaitsForPortInUse) {
   const auto listener = listen_on(port_);
   ASSERT_TRUE(listener);
   Attempt zero;
-  std::thread rank_0([&] { zero.result = rendezvous(options(0), stop_, clock, Logger::silent()); });
+  std::thread rank_0([&] { zero.result = rendezvous(options(0), stop_, clock); });
   EXPECT_TRUE(test::eventually([&] { return clock.calls() > 10; })) << "rank 0 does not try again";
   ::close(listener->descriptor);
   const auto one = run({options(1)});
@@ -262,7 +262,7 @@ TEST_F(Rendezvous, RejectsMasterOfAnotherJob) {
   zero.attempt = 1;
   one.attempt = 1;
   Attempt master;
-  std::thread rank_0([&] { master.result = rendezvous(zero, stop_, clock_, Logger::silent()); });
+  std::thread rank_0([&] { master.result = rendezvous(zero, stop_, clock_); });
   const auto refused = run({stranger, zombie});
   ASSERT_FALSE(*refused[0].result);
   EXPECT_EQ(refused[0].error().code, ExitCode::kTempFail) << "this job's rank 0 may be waiting for the port";
@@ -282,7 +282,7 @@ TEST_F(Rendezvous, WaitsForMasterOfOlderAttemptToExit) {
   one.attempt = 1;
   one.timeout = milliseconds(3000);
   Attempt master;
-  std::thread rank_0([&] { master.result = rendezvous(old, stop_, clock_, Logger::silent()); });
+  std::thread rank_0([&] { master.result = rendezvous(old, stop_, clock_); });
   const auto waited = run({one});
   ASSERT_FALSE(*waited[0].result);
   EXPECT_EQ(waited[0].error().code, ExitCode::kTempFail) << "a retry may cure it: the old master will be gone";
@@ -297,7 +297,7 @@ TEST_F(Rendezvous, ForeignOutcomeIsNeverPermanent) {
   for (const std::string outcome : {R"({"code": 70, "message": "a bug"})", R"({"code": "zero"})", R"({"code": 1e300})",
                                     R"(["code"])", "not JSON", ""}) {
     Attempt master;
-    std::thread rank_0([&] { master.result = rendezvous(options(0), stop_, clock_, Logger::silent()); });
+    std::thread rank_0([&] { master.result = rendezvous(options(0), stop_, clock_); });
     while (!probe_endpoint("127.0.0.1", port_, milliseconds(1000))) std::this_thread::yield();
     c10d::TCPStoreOptions store;
     store.port = static_cast<uint16_t>(port_);
@@ -315,7 +315,7 @@ TEST_F(Rendezvous, SignalEndsWait) {
   for (const int rank : {0, 1}) {
     Attempt attempt;
     const double seconds = seconds_of([&] {
-      std::thread waiting([&] { attempt.result = rendezvous(options(rank), stop_, clock_, Logger::silent()); });
+      std::thread waiting([&] { attempt.result = rendezvous(options(rank), stop_, clock_); });
       stop_->raise(SIGTERM);
       waiting.join();
     });
@@ -365,10 +365,10 @@ TEST_F(Rendezvous, StopReleasesRepeatableCallFirst) {
   Attempt last;
   std::atomic<bool> has_last_ended = false;
   std::thread slow([&] {
-    last.result = rendezvous(once, stop_, clock_, Logger::silent());
+    last.result = rendezvous(once, stop_, clock_);
     has_last_ended = true;
   });
-  std::thread quick([&] { first.result = rendezvous(repeatable, stop_, clock_, Logger::silent()); });
+  std::thread quick([&] { first.result = rendezvous(repeatable, stop_, clock_); });
   // Each probes the port, and then connects the store.
   EXPECT_TRUE(test::eventually([&] { return mute.accepted() >= 4; }));
   stop_->raise(SIGTERM);

@@ -1,5 +1,5 @@
 // Shared memory of the ranks: its barrier, ranks that exit or do not arrive, and ranks that cannot open it.
-#include "trainer/distributed/shared_memory.h"
+#include "ddp/shared_memory.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,9 +13,9 @@
 #include <optional>
 #include <random>
 
+#include "ddp/distributed_data_parallel_base.h"
+#include "ddp/library_errors.h"
 #include "tests/support/rank_harness.h"
-#include "trainer/distributed/distributed_data_parallel.h"
-#include "trainer/distributed/library_errors.h"
 
 namespace oarlock {
 namespace {
@@ -127,7 +127,7 @@ TEST(SharedMemory, UnusedIfOneRankCannotOpenIt) {
       std::optional<NoMoreDescriptors> far_away;
       if (group.rank() == stranger) far_away.emplace();
       EXPECT_EQ(SharedMemory::open(group, 8, seconds(60)), nullptr);
-      auto model = DistributedDataParallel::create(layer.ptr(), group, {});
+      auto model = DistributedDataParallelBase::create(layer.ptr(), group, {});
       far_away.reset();
       ASSERT_TRUE(model);
       EXPECT_FALSE((*model)->uses_shared_memory());

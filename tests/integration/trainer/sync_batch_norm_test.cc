@@ -1,5 +1,5 @@
 // Batch norm over the ranks, compared with batch norm over the combined batch in one process.
-#include "trainer/distributed/distributed_data_parallel.h"
+#include "ddp/distributed_data_parallel_base.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,8 +11,9 @@
 
 #include <numeric>
 
+#include "ddp/batch_norm.h"
+#include "ddp/sync_batchnorm.h"
 #include "tests/support/rank_harness.h"
-#include "trainer/nn/batch_norm.h"
 
 namespace oarlock {
 namespace {
@@ -67,7 +68,7 @@ void expect_joined(const Case& test_case) {
 
     const auto joined = make(test_case);
     const auto own = make(test_case);
-    ASSERT_TRUE(convert_sync_batch_norm(*own, group));
+    ASSERT_TRUE(convert_sync_batchnorm(*own, group));
     EXPECT_EQ(own->is_synchronized(), group.world_size() > 1);
     for (int step = 0; step < 4; ++step) {
       joined->train(step < 3);
@@ -142,7 +143,7 @@ TEST(SyncBatchNorm, KeepsChannelsLast) {
   expect_joined({.shards = {3, 0}, .rest = {4, 3, 5}, .format = at::MemoryFormat::ChannelsLast});
   run_ranks(2, [](const ProcessGroup& group) {
     BatchNorm2d norm(4);
-    ASSERT_TRUE(convert_sync_batch_norm(*norm, group));
+    ASSERT_TRUE(convert_sync_batchnorm(*norm, group));
     const at::Tensor x = torch::randn({3, 4, 5, 6}).contiguous(at::MemoryFormat::ChannelsLast);
     EXPECT_TRUE(norm(x).is_contiguous(at::MemoryFormat::ChannelsLast));
   });
@@ -153,7 +154,7 @@ TEST(SyncBatchNorm, EqualsPlainBatchNormOnSingleRank) { expect_joined({.shards =
 TEST(SyncBatchNorm, SingleValueFailsOnAllRanks) {
   run_ranks(3, [](const ProcessGroup& group) {
     BatchNorm1d norm(4);
-    ASSERT_TRUE(convert_sync_batch_norm(*norm, group));
+    ASSERT_TRUE(convert_sync_batchnorm(*norm, group));
     EXPECT_THROW(norm(torch::randn({group.rank() == 1 ? 1 : 0, 4})), c10::Error);
   });
 }
@@ -161,7 +162,7 @@ TEST(SyncBatchNorm, SingleValueFailsOnAllRanks) {
 TEST(SyncBatchNorm, KeepsBfloat16InputType) {
   run_ranks(2, [](const ProcessGroup& group) {
     BatchNorm1d norm(4);
-    ASSERT_TRUE(convert_sync_batch_norm(*norm, group));
+    ASSERT_TRUE(convert_sync_batchnorm(*norm, group));
     at::manual_seed(static_cast<uint64_t>(group.rank()));
     const at::Tensor x = torch::randn({32, 4}).to(at::kBFloat16).requires_grad_();
     const at::Tensor y = norm(x);
@@ -176,15 +177,15 @@ TEST(SyncBatchNorm, RejectsTorchBatchNormByName) {
   for (const int world_size : {1, 2}) {
     run_ranks(world_size, [](const ProcessGroup& group) {
       torch::nn::Sequential model(torch::nn::BatchNorm2d(3), BatchNorm2d(3), torch::nn::BatchNorm1d(3));
-      DdpConfig config;
+      DdpOptions config;
       config.sync_batch_norm = true;
-      const auto created = DistributedDataParallel::create(model.ptr(), group, config);
+      const auto created = DistributedDataParallelBase::create(model.ptr(), group, config);
       ASSERT_FALSE(created);
       EXPECT_EQ(created.error().code, ExitCode::kConfig);
       EXPECT_THAT(
           created.error().message,
           testing::AllOf(testing::HasSubstr("'0', '2'"), testing::HasSubstr("oarlock::BatchNorm"),
-                         testing::HasSubstr("sync_batch_norm: false"), testing::Not(testing::HasSubstr("'1'"))));
+                         testing::HasSubstr("sync_batch_norm to false"), testing::Not(testing::HasSubstr("'1'"))));
     });
   }
 }
@@ -201,9 +202,9 @@ TEST(SyncBatchNorm, WorksInDdp) {
     };
     torch::nn::Sequential joined = build();
     torch::nn::Sequential own = build();
-    DdpConfig config;
+    DdpOptions config;
     config.sync_batch_norm = true;
-    auto created = DistributedDataParallel::create(own.ptr(), group, config);
+    auto created = DistributedDataParallelBase::create(own.ptr(), group, config);
     ASSERT_TRUE(created) << created.error().message;
     for (int step = 0; step < 3; ++step) {
       at::manual_seed(static_cast<uint64_t>(step));

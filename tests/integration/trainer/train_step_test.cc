@@ -10,12 +10,12 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "ddp/reducer.h"
 #include "fields/yaml_reader.h"
 #include "tests/support/rank_harness.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tensor_copies.h"
 #include "tests/support/trainer_program/tiny_task.h"
-#include "trainer/distributed/reducer.h"
 
 namespace oarlock {
 namespace {
@@ -44,7 +44,7 @@ struct Trainer {
     ::setenv("RANK", std::to_string(group.rank()).c_str(), 1);  // the fault is limited to one rank
     task = tiny_task(fault, batch_norm, dropout);
     seed_model(1);
-    model = DistributedDataParallel::create(task->build_model(), group, config.ddp).value();
+    model = DistributedDataParallelBase::create(task->build_model(), group, config.ddp).value();
     step = TrainStep::create(config, *task, *model, group).value();
   }
 
@@ -70,7 +70,7 @@ struct Trainer {
 
   TrainerConfig config;
   std::unique_ptr<Task> task;
-  std::unique_ptr<DistributedDataParallel> model;
+  std::unique_ptr<DistributedDataParallelBase> model;
   std::unique_ptr<TrainStep> step;
 };
 

@@ -6,9 +6,9 @@
 #include <csignal>
 #include <fstream>
 
+#include "ddp/socket.h"
 #include "tests/integration/trainer/run_support.h"
 #include "tests/support/blocked_file.h"
-#include "trainer/distributed/socket.h"
 
 namespace oarlock {
 namespace {

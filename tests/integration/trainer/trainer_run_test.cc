@@ -5,6 +5,7 @@
 #include <map>
 #include <sstream>
 
+#include "ddp/distributed_sampler.h"
 #include "tests/integration/trainer/run_support.h"
 #include "trainer/data/data_loader.h"
 

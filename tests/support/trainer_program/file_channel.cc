@@ -62,7 +62,7 @@ class FileChannel final : public RegroupChannel {
 
 }  // namespace
 
-Result<std::unique_ptr<RegroupChannel>> open_file_channel(const RankEnvironment& environment) {
+Result<std::unique_ptr<RegroupChannel>> open_file_channel(const JobEnvironment& environment) {
   const char* directory = std::getenv(kEnvRegroupDirectory);
   if (directory == nullptr) return nullptr;
   return std::make_unique<FileChannel>(directory, environment.rank);

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "trainer/process/environment.h"
+#include "trainer/process/job_environment.h"
 #include "trainer/recovery/regroup.h"
 
 namespace oarlock::test {
@@ -14,6 +14,6 @@ inline constexpr char kEnvRegroupDirectory[] = "OARLOCK_TEST_REGROUP_DIRECTORY";
 // <directory>/request-<rank>-<pid>-<n> and waits for <directory>/answer-<rank>-<pid>-<n>, both JSON. The file
 // <directory>/left-<generation> requests that all ranks leave this generation, and growing-<generation> that they do so
 // between two steps.
-Result<std::unique_ptr<RegroupChannel>> open_file_channel(const RankEnvironment& environment);
+Result<std::unique_ptr<RegroupChannel>> open_file_channel(const JobEnvironment& environment);
 
 }  // namespace oarlock::test

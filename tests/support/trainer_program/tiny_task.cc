@@ -25,9 +25,9 @@
 #include <stdexcept>
 #include <thread>
 
+#include "ddp/batch_norm.h"
 #include "trainer/data/batch.h"
 #include "trainer/data/fingerprint.h"
-#include "trainer/nn/batch_norm.h"
 
 namespace oarlock::test {
 namespace {

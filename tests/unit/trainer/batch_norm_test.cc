@@ -1,5 +1,5 @@
 // Compares results, names and errors with torch.nn.BatchNorm* (tests/data/make_batch_norm_goldens.py).
-#include "trainer/nn/batch_norm.h"
+#include "ddp/batch_norm.h"
 #include "tests/support/paths.h"
 
 #include <ATen/ops/allclose.h>

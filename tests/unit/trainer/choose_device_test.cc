@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "tests/support/temporary_directory.h"
-#include "trainer/distributed/init_distributed.h"
+#include "trainer/device/backend.h"
 
 namespace oarlock {
 namespace {

@@ -1,6 +1,6 @@
 // Failed collectives that the host does not wait for, as with NCCL: the classification of the group's state, and the
 // path from the state to the exit code. The state is simulated, because unit tests have no GPU.
-#include "trainer/distributed/watchdog.h"
+#include "ddp/watchdog.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,9 +10,9 @@
 #include <csignal>
 
 #include "common/files.h"
+#include "ddp/init_distributed.h"
+#include "ddp/library_errors.h"
 #include "tests/support/temporary_directory.h"
-#include "trainer/distributed/init_distributed.h"
-#include "trainer/distributed/library_errors.h"
 #include "trainer/process/termination.h"
 
 namespace oarlock {
@@ -52,7 +52,7 @@ TEST(ConnectError, ReportsDeadlineAndSignal) {
   const auto late = connect_error(seconds(301), seconds(300), 0);
   ASSERT_TRUE(late);
   EXPECT_EQ(late->code, ExitCode::kPeerLost);
-  EXPECT_THAT(late->message, AllOf(HasSubstr("within 300 s"), HasSubstr("distributed.rendezvous_timeout_seconds")));
+  EXPECT_THAT(late->message, AllOf(HasSubstr("within 300 s"), HasSubstr("timeout of the rendezvous")));
   const auto stopped = connect_error(seconds(1), seconds(300), SIGTERM);
   ASSERT_TRUE(stopped);
   EXPECT_EQ(stopped->code, ExitCode::kTempFail);

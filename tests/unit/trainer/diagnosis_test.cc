@@ -1,5 +1,5 @@
 // The diagnosis of a stuck collective: as a pure function, and over real connections between threads.
-#include "trainer/distributed/peer_monitor.h"
+#include "ddp/peer_monitor.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,6 +7,8 @@
 #include <sys/socket.h>
 
 #include <thread>
+
+#include "ddp/socket.h"
 
 namespace oarlock {
 namespace {

@@ -1,5 +1,5 @@
 // The environment contract as a table: the meaning of each set of variables, or the error message.
-#include "trainer/process/environment.h"
+#include "trainer/process/job_environment.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,8 +11,8 @@ namespace {
 
 using Variables = std::map<std::string, std::string>;
 
-Result<RankEnvironment> read(const Variables& variables) {
-  return read_environment([&](std::string_view name) -> std::optional<std::string> {
+Result<JobEnvironment> read(const Variables& variables) {
+  return read_job_environment([&](std::string_view name) -> std::optional<std::string> {
     const auto found = variables.find(std::string(name));
     if (found == variables.end()) return std::nullopt;
     return found->second;
@@ -29,13 +29,13 @@ Variables two_ranks() {
 TEST(Environment, DefaultsToSingleProcess) {
   const auto environment = read({});
   ASSERT_TRUE(environment);
-  EXPECT_EQ(*environment, RankEnvironment{});
+  EXPECT_EQ(*environment, JobEnvironment{});
 }
 
 TEST(Environment, TreatsEmptyValuesAsUnset) {
   const auto environment = read({{"RANK", ""}, {"WORLD_SIZE", ""}, {"MASTER_ADDR", ""}, {"OARLOCK_ATTEMPT", ""}});
   ASSERT_TRUE(environment);
-  EXPECT_EQ(*environment, RankEnvironment{});
+  EXPECT_EQ(*environment, JobEnvironment{});
 }
 
 TEST(Environment, ReadsAllVariables) {
@@ -50,7 +50,7 @@ TEST(Environment, ReadsAllVariables) {
                             {"OARLOCK_TERMINATION_LOG", "/tmp/t"}});
   const auto environment = read(variables);
   ASSERT_TRUE(environment) << environment.error().message;
-  RankEnvironment expected;
+  JobEnvironment expected;
   expected.rank = 1;
   expected.world_size = 2;
   expected.node_rank = 1;
@@ -197,7 +197,7 @@ TEST(Environment, ReadsVariablesOfMpiLaunchers) {
     variables["MASTER_ADDR"] = "node0";
     const auto environment = read(variables);
     ASSERT_TRUE(environment) << launcher.name << ": " << environment.error().message;
-    RankEnvironment expected;
+    JobEnvironment expected;
     expected.rank = 3;
     expected.local_rank = 1;
     expected.world_size = 4;

@@ -1,5 +1,5 @@
 // Classification of the exceptions of LibTorch and its backends by exit code. The texts are those of LibTorch 2.11.
-#include "trainer/distributed/library_errors.h"
+#include "ddp/library_errors.h"
 
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>

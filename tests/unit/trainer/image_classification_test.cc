@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "ddp/distributed_sampler.h"
 #include "fields/yaml_reader.h"
 #include "tests/support/image_task.h"
 #include "tests/support/temporary_directory.h"

@@ -18,7 +18,7 @@ std::optional<int> slurm_device(int visible, std::map<std::string, std::string, 
                     {"SLURM_STEP_NODELIST", "gpu07"},
                     {"SLURM_JOB_ID", "1"},
                     {"SLURM_STEP_ID", "0"}});
-  const auto environment = read_environment([&](std::string_view name) -> std::optional<std::string> {
+  const auto environment = read_job_environment([&](std::string_view name) -> std::optional<std::string> {
     const auto found = variables.find(name);
     return found == variables.end() ? std::nullopt : std::optional(found->second);
   });

@@ -1,17 +1,19 @@
 // Compares DistributedSampler with PyTorch (tests/data/make_sampler_goldens.py), and starts inside an epoch.
-#include "tests/support/paths.h"
-#include "trainer/data/data_loader.h"
+#include "ddp/distributed_sampler.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/serialize/archive.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "common/files.h"
+#include "tests/support/paths.h"
 
 namespace oarlock {
 namespace {
@@ -55,6 +57,40 @@ TEST(Sampler, MatchesPyTorch) {
       EXPECT_EQ(sum, expected["weighted_sum"].get<int64_t>());
     }
   }
+}
+
+// As a data loader of torch::data calls it.
+TEST(Sampler, ReturnsBatchesOfTheEpoch) {
+  DistributedSampler sampler({.size = 10, .rank = 1, .world_size = 2, .seed = 3});
+  EXPECT_FALSE(sampler.next(2)) << "before the first epoch";
+  DistributedSampler of_loader = sampler;
+  sampler.set_epoch(4);  // reaches the copy
+  of_loader.reset();
+  std::vector<int64_t> seen;
+  std::vector<size_t> sizes;
+  while (const auto batch = of_loader.next(2)) {
+    sizes.push_back(batch->size());
+    seen.insert(seen.end(), batch->begin(), batch->end());
+  }
+  EXPECT_EQ(seen, sampler.indices(4));
+  EXPECT_THAT(sizes, testing::ElementsAre(2, 2, 1));
+  EXPECT_THROW(of_loader.reset(11), ErrorException);
+}
+
+TEST(Sampler, LoadsItsPosition) {
+  DistributedSampler sampler({.size = 10, .rank = 0, .world_size = 2, .seed = 3});
+  sampler.set_epoch(2);
+  sampler.reset();
+  (void)sampler.next(3);
+  std::stringstream file;
+  torch::serialize::OutputArchive written;
+  sampler.save(written);
+  written.save_to(file);
+  torch::serialize::InputArchive read;
+  read.load_from(file);
+  DistributedSampler resumed({.size = 10, .rank = 0, .world_size = 2, .seed = 3});
+  resumed.load(read);
+  EXPECT_EQ(resumed.next(5), sampler.next(5));
 }
 
 TEST(Sampler, StartsInsideAnEpoch) {

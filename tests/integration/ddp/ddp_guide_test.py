@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""Executes docs/guides/ddp.md: examples/ddp builds against the installed component "ddp" alone, which was moved and does not refer to
+the checkout, and two ranks compute what one process computes with the joined batch.
+"""
+import os
+import pathlib
+import re
+import subprocess
+import tempfile
+
+SOURCE = pathlib.Path(os.environ["OARLOCK_SOURCE"])
+BUILD = pathlib.Path(os.environ["OARLOCK_BUILD"])
+TORCH = pathlib.Path(os.environ["OARLOCK_TORCH_DIR"])
+ME = "executed by tests/integration/ddp/ddp_guide_test.py"
+BLOCK = re.compile(r"^<!-- ([^\n]*) -->\n```sh\n(.*?)^```$", re.M | re.S)
+RESULT = re.compile(r"ranks (\d+), test loss ([\d.]+), accuracy ([\d.]+)")
+# Libraries of LibTorch, and of the compiler and the C library.
+MAY_NEED = re.compile(r"lib(torch_cpu|c10|stdc\+\+|gcc_s|c|m)\.so[.\d]*|ld-linux[-\w]*\.so[.\d]*")
+
+
+def free_port():
+    import socket
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def run(script, checkout, environment):
+    script = script.replace("MASTER_PORT=29500", f"MASTER_PORT={free_port()}")
+    done = subprocess.run(["bash", "-euo", "pipefail", "-c", script], cwd=checkout, env=environment, capture_output=True, text=True,
+                          timeout=500, check=False)
+    assert done.returncode == 0, f"{script}ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+    return done.stdout + done.stderr
+
+
+def prepare(work):
+    """A home directory with the LibTorch of this build, and what the page uses of a checkout."""
+    checkout = work / "oarlock-source"
+    (checkout / "build").mkdir(parents=True)
+    (checkout / "examples").symlink_to(SOURCE / "examples")
+    (checkout / "build/release").symlink_to(BUILD)
+    torch = work / ".cache/oarlock/torch-2.11.0"
+    torch.mkdir(parents=True)
+    (torch / "torch").symlink_to(TORCH)
+    environment = {**os.environ, "HOME": str(work), "XDG_CACHE_HOME": str(work / ".cache"), "OMP_NUM_THREADS": "1",
+                   "PATH": f"{os.environ['OARLOCK_BIN']}:{os.environ['PATH']}"}
+    if cache := subprocess.run(["sh", "-c", "ccache --get-config cache_dir"], capture_output=True, text=True, check=False).stdout.strip():
+        environment |= {"CCACHE_DIR": cache, "CMAKE_CXX_COMPILER_LAUNCHER": "ccache", "CCACHE_BASEDIR": str(work), "CCACHE_NOHASHDIR": "1"}
+    return checkout, environment
+
+
+def check_prefix(prefix):
+    """The tree names neither the checkout nor the build, and contains every header of ours that its headers include."""
+    for path in [*prefix.rglob("*.h"), *prefix.rglob("*.cmake")]:
+        text = path.read_text()
+        assert str(SOURCE) not in text and str(BUILD) not in text, f"{path} names the checkout or the build directory"
+        for header in re.findall(r'^#include "([^"]+)"', text, re.M):
+            assert (prefix / "include/oarlock" / header).exists(), f"{path} includes {header}, which is not installed"
+        assert not re.search(r"<(fmt|spdlog|yaml-cpp|prometheus|boost|openssl)/", text), f"{path} includes another library"
+    assert not (prefix / "include/oarlock/trainer").exists() and not list(prefix.rglob("liboarlock_common.a"))
+
+
+def check_needed(program):
+    needed = re.findall(r"NEEDED\s+(\S+)", subprocess.run(["objdump", "-p", program], capture_output=True, text=True, check=True).stdout)
+    others = [library for library in needed if not MAY_NEED.fullmatch(library)]
+    assert needed and not others, f"{program} needs {others} in addition to LibTorch"
+
+
+def main():
+    blocks = [script for comment, script in BLOCK.findall((SOURCE / "docs/guides/ddp.md").read_text()) if comment == ME]
+    assert len(blocks) == 5, blocks
+    with tempfile.TemporaryDirectory() as name:
+        work = pathlib.Path(name)
+        checkout, environment = prepare(work)
+        outputs = []
+        for number, script in enumerate(blocks):
+            outputs.append(run(script, checkout, environment))
+            print(f"ok: {script.splitlines()[0]}", flush=True)
+            if number == 0:
+                (work / "oarlock").rename(work / "moved")
+                (work / "oarlock").symlink_to(work / "moved")
+                check_prefix(work / "moved")
+        check_needed(checkout / "build/ddp/mnist")
+        one, two, launched = (RESULT.search(output) for output in outputs[2:])
+        assert one[1] == "1" and two[1] == "2" and launched[1] == "2", outputs[2:]
+        loss, accuracy = float(one[2]), float(one[3])
+        assert loss < 1.0 and accuracy > 0.6, one[0]
+        for other in (two, launched):  # sums in another order; ddp_module_test compares in double precision
+            assert abs(float(other[2]) - loss) < 1e-3 * loss and abs(float(other[3]) - accuracy) < 0.002, (one[0], other[0])
+        print(one[0], two[0], sep="\n")
+
+
+main()
