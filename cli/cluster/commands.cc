@@ -183,13 +183,13 @@ std::optional<RequestedTopology> requested_topology(const api::TrainingJob& job)
 std::string read_topology(const Cluster& cluster, const api::TrainingJob& job, const std::vector<PodView>& pods) {
   const std::optional<RequestedTopology> requested = requested_topology(job);
   if (!requested) return "";
-  const std::string out = fmt::format("{} domain of {}", requested->mode, requested->key);
+  const std::string out = fmt::format("{} domain of {}", requested->mode, control::sanitize_line(requested->key));
   const auto placed = std::ranges::find_if(pods, [](const PodView& pod) { return !pod.node.empty(); });
   if (placed == pods.end()) return out;
   const auto node = cluster.try_get(nodes(), {.namespace_name = "", .name = placed->node});
   const std::string domain =
       node ? text_at(member(member(*node, "metadata"), "labels"), requested->key) : std::string();
-  return domain.empty() ? out : fmt::format("{}: {}", out, domain);
+  return domain.empty() ? out : fmt::format("{}: {}", out, control::sanitize_line(domain));
 }
 
 }  // namespace oarlock::cli

@@ -126,7 +126,7 @@ std::optional<SystemTime> growth_due(const Job& job, int nodes) {
   if (size == nullptr || job.status.phase != Phase::kRunning || !job.status.replacements.empty()) return std::nullopt;
   if (job.group_nodes() >= nodes) return std::nullopt;
   // spec.nodes was increased: find_scale() does not see it before the queue has admitted the nodes.
-  if (!size->last_time && job.status.queue) return SystemTime{};
+  if (job.status.queue && size->last_reason != kShrunk) return SystemTime{};
   if (!size->last_time || job.spec.elastic->grow_after_seconds <= 0) return std::nullopt;
   return *size->last_time + growth_interval(*job.spec.elastic, size->failed_growths);
 }

@@ -144,6 +144,8 @@ struct Workload {
   bool evicted = false;     // condition Evicted is true
   bool finished = false;    // condition Finished is true
   bool pods_ready = false;  // condition PodsReady is true
+  bool requeued = false;    // condition Requeued is true: Kueue may admit an evicted one again
+  bool has_checks = false;  // admission checks
   std::string reason{};     // of condition Evicted while it is true, otherwise of the condition that is not true yet
   std::string message{};    // of the same condition
   Admission admission{};    // of a Workload with quota

@@ -37,8 +37,9 @@ constexpr const char* kEvictionReasons[] = {"Preempted",           "PodsReadyTim
 bool is_outdated(const Job& job, const Workload& workload) {
   if (workload.finished) return true;
   if (workload.has_quota) return job.group_nodes() > workload.nodes;
-  // A Workload for a growth has no minimum.
-  if (workload_slice(job, workload.name) != 1) return true;
+  // A Workload for a growth has no minimum. Another one in its place would not have the back-off of an eviction, and
+  // would be active although an administrator has deactivated this one.
+  if (workload_slice(job, workload.name) != 1) return !workload.evicted || workload.requeued;
   const bool is_moved = !job.metadata.queue.empty() && job.metadata.queue != workload.queue;
   return is_moved || workload.nodes != wanted_nodes(job);
 }
@@ -50,19 +51,16 @@ CreateWorkload make_workload(const Job& job) {
   return out;
 }
 
-// Whether a Workload has taken over the quota of the one before, with admission checks that are not complete. The pods
-// of the earlier admission run on.
-bool is_taking_over(const Membership& members) {
-  const Workload* workload = members.workload;
-  return workload != nullptr && workload->has_quota && !workload->admitted && !workload->evicted &&
-         !workload->finished && !workload->deleting &&
-         std::ranges::any_of(members.other_workloads, [](const Workload* one) { return one->finished; });
+// Deletes the Workload unless Kueue has admitted it in the meantime.
+DeleteWorkload delete_unchanged(const Workload& workload) {
+  return {workload.name, workload.uid, workload.finished ? "" : workload.resource_version};
 }
 
-std::vector<Action> delete_other_workloads(const Membership& members) {
+std::vector<Action> delete_other_workloads(const Observed& observed, const Membership& members) {
   std::vector<Action> out;
   for (const Workload* other : members.other_workloads) {
-    if (!other->deleting) out.emplace_back(DeleteWorkload{other->name, other->uid});
+    const bool is_used = other->has_quota && !other->finished && find_suspending(members, observed.now).count > 0;
+    if (!other->deleting && !is_used) out.emplace_back(delete_unchanged(*other));
   }
   return out;
 }
@@ -96,8 +94,10 @@ std::optional<Observed> decide_about_queue(const Observed& observed) {
     return std::nullopt;
   const bool has_started = job.status.start_time ||
                            std::ranges::find(observed.pods, job.metadata.uid, &Pod::owner_uid) != observed.pods.end();
-  const bool has_workload = observed.workloads && std::ranges::find(*observed.workloads, workload_name(job),
-                                                                    &Workload::name) != observed.workloads->end();
+  const bool has_workload =
+      observed.workloads && std::ranges::any_of(*observed.workloads, [&](const Workload& workload) {
+        return workload_slice(job, workload.name).has_value();
+      });
   if (has_started && !has_workload) return std::nullopt;
   Observed out = observed;
   out.job.status.queue = decide_queue(job);
@@ -136,7 +136,7 @@ WaitingReason queue_reason(const Observed& observed, const Membership& members) 
 void refresh_queue(const Observed& observed, const Membership& members, api::Status& status) {
   if (!status.queue || !observed.workloads) return;
   // The pods of a job whose Workload is missing are still those of the last admission.
-  if ((members.workload == nullptr || is_taking_over(members)) && is_running(status.phase)) return;
+  if (members.workload == nullptr && is_running(status.phase)) return;
   api::QueueStatus next = *status.queue;
   const Admission* admission = find_admission(members);
   if (members.workload != nullptr) next.name = members.workload->queue;
@@ -156,8 +156,7 @@ Creations request_quota(const Observed& observed, const Membership& members) {
     return out;
   }
   const Workload* workload = members.workload;
-  if (is_taking_over(members)) return out;
-  out.actions = delete_other_workloads(members);
+  out.actions = delete_other_workloads(observed, members);
   if (!members.other_workloads.empty()) return out;
   if (workload != nullptr && (workload->deleting || !is_outdated(job, *workload))) return out;
   // Pods that have not ended use the quota. Those of a running group have had it.
@@ -172,25 +171,24 @@ Creations request_quota(const Observed& observed, const Membership& members) {
   return out;
 }
 
-std::vector<Action> request_growth(const Observed& observed, const Membership& members) {
+std::vector<Action> request_growth(const Observed& observed, const Membership& members, bool may_create) {
   const Job& job = observed.job;
   if (!job.status.queue || find_admission(members) == nullptr) return {};
   const Workload& current = *members.workload;
   const int wanted = wanted_nodes(job);
-  // Kueue does not let Workloads with a topology take over quota.
-  const bool may_wait =
-      wanted > current.admission.nodes && !current.admission.has_topology && !has_done_rank(job, members);
+  // Kueue does not let Workloads with a topology take over quota. With admission checks, it takes the quota of the
+  // first one before the checks of the second one are complete.
+  const bool may_wait = wanted > current.admission.nodes && !current.admission.has_topology && !current.has_checks &&
+                        !has_done_rank(job, members);
   const int slice = *workload_slice(job, current.name);
   std::vector<Action> out;
   for (const Workload* other : members.other_workloads) {
     const bool is_earlier = *workload_slice(job, other->name) < slice;
-    const bool fits = other->nodes == wanted && other->queue == current.queue && !other->finished;
-    if (!is_earlier && may_wait && fits) return {};
-    // The precondition: Kueue has not admitted it in the meantime.
-    if (!other->deleting)
-      out.emplace_back(DeleteWorkload{other->name, other->uid, is_earlier ? "" : other->resource_version});
+    const bool fits = other->nodes == wanted && other->queue == current.queue && !other->finished && !other->evicted;
+    if (!is_earlier && may_wait && fits && !other->has_checks) return {};
+    if (!other->deleting) out.emplace_back(delete_unchanged(*other));
   }
-  if (members.other_workloads.empty() && may_wait && may_grow_to(observed, wanted))
+  if (may_create && members.other_workloads.empty() && may_wait && may_grow_to(observed, wanted))
     out.emplace_back(CreateWorkload{
         .name = workload_name(job, slice + 1), .queue = current.queue, .nodes = wanted, .replaces = current.name});
   return out;
@@ -206,7 +204,7 @@ std::vector<Action> report_readiness(const Observed& observed, const Membership&
 std::vector<Action> finish_workload(const Observed& observed, const Membership& members) {
   const Job& job = observed.job;
   const Workload* workload = members.workload;
-  std::vector<Action> out = delete_other_workloads(members);
+  std::vector<Action> out = delete_other_workloads(observed, members);
   if (workload == nullptr || workload->finished || workload->deleting) return out;
   if (find_suspending(members, observed.now).count > 0) return out;
   const bool has_failed = job.status.phase == Phase::kFailed;
@@ -219,7 +217,7 @@ std::vector<Action> finish_workload(const Observed& observed, const Membership& 
 
 std::vector<Action> delete_workload(const Observed& observed, const Membership& members) {
   const Workload* workload = members.workload;
-  std::vector<Action> out = delete_other_workloads(members);
+  std::vector<Action> out = delete_other_workloads(observed, members);
   if (workload == nullptr || workload->deleting || find_suspending(members, observed.now).count > 0) return out;
   out.emplace_back(DeleteWorkload{workload->name, workload->uid});
   return out;
@@ -250,7 +248,6 @@ std::optional<Plan> obey_queue(const Observed& observed, const Membership& membe
   if (members.workload == nullptr) return std::nullopt;
   const Workload& workload = *members.workload;
   const Admission* admission = find_admission(members);
-  if (is_taking_over(members)) return std::nullopt;
   if (!has_group) {
     const bool must_release = workload.evicted && workload.has_quota && !workload.deleting;
     if (!must_release || find_suspending(members, observed.now).count > 0) return std::nullopt;

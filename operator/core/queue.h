@@ -57,8 +57,9 @@ void refresh_queue(const Observed& observed, const Membership& members, api::Sta
 Creations request_quota(const Observed& observed, const Membership& members);
 
 // Returns the actions that request the quota for a group that is to grow, with a Workload that takes over the quota of
-// the current one when Kueue admits it, and that delete such Workloads when they are not needed any more.
-std::vector<Action> request_growth(const Observed& observed, const Membership& members);
+// the current one when Kueue admits it (unless `may_create` is false), and that delete such Workloads when they are not
+// needed any more.
+std::vector<Action> request_growth(const Observed& observed, const Membership& members, bool may_create);
 
 // Returns the action that reports to Kueue whether all pods have started, if the Workload does not have that yet.
 // `next` is the status after the plan.

@@ -421,9 +421,11 @@ std::optional<Plan> converge(const Observed& observed, const Membership& members
   append(plan.actions, recovery_events(job.status, next));
   append(plan.actions, in_place_events(job.status, next));
   append(plan.actions, std::move(readiness));
-  if (std::vector<Action> growth = request_growth(observed, members); !growth.empty()) {
+  // A request that Kueue's webhook refuses must neither stop the rest of the plan nor write the status more often.
+  const bool may_request = plan.actions.empty() && observed.last_error.empty();
+  if (std::vector<Action> growth = request_growth(observed, members, may_request); !growth.empty()) {
     plan.state = PlanState::kProgress;
-    append(plan.actions, std::move(growth));  // last, because the rest of the plan does not need Kueue
+    append(plan.actions, std::move(growth));
   }
   return plan;
 }

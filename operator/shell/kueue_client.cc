@@ -54,6 +54,7 @@ kube::ApiResult<Job> KueueClient::place(const Job& job, const Admission& admissi
 
 kube::ApiResult<std::string> KueueClient::workload(const Job& job, const CreateWorkload& create,
                                                    const Json& pod) const {
+  if (!create.replaces.empty()) return growth(job, create, pod);
   std::optional<WorkloadPriority> priority = find_priority(job, pod);
   if (priority) {
     const bool is_of_kueue = priority->group == kKueueGroup;
@@ -65,6 +66,22 @@ kube::ApiResult<std::string> KueueClient::workload(const Job& job, const CreateW
           explain_missing(response.error(), fmt::format("{} {}", priority->kind, priority->name)));
     }
     priority->value = integer_at<int32_t>(parse_untrusted_json(*response, kMaxObject), "value", 0);
+  }
+  return dump_json(desired_workload(job, create, pod, priority));
+}
+
+// The class of the job may have changed since. With a higher one, Kueue would preempt the Workload that this one
+// replaces.
+kube::ApiResult<std::string> KueueClient::growth(const Job& job, const CreateWorkload& create, const Json& pod) const {
+  const auto live =
+      client_.get(resource_of(ResourceKind::kWorkload), {job.metadata.namespace_name, create.replaces}, {});
+  if (!live) return live;
+  const Json replaced = parse_untrusted_json(*live, kMaxObject);
+  const Json& spec = member(replaced, "spec");
+  std::optional<WorkloadPriority> priority;
+  if (const Json& reference = member(spec, "priorityClassRef"); reference.is_object()) {
+    priority = WorkloadPriority{text_at(reference, "group"), text_at(reference, "kind"), text_at(reference, "name"),
+                                integer_at<int32_t>(spec, "priority", 0)};
   }
   return dump_json(desired_workload(job, create, pod, priority));
 }

@@ -19,8 +19,8 @@ class KueueClient {
   // kInvalid if it cannot be applied.
   kube::ApiResult<Job> place(const Job& job, const Admission& admission) const;
 
-  // Reads the priority class that the job or its pods name. Returns the body of the job's Workload; kInvalid if that
-  // class does not exist.
+  // Reads the priority class that the job or its pods name, or that of the Workload which this one replaces. Returns
+  // the body of the job's Workload; kInvalid if the class does not exist.
   kube::ApiResult<std::string> workload(const Job& job, const CreateWorkload& create, const nlohmann::json& pod) const;
 
   // Changes the status of a Workload, and returns the changed object. kNotFound or kConflict: it does not exist any
@@ -28,6 +28,8 @@ class KueueClient {
   kube::ApiResult<std::string> update(const kube::ObjectKey& workload, const UpdateWorkload& change) const;
 
  private:
+  kube::ApiResult<std::string> growth(const Job& job, const CreateWorkload& create, const nlohmann::json& pod) const;
+
   const kube::Client client_;
 };
 

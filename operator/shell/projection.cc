@@ -400,6 +400,8 @@ Result<CachedWorkload> project_workload(const Json& object) {
   workload.evicted = is_true("Evicted");
   workload.finished = is_true("Finished");
   workload.pods_ready = is_true("PodsReady");
+  workload.requeued = is_true("Requeued");
+  workload.has_checks = !elements(status, "admissionChecks").empty();
   const bool is_inactive = workload.evicted && text_at(condition("Evicted"), "reason").starts_with("Deactivated");
   const char* explains = is_inactive || (workload.evicted && workload.has_quota) ? "Evicted"
                          : workload.has_quota                                    ? "Admitted"

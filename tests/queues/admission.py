@@ -230,28 +230,5 @@ def growth(scene):
     scene.expect_reserved_cpu("0")
 
 
-def growth_with_check(scene):
-    """A job that grows runs on while Kueue has reserved the quota and an admission check is not complete."""
-    check = scene.admission_check("check")
-    scene.queue(2, admissionChecksStrategy={"admissionChecks": [{"name": check}]})
-    scene.submit("first", nodes=1)
-    scene.wait(lambda: is_true(scene.workload("first"), "QuotaReserved"), "the quota of the first job")
-    scene.set_check("first", check, "Ready")
-    scene.expect_running("first", nodes=1)
-    scene.submit("job", nodes=2, elastic={"minNodes": 1, "growAfterSeconds": 1})
-    scene.wait(lambda: is_true(scene.workload("job"), "QuotaReserved"), "the quota of one node")
-    scene.set_check("job", check, "Ready")
-    scene.expect_running("job", nodes=1)
-    scene.wait(lambda: len(scene.workloads("job")) == 2, "a Workload for two nodes")
-    scene.end_pods("first")
-    scene.wait(lambda: is_true(scene.workload("job"), "QuotaReserved") and any(
-        is_true(one, "Finished") for one in scene.workloads("job")), "the quota of two nodes")
-    scene.wait(lambda: scene.job("first").get("status", {}).get("phase") == "Complete", "the first job to end")
-    scene.expect_running("job", nodes=1)
-    scene.set_check("job", check, "Ready")
-    scene.expect_running("job", attempt=1, nodes=2)
-    scene.wait(lambda: len(scene.workloads("job")) == 1, "the end of the Workload for one node")
-
-
 SCENARIOS = (admission, flavors, quota, without_queue, other_queue, default_queue, preemption, contention, failed_check,
-             partial_admission, growth, growth_with_check)
+             partial_admission, growth)

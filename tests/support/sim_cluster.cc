@@ -21,8 +21,8 @@ namespace {
 
 // Derived from the content, so that equal states have equal versions.
 std::string version_of(const Workload& workload) {
-  return fmt::format("{}{}{}{}{}{}{}", workload.nodes, workload.admission.nodes, workload.has_quota, workload.admitted,
-                     workload.evicted, workload.finished, workload.pods_ready);
+  return fmt::format("{}{}{}{}{}{}{}{}", workload.nodes, workload.admission.nodes, workload.has_quota,
+                     workload.admitted, workload.evicted, workload.requeued, workload.finished, workload.pods_ready);
 }
 
 }  // namespace
@@ -156,6 +156,7 @@ Outcome SimCluster::update_workload(const UpdateWorkload& action) {
     case Change::kRelease:
       if (!workload.evicted || !workload.has_quota) return Outcome::kStopped;
       workload.has_quota = workload.admitted = false;
+      workload.requeued = true;
       workload.admission = {};
       break;
     case Change::kReady:
@@ -414,17 +415,12 @@ void SimCluster::delete_service() { objects_.service.reset(); }
 
 bool SimCluster::admit(std::optional<int> nodes) {
   const auto admitted =
-      std::ranges::find_if(objects_.workloads, [](const Workload& one) { return !one.admitted && !one.finished; });
+      std::ranges::find_if(objects_.workloads, [](const Workload& one) { return !one.has_quota && !one.finished; });
   // Only the first Workload of a job has a minimum.
   if (admitted == objects_.workloads.end() || (nodes && admitted->name != workload_name(job_))) return false;
-  bool takes_over = false;
-  for (Workload& replaced : objects_.workloads) {
-    if (&replaced == &*admitted || !replaced.has_quota || replaced.finished) continue;
-    takes_over = replaced.finished = true;
-  }
-  admitted->has_quota = true;
-  admitted->admitted = !takes_over;  // then with the next call: its admission checks are complete
-  admitted->evicted = admitted->pods_ready = false;
+  for (Workload& replaced : objects_.workloads) replaced.finished = replaced.finished || replaced.has_quota;
+  admitted->has_quota = admitted->admitted = true;
+  admitted->evicted = admitted->requeued = admitted->pods_ready = false;
   admitted->admission = {.cluster_queue = "cluster-queue", .nodes = nodes.value_or(admitted->nodes)};
   return true;
 }

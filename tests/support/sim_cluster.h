@@ -118,9 +118,8 @@ class SimCluster {
   void set_metrics_peers(const std::string& peers) { objects_.metrics_peers = peers; }
   void delete_network_policy() { objects_.network_policy.reset(); }
   void edit_network_policy() { objects_.network_policy->digest = kEditedDigest; }
-  // Kueue admits the first Workload that it has not admitted, with its number of nodes or with `nodes`, and reserves
-  // its quota before if it takes over that of another one; it evicts the job, or an administrator deletes the Workload
-  // that has quota, or the first one.
+  // Kueue admits the first Workload that has no quota, with its number of nodes or with `nodes`, evicts the job, or an
+  // administrator deletes the Workload that has quota, or the first one.
   bool admit(std::optional<int> nodes = std::nullopt);
   bool preempt();
   bool lose_workload();

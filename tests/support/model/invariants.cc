@@ -475,8 +475,8 @@ std::string check_quota(const SimCluster& cluster) {
   const Job& job = cluster.job();
   const Workload* workload = find_quota(cluster.objects());
   if (!job.status.queue || job.metadata.deletion_timestamp) return "";
-  const bool is_held = workload != nullptr && (admits_pods(*workload) || (!workload->admitted && !workload->evicted));
-  if (is_running(job.status.phase) && !is_held) return "a job runs without quota";
+  if (is_running(job.status.phase) && !(workload != nullptr && admits_pods(*workload)))
+    return "a job runs without quota";
   const bool is_inactive = is_terminal(job.status.phase) || job.status.phase == Phase::kSuspended;
   if (is_inactive && cluster.objects().workloads.size() > 1) return "an inactive job requests quota";
   if (workload == nullptr || has_live_pods(cluster)) return "";

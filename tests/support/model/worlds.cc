@@ -106,7 +106,7 @@ std::string key_of_services(const Objects& objects) {
   if (objects.network_policy) out += "policy " + objects.network_policy->digest;
   for (const Workload& workload : objects.workloads) {
     out += fmt::format("{} {} {} {}{}{}{}{} ", workload.name, workload.nodes, workload.admission.nodes,
-                       workload.has_quota, workload.admitted, workload.evicted, workload.finished, workload.pods_ready);
+                       workload.has_quota, workload.evicted, workload.requeued, workload.finished, workload.pods_ready);
   }
   for (const auto& [name, minimum] : objects.pod_groups) out += fmt::format("group {} {} ", name, minimum);
   return out;

@@ -357,16 +357,9 @@ TEST(ReconcileQueue, AnElasticJobGrowsWhenItsQueueAdmitsMoreNodes) {
   observed.workloads->push_back(slice(job, 4));
   EXPECT_THAT(names(reconcile(observed)), IsEmpty()) << "it runs on while the request waits";
 
-  // Kueue reserves the quota. The pods run on while admission checks are not complete.
   observed.workloads->front().finished = true;
   Workload& grown = observed.workloads->back();
-  grown.has_quota = true;
-  EXPECT_THAT(names(reconcile(observed)), IsEmpty());
-  Observed rejected = observed;
-  rejected.workloads->back().evicted = true;
-  EXPECT_THAT(names(reconcile(rejected)), Contains("EmitEvent QueueEvicted"));
-
-  grown.admitted = true;
+  grown.has_quota = grown.admitted = true;
   grown.admission = {.cluster_queue = "cluster", .nodes = 4, .flavors = {"spot"}};
   const Observed taken_over = observed;
   plan = reconcile(observed);
@@ -392,6 +385,8 @@ TEST(ReconcileQueue, AnElasticJobGrowsWhenItsQueueAdmitsMoreNodes) {
   plan = reconcile(observed);
   EXPECT_THAT(names(plan), Contains("DeleteWorkload " + workload_name(job)));
   observed.workloads->erase(observed.workloads->begin());
+  EXPECT_THAT(only<DeleteWorkload>(reconcile(observed)), IsEmpty()) << "its back-off, and a deactivation, count";
+  observed.workloads->back().requeued = true;
   EXPECT_THAT(names(reconcile(observed)), Contains("DeleteWorkload " + workload_name(job, 2)));
 }
 
@@ -420,6 +415,20 @@ TEST(ReconcileQueue, ARequestForMoreNodesEndsWithItsReason) {
   placed.workloads->pop_back();
   placed.workloads->front().admission.has_topology = true;
   EXPECT_THAT(names(reconcile(placed)), IsEmpty()) << "Kueue does not support it for a topology";
+  placed.workloads->front().admission.has_topology = false;
+  placed.workloads->front().has_checks = true;
+  EXPECT_THAT(names(reconcile(placed)), IsEmpty()) << "a rejected check would end the group";
+  placed.workloads->front().has_checks = false;
+  placed.last_error = "the webhook of Kueue does not respond";
+  EXPECT_THAT(only<CreateWorkload>(reconcile(placed)), IsEmpty());
+
+  Observed evicted_request = observed;
+  evicted_request.workloads->back().evicted = evicted_request.workloads->back().has_quota = true;
+  EXPECT_THAT(names(reconcile(evicted_request)), Contains(remove));
+  // Kueue has admitted the request meanwhile, but not yet finished the first Workload.
+  Observed ended = finished;
+  ended.workloads->back().has_quota = true;
+  EXPECT_THAT(names(reconcile(ended)), Not(Contains(remove))) << "pods run";
 }
 
 TEST(ReconcileQueue, ADeletedOrFinishedWorkloadIsTheReason) {

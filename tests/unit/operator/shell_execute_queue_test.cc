@@ -125,6 +125,18 @@ TEST_F(ExecuteQueueTest, ReadsThePriorityOfTheClass) {
   EXPECT_EQ(sent(3)["spec"]["priority"], -7);
 }
 
+TEST_F(ExecuteQueueTest, AWorkloadForAGrowthHasThePriorityOfTheOneThatItReplaces) {
+  job_.metadata.priority_class = "changed-since";
+  const Json reference = {{"group", "kueue.x-k8s.io"}, {"kind", "WorkloadPriorityClass"}, {"name", "low"}};
+  answer({{"spec", {{"priorityClassRef", reference}, {"priority", 5}}}});
+  answer(object("11"), 201);
+  EXPECT_FALSE(run({CreateWorkload{"w-2", "team", 4, {}, "w"}}));
+  EXPECT_THAT(requests(), ElementsAre(std::string("GET ") + kWorkloads + "/w", std::string("POST ") + kWorkloads));
+  EXPECT_FALSE(transport_->requests()[0].metadata_only);
+  EXPECT_EQ(sent(1)["spec"]["priorityClassRef"], reference);
+  EXPECT_EQ(sent(1)["spec"]["priority"], 5);
+}
+
 TEST_F(ExecuteQueueTest, NamesAMissingPriorityClass) {
   job_.metadata.priority_class = "high";
   transport_->script(failure(404, "NotFound"));

@@ -46,7 +46,7 @@ TEST(ProjectWorkload, ReadsAnAdmittedWorkload) {
   expected.resource_version = "7";
   expected.queue = "team";
   expected.nodes = 4;
-  expected.has_quota = expected.admitted = expected.pods_ready = true;
+  expected.has_quota = expected.admitted = expected.pods_ready = expected.has_checks = true;
   expected.reason = "Admitted";
   expected.message = "admitted";
   expected.admission = {.cluster_queue = "gpus",
@@ -90,10 +90,10 @@ TEST(ProjectWorkload, ReadsEveryFlag) {
   const auto flags = [](const char* type, const char* status) {
     const Workload workload =
         workload_from({{"status", {{"conditions", {workload_condition(type, status)}}}}})->workload;
-    return std::vector<bool>{workload.has_quota, workload.admitted, workload.evicted, workload.finished,
-                             workload.pods_ready};
+    return std::vector<bool>{workload.has_quota, workload.admitted,   workload.evicted,
+                             workload.finished,  workload.pods_ready, workload.requeued};
   };
-  const char* kTypes[] = {"QuotaReserved", "Admitted", "Evicted", "Finished", "PodsReady"};
+  const char* kTypes[] = {"QuotaReserved", "Admitted", "Evicted", "Finished", "PodsReady", "Requeued"};
   for (size_t i = 0; i < std::size(kTypes); ++i) {
     std::vector<bool> expected(std::size(kTypes));
     EXPECT_EQ(flags(kTypes[i], "False"), expected);
