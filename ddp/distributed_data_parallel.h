@@ -20,21 +20,29 @@
 namespace oarlock {
 
 // Adds the tensors of a module's output to `tensors`: of a tensor, or of vectors, pairs and tuples of outputs.
-inline void append_output_tensors(const at::Tensor& output, std::vector<at::Tensor>& tensors) {
-  if (output.defined()) tensors.push_back(output);
+inline void append_output_tensors(at::Tensor& output, std::vector<at::Tensor*>& tensors);
+template <typename Output>
+void append_output_tensors(std::vector<Output>& outputs, std::vector<at::Tensor*>& tensors);
+template <typename First, typename Second>
+void append_output_tensors(std::pair<First, Second>& outputs, std::vector<at::Tensor*>& tensors);
+template <typename... Outputs>
+void append_output_tensors(std::tuple<Outputs...>& outputs, std::vector<at::Tensor*>& tensors);
+
+inline void append_output_tensors(at::Tensor& output, std::vector<at::Tensor*>& tensors) {
+  if (output.defined()) tensors.push_back(&output);
 }
 template <typename Output>
-void append_output_tensors(const std::vector<Output>& outputs, std::vector<at::Tensor>& tensors) {
-  for (const Output& output : outputs) append_output_tensors(output, tensors);
+void append_output_tensors(std::vector<Output>& outputs, std::vector<at::Tensor*>& tensors) {
+  for (Output& output : outputs) append_output_tensors(output, tensors);
 }
 template <typename First, typename Second>
-void append_output_tensors(const std::pair<First, Second>& outputs, std::vector<at::Tensor>& tensors) {
+void append_output_tensors(std::pair<First, Second>& outputs, std::vector<at::Tensor*>& tensors) {
   append_output_tensors(outputs.first, tensors);
   append_output_tensors(outputs.second, tensors);
 }
 template <typename... Outputs>
-void append_output_tensors(const std::tuple<Outputs...>& outputs, std::vector<at::Tensor>& tensors) {
-  std::apply([&](const auto&... output) { (append_output_tensors(output, tensors), ...); }, outputs);
+void append_output_tensors(std::tuple<Outputs...>& outputs, std::vector<at::Tensor*>& tensors) {
+  std::apply([&](auto&... output) { (append_output_tensors(output, tensors), ...); }, outputs);
 }
 
 // Module is the class with forward(): NetImpl for TORCH_MODULE(Net). It is deduced from the module:
@@ -77,7 +85,7 @@ class DistributedDataParallel {
   auto forward(Arguments&&... arguments) {
     base_->begin_forward();
     auto output = module_->forward(std::forward<Arguments>(arguments)...);
-    std::vector<at::Tensor> tensors;
+    std::vector<at::Tensor*> tensors;
     append_output_tensors(output, tensors);
     base_->end_forward(tensors);
     return output;

@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/engine.h>
 
 #include <algorithm>
@@ -205,6 +206,37 @@ bool any_requires_grad(const std::vector<at::Tensor>& tensors) {
 
 }  // namespace
 
+namespace {
+
+// As _DDPSink of distributed.py: parameters behind an output that the loss does not use get an undefined gradient, and
+// thereby count as ready.
+struct OutputSink : torch::autograd::Function<OutputSink> {
+  static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context, at::TensorList outputs) {
+    context->set_materialize_grads(false);
+    return outputs.vec();
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
+                                                 torch::autograd::variable_list gradients) {
+    return gradients;
+  }
+};
+
+// Lets the outputs that have a graph pass through one node.
+void join_graphs(const std::vector<at::Tensor*>& outputs) {
+  std::vector<at::Tensor*> joined;
+  torch::autograd::variable_list tensors;
+  for (at::Tensor* output : outputs) {
+    if (output->grad_fn() == nullptr) continue;
+    joined.push_back(output);
+    tensors.push_back(*output);
+  }
+  if (joined.size() < 2) return;
+  const torch::autograd::variable_list results = OutputSink::apply(at::TensorList(tensors));
+  for (size_t i = 0; i < joined.size(); ++i) *joined[i] = results[i];
+}
+
+}  // namespace
+
 at::Tensor DistributedDataParallelBase::forward(const std::function<at::Tensor()>& compute_loss) {
   begin_forward();
   at::Tensor loss = compute_loss();
@@ -228,8 +260,11 @@ void DistributedDataParallelBase::begin_forward() {
   if (sync_buffers_in_forward_ && config_.broadcast_buffers && !buffers_after_backward_) broadcast_buffers();
 }
 
-void DistributedDataParallelBase::end_forward(const std::vector<at::Tensor>& outputs) {
+void DistributedDataParallelBase::end_forward(const std::vector<at::Tensor*>& returned) {
   if (!reducer_) return;
+  if (synchronizing_ && config_.find_unused_parameters && !config_.static_graph) join_graphs(returned);
+  std::vector<at::Tensor> outputs;
+  for (const at::Tensor* output : returned) outputs.push_back(*output);
   prepare_for_backward(outputs);
   if (!synchronizing_ || !any_requires_grad(outputs)) return;
   is_unchecked_ = true;
@@ -247,8 +282,8 @@ void DistributedDataParallelBase::prepare_for_backward(const std::vector<at::Ten
   reducer_->prepare_for_backward(find_unused ? outputs : std::vector<at::Tensor>{});
   if (!records_graph() || !any_requires_grad(outputs)) return;
   // As _DDPSink of distributed.py: the first pass only records the graph, and reduces at its end.
-  delayed_reduction_queued_ = true;
   when_backward_begins(outputs, [this] {
+    if (std::exchange(delayed_reduction_queued_, true)) return;
     queue_callback([this] {
       on_local_gradients_ready();
       reducer_->delay_all_reduce();

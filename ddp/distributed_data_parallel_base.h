@@ -66,9 +66,10 @@ class DistributedDataParallelBase {
   // The gradients are then averaged during the backward pass from any function of `outputs`, as after
   // torch.nn.parallel.DistributedDataParallel.forward(). Without gradients (at::NoGradGuard) only buffers are
   // broadcast. begin_forward() throws an ErrorException with kConfig if the last backward pass did not use all
-  // parameters and find_unused_parameters is off. The object must outlive the backward pass.
+  // parameters and find_unused_parameters is off. With it, end_forward() replaces the tensors by equal ones, so that
+  // the loss need not depend on all of them. The object must outlive the backward pass.
   void begin_forward();
-  void end_forward(const std::vector<at::Tensor>& outputs);
+  void end_forward(const std::vector<at::Tensor*>& outputs);
 
   // Accumulates gradients locally while in scope, as no_sync() of distributed.py. It must cover the forward as well as
   // the backward pass.

@@ -150,6 +150,9 @@ void read_local_size(VariableReader& reader, const Names& names, RankEnvironment
 // The variables of PyTorch's env:// rendezvous.
 void read_pytorch(VariableReader& reader, RankEnvironment& out) {
   read_rank(reader, kPyTorch, out);
+  // The agent of torchrun itself listens on MASTER_PORT, and the ranks share its store.
+  if (out.world_size > 1 && reader.text("TORCHELASTIC_USE_AGENT_STORE") == "True")
+    return reader.problem("torchrun uses MASTER_PORT itself; start the ranks with oarlock launch");
   read_local_size(reader, kPyTorch, out);
   out.node_rank = reader.integer(kEnvNodeRank, 0, kUnbounded).value_or(0);
 }

@@ -1,5 +1,6 @@
-// The position of this process among the ranks, from the variables of PyTorch's env:// rendezvous (torchrun,
-// Kubernetes, oarlock launch) or of a batch system, and parsers for the lists in Slurm's variables. LibTorch-free.
+// The position of this process among the ranks, from the variables of PyTorch's env:// rendezvous (Kubernetes,
+// oarlock launch, but not torchrun) or of a batch system, and parsers for the lists in Slurm's variables.
+// LibTorch-free.
 #pragma once
 
 #include <optional>

@@ -14,6 +14,7 @@
 #include "common/status_macros.h"
 #include "common/text.h"
 #include "http/client/address.h"
+#include "operator/core/text.h"
 #include "operator/core/workload.h"
 
 namespace oarlock::cli {

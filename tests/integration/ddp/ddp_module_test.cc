@@ -119,6 +119,36 @@ TEST(DdpModule, FindsUnusedParameters) {
   });
 }
 
+// Its parameters have no gradient, but are not unused: the output depends on them.
+TEST(DdpModule, TheLossNeedNotUseAllOutputs) {
+  run_ranks(2, [](const ProcessGroup& group) {
+    TwoHeads net;
+    DistributedDataParallel model(net, group, {.find_unused_parameters = true});
+    const at::Tensor joined = joined_batch(0, 2);
+    for (int step = 0; step < 2; ++step) {
+      model.zero_grad();
+      std::get<0>(model.forward(own_part(joined, group))).pow(2).mean().backward();
+    }
+    TwoHeads reference;
+    std::get<0>(reference->forward(joined)).pow(2).mean().backward();
+    EXPECT_LT((net->left->weight.grad() - reference->left->weight.grad()).abs().max().item<double>(), kTolerance);
+    EXPECT_LT((net->trunk->weight.grad() - reference->trunk->weight.grad()).abs().max().item<double>(), kTolerance);
+  });
+}
+
+TEST(DdpModule, AStaticGraphIsRecordedByTheFirstBackwardPass) {
+  run_ranks(2, [](const ProcessGroup& group) {
+    TwoHeads net;
+    DistributedDataParallel model(net, group, {.static_graph = true});
+    const at::Tensor joined = joined_batch(0, 2);
+    model.forward(own_part(joined, group));  // the program looks at the outputs only
+    loss_of(model.forward(own_part(joined, group))).backward();
+    TwoHeads reference;
+    loss_of(reference->forward(joined)).backward();
+    EXPECT_LT((net->left->weight.grad() - reference->left->weight.grad()).abs().max().item<double>(), kTolerance);
+  });
+}
+
 TEST(DdpModule, NextForwardNamesUnusedParameters) {
   run_ranks(2, [](const ProcessGroup& group) {
     TwoHeads net;

@@ -272,6 +272,13 @@ TEST(Environment, PyTorchVariablesTakePrecedence) {  // `oarlock launch` under s
   EXPECT_EQ(read(both)->world_size, 4);
 }
 
+TEST(Environment, RanksOfTorchrunHaveNoPort) {
+  Variables variables = two_ranks();
+  variables["TORCHELASTIC_USE_AGENT_STORE"] = "True";
+  ASSERT_FALSE(read(variables));
+  EXPECT_THAT(read(variables).error().message, testing::HasSubstr("torchrun uses MASTER_PORT itself"));
+}
+
 TEST(Environment, SlurmBatchScriptIsSingleProcess) {
   const auto environment = read({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}, {"SLURM_LOCALID", "0"}});
   ASSERT_TRUE(environment) << environment.error().message;
