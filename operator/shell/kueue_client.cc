@@ -8,7 +8,6 @@
 
 #include "common/json_access.h"
 #include "kube/client/request.h"
-#include "operator/core/workload.h"
 #include "operator/shell/cache.h"
 
 namespace oarlock::control {
@@ -52,38 +51,38 @@ kube::ApiResult<Job> KueueClient::place(const Job& job, const Admission& admissi
   return *std::move(placed);
 }
 
-kube::ApiResult<std::string> KueueClient::workload(const Job& job, const CreateWorkload& create,
-                                                   const Json& pod) const {
-  if (!create.replaces.empty()) return growth(job, create, pod);
+kube::ApiResult<std::optional<WorkloadPriority>> KueueClient::named_priority(const Job& job, const Json& pod) const {
   std::optional<WorkloadPriority> priority = find_priority(job, pod);
-  if (priority) {
-    const bool is_of_kueue = priority->group == kKueueGroup;
-    const kube::Resource resource = is_of_kueue ? kueue_resource("workloadpriorityclasses")
-                                                : kube::Resource{priority->group, "v1", "priorityclasses"};
-    const auto response = client_.get(resource, {"", priority->name}, {});
-    if (!response) {
-      return tl::make_unexpected(
-          explain_missing(response.error(), fmt::format("{} {}", priority->kind, priority->name)));
-    }
-    priority->value = integer_at<int32_t>(parse_untrusted_json(*response, kMaxObject), "value", 0);
+  if (!priority) return priority;
+  const bool is_of_kueue = priority->group == kKueueGroup;
+  const kube::Resource resource = is_of_kueue ? kueue_resource("workloadpriorityclasses")
+                                              : kube::Resource{priority->group, "v1", "priorityclasses"};
+  const auto response = client_.get(resource, {"", priority->name}, {});
+  if (!response) {
+    return tl::make_unexpected(explain_missing(response.error(), fmt::format("{} {}", priority->kind, priority->name)));
   }
-  return dump_json(desired_workload(job, create, pod, priority));
+  priority->value = integer_at<int32_t>(parse_untrusted_json(*response, kMaxObject), "value", 0);
+  return priority;
 }
 
-// The class of the job may have changed since. With a higher one, Kueue would preempt the Workload that this one
-// replaces.
-kube::ApiResult<std::string> KueueClient::growth(const Job& job, const CreateWorkload& create, const Json& pod) const {
-  const auto live =
-      client_.get(resource_of(ResourceKind::kWorkload), {job.metadata.namespace_name, create.replaces}, {});
-  if (!live) return live;
-  const Json replaced = parse_untrusted_json(*live, kMaxObject);
-  const Json& spec = member(replaced, "spec");
-  std::optional<WorkloadPriority> priority;
-  if (const Json& reference = member(spec, "priorityClassRef"); reference.is_object()) {
-    priority = WorkloadPriority{text_at(reference, "group"), text_at(reference, "kind"), text_at(reference, "name"),
-                                integer_at<int32_t>(spec, "priority", 0)};
-  }
-  return dump_json(desired_workload(job, create, pod, priority));
+// The class of the job may have changed since. With a higher one, Kueue would preempt the Workload that is replaced.
+kube::ApiResult<std::optional<WorkloadPriority>> KueueClient::replaced_priority(const kube::ObjectKey& replaced) const {
+  const auto live = client_.get(resource_of(ResourceKind::kWorkload), replaced, {});
+  if (!live) return tl::make_unexpected(live.error());
+  const Json workload = parse_untrusted_json(*live, kMaxObject);
+  const Json& spec = member(workload, "spec");
+  const Json& reference = member(spec, "priorityClassRef");
+  if (!reference.is_object()) return std::nullopt;
+  return WorkloadPriority{text_at(reference, "group"), text_at(reference, "kind"), text_at(reference, "name"),
+                          integer_at<int32_t>(spec, "priority", 0)};
+}
+
+kube::ApiResult<std::string> KueueClient::workload(const Job& job, const CreateWorkload& create,
+                                                   const Json& pod) const {
+  const auto priority = create.replaces.empty() ? named_priority(job, pod)
+                                                : replaced_priority({job.metadata.namespace_name, create.replaces});
+  if (!priority) return tl::make_unexpected(priority.error());
+  return dump_json(desired_workload(job, create, pod, *priority));
 }
 
 kube::ApiResult<std::string> KueueClient::update(const kube::ObjectKey& workload, const UpdateWorkload& change) const {

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 
 #include "kube/client/client.h"
 #include "operator/core/model.h"
+#include "operator/core/workload.h"
 
 namespace oarlock::control {
 
@@ -28,7 +30,8 @@ class KueueClient {
   kube::ApiResult<std::string> update(const kube::ObjectKey& workload, const UpdateWorkload& change) const;
 
  private:
-  kube::ApiResult<std::string> growth(const Job& job, const CreateWorkload& create, const nlohmann::json& pod) const;
+  kube::ApiResult<std::optional<WorkloadPriority>> named_priority(const Job& job, const nlohmann::json& pod) const;
+  kube::ApiResult<std::optional<WorkloadPriority>> replaced_priority(const kube::ObjectKey& replaced) const;
 
   const kube::Client client_;
 };

@@ -13,6 +13,16 @@ NODES, CPU = 3, 2  # room for six pods of one CPU
 BINDING_SECONDS = 5
 
 
+def wait_until_served(plane, target):
+    def is_served():
+        try:
+            return plane.call("GET", target)
+        except Failed:
+            return False
+
+    wait_until(is_served, "the API server to serve PodGroups", 60, 0.1)
+
+
 class Native:
     """kube-scheduler of a Kubernetes version that serves PodGroups."""
 
@@ -66,14 +76,7 @@ class SchedulerPlugins:
 
     def install(self, plane):
         plane.apply(f"{self._program}-config/bases/scheduling.x-k8s.io_podgroups.yaml")
-
-        def is_served():
-            try:
-                return plane.call("GET", self.groups.format("default"))
-            except Failed:
-                return False
-
-        wait_until(is_served, "the API server to serve PodGroups", 60, 0.1)
+        wait_until_served(plane, self.groups.format("default"))
 
     def start(self, plane):
         settings = plane.directory / "scheduler_plugins.json"

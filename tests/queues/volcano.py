@@ -12,8 +12,9 @@ import json
 import threading
 
 from control_plane import ROOT
+from gangs import wait_until_served
 from history import is_live
-from processes import Failed, wait_until
+from processes import Failed
 
 SCHEDULER = "volcano"
 ANNOTATION = "scheduling.k8s.io/group-name"
@@ -32,14 +33,7 @@ class Volcano:
 
     def install(self, plane):
         plane.apply(ROOT / "tests" / "data" / "gang_crds.yaml")
-
-        def is_served():
-            try:
-                return plane.call("GET", GROUPS)
-            except Failed:
-                return False
-
-        wait_until(is_served, "the API server to serve PodGroups", 60, 0.1)
+        wait_until_served(plane, GROUPS)
 
     def start(self, plane):
         return Simulation(plane)
@@ -89,7 +83,7 @@ class Simulation:
             raise
 
     def _session(self):
-        pods = [pod for pod in self._call("GET", "/api/v1/pods")["items"]]
+        pods = self._call("GET", "/api/v1/pods")["items"]
         room = {node["metadata"]["name"]: int(node["status"]["allocatable"]["cpu"])
                 for node in self._call("GET", "/api/v1/nodes")["items"]}
         for pod in pods:
