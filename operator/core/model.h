@@ -206,10 +206,8 @@ struct Observed {
   std::optional<RankStatus> progress;      // the last status that rank 0 of any attempt reported
   std::optional<LauncherStatus> launcher;  // the last one that the launcher or rank 0 of any attempt reported
   std::optional<StatusPoll> last_poll;     // absent if the present rank 0 has not been polled yet
-  // Of a job whose rank 0 does not step: the nodes' reports, empty before they were requested; and whether they are
-  // being requested.
-  std::vector<StallReport> stall_reports{};
-  bool awaits_stall_reports = false;
+  // What the nodes of a job have reported since its rank 0 does not step (stall_to_explain()); absent until then.
+  std::optional<std::vector<StallReport>> stall_reports{std::in_place};
   std::optional<SystemTime> step_received_at;  // when `progress` first had its step; absent: now
   // No operator has performed an action for the job: it was created after this process became leader, and this process
   // reconciles it for the first time. False if that is not known.

@@ -73,13 +73,14 @@ struct Laggard {
 };
 
 std::vector<Laggard> find_laggards(const Observed& observed) {
+  std::vector<Laggard> out;
+  if (!observed.stall_reports) return out;
   const int per_node = std::max(observed.job.spec.processes_per_node, 1);
   int64_t newest = 0;
-  for (const StallReport& node : observed.stall_reports) {
+  for (const StallReport& node : *observed.stall_reports) {
     for (const RankActivity& rank : node.ranks) newest = std::max(newest, rank.step.value_or(0));
   }
-  std::vector<Laggard> out;
-  for (const StallReport& node : observed.stall_reports) {
+  for (const StallReport& node : *observed.stall_reports) {
     if (!node.answered) out.push_back({.order = 0, .rank = node.node_rank * per_node, .node = &node});
     for (const RankActivity& rank : node.ranks) {
       const int64_t step = rank.step.value_or(newest);
@@ -98,20 +99,8 @@ std::string describe_process(const RankActivity& rank) {
   return "; " + out;
 }
 
-}  // namespace
-
-std::optional<SystemTime> stall_to_explain(const Observed& observed) {
-  const api::StallPolicy& policy = observed.job.spec.stall_policy;
-  const api::Status& stored = observed.job.status;
-  if (stored.phase != Phase::kRunning || observed.now < stall_time(policy, stored).value_or(SystemTime::max()))
-    return std::nullopt;
-  const Membership members = classify_objects(observed);
-  const api::Status status = refresh_status(observed, members);
-  const std::optional<SystemTime> late = stall_time(policy, status);
-  if (!late || observed.now < *late || !was_polled_late(observed, members, status, *late)) return std::nullopt;
-  return awaited_since(status);
-}
-
+// Names the rank that the others wait for, as far as the reports show it: one on a node that does not answer, one whose
+// process is stopped, or the one with the smallest step; with its node, and what it is doing. Empty if no rank differs.
 std::string describe_laggard(const Observed& observed, const Membership& members) {
   const std::vector<Laggard> all = find_laggards(observed);
   if (all.empty()) return "";
@@ -125,6 +114,24 @@ std::string describe_laggard(const Observed& observed, const Membership& members
   std::string out = fmt::format("rank {}{}", first.rank, place);
   if (first.activity->step) out += fmt::format(" is at step {}", *first.activity->step);
   return out + describe_process(*first.activity);
+}
+
+}  // namespace
+
+std::optional<SystemTime> stall_to_explain(const Observed& observed) {
+  const api::StallPolicy& policy = observed.job.spec.stall_policy;
+  const api::Status& stored = observed.job.status;
+  // Most jobs step. The stored status may be older than the first step that was received.
+  SystemTime earliest = stall_time(policy, stored).value_or(SystemTime::max());
+  if (observed.step_received_at)
+    earliest = std::min<SystemTime>(earliest, std::chrono::floor<std::chrono::seconds>(*observed.step_received_at) +
+                                                  std::chrono::seconds(policy.timeout_seconds));
+  if (stored.phase != Phase::kRunning || observed.now < earliest) return std::nullopt;
+  const Membership members = classify_objects(observed);
+  const api::Status status = refresh_status(observed, members);
+  const std::optional<SystemTime> late = stall_time(policy, status);
+  if (!late || observed.now < *late || !was_polled_late(observed, members, status, *late)) return std::nullopt;
+  return awaited_since(status);
 }
 
 std::optional<SystemTime> stall_time(const api::StallPolicy& policy, const api::Status& status) {
@@ -145,7 +152,7 @@ void update_stalled_phase(const Observed& observed, const Membership& members, a
                             : "rank 0 starts again in its pod",
                 observed.now);
   } else if (status.phase == Phase::kRunning && was_polled_late(observed, members, status, *late) &&
-             !observed.awaits_stall_reports) {
+             observed.stall_reports) {
     // The message does not change while the stall lasts, so that nothing else is written.
     const std::string laggard = describe_laggard(observed, members);
     enter_phase(status, Phase::kStalled, has_stepped ? "NoStep" : "NoFirstStep",

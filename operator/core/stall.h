@@ -33,8 +33,4 @@ std::optional<std::chrono::seconds> next_stall_check(const Observed& observed, c
 // its nodes are of use. It costs little for a job that steps.
 std::optional<SystemTime> stall_to_explain(const Observed& observed);
 
-// Names the rank that the others wait for, as far as the reports show it: one on a node that does not answer, one whose
-// process is stopped, or the one with the smallest step; with its node, and what it is doing. Empty if no rank differs.
-std::string describe_laggard(const Observed& observed, const Membership& members);
-
 }  // namespace oarlock::control

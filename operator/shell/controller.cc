@@ -388,6 +388,7 @@ Observed Controller::observe(const kube::ObjectKey& key, const Job& job, bool is
 
 // Requests the reports of the nodes of a job that is about to become Stalled.
 void Controller::add_stall_reports(const kube::ObjectKey& key, Observed& observed) {
+  observed.stall_reports.reset();
   const std::optional<SystemTime> since = stall_to_explain(observed);
   if (!since) return;
   const Membership members = classify_objects(observed);
@@ -401,11 +402,7 @@ void Controller::add_stall_reports(const kube::ObjectKey& key, Observed& observe
     if (pod != nullptr && pod->phase == PodPhase::kRunning && !pod->pod_ip.empty() && !has_ended(*pod))
       stall.nodes.push_back({static_cast<int>(rank), pod->pod_ip});
   }
-  if (std::optional<std::vector<StallReport>> reports = deps_.stalls->reports(key, stall)) {
-    observed.stall_reports = std::move(*reports);
-  } else {
-    observed.awaits_stall_reports = true;
-  }
+  observed.stall_reports = deps_.stalls->reports(key, stall);
 }
 
 void Controller::add_conflicting_objects(const std::string& job_uid, Observed& observed) {

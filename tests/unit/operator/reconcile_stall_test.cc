@@ -239,7 +239,7 @@ TEST(ReconcileStall, NamesTheRankThatLags) {
         << one.name;
   }
   Observed waiting = at_step_7(at_second(70));
-  waiting.awaits_stall_reports = true;
+  waiting.stall_reports.reset();
   EXPECT_THAT(names(reconcile(waiting)), IsEmpty());
   EXPECT_EQ(reconcile(waiting).requeue_after, std::chrono::seconds(1));
 }
@@ -255,6 +255,9 @@ TEST(ReconcileStall, OnlyAStallThatIsNotReportedYetNeedsReports) {
   EXPECT_EQ(stall_to_explain(observed), at_second(30)) << "not an earlier stall";
   observed.last_poll->sent_at = at_second(89);
   EXPECT_EQ(stall_to_explain(observed), std::nullopt);
+  observed.last_poll->sent_at = at_second(90);
+  observed.job.status.progress->last_step_time.reset();  // the first step after a start
+  EXPECT_EQ(stall_to_explain(observed), at_second(30));
 }
 
 TEST(ReconcileStall, RestartsTheGroupIfThePolicyRequiresIt) {
