@@ -113,14 +113,14 @@ class Bench:
                    self.bin / "oarlock-bench-trainer", "--config", config, "--metrics-port", "auto"]
         return self.timed(command, record)
 
-    def theirs(self, case):
+    def theirs(self, case, *options):
         record, port = self.directory / "theirs.json", ReservedPort()
         # The static rendezvous: one TCPStore and no agent's negotiation, which is torchrun's quickest start.
         command = [self.python, "-m", "torch.distributed.run", "--nnodes", "1", "--node-rank", "0", "--nproc-per-node",
                    str(RANKS), "--rdzv-backend", "static", "--master-addr", "127.0.0.1", "--master-port",
                    str(port.number), HERE / "rival" / "ddp.py", "--model", case.model, "--steps",
                    str(self.steps(case)), "--batch", str(case.batch), "--samples", str(case.batch * RANKS * self.steps(case)),
-                   "--kernels", case.kernels, "--record", record]
+                   "--kernels", case.kernels, "--record", record, *options]
         if case.channels_last:
             command.append("--channels-last")
         with port:
