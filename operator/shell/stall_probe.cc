@@ -30,12 +30,13 @@ StallProbe::StallProbe(Options options, Connect connect, OnReports on_reports, s
 StallProbe::~StallProbe() { stop(); }
 
 void StallProbe::start() {
-  thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+  for (size_t i = 0; i < options_.threads; ++i)
+    threads_.emplace_back([this](const std::stop_token& stop) { run(stop); });
 }
 
 void StallProbe::stop() {
-  thread_.request_stop();
-  if (thread_.joinable()) thread_.join();
+  for (std::jthread& thread : threads_) thread.request_stop();
+  threads_.clear();
 }
 
 std::optional<std::vector<StallReport>> StallProbe::reports(const kube::ObjectKey& job, const Stall& stall) {

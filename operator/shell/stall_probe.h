@@ -33,12 +33,14 @@ struct Stall {
   std::vector<Node> nodes{};
 };
 
-// Requests GET /statusz once from the nodes of each job that has stopped to step, one job after another, on one thread;
-// the namespaces take turns. The time and the number of requests for a job are bounded, and so is the number of waiting
-// jobs: others wait for a place as long as for their reports. Thread-safe.
+// Requests GET /statusz once from the nodes of each job that has stopped to step, of a few jobs at a time, because a
+// node that does not answer costs its time limit; the namespaces take turns. The time and the number of requests for a
+// job are bounded, and so is the number of waiting jobs: others wait for a place as long as for their reports.
+// Thread-safe.
 class StallProbe {
  public:
   struct Options {
+    size_t threads = 8;                          // each requests the reports of one job
     size_t max_requests = 256;                   // of one job, to its first nodes
     std::chrono::milliseconds timeout{1000};     // of one request
     std::chrono::milliseconds job_limit{10000};  // nodes that were not requested within this time have no reports
@@ -46,7 +48,7 @@ class StallProbe {
     size_t max_waiting = 100;                    // jobs
     size_t max_of_namespace = 10;                // waiting jobs
   };
-  // Called on the thread of this object, without locks, when the reports of a job are complete.
+  // Called on the threads of this object, without locks, when the reports of a job are complete.
   using OnReports = std::function<void(const kube::ObjectKey& job)>;
 
   StallProbe(Options options, Connect connect, OnReports on_reports, std::shared_ptr<const Clock> clock);
@@ -87,7 +89,7 @@ class StallProbe {
   std::deque<std::pair<kube::ObjectKey, Stall>> waiting_;
   std::unordered_map<std::string, uint64_t> last_turns_;  // by namespace
   uint64_t turns_ = 0;
-  std::jthread thread_;
+  std::vector<std::jthread> threads_;
 };
 
 }  // namespace oarlock::control

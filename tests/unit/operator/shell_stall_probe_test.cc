@@ -17,18 +17,22 @@ using ::testing::SizeIs;
 
 const kube::ObjectKey kStalledJob{"ns", "j"};
 
-// Answers with the body of the address; an address without one refuses the connection.
+// Answers with the body of the address; an address without one refuses the connection, and kSilent does not answer
+// before `stop`.
 class Node final : public http::Transport {
  public:
+  static constexpr const char* kSilent = "10.9.9.9";
+
   Node(const std::map<std::string, std::string>& bodies, std::string url, std::atomic<int>& requests)
       : bodies_(bodies), url_(std::move(url)), requests_(requests) {}
   http::TransportResult<http::Response> send(const http::Request&, http::Milliseconds, std::stop_token) override {
     std::abort();
   }
   http::TransportResult<http::Response> stream(const http::Request& request, http::ByteSink& sink, http::StreamLimits,
-                                               std::stop_token) override {
+                                               std::stop_token stop) override {
     EXPECT_EQ(request.target, "/statusz?uid=u");
     ++requests_;
+    while (url_.find(kSilent) != std::string::npos && !stop.stop_requested()) std::this_thread::yield();
     const auto body = bodies_.find(url_);
     if (body == bodies_.end() || !sink.write(body->second))
       return tl::make_unexpected(http::TransportError{http::TransportErrorKind::kConnect, "refused"});
@@ -53,7 +57,7 @@ class StallProbeTest : public ::testing::Test {
   std::map<std::string, std::string> bodies_;
   std::atomic<int> requests_ = 0;
   std::atomic<int> calls_ = 0;
-  StallProbe::Options options_{};
+  StallProbe::Options options_{.threads = 1};
   std::vector<std::string> reported_{};  // jobs, in the order of their reports
   std::shared_ptr<const Clock> clock_ = std::make_shared<RealClock>();
   std::unique_ptr<StallProbe> make(bool is_started = true) {
@@ -111,7 +115,7 @@ TEST_F(StallProbeTest, ReportsNodesThatDoNotAnswerInTime) {
 TEST_F(StallProbeTest, BoundsRequestsAndWaitingJobs) {
   const auto clock = std::make_shared<test::FakeClock>();
   clock_ = clock;
-  options_ = {.timeout = 0ms, .max_waiting = 2, .max_of_namespace = 1};
+  options_ = {.threads = 1, .timeout = 0ms, .max_waiting = 2, .max_of_namespace = 1};
   const auto probe = make(false);
   for (const kube::ObjectKey& job : {kube::ObjectKey{"a", "1"}, {"a", "2"}, {"b", "1"}, {"c", "1"}})
     EXPECT_FALSE(probe->reports(job, {.uid = "u"}));
@@ -123,7 +127,7 @@ TEST_F(StallProbeTest, BoundsRequestsAndWaitingJobs) {
   EXPECT_TRUE(probe->reports({"a", "2"}, {.uid = "u"}));
   clock->advance(21s);
   EXPECT_THAT(probe->reports({"c", "1"}, {.uid = "u"}), testing::Optional(testing::IsEmpty())) << "it is not awaited";
-  options_ = {.max_requests = 3, .timeout = 0ms, .max_waiting = 1};
+  options_ = {.threads = 1, .max_requests = 3, .timeout = 0ms, .max_waiting = 1};
   Stall stall{.uid = "u", .port = 9400};
   for (int i = 0; i < 10; ++i) stall.nodes.push_back({i, "10.0.0.1"});
   EXPECT_THAT(wait_for(*make(), stall), SizeIs(3));
@@ -137,6 +141,15 @@ TEST_F(StallProbeTest, NamespacesTakeTurns) {
   probe->start();
   while (calls_ < 4) std::this_thread::yield();
   EXPECT_THAT(reported_, ElementsAre("a/1", "b/1", "a/2", "a/3"));
+}
+
+TEST_F(StallProbeTest, ASilentNodeDelaysNoOtherJob) {
+  options_.threads = 2;
+  const auto probe = make();
+  EXPECT_FALSE(probe->reports({"ns", "silent"}, {.uid = "u", .port = 9400, .nodes = {{0, Node::kSilent}}}));
+  while (requests_ == 0) std::this_thread::yield();
+  wait_for(*probe, {.uid = "u", .port = 9400, .nodes = {{0, "10.0.0.1"}}});
+  EXPECT_EQ(requests_, 2);
 }
 
 TEST_F(StallProbeTest, RequestsAgainAfterAMinute) {
