@@ -11,7 +11,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "ddp/process_group.h"
-#include "trainer/checkpoint/safetensors.h"
+#include "ddp/safetensors.h"
 #include "trainer/config/config.h"
 #include "trainer/config/load.h"
 #include "trainer/engine/stop_agreement.h"
