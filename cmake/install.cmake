@@ -30,11 +30,15 @@ set(_ddp_headers
   ddp/agreement.h
   ddp/agreement_json.h
   ddp/batch_norm.h
+  ddp/checkpoint.h
+  ddp/clip_grad.h
   ddp/ddp.h
+  ddp/digest_file.h
   ddp/distributed_data_parallel.h
   ddp/distributed_data_parallel_base.h
   ddp/distributed_sampler.h
   ddp/environment_variables.h
+  ddp/grad_scaler.h
   ddp/init_distributed.h
   ddp/init_process_group.h
   ddp/library_errors.h
@@ -45,7 +49,9 @@ set(_ddp_headers
   ddp/rank_environment.h
   ddp/reduction_state.h
   ddp/rendezvous.h
+  ddp/safetensors.h
   ddp/sync_batchnorm.h
+  ddp/tensor_map.h
   ddp/watchdog.h)
 oarlock_install_headers(ddp ${_ddp_headers})
 install(FILES ${PROJECT_SOURCE_DIR}/ddp/ddp.h DESTINATION ${_include_dir} COMPONENT ddp)

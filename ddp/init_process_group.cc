@@ -90,7 +90,7 @@ DistributedContext init_process_group(const RankEnvironment& ranks, const InitPr
   all.nccl = uses_nccl(options);
   all.timeout = options.timeout;
   if (all.nccl) disable_nccl_watchdog_exit();
-  const auto activity = [] { return PeerActivity{"training", 0, 0}; };
+  const auto activity = [] { return PeerActivity{"training", /*step=*/-1, 0}; };
   return value_of(init_distributed(all, activity, never_raised(), real_clock(), report_to_standard_error));
 }
 

@@ -27,7 +27,8 @@ constexpr size_t kMaxLineLength = 4096;
 constexpr milliseconds kReadTimeout{500};  // for the line of a request
 
 std::string position_text(const PeerActivity& activity) {
-  return fmt::format("step {}, {}, collective {}", activity.step, activity.phase, activity.collective);
+  const std::string step = activity.step < 0 ? "" : fmt::format("step {}, ", activity.step);
+  return fmt::format("{}{}, collective {}", step, activity.phase, activity.collective);
 }
 
 // The order in which ranks make progress. The step comes first because a replayed CUDA graph counts no collectives.

@@ -26,7 +26,7 @@ struct Listener;  // ddp/socket.h
 // The current activity of a rank.
 struct PeerActivity {
   std::string phase;       // one of kPhaseNames (trainer/telemetry/progress.h)
-  int64_t step = 0;        // optimizer steps done
+  int64_t step = 0;        // optimizer steps done; negative: unknown
   int64_t collective = 0;  // collectives started; all ranks start the same collectives in the same order
 
   bool operator==(const PeerActivity&) const = default;

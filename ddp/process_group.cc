@@ -25,6 +25,8 @@
 #include <system_error>
 
 #include "common/json_access.h"
+#include "common/status_macros.h"
+#include "ddp/agreement_json.h"
 #include "ddp/leavable_gloo.h"
 
 namespace oarlock {
@@ -303,6 +305,14 @@ Result<void> check_equal_on_all_ranks(const std::vector<NamedTensor>& tensors, c
                             by_rank.size()));
   }
   return fail(ExitCode::kSoftware, "the ranks' parameters diverged: their names differ");
+}
+
+Result<void> check_equal_on_all_ranks(AgreedKind kind, const AgreedValues& values, const ProcessGroup& group) {
+  const std::vector<std::string> texts = group.all_gather(dump_json(to_json_object(values)));
+  const auto values_of = [&](size_t rank) { return agreed_values_from_json(nlohmann::json::parse(texts[rank])); };
+  for (size_t rank = 1; rank < texts.size(); ++rank)
+    RETURN_IF_ERROR(check_agreement(kind, static_cast<int>(rank), values_of(rank), values_of(0)));
+  return {};
 }
 
 }  // namespace oarlock

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "common/error.h"
+#include "ddp/agreement.h"
 #include "ddp/named_tensors.h"
 #include "ddp/watchdog.h"
 
@@ -158,6 +159,10 @@ bool equal_on_all_ranks(const std::vector<NamedTensor>& tensors, const ProcessGr
 // differs and the ranks that deviate from the majority. Costs one small collective and a hash of the tensors, which are
 // copied from a CUDA device to the host.
 Result<void> check_equal_on_all_ranks(const std::vector<NamedTensor>& tensors, const ProcessGroup& group);
+
+// Compares the settings of the ranks, or the fingerprints of their data, and fails with one message on all ranks as
+// check_agreement() (agreement.h) does for the first rank that differs from rank 0. Called by all ranks.
+Result<void> check_equal_on_all_ranks(AgreedKind kind, const AgreedValues& values, const ProcessGroup& group);
 
 // The ranks whose value is not the most common one. In a tie, the value of the lowest rank counts as the most common.
 // Pure.

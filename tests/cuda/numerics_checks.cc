@@ -59,7 +59,7 @@ INSTANTIATE_TEST_SUITE_P(Optimizers, Numerics,
 std::vector<double> scales(at::Device device) {
   AmpConfig config;
   config.growth_interval = 2;
-  GradScaler scaler(config, device);
+  AmpGradScaler scaler(config, device);
   std::vector<double> out;
   at::Tensor found_inf = at::zeros({}, at::TensorOptions(device).dtype(at::kFloat));
   for (const double value : {1.0, 1.0, std::numeric_limits<double>::infinity(), 1.0, 1.0, 1.0}) {

@@ -3,9 +3,9 @@
 // accepted is written as one that reads back as the same.
 #include <nlohmann/json.hpp>
 
+#include "ddp/digest_file.h"
 #include "tests/fuzz/input.h"
 #include "tests/support/temporary_directory.h"
-#include "trainer/checkpoint/digest_file.h"
 #include "trainer/checkpoint/store.h"
 
 using namespace oarlock;

@@ -1,9 +1,9 @@
 // A safetensors file. One that is accepted is written as a file that reads back with the same tensors.
 #include <cstring>
 
+#include "ddp/safetensors.h"
 #include "tests/fuzz/input.h"
 #include "tests/support/temporary_directory.h"
-#include "trainer/checkpoint/safetensors.h"
 
 using namespace oarlock;
 

@@ -3,7 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "trainer/checkpoint/safetensors.h"
+#include "ddp/safetensors.h"
 
 namespace oarlock::test {
 

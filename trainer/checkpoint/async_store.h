@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "common/clock.h"
-#include "trainer/checkpoint/safetensors.h"
+#include "ddp/safetensors.h"
 #include "trainer/checkpoint/store.h"
 
 namespace oarlock {

@@ -12,8 +12,8 @@
 #include <string_view>
 
 #include "common/error.h"
+#include "ddp/safetensors.h"
 #include "trainer/checkpoint/manifest.h"
-#include "trainer/checkpoint/safetensors.h"
 
 namespace oarlock {
 
@@ -97,9 +97,5 @@ class Stateful {
   // if that is not possible.
   virtual Result<void> missing() = 0;
 };
-
-// Copies the values of `from` into the tensors of `to`. Names, shapes and dtypes must be equal; otherwise copies
-// nothing and returns kDataErr, naming the tensor. `what` names the kind of tensors in the message.
-Result<void> copy_tensors(const TensorMap& from, const TensorMap& to, const std::string& what);
 
 }  // namespace oarlock

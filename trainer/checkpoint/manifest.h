@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "common/error.h"
-#include "trainer/checkpoint/digest_file.h"
+#include "ddp/digest_file.h"
 
 namespace oarlock {
 

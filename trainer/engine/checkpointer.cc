@@ -87,11 +87,11 @@ std::optional<BestEvaluation> Checkpointer::best() const {
   return BestEvaluation{.metric = options_.best->metric, .value = best_->value, .step = best_->step};
 }
 
-bool Checkpointer::is_saved(const Position& position) const {
+bool Checkpointer::is_saved(const TrainingPosition& position) const {
   return last_save_ == position && !(candidate_ && candidate_->step == position.step);
 }
 
-void Checkpointer::begin_save(const Position& position, DistributedDataParallelBase& model,
+void Checkpointer::begin_save(const TrainingPosition& position, DistributedDataParallelBase& model,
                               const std::vector<Stateful*>& parts, ReductionState reduction) {
   std::set<std::string> written_in_forward;
   for (const NamedTensor& item : model.buffers()) written_in_forward.insert(item.name);
@@ -209,7 +209,7 @@ Result<std::optional<FinishedSave>> Checkpointer::wait_for_save() {
   }
 }
 
-Result<void> Checkpointer::save(const Position& position, DistributedDataParallelBase& model,
+Result<void> Checkpointer::save(const TrainingPosition& position, DistributedDataParallelBase& model,
                                 const std::vector<Stateful*>& parts, SaveUntil until) {
   telemetry_.enter(Phase::kCheckpoint);
   model.synchronize_reduction_state();

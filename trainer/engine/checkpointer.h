@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "ddp/checkpoint.h"
 #include "ddp/distributed_data_parallel_base.h"
 #include "ddp/process_group.h"
 #include "ddp/reduction_state.h"
@@ -26,15 +27,6 @@ namespace oarlock {
 
 // What a wait for reading was for, in messages about a signal.
 inline constexpr char kReadingCheckpoints[] = "checkpoints were read; a new start reads them again";
-
-// The progress of a run.
-struct Position {
-  int64_t step = 0;           // optimizer steps completed
-  int64_t epoch = 0;          // the current epoch, from 0
-  int64_t epoch_samples = 0;  // samples of the epoch consumed by all ranks together
-
-  bool operator==(const Position&) const = default;
-};
 
 // What a run trains, and on which data. Task and seed must be the same for all runs that share a directory. Other
 // changes since the checkpoint are logged; data that are too few for the position of the checkpoint are an error.
@@ -92,7 +84,8 @@ class Checkpointer {
   // another model, or its position is behind the end of the training data; with kCheckpoint, kNoPermission or kTempFail
   // if it cannot be read or all are damaged, and then nothing was changed. Fails with kTempFail also if a signal stops
   // the ranks while rank 0 reads (StopAgreement::agreed()).
-  Result<std::optional<Position>> restore(DistributedDataParallelBase& model, const std::vector<Stateful*>& parts);
+  Result<std::optional<TrainingPosition>> restore(DistributedDataParallelBase& model,
+                                                  const std::vector<Stateful*>& parts);
 
   // At the end of a run, loads the tensors of the best checkpoint into the model and the parts of all ranks, and
   // returns its step. Does nothing and returns nothing if there is no best checkpoint. A signal interrupts it as it
@@ -101,8 +94,8 @@ class Checkpointer {
 
   // Does nothing if the last save was of this position. With kOnDisk, waits for the save and returns its failure
   // whatever the policy.
-  Result<void> save(const Position& position, DistributedDataParallelBase& model, const std::vector<Stateful*>& parts,
-                    SaveUntil until);
+  Result<void> save(const TrainingPosition& position, DistributedDataParallelBase& model,
+                    const std::vector<Stateful*>& parts, SaveUntil until);
 
   // Must be called before this rank writes to the parameters or to the tensors of the parts: waits until the save in
   // flight has copied them, which a thread does concurrently with forward and backward. Enters the phase `checkpoint`
@@ -178,9 +171,9 @@ class Checkpointer {
   Result<void> restore_marks(const CheckpointState& state, const std::filesystem::path& directory);
   Result<void> check_restart(const CheckpointSearch& search) const;
   void warn_of_sections(const Checkpoint& checkpoint, const std::vector<Stateful*>& parts);
-  bool is_saved(const Position& position) const;
-  void begin_save(const Position& position, DistributedDataParallelBase& model, const std::vector<Stateful*>& parts,
-                  ReductionState reduction);
+  bool is_saved(const TrainingPosition& position) const;
+  void begin_save(const TrainingPosition& position, DistributedDataParallelBase& model,
+                  const std::vector<Stateful*>& parts, ReductionState reduction);
   Result<void> finish_save(std::optional<FinishedSave> finished);
   std::optional<Error> fatal(const Result<void>& saved) const;
   bool has_given_up(SteadyTime since, int64_t written) const;
@@ -214,9 +207,9 @@ class Checkpointer {
   std::unique_ptr<AsyncHighWater> high_water_;
   SteadyTime high_water_time_{};
   int64_t high_water_step_ = 0;
-  std::optional<Position> last_save_;  // of the save that was started last; none after it has failed
-  std::optional<Best> best_;           // on disk
-  std::optional<Error> failure_;       // a failed save that ends the run
+  std::optional<TrainingPosition> last_save_;  // of the save that was started last; none after it has failed
+  std::optional<Best> best_;                   // on disk
+  std::optional<Error> failure_;               // a failed save that ends the run
   std::optional<FinishedSave>
       finished_;               // not reported yet, during wait_for_save() and after a collective of it failed
   bool is_abandoned_ = false;  // the save in flight

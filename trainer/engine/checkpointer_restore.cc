@@ -23,6 +23,14 @@ using Json = nlohmann::json;
 
 constexpr char kExtra[] = "the member 'extra'";
 
+// Copies the tensors of a section of the checkpoint into the live ones.
+Result<void> copy_section(const TensorMap& from, const TensorMap& to, const std::string& section) {
+  return copy_tensors(from, to, fmt::format("the checkpoint's {}", section)).map_error([](Error error) {
+    error.message += "; correct the configuration or use another checkpoint.dir";
+    return error;
+  });
+}
+
 std::vector<at::Tensor> values(const TensorMap& tensors) {
   std::vector<at::Tensor> out;
   for (const auto& [name, tensor] : tensors) out.push_back(tensor);
@@ -111,7 +119,7 @@ Result<std::string> Checkpointer::load_newest(const Found& found, DistributedDat
   RETURN_IF_ERROR(load(checkpoint, model, parts));
   warn_of_sections(checkpoint, parts);
   keep_reduction(checkpoint, model);
-  last_save_ = Position{state.step, state.epoch, state.epoch_samples};
+  last_save_ = TrainingPosition{state.step, state.epoch, state.epoch_samples};
   return for_other_ranks(state, reduction_.values);
 }
 
@@ -212,11 +220,11 @@ Result<std::string> Checkpointer::load_best(const Result<std::optional<Checkpoin
 
 Result<void> Checkpointer::load(const Checkpoint& checkpoint, DistributedDataParallelBase& model,
                                 const std::vector<Stateful*>& parts) {
-  Result<void> loaded = copy_tensors(without_derived(model.module(), tensors_of(checkpoint, kModelTensors)),
+  Result<void> loaded = copy_section(without_derived(model.module(), tensors_of(checkpoint, kModelTensors)),
                                      model_tensors(model), kModelTensors);
   for (const Stateful* part : parts) {
     if (!loaded || !checkpoint.state.sections.contains(section_of(*part))) continue;
-    loaded = copy_tensors(tensors_of(checkpoint, part->section()), part->tensors(), section_of(*part));
+    loaded = copy_section(tensors_of(checkpoint, part->section()), part->tensors(), section_of(*part));
   }
   return loaded;
 }
@@ -263,8 +271,8 @@ Result<void> Checkpointer::restore_marks(const CheckpointState& state, const std
   });
 }
 
-Result<std::optional<Position>> Checkpointer::restore(DistributedDataParallelBase& model,
-                                                      const std::vector<Stateful*>& parts) {
+Result<std::optional<TrainingPosition>> Checkpointer::restore(DistributedDataParallelBase& model,
+                                                              const std::vector<Stateful*>& parts) {
   telemetry_.enter(Phase::kRestore);
   const SteadyTime begin = clock_.steady();
   Result<Found> found = read_on_rank_0<Found>(
@@ -297,7 +305,7 @@ Result<std::optional<Position>> Checkpointer::restore(DistributedDataParallelBas
   const Json json = Json::parse(shared);
   RETURN_IF_ERROR(broadcast(json, model, parts));
   model.load_reduction_state({json[kReductionSection], std::exchange(reduction_.tensors, {})});
-  const Position position{json["step"], json["epoch"], json["epoch_samples"]};
+  const TrainingPosition position{json["step"], json["epoch"], json["epoch_samples"]};
   if (group_.rank() != 0) telemetry_.record_known_checkpoint(position.step);
   known_step_ = position.step;
   return position;

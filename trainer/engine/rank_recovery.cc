@@ -160,7 +160,7 @@ Result<void> RankProcess::join(const LostRank& lost) {
     is_same = is_same && (member < 0 ? ~member : member) == digest;
     ++rank;
   }
-  if (!is_same) RETURN_IF_ERROR(find_difference(data_, group_));
+  if (!is_same) RETURN_IF_ERROR(check_equal_on_all_ranks(AgreedKind::kData, data_, group_));
   if (checkpointer_) {
     Result<void> claimed = checkpointer_->claim(assignment_.generation, assignment_.store_prefix);
     if (!claimed) return report_fenced_off(std::move(claimed.error()));

@@ -26,7 +26,7 @@ struct ReportedSteps {
 };
 
 struct RunState {
-  Position position;
+  TrainingPosition position;
   int64_t target_steps = 0;   // at which the run ends
   bool was_complete = false;  // the restored checkpoint was that of the completed run
   Due due = Due::kCatchUp;
@@ -37,7 +37,7 @@ struct RunState {
   ReportedSteps reported;
 };
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Position, step, epoch, epoch_samples)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainingPosition, step, epoch, epoch_samples)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ReportedSteps, synced, shown)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunState, position, target_steps, was_complete, due, is_best, save_due, completed,
                                    has_stepped, reported)

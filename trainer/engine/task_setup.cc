@@ -134,23 +134,13 @@ Result<AgreedValues> open_data(Task& task, const ProcessGroup& group, StopAgreem
     return digest_of(*data);
   };
   ASSIGN_OR_RETURN(const bool is_same, run_and_compare(open, group, stop, kActivity));
-  if (!is_same) RETURN_IF_ERROR(find_difference(*data, group));
+  if (!is_same) RETURN_IF_ERROR(check_equal_on_all_ranks(AgreedKind::kData, *data, group));
   return *data;
 }
 
 int64_t digest_of(const AgreedValues& data) {
   const size_t hash = std::hash<std::string>()(dump_json(to_json_object(data)));
   return static_cast<int64_t>(hash) & kMaxComparedNumber;
-}
-
-Result<void> find_difference(const AgreedValues& data, const ProcessGroup& group) {
-  const std::vector<std::string> texts = group.all_gather(dump_json(to_json_object(data)));
-  const auto values_of = [&](size_t rank) {
-    return agreed_values_from_json(nlohmann::json::parse(texts[rank], nullptr, /*allow_exceptions=*/false));
-  };
-  for (size_t rank = 1; rank < texts.size(); ++rank)
-    RETURN_IF_ERROR(check_agreement(AgreedKind::kData, static_cast<int>(rank), values_of(rank), values_of(0)));
-  return {};
 }
 
 // ---- Batches of one sample ---------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "ddp/process_group.h"
-#include "trainer/checkpoint/safetensors.h"
+#include "ddp/safetensors.h"
 #include "trainer/config/config.h"
 #include "trainer/config/load.h"
 #include "trainer/engine/stop_agreement.h"
@@ -45,15 +45,11 @@ Result<void> prepare_data(Task& task, const ProcessGroup& group, int local_rank,
                           const Logger& log);
 
 // Runs Task::prepare() on every rank, and returns what must be equal in the data of all ranks. A failure is returned on
-// the rank where it happened. Fails as find_difference() if the data differ.
+// the rank where it happened. Fails as check_equal_on_all_ranks() (ddp/process_group.h) if the data differ.
 Result<AgreedValues> open_data(Task& task, const ProcessGroup& group, StopAgreement& stop);
 
 // A number that differs if the data do. At most kMaxComparedNumber. Pure.
 int64_t digest_of(const AgreedValues& data);
-
-// Called by all ranks together if the digests of their data differ: all fail with kDataErr, and a message that names
-// the first rank whose data differ from those of rank 0.
-Result<void> find_difference(const AgreedValues& data, const ProcessGroup& group);
 
 // ---- Batches of one sample ---------------------------------------------------------------------------------------
 

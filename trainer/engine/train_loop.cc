@@ -109,8 +109,9 @@ void TrainLoop::collect_stateful() {
 Result<void> TrainLoop::restore() {
   collect_stateful();
   if (parts_.checkpointer != nullptr) {
-    ASSIGN_OR_RETURN(const std::optional<Position> restored, parts_.checkpointer->restore(parts_.model, stateful_));
-    state_.position = restored.value_or(Position{});
+    ASSIGN_OR_RETURN(const std::optional<TrainingPosition> restored,
+                     parts_.checkpointer->restore(parts_.model, stateful_));
+    state_.position = restored.value_or(TrainingPosition{});
   }
   state_.target_steps = target_steps();
   parts_.telemetry.begin(state_.position.step, state_.target_steps, state_.position.epoch,

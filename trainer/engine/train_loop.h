@@ -24,7 +24,7 @@
 namespace oarlock {
 
 struct TrainSummary {
-  Position position;
+  TrainingPosition position;
   bool interrupted = false;            // stopped by a signal; the position is saved unless save_error is set
   std::string save_error;              // why the final save failed; empty on success
   bool was_complete = false;           // the restored checkpoint was that of the completed run

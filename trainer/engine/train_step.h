@@ -148,7 +148,7 @@ class TrainStep {
   std::function<void()> before_update_;
   std::function<void()> on_gradients_;
   std::unique_ptr<Optimizer> optimizer_;
-  std::optional<GradScaler> scaler_;
+  std::optional<AmpGradScaler> scaler_;
   std::optional<MovingAverage> average_;
   std::unique_ptr<StepGraph> graph_;  // null if steps are not recorded
 

@@ -3,8 +3,9 @@
 
 #include <c10/core/Device.h>
 
+#include "ddp/grad_scaler.h"
+#include "trainer/checkpoint/checkpoint.h"
 #include "trainer/config/optimization.h"
-#include "trainer/optim/optimizer.h"
 
 namespace oarlock {
 
@@ -24,34 +25,16 @@ class Autocast {
   c10::ScalarType type_before_ = c10::ScalarType::Undefined;
 };
 
-// torch/amp/grad_scaler.py, entirely on the device.
-class GradScaler final : public Stateful {
+// The gradient scaler that amp.* configures, as a part of checkpoints.
+class AmpGradScaler final : public GradScaler, public Stateful {
  public:
-  GradScaler(const AmpConfig& config, at::Device device);
-
-  // Float32 scalar that the loss is multiplied by.
-  const at::Tensor& scale() const { return scale_; }
-
-  // Divides the gradients by the scale, and sets found_inf to 1 if one of them is not finite.
-  void unscale(const GradientLists& gradients, at::Tensor& found_inf) const;
-
-  // Called after the optimizer: reduces the scale if found_inf is 1, increases it after growth_interval steps without.
-  void update(const at::Tensor& found_inf);
+  AmpGradScaler(const AmpConfig& config, at::Device device);
 
   std::string_view section() const override { return "grad-scaler"; }
-  TensorMap tensors() const override { return {{"scale", scale_}, {"growth_tracker", growth_tracker_}}; }
+  TensorMap tensors() const override { return GradScaler::tensors(); }
   nlohmann::json values() const override { return nlohmann::json::object(); }
   Result<void> restored(const nlohmann::json&) override { return {}; }
   Result<void> missing() override { return {}; }
-
- private:
-  AmpConfig config_;
-  at::Tensor scale_;           // float32 scalar
-  at::Tensor growth_tracker_;  // int32 scalar: steps since the last overflow or growth
 };
-
-// Multiplies the gradients by `factor` and sets found_inf to 1 if one of them is not finite. Both are float32 scalars
-// on the gradients' device.
-void check_finite_and_scale(const GradientLists& gradients, at::Tensor& found_inf, const at::Tensor& factor);
 
 }  // namespace oarlock

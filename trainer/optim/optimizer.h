@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/error.h"
+#include "ddp/clip_grad.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/config/optimization.h"
 #include "trainer/nn/module_tensors.h"
@@ -26,9 +27,6 @@ struct ParameterGroup {
 // taken them.
 Result<std::vector<ParameterGroup>> group_parameters(const OptimizerConfig& config,
                                                      const std::vector<NamedTensor>& parameters);
-
-// The defined gradients, in lists of one type and device.
-using GradientLists = std::vector<std::vector<at::Tensor>>;
 
 // Updates the parameters of all groups. The lists of tensors that the kernels take are built once, so the host's only
 // work per parameter and step is to collect its gradient. A step never waits for the device: whether it is skipped is
@@ -99,11 +97,9 @@ class Optimizer : public Stateful {
 Result<std::unique_ptr<Optimizer>> make_optimizer(const OptimizerConfig& config,
                                                   const std::vector<NamedTensor>& parameters);
 
-// Clips the gradients in place as the section "gradient" specifies, on the device as in torch/nn/utils/clip_grad.py but
-// without synchronizing with the host. With clip_norm, returns the norm of all gradients
-// together before clipping, as a scalar on their device (float32, or float64 with float64 gradients); otherwise, or
-// without gradients, an undefined tensor. A norm that is not finite makes every gradient NaN or zero, as PyTorch does
-// with error_if_nonfinite=False; the section "nonfinite" defines how such a step is handled.
+// Clips the gradients in place as the section "gradient" specifies, with clip_grad_value_() and clip_grad_norm_()
+// (ddp/clip_grad.h). With clip_norm, returns the norm of the latter; otherwise an undefined tensor. The section
+// "nonfinite" defines how a step with a norm that is not finite is handled.
 at::Tensor clip_gradients(const GradientConfig& config, const GradientLists& gradients);
 
 }  // namespace oarlock

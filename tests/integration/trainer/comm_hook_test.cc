@@ -7,9 +7,9 @@
 #include <torch/types.h>
 
 #include "ddp/distributed_data_parallel_base.h"
+#include "ddp/safetensors.h"
 #include "tests/support/paths.h"
 #include "tests/support/rank_harness.h"
-#include "trainer/checkpoint/safetensors.h"
 
 namespace oarlock {
 namespace {

@@ -18,8 +18,8 @@
 #include <thread>
 
 #include "common/files.h"
+#include "ddp/digest_file.h"
 #include "tests/integration/trainer/run_support.h"
-#include "trainer/checkpoint/digest_file.h"
 #include "trainer/checkpoint/directory.h"
 
 namespace oarlock {

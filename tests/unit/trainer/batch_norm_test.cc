@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "trainer/checkpoint/safetensors.h"
+#include "ddp/safetensors.h"
 #include "trainer/nn/module_tensors.h"
 
 namespace oarlock {

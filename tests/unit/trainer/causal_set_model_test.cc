@@ -22,8 +22,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "ddp/safetensors.h"
 #include "tests/unit/trainer/expect_close.h"
-#include "trainer/checkpoint/safetensors.h"
 #include "trainer/config/load.h"
 
 namespace oarlock::causal_set {

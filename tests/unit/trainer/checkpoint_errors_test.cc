@@ -12,10 +12,10 @@
 #include <system_error>
 
 #include "common/files.h"
+#include "ddp/digest_file.h"
 #include "tests/support/checkpoints.h"
 #include "tests/support/system_calls.h"
 #include "tests/support/temporary_directory.h"
-#include "trainer/checkpoint/digest_file.h"
 #include "trainer/checkpoint/directory.h"
 #include "trainer/checkpoint/store.h"
 

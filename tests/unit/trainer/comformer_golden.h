@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "ddp/safetensors.h"
 #include "tests/support/paths.h"
-#include "trainer/checkpoint/safetensors.h"
 #include "workloads/comformer/crystal_graph.h"
 #include "workloads/comformer/model.h"
 

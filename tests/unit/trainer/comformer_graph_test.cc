@@ -17,7 +17,7 @@
 #include <random>
 #include <set>
 
-#include "trainer/checkpoint/safetensors.h"
+#include "ddp/safetensors.h"
 
 namespace oarlock::comformer {
 namespace {

@@ -10,10 +10,10 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "ddp/safetensors.h"
 #include "fields/yaml_reader.h"
 #include "tests/support/gears_goldens.h"
 #include "tests/support/temporary_directory.h"
-#include "trainer/checkpoint/safetensors.h"
 #include "trainer/nn/module_tensors.h"
 #include "workloads/gears/data.h"
 #include "workloads/gears/evaluation.h"

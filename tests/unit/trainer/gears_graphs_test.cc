@@ -4,9 +4,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "ddp/safetensors.h"
 #include "tests/support/gears_goldens.h"
 #include "tests/support/temporary_directory.h"
-#include "trainer/checkpoint/safetensors.h"
 #include "workloads/gears/conversion.h"
 #include "workloads/gears/gene_graphs.h"
 #include "workloads/gears/splits.h"

@@ -8,9 +8,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "ddp/safetensors.h"
 #include "tests/support/gears_goldens.h"
 #include "tests/unit/trainer/expect_close.h"
-#include "trainer/checkpoint/safetensors.h"
 #include "trainer/nn/module_tensors.h"
 #include "trainer/optim/optimizer.h"
 #include "workloads/gears/model.h"

@@ -1,9 +1,15 @@
 // Clipping, loss scaling, autocast and the moving average against PyTorch.
 #include <gmock/gmock.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/utils/clip_grad.h>
+#include <torch/optim/sgd.h>
 #include <torch/types.h>
 
 #include <limits>
+#include <stdexcept>
 
+#include "ddp/clip_grad.h"
+#include "ddp/grad_scaler.h"
 #include "tests/support/tensor_copies.h"
 #include "tests/unit/trainer/optim_goldens.h"
 #include "trainer/checkpoint/checkpoint.h"
@@ -58,6 +64,57 @@ TEST(GradientClip, ComputesNormOverAllTypes) {
   EXPECT_FALSE(clip_gradients(config, {{}, {}}).defined()) << "no gradient";
 }
 
+// Each parameter has the gradient that LibTorch clips in the reference.
+TEST(GradientClip, EqualsLibTorchWithoutReadingTheNorm) {
+  for (const double order : {1.0, 2.0, std::numeric_limits<double>::infinity()}) {
+    const auto parameters = golden_parameters();
+    const auto reference = golden_parameters();
+    set_gradients(parameters, 0);
+    set_gradients(reference, 0);
+    std::vector<at::Tensor> tensors;
+    std::vector<at::Tensor> reference_tensors;
+    for (const NamedTensor& item : parameters) tensors.push_back(item.tensor);
+    for (const NamedTensor& item : reference) reference_tensors.push_back(item.tensor);
+    tensors.push_back(torch::zeros({3}, at::TensorOptions().requires_grad(true)));  // without a gradient
+    const double norm = torch::nn::utils::clip_grad_norm_(reference_tensors, 0.5, order);
+    EXPECT_NEAR(clip_grad_norm_(tensors, 0.5, order).item<double>(), norm, 1e-6 * norm);
+    for (size_t i = 0; i < reference.size(); ++i)
+      EXPECT_TRUE(parameters[i].tensor.grad().allclose(reference[i].tensor.grad(), 1e-6)) << reference[i].name;
+  }
+}
+
+TEST(GradScaler, StepsOptimizersOfLibTorch) {
+  torch::nn::Linear net(3, 2);
+  torch::nn::Linear reference(3, 2);
+  for (size_t i = 0; i < 2; ++i) reference->parameters()[i].data().copy_(net->parameters()[i]);
+  const auto options = torch::optim::SGDOptions(0.001).momentum(0.9);
+  torch::optim::SGD optimizer(net->parameters(), options);
+  torch::optim::SGD reference_optimizer(reference->parameters(), options);
+  GradScaler scaler(at::kCPU, {.init_scale = 1024, .growth_interval = 3});
+  std::vector<float> scales;
+  for (int step = 0; step < 7; ++step) {
+    const bool overflows = step == 2;
+    const at::Tensor batch = torch::full({4, 3}, 1.0 + step);
+    optimizer.zero_grad();
+    scaler.scale(net(batch).pow(2).mean()).backward();
+    if (overflows) net->weight.grad()[1][1] = std::numeric_limits<float>::infinity();
+    if (step % 2 == 0) {
+      scaler.unscale_(optimizer);
+      EXPECT_THROW(scaler.unscale_(optimizer), std::logic_error);
+    }
+    EXPECT_EQ(scaler.step(optimizer), !overflows) << step;
+    scaler.update();
+    scales.push_back(scaler.scale().item<float>());
+    if (overflows) continue;
+    reference_optimizer.zero_grad();
+    reference(batch).pow(2).mean().backward();
+    reference_optimizer.step();
+  }
+  EXPECT_THAT(scales, testing::ElementsAre(1024, 1024, 512, 512, 512, 1024, 1024));
+  // The scales are powers of two, so that scaling does not round.
+  for (size_t i = 0; i < 2; ++i) EXPECT_TRUE(net->parameters()[i].equal(reference->parameters()[i]));
+}
+
 TEST(GradScaler, EqualsPyTorchOverOverflows) {
   AmpConfig amp;
   amp.init_scale = 1024;
@@ -73,7 +130,7 @@ TEST(GradScaler, EqualsPyTorchOverOverflows) {
   const auto parameters = golden_parameters();
   auto optimizer = make_optimizer(sgd, parameters);
   ASSERT_TRUE(optimizer);
-  auto scaler = std::make_unique<GradScaler>(amp, at::kCPU);
+  auto scaler = std::make_unique<AmpGradScaler>(amp, at::kCPU);
   for (int step = 0; step < test::kGoldenSteps; ++step) {
     set_gradients(parameters, step);
     const GradientLists& gradients = (*optimizer)->gather_gradients();
@@ -89,7 +146,7 @@ TEST(GradScaler, EqualsPyTorchOverOverflows) {
     scaler->update(found_inf);
     EXPECT_EQ(scaler->scale().item<float>(), optim_goldens().at("scaler/scales")[step].item<float>()) << step;
     // Saving and restoring in between does not change the sequence.
-    auto restored = std::make_unique<GradScaler>(amp, at::kCPU);
+    auto restored = std::make_unique<AmpGradScaler>(amp, at::kCPU);
     ASSERT_TRUE(copy_tensors(test::copies_of(scaler->tensors()), restored->tensors(), "grad-scaler"));
     scaler = std::move(restored);
   }

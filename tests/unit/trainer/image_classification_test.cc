@@ -20,10 +20,10 @@
 #include <vector>
 
 #include "ddp/distributed_sampler.h"
+#include "ddp/safetensors.h"
 #include "fields/yaml_reader.h"
 #include "tests/support/image_task.h"
 #include "tests/support/temporary_directory.h"
-#include "trainer/checkpoint/safetensors.h"
 #include "trainer/data/data_loader.h"
 #include "workloads/image_classification/data.h"
 #include "workloads/image_classification/images.h"

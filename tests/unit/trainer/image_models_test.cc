@@ -19,8 +19,8 @@
 #include <string>
 #include <vector>
 
+#include "ddp/safetensors.h"
 #include "tests/support/temporary_directory.h"
-#include "trainer/checkpoint/safetensors.h"
 #include "trainer/nn/module_tensors.h"
 
 namespace oarlock::image_classification {

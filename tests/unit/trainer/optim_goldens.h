@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "ddp/safetensors.h"
 #include "tests/support/paths.h"
-#include "trainer/checkpoint/safetensors.h"
 #include "trainer/nn/module_tensors.h"
 
 namespace oarlock::test {

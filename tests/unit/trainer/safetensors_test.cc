@@ -1,6 +1,6 @@
 // Compares the safetensors reader and writer with a file of the Python package (tests/data/make_safetensors_golden.py),
 // and reads every kind of damaged file.
-#include "trainer/checkpoint/safetensors.h"
+#include "ddp/safetensors.h"
 #include "tests/support/paths.h"
 
 #include <ATen/ops/arange.h>

@@ -11,8 +11,8 @@
 
 #include <fstream>
 
+#include "ddp/safetensors.h"
 #include "tests/support/temporary_directory.h"
-#include "trainer/checkpoint/safetensors.h"
 #include "trainer/nn/module_tensors.h"
 
 namespace oarlock {

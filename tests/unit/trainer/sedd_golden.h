@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "ddp/safetensors.h"
 #include "tests/support/paths.h"
 #include "tests/unit/trainer/expect_close.h"
-#include "trainer/checkpoint/safetensors.h"
 
 namespace oarlock::test {
 

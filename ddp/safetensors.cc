@@ -1,4 +1,4 @@
-#include "trainer/checkpoint/safetensors.h"
+#include "ddp/safetensors.h"
 
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>

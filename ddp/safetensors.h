@@ -5,18 +5,16 @@
 // https://github.com/huggingface/safetensors#format
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <filesystem>
 #include <map>
 #include <string>
 
 #include "common/error.h"
-#include "trainer/checkpoint/digest_file.h"
+#include "ddp/digest_file.h"
+#include "ddp/tensor_map.h"
 
 namespace oarlock {
 
-using TensorMap = std::map<std::string, at::Tensor>;
 using SafetensorsMetadata = std::map<std::string, std::string>;
 
 struct SafetensorsFile {

@@ -10,8 +10,6 @@
 
 #include "common/error.h"
 
-struct XXH3_state_s;
-
 namespace oarlock {
 
 struct FileDigest {
@@ -26,14 +24,15 @@ class DigestBuilder {
  public:
   DigestBuilder();
   ~DigestBuilder();
-  DigestBuilder(DigestBuilder&& other) noexcept;
+  DigestBuilder(DigestBuilder&&) noexcept;
   DigestBuilder& operator=(DigestBuilder&&) = delete;
 
   void add(std::span<const std::byte> bytes);
   FileDigest digest() const;
 
  private:
-  XXH3_state_s* state_;
+  struct State;
+  std::unique_ptr<State> state_;
   int64_t bytes_ = 0;
 };
 

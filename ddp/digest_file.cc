@@ -1,10 +1,12 @@
-#include "trainer/checkpoint/digest_file.h"
+#include "ddp/digest_file.h"
+
+#define XXH_INLINE_ALL  // compiles its functions here, so that a program does not need the shared library
+#include <xxhash.h>
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -26,19 +28,22 @@ constexpr size_t kChunk = 1 << 20;
 
 // ---- the digest ----------------------------------------------------------------------------------------------------
 
-DigestBuilder::DigestBuilder() : state_(XXH3_createState()) { XXH3_128bits_reset(state_); }
-DigestBuilder::~DigestBuilder() { XXH3_freeState(state_); }
-DigestBuilder::DigestBuilder(DigestBuilder&& other) noexcept
-    : state_(std::exchange(other.state_, nullptr)), bytes_(other.bytes_) {}
+struct DigestBuilder::State {
+  XXH3_state_t hash;
+};
+
+DigestBuilder::DigestBuilder() : state_(std::make_unique<State>()) { XXH3_128bits_reset(&state_->hash); }
+DigestBuilder::~DigestBuilder() = default;
+DigestBuilder::DigestBuilder(DigestBuilder&&) noexcept = default;
 
 void DigestBuilder::add(std::span<const std::byte> bytes) {
-  XXH3_128bits_update(state_, bytes.data(), bytes.size());
+  XXH3_128bits_update(&state_->hash, bytes.data(), bytes.size());
   bytes_ += static_cast<int64_t>(bytes.size());
 }
 
 FileDigest DigestBuilder::digest() const {
   XXH128_canonical_t canonical;
-  XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(state_));
+  XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(&state_->hash));
   return {.bytes = bytes_, .xxh3_128 = to_hex(canonical.digest)};
 }
 
