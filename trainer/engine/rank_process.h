@@ -9,6 +9,7 @@
 
 #include "common/contract.h"
 #include "ddp/init_distributed.h"
+#include "recovery/regroup.h"
 #include "trainer/config/load.h"
 #include "trainer/device/device.h"
 #include "trainer/engine/task.h"
@@ -16,7 +17,6 @@
 #include "trainer/engine/train_loop.h"
 #include "trainer/process/job_environment.h"
 #include "trainer/process/termination.h"
-#include "trainer/recovery/regroup.h"
 #include "trainer/report/run_summary.h"
 
 namespace oarlock {
