@@ -14,7 +14,7 @@ function(oarlock_install_headers component)
 endfunction()
 
 # The library for any program.
-foreach(library base ddp_settings ddp)
+foreach(library base regroup ddp_settings ddp)
   set_target_properties(oarlock_${library} PROPERTIES EXPORT_NAME ${library})
   install(TARGETS oarlock_${library} EXPORT oarlock_ddp COMPONENT ddp ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
     INCLUDES DESTINATION ${_include_dir} ${CMAKE_INSTALL_INCLUDEDIR})
@@ -30,6 +30,7 @@ set(_ddp_headers
   ddp/agreement.h
   ddp/agreement_json.h
   ddp/batch_norm.h
+  ddp/buffer_rollback.h
   ddp/checkpoint.h
   ddp/clip_grad.h
   ddp/ddp.h
@@ -39,6 +40,7 @@ set(_ddp_headers
   ddp/distributed_sampler.h
   ddp/environment_variables.h
   ddp/grad_scaler.h
+  ddp/group_membership.h
   ddp/init_distributed.h
   ddp/init_process_group.h
   ddp/library_errors.h
@@ -47,12 +49,15 @@ set(_ddp_headers
   ddp/peer_monitor.h
   ddp/process_group.h
   ddp/rank_environment.h
+  ddp/recoverable_loop.h
   ddp/reduction_state.h
   ddp/rendezvous.h
   ddp/safetensors.h
+  ddp/seed_step.h
   ddp/sync_batchnorm.h
   ddp/tensor_map.h
-  ddp/watchdog.h)
+  ddp/watchdog.h
+  recovery/regroup.h)
 oarlock_install_headers(ddp ${_ddp_headers})
 install(FILES ${PROJECT_SOURCE_DIR}/ddp/ddp.h DESTINATION ${_include_dir} COMPONENT ddp)
 # CMake permits a target in one export set of one component only, so the component "development" installs the other one.
@@ -60,7 +65,7 @@ install(CODE "execute_process(COMMAND \"${CMAKE_COMMAND}\" --install \"${PROJECT
   --prefix \"\${CMAKE_INSTALL_PREFIX}\" OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)" COMPONENT development)
 
 # The engine and its dependencies. oarlock_engine is exported as oarlock::engine.
-set(_libraries common http http_metrics http_client http_client_beast yaml fields config telemetry process recovery launcher_channel formats data checkpoint nn device optim report tracking engine)
+set(_libraries common http http_metrics http_client http_client_beast yaml fields config telemetry process recovery formats data checkpoint nn device optim report tracking engine)
 foreach(library IN LISTS _libraries)
   set_target_properties(oarlock_${library} PROPERTIES EXPORT_NAME ${library})
   install(TARGETS oarlock_${library} EXPORT oarlock COMPONENT development ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
@@ -74,6 +79,7 @@ set(_headers
   common/csv.h
   common/log.h
   common/memory_limit.h
+  common/mix_seed.h
   common/number.h
   common/status_macros.h
   common/text.h

@@ -14,5 +14,6 @@
 #include "ddp/options.h"                    // IWYU pragma: export
 #include "ddp/process_group.h"              // IWYU pragma: export
 #include "ddp/rank_environment.h"           // IWYU pragma: export
+#include "ddp/recoverable_loop.h"           // IWYU pragma: export
 #include "ddp/safetensors.h"                // IWYU pragma: export
 #include "ddp/sync_batchnorm.h"             // IWYU pragma: export

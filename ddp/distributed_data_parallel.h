@@ -110,6 +110,7 @@ class DistributedDataParallel {
   void broadcast_buffers() { base_->broadcast_buffers(); }
 
   Module& module() { return *module_; }
+  DistributedDataParallelBase& base() { return *base_; }
   // Data that one synchronized backward pass sends.
   GradientTraffic traffic() const { return base_->traffic(); }
   // Whether gradients are averaged in memory that the ranks share instead of by the group's backend.

@@ -6,7 +6,9 @@
 #include <iostream>
 #include <utility>
 
+#include "common/contract.h"
 #include "ddp/library_errors.h"
+#include "recovery/launcher_channel.h"
 
 namespace oarlock {
 namespace {
@@ -68,13 +70,10 @@ void ignore_sigpipe_by_default() {
   }
 }
 
-}  // namespace
+PeerActivity activity() { return {"training", /*step=*/-1, 0}; }
 
-DistributedContext init_process_group(const InitProcessGroupOptions& options) {
-  return init_process_group(value_of(read_rank_environment(process_environment())), options);
-}
-
-DistributedContext init_process_group(const RankEnvironment& ranks, const InitProcessGroupOptions& options) {
+// Prepares the process, and returns the options of its first group.
+DistributedOptions prepare(const RankEnvironment& ranks, const InitProcessGroupOptions& options) {
   if (const Result<void> valid = check_ranks(ranks); !valid) throw ErrorException(valid.error());
   ignore_sigpipe_by_default();
   DistributedOptions all;
@@ -90,8 +89,44 @@ DistributedContext init_process_group(const RankEnvironment& ranks, const InitPr
   all.nccl = uses_nccl(options);
   all.timeout = options.timeout;
   if (all.nccl) disable_nccl_watchdog_exit();
-  const auto activity = [] { return PeerActivity{"training", /*step=*/-1, 0}; };
-  return value_of(init_distributed(all, activity, never_raised(), real_clock(), report_to_standard_error));
+  return all;
+}
+
+// A program divides its data by these numbers once.
+Result<void> accept_same_position(const RankEnvironment& ranks, const Assignment& assignment) {
+  if (assignment.rank == ranks.rank && assignment.world_size == ranks.world_size) return {};
+  return fail(ExitCode::kPeerLost, fmt::format("this process was started as rank {} of {}, and cannot be rank {} of {}",
+                                               ranks.rank, ranks.world_size, assignment.rank, assignment.world_size));
+}
+
+}  // namespace
+
+DistributedContext init_process_group(const InitProcessGroupOptions& options) {
+  return init_process_group(value_of(read_rank_environment(process_environment())), options);
+}
+
+DistributedContext init_process_group(const RankEnvironment& ranks, const InitProcessGroupOptions& options) {
+  return value_of(
+      init_distributed(prepare(ranks, options), activity, never_raised(), real_clock(), report_to_standard_error));
+}
+
+std::unique_ptr<GroupMembership> init_recoverable_process_group(const InitProcessGroupOptions& options) {
+  const RankEnvironment ranks = value_of(read_rank_environment(process_environment()));
+  const DistributedOptions all = prepare(ranks, options);
+  std::unique_ptr<RegroupChannel> channel;
+  if (ranks.world_size > 1)
+    channel = value_of(LauncherChannel::open(process_environment()(kEnvRegroupFd), StandbyProcess::kNo));
+  MembershipOptions membership;
+  membership.rank = ranks.rank;
+  membership.world_size = ranks.world_size;
+  membership.connect_options = [all] { return all; };
+  membership.accept = [ranks](const Assignment& assignment) { return accept_same_position(ranks, assignment); };
+  membership.activity = activity;
+  membership.report = report_to_standard_error;
+  auto out = std::make_unique<GroupMembership>(std::move(membership), never_raised(), real_clock());
+  if (const Result<void> connected = out->connect(std::move(channel)); !connected)
+    throw ErrorException(connected.error());
+  return out;
 }
 
 }  // namespace oarlock

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <chrono>
+#include <memory>
 #include <string>
 
+#include "ddp/group_membership.h"
 #include "ddp/init_distributed.h"
 #include "ddp/rank_environment.h"
 
@@ -43,5 +45,11 @@ DistributedContext init_process_group(const InitProcessGroupOptions& options = {
 // As above, for ranks that the caller describes: rank and world_size, and master_addr and master_port of a free TCP
 // port of rank 0's host. The other members may be left as they are.
 DistributedContext init_process_group(const RankEnvironment& ranks, const InitProcessGroupOptions& options = {});
+
+// As init_process_group() with the environment, for a program whose ranks are replaced when they are lost
+// (ddp/recoverable_loop.h). Its group() is the group. If this process replaces a lost one, the group is connected by
+// the RecoverableLoop only, and each collective is the identity before. Only `oarlock launch --restart-policy rank`
+// replaces ranks; with another launcher, the loss of a rank is the failure of a collective.
+std::unique_ptr<GroupMembership> init_recoverable_process_group(const InitProcessGroupOptions& options = {});
 
 }  // namespace oarlock

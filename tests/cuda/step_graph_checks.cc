@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "ddp/seed_step.h"
 #include "trainer/config/optimization.h"
 #include "trainer/device/device.h"
 #include "trainer/device/step_graph.h"

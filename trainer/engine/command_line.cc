@@ -18,12 +18,12 @@
 #include "common/text.h"
 #include "ddp/library_errors.h"
 #include "ddp/process_group.h"
+#include "recovery/launcher_channel.h"
 #include "recovery/standby.h"
 #include "trainer/config/load.h"
 #include "trainer/engine/rank_process.h"
 #include "trainer/engine/task_setup.h"
 #include "trainer/process/termination.h"
-#include "trainer/recovery/launcher_channel.h"
 #include "trainer/tracking/settings.h"
 
 namespace oarlock {
@@ -256,7 +256,7 @@ int run(int argc, char** argv, const TaskTable& tasks, const RegroupChannelFacto
 
 int trainer_main(int argc, char** argv, const TaskTable& tasks) {
   return trainer_main(argc, argv, tasks, [](const JobEnvironment&) -> Result<std::unique_ptr<RegroupChannel>> {
-    return LauncherChannel::open(process_environment());
+    return LauncherChannel::open(process_environment()(kEnvRegroupFd), StandbyProcess::kYes);
   });
 }
 

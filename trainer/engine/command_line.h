@@ -10,7 +10,7 @@
 namespace oarlock {
 
 struct JobEnvironment;  // trainer/process/job_environment.h
-class RegroupChannel;   // trainer/recovery/regroup.h
+class RegroupChannel;   // recovery/regroup.h
 
 // Opens the channel over which the ranks regroup after the loss of a rank (docs/recovery.md). Returns null if the
 // environment does not define one; the loss of a rank then ends the process.

@@ -1,7 +1,6 @@
 #include "trainer/engine/nonfinite.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/minimum.h>
 #include <ATen/ops/stack.h>
@@ -112,35 +111,6 @@ nlohmann::json NonfiniteSteps::values() const {
 
 int64_t NonfiniteSteps::skipped_so_far() const {
   return device_.is_cpu() ? host_.counts[kSkipped] : counts_.select(0, kSkipped).item<int64_t>();
-}
-
-// ---- BufferRollback ------------------------------------------------------------------------------------------------
-
-void BufferRollback::begin() {
-  if (buffers_.empty()) return;
-  const at::NoGradGuard no_grad;
-  if (copies_.empty()) {
-    for (const at::Tensor& buffer : buffers_) copies_.push_back(buffer.clone());
-  } else {
-    at::_foreach_copy_(copies_, buffers_);
-  }
-}
-
-void BufferRollback::end(const at::Tensor& skipped) {
-  if (copies_.empty()) return;
-  const at::NoGradGuard no_grad;
-  if (skipped.device().is_cpu()) {
-    if (skipped.item<float>() != 0) at::_foreach_copy_(buffers_, copies_);
-    return;
-  }
-  const at::Tensor undo = skipped.ne(0);
-  for (size_t i = 0; i < buffers_.size(); ++i) at::where_out(buffers_[i], undo, copies_[i], buffers_[i]);
-}
-
-void BufferRollback::restore() {
-  if (copies_.empty()) return;
-  const at::NoGradGuard no_grad;
-  at::_foreach_copy_(buffers_, copies_);
 }
 
 // ---- policy --------------------------------------------------------------------------------------------------------

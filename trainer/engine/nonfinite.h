@@ -72,28 +72,6 @@ class NonfiniteSteps final : public Stateful {
   int64_t skipped_ = 0;  // skipped in this process, as of the last read()
 };
 
-// Restores the model's buffers, such as the running statistics of BatchNorm, after a skipped step. A forward pass
-// writes to them before it is known whether its loss and gradients are finite.
-class BufferRollback {
- public:
-  // The buffers must remain the same tensors.
-  explicit BufferRollback(std::vector<at::Tensor> buffers) : buffers_(std::move(buffers)) {}
-
-  // Copies the buffers. Called before the first forward pass of a step.
-  void begin();
-
-  // Called after the step. `skipped` is a float32 scalar on the buffers' device; if it is not 0, the values that the
-  // buffers had in begin() are restored. Does not wait for a CUDA device.
-  void end(const at::Tensor& skipped);
-
-  // Restores the values that the buffers had in the last begin().
-  void restore();
-
- private:
-  std::vector<at::Tensor> buffers_;
-  std::vector<at::Tensor> copies_;
-};
-
 // The results of the last step, read from the device.
 struct StepReading {
   double loss = 0;                      // this rank's mean over the samples of the step

@@ -5,10 +5,8 @@
 #include <torch/version.h>
 
 #include <algorithm>
-#include <csignal>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <thread>
 #include <utility>
 
 #include "common/contract.h"
@@ -31,9 +29,7 @@ namespace {
 
 // Limits the wait for a save in flight when the run fails: it may be the newest checkpoint, but the disk may hang.
 constexpr std::chrono::milliseconds kDrainTimeout{5000};
-constexpr std::chrono::milliseconds kStopGrace{500};                 // until reading the configuration is abandoned
-constexpr std::chrono::milliseconds kRegroupConnectTimeout{20'000};  // until ranks that regroup are connected
-constexpr std::chrono::milliseconds kRegroupPollInterval{20};
+constexpr std::chrono::milliseconds kStopGrace{500};  // until reading the configuration is abandoned
 
 std::chrono::milliseconds to_milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
@@ -63,7 +59,15 @@ RankProcess::RankProcess(RunOptions options, JobEnvironment environment, const T
       tasks_(tasks),
       stop_(stop),
       clock_(clock),
-      logger_(logger) {}
+      logger_(logger),
+      membership_({.rank = environment_.rank,
+                   .world_size = environment_.world_size,
+                   .connect_options = [this] { return connect_options(); },
+                   .accept = [this](const Assignment& assignment) { return accept_assignment(assignment); },
+                   .activity = [this] { return activity(); },
+                   .report = [logger](std::string_view message, LogFields details) { logger.warn(message, details); }},
+                  stop, clock),
+      group_(membership_.group()) {}
 
 Outcome RankProcess::run() {
   begin_ = clock_.steady();
@@ -77,7 +81,7 @@ Outcome RankProcess::run() {
 
 Outcome RankProcess::outcome_of(const Result<TrainSummary>& summary) {
   const bool success = summary && !summary->interrupted;
-  const Error error = summary ? Error{} : with_peer_diagnosis(located(summary.error()), peers_.get());
+  const Error error = summary ? Error{} : with_peer_diagnosis(located(summary.error()), membership_.peers());
   if (!summary && checkpointer_) checkpointer_->drain(kDrainTimeout);
   if (telemetry_) telemetry_->finish(success);
   if (!summary) {
@@ -207,48 +211,32 @@ void RankProcess::serve_metrics() {
 Result<void> RankProcess::connect() {
   telemetry_->enter(Phase::kRendezvous);
   const SteadyTime begin = clock_.steady();
+  std::unique_ptr<RegroupChannel> channel;
   if (options_.open_channel && environment_.world_size > 1) {
-    ASSIGN_OR_RETURN(channel_, options_.open_channel());
-    if (channel_) RETURN_IF_ERROR(regroup({.completed_step = -1, .digest = {}, .fence = read_fence()}, "started"));
+    ASSIGN_OR_RETURN(channel, options_.open_channel());
   }
-  ASSIGN_OR_RETURN(DistributedContext connection, channel_ ? connect_through_channel() : connect_ranks());
-  const std::string backend = connection.group.backend_name();
-  if (is_replacement()) {  // the other ranks wait until its model is built
-    joining_ = std::move(connection);
-    group_ = ProcessGroup::unconnected(group_rank(), world_size(), device_);
-  } else {
-    adopt(std::move(connection));
-  }
+  const int64_t fence = channel ? read_fence() : -1;
+  RETURN_IF_ERROR(membership_.connect(std::move(channel), {.completed_step = -1, .digest = {}, .fence = fence}));
   stops_.emplace(stop_, group_, clock_);
   telemetry_->set_world_size(world_size());
   if (world_size() == 1) return {};
   const double seconds = std::chrono::duration<double>(clock_.steady() - begin).count();
   telemetry_->record_rendezvous(seconds);
-  telemetry_->logger().info("all ranks are connected",
-                            {{"world_size", world_size()}, {"backend", backend}, {"seconds", seconds}});
+  telemetry_->logger().info(
+      "all ranks are connected",
+      {{"world_size", world_size()}, {"backend", membership_.backend_name()}, {"seconds", seconds}});
   return {};
 }
 
-void RankProcess::adopt(DistributedContext connection) {
-  store_ = std::move(connection.store);
-  group_ = std::move(connection.group);
-  peers_ = std::move(connection.peers);
-  collective_watchdog_ = std::move(connection.collective_watchdog);
-}
-
-Result<DistributedContext> RankProcess::connect_ranks() {
+// For the current group.
+Result<DistributedOptions> RankProcess::connect_options() const {
   ASSIGN_OR_RETURN(const BackendChoice backend,
                    choose_backend(config_.distributed, device_.is_cuda(), is_nccl_in_build()));
   if (world_size() > 1 && !backend.warning.empty()) logger_.warn(backend.warning);
-  const ConnectReport report = [logger = logger_](std::string_view message, LogFields details) {
-    logger.warn(message, details);
-  };
   DistributedOptions options;
   options.nccl = backend.nccl;
   options.timeout = to_milliseconds(config_.distributed.timeout_seconds);
   options.rendezvous.timeout = to_milliseconds(config_.distributed.rendezvous_timeout_seconds);
-  options.rendezvous.rank = group_rank();
-  options.rendezvous.world_size = world_size();
   options.rendezvous.master_addr = environment_.master_addr;
   options.rendezvous.master_port = environment_.master_port;
   options.rendezvous.master_fallback = environment_.master_fallback;
@@ -258,30 +246,7 @@ Result<DistributedContext> RankProcess::connect_ranks() {
   options.rendezvous.has_lost_gpu = has_lost_gpu_;
   options.rendezvous.settings = settings_;
   options.rendezvous.settings["LOCAL_WORLD_SIZE"] = is_on_one_node() ? "WORLD_SIZE" : "less than WORLD_SIZE";
-  if (!channel_) return init_distributed(options, [this] { return activity(); }, stop_, clock_, report);
-
-  options.rendezvous.master_addr = assignment_.store_host;
-  options.rendezvous.master_port = assignment_.store_port;
-  options.rendezvous.master_fallback.clear();
-  options.rendezvous.uid += "/" + assignment_.store_prefix;  // a store of an older generation is another job's
-  options.rendezvous.is_repeatable = true;
-  options.should_leave = [this, generation = assignment_.generation] {
-    return channel_->regroup_requested(generation);
-  };
-  // All ranks of the assignment were alive a moment ago. If one is lost meanwhile, the others regroup again.
-  if (assignment_.donor >= 0) {
-    options.rendezvous.timeout = std::min(options.rendezvous.timeout, kRegroupConnectTimeout);
-  }
-  const auto abandon = std::make_shared<StopFlag>();
-  options.rendezvous_stop = abandon;
-  const std::jthread watch([&](const std::stop_token& done) {
-    while (!done.stop_requested() && !abandon->is_raised()) {
-      if (stop_.is_raised()) abandon->raise(stop_.signal_number());
-      if (channel_->regroup_requested(assignment_.generation)) abandon->raise(SIGTERM);
-      std::this_thread::sleep_for(kRegroupPollInterval);
-    }
-  });
-  return init_distributed(options, [this] { return activity(); }, stop_, clock_, report);
+  return options;
 }
 
 bool RankProcess::is_on_one_node() const { return environment_.local_world_size >= world_size(); }
@@ -291,7 +256,7 @@ bool RankProcess::shares_memory() const { return configured_.ddp.shared_memory &
 PeerActivity RankProcess::activity() const { return {std::string(telemetry_->phase()), telemetry_->status().step, 0}; }
 
 ProcessExit RankProcess::explain(const std::exception_ptr& exception) const {
-  const Error error = with_peer_diagnosis(located(to_error(exception)), peers_.get());
+  const Error error = with_peer_diagnosis(located(to_error(exception)), membership_.peers());
   return {error.code, termination_message({error.code, reason_for(error), error.message})};
 }
 
@@ -325,14 +290,14 @@ Result<void> RankProcess::build() {
 // Fails with kConfig if an epoch has a batch of one sample, with this number of ranks or with one that the group may
 // have later, and the model cannot train with it.
 Result<void> RankProcess::check_smallest_batches() {
-  if (is_replacement()) return {};  // its group is not connected yet, and the other ranks have checked
+  if (membership_.is_replacement()) return {};  // its group is not connected yet, and the other ranks have checked
   const int64_t samples = task_->train_data().size();
   const auto has_single = [&](int ranks) {
     const Result<BatchPlan> plan = plan_batches(configured_, ranks, samples);
     return plan && plan->smallest_batch == 1;
   };
   int ranks = world_size();
-  for (int fewer = channel_ ? 1 : ranks; fewer < ranks && !has_single(ranks); ++fewer) {
+  for (int fewer = membership_.channel() != nullptr ? 1 : ranks; fewer < ranks && !has_single(ranks); ++fewer) {
     if (has_single(fewer)) ranks = fewer;
   }
   if (!has_single(ranks)) return {};
@@ -384,8 +349,9 @@ Result<void> RankProcess::load_pretrained_weights(const torch::nn::Module& modul
 
 Result<void> RankProcess::open_checkpoints() {
   if (config_.checkpoint.dir.empty()) return {};
-  const CheckpointOwner owner{environment_.uid, environment_.attempt, std::max<int64_t>(assignment_.generation, 0),
-                              assignment_.store_prefix};
+  const Assignment& assignment = membership_.assignment();
+  const CheckpointOwner owner{environment_.uid, environment_.attempt, std::max<int64_t>(assignment.generation, 0),
+                              assignment.store_prefix};
   CheckpointerOptions options = checkpointer_options(config_.checkpoint, owner,
                                                      {.task = config_.task,
                                                       .seed = config_.seed,
@@ -397,7 +363,7 @@ Result<void> RankProcess::open_checkpoints() {
     if (!file.empty()) options.store.other_files.emplace_back(file);
   if (!config_.eval.rows_file.empty())
     options.store.other_files.push_back(std::filesystem::absolute(config_.eval.rows_file));
-  options.is_replacement = is_replacement();
+  options.is_replacement = membership_.is_replacement();
   if (const std::string inference = task_->inference_settings(); !inference.empty()) {
     options.model_metadata["inference"] = inference;
     if (environment_.rank == 0) telemetry_->logger().info("settings of inference", {{"json", abridged(inference)}});
@@ -434,8 +400,9 @@ Result<void> RankProcess::open_tracking() {
     run.versions = {{"oarlock", options_.version}, {"revision", options_.revision}, {"libtorch", TORCH_VERSION}};
     if (!versions.cuda.empty()) run.versions["cuda"] = versions.cuda;
     if (!versions.nccl.empty()) run.versions["nccl"] = versions.nccl;
-    Result<std::unique_ptr<RunTracking>> tracking = RunTracking::open(
-        {config_.tracking, config_.checkpoint.dir, run, channel_ != nullptr}, telemetry_->logger(), clock_);
+    Result<std::unique_ptr<RunTracking>> tracking =
+        RunTracking::open({config_.tracking, config_.checkpoint.dir, run, membership_.channel() != nullptr},
+                          telemetry_->logger(), clock_);
     if (tracking) {
       tracking_ = std::move(*tracking);
       if (tracking_ && checkpointer_) checkpointer_->before_commit([this] { tracking_->persist(); });

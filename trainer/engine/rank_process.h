@@ -8,7 +8,10 @@
 #include <string>
 
 #include "common/contract.h"
+#include "ddp/group_membership.h"
 #include "ddp/init_distributed.h"
+#include "ddp/process_group.h"
+#include "recovery/regroup.h"
 #include "trainer/config/load.h"
 #include "trainer/device/device.h"
 #include "trainer/engine/task.h"
@@ -16,7 +19,6 @@
 #include "trainer/engine/train_loop.h"
 #include "trainer/process/job_environment.h"
 #include "trainer/process/termination.h"
-#include "trainer/recovery/regroup.h"
 #include "trainer/report/run_summary.h"
 
 namespace oarlock {
@@ -46,7 +48,7 @@ struct Outcome {
 // What the selection of a device depends on. Pure.
 LocalRank local_rank_of(const JobEnvironment& environment);
 
-class RankProcess {
+class RankProcess final : private GroupMember {
  public:
   // The references must outlive the object.
   RankProcess(RunOptions options, JobEnvironment environment, const TaskTable& tasks, const StopFlag& stop,
@@ -69,36 +71,26 @@ class RankProcess {
   Result<void> start_telemetry();
   void serve_metrics();
   Result<void> connect();
-  void adopt(DistributedContext connection);
-  Result<DistributedContext> connect_ranks();
-  Result<DistributedContext> connect_through_channel();
+  Result<DistributedOptions> connect_options() const;
   int64_t read_fence() const;
   tl::unexpected<Error> report_fenced_off(Error error);
   Result<void> build();
 
-  // Recovery without a checkpoint (docs/recovery-engine.md). regroup() sets assignment_; join() connects the ranks of
-  // the assignment and sends them the donor's state; recover() repeats both until the ranks are connected, after a
-  // failure that can_recover() accepts.
-  struct LostRank {
-    SteadyTime detected;
-    std::string reason;
-  };
-  Result<void> regroup(const RecoveryState& state, const std::string& reason);
-  // Size of the current group, which may have fewer ranks than the job, and position in it.
-  int world_size() const { return assignment_.generation >= 0 ? assignment_.world_size : environment_.world_size; }
-  int group_rank() const { return assignment_.generation >= 0 ? assignment_.rank : environment_.rank; }
-  bool is_on_one_node() const;  // all ranks of the group
+  // Recovery without a checkpoint (docs/recovery-engine.md), after a failure that can_recover() accepts.
+  Result<void> accept_assignment(const Assignment& assignment) const;
+  int world_size() const { return membership_.world_size(); }  // of the current group
+  bool is_on_one_node() const;                                 // all ranks of the group
   bool shares_memory() const;
   Result<void> resize();
-  bool is_replacement() const { return channel_ && assignment_.donor >= 0; }
-  static bool is_loss(const Error& error);
   bool can_recover(const Error& error) const;
-  Result<void> recover(Error error);
   Result<TrainSummary> stop_in_recovery(const Error& error);
-  void leave_group();
-  Result<void> join(const LostRank& lost);
   void enable_recovery();
   Result<TrainSummary> run_loop();
+  void leave_group() override;
+  RecoveryState recovery_state() const override { return loop_->recovery_state(); }
+  Result<void> join_group(const LostRank& lost) override;
+  bool is_final(const Error& error) const override;
+
   Result<void> fit_batches();
   Result<void> check_smallest_batches();
   Result<void> load_pretrained_weights(const torch::nn::Module& module);
@@ -134,16 +126,10 @@ class RankProcess {
   at::Device device_ = at::kCPU;
   bool has_lost_gpu_ = false;  // device_ is the CPU because a GPU or its driver failed
   std::unique_ptr<Telemetry> telemetry_;
-  std::unique_ptr<RegroupChannel> channel_;  // null: without recovery
-  // With a channel: of the current group. Before the first one, its generation is -1.
-  Assignment assignment_{.generation = -1, .store_host = {}, .store_prefix = {}};
-  std::optional<DistributedContext> joining_;  // of a replacement, until its model is built
+  GroupMembership membership_;
+  const ProcessGroup& group_;  // of membership_
   bool can_recover_ = false;
-  c10::intrusive_ptr<c10d::Store> store_;
-  ProcessGroup group_;
-  std::optional<StopAgreement> stops_;             // set once the ranks are connected
-  std::unique_ptr<PeerMonitor> peers_;             // null in a world of one
-  std::unique_ptr<Watchdog> collective_watchdog_;  // with NCCL; otherwise null
+  std::optional<StopAgreement> stops_;  // set once the ranks are connected
   std::unique_ptr<DistributedDataParallelBase> model_;
   std::unique_ptr<TrainStep> step_;
   std::unique_ptr<RunTracking> tracking_;  // null on other ranks than 0, and if nothing is tracked

@@ -36,50 +36,44 @@ int64_t RankProcess::read_fence() const {
 // launcher has taken the place of that of node rank 0, which ends when this process reports it. The ranks of other
 // nodes can join the group of that one.
 tl::unexpected<Error> RankProcess::report_fenced_off(Error error) {
-  if (!channel_ || !is_fenced_off(error)) return tl::make_unexpected(std::move(error));
+  RegroupChannel* const channel = membership_.channel();
+  if (channel == nullptr || !is_fenced_off(error)) return tl::make_unexpected(std::move(error));
   if (environment_.rank != 0) return fail(ExitCode::kPeerLost, std::move(error.message));
   const int64_t fence = read_fence();
-  if (fence < assignment_.generation) return tl::make_unexpected(std::move(error));  // of another attempt or job
-  const Result<Assignment> next = channel_->regroup(
-      assignment_.generation, {.completed_step = -1, .digest = {}, .fence = fence}, error.message, stop_);
+  const int64_t generation = membership_.assignment().generation;
+  if (fence < generation) return tl::make_unexpected(std::move(error));  // of another attempt or job
+  const Result<Assignment> next =
+      channel->regroup(generation, {.completed_step = -1, .digest = {}, .fence = fence}, error.message, stop_);
   return tl::make_unexpected(next ? error : next.error());
 }
 
-bool RankProcess::is_loss(const Error& error) {
-  return error.code == ExitCode::kPeerLost || error.code == ExitCode::kTempFail;
-}
-
-Result<void> RankProcess::regroup(const RecoveryState& state, const std::string& reason) {
-  ASSIGN_OR_RETURN(assignment_, channel_->regroup(assignment_.generation, state, reason, stop_));
+Result<void> RankProcess::accept_assignment(const Assignment& assignment) const {
   // Rank 0 writes the checkpoints, whose directory this process may have acquired, and reports the progress.
-  if ((assignment_.rank == 0) != (environment_.rank == 0) || assignment_.world_size > environment_.world_size) {
+  if ((assignment.rank == 0) != (environment_.rank == 0) || assignment.world_size > environment_.world_size) {
     return fail(ExitCode::kPeerLost,
                 fmt::format("this process was started as rank {} of {}, and cannot be rank {} of {} in generation {}",
-                            environment_.rank, environment_.world_size, assignment_.rank, assignment_.world_size,
-                            assignment_.generation));
+                            environment_.rank, environment_.world_size, assignment.rank, assignment.world_size,
+                            assignment.generation));
   }
-  if (!loop_) return {};  // a new process can start from the checkpoint
-  if (assignment_.donor >= 0) {
-    if (assignment_.world_size == loop_->world_size()) return {};
-    const std::string obstacle = model_->resize_obstacle(assignment_.world_size);
-    if (obstacle.empty()) return {};
-    return fail(ExitCode::kPeerLost,
-                fmt::format("the number of ranks cannot change from {} to {} without a restart: {}",
-                            loop_->world_size(), assignment_.world_size, obstacle));
-  }
-  return fail(ExitCode::kPeerLost, "no rank has a consistent state; restarting from the newest checkpoint");
+  if (!loop_ || assignment.donor < 0 || assignment.world_size == loop_->world_size()) return {};
+  const std::string obstacle = model_->resize_obstacle(assignment.world_size);
+  if (obstacle.empty()) return {};
+  return fail(ExitCode::kPeerLost, fmt::format("the number of ranks cannot change from {} to {} without a restart: {}",
+                                               loop_->world_size(), assignment.world_size, obstacle));
 }
 
 // Without a channel nothing below has an effect.
 void RankProcess::enable_recovery() {
-  if (!channel_) return;
+  if (membership_.channel() == nullptr) return;
   const std::string obstacle = step_->recovery_obstacle();
   can_recover_ = obstacle.empty();
   if (can_recover_) {
     step_->enable_undo();
     // In a group of one rank, nothing else detects that it must be left.
     stops_->watch_growth([this] {
-      return channel_->growth_requested(assignment_.generation) || channel_->regroup_requested(assignment_.generation);
+      const int64_t generation = membership_.assignment().generation;
+      return membership_.channel()->growth_requested(generation) ||
+             membership_.channel()->regroup_requested(generation);
     });
     // Without an operator, nothing replaces the ranks that receive a signal, so that all of them stop and save.
     if (!environment_.job.empty()) stops_->set_quorum(StopQuorum::kAll);
@@ -91,12 +85,14 @@ void RankProcess::enable_recovery() {
 
 Result<TrainSummary> RankProcess::run_loop() {
   Result<TrainSummary> summary = catch_errors([&]() -> Result<TrainSummary> {
-    if (!is_replacement()) return loop_->run();
-    RETURN_IF_ERROR(join({clock_.steady(), ""}));
+    if (!membership_.is_replacement()) return loop_->run();
+    RETURN_IF_ERROR(membership_.join(*this));
     return loop_->resume();
   });
   while (!summary && can_recover(summary.error())) {
-    const Result<void> recovered = recover(summary.error());
+    telemetry_->record_peer_lost();
+    telemetry_->enter(Phase::kRendezvous);
+    const Result<void> recovered = membership_.recover(summary.error(), *this);
     if (!recovered) return stop_in_recovery(recovered.error());
     summary = catch_errors([&] { return loop_->resume(); });
   }
@@ -107,50 +103,24 @@ bool RankProcess::can_recover(const Error& error) const {
   return can_recover_ && error.code == ExitCode::kPeerLost && loop_->can_recover();
 }
 
-// After recover() has failed with `error`. If a signal was the reason, rank 0 saves its state before it ends, which all
-// ranks would otherwise do together. The others report the loss of a rank, because nothing is saved on their behalf.
+// After a recovery has failed with `error`. If a signal was the reason, rank 0 saves its state before it ends, which
+// all ranks would otherwise do together. The others report the loss of a rank, because nothing is saved on their
+// behalf.
 Result<TrainSummary> RankProcess::stop_in_recovery(const Error& error) {
   if (error.code != ExitCode::kTempFail || !stop_.is_raised()) return tl::make_unexpected(error);
   if (environment_.rank == 0 && loop_->can_stop_alone()) return catch_errors([&] { return loop_->stop_alone(); });
   return fail(ExitCode::kPeerLost, error.message);
 }
 
-// Fails with kTempFail if a signal ends it; this rank has then left its group.
-Result<void> RankProcess::recover(Error error) {
-  const SteadyTime begin = clock_.steady();
-  telemetry_->record_peer_lost();
-  for (;;) {
-    telemetry_->enter(Phase::kRendezvous);
-    group_.leave();  // first, so that no other rank waits for this one
-    const Error diagnosed = with_peer_diagnosis(error, peers_.get());
-    leave_group();
-    const Result<void> assigned = regroup(loop_->recovery_state(), diagnosed.message);
-    peers_.reset();  // it answered the other ranks until they had left, too
-    store_.reset();
-    if (!assigned) {
-      if (assigned.error().code != ExitCode::kPeerLost) return assigned;
-      return fail(diagnosed.code, fmt::format("{}; {}", diagnosed.message, assigned.error().message));
-    }
-    const Result<void> joined = catch_errors([&] { return join({begin, diagnosed.message}); });
-    if (joined || !is_loss(joined.error()) || is_fenced_off(joined.error())) return joined;
-    error = joined.error();
-  }
-}
+bool RankProcess::is_final(const Error& error) const { return is_fenced_off(error); }
 
-// Afterwards no thread of this rank uses the group.
 void RankProcess::leave_group() {
+  telemetry_->enter(Phase::kRendezvous);
   loop_->leave();
-  collective_watchdog_.reset();
-  joining_.reset();
-  group_ = ProcessGroup::unconnected(group_rank(), world_size(), device_);
 }
 
-// A replacement is connected already and was not informed of the loss.
-Result<void> RankProcess::join(const LostRank& lost) {
-  if (!joining_) {
-    ASSIGN_OR_RETURN(joining_, connect_ranks());
-  }
-  adopt(*std::exchange(joining_, std::nullopt));
+Result<void> RankProcess::join_group(const LostRank& lost) {
+  const Assignment& assignment = membership_.assignment();
   // Each rank sends the digest of its data, complemented and therefore negative if it has no state.
   const int64_t digest = digest_of(data_);
   std::vector<int> replaced;
@@ -162,17 +132,17 @@ Result<void> RankProcess::join(const LostRank& lost) {
   }
   if (!is_same) RETURN_IF_ERROR(check_equal_on_all_ranks(AgreedKind::kData, data_, group_));
   if (checkpointer_) {
-    Result<void> claimed = checkpointer_->claim(assignment_.generation, assignment_.store_prefix);
+    Result<void> claimed = checkpointer_->claim(assignment.generation, assignment.store_prefix);
     if (!claimed) return report_fenced_off(std::move(claimed.error()));
   }
   const int before = loop_->world_size();
   RETURN_IF_ERROR(resize());
-  RETURN_IF_ERROR(loop_->join(assignment_.donor));
+  RETURN_IF_ERROR(loop_->join(assignment.donor));
   const double seconds = std::chrono::duration<double>(clock_.steady() - lost.detected).count();
   const auto shared = nlohmann::json::parse(group_.broadcast(
-      dump_json(nlohmann::json{{"seconds", seconds}, {"reason", lost.reason}, {"before", before}}), assignment_.donor));
+      dump_json(nlohmann::json{{"seconds", seconds}, {"reason", lost.reason}, {"before", before}}), assignment.donor));
   const auto reason = shared.at("reason").get<std::string>();
-  const bool logs = group_.rank() == assignment_.donor;
+  const bool logs = group_.rank() == assignment.donor;
   if (const int left = shared.at("before").get<int>(); left != group_.world_size()) {
     telemetry_->record_resize(left, group_.world_size(), reason, shared.at("seconds").get<double>(), logs);
   } else {
@@ -180,15 +150,6 @@ Result<void> RankProcess::join(const LostRank& lost) {
                                 logs);
   }
   return {};
-}
-
-// Regroups again if another rank is lost meanwhile.
-Result<DistributedContext> RankProcess::connect_through_channel() {
-  for (;;) {
-    Result<DistributedContext> connection = catch_errors([&] { return connect_ranks(); });
-    if (connection || !is_loss(connection.error()) || stop_.is_raised()) return connection;
-    RETURN_IF_ERROR(regroup({}, connection.error().message));
-  }
 }
 
 // Adapts batches and learning rates to the group, as configure() does in a run that is resumed with this number of

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ddp/distributed_sampler.h"
+#include "recovery/regroup.h"
 #include "trainer/data/data_loader.h"
 #include "trainer/device/device_prefetcher.h"
 #include "trainer/engine/evaluator.h"
@@ -18,7 +19,6 @@
 #include "trainer/engine/nonfinite.h"
 #include "trainer/engine/run_state.h"
 #include "trainer/optim/lr_scheduler.h"
-#include "trainer/recovery/regroup.h"
 #include "trainer/report/run_report.h"
 
 namespace oarlock {

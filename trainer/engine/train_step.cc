@@ -7,11 +7,11 @@
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
-#include <mutex>
 #include <stdexcept>
 
 #include "common/status_macros.h"
 #include "ddp/library_errors.h"
+#include "ddp/seed_step.h"
 #include "trainer/data/random.h"
 #include "trainer/device/device.h"
 #include "trainer/engine/profiler.h"
@@ -21,7 +21,6 @@
 namespace oarlock {
 namespace {
 
-constexpr uint64_t kStepStream = 1;
 constexpr uint64_t kEpochStream = 2;
 
 std::vector<at::Tensor> buffer_tensors(const std::vector<NamedTensor>& named) {
@@ -34,12 +33,6 @@ std::vector<at::Tensor> buffer_tensors(const std::vector<NamedTensor>& named) {
 }  // namespace
 
 void seed_model(uint64_t seed) { at::manual_seed(seed); }
-
-void seed_step(uint64_t seed, int rank, int64_t step, c10::Device device) {
-  at::Generator generator = at::globalContext().defaultGenerator(device);
-  const std::lock_guard lock(generator.mutex());
-  generator.set_current_seed(mix_seed({kStepStream, seed, static_cast<uint64_t>(rank), static_cast<uint64_t>(step)}));
-}
 
 uint64_t epoch_seed(uint64_t seed, int64_t epoch) {
   return mix_seed({kEpochStream, seed, static_cast<uint64_t>(epoch)});

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "ddp/buffer_rollback.h"
 #include "ddp/distributed_data_parallel_base.h"
 #include "trainer/config/config.h"
 #include "trainer/data/data_loader.h"
@@ -32,13 +33,11 @@ namespace oarlock {
 
 // ---- Random streams ------------------------------------------------------------------------------------------------
 // All random streams of a run are derived from its seed. The numbers of a step depend on (seed, rank, step) only, so a
-// resumed run draws the same numbers as one that was not interrupted, and no generator state is saved.
+// resumed run draws the same numbers as one that was not interrupted, and no generator state is saved
+// (ddp/seed_step.h).
 
 // Seeds LibTorch's default generators before the model is built, identically on all ranks.
 void seed_model(uint64_t seed);
-
-// Seeds the device's default generator for one training step (dropout).
-void seed_step(uint64_t seed, int rank, int64_t step, c10::Device device);
 
 // Returns the seed of the data loader: augmentation depends on the epoch and the sample, not on the rank.
 uint64_t epoch_seed(uint64_t seed, int64_t epoch);

@@ -68,7 +68,7 @@ def check_needed(program):
 
 def main():
     blocks = [script for comment, script in BLOCK.findall((SOURCE / "docs/guides/ddp.md").read_text()) if comment == ME]
-    assert len(blocks) == 5, blocks
+    assert len(blocks) == 6, blocks
     with tempfile.TemporaryDirectory() as name:
         work = pathlib.Path(name)
         checkout, environment = prepare(work)
@@ -81,8 +81,10 @@ def main():
                 (work / "oarlock").symlink_to(work / "moved")
                 check_prefix(work / "moved")
         check_needed(checkout / "build/ddp/mnist")
-        one, two, launched = (RESULT.search(output) for output in outputs[2:])
-        assert one[1] == "1" and two[1] == "2" and launched[1] == "2", outputs[2:]
+        one, two, launched = (RESULT.search(output) for output in outputs[2:5])
+        weights = dict(re.findall(r"rank (\d), weights (\w+)", outputs[5]))
+        assert len(weights) == 2 and len(set(weights.values())) == 1, outputs[5]
+        assert one[1] == "1" and two[1] == "2" and launched[1] == "2", outputs[2:5]
         loss, accuracy = float(one[2]), float(one[3])
         assert loss < 1.0 and accuracy > 0.6, one[0]
         for other in (two, launched):  # sums in another order; ddp_module_test compares in double precision

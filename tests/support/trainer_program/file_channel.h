@@ -3,8 +3,8 @@
 
 #include <memory>
 
+#include "recovery/regroup.h"
 #include "trainer/process/job_environment.h"
-#include "trainer/recovery/regroup.h"
 
 namespace oarlock::test {
 

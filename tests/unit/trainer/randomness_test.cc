@@ -7,6 +7,8 @@
 
 #include <set>
 
+#include "ddp/seed_step.h"
+
 namespace oarlock {
 namespace {
 

@@ -1,5 +1,5 @@
 // A rank's channel to its launcher, over a socket pair.
-#include "trainer/recovery/launcher_channel.h"
+#include "recovery/launcher_channel.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -9,7 +9,6 @@
 #include <csignal>
 #include <future>
 
-#include "common/contract.h"
 #include "recovery/line_channel.h"
 
 namespace oarlock {
@@ -71,7 +70,8 @@ TEST_F(LauncherChannelTest, ReportsStateAndReceivesAssignment) {
   EXPECT_EQ(request->step, 40);
   EXPECT_EQ(request->digest, "d");
   EXPECT_EQ(request->reason, "lost a peer");
-  send(RankCommand::Kind::kAssign, 0);  // late, of the group that failed
+  EXPECT_EQ(request->standby_process, 0);  // the program has not called wait_for_start()
+  send(RankCommand::Kind::kAssign, 0);     // late, of the group that failed
   send(RankCommand::Kind::kAssign, 1);
   const Result<Assignment> assignment = result.get();
   ASSERT_TRUE(assignment);
@@ -134,19 +134,16 @@ TEST_F(LauncherChannelTest, ClosedConnectionIsUnavailable) {
 }
 
 TEST(LauncherChannel, OpensInheritedSocketOnly) {
-  const auto lookup = [](std::optional<std::string> value) {
-    return [value](std::string_view name) { return name == kEnvRegroupFd ? value : std::nullopt; };
-  };
-  EXPECT_EQ(LauncherChannel::open(lookup(std::nullopt)).value(), nullptr);
+  EXPECT_EQ(LauncherChannel::open(std::nullopt, StandbyProcess::kNo).value(), nullptr);
   for (const char* value : {"x", "1", "-1", "999999", "3x"}) {
-    const auto opened = LauncherChannel::open(lookup(value));
+    const auto opened = LauncherChannel::open(value, StandbyProcess::kNo);
     ASSERT_FALSE(opened) << value;
     EXPECT_EQ(opened.error().code, ExitCode::kConfig);
   }
   int ends[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
   const FileDescriptor launcher(ends[0]);
-  const auto opened = LauncherChannel::open(lookup(std::to_string(ends[1])));
+  const auto opened = LauncherChannel::open(std::to_string(ends[1]), StandbyProcess::kNo);
   ASSERT_TRUE(opened);
   EXPECT_NE(::fcntl(ends[1], F_GETFD) & FD_CLOEXEC, 0);
 }

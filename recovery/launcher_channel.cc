@@ -1,4 +1,4 @@
-#include "trainer/recovery/launcher_channel.h"
+#include "recovery/launcher_channel.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -35,23 +35,23 @@ bool send_all(int socket, std::string_view text) {
 
 }  // namespace
 
-Result<std::unique_ptr<LauncherChannel>> LauncherChannel::open(const EnvironmentLookup& lookup) {
-  const std::optional<std::string> text = lookup(kEnvRegroupFd);
-  if (!text || text->empty()) return nullptr;
-  const int fd = parse_integer<int>(*text).value_or(-1);
+Result<std::unique_ptr<LauncherChannel>> LauncherChannel::open(const std::optional<std::string>& descriptor,
+                                                               StandbyProcess standby) {
+  if (!descriptor || descriptor->empty()) return nullptr;
+  const int fd = parse_integer<int>(*descriptor).value_or(-1);
   struct stat file{};
   const bool is_socket = fd > 2 && ::fstat(fd, &file) == 0 && S_ISSOCK(file.st_mode);
   if (!is_socket) {
     return fail(ExitCode::kConfig, fmt::format("environment variable {}={} does not name a socket of the launcher; a "
                                                "program between the launcher and this one may have closed it",
-                                               kEnvRegroupFd, *text));
+                                               kEnvRegroupFd, *descriptor));
   }
   ::fcntl(fd, F_SETFD, FD_CLOEXEC);
-  return std::make_unique<LauncherChannel>(FileDescriptor(fd));
+  return std::make_unique<LauncherChannel>(FileDescriptor(fd), standby);
 }
 
-LauncherChannel::LauncherChannel(FileDescriptor socket)
-    : socket_(std::move(socket)), wake_(::eventfd(0, EFD_CLOEXEC)), thread_([this] { receive(); }) {}
+LauncherChannel::LauncherChannel(FileDescriptor socket, StandbyProcess standby)
+    : socket_(std::move(socket)), standby_(standby), wake_(::eventfd(0, EFD_CLOEXEC)), thread_([this] { receive(); }) {}
 
 LauncherChannel::~LauncherChannel() {
   const uint64_t one = 1;
@@ -107,7 +107,7 @@ Result<Assignment> LauncherChannel::regroup(int64_t generation, const RecoverySt
   request.digest = state.digest;
   request.fence = state.fence;
   request.reason = reason;
-  request.standby_process = ::getpid();  // trainer_main() calls recovery::wait_for_start()
+  request.standby_process = standby_ == StandbyProcess::kYes ? ::getpid() : 0;
   std::unique_lock lock(mutex_);
   if (!end_ && !is_closed_ && !send_all(socket_.get(), to_json(request) + "\n")) is_closed_ = true;
   for (;;) {

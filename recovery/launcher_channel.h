@@ -12,19 +12,22 @@
 
 #include "common/files.h"
 #include "recovery/messages.h"
-#include "trainer/process/job_environment.h"
-#include "trainer/recovery/regroup.h"
+#include "recovery/regroup.h"
 
 namespace oarlock {
 
+// Whether the launcher may start this program ahead of time: only if it calls wait_for_start() (standby.h).
+enum class StandbyProcess { kNo, kYes };
+
 class LauncherChannel final : public RegroupChannel {
  public:
-  // Takes the socket that OARLOCK_REGROUP_FD names. Returns null if the variable is not set: the launcher does not
-  // recover ranks in place. Fails with kConfig if the variable does not name a socket. Call it once per process,
-  // because the object owns the descriptor; programs that this process starts do not inherit it.
-  static Result<std::unique_ptr<LauncherChannel>> open(const EnvironmentLookup& lookup);
+  // Takes the socket that `descriptor`, the value of OARLOCK_REGROUP_FD, names. Returns null if the variable is not
+  // set: the launcher does not recover ranks in place. Fails with kConfig if it does not name a socket. Call it once
+  // per process, because the object owns the descriptor; programs that this process starts do not inherit it.
+  static Result<std::unique_ptr<LauncherChannel>> open(const std::optional<std::string>& descriptor,
+                                                       StandbyProcess standby);
 
-  explicit LauncherChannel(FileDescriptor socket);
+  explicit LauncherChannel(FileDescriptor socket, StandbyProcess standby = StandbyProcess::kNo);
   ~LauncherChannel() override;
   LauncherChannel(const LauncherChannel&) = delete;
   LauncherChannel& operator=(const LauncherChannel&) = delete;
@@ -43,6 +46,7 @@ class LauncherChannel final : public RegroupChannel {
   void handle(const recovery::RankCommand& command);
 
   FileDescriptor socket_;
+  StandbyProcess standby_;
   FileDescriptor wake_;                          // an eventfd that becomes readable in the destructor
   std::atomic<int64_t> left_generation_{-2};     // groups up to this one must be left
   std::atomic<int64_t> growing_generation_{-2};  // the same, between two steps

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "common/error.h"
-#include "trainer/process/termination.h"
+#include "common/stop_flag.h"
 
 namespace oarlock {
 
