@@ -44,6 +44,11 @@ def prepare(work):
     (torch / "torch").symlink_to(TORCH)
     environment = {**os.environ, "HOME": str(work), "XDG_CACHE_HOME": str(work / ".cache"), "OMP_NUM_THREADS": "1",
                    "PATH": f"{os.environ['OARLOCK_BIN']}:{os.environ['PATH']}"}
+    # Headers of the program with the names of ours.
+    for header in ("common/error.h", "ddp/options.h"):
+        (work / "own" / header).parent.mkdir(parents=True, exist_ok=True)
+        (work / "own" / header).write_text(f'#error "{header} takes the place of a header of Oarlock"\n')
+    environment["CXXFLAGS"] = f"-I{work}/own"
     if cache := subprocess.run(["sh", "-c", "ccache --get-config cache_dir"], capture_output=True, text=True, check=False).stdout.strip():
         environment |= {"CCACHE_DIR": cache, "CMAKE_CXX_COMPILER_LAUNCHER": "ccache", "CCACHE_BASEDIR": str(work), "CCACHE_NOHASHDIR": "1"}
     return checkout, environment
@@ -54,8 +59,9 @@ def check_prefix(prefix):
     for path in [*prefix.rglob("*.h"), *prefix.rglob("*.cmake")]:
         text = path.read_text()
         assert str(SOURCE) not in text and str(BUILD) not in text, f"{path} names the checkout or the build directory"
-        for header in re.findall(r'^#include "([^"]+)"', text, re.M):
-            assert (prefix / "include/oarlock" / header).exists(), f"{path} includes {header}, which is not installed"
+        assert not re.search(r'^#include "', text, re.M), f"{path} includes a header that a file of the program could replace"
+        for header in re.findall(r"^#include <(oarlock/[^>]+)>", text, re.M):
+            assert (prefix / "include" / header).exists(), f"{path} includes {header}, which is not installed"
         assert not re.search(r"<(fmt|spdlog|yaml-cpp|prometheus|boost|openssl)/", text), f"{path} includes another library"
     assert not (prefix / "include/oarlock/trainer").exists() and not list(prefix.rglob("liboarlock_common.a"))
 
@@ -68,7 +74,7 @@ def check_needed(program):
 
 def main():
     blocks = [script for comment, script in BLOCK.findall((SOURCE / "docs/guides/ddp.md").read_text()) if comment == ME]
-    assert len(blocks) == 5, blocks
+    assert len(blocks) == 6, blocks
     with tempfile.TemporaryDirectory() as name:
         work = pathlib.Path(name)
         checkout, environment = prepare(work)
@@ -81,7 +87,10 @@ def main():
                 (work / "oarlock").symlink_to(work / "moved")
                 check_prefix(work / "moved")
         check_needed(checkout / "build/ddp/mnist")
-        one, two, launched = (RESULT.search(output) for output in outputs[2:])
+        check_needed(checkout / "build/ddp/mnist-pkg-config")
+        outputs.append(run("build/ddp/mnist-pkg-config data 0", checkout, environment))
+        one, two, launched = (RESULT.search(output) for output in (outputs[2], outputs[3], outputs[5]))
+        assert RESULT.search(outputs[6])[1] == "1", outputs[6]
         assert one[1] == "1" and two[1] == "2" and launched[1] == "2", outputs[2:]
         loss, accuracy = float(one[2]), float(one[3])
         assert loss < 1.0 and accuracy > 0.6, one[0]
