@@ -4,6 +4,7 @@
 
 #include <csignal>
 #include <iostream>
+#include <memory>
 #include <utility>
 
 #include "ddp/library_errors.h"
@@ -30,8 +31,8 @@ void report_to_standard_error(std::string_view message, LogFields details) {
 }
 
 // Exist as long as the process, because an abandoned call may use them.
-const StopFlag& never_raised() {
-  static const StopFlag& flag = *new StopFlag;
+std::shared_ptr<const StopFlag> never_raised() {
+  static const auto& flag = *new std::shared_ptr<const StopFlag>(std::make_shared<StopFlag>());
   return flag;
 }
 const Clock& real_clock() {
@@ -90,8 +91,10 @@ DistributedContext init_process_group(const RankEnvironment& ranks, const InitPr
   all.nccl = uses_nccl(options);
   all.timeout = options.timeout;
   if (all.nccl) disable_nccl_watchdog_exit();
+  all.rendezvous_stop = never_raised();  // connects so that a failure is an error, and no watchdog ends the process
   const auto activity = [] { return PeerActivity{"training", 0, 0}; };
-  return value_of(init_distributed(all, activity, never_raised(), real_clock(), report_to_standard_error));
+  return value_of(catch_errors(
+      [&] { return init_distributed(all, activity, *never_raised(), real_clock(), report_to_standard_error); }));
 }
 
 }  // namespace oarlock
