@@ -1,65 +1,6 @@
-# Installs two components. "ddp" is the library for any program with LibTorch: find_package(oarlock COMPONENTS ddp) and the target
-# oarlock::ddp (examples/ddp). "development" contains it, and the engine for tasks out of tree: find_package(oarlock) and
-# the target oarlock::engine (examples/own-task). The installed tree is relocatable.
-include(CMakePackageConfigHelpers)
-set(_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/oarlock)
-set(_include_dir ${CMAKE_INSTALL_INCLUDEDIR}/oarlock)
+# Installs the component "development", which contains the component "ddp" (install_ddp.cmake), and the engine for tasks out of
+# tree: find_package(oarlock) and the target oarlock::engine (examples/own-task). The installed tree is relocatable.
 
-# oarlock_install_headers(COMPONENT HEADER...) installs headers under their paths in the checkout.
-function(oarlock_install_headers component)
-  foreach(header IN LISTS ARGN)
-    cmake_path(GET header PARENT_PATH directory)
-    install(FILES ${PROJECT_SOURCE_DIR}/${header} DESTINATION ${_include_dir}/${directory} COMPONENT ${component})
-  endforeach()
-endfunction()
-
-# The library for any program.
-foreach(library base regroup ddp_settings ddp)
-  set_target_properties(oarlock_${library} PROPERTIES EXPORT_NAME ${library})
-  install(TARGETS oarlock_${library} EXPORT oarlock_ddp COMPONENT ddp ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
-    INCLUDES DESTINATION ${_include_dir} ${CMAKE_INSTALL_INCLUDEDIR})
-endforeach()
-install(EXPORT oarlock_ddp NAMESPACE oarlock:: FILE oarlockDdpTargets.cmake DESTINATION ${_package_dir} COMPONENT ddp)
-# Its public headers, and those that they include. Programs include <oarlock/ddp.h>.
-set(_ddp_headers
-  common/clock.h
-  common/error.h
-  common/files.h
-  common/log_field.h
-  common/stop_flag.h
-  ddp/agreement.h
-  ddp/agreement_json.h
-  ddp/batch_norm.h
-  ddp/buffer_rollback.h
-  ddp/checkpoint.h
-  ddp/clip_grad.h
-  ddp/ddp.h
-  ddp/digest_file.h
-  ddp/distributed_data_parallel.h
-  ddp/distributed_data_parallel_base.h
-  ddp/distributed_sampler.h
-  ddp/environment_variables.h
-  ddp/grad_scaler.h
-  ddp/group_membership.h
-  ddp/init_distributed.h
-  ddp/init_process_group.h
-  ddp/library_errors.h
-  ddp/named_tensors.h
-  ddp/options.h
-  ddp/peer_monitor.h
-  ddp/process_group.h
-  ddp/rank_environment.h
-  ddp/recoverable_loop.h
-  ddp/reduction_state.h
-  ddp/rendezvous.h
-  ddp/safetensors.h
-  ddp/seed_step.h
-  ddp/sync_batchnorm.h
-  ddp/tensor_map.h
-  ddp/watchdog.h
-  recovery/regroup.h)
-oarlock_install_headers(ddp ${_ddp_headers})
-install(FILES ${PROJECT_SOURCE_DIR}/ddp/ddp.h DESTINATION ${_include_dir} COMPONENT ddp)
 # CMake permits a target in one export set of one component only, so the component "development" installs the other one.
 install(CODE "execute_process(COMMAND \"${CMAKE_COMMAND}\" --install \"${PROJECT_BINARY_DIR}\" --component ddp
   --prefix \"\${CMAKE_INSTALL_PREFIX}\" OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)" COMPONENT development)
@@ -69,7 +10,7 @@ set(_libraries common http http_metrics http_client http_client_beast yaml field
 foreach(library IN LISTS _libraries)
   set_target_properties(oarlock_${library} PROPERTIES EXPORT_NAME ${library})
   install(TARGETS oarlock_${library} EXPORT oarlock COMPONENT development ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
-    INCLUDES DESTINATION ${_include_dir})
+    INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 endforeach()
 install(EXPORT oarlock NAMESPACE oarlock:: FILE oarlockTargets.cmake DESTINATION ${_package_dir} COMPONENT development)
 
@@ -110,10 +51,4 @@ set(_headers
   workloads/formats/image_files.h
   workloads/formats/packed_records.h)
 oarlock_install_headers(development ${_headers})
-
-write_basic_package_version_file(${PROJECT_BINARY_DIR}/oarlockConfigVersion.cmake COMPATIBILITY SameMinorVersion)
-configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/oarlockConfig.cmake.in ${PROJECT_BINARY_DIR}/oarlockConfig.cmake
-  INSTALL_DESTINATION ${_package_dir})
-install(FILES ${PROJECT_BINARY_DIR}/oarlockConfig.cmake ${PROJECT_BINARY_DIR}/oarlockConfigVersion.cmake
-  ${PROJECT_SOURCE_DIR}/cmake/torch.cmake ${PROJECT_SOURCE_DIR}/cmake/cuda.cmake DESTINATION ${_package_dir} COMPONENT ddp)
 install(FILES ${PROJECT_SOURCE_DIR}/cmake/dependencies.cmake DESTINATION ${_package_dir} COMPONENT development)

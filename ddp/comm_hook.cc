@@ -24,7 +24,7 @@ std::shared_ptr<SharedMemoryState> SharedMemoryState::open(const ProcessGroup& g
 }
 
 SharedMemoryState::SharedMemoryState(const ProcessGroup& group, std::unique_ptr<SharedMemory> memory)
-    : group_(group), memory_(std::move(memory)) {}
+    : group_(group), memory_(std::move(memory)), divisor_(group.world_size()) {}
 
 c10::intrusive_ptr<c10::ivalue::Future> SharedMemoryState::average(at::Tensor gradients) {
   const Bucket bucket{std::move(gradients), c10::make_intrusive<c10::ivalue::Future>(c10::TensorType::get())};
@@ -52,7 +52,7 @@ void SharedMemoryState::average_bucket(const Bucket& bucket) {
 
 void SharedMemoryState::average_chunk(at::Tensor chunk) {
   at::Tensor own = slot(group_.rank(), chunk);
-  at::mul_out(own, chunk, at::Scalar(1.0 / group_.world_size()));
+  at::mul_out(own, chunk, at::Scalar(1.0 / divisor_));
   memory_->barrier();
   at::add_out(chunk, slot(0, chunk), slot(1, chunk));
   for (int rank = 2; rank < group_.world_size(); ++rank) chunk.add_(slot(rank, chunk));
@@ -94,6 +94,7 @@ std::unique_ptr<c10d::CommHookInterface> make_comm_hook(const DdpOptions& config
                                                         const CommHookState& state) {
   switch (config.comm_hook) {
     case CommHook::kNone:
+      if (state.user_hook) return std::make_unique<UserHook>(state.user_hook);
       if (!state.shared_memory) return nullptr;
       return std::make_unique<SharedMemoryHook>(state.shared_memory);
     case CommHook::kFp16:

@@ -8,8 +8,10 @@
 #include <torch/csrc/distributed/c10d/comm.hpp>
 
 #include <memory>
+#include <utility>
 #include <vector>
 
+#include "ddp/comm_hook_function.h"
 #include "ddp/options.h"
 #include "ddp/powersgd.h"
 #include "ddp/process_group.h"
@@ -34,6 +36,9 @@ class SharedMemoryState {
   // Averages the collected buckets. From now on a bucket is averaged when it is added.
   void finish_backward();
 
+  // Sets the number by which the sum over the ranks is divided; initially the number of ranks.
+  void divide_by(int ranks) { divisor_ = ranks; }
+
   // Replaces `gradients`, which must be one-dimensional and contiguous, by their mean over the ranks. The future
   // completes with them.
   c10::intrusive_ptr<c10::ivalue::Future> average(at::Tensor gradients);
@@ -53,6 +58,7 @@ class SharedMemoryState {
   std::unique_ptr<SharedMemory> memory_;
   std::vector<Bucket> collected_;
   bool collecting_ = false;
+  int divisor_;
   int next_slot_ = 0;
 };
 
@@ -72,7 +78,23 @@ class SharedMemoryHook final : public c10d::CommHookInterface {
   std::shared_ptr<SharedMemoryState> state_;
 };
 
+// A hook of the program.
+class UserHook final : public c10d::CommHookInterface {
+ public:
+  explicit UserHook(CommHookFunction hook) : hook_(std::move(hook)) {}
+
+  c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override { return hook_(bucket); }
+  // Also accepts a list of one tensor, the result of c10d::ProcessGroup::allreduce().
+  at::Tensor parseHookResult(const c10::IValue& result) override {
+    return c10d::detail::parseCppCommHookResult(result);
+  }
+
+ private:
+  CommHookFunction hook_;
+};
+
 struct CommHookState {
+  CommHookFunction user_hook;                        // for CommHook::kNone; may be empty
   std::shared_ptr<PowerSgdState> powersgd;           // required for CommHook::kPowerSgd
   std::shared_ptr<SharedMemoryState> shared_memory;  // for CommHook::kNone; null if the ranks share no memory
 };

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "common/error.h"
+#include "ddp/comm_hook_function.h"
 #include "ddp/distributed_data_parallel_base.h"
 #include "ddp/options.h"
 #include "ddp/process_group.h"
@@ -57,24 +58,20 @@ void append_output_tensors(std::tuple<Outputs...>& outputs, std::vector<at::Tens
 template <typename Module>
 class DistributedDataParallel {
  public:
-  // Parameters and buffers get the values of rank 0. The module must be on the device of the group, which must outlive
-  // this object. Throws an ErrorException (common/error.h) with kConfig on all ranks if a parameter or buffer differs
-  // from rank 0's in name, shape or type, or if options.sync_batch_norm meets a torch::nn::BatchNorm
-  // (ddp/sync_batchnorm.h).
+  // Parameters and buffers get the values of rank 0. The module must be on the device of the group, which this object
+  // shares. Throws an ErrorException (common/error.h) with kConfig on all ranks if a parameter or buffer differs
+  // from rank 0's in name, shape or type, if options.sync_batch_norm meets a torch::nn::BatchNorm
+  // (ddp/sync_batchnorm.h), or if options.comm_hook meets an embedding with sparse gradients.
   DistributedDataParallel(std::shared_ptr<Module> module, const ProcessGroup& group, const DdpOptions& options = {})
       : module_(std::move(module)) {
     Result<std::unique_ptr<DistributedDataParallelBase>> base =
-        DistributedDataParallelBase::create(module_, group, options);
+        DistributedDataParallelBase::create(module_, std::make_shared<const ProcessGroup>(group), options);
     if (!base) throw ErrorException(std::move(base).error());
     base_ = std::move(*base);
   }
   DistributedDataParallel(const torch::nn::ModuleHolder<Module>& module, const ProcessGroup& group,
                           const DdpOptions& options = {})
       : DistributedDataParallel(module.ptr(), group, options) {}
-  DistributedDataParallel(std::shared_ptr<Module> module, ProcessGroup&& group,
-                          const DdpOptions& options = {}) = delete;
-  DistributedDataParallel(const torch::nn::ModuleHolder<Module>& module, ProcessGroup&& group,
-                          const DdpOptions& options = {}) = delete;
 
   // Returns module.forward(arguments...), which is a tensor, or a vector, pair or tuple of such outputs. The backward
   // pass from any function of it averages the gradients over the ranks; each parameter then has the same bits on all
@@ -100,6 +97,43 @@ class DistributedDataParallel {
   //
   //   const auto no_sync = model.no_sync();
   [[nodiscard]] DistributedDataParallelBase::NoSync no_sync() { return DistributedDataParallelBase::NoSync(*base_); }
+
+  // Replaces the all-reduce of the gradients by `hook`, a function of a bucket (c10d::GradBucket&) that returns a
+  // future or a tensor (comm_hook_function.h). The bucket has this rank's own gradients, and the result replaces them,
+  // so that the hook also divides by the number of ranks. It is called in the backward pass, for the buckets in the
+  // same order on all ranks; its exceptions are those of backward(). A bucket of an embedding with sparse gradients is
+  // a sparse tensor.
+  //
+  //   model.register_comm_hook([&](c10d::GradBucket& bucket) {
+  //     const at::Tensor scaled = bucket.getBuffer() / group.world_size();
+  //     group.all_reduce(scaled);
+  //     return scaled;
+  //   });
+  //
+  // Called by all ranks, once, before the first forward(); throws an ErrorException with kConfig otherwise, or if
+  // options.comm_hook is set. Gradients are then not averaged in shared memory. A group of one rank does not call it.
+  template <typename Hook>
+  void register_comm_hook(Hook hook) {
+    base_->register_comm_hook(make_comm_hook_function(std::move(hook)));
+  }
+
+  // Calls `steps`, in which the ranks may train with different numbers of batches. A rank that has no more takes part
+  // in the steps of the others with gradients of zero, and all ranks end with the parameters and buffers of a rank that
+  // had the last batch. `steps` must contain no other collectives, such as those of synchronized batch normalization,
+  // unless options.throw_on_early_termination is set. Every forward() costs one small collective more.
+  //
+  //   model.join([&] {
+  //     for (const auto& batch : batches) { ... }
+  //   });
+  //
+  // Called by all ranks. Passes on the exceptions of `steps`; the other ranks then fail as after the loss of this one.
+  // Throws an ErrorException with kDataErr on all ranks if options.throw_on_early_termination is set and only some
+  // ranks have another batch; and with kConfig for a module, or options, that it does not support: static_graph, and
+  // sparse gradients.
+  template <typename Steps>
+  void join(Steps&& steps, const JoinOptions& options = {}) {
+    base_->run_with_uneven_inputs(std::forward<Steps>(steps), options);
+  }
 
   // Discards the gradients of all parameters. Required instead of the optimizer's zero_grad() with
   // options.gradient_as_bucket_view.

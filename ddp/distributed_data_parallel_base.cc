@@ -19,12 +19,6 @@
 #include "ddp/sync_batchnorm.h"
 
 namespace oarlock {
-// The reducer of a group that was left.
-struct DistributedDataParallelBase::LeftState {
-  int world_size = 0;
-  ReducerState reducer;
-};
-
 namespace {
 
 std::vector<at::Tensor> tensors_of(const std::vector<NamedTensor>& named) {
@@ -37,13 +31,6 @@ std::vector<at::Tensor> tensors_of(const std::vector<NamedTensor>& named) {
 int64_t bucket_bytes_cap(const DdpOptions& config) { return static_cast<int64_t>(config.bucket_cap_mb * 1024 * 1024); }
 int64_t first_bucket_bytes_cap(const DdpOptions& config) {
   return std::min<int64_t>(bucket_bytes_cap(config), c10d::kDefaultFirstBucketBytes);
-}
-
-std::vector<std::string> names_of(const std::vector<NamedTensor>& named) {
-  std::vector<std::string> out;
-  out.reserve(named.size());
-  for (const NamedTensor& item : named) out.push_back(item.name);
-  return out;
 }
 
 // One line per tensor, with the properties that must be equal on all ranks.
@@ -67,10 +54,11 @@ std::vector<std::string> lines_of(const std::string& text) {
 }  // namespace
 
 DistributedDataParallelBase::DistributedDataParallelBase(std::shared_ptr<torch::nn::Module> module,
-                                                         const ProcessGroup& group, const DdpOptions& config,
-                                                         std::function<void()> on_wait)
+                                                         std::shared_ptr<const ProcessGroup> group,
+                                                         const DdpOptions& config, std::function<void()> on_wait)
     : module_(std::move(module)),
-      group_(group),
+      shared_group_(std::move(group)),
+      group_(*shared_group_),
       config_(config),
       on_wait_(std::move(on_wait)),
       parameters_(unique_parameters(*module_)),
@@ -81,13 +69,21 @@ DistributedDataParallelBase::~DistributedDataParallelBase() = default;
 bool DistributedDataParallelBase::uses_shared_memory() const { return hook_state_->shared_memory != nullptr; }
 
 Result<std::unique_ptr<DistributedDataParallelBase>> DistributedDataParallelBase::create(
-    std::shared_ptr<torch::nn::Module> module, const ProcessGroup& group, const DdpOptions& config,
+    std::shared_ptr<torch::nn::Module> module, std::shared_ptr<const ProcessGroup> group, const DdpOptions& config,
     std::function<void()> on_wait) {
   if (config.sync_batch_norm) RETURN_IF_ERROR(convert_sync_batchnorm(*module, group));
+  const bool is_alone = group->world_size() == 1;
+  const bool is_connected = group->is_connected();
   std::unique_ptr<DistributedDataParallelBase> model(
-      new DistributedDataParallelBase(std::move(module), group, config, std::move(on_wait)));
-  model->has_joined_ = group.world_size() == 1 || group.is_connected();
-  if (group.world_size() == 1 || !group.is_connected()) return model;
+      new DistributedDataParallelBase(std::move(module), std::move(group), config, std::move(on_wait)));
+  const std::string sparse = model->first_sparse_parameter();
+  if (!sparse.empty() && config.comm_hook != CommHook::kNone) {
+    return fail(ExitCode::kConfig, fmt::format("comm_hook cannot compress the sparse gradients of '{}'; set comm_hook "
+                                               "to none, or build the embedding without sparse gradients",
+                                               sparse));
+  }
+  model->has_joined_ = is_alone || is_connected;
+  if (is_alone || !is_connected) return model;
   RETURN_IF_ERROR(model->verify_against_rank_0());
   model->broadcast_state();
   model->open_shared_memory();
@@ -95,8 +91,17 @@ Result<std::unique_ptr<DistributedDataParallelBase>> DistributedDataParallelBase
   return model;
 }
 
+std::string DistributedDataParallelBase::first_sparse_parameter() const {
+  const std::vector<NamedTensor> trainable = trainable_parameters();
+  const std::vector<bool> sparse = expect_sparse_gradients(*module_, trainable);
+  const auto found = std::ranges::find(sparse, true);
+  return found == sparse.end() ? "" : trainable[static_cast<size_t>(found - sparse.begin())].name;
+}
+
+// Sparse gradients are reduced by the group's backend.
 void DistributedDataParallelBase::open_shared_memory() {
-  if (config_.shared_memory && config_.comm_hook == CommHook::kNone && !group_.device().is_cuda())
+  if (config_.shared_memory && config_.comm_hook == CommHook::kNone && !hook_state_->user_hook &&
+      !group_.device().is_cuda() && first_sparse_parameter().empty())
     hook_state_->shared_memory = SharedMemoryState::open(group_);
 }
 
@@ -125,8 +130,8 @@ std::vector<NamedTensor> DistributedDataParallelBase::trainable_parameters() con
   return out;
 }
 
-std::vector<std::vector<size_t>> DistributedDataParallelBase::initial_buckets(
-    const std::vector<at::Tensor>& trainable) const {
+std::vector<std::vector<size_t>> DistributedDataParallelBase::initial_buckets(const std::vector<at::Tensor>& trainable,
+                                                                              const std::vector<bool>& sparse) const {
   // If buckets are rebuilt in the order in which gradients become ready, one bucket per type is enough for the first
   // backward pass.
   const bool rebuilt_later = config_.static_graph || !config_.find_unused_parameters;
@@ -134,8 +139,7 @@ std::vector<std::vector<size_t>> DistributedDataParallelBase::initial_buckets(
                                          ? std::vector<size_t>{std::numeric_limits<int64_t>::max()}
                                          : std::vector<size_t>{static_cast<size_t>(first_bucket_bytes_cap(config_)),
                                                                static_cast<size_t>(bucket_bytes_cap(config_))};
-  auto buckets = std::get<0>(
-      c10d::compute_bucket_assignment_by_size(trainable, limits, std::vector<bool>(trainable.size(), false)));
+  auto buckets = std::get<0>(c10d::compute_bucket_assignment_by_size(trainable, limits, sparse));
   std::reverse(buckets.begin(), buckets.end());
   return buckets;
 }
@@ -148,14 +152,16 @@ void DistributedDataParallelBase::build_reducer(const ReducerState* saved) {
   std::vector<at::Tensor> trainable;
   std::unordered_map<size_t, std::string> names;
   traffic_.bytes = 0;
-  for (const NamedTensor& parameter : trainable_parameters()) {
+  const std::vector<NamedTensor> parameters = trainable_parameters();
+  for (const NamedTensor& parameter : parameters) {
     names[trainable.size()] = parameter.name;
     trainable.push_back(parameter.tensor);
     traffic_.bytes += static_cast<int64_t>(parameter.tensor.nbytes());
   }
   if (trainable.empty()) return;
-  const auto buckets = saved != nullptr ? saved->buckets : initial_buckets(trainable);
-  reducer_ = make_reducer(trainable, buckets, group_.c10d(), names,
+  const std::vector<bool> sparse = expect_sparse_gradients(*module_, parameters);
+  const auto buckets = saved != nullptr ? saved->buckets : initial_buckets(trainable, sparse);
+  reducer_ = make_reducer(trainable, sparse, buckets, group_.c10d(), names,
                           {bucket_bytes_cap(config_), first_bucket_bytes_cap(config_), config_.find_unused_parameters,
                            config_.gradient_as_bucket_view});
   logger_ = std::make_shared<c10d::Logger>(reducer_);
@@ -221,6 +227,13 @@ struct OutputSink : torch::autograd::Function<OutputSink> {
   }
 };
 
+// Replaces parameters and inputs that the module returns by tensors of the graph: a hook on them would remain after the
+// backward pass.
+void replace_leaves(const std::vector<at::Tensor*>& outputs) {
+  for (at::Tensor* output : outputs)
+    if (output->requires_grad() && output->is_leaf()) *output = output->view_as(*output);
+}
+
 // Lets the outputs that have a graph pass through one node.
 void join_graphs(const std::vector<at::Tensor*>& outputs) {
   std::vector<at::Tensor*> joined;
@@ -256,12 +269,15 @@ void DistributedDataParallelBase::begin_forward() {
     logger_->set_runtime_stats_and_log();
     reducer_->prepare_for_forward();
   }
+  if (join_) announce_step(has_gradients);
   if (has_gradients) rebuild_buckets();
-  if (sync_buffers_in_forward_ && config_.broadcast_buffers && !buffers_after_backward_) broadcast_buffers();
+  if (sync_buffers_in_forward_ && config_.broadcast_buffers && !buffers_after_backward_)
+    broadcast_buffers(join_ ? join_->highest_rank : 0);
 }
 
 void DistributedDataParallelBase::end_forward(const std::vector<at::Tensor*>& returned) {
   if (!reducer_) return;
+  if (synchronizing_) replace_leaves(returned);
   if (synchronizing_ && config_.find_unused_parameters && !config_.static_graph) join_graphs(returned);
   std::vector<at::Tensor> outputs;
   for (const at::Tensor* output : returned) outputs.push_back(*output);
@@ -280,6 +296,8 @@ void DistributedDataParallelBase::prepare_for_backward(const std::vector<at::Ten
   // The reducer searches the graph from the outputs: a parameter that it does not reach gets no gradient.
   const bool find_unused = config_.find_unused_parameters && !config_.static_graph;
   reducer_->prepare_for_backward(find_unused ? outputs : std::vector<at::Tensor>{});
+  reducer_->divide_by(gradient_divisor());
+  if (hook_state_->shared_memory) hook_state_->shared_memory->divide_by(gradient_divisor());
   if (!records_graph() || !any_requires_grad(outputs)) return;
   // As _DDPSink of distributed.py: the first pass only records the graph, and reduces at its end.
   when_backward_begins(outputs, [this] {
@@ -308,20 +326,34 @@ void DistributedDataParallelBase::on_local_gradients_ready() {
 
 // Otherwise this rank would fail only in the next step, while the others wait for it.
 void DistributedDataParallelBase::check_all_reduced() const {
-  try {
-    reducer_->check_finalized();
-  } catch (const c10::Error&) {
-    std::vector<std::string> unused;
-    for (const NamedTensor& parameter : parameters_) {
-      if (parameter.tensor.requires_grad() && !parameter.tensor.grad().defined())
-        unused.push_back("'" + parameter.name + "'");
-    }
-    throw ErrorException(
-        {ExitCode::kConfig,
-         fmt::format("the loss of rank {} does not depend on {}, so gradients were not averaged; set "
-                     "find_unused_parameters to true, or freeze parameters that are never used",
-                     group_.rank(), unused.empty() ? "some parameters" : fmt::format("{}", fmt::join(unused, ", ")))});
+  if (!reducer_->has_unfinished_reduction()) return;
+  const std::vector<at::Tensor> without = reducer_->parameters_without_gradient();
+  std::vector<std::string> unused;
+  for (const NamedTensor& parameter : parameters_) {
+    if (std::ranges::any_of(without, [&](const at::Tensor& one) { return one.is_same(parameter.tensor); }))
+      unused.push_back("'" + parameter.name + "'");
   }
+  const char* const remedy = config_.static_graph
+                                 ? "set static_graph to false, because this step differs from the first one"
+                                 : "set find_unused_parameters to true, or freeze parameters that are never used";
+  throw ErrorException({ExitCode::kConfig, fmt::format("the loss of rank {} does not depend on {}, so gradients were "
+                                                       "not averaged; {}",
+                                                       group_.rank(), fmt::join(unused, ", "), remedy)});
+}
+
+int DistributedDataParallelBase::gradient_divisor() const {
+  return join_ && !join_->options.divide_by_initial_world_size ? join_->active_ranks : group_.world_size();
+}
+
+void DistributedDataParallelBase::register_comm_hook(CommHookFunction hook) {
+  std::string obstacle;
+  if (config_.comm_hook != CommHook::kNone) obstacle = "the option comm_hook is set";
+  if (hook_state_->user_hook) obstacle = "it was called before";
+  if (reducer_ && reducer_->has_begun()) obstacle = "call it before the first forward()";
+  if (!obstacle.empty()) throw ErrorException({ExitCode::kConfig, "register_comm_hook: " + obstacle});
+  hook_state_->user_hook = std::move(hook);
+  hook_state_->shared_memory.reset();
+  if (reducer_) build_reducer();
 }
 
 void DistributedDataParallelBase::broadcast_state(int source) {
@@ -330,9 +362,9 @@ void DistributedDataParallelBase::broadcast_state(int source) {
   group_.broadcast(tensors_of(buffers()), source);
 }
 
-void DistributedDataParallelBase::broadcast_buffers() {
+void DistributedDataParallelBase::broadcast_buffers(int source) {
   const at::NoGradGuard no_grad;
-  group_.broadcast(tensors_of(buffers()));
+  group_.broadcast(tensors_of(buffers()), source);
 }
 
 // Undefined rather than zero: the reducer then writes the mean into its bucket without reading the old gradient.
@@ -347,144 +379,6 @@ void DistributedDataParallelBase::enable_skipped_steps() {
 
 void DistributedDataParallelBase::finish_step(const at::Tensor& skipped) {
   if (hook_state_->powersgd) hook_state_->powersgd->finish_step(skipped);
-}
-
-// ---- recovery without a checkpoint ----
-
-void DistributedDataParallelBase::synchronize_buffers() {
-  if (buffers_after_backward_ && config_.broadcast_buffers) broadcast_buffers();
-}
-
-std::string DistributedDataParallelBase::recovery_obstacle() const {
-  if (config_.comm_hook == CommHook::kPowerSgd) return "comm_hook: powersgd keeps an error on each rank";
-  if (config_.static_graph) return "static_graph: each rank records its own graph";
-  if (!config_.broadcast_buffers && !config_.sync_batch_norm && !buffers().empty())
-    return "broadcast_buffers: false: the model's buffers differ between the ranks";
-  return "";
-}
-
-std::string DistributedDataParallelBase::resize_obstacle(int world_size) const {
-  // A group of one rank trains with batch normalization that is not synchronized, whose sums have other bits.
-  if (config_.sync_batch_norm && (world_size == 1) != (group_.world_size() == 1))
-    return "sync_batch_norm has no effect in a group of one rank";
-  return "";
-}
-
-void DistributedDataParallelBase::leave(bool steps_completed) {
-  zero_grad();
-  if (std::exchange(has_joined_, false) && steps_completed)
-    left_ = reducer_ ? std::make_unique<LeftState>(group_.world_size(), reducer_->state()) : nullptr;
-  logger_.reset();
-  reducer_.reset();
-  hook_state_->shared_memory.reset();
-}
-
-std::string DistributedDataParallelBase::state_for_joining() const {
-  if (!left_) return "";
-  const ReducerState& reducer = left_->reducer;
-  return nlohmann::json{{"world_size", left_->world_size},
-                        {"buckets", reducer.buckets},
-                        {"rebuilt", reducer.rebuilt},
-                        {"ready_order", reducer.ready_order}}
-      .dump();
-}
-
-Result<void> DistributedDataParallelBase::join(const std::string& state) {
-  left_.reset();
-  // Before the first collective: if another rank is lost meanwhile, this rank may be the donor of the next group.
-  if (!state.empty()) {
-    const nlohmann::json values = nlohmann::json::parse(state);
-    left_ = std::make_unique<LeftState>();
-    left_->world_size = values.at("world_size").get<int>();
-    left_->reducer.buckets = values.at("buckets").get<std::vector<std::vector<size_t>>>();
-    left_->reducer.rebuilt = values.at("rebuilt").get<bool>();
-    left_->reducer.ready_order = values.at("ready_order").get<std::vector<int64_t>>();
-  }
-  if (group_.world_size() > 1) {
-    RETURN_IF_ERROR(verify_against_rank_0());
-    open_shared_memory();
-    build_reducer(left_ && left_->world_size == group_.world_size() ? &left_->reducer : nullptr);
-    sync_buffers_in_forward_ = true;
-  }
-  has_joined_ = true;
-  return {};
-}
-
-// ---- checkpoints ----
-
-void DistributedDataParallelBase::synchronize_reduction_state() {
-  if (!reducer_) return;
-  rebuild_buckets();  // as the next forward() would
-  if (!config_.static_graph || !delayed_reduction_queued_ || !rank_states_.empty()) return;
-  const ReducerState own = reducer_->state();
-  for (const std::string& text : group_.all_gather(nlohmann::json{own.uses, own.used}.dump())) {
-    const nlohmann::json lists = nlohmann::json::parse(text);
-    rank_states_.push_back({.buckets = {}, .rebuilt = false, .ready_order = {}, .uses = lists[0], .used = lists[1]});
-  }
-}
-
-bool DistributedDataParallelBase::is_reduction_state_collective() const {
-  return hook_state_->powersgd && config_.powersgd.save_state && !hook_state_->powersgd->errors.empty();
-}
-
-bool DistributedDataParallelBase::is_reduction_state_known() const {
-  return reducer_ || !left_ || left_->reducer.rebuilt || left_->reducer.ready_order.empty();
-}
-
-ReductionState DistributedDataParallelBase::reduction_state() const {
-  const bool has_left = !has_joined_ && left_ && left_->world_size == group_.world_size();
-  if (!reducer_ && !has_left) return {};
-  std::vector<ReducerState> states = rank_states_;
-  states.resize(static_cast<size_t>(group_.world_size()));
-  const ReducerState own = reducer_ ? reducer_->state() : left_->reducer;
-  states[0].buckets = own.buckets;
-  states[0].rebuilt = own.rebuilt;
-  ReductionState out{.values = to_json(states, names_of(trainable_parameters()), config_), .tensors = {}};
-  if (hook_state_->powersgd && config_.powersgd.save_state) {
-    out.values[kPowerSgdValues] = hook_state_->powersgd->values();
-    out.tensors = hook_state_->powersgd->save(group_);
-  }
-  return out;
-}
-
-std::string DistributedDataParallelBase::drop_incompatible_state(ReductionState& saved, int world_size) const {
-  const bool had_powersgd = saved.values.is_object() && saved.values.contains(kPowerSgdValues);
-  std::string why;
-  try {
-    if (!reducer_ || world_size != group_.world_size()) {
-      saved.values = nullptr;
-      why = fmt::format("the checkpoint is of {} ranks, this run has {}", world_size, group_.world_size());
-    } else if (!reducer_state_from_json(saved.values, names_of(trainable_parameters()), config_, 0, world_size)) {
-      saved.values = nullptr;
-      why = had_powersgd ? "the gradient buckets have changed" : "the checkpoint has no PowerSGD state";
-    } else if (!had_powersgd) {
-      why = "the checkpoint has no PowerSGD state";
-    } else if (!hook_state_->powersgd) {
-      why = "comm_hook has been changed";
-    } else {
-      why = hook_state_->powersgd->incompatibility(saved.values[kPowerSgdValues], saved.tensors, world_size);
-    }
-  } catch (const nlohmann::json::exception& error) {
-    saved.values = nullptr;
-    why = fmt::format("the checkpoint's PowerSGD state is invalid: {}", error.what());
-  }
-  if (!why.empty() && saved.values.is_object()) saved.values.erase(kPowerSgdValues);
-  return hook_state_->powersgd || had_powersgd ? why : "";
-}
-
-void DistributedDataParallelBase::load_reduction_state(const ReductionState& saved) {
-  const std::optional<ReducerState> state = reducer_state_from_json(saved.values, names_of(trainable_parameters()),
-                                                                    config_, group_.rank(), group_.world_size());
-  if (!state) return;
-  build_reducer(&*state);
-  left_ = std::make_unique<LeftState>(group_.world_size(), *state);
-  delayed_reduction_queued_ = !state->uses.empty();
-  if (!hook_state_->powersgd || !saved.values.contains(kPowerSgdValues)) return;
-  std::vector<at::TensorOptions> like;
-  const std::vector<NamedTensor> parameters = trainable_parameters();
-  for (const std::vector<size_t>& bucket : state->buckets)
-    like.push_back(parameters.at(bucket.at(0)).tensor.options().requires_grad(false));
-  hook_state_->powersgd->load(saved.values[kPowerSgdValues], saved.tensors, group_, like);
 }
 
 }  // namespace oarlock

@@ -9,10 +9,13 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/error.h"
+#include "ddp/comm_hook_function.h"
 #include "ddp/named_tensors.h"
 #include "ddp/options.h"
 #include "ddp/process_group.h"
@@ -24,6 +27,7 @@ class Logger;
 namespace oarlock {
 
 struct CommHookState;
+struct LeftReducer;
 class ResumableReducer;
 struct ReducerState;
 struct ReductionState;
@@ -36,16 +40,25 @@ struct GradientTraffic {
 
 class DistributedDataParallelBase {
  public:
-  // Called by all ranks of the group, which must outlive the object. The module must be on its device. Afterwards
-  // parameters and buffers have the values of rank 0. Fails with kConfig on all ranks if a parameter or buffer differs
-  // from rank 0's in name, shape or type; the message names it. Fails as convert_sync_batchnorm().
+  // Called by all ranks of the group. The module must be on its device. Afterwards parameters and buffers have the
+  // values of rank 0. Fails with kConfig on all ranks if a parameter or buffer differs from rank 0's in name, shape or
+  // type, or has sparse gradients that the communication hook cannot compress; the message names it. Fails as
+  // convert_sync_batchnorm().
   // In a group that is not connected, join() must follow before the first forward().
   // `on_wait` is called in every synchronized backward pass when this rank's gradients are complete and only those of
   // the other ranks are missing (on a CUDA device: when the host has enqueued the whole backward pass).
   static Result<std::unique_ptr<DistributedDataParallelBase>> create(std::shared_ptr<torch::nn::Module> module,
-                                                                     const ProcessGroup& group,
+                                                                     std::shared_ptr<const ProcessGroup> group,
                                                                      const DdpOptions& config,
                                                                      std::function<void()> on_wait = {});
+  // The same for a group that the caller keeps alive, and may replace between leave() and join().
+  static Result<std::unique_ptr<DistributedDataParallelBase>> create(std::shared_ptr<torch::nn::Module> module,
+                                                                     const ProcessGroup& group,
+                                                                     const DdpOptions& config,
+                                                                     std::function<void()> on_wait = {}) {
+    return create(std::move(module), std::shared_ptr<const ProcessGroup>(std::shared_ptr<void>(), &group), config,
+                  std::move(on_wait));
+  }
   ~DistributedDataParallelBase();
   DistributedDataParallelBase(const DistributedDataParallelBase&) = delete;
   DistributedDataParallelBase& operator=(const DistributedDataParallelBase&) = delete;
@@ -67,7 +80,8 @@ class DistributedDataParallelBase {
   // torch.nn.parallel.DistributedDataParallel.forward(). Without gradients (at::NoGradGuard) only buffers are
   // broadcast. begin_forward() throws an ErrorException with kConfig if the last backward pass did not use all
   // parameters and find_unused_parameters is off. With it, end_forward() replaces the tensors by equal ones, so that
-  // the loss need not depend on all of them. The object must outlive the backward pass.
+  // the loss need not depend on all of them; it always replaces parameters and inputs that the module returns. The
+  // object must outlive the backward pass.
   void begin_forward();
   void end_forward(const std::vector<at::Tensor*>& outputs);
 
@@ -87,10 +101,19 @@ class DistributedDataParallelBase {
     bool previous_;
   };
 
-  // Broadcasts the parameters and buffers of the rank `source`; or rank 0's buffers alone (running statistics), before
-  // an evaluation.
+  // Replaces the all-reduce of the gradients by `hook`, as register_comm_hook() of distributed.py. Called by all ranks
+  // before the first forward(). Throws an ErrorException with kConfig after it, or if options.comm_hook or another hook
+  // is set. Has no effect in a group of one rank.
+  void register_comm_hook(CommHookFunction hook);
+
+  // Calls `steps`, in which the ranks may call forward() different numbers of times, as join() of distributed.py:
+  // DistributedDataParallel::join() describes it. (distributed_data_parallel_join.cc)
+  void run_with_uneven_inputs(const std::function<void()>& steps, const JoinOptions& options);
+
+  // Broadcasts the parameters and buffers of the rank `source`; or its buffers alone (running statistics), before an
+  // evaluation.
   void broadcast_state(int source = 0);
-  void broadcast_buffers();
+  void broadcast_buffers(int source = 0);
 
   void zero_grad();
 
@@ -154,13 +177,22 @@ class DistributedDataParallelBase {
   bool uses_shared_memory() const;
 
  private:
-  struct LeftState;
+  // The state of run_with_uneven_inputs().
+  struct Join {
+    JoinOptions options;
+    int active_ranks = 0;  // number of ranks that take part in the last step
+    int highest_rank = 0;  // the highest of these ranks
+  };
 
-  DistributedDataParallelBase(std::shared_ptr<torch::nn::Module> module, const ProcessGroup& group,
+  DistributedDataParallelBase(std::shared_ptr<torch::nn::Module> module, std::shared_ptr<const ProcessGroup> group,
                               const DdpOptions& config, std::function<void()> on_wait);
   Result<void> verify_against_rank_0() const;
+  std::string first_sparse_parameter() const;  // empty if there is none
   std::vector<NamedTensor> trainable_parameters() const;
-  std::vector<std::vector<size_t>> initial_buckets(const std::vector<at::Tensor>& trainable) const;
+  std::vector<std::vector<size_t>> initial_buckets(const std::vector<at::Tensor>& trainable,
+                                                   const std::vector<bool>& sparse) const;
+  Result<void> check_uneven_inputs(const JoinOptions& options) const;
+  int gradient_divisor() const;
   void open_shared_memory();
   void build_reducer(const ReducerState* saved = nullptr);
   void rebuild_buckets();
@@ -168,9 +200,12 @@ class DistributedDataParallelBase {
   void prepare_for_backward(const std::vector<at::Tensor>& outputs);
   void on_local_gradients_ready();
   void check_all_reduced() const;
+  void announce_step(bool has_gradients);
+  void shadow_step(bool has_gradients, bool synchronizes);
 
   std::shared_ptr<torch::nn::Module> module_;
-  const ProcessGroup& group_;
+  const std::shared_ptr<const ProcessGroup> shared_group_;
+  const ProcessGroup& group_;  // *shared_group_
   DdpOptions config_;
   std::function<void()> on_wait_;
   std::vector<NamedTensor> parameters_;
@@ -181,8 +216,9 @@ class DistributedDataParallelBase {
   GradientTraffic traffic_;
   bool skipping_enabled_ = false;
   bool buffers_after_backward_ = false;
-  bool has_joined_ = false;          // a group, which was not left
-  std::unique_ptr<LeftState> left_;  // with which the next reducer must begin; null: like that of a new run
+  bool has_joined_ = false;            // a group, which was not left
+  std::unique_ptr<LeftReducer> left_;  // with which the next reducer must begin; null: like that of a new run
+  std::optional<Join> join_;           // during run_with_uneven_inputs()
   bool synchronize_ = true;
   bool synchronizing_ = false;             // whether the current forward pass is followed by a reduction
   bool is_unchecked_ = false;              // whether begin_forward() must check the last reduction

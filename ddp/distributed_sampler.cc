@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 namespace oarlock {
 namespace {
@@ -39,7 +40,7 @@ Result<void> check(const SamplerOptions& options) {
 }
 
 constexpr char kEpochKey[] = "epoch";
-constexpr char kPositionKey[] = "position";
+constexpr char kStartKey[] = "start";
 
 }  // namespace
 
@@ -77,32 +78,56 @@ void DistributedSampler::reset(std::optional<size_t> new_size) {
                                                          "sampler with the size of the dataset",
                                                          *new_size, options_.size)});
   }
-  begun_epoch_ = *epoch_;
-  indices_ = indices(begun_epoch_);
-  position_ = 0;
+  const std::lock_guard lock(state_->mutex);
+  if (std::exchange(state_->is_loaded, false) && state_->epoch == state_->begun_epoch) return;
+  begin(*state_);
+}
+
+void DistributedSampler::begin(State& state) const {
+  state.begun_epoch = state.epoch;
+  state.begun_start = std::exchange(state.start, 0);
+  state.indices = indices(state.begun_epoch, state.begun_start);
+  state.position = 0;
 }
 
 std::optional<std::vector<size_t>> DistributedSampler::next(size_t batch_size) {
-  const size_t count = std::min(batch_size, indices_.size() - position_);
+  const std::lock_guard lock(state_->mutex);
+  state_->is_loaded = false;
+  const size_t count = std::min(batch_size, state_->indices.size() - state_->position);
   if (count == 0) return std::nullopt;
-  const auto begin = indices_.begin() + static_cast<std::ptrdiff_t>(position_);
-  position_ += count;
-  return std::vector<size_t>(begin, begin + static_cast<std::ptrdiff_t>(count));
+  const auto first = state_->indices.begin() + static_cast<std::ptrdiff_t>(state_->position);
+  state_->position += count;
+  return std::vector<size_t>(first, first + static_cast<std::ptrdiff_t>(count));
+}
+
+void DistributedSampler::set_epoch(int64_t epoch, int64_t start) {
+  const std::lock_guard lock(state_->mutex);
+  state_->epoch = epoch;
+  state_->start = start;
+}
+
+int64_t DistributedSampler::epoch() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->epoch;
 }
 
 void DistributedSampler::save(torch::serialize::OutputArchive& archive) const {
-  archive.write(kEpochKey, at::tensor(begun_epoch_, at::kLong), /*is_buffer=*/true);
-  archive.write(kPositionKey, at::tensor(static_cast<int64_t>(position_), at::kLong), /*is_buffer=*/true);
+  const std::lock_guard lock(state_->mutex);
+  const int64_t start = state_->begun_start + static_cast<int64_t>(state_->position) * options_.world_size;
+  archive.write(kEpochKey, at::tensor(state_->begun_epoch, at::kLong), /*is_buffer=*/true);
+  archive.write(kStartKey, at::tensor(start, at::kLong), /*is_buffer=*/true);
 }
 
 void DistributedSampler::load(torch::serialize::InputArchive& archive) {
   at::Tensor epoch;
-  at::Tensor position;
+  at::Tensor start;
   archive.read(kEpochKey, epoch, /*is_buffer=*/true);
-  archive.read(kPositionKey, position, /*is_buffer=*/true);
-  set_epoch(epoch.item<int64_t>());
-  reset();
-  position_ = std::min(static_cast<size_t>(std::max<int64_t>(position.item<int64_t>(), 0)), indices_.size());
+  archive.read(kStartKey, start, /*is_buffer=*/true);
+  const std::lock_guard lock(state_->mutex);
+  state_->epoch = epoch.item<int64_t>();
+  state_->start = start.item<int64_t>();
+  begin(*state_);
+  state_->is_loaded = true;
 }
 
 }  // namespace oarlock

@@ -4,10 +4,10 @@
 
 #include <torch/data/samplers/base.h>
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -29,8 +29,8 @@ struct SamplerOptions {
 // elements of all ranks together are the first k * world_size elements of the order, and one number describes the
 // position of all ranks in the epoch.
 //
-// indices() and samples_per_rank() are thread-safe. The functions of torch::data::samplers::Sampler, which a
-// torch::data data loader calls, are not: each loader needs its own copy, which it takes anyway.
+// Thread-safe. A torch::data data loader copies its sampler. Copies share the epoch and the position, so that calls on
+// the program's sampler apply to the loader; each loader needs a separate sampler.
 class DistributedSampler final : public torch::data::samplers::Sampler<> {
  public:
   // Throws an ErrorException (common/error.h) where create() fails.
@@ -51,27 +51,42 @@ class DistributedSampler final : public torch::data::samplers::Sampler<> {
 
   // ---- for torch::data::make_data_loader() ----
 
-  // Selects the epoch (from 0) of the next reset(), as set_epoch() of Python does. Copies share it, so that a call on
-  // the program's sampler reaches the copy that the data loader has taken. Any thread may call this.
-  void set_epoch(int64_t epoch) { *epoch_ = epoch; }
+  // Selects the epoch (from 0) of the next reset(), as set_epoch() of Python does. That reset() begins after the first
+  // `start` samples of the order, as indices() does.
+  void set_epoch(int64_t epoch, int64_t start = 0);
+  // The epoch that set_epoch() or load() selected.
+  int64_t epoch() const;
 
-  // Begins the epoch. A data loader calls this in begin(). `new_size` must be absent or the size of the dataset.
+  // Begins the epoch. A data loader calls this in begin(). The first reset() after load() continues at the loaded
+  // position unless next() was called or another epoch was selected. `new_size` must be absent or the size of the
+  // dataset.
   void reset(std::optional<size_t> new_size = std::nullopt) override;
 
   // Returns the next indices of this rank, fewer than `batch_size` at the end of the epoch, and nothing after it or
   // before the first reset().
   std::optional<std::vector<size_t>> next(size_t batch_size) override;
 
-  // The epoch and the position in it.
+  // The epoch and the position in it, after the indices that next() has returned. A data loader with workers
+  // prefetches: `start` of set_epoch() is then the number of samples that all ranks together have consumed. Another
+  // number of ranks can load the position.
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
 
  private:
+  struct State {
+    std::mutex mutex;
+    int64_t epoch = 0;             // of the next reset()
+    int64_t start = 0;             // of the next reset()
+    bool is_loaded = false;        // whether the next reset() keeps the position
+    int64_t begun_epoch = 0;       // that reset() has begun
+    int64_t begun_start = 0;       // at which reset() has begun
+    std::vector<int64_t> indices;  // of begun_epoch, from begun_start
+    size_t position = 0;           // in `indices`
+  };
+  void begin(State& state) const;
+
   SamplerOptions options_;
-  std::shared_ptr<std::atomic<int64_t>> epoch_ = std::make_shared<std::atomic<int64_t>>(0);
-  int64_t begun_epoch_ = 0;
-  std::vector<int64_t> indices_;  // of the epoch that reset() has begun
-  size_t position_ = 0;           // in indices_
+  std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
 }  // namespace oarlock

@@ -4,6 +4,7 @@
 
 #include <csignal>
 #include <iostream>
+#include <memory>
 #include <utility>
 
 #include "common/contract.h"
@@ -32,8 +33,8 @@ void report_to_standard_error(std::string_view message, LogFields details) {
 }
 
 // Exist as long as the process, because an abandoned call may use them.
-const StopFlag& never_raised() {
-  static const StopFlag& flag = *new StopFlag;
+std::shared_ptr<const StopFlag> never_raised() {
+  static const auto& flag = *new std::shared_ptr<const StopFlag>(std::make_shared<StopFlag>());
   return flag;
 }
 const Clock& real_clock() {
@@ -106,8 +107,10 @@ DistributedContext init_process_group(const InitProcessGroupOptions& options) {
 }
 
 DistributedContext init_process_group(const RankEnvironment& ranks, const InitProcessGroupOptions& options) {
-  return value_of(
-      init_distributed(prepare(ranks, options), activity, never_raised(), real_clock(), report_to_standard_error));
+  DistributedOptions all = prepare(ranks, options);
+  all.rendezvous_stop = never_raised();  // connects so that a failure is an error, and no watchdog ends the process
+  return value_of(catch_errors(
+      [&] { return init_distributed(all, activity, *never_raised(), real_clock(), report_to_standard_error); }));
 }
 
 std::unique_ptr<GroupMembership> init_recoverable_process_group(const InitProcessGroupOptions& options) {
@@ -123,7 +126,7 @@ std::unique_ptr<GroupMembership> init_recoverable_process_group(const InitProces
   membership.accept = [ranks](const Assignment& assignment) { return accept_same_position(ranks, assignment); };
   membership.activity = activity;
   membership.report = report_to_standard_error;
-  auto out = std::make_unique<GroupMembership>(std::move(membership), never_raised(), real_clock());
+  auto out = std::make_unique<GroupMembership>(std::move(membership), *never_raised(), real_clock());
   if (const Result<void> connected = out->connect(std::move(channel)); !connected)
     throw ErrorException(connected.error());
   return out;

@@ -39,7 +39,8 @@ struct InitProcessGroupOptions {
 // collective, and not a signal.
 //
 // A collective that fails because another rank was lost throws an exception of LibTorch; to_error() (library_errors.h)
-// turns it into a message of one line. With NCCL, a watchdog ends the process instead, through std::terminate().
+// turns it into a message of one line. With NCCL, a watchdog ends the process instead, through std::terminate(), also
+// while the ranks connect.
 DistributedContext init_process_group(const InitProcessGroupOptions& options = {});
 
 // As above, for ranks that the caller describes: rank and world_size, and master_addr and master_port of a free TCP

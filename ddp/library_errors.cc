@@ -169,12 +169,13 @@ std::string without_location(const std::string& text) {
 }
 
 Error out_of_memory_error() {
-  return {ExitCode::kOsErr, "out of memory; lower batch.size or give the rank more memory"};
+  return {ExitCode::kOsErr, "out of memory; lower the batch size or give the rank more memory"};
 }
 
 Error out_of_device_memory_error(const std::string& detail) {
   return {ExitCode::kOsErr,
-          fmt::format("out of device memory: {}; lower batch.size, or raise cuda.memory_fraction if it is below 1",
+          fmt::format("out of device memory: {}; lower the batch size, or raise the memory fraction of LibTorch's "
+                      "allocator if it is below 1",
                       detail)};
 }
 
@@ -191,7 +192,7 @@ std::string message_of(const c10::Error& error) { return error.what_without_back
 Error peer_timeout_error(const std::string& detail) {
   return {ExitCode::kPeerLost,
           fmt::format("a collective timed out: another rank hangs or is too slow ({}); see the other ranks' last "
-                      "messages, or raise distributed.timeout_seconds",
+                      "messages, or raise the timeout of the process group",
                       detail)};
 }
 

@@ -40,4 +40,13 @@ struct DdpOptions {
   PowerSgdOptions powersgd{};  // for CommHook::kPowerSgd
 };
 
+// The names and defaults of DistributedDataParallel.join() in Python.
+struct JoinOptions {
+  // Whether the sum of the gradients is always divided by the number of ranks, so that every batch has the same weight,
+  // or by the number of ranks that still have batches. The latter needs CommHook::kNone.
+  bool divide_by_initial_world_size = true;
+  // Whether all ranks throw an exception as soon as one has no more batches.
+  bool throw_on_early_termination = false;
+};
+
 }  // namespace oarlock

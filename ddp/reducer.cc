@@ -1,6 +1,9 @@
 #include "ddp/reducer.h"
 
+#include <torch/nn/modules/embedding.h>
+
 #include <algorithm>
+#include <set>
 
 namespace oarlock {
 namespace {
@@ -66,6 +69,25 @@ std::optional<ReducerState> reducer_state_from_json(const Json& values, const st
   return out;
 }
 
+namespace {
+
+constexpr int64_t kNoGradient = -1;
+
+}  // namespace
+
+void ResumableReducer::prepare_for_backward(const std::vector<at::Tensor>& outputs) {
+  // The reducer stores the time at which each parameter is ready there, relative to this call.
+  std::ranges::fill(backward_stats_, kNoGradient);
+  c10d::Reducer::prepare_for_backward(outputs);
+}
+
+std::vector<at::Tensor> ResumableReducer::parameters_without_gradient() const {
+  std::vector<at::Tensor> out;
+  for (size_t i = 0; i < backward_stats_.size(); ++i)
+    if (backward_stats_[i] == kNoGradient) out.push_back(params_[i]);
+  return out;
+}
+
 ReducerState ResumableReducer::state() const {
   ReducerState out;
   for (const Bucket& bucket : buckets_) out.buckets.push_back(bucket.variable_indices);
@@ -95,18 +117,32 @@ void ResumableReducer::load_state(const ReducerState& state) {
   num_bwd_calls_ = 1;  // the first pass, which determines the static graph, has happened
 }
 
+std::vector<bool> expect_sparse_gradients(const torch::nn::Module& module, const std::vector<NamedTensor>& parameters) {
+  std::set<const at::TensorImpl*> sparse;
+  for (const auto& child : module.modules()) {
+    if (const auto* embedding = child->as<torch::nn::EmbeddingImpl>(); embedding && embedding->options.sparse())
+      sparse.insert(embedding->weight.unsafeGetTensorImpl());
+    if (const auto* bag = child->as<torch::nn::EmbeddingBagImpl>(); bag && bag->options.sparse())
+      sparse.insert(bag->weight.unsafeGetTensorImpl());
+  }
+  std::vector<bool> out;
+  for (const NamedTensor& parameter : parameters)
+    out.push_back(sparse.contains(parameter.tensor.unsafeGetTensorImpl()));
+  return out;
+}
+
 std::shared_ptr<ResumableReducer> make_reducer(const std::vector<at::Tensor>& parameters,
+                                               const std::vector<bool>& sparse,
                                                const std::vector<std::vector<size_t>>& bucket_indices,
                                                const c10::intrusive_ptr<c10d::ProcessGroup>& group,
                                                const std::unordered_map<size_t, std::string>& parameter_names,
                                                const ReducerOptions& options) {
   // LibTorch 2.11: twelve arguments.
-  return std::make_shared<ResumableReducer>(
-      parameters, bucket_indices, group,
-      /*expect_sparse_gradients=*/std::vector<bool>(parameters.size(), false), options.bucket_bytes_cap,
-      options.find_unused_parameters, options.gradient_as_bucket_view, parameter_names, options.first_bucket_bytes_cap,
-      /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false,
-      /*bucket_bytes_cap_list=*/std::vector<int64_t>{});
+  return std::make_shared<ResumableReducer>(parameters, bucket_indices, group, sparse, options.bucket_bytes_cap,
+                                            options.find_unused_parameters, options.gradient_as_bucket_view,
+                                            parameter_names, options.first_bucket_bytes_cap,
+                                            /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false,
+                                            /*bucket_bytes_cap_list=*/std::vector<int64_t>{});
 }
 
 }  // namespace oarlock

@@ -233,10 +233,10 @@ class Rendezvous {
     if (const std::string device = text_at(master, "device"); device != options_.device) {
       const bool has_lost_gpu = options_.has_lost_gpu || true_at(master, "has_lost_gpu");
       const ExitCode code = has_lost_gpu ? ExitCode::kDeviceFailed : ExitCode::kConfig;
-      const std::string message = fmt::format("rendezvous: rank {} trains on '{}', but rank 0 on '{}'; {}",
-                                              options_.rank, options_.device, device,
-                                              has_lost_gpu ? "the GPU of the rank on the CPU, or its driver, failed"
-                                                           : "give all ranks the same devices, or set device: cpu");
+      const std::string message = fmt::format(
+          "rendezvous: rank {} trains on '{}', but rank 0 on '{}'; {}", options_.rank, options_.device, device,
+          has_lost_gpu ? "the GPU of the rank on the CPU, or its driver, failed"
+                       : "give all ranks the same devices, or use the CPU on all of them");
       publish(failure_outcome(code, message));
       return fail(own_code(code), message);
     }

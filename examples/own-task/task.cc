@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "trainer/data/fingerprint.h"
+#include <oarlock/trainer/data/fingerprint.h>
 
 namespace kepler {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "trainer/engine/task.h"
+#include <oarlock/trainer/engine/task.h>
 
 namespace kepler {
 

@@ -5,7 +5,7 @@ usage: include_direction.py SOURCE_DIR BUILD_DIR
 
 A file may include headers of the same directory, and of the directories whose libraries those of its directory link, directly or
 through PUBLIC dependencies. oarlock_library() and oarlock_program() record them in BUILD_DIR/links.txt. The workloads may
-include only what is installed for tasks of users (cmake/install.cmake), and headers of workloads/ itself; other directories may
+include only what is installed for tasks of users (cmake/install*.cmake), and headers of workloads/ itself; other directories may
 include only the headers of ddp/ that are installed.
 """
 import collections
@@ -71,9 +71,9 @@ def own_problem(root, path, directory, target, permitted, installed):
     if within(path, "workloads") and target == f"workloads/{pathlib.Path(target).name}":
         return None
     if within(path, "workloads") and not within(target, "workloads") and target not in installed:
-        return "is not installed for the tasks of users (cmake/install.cmake)"
+        return "is not installed for the tasks of users (cmake/install.cmake, cmake/install_ddp.cmake)"
     if within(target, "ddp") and target not in installed:
-        return "is not a public header of oarlock::ddp (cmake/install.cmake)"
+        return "is not a public header of oarlock::ddp (cmake/install_ddp.cmake)"
     matches = [other for other in permitted if within(target, other)]
     if not matches or max(matches, key=len) not in permitted[directory]:
         return f"is of a library that {directory} does not link"
@@ -83,7 +83,8 @@ def own_problem(root, path, directory, target, permitted, installed):
 def main():
     root, build = map(pathlib.Path, sys.argv[1:3])
     permitted = permitted_directories(*read_links(build / "links.txt"))
-    installed = set(re.findall(r"^  ([\w/]+\.h)\)?$", (root / "cmake/install.cmake").read_text(), re.M))
+    lists = "".join((root / f"cmake/{name}.cmake").read_text() for name in ("install", "install_ddp"))
+    installed = set(re.findall(r"^  ([\w/]+\.h)\)?$", lists, re.M))
     problems, seen = [], 0
     for file in sorted(file for room in ROOMS for file in (root / room).rglob("*")):
         if file.suffix not in (".h", ".cc", ".cu"):

@@ -17,6 +17,7 @@
 #include "ddp/library_errors.h"
 #include "trainer/checkpoint/fence.h"
 #include "trainer/device/backend.h"
+#include "trainer/engine/option_names.h"
 #include "trainer/engine/run_output.h"
 #include "trainer/engine/stop_agreement.h"
 #include "trainer/engine/task_setup.h"
@@ -438,7 +439,9 @@ void RankProcess::report_times() const {
   telemetry_->logger().info(fmt::format("time of this process: {}", to_line(table)));
 }
 
-Error RankProcess::located(Error error) const { return with_location(std::move(error), host_name(), device_); }
+Error RankProcess::located(Error error) const {
+  return with_location(with_configuration_keys(std::move(error)), host_name(), device_);
+}
 
 std::string RankProcess::reason_for(const Error& error) const {
   if (is_fenced_off(error)) return "Replaced";

@@ -44,6 +44,11 @@ def prepare(work):
     (torch / "torch").symlink_to(TORCH)
     environment = {**os.environ, "HOME": str(work), "XDG_CACHE_HOME": str(work / ".cache"), "OMP_NUM_THREADS": "1",
                    "PATH": f"{os.environ['OARLOCK_BIN']}:{os.environ['PATH']}"}
+    # Headers of the program with the names of ours.
+    for header in ("common/error.h", "ddp/options.h"):
+        (work / "own" / header).parent.mkdir(parents=True, exist_ok=True)
+        (work / "own" / header).write_text(f'#error "{header} takes the place of a header of Oarlock"\n')
+    environment["CXXFLAGS"] = f"-I{work}/own"
     if cache := subprocess.run(["sh", "-c", "ccache --get-config cache_dir"], capture_output=True, text=True, check=False).stdout.strip():
         environment |= {"CCACHE_DIR": cache, "CMAKE_CXX_COMPILER_LAUNCHER": "ccache", "CCACHE_BASEDIR": str(work), "CCACHE_NOHASHDIR": "1"}
     return checkout, environment
@@ -54,8 +59,9 @@ def check_prefix(prefix):
     for path in [*prefix.rglob("*.h"), *prefix.rglob("*.cmake")]:
         text = path.read_text()
         assert str(SOURCE) not in text and str(BUILD) not in text, f"{path} names the checkout or the build directory"
-        for header in re.findall(r'^#include "([^"]+)"', text, re.M):
-            assert (prefix / "include/oarlock" / header).exists(), f"{path} includes {header}, which is not installed"
+        assert not re.search(r'^#include "', text, re.M), f"{path} includes a header that a file of the program could replace"
+        for header in re.findall(r"^#include <(oarlock/[^>]+)>", text, re.M):
+            assert (prefix / "include" / header).exists(), f"{path} includes {header}, which is not installed"
         assert not re.search(r"<(fmt|spdlog|yaml-cpp|prometheus|boost|openssl)/", text), f"{path} includes another library"
     assert not (prefix / "include/oarlock/trainer").exists() and not list(prefix.rglob("liboarlock_common.a"))
 
@@ -66,25 +72,36 @@ def check_needed(program):
     assert needed and not others, f"{program} needs {others} in addition to LibTorch"
 
 
+def output_of(line, outputs):
+    """The output of the one block that has a line which begins so."""
+    found = [output for script, output in outputs.items() if any(one.startswith(line) for one in script.splitlines())]
+    assert len(found) == 1, f"{len(found)} blocks of the page have the line {line}"
+    return found[0]
+
+
 def main():
     blocks = [script for comment, script in BLOCK.findall((SOURCE / "docs/guides/ddp.md").read_text()) if comment == ME]
-    assert len(blocks) == 6, blocks
     with tempfile.TemporaryDirectory() as name:
         work = pathlib.Path(name)
         checkout, environment = prepare(work)
-        outputs = []
-        for number, script in enumerate(blocks):
-            outputs.append(run(script, checkout, environment))
+        outputs = {}
+        for script in blocks:
+            outputs[script] = run(script, checkout, environment)
             print(f"ok: {script.splitlines()[0]}", flush=True)
-            if number == 0:
+            if len(outputs) == 1:
                 (work / "oarlock").rename(work / "moved")
                 (work / "oarlock").symlink_to(work / "moved")
                 check_prefix(work / "moved")
         check_needed(checkout / "build/ddp/mnist")
-        one, two, launched = (RESULT.search(output) for output in outputs[2:5])
-        weights = dict(re.findall(r"rank (\d), weights (\w+)", outputs[5]))
-        assert len(weights) == 2 and len(set(weights.values())) == 1, outputs[5]
-        assert one[1] == "1" and two[1] == "2" and launched[1] == "2", outputs[2:5]
+        check_needed(checkout / "build/ddp/mnist-pkg-config")
+        from_pkg_config = run("build/ddp/mnist-pkg-config data 0", checkout, environment)
+        assert RESULT.search(from_pkg_config)[1] == "1", from_pkg_config
+        recovered = output_of("oarlock launch --nproc 2 --max-restarts", outputs)
+        weights = dict(re.findall(r"rank (\d), weights (\w+)", recovered))
+        assert len(weights) == 2 and len(set(weights.values())) == 1, recovered
+        one, two, launched = (RESULT.search(output_of(line, outputs)) for line in (
+            "build/ddp/mnist data 20", "RANK=0 build/ddp/mnist", "oarlock launch --nproc 2 -- build/ddp/mnist"))
+        assert one[1] == "1" and two[1] == "2" and launched[1] == "2", outputs
         loss, accuracy = float(one[2]), float(one[3])
         assert loss < 1.0 and accuracy > 0.6, one[0]
         for other in (two, launched):  # sums in another order; ddp_module_test compares in double precision

@@ -124,7 +124,7 @@ TEST(ComformerRun, NamesParametersWithoutGradient) {
   EXPECT_THAT(ranks.rank(0).err(),
               AllOf(HasSubstr("'edge_update_layer.lemb.weight', 'edge_update_layer.lin_edge_len.weight', "
                               "'edge_update_layer.lin_edge_len.bias'"),
-                    HasSubstr("find_unused_parameters to true")));
+                    HasSubstr("set ddp.find_unused_parameters to true")));
 }
 
 // eComFormer has none.

@@ -12,8 +12,9 @@ mv "$work/first" "$work/prefix"
 ! grep -rlF -e "$OARLOCK_SOURCE" -e "$OARLOCK_BUILD" "$work/prefix/include" "$work/prefix"/lib*/cmake "$work/prefix"/lib/*/cmake 2>/dev/null ||
   fail "the install tree names the checkout or the build directory"
 # Every header of ours that an installed one includes is installed, too.
-grep -rhoE '^#include "(common|ddp|fields|trainer|workloads)/[^"]+"' "$work/prefix/include" | sort -u | cut -d'"' -f2 | while read -r header; do
-  [[ -f $work/prefix/include/oarlock/$header ]] || fail "$header is included by an installed header, but not installed"
+! grep -rnE '^#include "' "$work/prefix/include" || fail "an installed header includes one that a file of the program could replace"
+grep -rhoE '^#include <oarlock/[^>]+>' "$work/prefix/include" | sort -u | sed 's/.*<//; s/>.*//' | while read -r header; do
+  [[ -f $work/prefix/include/$header ]] || fail "$header is included by an installed header, but not installed"
 done
 
 cp -r "$OARLOCK_SOURCE/examples/own-task" "$work/task"

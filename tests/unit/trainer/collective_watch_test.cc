@@ -29,7 +29,7 @@ TEST(CollectiveError, ReportsUnhealthyStates) {
   ASSERT_TRUE(late);
   EXPECT_EQ(late->code, ExitCode::kPeerLost);
   EXPECT_THAT(late->message, AllOf(HasSubstr("a collective timed out"), HasSubstr("not finished after 1.5 s"),
-                                   HasSubstr("distributed.timeout_seconds")));
+                                   HasSubstr("raise the timeout of the process group")));
   const auto broken = collective_error(GroupState::kBroken, seconds(600));
   ASSERT_TRUE(broken);
   EXPECT_EQ(broken->code, ExitCode::kPeerLost);

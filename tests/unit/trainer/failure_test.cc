@@ -228,15 +228,16 @@ TEST(OutOfMemory, NamesLimitAndBatchSize) {
                      "75.02 GiB is free. 1.58 GiB allowed; see the documentation");
   });
   EXPECT_EQ(error.code, ExitCode::kOsErr);
-  EXPECT_THAT(error.message, AllOf(HasSubstr("1.58 GiB allowed"), HasSubstr("lower batch.size"),
-                                   HasSubstr("raise cuda.memory_fraction"), Not(HasSubstr("\n"))));
+  EXPECT_THAT(error.message,
+              AllOf(HasSubstr("1.58 GiB allowed"), HasSubstr("lower the batch size"),
+                    HasSubstr("raise the memory fraction of LibTorch's allocator"), Not(HasSubstr("\n"))));
   EXPECT_EQ(error_of([] { throw std::bad_alloc(); }).code, ExitCode::kOsErr);
 }
 
 TEST(OutOfMemory, RecognizesErrorOfHostAllocator) {
   const Error error = error_of([] { at::empty({int64_t{1} << 60}, at::kByte); });
   EXPECT_EQ(error.code, ExitCode::kOsErr);
-  EXPECT_THAT(error.message, AllOf(HasSubstr("out of memory"), HasSubstr("lower batch.size")));
+  EXPECT_THAT(error.message, AllOf(HasSubstr("out of memory"), HasSubstr("lower the batch size")));
 }
 
 TEST(OtherErrors, HaveOneLine) {

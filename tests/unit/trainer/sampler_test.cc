@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/data/dataloader.h>
+#include <torch/data/datasets/base.h>
 #include <torch/serialize/archive.h>
 
 #include <algorithm>
@@ -77,20 +79,91 @@ TEST(Sampler, ReturnsBatchesOfTheEpoch) {
   EXPECT_THROW(of_loader.reset(11), ErrorException);
 }
 
+std::string saved(const DistributedSampler& sampler) {
+  std::stringstream file;
+  torch::serialize::OutputArchive archive;
+  sampler.save(archive);
+  archive.save_to(file);
+  return file.str();
+}
+
+void load(DistributedSampler& sampler, const std::string& text) {
+  std::stringstream file(text);
+  torch::serialize::InputArchive archive;
+  archive.load_from(file);
+  sampler.load(archive);
+}
+
 TEST(Sampler, LoadsItsPosition) {
   DistributedSampler sampler({.size = 10, .rank = 0, .world_size = 2, .seed = 3});
   sampler.set_epoch(2);
   sampler.reset();
   (void)sampler.next(3);
-  std::stringstream file;
-  torch::serialize::OutputArchive written;
-  sampler.save(written);
-  written.save_to(file);
-  torch::serialize::InputArchive read;
-  read.load_from(file);
   DistributedSampler resumed({.size = 10, .rank = 0, .world_size = 2, .seed = 3});
-  resumed.load(read);
+  load(resumed, saved(sampler));
   EXPECT_EQ(resumed.next(5), sampler.next(5));
+}
+
+// A dataset whose sample is its index.
+struct Indices : torch::data::datasets::BatchDataset<Indices, std::vector<int64_t>> {
+  std::vector<int64_t> get_batch(at::ArrayRef<size_t> request) override { return {request.begin(), request.end()}; }
+  std::optional<size_t> size() const override { return 11; }
+};
+
+constexpr SamplerOptions kElevenOnTwo{.size = 11, .rank = 1, .world_size = 2, .seed = 3};
+
+TEST(Sampler, DataLoaderContinuesWithinAnEpoch) {
+  DistributedSampler sampler(kElevenOnTwo);
+  std::string state;
+  const std::vector<int64_t> whole = sampler.indices(5);
+  std::vector<int64_t> seen;
+  {
+    sampler.set_epoch(5);
+    const auto loader = torch::data::make_data_loader(Indices(), sampler, torch::data::DataLoaderOptions(2));
+    auto batch = loader->begin();
+    seen.insert(seen.end(), batch->begin(), batch->end());
+    ++batch;
+    seen.insert(seen.end(), batch->begin(), batch->end());
+    state = saved(sampler);
+  }
+  DistributedSampler resumed(kElevenOnTwo);
+  load(resumed, state);
+  EXPECT_EQ(resumed.epoch(), 5);
+  const auto loader = torch::data::make_data_loader(Indices(), resumed, torch::data::DataLoaderOptions(2));
+  for (int64_t epoch = resumed.epoch(); epoch < 7; ++epoch) {
+    resumed.set_epoch(epoch);
+    for (const auto& batch : *loader) seen.insert(seen.end(), batch.begin(), batch.end());
+    EXPECT_EQ(seen, epoch == 5 ? whole : sampler.indices(epoch));
+    seen.clear();
+  }
+}
+
+TEST(Sampler, LoadsPositionOfOtherWorldSize) {
+  DistributedSampler sampler(kElevenOnTwo);
+  sampler.reset();
+  (void)sampler.next(2);
+  DistributedSampler alone({.size = 11, .seed = 3});
+  load(alone, saved(sampler));
+  EXPECT_EQ(saved(alone), saved(sampler));
+  const auto rest = alone.next(11);
+  ASSERT_TRUE(rest);
+  EXPECT_THAT(std::vector<int64_t>(rest->begin(), rest->end()), testing::ElementsAreArray(alone.indices(0, 4)));
+}
+
+TEST(Sampler, ResetAfterLoadBeginsAnotherEpoch) {
+  DistributedSampler sampler(kElevenOnTwo);
+  sampler.reset();
+  (void)sampler.next(2);
+  DistributedSampler resumed(kElevenOnTwo);
+  load(resumed, saved(sampler));
+  resumed.set_epoch(1);
+  resumed.reset();
+  EXPECT_EQ(resumed.next(11)->size(), resumed.indices(1).size());
+  resumed.set_epoch(1, /*start=*/4);
+  resumed.reset();
+  EXPECT_EQ(resumed.next(11)->size(), resumed.indices(1, 4).size());
+  resumed.reset();
+  EXPECT_EQ(resumed.next(11)->size(), resumed.indices(1).size()) << "the start is that of one reset()";
 }
 
 TEST(Sampler, StartsInsideAnEpoch) {
