@@ -58,20 +58,24 @@ void append_output_tensors(std::tuple<Outputs...>& outputs, std::vector<at::Tens
 template <typename Module>
 class DistributedDataParallel {
  public:
-  // Parameters and buffers get the values of rank 0. The module must be on the device of the group, which this object
-  // shares. Throws an ErrorException (common/error.h) with kConfig on all ranks if a parameter or buffer differs
+  // Parameters and buffers get the values of rank 0. The module must be on the device of the group, which must outlive
+  // this object. Throws an ErrorException (common/error.h) with kConfig on all ranks if a parameter or buffer differs
   // from rank 0's in name, shape or type, if options.sync_batch_norm meets a torch::nn::BatchNorm
   // (ddp/sync_batchnorm.h), or if options.comm_hook meets an embedding with sparse gradients.
   DistributedDataParallel(std::shared_ptr<Module> module, const ProcessGroup& group, const DdpOptions& options = {})
       : module_(std::move(module)) {
     Result<std::unique_ptr<DistributedDataParallelBase>> base =
-        DistributedDataParallelBase::create(module_, std::make_shared<const ProcessGroup>(group), options);
+        DistributedDataParallelBase::create(module_, group, options);
     if (!base) throw ErrorException(std::move(base).error());
     base_ = std::move(*base);
   }
   DistributedDataParallel(const torch::nn::ModuleHolder<Module>& module, const ProcessGroup& group,
                           const DdpOptions& options = {})
       : DistributedDataParallel(module.ptr(), group, options) {}
+  DistributedDataParallel(std::shared_ptr<Module> module, ProcessGroup&& group,
+                          const DdpOptions& options = {}) = delete;
+  DistributedDataParallel(const torch::nn::ModuleHolder<Module>& module, ProcessGroup&& group,
+                          const DdpOptions& options = {}) = delete;
 
   // Returns module.forward(arguments...), which is a tensor, or a vector, pair or tuple of such outputs. The backward
   // pass from any function of it averages the gradients over the ranks; each parameter then has the same bits on all

@@ -54,11 +54,10 @@ std::vector<std::string> lines_of(const std::string& text) {
 }  // namespace
 
 DistributedDataParallelBase::DistributedDataParallelBase(std::shared_ptr<torch::nn::Module> module,
-                                                         std::shared_ptr<const ProcessGroup> group,
-                                                         const DdpOptions& config, std::function<void()> on_wait)
+                                                         const ProcessGroup& group, const DdpOptions& config,
+                                                         std::function<void()> on_wait)
     : module_(std::move(module)),
-      shared_group_(std::move(group)),
-      group_(*shared_group_),
+      group_(group),
       config_(config),
       on_wait_(std::move(on_wait)),
       parameters_(unique_parameters(*module_)),
@@ -69,13 +68,13 @@ DistributedDataParallelBase::~DistributedDataParallelBase() = default;
 bool DistributedDataParallelBase::uses_shared_memory() const { return hook_state_->shared_memory != nullptr; }
 
 Result<std::unique_ptr<DistributedDataParallelBase>> DistributedDataParallelBase::create(
-    std::shared_ptr<torch::nn::Module> module, std::shared_ptr<const ProcessGroup> group, const DdpOptions& config,
+    std::shared_ptr<torch::nn::Module> module, const ProcessGroup& group, const DdpOptions& config,
     std::function<void()> on_wait) {
   if (config.sync_batch_norm) RETURN_IF_ERROR(convert_sync_batchnorm(*module, group));
-  const bool is_alone = group->world_size() == 1;
-  const bool is_connected = group->is_connected();
+  const bool is_alone = group.world_size() == 1;
+  const bool is_connected = group.is_connected();
   std::unique_ptr<DistributedDataParallelBase> model(
-      new DistributedDataParallelBase(std::move(module), std::move(group), config, std::move(on_wait)));
+      new DistributedDataParallelBase(std::move(module), group, config, std::move(on_wait)));
   const std::string sparse = model->first_sparse_parameter();
   if (!sparse.empty() && config.comm_hook != CommHook::kNone) {
     return fail(ExitCode::kConfig, fmt::format("comm_hook cannot compress the sparse gradients of '{}'; set comm_hook "

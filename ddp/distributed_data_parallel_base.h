@@ -40,7 +40,8 @@ struct GradientTraffic {
 
 class DistributedDataParallelBase {
  public:
-  // Called by all ranks of the group. The module must be on its device. Afterwards parameters and buffers have the
+  // Called by all ranks of the group, which must outlive the object; the caller may replace its value between leave()
+  // and join(). The module must be on its device. Afterwards parameters and buffers have the
   // values of rank 0. Fails with kConfig on all ranks if a parameter or buffer differs from rank 0's in name, shape or
   // type, or has sparse gradients that the communication hook cannot compress; the message names it. Fails as
   // convert_sync_batchnorm().
@@ -48,17 +49,9 @@ class DistributedDataParallelBase {
   // `on_wait` is called in every synchronized backward pass when this rank's gradients are complete and only those of
   // the other ranks are missing (on a CUDA device: when the host has enqueued the whole backward pass).
   static Result<std::unique_ptr<DistributedDataParallelBase>> create(std::shared_ptr<torch::nn::Module> module,
-                                                                     std::shared_ptr<const ProcessGroup> group,
-                                                                     const DdpOptions& config,
-                                                                     std::function<void()> on_wait = {});
-  // The same for a group that the caller keeps alive, and may replace between leave() and join().
-  static Result<std::unique_ptr<DistributedDataParallelBase>> create(std::shared_ptr<torch::nn::Module> module,
                                                                      const ProcessGroup& group,
                                                                      const DdpOptions& config,
-                                                                     std::function<void()> on_wait = {}) {
-    return create(std::move(module), std::shared_ptr<const ProcessGroup>(std::shared_ptr<void>(), &group), config,
-                  std::move(on_wait));
-  }
+                                                                     std::function<void()> on_wait = {});
   ~DistributedDataParallelBase();
   DistributedDataParallelBase(const DistributedDataParallelBase&) = delete;
   DistributedDataParallelBase& operator=(const DistributedDataParallelBase&) = delete;
@@ -184,7 +177,7 @@ class DistributedDataParallelBase {
     int highest_rank = 0;  // the highest of these ranks
   };
 
-  DistributedDataParallelBase(std::shared_ptr<torch::nn::Module> module, std::shared_ptr<const ProcessGroup> group,
+  DistributedDataParallelBase(std::shared_ptr<torch::nn::Module> module, const ProcessGroup& group,
                               const DdpOptions& config, std::function<void()> on_wait);
   Result<void> verify_against_rank_0() const;
   std::string first_sparse_parameter() const;  // empty if there is none
@@ -204,8 +197,7 @@ class DistributedDataParallelBase {
   void shadow_step(bool has_gradients, bool synchronizes);
 
   std::shared_ptr<torch::nn::Module> module_;
-  const std::shared_ptr<const ProcessGroup> shared_group_;
-  const ProcessGroup& group_;  // *shared_group_
+  const ProcessGroup& group_;
   DdpOptions config_;
   std::function<void()> on_wait_;
   std::vector<NamedTensor> parameters_;

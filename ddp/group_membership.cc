@@ -18,7 +18,9 @@ constexpr std::chrono::milliseconds kRegroupConnectTimeout{20'000};  // until ra
 constexpr std::chrono::milliseconds kRegroupPollInterval{20};
 
 // Whether another rank was lost while the group formed.
-bool is_rank_failure(const Error& error) { return error.code == ExitCode::kPeerLost || error.code == ExitCode::kTempFail; }
+bool is_rank_failure(const Error& error) {
+  return error.code == ExitCode::kPeerLost || error.code == ExitCode::kTempFail;
+}
 
 }  // namespace
 

@@ -7,7 +7,6 @@
 
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "ddp/batch_norm.h"
@@ -17,20 +16,20 @@ namespace {
 
 class ProcessGroupCollectives final : public BatchNormCollectives {
  public:
-  explicit ProcessGroupCollectives(std::shared_ptr<const ProcessGroup> group) : group_(std::move(group)) {}
+  explicit ProcessGroupCollectives(const ProcessGroup& group) : group_(group) {}
 
   at::Tensor all_gather(const at::Tensor& own) const override {
-    at::Tensor all = at::empty({group_->world_size(), own.numel()}, own.options());
+    at::Tensor all = at::empty({group_.world_size(), own.numel()}, own.options());
     at::Tensor flat = all.view(-1);
     at::Tensor input = own.contiguous();
-    group_->c10d()->_allgather_base(flat, input)->wait();
+    group_.c10d()->_allgather_base(flat, input)->wait();
     return all;
   }
 
-  void all_reduce(at::Tensor& values) const override { group_->all_reduce(values); }
+  void all_reduce(at::Tensor& values) const override { group_.all_reduce(values); }
 
  private:
-  const std::shared_ptr<const ProcessGroup> group_;
+  const ProcessGroup& group_;
 };
 
 bool is_libtorch_batch_norm(const torch::nn::Module& module) {
@@ -40,7 +39,7 @@ bool is_libtorch_batch_norm(const torch::nn::Module& module) {
 
 }  // namespace
 
-Result<void> convert_sync_batchnorm(torch::nn::Module& module, std::shared_ptr<const ProcessGroup> group) {
+Result<void> convert_sync_batchnorm(torch::nn::Module& module, const ProcessGroup& group) {
   std::vector<std::string> unsupported;
   std::vector<BatchNorm*> convertible;
   for (const auto& item : module.named_modules("", /*include_self=*/true)) {
@@ -54,8 +53,8 @@ Result<void> convert_sync_batchnorm(torch::nn::Module& module, std::shared_ptr<c
                             "sync_batch_norm to false",
                             fmt::join(unsupported, ", "), unsupported.size() == 1 ? "is" : "are"));
   }
-  if (group->world_size() == 1) return {};
-  const auto collectives = std::make_shared<ProcessGroupCollectives>(std::move(group));
+  if (group.world_size() == 1) return {};
+  const auto collectives = std::make_shared<ProcessGroupCollectives>(group);
   for (BatchNorm* norm : convertible) norm->synchronize(collectives);
   return {};
 }

@@ -9,7 +9,7 @@ from conan.tools.files import copy, load
 from conan.tools.gnu import PkgConfigDeps
 
 # What the build of the library alone reads.
-SOURCES = ("CMakeLists.txt", "LICENSE", "VERSION", "cmake/*", "common/*", "ddp/*")
+SOURCES = ("CMakeLists.txt", "LICENSE", "VERSION", "cmake/*", "common/*", "recovery/*", "ddp/*")
 
 
 class OarlockDdp(ConanFile):

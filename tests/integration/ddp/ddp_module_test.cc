@@ -269,17 +269,6 @@ TEST(DdpModule, LeavesNoHookOnReturnedParameter) {
   });
 }
 
-TEST(DdpModule, SharesTheGroup) {
-  run_ranks(2, [](const ProcessGroup& group) {
-    TwoHeads net;
-    DistributedDataParallel model(net, ProcessGroup(group));
-    loss_of(model.forward(own_part(joined_batch(0, 2), group))).backward();
-    TwoHeads reference;
-    loss_of(reference->forward(joined_batch(0, 2))).backward();
-    EXPECT_LT((net->left->weight.grad() - reference->left->weight.grad()).abs().max().item<double>(), kTolerance);
-  });
-}
-
 // Averages with `hook`, and expects twice the gradients of one process.
 template <typename Hook>
 void expect_doubled_gradients(const ProcessGroup& group, const Hook& hook) {

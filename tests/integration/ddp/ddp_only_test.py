@@ -12,7 +12,7 @@ import tempfile
 SOURCE = pathlib.Path(os.environ["OARLOCK_SOURCE"])
 TORCH = os.environ["OARLOCK_TORCH_DIR"]
 NOT_NEEDED = ("OpenSSL", "ZLIB", "spdlog", "CLI11", "prometheus-cpp", "Boost", "simdjson", "cpprestsdk", "GTest")
-LIBRARIES = {"liboarlock_base.a", "liboarlock_ddp_settings.a", "liboarlock_ddp.a"}
+LIBRARIES = {"liboarlock_base.a", "liboarlock_ddp_settings.a", "liboarlock_regroup.a", "liboarlock_ddp.a"}
 
 
 def run(*command, **options):
@@ -28,7 +28,7 @@ def check_build(build):
     libraries = {pathlib.PurePath(target).name for target in targets if target.endswith(".a")}
     assert LIBRARIES <= libraries and all("pch" in name for name in libraries - LIBRARIES), libraries
     rooms = {target.split("/")[0] for target in targets if target.endswith(".o")}
-    assert rooms == {"common", "ddp"}, rooms
+    assert rooms == {"common", "ddp", "recovery"}, rooms
     flags = (build / "oarlock-ddp.pc").read_text()
     assert f"torch_dir={TORCH}" in flags and "-loarlock_ddp " in flags, flags
 
