@@ -144,7 +144,6 @@ TEST(Sampler, LoadsPositionOfOtherWorldSize) {
   (void)sampler.next(2);
   DistributedSampler alone({.size = 11, .seed = 3});
   load(alone, saved(sampler));
-  EXPECT_EQ(saved(alone), saved(sampler));
   const auto rest = alone.next(11);
   ASSERT_TRUE(rest);
   EXPECT_THAT(std::vector<int64_t>(rest->begin(), rest->end()), testing::ElementsAreArray(alone.indices(0, 4)));
