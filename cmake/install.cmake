@@ -19,6 +19,9 @@ foreach(library base ddp_settings ddp)
   install(TARGETS oarlock_${library} EXPORT oarlock_ddp COMPONENT ddp ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
     INCLUDES DESTINATION ${_include_dir} ${CMAKE_INSTALL_INCLUDEDIR})
 endforeach()
+set_target_properties(oarlock_ddp_c PROPERTIES EXPORT_NAME ddp_c)
+install(TARGETS oarlock_ddp_c EXPORT oarlock_ddp COMPONENT ddp LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES ${PROJECT_SOURCE_DIR}/ddp/oarlock_ddp.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT ddp)
 install(EXPORT oarlock_ddp NAMESPACE oarlock:: FILE oarlockDdpTargets.cmake DESTINATION ${_package_dir} COMPONENT ddp)
 # Its public headers, and those that they include. Programs include <oarlock/ddp.h>.
 set(_ddp_headers
@@ -45,6 +48,7 @@ set(_ddp_headers
   ddp/rank_environment.h
   ddp/reduction_state.h
   ddp/rendezvous.h
+  ddp/script_model.h
   ddp/sync_batchnorm.h
   ddp/watchdog.h)
 oarlock_install_headers(ddp ${_ddp_headers})
@@ -89,7 +93,6 @@ set(_headers
   trainer/nn/mlp.h
   trainer/nn/module_tensors.h
   trainer/nn/scatter.h
-  trainer/nn/script_model.h
   workloads/formats/crystal.h
   workloads/formats/extxyz.h
   workloads/formats/extxyz_comment.h

@@ -11,4 +11,5 @@
 #include "ddp/options.h"                    // IWYU pragma: export
 #include "ddp/process_group.h"              // IWYU pragma: export
 #include "ddp/rank_environment.h"           // IWYU pragma: export
+#include "ddp/script_model.h"               // IWYU pragma: export
 #include "ddp/sync_batchnorm.h"             // IWYU pragma: export
