@@ -29,11 +29,13 @@ set(_ddp_headers
   common/error.h
   common/files.h
   common/log_field.h
+  common/port_socket.h
   common/stop_flag.h
   ddp/agreement.h
   ddp/agreement_json.h
   ddp/batch_norm.h
   ddp/ddp.h
+  ddp/ddp_mpi.h
   ddp/distributed_data_parallel.h
   ddp/distributed_data_parallel_base.h
   ddp/distributed_sampler.h
@@ -52,7 +54,7 @@ set(_ddp_headers
   ddp/sync_batchnorm.h
   ddp/watchdog.h)
 oarlock_install_headers(ddp ${_ddp_headers})
-install(FILES ${PROJECT_SOURCE_DIR}/ddp/ddp.h DESTINATION ${_include_dir} COMPONENT ddp)
+install(FILES ${PROJECT_SOURCE_DIR}/ddp/ddp.h ${PROJECT_SOURCE_DIR}/ddp/ddp_mpi.h DESTINATION ${_include_dir} COMPONENT ddp)
 # CMake permits a target in one export set of one component only, so the component "development" installs the other one.
 install(CODE "execute_process(COMMAND \"${CMAKE_COMMAND}\" --install \"${PROJECT_BINARY_DIR}\" --component ddp
   --prefix \"\${CMAKE_INSTALL_PREFIX}\" OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)" COMPONENT development)
