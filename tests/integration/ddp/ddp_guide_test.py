@@ -66,12 +66,20 @@ def check_needed(program):
     assert needed and not others, f"{program} needs {others} in addition to LibTorch"
 
 
+def check_script(launched, alone):
+    """Two ranks compute what one process computes with the joined batch, and the module keeps the names of Python."""
+    two, one = (re.search(r"ranks (\d), loss ([\d.]+), accuracy ([\d.]+), first parameter 0.weight", output) for output in (launched, alone))
+    assert two[1] == "2" and one[1] == "1" and float(one[3]) > 0.95, (launched, alone)
+    assert abs(float(one[2]) - float(two[2])) < 1e-3, (launched, alone)
+
+
 def main():
     blocks = [script for comment, script in BLOCK.findall((SOURCE / "docs/guides/ddp.md").read_text()) if comment == ME]
-    assert len(blocks) == 5, blocks
+    assert len(blocks) == 8, blocks
     with tempfile.TemporaryDirectory() as name:
         work = pathlib.Path(name)
         checkout, environment = prepare(work)
+        (checkout / "build/net.pt").symlink_to(SOURCE / "tests/data/ddp_script_model.pt")
         outputs = []
         for number, script in enumerate(blocks):
             outputs.append(run(script, checkout, environment))
@@ -81,13 +89,17 @@ def main():
                 (work / "oarlock").symlink_to(work / "moved")
                 check_prefix(work / "moved")
         check_needed(checkout / "build/ddp/mnist")
-        one, two, launched = (RESULT.search(output) for output in outputs[2:])
-        assert one[1] == "1" and two[1] == "2" and launched[1] == "2", outputs[2:]
+        one, two, launched = (RESULT.search(output) for output in outputs[2:5])
+        assert one[1] == "1" and two[1] == "2" and launched[1] == "2", outputs[2:5]
         loss, accuracy = float(one[2]), float(one[3])
         assert loss < 1.0 and accuracy > 0.6, one[0]
         for other in (two, launched):  # sums in another order; ddp_module_test compares in double precision
             assert abs(float(other[2]) - loss) < 1e-3 * loss and abs(float(other[3]) - accuracy) < 0.002, (one[0], other[0])
         print(one[0], two[0], sep="\n")
+        check_script(outputs[5], run("build/ddp/script build/net.pt", checkout, environment))
+        score = re.search(r"ranks 2, score before (\S+), after (\S+)", outputs[6])
+        assert float(score[2]) > max(0.6, float(score[1]) + 0.2), outputs[6]
+        assert "line 3.000000 x + -2.000000" in outputs[7], outputs[7]
 
 
 main()
