@@ -42,7 +42,6 @@ set(_headers
   trainer/nn/mlp.h
   trainer/nn/module_tensors.h
   trainer/nn/scatter.h
-  trainer/nn/script_model.h
   workloads/formats/crystal.h
   workloads/formats/extxyz.h
   workloads/formats/extxyz_comment.h

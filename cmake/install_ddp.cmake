@@ -20,6 +20,10 @@ foreach(library base regroup ddp_settings ddp)
   install(TARGETS oarlock_${library} EXPORT oarlock_ddp COMPONENT ddp ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
     INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 endforeach()
+set_target_properties(oarlock_ddp_c PROPERTIES EXPORT_NAME ddp_c)
+install(TARGETS oarlock_ddp_c EXPORT oarlock_ddp COMPONENT ddp LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+  INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES ${PROJECT_SOURCE_DIR}/ddp/oarlock_ddp.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT ddp)
 install(EXPORT oarlock_ddp NAMESPACE oarlock:: FILE oarlockDdpTargets.cmake DESTINATION ${_package_dir} COMPONENT ddp)
 # Its public headers, and those that they include. Programs include <oarlock/ddp.h>.
 set(_ddp_headers
@@ -27,6 +31,7 @@ set(_ddp_headers
   common/error.h
   common/files.h
   common/log_field.h
+  common/port_socket.h
   common/stop_flag.h
   ddp/agreement.h
   ddp/agreement_json.h
@@ -36,6 +41,7 @@ set(_ddp_headers
   ddp/clip_grad.h
   ddp/comm_hook_function.h
   ddp/ddp.h
+  ddp/ddp_mpi.h
   ddp/digest_file.h
   ddp/distributed_data_parallel.h
   ddp/distributed_data_parallel_base.h
@@ -55,13 +61,14 @@ set(_ddp_headers
   ddp/reduction_state.h
   ddp/rendezvous.h
   ddp/safetensors.h
+  ddp/script_model.h
   ddp/seed_step.h
   ddp/sync_batchnorm.h
   ddp/tensor_map.h
   ddp/watchdog.h
   recovery/regroup.h)
 oarlock_install_headers(ddp ${_ddp_headers})
-install(FILES ${PROJECT_BINARY_DIR}/installed_headers/ddp/ddp.h DESTINATION ${_include_dir} COMPONENT ddp)
+install(FILES ${PROJECT_BINARY_DIR}/installed_headers/ddp/ddp.h ${PROJECT_BINARY_DIR}/installed_headers/ddp/ddp_mpi.h DESTINATION ${_include_dir} COMPONENT ddp)
 
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/oarlockConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/oarlockConfig.cmake.in ${PROJECT_BINARY_DIR}/oarlockConfig.cmake

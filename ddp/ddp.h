@@ -16,4 +16,5 @@
 #include "ddp/rank_environment.h"           // IWYU pragma: export
 #include "ddp/recoverable_loop.h"           // IWYU pragma: export
 #include "ddp/safetensors.h"                // IWYU pragma: export
+#include "ddp/script_model.h"               // IWYU pragma: export
 #include "ddp/sync_batchnorm.h"             // IWYU pragma: export

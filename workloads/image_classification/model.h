@@ -20,7 +20,7 @@ class ImageModel : public torch::nn::Module {
 };
 
 // Creates the model that the section "model" names, except for torchscript, which is a ScriptModel
-// (nn/script_model.h). Initialized by torch's default generator: a seed gives the same weights as in Python.
+// (ddp/script_model.h). Initialized by torch's default generator: a seed gives the same weights as in Python.
 std::shared_ptr<ImageModel> make_image_model(const ImageModelConfig& config, const ImageShape& shape);
 
 // conv1 and conv2 (3x3, padding 1, each followed by ReLU and 2x2 max pooling), then fc1 ... fcN with ReLU between them.

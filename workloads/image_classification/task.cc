@@ -14,8 +14,8 @@
 
 #include "common/files.h"
 #include "common/status_macros.h"
+#include "ddp/script_model.h"
 #include "trainer/data/fingerprint.h"
-#include "trainer/nn/script_model.h"
 #include "workloads/image_classification/data.h"
 #include "workloads/image_classification/model.h"
 

@@ -79,11 +79,19 @@ def output_of(line, outputs):
     return found[0]
 
 
+def check_script(launched, alone):
+    """Two ranks compute what one process computes with the joined batch, and the module keeps the names of Python."""
+    two, one = (re.search(r"ranks (\d), loss ([\d.]+), accuracy ([\d.]+), first parameter 0.weight", output) for output in (launched, alone))
+    assert two[1] == "2" and one[1] == "1" and float(one[3]) > 0.95, (launched, alone)
+    assert abs(float(one[2]) - float(two[2])) < 1e-3, (launched, alone)
+
+
 def main():
     blocks = [script for comment, script in BLOCK.findall((SOURCE / "docs/guides/ddp.md").read_text()) if comment == ME]
     with tempfile.TemporaryDirectory() as name:
         work = pathlib.Path(name)
         checkout, environment = prepare(work)
+        (checkout / "build/net.pt").symlink_to(SOURCE / "tests/data/ddp_script_model.pt")
         outputs = {}
         for script in blocks:
             outputs[script] = run(script, checkout, environment)
@@ -107,6 +115,13 @@ def main():
         for other in (two, launched):  # sums in another order; ddp_module_test compares in double precision
             assert abs(float(other[2]) - loss) < 1e-3 * loss and abs(float(other[3]) - accuracy) < 0.002, (one[0], other[0])
         print(one[0], two[0], sep="\n")
+        check_script(output_of("oarlock launch --nproc 2 -- build/ddp/script", outputs),
+                     run("build/ddp/script build/net.pt", checkout, environment))
+        played = output_of("oarlock launch --nproc 2 -- build/ddp/policy_value", outputs)
+        score = re.search(r"ranks 2, score before (\S+), after (\S+)", played)
+        assert float(score[2]) > max(0.6, float(score[1]) + 0.2), played
+        bound = output_of("LD_LIBRARY_PATH=", outputs)
+        assert "line 3.000000 x + -2.000000" in bound, bound
 
 
 main()

@@ -1,5 +1,5 @@
 // A TorchScript module trains as in Python, with the same parameter names.
-#include "trainer/nn/script_model.h"
+#include "ddp/script_model.h"
 #include "tests/support/paths.h"
 
 #include <ATen/core/Tensor.h>

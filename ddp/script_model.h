@@ -1,5 +1,5 @@
 // Training of a TorchScript module, which a Python program created with torch.jit.script and saved with .save(). It
-// serves models that are not worth porting to C++.
+// serves models that are not worth porting to C++. DistributedDataParallel accepts it as any other module.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,18 +25,19 @@ class ScriptModel final : public torch::nn::Module {
   // Loads a file on the CPU. Returns kNoInput if it does not exist, and kDataErr if it is not a TorchScript module. A
   // module that was frozen (torch.jit.freeze) has no parameters.
   static Result<std::shared_ptr<ScriptModel>> load(const std::string& path);
+  // Shares the parameters and buffers of the script. `label` is the name of the script in messages.
+  explicit ScriptModel(const torch::jit::Module& script, std::string label = "TorchScript module");
   ~ScriptModel() override;
 
   // Calls the forward method of the script. Throws its exceptions, and an ErrorException of kConfig if it does not
   // return one tensor.
   at::Tensor forward(const std::vector<at::Tensor>& inputs);
+  at::Tensor forward(const at::Tensor& input) { return forward(std::vector<at::Tensor>{input}); }
 
   void train(bool on = true) override;
 
  private:
-  ScriptModel(std::string path, std::unique_ptr<torch::jit::Module> script);
-
-  std::string path_;
+  std::string label_;
   std::unique_ptr<torch::jit::Module> script_;
 };
 
