@@ -141,6 +141,7 @@ class Coordinator {
   bool is_admitted(const NodeReport& report) const;
   void retire_former_members();
   bool has_left(int rank) const;
+  static std::string describe_stop(int node);
   void begin_forming(SteadyTime now, bool is_growth);
   void find_cause();
   void forget_reports(int node);

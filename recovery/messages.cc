@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "common/json_access.h"
-#include "common/status_macros.h"
 
 namespace oarlock::recovery {
 namespace {
@@ -51,9 +50,15 @@ std::string limited(const std::string& text, size_t limit) {
   return valid.substr(0, size);
 }
 
+// Each message has one description, which a Reader and a Writer visit.
+//
 // Reads members of an object, and keeps the first error.
 class Reader {
  public:
+  template <typename Message>
+  using Visited = Message;
+  static constexpr bool kReads = true;
+
   explicit Reader(const Json& json) : json_(json) {
     if (!json.is_object()) fail_with("the message is not a JSON object");
   }
@@ -119,6 +124,26 @@ class Reader {
       target.push_back(value.get<uint64_t>());
     }
   }
+  template <typename Item>
+  void list(const char* key, std::vector<Item>& target, size_t limit) {
+    const Json* items = array(key, limit);
+    if (items == nullptr) return;
+    for (const Json& item : *items) {
+      Reader reader(item);
+      describe(reader, target.emplace_back());
+      if (!reader.error_.empty()) fail_with(reader.error_);
+    }
+  }
+  // Members that earlier versions do not send are visited only if they exist.
+  bool has(const char* key) const { return error_.empty() && json_.contains(key); }
+
+  template <typename T>
+  Result<T> finish(T value) const {
+    if (!error_.empty()) return fail(ExitCode::kDataErr, "regroup message: " + error_);
+    return value;
+  }
+
+ private:
   const Json* array(const char* key, size_t limit) {
     const Json* value = find(key);
     if (value == nullptr) return nullptr;
@@ -129,16 +154,6 @@ class Reader {
   void fail_with(std::string message) {
     if (error_.empty()) error_ = std::move(message);
   }
-  template <typename T>
-  Result<T> finish(T value) const {
-    if (!error_.empty()) return fail(ExitCode::kDataErr, "regroup message: " + error_);
-    return value;
-  }
-  const std::string& error() const { return error_; }
-  // Members that earlier versions do not send are read only if they exist.
-  bool has(const char* key) const { return error_.empty() && json_.contains(key); }
-
- private:
   // All other members are required.
   const Json* find(const char* key) {
     if (!error_.empty()) return nullptr;
@@ -152,174 +167,151 @@ class Reader {
   std::string error_;
 };
 
-Result<Json> parse(std::string_view text) {
-  Json json = parse_untrusted_json(text, kMaxLineLength, kMaxDepth);
-  if (json.is_discarded()) return fail(ExitCode::kDataErr, "regroup message: not JSON, too long, or too deeply nested");
-  return json;
+// Writes members of an object.
+class Writer {
+ public:
+  template <typename Message>
+  using Visited = const Message;
+  static constexpr bool kReads = false;
+
+  template <typename T>
+  void integer(const char* key, T value, T, T) {
+    json_[key] = value;
+  }
+  void generation(const char* key, int64_t value) { json_[key] = value; }
+  void id(const char* key, uint64_t value) { json_[key] = value; }
+  void flag(const char* key, bool value) { json_[key] = value; }
+  void text(const char* key, const std::string& value, size_t limit) { json_[key] = limited(value, limit); }
+  template <typename Enum, size_t n>
+  void choice(const char* key, Enum value, const std::array<EnumName<Enum>, n>& names) {
+    json_[key] = name_of(names, value);
+  }
+  void ascending(const char* key, const std::vector<int>& values) { json_[key] = values; }
+  void ids(const char* key, const std::vector<uint64_t>& values) { json_[key] = values; }
+  template <typename Item>
+  void list(const char* key, const std::vector<Item>& items, size_t) {
+    Json list = Json::array();
+    for (const Item& item : items) {
+      Writer writer;
+      describe(writer, item);
+      list.push_back(std::move(writer.json_));
+    }
+    json_[key] = std::move(list);
+  }
+  static bool has(const char*) { return true; }
+
+  std::string finish() const { return dump_json(json_); }
+
+ private:
+  Json json_ = Json::object();
+};
+
+template <typename Visitor>
+void describe(Visitor& visitor, typename Visitor::template Visited<RankReport>& rank) {
+  visitor.choice("phase", rank.phase, kPhaseNames);
+  visitor.id("process", rank.process);
+  visitor.generation("generation", rank.generation);
+  visitor.generation("step", rank.step);
+  visitor.text("digest", rank.digest, kMaxDigestLength);
+  visitor.text("reason", rank.reason, kMaxTextLength);
+  visitor.integer("exitCode", rank.exit_code, 0, 255);
 }
 
-Json json_of(const RankReport& report) {
-  return {{"phase", name_of(kPhaseNames, report.phase)},
-          {"process", report.process},
-          {"generation", report.generation},
-          {"step", report.step},
-          {"digest", limited(report.digest, kMaxDigestLength)},
-          {"reason", limited(report.reason, kMaxTextLength)},
-          {"exitCode", report.exit_code}};
+template <typename Visitor>
+void describe(Visitor& visitor, typename Visitor::template Visited<NodeReport>& report) {
+  visitor.integer("node", report.node, 0, static_cast<int>(kMaxWorldSize));
+  visitor.id("launcher", report.launcher);
+  visitor.id("sequence", report.sequence);
+  visitor.generation("generation", report.generation);
+  visitor.generation("uncharged", report.uncharged);
+  visitor.id("coordinator", report.coordinator);
+  visitor.id("orderSequence", report.order_sequence);
+  if constexpr (Visitor::kReads) report.first_coordinator = report.coordinator;
+  if (visitor.has("firstCoordinator")) visitor.id("firstCoordinator", report.first_coordinator);
+  visitor.flag("stopping", report.is_stopping);
+  visitor.list("ranks", report.ranks, kMaxRanksPerNode);
+  if constexpr (Visitor::kReads) {
+    for (const RankReport& rank : report.ranks) report.member_of = std::max(report.member_of, rank.generation);
+  }
+  if (visitor.has("memberOf")) visitor.generation("memberOf", report.member_of);
+  if (visitor.has("group")) visitor.generation("group", report.group);
+  if (visitor.has("launchers")) visitor.ids("launchers", report.launchers);
+  if (visitor.has("fence")) visitor.generation("fence", report.fence);
+}
+
+template <typename Visitor>
+void describe(Visitor& visitor, typename Visitor::template Visited<Order>& order) {
+  visitor.id("coordinator", order.coordinator);
+  visitor.id("sequence", order.sequence);
+  visitor.choice("kind", order.kind, kOrderNames);
+  visitor.generation("generation", order.generation);
+  visitor.generation("uncharged", order.uncharged);
+  visitor.flag("growth", order.is_growth);
+  visitor.flag("respawn", order.respawn);
+  visitor.ids("kill", order.kill);
+  visitor.ascending("nodes", order.nodes);
+  visitor.ids("members", order.members);
+  visitor.integer("donor", order.donor, -1, static_cast<int>(kMaxWorldSize));
+  visitor.generation("step", order.step);
+  visitor.text("reason", order.reason, kMaxTextLength);
+  visitor.flag("success", order.success);
+  if (visitor.has("launchers")) visitor.ids("launchers", order.launchers);
+  if (visitor.has("replaced")) visitor.flag("replaced", order.is_replaced);
+}
+
+template <typename Visitor>
+void describe(Visitor& visitor, typename Visitor::template Visited<JoinRequest>& request) {
+  visitor.generation("generation", request.generation);
+  visitor.generation("step", request.step);
+  visitor.text("digest", request.digest, kMaxDigestLength);
+  visitor.text("reason", request.reason, kMaxTextLength);
+  if (visitor.has("standbyProcess"))  // programs that cannot stand by need not send it
+    visitor.integer("standbyProcess", request.standby_process, 0, std::numeric_limits<int>::max());
+  if (visitor.has("fence")) visitor.generation("fence", request.fence);
+}
+
+template <typename Visitor>
+void describe(Visitor& visitor, typename Visitor::template Visited<RankCommand>& command) {
+  visitor.choice("kind", command.kind, kCommandNames);
+  visitor.generation("generation", command.generation);
+  visitor.flag("growth", command.is_growth);
+  visitor.integer("rank", command.rank, 0, static_cast<int>(kMaxWorldSize));
+  visitor.integer("worldSize", command.world_size, 1, static_cast<int>(kMaxWorldSize));
+  visitor.integer("donor", command.donor, -1, static_cast<int>(kMaxWorldSize));
+  visitor.generation("step", command.step);
+  visitor.text("storeHost", command.store_host, kMaxHostLength);
+  visitor.integer("storePort", command.store_port, 0, 65535);
+  visitor.text("storePrefix", command.store_prefix, kMaxTextLength);
+  visitor.text("reason", command.reason, kMaxTextLength);
+}
+
+template <typename Message>
+std::string written(const Message& message) {
+  Writer writer;
+  describe(writer, message);
+  return writer.finish();
+}
+
+template <typename Message>
+Result<Message> read(std::string_view text) {
+  const Json json = parse_untrusted_json(text, kMaxLineLength, kMaxDepth);
+  if (json.is_discarded()) return fail(ExitCode::kDataErr, "regroup message: not JSON, too long, or too deeply nested");
+  Reader reader(json);
+  Message message;
+  describe(reader, message);
+  return reader.finish(std::move(message));
 }
 
 }  // namespace
 
-std::string to_json(const NodeReport& report) {
-  Json ranks = Json::array();
-  for (const RankReport& rank : report.ranks) ranks.push_back(json_of(rank));
-  return dump_json({{"node", report.node},
-                    {"launcher", report.launcher},
-                    {"sequence", report.sequence},
-                    {"generation", report.generation},
-                    {"uncharged", report.uncharged},
-                    {"coordinator", report.coordinator},
-                    {"orderSequence", report.order_sequence},
-                    {"firstCoordinator", report.first_coordinator},
-                    {"stopping", report.is_stopping},
-                    {"ranks", std::move(ranks)},
-                    {"memberOf", report.member_of},
-                    {"group", report.group},
-                    {"launchers", report.launchers},
-                    {"fence", report.fence}});
-}
+std::string to_json(const NodeReport& report) { return written(report); }
+std::string to_json(const Order& order) { return written(order); }
+std::string to_json(const JoinRequest& request) { return written(request); }
+std::string to_json(const RankCommand& command) { return written(command); }
 
-Result<NodeReport> node_report_from_json(std::string_view text) {
-  ASSIGN_OR_RETURN(const Json json, parse(text));
-  Reader reader(json);
-  NodeReport report;
-  reader.integer("node", report.node, 0, static_cast<int>(kMaxWorldSize));
-  reader.id("launcher", report.launcher);
-  reader.id("sequence", report.sequence);
-  reader.generation("generation", report.generation);
-  reader.generation("uncharged", report.uncharged);
-  reader.id("coordinator", report.coordinator);
-  reader.id("orderSequence", report.order_sequence);
-  report.first_coordinator = report.coordinator;
-  if (reader.has("firstCoordinator")) reader.id("firstCoordinator", report.first_coordinator);
-  reader.flag("stopping", report.is_stopping);
-  const Json* ranks = reader.array("ranks", kMaxRanksPerNode);
-  if (ranks == nullptr) return reader.finish(report);
-  for (const Json& member : *ranks) {
-    Reader rank_reader(member);
-    RankReport& rank = report.ranks.emplace_back();
-    rank_reader.choice("phase", rank.phase, kPhaseNames);
-    rank_reader.id("process", rank.process);
-    rank_reader.generation("generation", rank.generation);
-    rank_reader.generation("step", rank.step);
-    rank_reader.text("digest", rank.digest, kMaxDigestLength);
-    rank_reader.text("reason", rank.reason, kMaxTextLength);
-    rank_reader.integer("exitCode", rank.exit_code, 0, 255);
-    if (!rank_reader.error().empty()) reader.fail_with(rank_reader.error());
-    report.member_of = std::max(report.member_of, rank.generation);
-  }
-  if (reader.has("memberOf")) reader.generation("memberOf", report.member_of);
-  if (reader.has("group")) reader.generation("group", report.group);
-  if (reader.has("launchers")) reader.ids("launchers", report.launchers);
-  if (reader.has("fence")) reader.generation("fence", report.fence);
-  return reader.finish(report);
-}
-
-std::string to_json(const Order& order) {
-  return dump_json({{"coordinator", order.coordinator},
-                    {"sequence", order.sequence},
-                    {"kind", name_of(kOrderNames, order.kind)},
-                    {"generation", order.generation},
-                    {"uncharged", order.uncharged},
-                    {"growth", order.is_growth},
-                    {"respawn", order.respawn},
-                    {"kill", order.kill},
-                    {"nodes", order.nodes},
-                    {"launchers", order.launchers},
-                    {"members", order.members},
-                    {"donor", order.donor},
-                    {"step", order.step},
-                    {"reason", limited(order.reason, kMaxTextLength)},
-                    {"success", order.success},
-                    {"replaced", order.is_replaced}});
-}
-
-Result<Order> order_from_json(std::string_view text) {
-  ASSIGN_OR_RETURN(const Json json, parse(text));
-  Reader reader(json);
-  Order order;
-  reader.id("coordinator", order.coordinator);
-  reader.id("sequence", order.sequence);
-  reader.choice("kind", order.kind, kOrderNames);
-  reader.generation("generation", order.generation);
-  reader.generation("uncharged", order.uncharged);
-  reader.flag("growth", order.is_growth);
-  reader.flag("respawn", order.respawn);
-  reader.ids("kill", order.kill);
-  reader.ascending("nodes", order.nodes);
-  reader.ids("members", order.members);
-  reader.integer("donor", order.donor, -1, static_cast<int>(kMaxWorldSize));
-  reader.generation("step", order.step);
-  reader.text("reason", order.reason, kMaxTextLength);
-  reader.flag("success", order.success);
-  if (reader.has("launchers")) reader.ids("launchers", order.launchers);
-  if (reader.has("replaced")) reader.flag("replaced", order.is_replaced);
-  return reader.finish(order);
-}
-
-std::string to_json(const JoinRequest& request) {
-  return dump_json({{"generation", request.generation},
-                    {"step", request.step},
-                    {"digest", limited(request.digest, kMaxDigestLength)},
-                    {"reason", limited(request.reason, kMaxTextLength)},
-                    {"standbyProcess", request.standby_process},
-                    {"fence", request.fence}});
-}
-
-Result<JoinRequest> join_request_from_json(std::string_view text) {
-  ASSIGN_OR_RETURN(const Json json, parse(text));
-  Reader reader(json);
-  JoinRequest request;
-  reader.generation("generation", request.generation);
-  reader.generation("step", request.step);
-  reader.text("digest", request.digest, kMaxDigestLength);
-  reader.text("reason", request.reason, kMaxTextLength);
-  if (json.contains("standbyProcess"))  // programs that cannot stand by need not send it
-    reader.integer("standbyProcess", request.standby_process, 0, std::numeric_limits<int>::max());
-  if (reader.has("fence")) reader.generation("fence", request.fence);
-  return reader.finish(request);
-}
-
-std::string to_json(const RankCommand& command) {
-  return dump_json({{"kind", name_of(kCommandNames, command.kind)},
-                    {"generation", command.generation},
-                    {"growth", command.is_growth},
-                    {"rank", command.rank},
-                    {"worldSize", command.world_size},
-                    {"donor", command.donor},
-                    {"step", command.step},
-                    {"storeHost", command.store_host},
-                    {"storePort", command.store_port},
-                    {"storePrefix", command.store_prefix},
-                    {"reason", limited(command.reason, kMaxTextLength)}});
-}
-
-Result<RankCommand> rank_command_from_json(std::string_view text) {
-  ASSIGN_OR_RETURN(const Json json, parse(text));
-  Reader reader(json);
-  RankCommand command;
-  reader.choice("kind", command.kind, kCommandNames);
-  reader.generation("generation", command.generation);
-  reader.flag("growth", command.is_growth);
-  reader.integer("rank", command.rank, 0, static_cast<int>(kMaxWorldSize));
-  reader.integer("worldSize", command.world_size, 1, static_cast<int>(kMaxWorldSize));
-  reader.integer("donor", command.donor, -1, static_cast<int>(kMaxWorldSize));
-  reader.generation("step", command.step);
-  reader.text("storeHost", command.store_host, kMaxHostLength);
-  reader.integer("storePort", command.store_port, 0, 65535);
-  reader.text("storePrefix", command.store_prefix, kMaxTextLength);
-  reader.text("reason", command.reason, kMaxTextLength);
-  return reader.finish(command);
-}
+Result<NodeReport> node_report_from_json(std::string_view text) { return read<NodeReport>(text); }
+Result<Order> order_from_json(std::string_view text) { return read<Order>(text); }
+Result<JoinRequest> join_request_from_json(std::string_view text) { return read<JoinRequest>(text); }
+Result<RankCommand> rank_command_from_json(std::string_view text) { return read<RankCommand>(text); }
 
 }  // namespace oarlock::recovery

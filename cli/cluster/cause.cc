@@ -73,47 +73,6 @@ control::Pod to_core_pod(const PodView& view, const std::string& owner_uid) {
 
 using Cause = DiagnosedCause;
 
-constexpr std::pair<Cause, std::string_view> kCauseNames[] = {
-    {Cause::kNone, "None"},
-    {Cause::kOutOfMemory, "OutOfMemory"},
-    {Cause::kDeviceOutOfMemory, "DeviceOutOfMemory"},
-    {Cause::kDiskFull, "DiskFull"},
-    {Cause::kIoError, "IoError"},
-    {Cause::kEvicted, "Evicted"},
-    {Cause::kPreempted, "Preempted"},
-    {Cause::kNodeLost, "NodeLost"},
-    {Cause::kRejected, "PodRejected"},
-    {Cause::kPodDeleted, "PodDeleted"},
-    {Cause::kTerminated, "Terminated"},
-    {Cause::kImagePull, "ImagePull"},
-    {Cause::kContainerStart, "ContainerStart"},
-    {Cause::kInitContainer, "InitContainer"},
-    {Cause::kVolume, "Volume"},
-    {Cause::kUnschedulable, "Unschedulable"},
-    {Cause::kQuota, "Quota"},
-    {Cause::kQueued, "Queued"},
-    {Cause::kQueueUnavailable, "QueueUnavailable"},
-    {Cause::kQueueEvicted, "QueueEvicted"},
-    {Cause::kPodRefused, "PodRefused"},
-    {Cause::kTemplateInvalid, "TemplateInvalid"},
-    {Cause::kSpecInvalid, "SpecInvalid"},
-    {Cause::kNameTaken, "NameTaken"},
-    {Cause::kConfigInvalid, "ConfigInvalid"},
-    {Cause::kInputMissing, "InputMissing"},
-    {Cause::kMasterUnreachable, "MasterUnreachable"},
-    {Cause::kHang, "Hang"},
-    {Cause::kNonFinite, "NonFinite"},
-    {Cause::kCheckpointUnreadable, "CheckpointUnreadable"},
-    {Cause::kDeviceFailed, "DeviceFailed"},
-    {Cause::kDeadline, "Deadline"},
-    {Cause::kPeerLost, "PeerLost"},
-    {Cause::kSignal, "Signal"},
-    {Cause::kSoftware, "Software"},
-    {Cause::kExit, "Exit"},
-    {Cause::kSuspended, "Suspended"},
-    {Cause::kNotManaged, "NotManaged"},
-};
-
 // ---- Words in messages ---------------------------------------------------------------------------------------------
 
 std::string lower_case(std::string_view text) {
@@ -387,13 +346,6 @@ const EventView* find_event(const DiagnosisInput& input, const std::string& obje
     if (newest == nullptr || newest->last_time < event.last_time) newest = &event;
   }
   return newest;
-}
-
-std::string_view to_string(DiagnosedCause cause) {
-  for (const auto& [known, name] : kCauseNames) {
-    if (known == cause) return name;
-  }
-  return "";
 }
 
 Cause cause_of_incident(const DiagnosisInput& input, const Incident& incident) {

@@ -55,7 +55,7 @@ const EventView* find_event(const DiagnosisInput& input, const std::string& obje
 
 // ---- Causes --------------------------------------------------------------------------------------------------------
 
-// The kinds of causes; to_string() returns one word for scripts.
+// The kinds of causes. cause_text.h has their names, sentences and remedies.
 enum class DiagnosedCause {
   kNone,               // no failure is known
   kOutOfMemory,        // the kernel killed the container because of its memory limit or the node's memory
@@ -96,7 +96,6 @@ enum class DiagnosedCause {
   kSuspended,     // not a failure: the job is suspended
   kNotManaged,    // no operator has processed the job
 };
-std::string_view to_string(DiagnosedCause cause);
 
 // Returns the cause of a failure. An external stop of the pod takes precedence over the program's report, and a
 // specific exit code over the words of a message.

@@ -157,14 +157,7 @@ void add_change_command(CLI::App& app, Chosen& chosen, const ChangeCommand& comm
   sub->footer(command.footer);
   add_names_argument(*sub, flags->names);
   sub->add_flag("--wait", flags->waits, command.wait_help);
-  sub->add_option_function<std::string>(
-         "--timeout",
-         [flags](const std::string& text) {
-           flags->timeout = parse_duration(text);
-           if (!flags->timeout) throw CLI::ValidationError("--timeout", "expected a duration such as 30s or 10m");
-         },
-         "longest wait for each job (default: unlimited)")
-      ->type_name("DURATION");
+  add_timeout_option(*sub, flags->timeout, "longest wait for each job (default: unlimited)");
   add_cluster_options(*sub, flags->cluster);
   sub->callback([flags, &chosen, run = command.run] { chosen = [flags, run] { return run(*flags); }; });
 }

@@ -94,6 +94,19 @@ void add_names_argument(CLI::App& app, std::vector<std::string>& names) {
       ->required();
 }
 
+void add_timeout_option(CLI::App& app, std::optional<std::chrono::milliseconds>& timeout, const std::string& help) {
+  app.add_option_function<std::string>(
+         "--timeout",
+         [&timeout](const std::string& text) {
+           timeout = parse_duration(text);
+           if (!timeout)
+             throw CLI::ValidationError("--timeout",
+                                        fmt::format("'{}' is not a duration such as 30s or 2h", shortened(text)));
+         },
+         help)
+      ->type_name("DURATION");
+}
+
 std::string qualified_name(const std::string& name) {
   return fmt::format("trainingjob.{}/{}", kGroup, printable(name));
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <chrono>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -37,6 +38,9 @@ void add_output_option(CLI::App& app, OutputFormat& format, const std::vector<st
 // Adds the positional argument NAME. Removes a prefix such as "trainingjob/", as kubectl does.
 void add_name_argument(CLI::App& app, std::string& name);
 void add_names_argument(CLI::App& app, std::vector<std::string>& names);
+
+// Adds --timeout with a duration such as 30s or 2h. `timeout` must outlive the parsing.
+void add_timeout_option(CLI::App& app, std::optional<std::chrono::milliseconds>& timeout, const std::string& help);
 
 // "trainingjob.oarlock.dev/NAME", as kubectl prints it.
 std::string qualified_name(const std::string& name);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <csignal>
 
+#include "cli/cluster/cause_text.h"
 #include "cli/cluster/job_view.h"
 #include "cli/cluster/output.h"
 #include "common/text.h"

@@ -208,15 +208,7 @@ void add_submit(CLI::App& app, Chosen& chosen) {
   submit_app->add_flag("--any-trainer-keys", flags->any_trainer_keys,
                        "do not check spec.trainer: for an image that is newer than oarlock-trainer on this machine");
   submit_app->add_flag("--wait", flags->waits, "wait until the jobs are complete");
-  submit_app
-      ->add_option_function<std::string>(
-          "--timeout",
-          [flags](const std::string& text) {
-            flags->timeout = parse_duration(text);
-            if (!flags->timeout) throw CLI::ValidationError("--timeout", "expected a duration such as 30s or 2h");
-          },
-          "longest wait for each job (default: unlimited)")
-      ->type_name("DURATION");
+  add_timeout_option(*submit_app, flags->timeout, "longest wait for each job (default: unlimited)");
   add_output_option(*submit_app, flags->format, {"table", "json", "yaml", "name"});
   add_cluster_options(*submit_app, flags->cluster);
   submit_app->callback([flags, &chosen] { chosen = [flags] { return submit(*flags); }; });

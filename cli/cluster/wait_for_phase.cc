@@ -191,17 +191,7 @@ void add_wait(CLI::App& app, Chosen& chosen) {
           },
           "running, complete, failed, suspended or deleted (default: complete)")
       ->type_name("STATE");
-  wait_app
-      ->add_option_function<std::string>(
-          "--timeout",
-          [flags](const std::string& text) {
-            flags->timeout = parse_duration(text);
-            if (!flags->timeout)
-              throw CLI::ValidationError("--timeout",
-                                         fmt::format("'{}' is not a duration such as 30s or 2h", shortened(text)));
-          },
-          "longest wait (default: unlimited)")
-      ->type_name("DURATION");
+  add_timeout_option(*wait_app, flags->timeout, "longest wait (default: unlimited)");
   add_cluster_options(*wait_app, flags->cluster);
   wait_app->callback([flags, &chosen] { chosen = [flags] { return wait_command(*flags); }; });
 }

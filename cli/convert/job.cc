@@ -201,6 +201,21 @@ void convert_managed_by(ObjectReader& spec, const std::string& own_domain, JobDr
   if (!name.starts_with(own_domain + "/")) draft.managed_by = name;
 }
 
+std::string read_processes(ObjectReader& object, const std::string& key) {
+  const Json* value = object.take(key);
+  if (value == nullptr) return "";
+  const std::string text = value->is_string() ? value->get<std::string>() : value->dump();
+  if (text == "auto" || text == "gpu") return "auto";
+  if (text == "cpu") {
+    object.note(key, "'cpu' has no counterpart; set spec.processesPerNode to the number of ranks on each node");
+    return "";
+  }
+  if (!text.empty() && text.size() < 6 && text.find_first_not_of("0123456789") == std::string::npos && text[0] != '0')
+    return text;
+  object.problem(key, "expected a number from 1, auto, gpu or cpu");
+  return "";
+}
+
 void convert_suspend(ObjectReader& spec, JobDraft& draft) {
   draft.suspend = spec.boolean("suspend");
   if (!draft.suspend.value_or(false) || !member(draft.metadata, "labels").contains(kLabelQueue)) return;

@@ -68,6 +68,9 @@ void drop_metadata(ObjectReader metadata, const std::string& owner, JobDraft& dr
 // has a note at `path`.
 void set_once(std::optional<int64_t>& target, std::optional<int64_t> value, const std::string& path, Report& report);
 
+// Reads the number of ranks on each node, which is a number, also in a string, or a name: for JobDraft::processes.
+std::string read_processes(ObjectReader& object, const std::string& key);
+
 // Reads the members of a kubeflow.org RunPolicy into the draft.
 void convert_run_policy(ObjectReader policy, JobDraft& draft);
 

@@ -98,22 +98,6 @@ void convert_replica_restarts(ObjectReader& replica, JobDraft& draft) {
   }
 }
 
-// Reads nprocPerNode, which is a string or, in old versions, a number.
-std::string processes_of(ObjectReader& spec, const std::string& key) {
-  const Json* value = spec.take(key);
-  if (value == nullptr) return "";
-  const std::string text = value->is_string() ? value->get<std::string>() : value->dump();
-  if (text == "auto" || text == "gpu") return "auto";
-  if (text == "cpu") {
-    spec.note(key, "'cpu' has no counterpart; set spec.processesPerNode to the number of ranks on each node");
-    return "";
-  }
-  if (!text.empty() && text.size() < 6 && text.find_first_not_of("0123456789") == std::string::npos && text[0] != '0')
-    return text;
-  spec.problem(key, "expected a number from 1, auto, gpu or cpu");
-  return "";
-}
-
 // The bounds are those of all nodes: the training-operator sets PET_NNODES to minReplicas:maxReplicas, with or without
 // a Master (generateEnvNNodes in its pkg/controller.v1/pytorch/elastic.go), and one bound alone counts as both
 // (setElasticPolicy in its pkg/apis/kubeflow.org/v1/pytorch_defaults.go).
@@ -181,7 +165,7 @@ void convert_pytorchjob(ObjectReader& root, const ConvertOptions& options, JobDr
   const int64_t masters = master.empty() ? 0 : replicas_of(master);
   const int64_t workers = worker.empty() ? 0 : replicas_of(worker);
   draft.nodes = masters + workers;
-  draft.processes = processes_of(spec, "nprocPerNode");
+  draft.processes = read_processes(spec, "nprocPerNode");
   convert_elastic_policy(spec.object("elasticPolicy"), draft);
 
   ObjectReader& used = masters == 0 && !worker.empty() ? worker : master;

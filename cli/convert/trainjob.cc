@@ -61,22 +61,6 @@ bool merge_patch(Json& base, const Json& patch) {
 
 constexpr char kOtherType[] = "a part has another type than in the pod of the runtime; not carried over";
 
-// Reads numProcPerNode: a number or a name.
-std::string read_processes(ObjectReader& object) {
-  const Json* value = object.take("numProcPerNode");
-  if (value == nullptr) return "";
-  const std::string text = value->is_string() ? value->get<std::string>() : value->dump();
-  if (text == "auto" || text == "gpu") return "auto";
-  if (text == "cpu") {
-    object.note("numProcPerNode", "'cpu' has no counterpart; set spec.processesPerNode to the number of ranks");
-    return "";
-  }
-  if (!text.empty() && text.size() < 6 && text.find_first_not_of("0123456789") == std::string::npos && text[0] != '0')
-    return text;
-  object.problem("numProcPerNode", "expected a number from 1, auto, gpu or cpu");
-  return "";
-}
-
 // The parts of a runtime that a TrainJob overrides.
 struct RuntimeParts {
   std::string role = kDefaultNode;
@@ -109,11 +93,11 @@ RuntimeParts read_runtime(ObjectReader& runtime, const ConvertOptions& options, 
     parts.has_nodes = true;
   }
   ObjectReader torch = policy.object("torch");
-  draft.processes = read_processes(torch);
+  draft.processes = read_processes(torch, "numProcPerNode");
   read_elastic_policy(torch.object("elasticPolicy"), parts, draft);
   ObjectReader mpi = policy.object("mpi");
   if (!mpi.empty()) {
-    draft.processes = read_processes(mpi);
+    draft.processes = read_processes(mpi, "numProcPerNode");
     policy.note("mpi",
                 "the ranks are started without MPI and SSH; MASTER_ADDR, RANK and the PET_ variables are set "
                 "instead");
@@ -264,7 +248,8 @@ void apply_trainer(ObjectReader trainer, const ConvertOptions& options, JobDraft
     draft.nodes = *nodes;
     has_nodes = true;
   }
-  if (const std::string processes = read_processes(trainer); !processes.empty()) draft.processes = processes;
+  if (const std::string processes = read_processes(trainer, "numProcPerNode"); !processes.empty())
+    draft.processes = processes;
   if (const Json* resources = trainer.take("resourcesPerNode")) container["resources"] = *resources;
 }
 

@@ -28,6 +28,13 @@ inline std::string string_at(const yaml::Node& object, std::string_view key) {
   return value ? string_of(*value) : "";
 }
 
+// Returns a member that is a string.
+inline std::optional<yaml::Node> string_node_at(const yaml::Node& object, std::string_view key) {
+  std::optional<yaml::Node> value = object.find(key);
+  const bool is_string = value && value->kind() == yaml::Node::Kind::kScalar && value->value().is_string();
+  return is_string ? value : std::nullopt;
+}
+
 // Returns the value of a node that is a whole number.
 inline std::optional<int64_t> number_of(const yaml::Node& node) {
   if (node.kind() != yaml::Node::Kind::kScalar) return std::nullopt;

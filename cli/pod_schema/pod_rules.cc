@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "api/resources.h"
+#include "cli/pod_schema/node_access.h"
 #include "cli/pod_schema/object_rules.h"
 #include "cli/pod_schema/value_rules.h"
 #include "common/contract.h"
@@ -124,27 +125,10 @@ const std::vector<Choice>& choices() {
   return kRows;
 }
 
-// Returns a member that is a string; nothing for any other.
-std::optional<Node> find_text(const Node& object, std::string_view key) {
-  std::optional<Node> value = object.find(key);
-  if (!value || value->kind() != Node::Kind::kScalar || !value->value().is_string()) return std::nullopt;
-  return value;
-}
-
-std::string text_of(const Node& object, std::string_view key) {
-  const std::optional<Node> value = find_text(object, key);
-  return value ? value->text() : "";
-}
-
 bool has_value(const Node& object, std::string_view key) {
   const std::optional<Node> value = object.find(key);
   return value && value->kind() != Node::Kind::kNull &&
          (value->kind() != Node::Kind::kScalar || !value->text().empty());
-}
-
-std::vector<Node> items_of(const Node& object, std::string_view key) {
-  const std::optional<Node> value = object.find(key);
-  return value ? value->items() : std::vector<Node>();
 }
 
 void check_required(std::string_view type, const Node& object, const std::string& path, yaml::Problems& problems) {
@@ -159,7 +143,7 @@ void check_required(std::string_view type, const Node& object, const std::string
 void check_choices(std::string_view type, const Node& object, const std::string& path, yaml::Problems& problems) {
   for (const Choice& row : choices()) {
     if (row.type != type) continue;
-    const std::optional<Node> value = find_text(object, row.field);
+    const std::optional<Node> value = string_node_at(object, row.field);
     if (!value || value->text().empty() || std::ranges::find(row.values, value->text()) != row.values.end()) continue;
     const std::string near = suggest(value->text(), row.values);
     problems.add(value->mark(), fmt::format("{}.{}", path, row.field),
@@ -172,9 +156,9 @@ void check_choices(std::string_view type, const Node& object, const std::string&
 void check_unique(const Node& object, std::string_view list, std::string_view field, const std::string& path,
                   yaml::Problems& problems) {
   std::set<std::string> seen;
-  const std::vector<Node> items = items_of(object, list);
+  const std::vector<Node> items = list_at(object, list);
   for (size_t i = 0; i < items.size(); ++i) {
-    const std::optional<Node> value = find_text(items[i], field);
+    const std::optional<Node> value = string_node_at(items[i], field);
     if (!value || value->text().empty() || seen.insert(value->text()).second) continue;
     problems.add(value->mark(), fmt::format("{}.{}[{}].{}", path, list, i, field),
                  fmt::format("'{}' occurs twice; use each once", shortened(value->text())));
@@ -184,10 +168,10 @@ void check_unique(const Node& object, std::string_view list, std::string_view fi
 // Containers other than 'trainer' have no default image.
 void check_images(const Node& pod_spec, const std::string& path, yaml::Problems& problems) {
   for (const std::string_view list : {"initContainers", "containers"}) {
-    const std::vector<Node> items = items_of(pod_spec, list);
+    const std::vector<Node> items = list_at(pod_spec, list);
     for (size_t i = 0; i < items.size(); ++i) {
       if (items[i].kind() != Node::Kind::kMap || has_value(items[i], "image")) continue;
-      if (list == "containers" && text_of(items[i], "name") == kTrainerContainer) continue;
+      if (list == "containers" && string_at(items[i], "name") == kTrainerContainer) continue;
       problems.add(items[i].mark(), fmt::format("{}.{}[{}].image", path, list, i),
                    "is required: only the container 'trainer' has a default image");
     }
@@ -408,11 +392,11 @@ void check_annotations(const Node& annotations, const std::string& path, yaml::P
 void check_volume_mounts(const Node& pod_spec, const std::string& path, const std::set<std::string>& volumes,
                          yaml::Problems& problems) {
   for (const std::string_view list : {"initContainers", "containers"}) {
-    const std::vector<Node> containers = items_of(pod_spec, list);
+    const std::vector<Node> containers = list_at(pod_spec, list);
     for (size_t i = 0; i < containers.size(); ++i) {
-      const std::vector<Node> mounts = items_of(containers[i], "volumeMounts");
+      const std::vector<Node> mounts = list_at(containers[i], "volumeMounts");
       for (size_t k = 0; k < mounts.size(); ++k) {
-        const std::optional<Node> name = find_text(mounts[k], "name");
+        const std::optional<Node> name = string_node_at(mounts[k], "name");
         if (!name || name->text().empty() || volumes.contains(name->text())) continue;
         const std::string near = suggest(name->text(), {volumes.begin(), volumes.end()});
         problems.add(name->mark(), fmt::format("{}.{}[{}].volumeMounts[{}].name", path, list, i, k),

@@ -38,8 +38,8 @@ class ProgramImage {
 int wait_for_program(pid_t& pid, const std::function<std::string()>& output, const std::function<void()>& poll = {});
 
 struct ProgramOptions {
-  std::map<std::string, std::string> environment;  // on top of a clean one: PATH, HOME, TMPDIR and TSAN_OPTIONS only
-  std::filesystem::path directory;                 // working directory; empty: a new temporary one
+  std::map<std::string, std::string> environment{};  // on top of a clean one: PATH, HOME, TMPDIR and TSAN_OPTIONS only
+  std::filesystem::path directory{};                 // working directory; empty: a new temporary one
 };
 
 // Both outputs go to files, so that no pipe of the test's own can be the reason why something hangs.

@@ -29,7 +29,7 @@ class LaunchProgress : public testing::Test {
     environment.insert({{"OARLOCK_METRICS_PORT", std::to_string(port_.first())},
                         {"OARLOCK_UID", "u"},
                         {"OARLOCK_TERMINATION_LOG", "message.json"}});
-    return std::make_unique<Program>(options, ProgramOptions{.environment = std::move(environment), .directory = {}});
+    return std::make_unique<Program>(options, ProgramOptions{.environment = std::move(environment)});
   }
   std::string get(const std::string& path) const {
     try {
@@ -69,7 +69,7 @@ TEST_F(LaunchProgress, ServesWhatRanksReport) {
   EXPECT_THAT(get("/metrics"), AllOf(HasSubstr("trainer_current_step{rank=\"0\"} 8\n"),
                                      HasSubstr("trainer_reported{name=\"lr\",rank=\"1\"} 0.1\n")));
   EXPECT_THAT(get("/statusz?uid=other"), HasSubstr("another job"));
-  Program({"/bin/touch", "end"}, {.environment = {}, .directory = program->directory()}).wait();
+  Program({"/bin/touch", "end"}, {.directory = program->directory()}).wait();
   EXPECT_EQ(program->wait(), 0) << program->err();
 }
 
@@ -107,7 +107,7 @@ TEST_F(LaunchProgress, ReadsStepsFromOutput) {
   EXPECT_EQ(program->out(), "epoch 1 step 40 loss 0.25\n") << "a single rank has no prefix";
   EXPECT_EQ(launch({"--progress-pattern", "step"}, {"true"})->wait(), 64);
   Program reader({"/bin/bash", "-c", "echo step 3 | " + oarlock() + " launch --progress-pattern 'step (\\d+)' -- cat"},
-                 {.environment = {{"OARLOCK_METRICS_PORT", std::to_string(port_.first())}}, .directory = {}});
+                 {.environment = {{"OARLOCK_METRICS_PORT", std::to_string(port_.first())}}});
   EXPECT_EQ(reader.wait(), 0) << reader.err();
   EXPECT_EQ(reader.out(), "step 3\n") << "a single rank inherits standard input";
 }
@@ -150,7 +150,7 @@ TEST_F(LaunchProgress, RunsACommandThatStartsTheRanksOnce) {
     const auto json = nlohmann::json::parse(get("/statusz"));
     return json["ranks"].size() == 2 && json["rank"] == 2 && json["worldSize"] == 4;
   })) << get("/statusz");
-  Program({"/bin/touch", "end"}, {.environment = {}, .directory = program->directory()}).wait();
+  Program({"/bin/touch", "end"}, {.directory = program->directory()}).wait();
   EXPECT_EQ(program->wait(), 3);
   EXPECT_EQ(program->out(), "runs 2 none\n");
   EXPECT_EQ(termination_message_from_json(content(program->directory() / "message.json"))->rank, -1);
@@ -172,7 +172,7 @@ TEST_F(LaunchProgress, PassesBytesOfASingleRankImmediately) {
     const auto program = launch(options, bash("printf 'step 4 of 9\\rstep 5' >&2; " + kWaitForEnd));
     EXPECT_TRUE(eventually([&] { return program->err() == "step 4 of 9\rstep 5"; })) << program->err();
     EXPECT_TRUE(options.empty() || reaches(4));
-    Program({"/bin/touch", "end"}, {.environment = {}, .directory = program->directory()}).wait();
+    Program({"/bin/touch", "end"}, {.directory = program->directory()}).wait();
     EXPECT_EQ(program->wait(), 0);
     EXPECT_EQ(program->err(), "step 4 of 9\rstep 5");
   }
@@ -182,10 +182,10 @@ TEST(Report, DoesNothingWithoutALauncher) {
   EXPECT_EQ(Program({oarlock(), "report", "step=1"}).wait(), 0);
   EXPECT_EQ(Program({oarlock(), "report", "step=x"}).wait(), 64);
   EXPECT_EQ(Program({oarlock(), "report"}).wait(), 64);
-  Program gone({oarlock(), "report", "step=1"}, {.environment = {{"OARLOCK_PROGRESS", "/nowhere"}}, .directory = {}});
+  Program gone({oarlock(), "report", "step=1"}, {.environment = {{"OARLOCK_PROGRESS", "/nowhere"}}});
   EXPECT_EQ(gone.wait(), 0);
   EXPECT_THAT(gone.err(), HasSubstr("/nowhere: No such file or directory; nothing is reported"));
-  Program null({oarlock(), "report", "step=1"}, {.environment = {{"OARLOCK_PROGRESS", "/dev/null"}}, .directory = {}});
+  Program null({oarlock(), "report", "step=1"}, {.environment = {{"OARLOCK_PROGRESS", "/dev/null"}}});
   EXPECT_EQ(null.wait(), 0);
   EXPECT_THAT(null.err(), HasSubstr("/dev/null: is not a FIFO; nothing is reported"));
 }

@@ -138,11 +138,10 @@ TEST(LaunchRecovery, OperatorCanReadTheRestartsOfAGroup) {
   const std::string script =
       "[ $TORCHELASTIC_RESTART_COUNT = 0 ] && [ $RANK = 1 ] && exit 3; while [ ! -e done ]; do sleep 0.1; done; "
       "echo $OARLOCK_IN_POD_RESTARTS";
-  Program program(launch({"--nproc", "2", "--max-restarts", "3", "--no-prefix"}, {"/bin/bash", "-c", script}),
-                  {.environment = {{"OARLOCK_METRICS_PORT", std::to_string(port.first())},
-                                   {"OARLOCK_UID", "u"},
-                                   {"OARLOCK_ATTEMPT", "7"}},
-                   .directory = {}});
+  Program program(
+      launch({"--nproc", "2", "--max-restarts", "3", "--no-prefix"}, {"/bin/bash", "-c", script}),
+      {.environment = {
+           {"OARLOCK_METRICS_PORT", std::to_string(port.first())}, {"OARLOCK_UID", "u"}, {"OARLOCK_ATTEMPT", "7"}}});
   std::string answer;
   EXPECT_TRUE(eventually([&] {
     answer = output_of("python3 -c 'import sys, urllib.request as r; print(r.urlopen(sys.argv[1]).read().decode())' '" +
@@ -175,7 +174,7 @@ TEST(LaunchRecovery, DescendantInAnotherSessionIsKilledFirst) {
               wait_for + "if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then setsid /bin/bash -c 'echo $$ > child; "
                          "touch away; exec sleep 1000' & wait_for away; echo earlier error >&2; exit 3; fi; "
                          "kill -0 $(cat child) 2>/dev/null && echo alive; echo error >&2; exit 4"}),
-      {.environment = {{"OARLOCK_TERMINATION_LOG", "message.json"}}, .directory = {}});
+      {.environment = {{"OARLOCK_TERMINATION_LOG", "message.json"}}});
   EXPECT_EQ(program.wait(), 4) << program.err();
   EXPECT_THAT(program.out(), Not(HasSubstr("alive")));
   EXPECT_THAT(program.err(), HasSubstr("earlier error\n"));
@@ -222,7 +221,7 @@ TEST(LaunchRecovery, ReasonComesFromTheErrorFile) {
   const std::string script =
       R"(echo '{"message": {"message": "ValueError: bad batch\nTraceback", "extraInfo": {}}}' > $TORCHELASTIC_ERROR_FILE; exit 1)";
   Program program(launch({"--nproc", "2"}, {"/bin/bash", "-c", script}),
-                  {.environment = {{"OARLOCK_TERMINATION_LOG", "message.json"}}, .directory = {}});
+                  {.environment = {{"OARLOCK_TERMINATION_LOG", "message.json"}}});
   EXPECT_EQ(program.wait(), 1);
   EXPECT_THAT(content(program.directory() / "message.json"),
               HasSubstr("ended with exit code 1: ValueError: bad batch\""));
@@ -234,7 +233,7 @@ TEST(LaunchRecovery, RestartOfASingleRankEmptiesItsMessage) {
       "if [ $TORCHELASTIC_RESTART_COUNT = 1 ]; then wc -c < message.json; exit 0; fi; "
       "echo '{\"reason\": \"PeerLost\"}' > $OARLOCK_TERMINATION_LOG; exit 76";
   Program program(launch({"--nproc", "1", "--max-restarts", "1"}, {"/bin/bash", "-c", script}),
-                  {.environment = {{"OARLOCK_TERMINATION_LOG", "message.json"}}, .directory = {}});
+                  {.environment = {{"OARLOCK_TERMINATION_LOG", "message.json"}}});
   EXPECT_EQ(program.wait(), 0) << program.err();
   EXPECT_EQ(program.out(), "0\n");
 }
@@ -255,7 +254,7 @@ TEST(LaunchRecovery, RestartContinuesWithoutItsLogFiles) {
   std::ofstream(directory.path() / "logs/attempt_1").flush();  // in place of the directory
   std::vector<std::string> options = kByRank;
   options.insert(options.end(), {"--log-dir", "logs"});
-  Program program(launch(options, rank_program("kill")), {.environment = {}, .directory = directory.path()});
+  Program program(launch(options, rank_program("kill")), {.directory = directory.path()});
   EXPECT_EQ(program.wait(), 0) << program.err();
   EXPECT_THAT(program.out(), HasSubstr("rank 1 of 3, donor 0, step 5"));
   EXPECT_THAT(program.err(), AllOf(HasSubstr("attempt_1"), HasSubstr("rank 1 has no such file after this restart")));
@@ -287,7 +286,7 @@ TEST(LaunchRecovery, AcceptsTorchrunsRendezvousOptions) {
   EXPECT_EQ(endpoint.wait(), 0) << endpoint.err();
   EXPECT_EQ(endpoint.out(), "10.0.0.1:4711 seven\n");
   Program standalone(launch({"--standalone"}, {"/bin/sh", "-c", "echo $MASTER_ADDR $WORLD_SIZE"}),
-                     {.environment = {{"WORLD_SIZE", "8"}, {"NODE_RANK", "3"}, {"MASTER_ADDR", "x"}}, .directory = {}});
+                     {.environment = {{"WORLD_SIZE", "8"}, {"NODE_RANK", "3"}, {"MASTER_ADDR", "x"}}});
   EXPECT_EQ(standalone.wait(), 0) << standalone.err();
   EXPECT_EQ(standalone.out(), "127.0.0.1 1\n");
 }
@@ -334,14 +333,14 @@ TEST_F(TwoNodes, OperatorsVariablesSetTheRestarts) {
   EXPECT_EQ(second.out(), "rank 1 of 2, donor 0, step 5\n");
 
   const std::vector<std::string> print = {"/bin/bash", "-c", "env | grep -c '^OARLOCK_R[E]' || true"};
-  Program alone(launch({"--nproc", "1", "--no-prefix"}, print), {.environment = variables, .directory = {}});
+  Program alone(launch({"--nproc", "1", "--no-prefix"}, print), {.environment = variables});
   EXPECT_EQ(alone.wait(), 0) << alone.err();
   EXPECT_EQ(alone.out(), "0\n") << "the ranks do not receive them";
 
   for (const auto& [name, value] : {std::pair("OARLOCK_MAX_RESTARTS", "-1"), {"OARLOCK_RESTART_POLICY", "pod"}}) {
     std::map<std::string, std::string> invalid = variables;
     invalid[name] = value;
-    Program refused(launch({"--nproc", "2"}, {"/bin/true"}), {.environment = invalid, .directory = {}});
+    Program refused(launch({"--nproc", "2"}, {"/bin/true"}), {.environment = invalid});
     EXPECT_EQ(refused.wait(), 78);
     EXPECT_THAT(refused.err(), HasSubstr(name));
   }
@@ -569,7 +568,7 @@ TEST_F(TwoNodes, OperatorsVariablesSetTheSmallestGroup) {
   EXPECT_THAT(first.err(), HasSubstr("continues with 1 of 2 nodes"));
 
   const std::vector<std::string> print = {"/bin/bash", "-c", "env | grep -Ec '^OARLOCK_(MIN|SHRINK)' || true"};
-  Program alone(launch({"--nproc", "1", "--no-prefix"}, print), {.environment = variables, .directory = {}});
+  Program alone(launch({"--nproc", "1", "--no-prefix"}, print), {.environment = variables});
   EXPECT_EQ(alone.wait(), 0) << alone.err();
   EXPECT_EQ(alone.out(), "0\n") << "the ranks do not receive them";
 }

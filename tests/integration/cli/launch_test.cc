@@ -160,11 +160,10 @@ TEST(Launch, InterruptedAndSavedIsTempFail) {
 }
 
 TEST(Launch, CompletedAfterTheSignalIsSuccess) {
-  Program program(
-      launch({"--nproc", "2"},
-             "trap 'printf \"%s\" \"$DONE\" > $OARLOCK_TERMINATION_LOG; kill $!; exit 0' TERM; "
-             "sleep 1000 & echo $$ > ready.$RANK; wait"),
-      {.environment = {{"DONE", R"({"rank":0,"checkpointStep":9,"reason":"Completed"})"}}, .directory = {}});
+  Program program(launch({"--nproc", "2"},
+                         "trap 'printf \"%s\" \"$DONE\" > $OARLOCK_TERMINATION_LOG; kill $!; exit 0' TERM; "
+                         "sleep 1000 & echo $$ > ready.$RANK; wait"),
+                  {.environment = {{"DONE", R"({"rank":0,"checkpointStep":9,"reason":"Completed"})"}}});
   ASSERT_GT(number_in(program.directory() / "ready.0"), 0);
   ASSERT_GT(number_in(program.directory() / "ready.1"), 0);
   program.signal(SIGTERM);
@@ -264,7 +263,7 @@ for i in range(100):
 os.write(1, b"the end of " + rank.encode())
 )";
   Program program({oarlock(), "launch", "--nproc", "2", "--", "python3", "-c", script},
-                  {.environment = {{"OMP_NUM_THREADS", "1"}}, .directory = {}});
+                  {.environment = {{"OMP_NUM_THREADS", "1"}}});
   ASSERT_EQ(program.wait(), 0) << program.err();
   const std::vector<std::string> out = lines(program.out());
   for (const std::string rank : {"0", "1"}) {
@@ -294,7 +293,7 @@ struct Threads {
 Threads omp_threads(const std::string& nproc, const std::map<std::string, std::string>& environment) {
   Program program(
       {oarlock(), "launch", "--nproc", nproc, "--no-prefix", "--", "/bin/sh", "-c", "echo ${OMP_NUM_THREADS-none}"},
-      {.environment = environment, .directory = {}});
+      {.environment = environment});
   EXPECT_EQ(program.wait(), 0) << program.err();
   return {program.out(), program.err().find("OMP_NUM_THREADS is not set: 1 for each rank") != std::string::npos};
 }
@@ -371,7 +370,7 @@ TEST(Launch, SingleRankInheritsStreams) {
 TEST(Launch, TerminalShowsProgressOfFirstRank) {
   const std::string ranks = "printf \"progress of $RANK\\r\"; echo end of $RANK";
   Program program({"/usr/bin/script", "-qec", oarlock() + " launch --nproc 2 -- sh -c '" + ranks + "'", "/dev/null"},
-                  {.environment = {{"TERM", "xterm"}}, .directory = {}});
+                  {.environment = {{"TERM", "xterm"}}});
   EXPECT_EQ(program.wait(), 0) << program.out();
   EXPECT_THAT(program.out(), AllOf(HasSubstr("[RANK 0] progress of 0\x1b[K\r"), Not(HasSubstr("progress of 1\x1b[K\r")),
                                    HasSubstr("[RANK 0] end of 0"), HasSubstr("[RANK 1] end of 1")));
@@ -391,7 +390,7 @@ TEST(Launch, PythonReceivesItsRank) {
       "'OARLOCK_METRICS_PORT')))";
   Program program({oarlock(), "launch", "--nproc", "2", "--nnodes", "2", "--node-rank", "1", "--master-addr", "node0",
                    "--master-port", "1234", "python3", "-c", script},
-                  {.environment = {{"OARLOCK_METRICS_PORT", "9400"}}, .directory = {}});
+                  {.environment = {{"OARLOCK_METRICS_PORT", "9400"}}});
   EXPECT_EQ(program.wait(), 0) << program.err();
   EXPECT_THAT(lines(program.out()), UnorderedElementsAre("[RANK 2] 2 0 4 2 1 node0 1234 2 2 1 node0 1234 9400",
                                                          "[RANK 3] 3 1 4 2 1 node0 1234 2 2 1 node0 1234 9400"));
@@ -402,8 +401,7 @@ TEST(Launch, TopologyFromTheOperatorsEnvironment) {
                                                                          {"LOCAL_WORLD_SIZE", "2"},
                                                                          {"NODE_RANK", "1"},
                                                                          {"MASTER_ADDR", "a"},
-                                                                         {"MASTER_PORT", "1"}},
-                                                         .directory = {}});
+                                                                         {"MASTER_PORT", "1"}}});
   EXPECT_EQ(program.wait(), 0) << program.err();
   EXPECT_THAT(lines(program.out()), UnorderedElementsAre("[RANK 2] 2/4", "[RANK 3] 3/4"));
 }
@@ -411,7 +409,7 @@ TEST(Launch, TopologyFromTheOperatorsEnvironment) {
 struct Mistake {
   std::string name;
   std::vector<std::string> arguments;
-  std::map<std::string, std::string> environment;
+  std::map<std::string, std::string> environment{};
   int code;
   std::string words;
 };
@@ -419,62 +417,55 @@ class MistakeTest : public testing::TestWithParam<Mistake> {};
 TEST_P(MistakeTest, ReportsOneLine) {
   std::vector<std::string> argv = {oarlock()};
   argv.insert(argv.end(), GetParam().arguments.begin(), GetParam().arguments.end());
-  Program program(argv, {.environment = GetParam().environment, .directory = {}});
+  Program program(argv, {.environment = GetParam().environment});
   EXPECT_EQ(program.wait(), GetParam().code);
   EXPECT_THAT(lines(program.err()), ElementsAre(HasSubstr(GetParam().words)));
   EXPECT_EQ(program.out(), "");
 }
 INSTANTIATE_TEST_SUITE_P(
     Table, MistakeTest,
-    testing::Values(
-        Mistake{
-            .name = "NoCommand", .arguments = {"launch"}, .environment = {}, .code = 64, .words = "missing command"},
-        Mistake{.name = "UnknownOption",
-                .arguments = {"launch", "--nprocs", "2", "--", "true"},
-                .environment = {},
-                .code = 64,
-                .words = "did you mean '--nproc'"},
-        Mistake{.name = "NotANumber",
-                .arguments = {"launch", "--nproc", "two", "true"},
-                .environment = {},
-                .code = 64,
-                .words = "--nproc"},
-        Mistake{.name = "UnknownCommand", .arguments = {"lunch"}, .environment = {}, .code = 64, .words = "lunch"},
-        Mistake{.name = "NotInPath",
-                .arguments = {"launch", "--nproc", "3", "no-such-command"},
-                .environment = {{"OMP_NUM_THREADS", "1"}},
-                .code = 66,
-                .words = "'no-such-command' is not in PATH"},
-        Mistake{.name = "ScriptWithoutPython",
-                .arguments = {"launch", "--nproc", "2", "train.py"},
-                .environment = {{"OMP_NUM_THREADS", "1"}},
-                .code = 66,
-                .words = "'train.py' is a script, not a command; write python3 train.py"},
-        Mistake{.name = "ModuleAfterMarker",
-                .arguments = {"launch", "--nproc", "2", "--", "-m", "package.train"},
-                .environment = {{"OMP_NUM_THREADS", "1"}},
-                .code = 66,
-                .words = "'-m' is an option of this program; write it before the --"},
-        Mistake{.name = "RangeOfNodes",
-                .arguments = {"launch", "--nnodes", "1:4", "--nproc", "2", "--", "true"},
-                .environment = {},
-                .code = 64,
-                .words = "--nnodes: '1:4' is a range, but the launcher has a fixed number of nodes"},
-        Mistake{.name = "NoSuchFile",
-                .arguments = {"launch", "/no/such/file"},
-                .environment = {},
-                .code = 66,
-                .words = "'/no/such/file' does not exist"},
-        Mistake{.name = "NotExecutable",
-                .arguments = {"launch", "/etc/passwd"},
-                .environment = {},
-                .code = 77,
-                .words = "'/etc/passwd' may not be executed"},
-        Mistake{.name = "BadEnvironment",
-                .arguments = {"launch", "true"},
-                .environment = {{"LOCAL_WORLD_SIZE", "x"}},
-                .code = 78,
-                .words = "LOCAL_WORLD_SIZE='x'"}),
+    testing::Values(Mistake{.name = "NoCommand", .arguments = {"launch"}, .code = 64, .words = "missing command"},
+                    Mistake{.name = "UnknownOption",
+                            .arguments = {"launch", "--nprocs", "2", "--", "true"},
+                            .code = 64,
+                            .words = "did you mean '--nproc'"},
+                    Mistake{.name = "NotANumber",
+                            .arguments = {"launch", "--nproc", "two", "true"},
+                            .code = 64,
+                            .words = "--nproc"},
+                    Mistake{.name = "UnknownCommand", .arguments = {"lunch"}, .code = 64, .words = "lunch"},
+                    Mistake{.name = "NotInPath",
+                            .arguments = {"launch", "--nproc", "3", "no-such-command"},
+                            .environment = {{"OMP_NUM_THREADS", "1"}},
+                            .code = 66,
+                            .words = "'no-such-command' is not in PATH"},
+                    Mistake{.name = "ScriptWithoutPython",
+                            .arguments = {"launch", "--nproc", "2", "train.py"},
+                            .environment = {{"OMP_NUM_THREADS", "1"}},
+                            .code = 66,
+                            .words = "'train.py' is a script, not a command; write python3 train.py"},
+                    Mistake{.name = "ModuleAfterMarker",
+                            .arguments = {"launch", "--nproc", "2", "--", "-m", "package.train"},
+                            .environment = {{"OMP_NUM_THREADS", "1"}},
+                            .code = 66,
+                            .words = "'-m' is an option of this program; write it before the --"},
+                    Mistake{.name = "RangeOfNodes",
+                            .arguments = {"launch", "--nnodes", "1:4", "--nproc", "2", "--", "true"},
+                            .code = 64,
+                            .words = "--nnodes: '1:4' is a range, but the launcher has a fixed number of nodes"},
+                    Mistake{.name = "NoSuchFile",
+                            .arguments = {"launch", "/no/such/file"},
+                            .code = 66,
+                            .words = "'/no/such/file' does not exist"},
+                    Mistake{.name = "NotExecutable",
+                            .arguments = {"launch", "/etc/passwd"},
+                            .code = 77,
+                            .words = "'/etc/passwd' may not be executed"},
+                    Mistake{.name = "BadEnvironment",
+                            .arguments = {"launch", "true"},
+                            .environment = {{"LOCAL_WORLD_SIZE", "x"}},
+                            .code = 78,
+                            .words = "LOCAL_WORLD_SIZE='x'"}),
     [](const auto& row) { return row.param.name; });
 
 TEST(Launch, MessageOfTheDecisiveRankBecomesThePods) {
@@ -489,7 +480,7 @@ TEST(Launch, MessageOfTheDecisiveRankBecomesThePods) {
   Program program(launch({"--nproc", "2"},
                          "if [ $RANK = 0 ]; then printf %s \"$PEERS\" > $OARLOCK_TERMINATION_LOG; exit 76; fi; printf "
                          "%s \"$MINE\" > $OARLOCK_TERMINATION_LOG; exit 65"),
-                  {.environment = environment, .directory = {}});
+                  {.environment = environment});
   EXPECT_EQ(program.wait(), 65);
   EXPECT_EQ(content(log), message);
 
@@ -497,7 +488,7 @@ TEST(Launch, MessageOfTheDecisiveRankBecomesThePods) {
       launch({"--nproc", "2"},
              "if [ $RANK = 0 ]; then printf %s \"$PEERS\" > $OARLOCK_TERMINATION_LOG; touch $WRITTEN; exit 0; fi; "
              "until [ -e $WRITTEN ]; do :; done; kill -SEGV $$"),
-      {.environment = environment, .directory = {}});
+      {.environment = environment});
   EXPECT_EQ(killed.wait(), 139);
   const auto made = termination_message_from_json(content(log));
   ASSERT_TRUE(made.has_value()) << content(log);
@@ -511,7 +502,7 @@ TEST(Launch, SingleRankWritesItsMessageItself) {
   TemporaryDirectory directory;
   const std::string log = directory.path() / "log";
   ASSERT_TRUE(write_file_atomically(log, "").has_value());  // as the kubelet makes it
-  const ProgramOptions options{.environment = {{"OARLOCK_TERMINATION_LOG", log}}, .directory = {}};
+  const ProgramOptions options{.environment = {{"OARLOCK_TERMINATION_LOG", log}}};
   Program speaks(launch({}, "printf mine > $OARLOCK_TERMINATION_LOG; exit 3"), options);
   EXPECT_EQ(speaks.wait(), 3);
   EXPECT_EQ(content(log), "mine");
@@ -561,7 +552,7 @@ TEST(Launch, MessageFilesOfAnyTypeDoNotBlock) {
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   for (const std::string& log :
        {pipe, std::string("/dev/zero"), directory.path().string(), std::string("/nowhere/log")}) {
-    Program program(launch({}, "exit 3"), {.environment = {{"OARLOCK_TERMINATION_LOG", log}}, .directory = {}});
+    Program program(launch({}, "exit 3"), {.environment = {{"OARLOCK_TERMINATION_LOG", log}}});
     EXPECT_EQ(program.wait(), 3) << log;
   }
   Program ranks(launch({"--nproc", "2"},

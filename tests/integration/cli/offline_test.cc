@@ -291,7 +291,7 @@ TEST_F(OfflineTest, SurvivesHostileFiles) {
   for (const auto& [file, most_lines] : std::vector<std::pair<std::string, size_t>>{
            {"bomb.yaml", 1}, {"deep.yaml", 1}, {"documents.yaml", 1}, {"raw.yaml", 1}, {"escaped.yaml", 21}}) {
     const std::string script = std::string(kMemoryLimit) + "exec ./oarlock validate -f " + file;
-    Program run({"/bin/sh", "-c", script}, {.environment = {}, .directory = directory_.path()});
+    Program run({"/bin/sh", "-c", script}, {.directory = directory_.path()});
     EXPECT_EQ(run.wait(), 78) << file << run.err();
     EXPECT_THAT(lines(run.err()), testing::SizeIs(most_lines)) << run.err();
     EXPECT_EQ(run.err().find('\x1b'), std::string::npos) << file;
@@ -302,17 +302,16 @@ TEST_F(OfflineTest, ReportsLostOutput) {
   write("job.yaml", kJob);
   for (const std::string arguments :
        {"--version", "--help", "run --help", "validate -f job.yaml", "render -f job.yaml"}) {
-    Program full({"/bin/sh", "-c", "exec ./oarlock " + arguments + " >/dev/full"},
-                 {.environment = {}, .directory = directory_.path()});
+    Program full({"/bin/sh", "-c", "exec ./oarlock " + arguments + " >/dev/full"}, {.directory = directory_.path()});
     EXPECT_EQ(full.wait(), 74) << arguments;
     EXPECT_THAT(full.err(), HasSubstr("standard output cannot be written: ")) << arguments;
     Program closed({"/bin/sh", "-c", "exec ./oarlock " + arguments + " <&- >&- 2>&-"},
-                   {.environment = {}, .directory = directory_.path()});
+                   {.directory = directory_.path()});
     EXPECT_EQ(closed.wait(), 0) << arguments;
   }
   write("bad.yaml", "- x\n");
   Program errors({"/bin/sh", "-c", "exec ./oarlock validate -f bad.yaml 2>/dev/full"},
-                 {.environment = {}, .directory = directory_.path()});
+                 {.directory = directory_.path()});
   EXPECT_EQ(errors.wait(), 78);
 }
 

@@ -19,6 +19,12 @@ constexpr ExitStatus code(int value) { return {.code = value, .signal = 0}; }
 constexpr ExitStatus died(int signal) { return {.code = 0, .signal = signal}; }
 SteadyTime at(int second) { return SteadyTime(seconds(second)); }
 
+Supervisor::Signals exit_one(Supervisor& supervisor, int member, ExitStatus status, int second,
+                             bool leftovers = false) {
+  const MemberExit exit{member, status, leftovers};
+  return supervisor.exited({&exit, 1}, at(second));
+}
+
 // ---- Results -----------------------------------------------------------------------------------------------------
 
 // Events, one second apart.
@@ -35,7 +41,7 @@ Ends ends(int member, ExitStatus status) { return {{{member, status, false}}}; }
 
 struct Case {
   std::string name;
-  int members;
+  int members = 2;
   std::vector<Event> events;
   int exit_code;
   int member;
@@ -61,8 +67,8 @@ TEST_P(ResultTest, ReportsFirstOwnFailure) {
 INSTANTIATE_TEST_SUITE_P(
     Table, ResultTest,
     testing::Values(
-        Case{.name = "AllSucceed", .members = 2, .events = {ends(0, kOk), ends(1, kOk)}, .exit_code = 0, .member = -1},
-        Case{.name = "OneFails", .members = 2, .events = {ends(0, kOk), ends(1, code(3))}, .exit_code = 3, .member = 1},
+        Case{.name = "AllSucceed", .events = {ends(0, kOk), ends(1, kOk)}, .exit_code = 0, .member = -1},
+        Case{.name = "OneFails", .events = {ends(0, kOk), ends(1, code(3))}, .exit_code = 3, .member = 1},
         Case{.name = "FailureThenPeersLost",
              .members = 3,
              .events = {ends(1, code(65)), ends(0, code(76)), ends(2, code(76))},
@@ -74,52 +80,39 @@ INSTANTIATE_TEST_SUITE_P(
              .exit_code = 65,
              .member = 1},
         Case{.name = "CrashSeenTogetherWithErrorExit",
-             .members = 2,
              .events = {Ends{{{0, code(1), false}, {1, died(SIGSEGV), false}}}},
              .exit_code = 139,
              .member = 1},
         Case{.name = "CrashSeenTogetherWithPeerLost",
-             .members = 2,
              .events = {Ends{{{0, code(76), false}, {1, died(SIGKILL), false}}}},
              .exit_code = 137,
              .member = 1},
-        Case{.name = "OnlyPeersLost",
-             .members = 2,
-             .events = {ends(0, code(76)), ends(1, code(76))},
-             .exit_code = 76,
-             .member = 0},
+        Case{.name = "OnlyPeersLost", .events = {ends(0, code(76)), ends(1, code(76))}, .exit_code = 76, .member = 0},
         Case{.name = "PeerLostThenStopped",
-             .members = 2,
              .events = {ends(0, code(76)), GracePasses{}, ends(1, died(SIGTERM))},
              .exit_code = 76,
              .member = 0},
         Case{.name = "PeerLostThenSaved",
-             .members = 2,
              .events = {ends(0, code(76)), GracePasses{}, ends(1, code(75))},
              .exit_code = 76,
              .member = 0},
         Case{.name = "PeerLostThenOutOfGrace",
-             .members = 2,
              .events = {ends(0, code(76)), GracePasses{}, GracePasses{}, ends(1, died(SIGKILL))},
              .exit_code = 76,
              .member = 0},
         Case{.name = "FailureThenStubborn",
-             .members = 2,
              .events = {ends(0, code(78)), GracePasses{}, ends(1, died(SIGKILL))},
              .exit_code = 78,
              .member = 0},
         Case{.name = "FailureThenOtherFailure",
-             .members = 2,
              .events = {ends(1, code(4)), ends(0, code(5))},
              .exit_code = 4,
              .member = 1},
         Case{.name = "FailureThenCrash",
-             .members = 2,
              .events = {ends(1, code(4)), ends(0, died(SIGABRT))},
              .exit_code = 4,
              .member = 1},
         Case{.name = "SuccessThenFailure",
-             .members = 2,
              .events = {ends(0, kOk), ends(1, died(SIGKILL))},
              .exit_code = 137,
              .member = 1},
@@ -129,62 +122,50 @@ INSTANTIATE_TEST_SUITE_P(
              .exit_code = 137,
              .member = 0},
         Case{.name = "StoppedFromOutsideThenSaved",
-             .members = 2,
              .events = {ends(0, died(SIGTERM)), ends(1, code(75))},
              .exit_code = 143,
              .member = 0},
         Case{.name = "TemporaryFailureUnasked",
-             .members = 2,
              .events = {ends(0, code(75)), ends(1, died(SIGTERM))},
              .exit_code = 75,
              .member = 0},
         Case{.name = "InterruptedAndSaved",
-             .members = 2,
              .events = {Signal{SIGTERM}, ends(1, died(SIGTERM)), ends(0, code(75))},
              .exit_code = 75,
              .member = 0},
         Case{.name = "InterruptedAndDone",
-             .members = 2,
              .events = {Signal{SIGTERM}, ends(1, kOk), ends(0, kOk)},
              .exit_code = 0,
              .member = -1},
         Case{.name = "InterruptedAllDie",
-             .members = 2,
              .events = {Signal{SIGINT}, ends(1, died(SIGINT)), ends(0, code(130))},
              .exit_code = 130,
              .member = 1},
         Case{.name = "InterruptedPeerLost",
-             .members = 2,
              .events = {Signal{SIGTERM}, ends(1, code(76)), ends(0, code(143))},
              .exit_code = 76,
              .member = 1},
         Case{.name = "InterruptedPeerLostSaved",
-             .members = 2,
              .events = {Signal{SIGTERM}, ends(1, code(76)), ends(0, code(75))},
              .exit_code = 75,
              .member = 0},
         Case{.name = "InterruptedOutOfGrace",
-             .members = 2,
              .events = {Signal{SIGTERM}, ends(1, code(75)), GracePasses{}, ends(0, died(SIGKILL))},
              .exit_code = 137,
              .member = 0},
         Case{.name = "InterruptedAndFailed",
-             .members = 2,
              .events = {Signal{SIGTERM}, ends(1, code(75)), ends(0, code(74))},
              .exit_code = 74,
              .member = 0},
         Case{.name = "InterruptedAndCrashed",
-             .members = 2,
              .events = {Signal{SIGTERM}, ends(1, code(75)), ends(0, died(SIGSEGV))},
              .exit_code = 139,
              .member = 0},
         Case{.name = "FailedThenInterrupted",
-             .members = 2,
              .events = {ends(0, code(66)), Signal{SIGTERM}, ends(1, code(75))},
              .exit_code = 66,
              .member = 0},
         Case{.name = "HangsInTheKernel",
-             .members = 2,
              .events = {Signal{SIGTERM}, ends(1, code(75)), GracePasses{}, GracePasses{}},
              .exit_code = 137,
              .member = 0}),
@@ -204,31 +185,21 @@ TEST(Supervisor, LostMemberDoesNotHideASavedState) {
                          Row{.lost = code(65), .other = code(75), .exit_code = 65}}) {
     Supervisor supervisor(2, kGrace, /*recovers_losses=*/true);
     supervisor.signalled(SIGTERM, at(1));
-    const MemberExit lost{1, row.lost, false};
-    supervisor.exited({&lost, 1}, at(2));
-    const MemberExit other{0, row.other, false};
-    supervisor.exited({&other, 1}, at(3));
+    exit_one(supervisor, 1, row.lost, 2);
+    exit_one(supervisor, 0, row.other, 3);
     EXPECT_EQ(supervisor.result().exit_code, row.exit_code);
   }
 }
 
 TEST(Supervisor, LossBeforeTheSignalIsDecisive) {
   Supervisor supervisor(2, kGrace, /*recovers_losses=*/true);
-  const MemberExit lost{1, died(SIGKILL), false};
-  supervisor.exited({&lost, 1}, at(1));
+  exit_one(supervisor, 1, died(SIGKILL), 1);
   supervisor.signalled(SIGTERM, at(2));
-  const MemberExit other{0, code(75), false};
-  supervisor.exited({&other, 1}, at(3));
+  exit_one(supervisor, 0, code(75), 3);
   EXPECT_EQ(supervisor.result().exit_code, 137);
 }
 
 // ---- Signals and time --------------------------------------------------------------------------------------------
-
-Supervisor::Signals exit_one(Supervisor& supervisor, int member, ExitStatus status, int second,
-                             bool leftovers = false) {
-  const MemberExit exit{member, status, leftovers};
-  return supervisor.exited({&exit, 1}, at(second));
-}
 
 TEST(Supervisor, FailureStopsOtherMembersOnce) {
   Supervisor supervisor(3, kGrace);

@@ -16,8 +16,8 @@ Result<Topology> resolve(const TopologyFlags& flags, const Environment& environm
 
 struct Good {
   std::string name;
-  TopologyFlags flags;
-  Environment environment;
+  TopologyFlags flags{};
+  Environment environment{};
   Topology expected;
 };
 class GoodTest : public testing::TestWithParam<Good> {};
@@ -41,23 +41,20 @@ const Environment kPod = {{"WORLD_SIZE", "6"},
 INSTANTIATE_TEST_SUITE_P(
     Table, GoodTest,
     testing::Values(
-        Good{.name = "Nothing", .flags = {}, .environment = {}, .expected = {1, 1, 0, "127.0.0.1", 4711}},  //
+        Good{.name = "Nothing", .expected = {1, 1, 0, "127.0.0.1", 4711}},  //
         Good{.name = "NodesGivenUnderSrun",
              .flags = {.nproc = 2, .nnodes = 2, .node_rank = 1, .master_addr = "h"},
              .environment = {{"SLURM_STEP_NUM_TASKS", "2"}},
              .expected = {2, 2, 1, "h", 29500}},
         Good{.name = "SingleTaskOfMpi",
-             .flags = {},
              .environment = {{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}},
              .expected = {1, 1, 0, "127.0.0.1", 4711}},
-        Good{.name = "Nproc", .flags = {.nproc = 4}, .environment = {}, .expected = {4, 1, 0, "127.0.0.1", 4711}},
+        Good{.name = "Nproc", .flags = {.nproc = 4}, .expected = {4, 1, 0, "127.0.0.1", 4711}},
         Good{.name = "Nodes",
              .flags = {.nproc = 2, .nnodes = 3, .node_rank = 2, .master_addr = "h"},
-             .environment = {},
              .expected = {2, 3, 2, "h", 29500}},
-        Good{.name = "OperatorsPod", .flags = {}, .environment = kPod, .expected = {3, 2, 1, "j-0-0.j.ns.svc", 29500}},
+        Good{.name = "OperatorsPod", .environment = kPod, .expected = {3, 2, 1, "j-0-0.j.ns.svc", 29500}},
         Good{.name = "TorchrunNamesOnly",
-             .flags = {},
              .environment = {{"PET_NNODES", "2"},
                              {"PET_NPROC_PER_NODE", "8"},
                              {"PET_NODE_RANK", "1"},
@@ -65,7 +62,6 @@ INSTANTIATE_TEST_SUITE_P(
                              {"PET_MASTER_PORT", "1"}},
              .expected = {8, 2, 1, "h", 1}},
         Good{.name = "NodesFromWorldSize",
-             .flags = {},
              .environment = {{"WORLD_SIZE", "4"}, {"LOCAL_WORLD_SIZE", "2"}, {"NODE_RANK", "1"}, {"MASTER_ADDR", "h"}},
              .expected = {2, 2, 1, "h", 29500}},
         Good{.name = "FlagsWin",
@@ -73,19 +69,15 @@ INSTANTIATE_TEST_SUITE_P(
              .environment = kPod,
              .expected = {1, 1, 0, "a", 5}},
         Good{.name = "EmptyIsNotSet",
-             .flags = {},
              .environment = {{"LOCAL_WORLD_SIZE", ""}, {"MASTER_ADDR", ""}},
              .expected = {1, 1, 0, "127.0.0.1", 4711}},
-        Good{.name = "AddressWithoutPort",
-             .flags = {},
-             .environment = {{"MASTER_ADDR", "h"}},
-             .expected = {1, 1, 0, "h", 29500}}),
+        Good{.name = "AddressWithoutPort", .environment = {{"MASTER_ADDR", "h"}}, .expected = {1, 1, 0, "h", 29500}}),
     [](const auto& row) { return row.param.name; });
 
 struct Bad {
   std::string name;
-  TopologyFlags flags;
-  Environment environment;
+  TopologyFlags flags{};
+  Environment environment{};
   ExitCode code;
   std::vector<std::string> words;  // of the message
 };
@@ -102,41 +94,33 @@ INSTANTIATE_TEST_SUITE_P(
     Table, BadTest,
     testing::Values(Bad{.name = "NoProcesses",
                         .flags = {.nproc = 0},
-                        .environment = {},
                         .code = ExitCode::kUsage,
                         .words = {"--nproc=0", "from 1 to 1000000"}},
                     Bad{.name = "NotANumber",
-                        .flags = {},
                         .environment = {{"LOCAL_WORLD_SIZE", "two"}},
                         .code = ExitCode::kConfig,
                         .words = {"LOCAL_WORLD_SIZE='two'", "--nproc"}},
                     Bad{.name = "NumberWithRest",
-                        .flags = {},
                         .environment = {{"PET_NNODES", "1:4"}},
                         .code = ExitCode::kConfig,
                         .words = {"PET_NNODES='1:4'", "--nnodes"}},
                     Bad{.name = "Contradiction",
-                        .flags = {},
                         .environment = {{"LOCAL_WORLD_SIZE", "2"}, {"PET_NPROC_PER_NODE", "4"}},
                         .code = ExitCode::kConfig,
                         .words = {"LOCAL_WORLD_SIZE=2", "PET_NPROC_PER_NODE=4"}},
                     Bad{.name = "WorldSize",
-                        .flags = {},
                         .environment = {{"WORLD_SIZE", "5"}, {"LOCAL_WORLD_SIZE", "2"}, {"NODE_RANK", "0"}},
                         .code = ExitCode::kConfig,
                         .words = {"WORLD_SIZE=5", "2 nodes", "2 ranks"}},
                     Bad{.name = "NoNodeRank",
                         .flags = {.nnodes = 2},
-                        .environment = {},
                         .code = ExitCode::kConfig,
                         .words = {"NODE_RANK", "--node-rank"}},
                     Bad{.name = "NodeRankTooHigh",
                         .flags = {.nnodes = 2, .node_rank = 2},
-                        .environment = {},
                         .code = ExitCode::kUsage,
                         .words = {"node rank 2", "2"}},
                     Bad{.name = "NodeRankTooHighInEnvironment",
-                        .flags = {},
                         .environment = {{"NODE_RANK", "1"}},
                         .code = ExitCode::kConfig,
                         .words = {"node rank 1", "NODE_RANK"}},
@@ -146,23 +130,19 @@ INSTANTIATE_TEST_SUITE_P(
                         .code = ExitCode::kConfig,
                         .words = {"PMI_SIZE=2", "--nnodes", "--standalone"}},
                     Bad{.name = "SeveralLaunchersOfSrun",
-                        .flags = {},
                         .environment = {{"SLURM_STEP_NUM_TASKS", "4"}},
                         .code = ExitCode::kConfig,
                         .words = {"SLURM_STEP_NUM_TASKS=4", "4 launchers"}},
                     Bad{.name = "NoAddress",
                         .flags = {.nnodes = 2, .node_rank = 0},
-                        .environment = {},
                         .code = ExitCode::kConfig,
                         .words = {"MASTER_ADDR", "--master-addr"}},
                     Bad{.name = "Port",
-                        .flags = {},
                         .environment = {{"MASTER_PORT", "70000"}},
                         .code = ExitCode::kConfig,
                         .words = {"MASTER_PORT='70000'", "65535"}},
                     Bad{.name = "TooMany",
                         .flags = {.nproc = 1'000'000, .nnodes = 1'000'000, .node_rank = 0},
-                        .environment = {},
                         .code = ExitCode::kUsage,
                         .words = {"1000000"}}),
     [](const auto& row) { return row.param.name; });

@@ -48,17 +48,23 @@ class CoordinatorTest : public ::testing::Test {
     return report;
   }
 
-  // A report that acknowledges the current order.
-  bool report(Coordinator& coordinator, int node, const RankReport& rank, bool acknowledges = true) {
+  // The next report of a launcher that has received no order.
+  NodeReport next_report(int node, uint64_t launcher, const RankReport& rank) {
     NodeReport report;
     report.node = node;
-    report.launcher = static_cast<uint64_t>(101 + node);
+    report.launcher = launcher;
     report.sequence = ++sequence_;
-    report.generation = std::max<int64_t>(rank.generation, -1);
-    report.member_of = report.generation;
+    report.ranks = {rank};
+    return report;
+  }
+
+  // A report that acknowledges the current order, by default of the first launcher of the node.
+  bool report(Coordinator& coordinator, int node, const RankReport& rank, bool acknowledges = true,
+              uint64_t launcher = 0) {
+    NodeReport report = next_report(node, launcher == 0 ? static_cast<uint64_t>(101 + node) : launcher, rank);
+    report.generation = report.member_of = rank.generation;
     report.coordinator = 9;
     report.order_sequence = acknowledges ? coordinator.order().sequence : 0;
-    report.ranks = {rank};
     return coordinator.received(report, now_);
   }
 
@@ -71,6 +77,13 @@ class CoordinatorTest : public ::testing::Test {
     report(coordinator, 1, running(2, 0));
     EXPECT_EQ(coordinator.order().kind, OrderKind::kRun);
     return coordinator;
+  }
+
+  // Node rank 1 was requested to stop, and its rank still runs.
+  NodeReport stopping() {
+    NodeReport report = next_report(1, 102, running(2, 0));
+    report.is_stopping = true;
+    return report;
   }
 
   SteadyTime now_{};
@@ -283,12 +296,7 @@ TEST_F(CoordinatorTest, ReplacementOfAllLaunchersEndsTheJob) {
 
 TEST_F(CoordinatorTest, RejectsReportsOfReplacedLaunchers) {
   Coordinator coordinator = running_group(options());
-  NodeReport replaced;
-  replaced.node = 1;
-  replaced.launcher = 500;
-  replaced.sequence = 1;
-  replaced.ranks = {joined(7, -1, -1)};
-  EXPECT_TRUE(coordinator.received(replaced, now_));
+  EXPECT_TRUE(coordinator.received(next_report(1, 500, joined(7, -1, -1)), now_));
   EXPECT_EQ(coordinator.order().kind, OrderKind::kForm);
   EXPECT_FALSE(report(coordinator, 1, running(2, 0)));
   EXPECT_EQ(coordinator.state().ranks[1].report.process, 7u);
@@ -324,17 +332,14 @@ TEST_P(ReturningLaunchers, AreRecognizedByANewCoordinator) {
   options.is_replacement = true;
   Coordinator coordinator(options, 9);
   for (const LauncherReport& from : GetParam().reports) {
-    NodeReport report;
-    report.node = from.node;
-    report.launcher = from.launcher;
-    report.sequence = ++sequence_;
+    NodeReport report =
+        next_report(from.node, from.launcher, joined(from.launcher * 10, from.member_of, from.member_of < 0 ? -1 : 7));
     report.generation = std::max(from.member_of, from.group);
     report.first_coordinator = from.first_coordinator;
     report.member_of = from.member_of;
     report.group = from.group;
     report.launchers = from.launchers;
     report.fence = from.fence;
-    report.ranks = {joined(from.launcher * 10, from.member_of, from.member_of < 0 ? -1 : 7)};
     coordinator.received(report, now_);
   }
   EXPECT_EQ(coordinator.state().retired, GetParam().retired);
@@ -346,110 +351,60 @@ TEST_P(ReturningLaunchers, AreRecognizedByANewCoordinator) {
 }
 
 // The launchers 101, 102 and 103 formed generation 0; 202 has replaced 102 in generation 1.
+LauncherReport member_of_group(int64_t generation, std::vector<uint64_t> launchers, int node, uint64_t launcher) {
+  return {.node = node,
+          .launcher = launcher,
+          .first_coordinator = 5,
+          .member_of = generation,
+          .group = generation,
+          .launchers = std::move(launchers)};
+}
+LauncherReport member_of_first_group(int node, uint64_t launcher) {
+  return member_of_group(0, {101, 102, 103}, node, launcher);
+}
+LauncherReport member_of_newest_group(int node, uint64_t launcher) {
+  return member_of_group(1, {101, 202, 103}, node, launcher);
+}
+
 INSTANTIATE_TEST_SUITE_P(
     All, ReturningLaunchers,
     ::testing::Values(
         Return{.name = "AfterAMemberOfTheNewestGroup",
-               .reports = {{.node = 2,
-                            .launcher = 103,
-                            .first_coordinator = 5,
-                            .member_of = 1,
-                            .group = 1,
-                            .launchers = {101, 202, 103}},
-                           {.node = 1,
-                            .launcher = 102,
-                            .first_coordinator = 5,
-                            .member_of = 0,
-                            .group = 0,
-                            .launchers = {101, 102, 103}}},
+               .reports = {member_of_newest_group(2, 103), member_of_first_group(1, 102)},
                .retired = {102},
                .generation = 2},
         Return{.name = "BeforeAMemberOfTheNewestGroup",
-               .reports = {{.node = 1,
-                            .launcher = 102,
-                            .first_coordinator = 5,
-                            .member_of = 0,
-                            .group = 0,
-                            .launchers = {101, 102, 103}},
-                           {.node = 2,
-                            .launcher = 103,
-                            .first_coordinator = 5,
-                            .member_of = 1,
-                            .group = 1,
-                            .launchers = {101, 202, 103}}},
+               .reports = {member_of_first_group(1, 102), member_of_newest_group(2, 103)},
                .retired = {102},
                .generation = 2},
         Return{.name = "BeforeItsSuccessor",
-               .reports = {{.node = 1,
-                            .launcher = 102,
-                            .first_coordinator = 5,
-                            .member_of = 0,
-                            .group = 0,
-                            .launchers = {101, 102, 103}},
-                           {.node = 1,
-                            .launcher = 202,
-                            .first_coordinator = 5,
-                            .member_of = 1,
-                            .group = 1,
-                            .launchers = {101, 202, 103}}},
+               .reports = {member_of_first_group(1, 102), member_of_newest_group(1, 202)},
                .retired = {102},
                .generation = 2},
         Return{.name = "AfterTheFenceWasRead",
                .reports = {{.node = 0, .launcher = 201, .fence = 1},
-                           {.node = 1,
-                            .launcher = 102,
-                            .first_coordinator = 5,
-                            .member_of = 0,
-                            .group = 0,
-                            .launchers = {101, 102, 103}},
-                           {.node = 1,
-                            .launcher = 202,
-                            .first_coordinator = 5,
-                            .member_of = 1,
-                            .group = 1,
-                            .launchers = {101, 202, 103}}},
+                           member_of_first_group(1, 102),
+                           member_of_newest_group(1, 202)},
                .retired = {102},
                .generation = 2},
         Return{.name = "BeforeTheFenceWasRead",
-               .reports = {{.node = 1,
-                            .launcher = 102,
-                            .first_coordinator = 5,
-                            .member_of = 0,
-                            .group = 0,
-                            .launchers = {101, 102, 103}},
-                           {.node = 0, .launcher = 201, .fence = 1}},
+               .reports = {member_of_first_group(1, 102), {.node = 0, .launcher = 201, .fence = 1}},
                .retired = {102},
                .generation = 2},
         Return{
             .name = "MemberReplacesOneThatWasInNoGroup",
             .reports = {{.node = 1, .launcher = 202, .first_coordinator = 5, .group = 0, .launchers = {101, 102, 103}},
-                        {.node = 1,
-                         .launcher = 102,
-                         .first_coordinator = 5,
-                         .member_of = 0,
-                         .group = 0,
-                         .launchers = {101, 102, 103}}},
+                        member_of_first_group(1, 102)},
             .retired = {202},
             .generation = 1},
         Return{
             .name = "OneThatWasInNoGroupDoesNotReplaceAMember",
-            .reports = {{.node = 1,
-                         .launcher = 102,
-                         .first_coordinator = 5,
-                         .member_of = 0,
-                         .group = 0,
-                         .launchers = {101, 102, 103}},
+            .reports = {member_of_first_group(1, 102),
                         {.node = 1, .launcher = 202, .first_coordinator = 5, .group = 0, .launchers = {101, 102, 103}}},
             .retired = {202},
             .generation = 1},
         Return{.name = "NewLauncherReplacesAMember",
-               .reports = {{.node = 1,
-                            .launcher = 102,
-                            .first_coordinator = 5,
-                            .member_of = 0,
-                            .group = 0,
-                            .launchers = {101, 102, 103}},
-                           {.node = 1, .launcher = 302}},
+               .reports = {member_of_first_group(1, 102), {.node = 1, .launcher = 302}},
                .retired = {102},
                .generation = 1},
         Return{.name = "LauncherOfAnEarlierVersionIsAdmitted",
@@ -462,15 +417,11 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_F(CoordinatorTest, ReplacedCoordinatorEnds) {
   for (const bool has_fence : {false, true}) {
     Coordinator coordinator = running_group(options());
-    NodeReport other;
-    other.node = 1;
-    other.launcher = 102;
-    other.sequence = ++sequence_;
+    NodeReport other = next_report(1, 102, running(2, 1));
     other.first_coordinator = 9;
     other.member_of = 1;
     (has_fence ? other.fence : other.group) = 1;
     other.launchers = {201, 102};
-    other.ranks = {running(2, 1)};
     EXPECT_TRUE(coordinator.received(other, now_));
     EXPECT_TRUE(coordinator.state().is_replaced);
     EXPECT_EQ(coordinator.order().kind, OrderKind::kEnd);
@@ -483,11 +434,8 @@ TEST_F(CoordinatorTest, FirstGroupFollowsTheFence) {
   CoordinatorOptions none = options();
   none.max_restarts = 0;
   Coordinator coordinator(none, 9);
-  NodeReport first;
-  first.launcher = 101;
-  first.sequence = ++sequence_;
+  NodeReport first = next_report(0, 101, joined(1, -1, -1));
   first.fence = 4;
-  first.ranks = {joined(1, -1, -1)};
   coordinator.received(first, now_);
   report(coordinator, 0, joined(1, -1, -1));
   report(coordinator, 1, joined(2, -1, -1));
@@ -513,20 +461,9 @@ TEST_F(CoordinatorTest, CountsDonorLostDuringHandover) {
   EXPECT_EQ(coordinator.state().lost_handovers, 1);
 }
 
-// The last report of a launcher that was requested to stop.
-NodeReport stopping(int node, const RankReport& rank) {
-  NodeReport report;
-  report.node = node;
-  report.launcher = static_cast<uint64_t>(101 + node);
-  report.sequence = 1000;
-  report.is_stopping = true;
-  report.ranks = {rank};
-  return report;
-}
-
 TEST_F(CoordinatorTest, LossOfStoppingLauncherEndsTheJob) {
   Coordinator coordinator = running_group(options());
-  EXPECT_FALSE(coordinator.received(stopping(1, running(2, 0)), now_)) << "its ranks may still save";
+  EXPECT_FALSE(coordinator.received(stopping(), now_)) << "its ranks may still save";
   EXPECT_EQ(coordinator.order().kind, OrderKind::kRun);
   EXPECT_TRUE(coordinator.disconnected(1, 102, now_));
   EXPECT_EQ(coordinator.order().kind, OrderKind::kEnd);
@@ -536,7 +473,7 @@ TEST_F(CoordinatorTest, LossOfStoppingLauncherEndsTheJob) {
 
 TEST_F(CoordinatorTest, GroupDoesNotWaitForStoppingLauncher) {
   Coordinator coordinator = running_group(options());
-  coordinator.received(stopping(1, running(2, 0)), now_);
+  coordinator.received(stopping(), now_);
   EXPECT_TRUE(report(coordinator, 0, joined(1, 0, 5)));
   EXPECT_EQ(coordinator.order().kind, OrderKind::kEnd);
 }
@@ -545,17 +482,12 @@ TEST_F(CoordinatorTest, GroupWaitsForReplacementOfStoppingLauncher) {
   CoordinatorOptions replaced = options();
   replaced.replaces_nodes = true;
   Coordinator coordinator = running_group(replaced);
-  coordinator.received(stopping(1, running(2, 0)), now_);
+  coordinator.received(stopping(), now_);
   EXPECT_FALSE(coordinator.disconnected(1, 102, now_));
   report(coordinator, 0, joined(1, 0, 5));
   EXPECT_EQ(coordinator.order().kind, OrderKind::kForm);
   EXPECT_FALSE(coordinator.stop()) << "the other launchers wait for the replacement of this one";
-  NodeReport replacement = stopping(1, joined(7, -1, -1));
-  replacement.launcher = 500;
-  replacement.is_stopping = false;
-  replacement.coordinator = 9;
-  replacement.order_sequence = coordinator.order().sequence;
-  coordinator.received(replacement, now_);
+  report(coordinator, 1, joined(7, -1, -1), true, 500);
   report(coordinator, 0, joined(1, 0, 5));
   EXPECT_EQ(coordinator.order().kind, OrderKind::kRun);
   EXPECT_EQ(coordinator.order().donor, 0);
@@ -581,24 +513,24 @@ class ElasticCoordinatorTest : public CoordinatorTest {
     out.shrink_after = seconds(60);
     return out;
   }
-  Coordinator running_group() {
-    Coordinator coordinator(elastic(), 9);
+  Coordinator running_group(const CoordinatorOptions& options = elastic()) {
+    Coordinator coordinator(options, 9);
     for (int node = 0; node < 3; ++node) report(coordinator, node, joined(ProcessId(node + 1), -1, -1));
     for (int node = 0; node < 3; ++node) report(coordinator, node, running(ProcessId(node + 1), 0));
     EXPECT_THAT(coordinator.order().nodes, ElementsAre(0, 1, 2));
     return coordinator;
   }
   // Node rank 1 is lost, and the others wait with the state of step 5.
-  Coordinator waiting_group() {
-    Coordinator coordinator = running_group();
+  Coordinator waiting_group(const CoordinatorOptions& options = elastic()) {
+    Coordinator coordinator = running_group(options);
     coordinator.disconnected(1, 102, now_);
     for (const int node : {0, 2, 0, 2}) report(coordinator, node, joined(ProcessId(node + 1), 0, 5));
     EXPECT_EQ(coordinator.order().kind, OrderKind::kForm);
     return coordinator;
   }
   // The group of generation 1 without node rank 1.
-  Coordinator smaller_group() {
-    Coordinator coordinator = waiting_group();
+  Coordinator smaller_group(const CoordinatorOptions& options = elastic()) {
+    Coordinator coordinator = waiting_group(options);
     now_ += seconds(60);
     EXPECT_TRUE(coordinator.time_passed(now_));
     for (const int node : {0, 2}) report(coordinator, node, running(ProcessId(node + 1), 1));
@@ -607,14 +539,7 @@ class ElasticCoordinatorTest : public CoordinatorTest {
   }
   // A report of the launcher that replaces that of node rank 1.
   bool report_of_newcomer(Coordinator& coordinator, const RankReport& rank) {
-    NodeReport report;
-    report.node = 1;
-    report.launcher = 202;
-    report.sequence = ++sequence_;
-    report.coordinator = 9;
-    report.order_sequence = coordinator.order().sequence;
-    report.ranks = {rank};
-    return coordinator.received(report, now_);
+    return report(coordinator, 1, rank, true, 202);
   }
 };
 
@@ -760,14 +685,7 @@ TEST_F(ElasticCoordinatorTest, DoesNotWaitForNewcomerThatIsLost) {
 TEST_F(ElasticCoordinatorTest, GrowthIsNotCountedAsRestart) {
   CoordinatorOptions options = elastic();
   options.max_restarts = 1;
-  Coordinator coordinator(options, 9);
-  for (int node = 0; node < 3; ++node) report(coordinator, node, joined(ProcessId(node + 1), -1, -1));
-  for (int node = 0; node < 3; ++node) report(coordinator, node, running(ProcessId(node + 1), 0));
-  coordinator.disconnected(1, 102, now_);
-  for (const int node : {0, 2, 0, 2}) report(coordinator, node, joined(ProcessId(node + 1), 0, 5));
-  now_ += seconds(60);
-  coordinator.time_passed(now_);
-  for (const int node : {0, 2}) report(coordinator, node, running(ProcessId(node + 1), 1));
+  Coordinator coordinator = smaller_group(options);
   report_of_newcomer(coordinator, joined(12, -1, -1));
   EXPECT_EQ(coordinator.order().kind, OrderKind::kForm) << coordinator.order().reason;
 }

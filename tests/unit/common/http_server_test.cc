@@ -432,22 +432,24 @@ TEST(HttpServer, ReadersOfOldBodiesYieldToNewOnes) {
   EXPECT_FALSE(readers.back().is_reset());
 }
 
+// Requests a large body from an address, and reads nothing of the response once it has begun.
+RawClient request_large(int port, const std::string& from) {
+  RawClient client(port, {.from = from, .receive_buffer = 4096});
+  client.send(std::string("GET /large") + kHead);
+  pollfd begun{.fd = client.fd(), .events = POLLIN, .revents = 0};
+  EXPECT_EQ(::poll(&begun, 1, 20000), 1);
+  return client;
+}
+
 // A reader of an old body, from an address with one connection, keeps it although another address requests body after
 // body and does not read them.
 TEST(HttpServer, ReadersOfTheHeaviestPeerYieldFirst) {
   const std::string body(8 << 20, 'x');
   const auto server = serve({{"/large", constant(body)}},
                             {.limits = {.response_time = 600s, .response_bytes = 20 << 20, .response_period = 10ms}});
-  const auto request_without_reading = [&](const char* from) {
-    RawClient client(server->port(), {.from = from, .receive_buffer = 4096});
-    client.send(std::string("GET /large") + kHead);
-    pollfd begun{.fd = client.fd(), .events = POLLIN, .revents = 0};
-    EXPECT_EQ(::poll(&begun, 1, 20000), 1);
-    return client;
-  };
-  const RawClient client = request_without_reading("127.0.0.2");
+  const RawClient client = request_large(server->port(), "127.0.0.2");
   std::vector<RawClient> attackers;
-  for (int i = 0; i < 8; ++i) attackers.push_back(request_without_reading("127.0.0.3"));
+  for (int i = 0; i < 8; ++i) attackers.push_back(request_large(server->port(), "127.0.0.3"));
   EXPECT_TRUE(attackers.front().is_closed_within());
   EXPECT_GT(client.receive().size(), body.size());
 }
@@ -458,18 +460,11 @@ TEST(HttpServer, ReadersWithoutProgressYieldFirst) {
   const std::string body(8 << 20, 'x');
   const auto server = serve({{"/large", constant(body)}},
                             {.limits = {.response_time = 600s, .response_bytes = 20 << 20, .response_period = 10ms}});
-  const auto request_body = [&](const std::string& from) {
-    RawClient client(server->port(), {.from = from, .receive_buffer = 4096});
-    client.send(std::string("GET /large") + kHead);
-    pollfd begun{.fd = client.fd(), .events = POLLIN, .revents = 0};
-    EXPECT_EQ(::poll(&begun, 1, 20000), 1);
-    return client;
-  };
-  const RawClient client = request_body("127.0.0.2");
+  const RawClient client = request_large(server->port(), "127.0.0.2");
   std::string received;
   std::vector<RawClient> attackers;
   for (int i = 0; i < 6; ++i) {
-    attackers.push_back(request_body(fmt::format("127.0.0.{}", 3 + i)));
+    attackers.push_back(request_large(server->port(), fmt::format("127.0.0.{}", 3 + i)));
     // More than the kernel buffers, so the server writes meanwhile.
     std::string piece(1 << 20, ' ');
     ASSERT_EQ(::recv(client.fd(), piece.data(), piece.size(), MSG_WAITALL), static_cast<ssize_t>(piece.size()));

@@ -50,12 +50,25 @@ JoinRequest join(int64_t generation, int64_t step) {
   return request;
 }
 
-TEST(NodeAgent, AssignsMembersOnce) {
+// An agent whose ranks have started, in a group that forms.
+NodeAgent starting_agent(RestartPolicy policy = RestartPolicy::kRank) {
+  NodeAgent agent = agent_of(policy);
+  agent.start();
+  agent.received(form(0, 1));
+  return agent;
+}
+
+// An agent whose ranks have joined the group of this generation.
+NodeAgent joined_agent(int64_t generation = 0) {
   NodeAgent agent = agent_of(RestartPolicy::kRank);
   EXPECT_THAT(agent.start().spawn, ElementsAre(0, 1));
-  agent.received(form(0, 1));
-  agent.joined(0, join(-1, -1));
-  agent.joined(1, join(-1, -1));
+  agent.received(form(generation, 1));
+  for (const int rank : {0, 1}) agent.joined(rank, join(-1, -1));
+  return agent;
+}
+
+TEST(NodeAgent, AssignsMembersOnce) {
+  NodeAgent agent = joined_agent();
   const Order order = run(agent, 0, 2);
   const NodeAgent::Actions actions = agent.received(order);
   ASSERT_THAT(actions.send, SizeIs(2));
@@ -68,11 +81,7 @@ TEST(NodeAgent, AssignsMembersOnce) {
 
 // Node ranks 0, 1 and 3 of four: the ranks of this node follow those of node rank 0.
 TEST(NodeAgent, AssignsPositionAmongTheNodesOfTheGroup) {
-  NodeAgent agent = agent_of(RestartPolicy::kRank);
-  agent.start();
-  agent.received(form(0, 1));
-  agent.joined(0, join(-1, -1));
-  agent.joined(1, join(-1, -1));
+  NodeAgent agent = joined_agent();
   Order order = run(agent, 0, 2);
   order.nodes = {0, 1, 3};
   order.members.insert(order.members.end(), {5, 6});
@@ -112,11 +121,7 @@ TEST(NodeAgent, IgnoresOlderOrders) {
 
 // An agent whose ranks train in generation 2 of coordinator 9.
 NodeAgent member_of_generation_2() {
-  NodeAgent agent = agent_of(RestartPolicy::kRank);
-  agent.start();
-  agent.received(form(2, 1));
-  agent.joined(0, join(-1, -1));
-  agent.joined(1, join(-1, -1));
+  NodeAgent agent = joined_agent(2);
   Order order = run(agent, 2, 2);
   order.launchers = {6, 7};
   agent.received(order);
@@ -196,11 +201,7 @@ TEST(NodeAgent, EndsIfAnotherGroupHoldsTheFence) {
 }
 
 TEST(NodeAgent, RespawnsFailedRankAndLetsTheOtherLeave) {
-  NodeAgent agent = agent_of(RestartPolicy::kRank);
-  agent.start();
-  agent.received(form(0, 1));
-  agent.joined(0, join(-1, -1));
-  agent.joined(1, join(-1, -1));
+  NodeAgent agent = joined_agent();
   agent.received(run(agent, 0, 2));
   const ProcessId before = agent.state().slots[0].report.process;
   EXPECT_THAT(agent.exited(0, 137).spawn, IsEmpty());  // the coordinator decides
@@ -215,9 +216,7 @@ TEST(NodeAgent, RespawnsFailedRankAndLetsTheOtherLeave) {
 
 // The launcher has killed a standby process that did not respond.
 TEST(NodeAgent, AbandonedStartIsNotAFailure) {
-  NodeAgent agent = agent_of(RestartPolicy::kRank);
-  agent.start();
-  agent.received(form(0, 1));
+  NodeAgent agent = starting_agent();
   const NodeReport before = agent.report();
   agent.abandon_start(1);
   EXPECT_THAT(agent.exited(1, 137).spawn, ElementsAre(1));
@@ -227,9 +226,7 @@ TEST(NodeAgent, AbandonedStartIsNotAFailure) {
 }
 
 TEST(NodeAgent, AbandonedStartOfARankThatHasJoinedIsAFailure) {
-  NodeAgent agent = agent_of(RestartPolicy::kRank);
-  agent.start();
-  agent.received(form(0, 1));
+  NodeAgent agent = starting_agent();
   const ProcessId before = agent.state().slots[1].report.process;
   agent.abandon_start(1);
   agent.joined(1, join(-1, -1));
@@ -241,11 +238,7 @@ TEST(NodeAgent, AbandonedStartOfARankThatHasJoinedIsAFailure) {
 }
 
 TEST(NodeAgent, ReplacedMemberIsNotAssigned) {
-  NodeAgent agent = agent_of(RestartPolicy::kRank);
-  agent.start();
-  agent.received(form(0, 1));
-  agent.joined(0, join(-1, -1));
-  agent.joined(1, join(-1, -1));
+  NodeAgent agent = joined_agent();
   const Order order = run(agent, 0, 2);
   agent.exited(0, 137);  // starts again, as the group forms
   agent.joined(0, join(-1, -1));
@@ -255,17 +248,13 @@ TEST(NodeAgent, ReplacedMemberIsNotAssigned) {
 }
 
 TEST(NodeAgent, PermanentFailureIsNotRepeated) {
-  NodeAgent agent = agent_of(RestartPolicy::kRank);
-  agent.start();
-  agent.received(form(0, 1));
+  NodeAgent agent = starting_agent();
   EXPECT_THAT(agent.exited(0, 78).spawn, IsEmpty());
   EXPECT_EQ(agent.report().ranks[0].phase, RankPhase::kExited);
 }
 
 TEST(NodeAgent, TemporaryFailureIsRepeatedBeforeJoining) {
-  NodeAgent agent = agent_of(RestartPolicy::kRank);
-  agent.start();
-  agent.received(form(0, 1));
+  NodeAgent agent = starting_agent();
   EXPECT_THAT(agent.exited(0, 75).spawn, ElementsAre(0));
   agent.joined(0, join(-1, -1));
   agent.joined(1, join(-1, -1));
@@ -297,9 +286,7 @@ TEST(NodeAgent, GroupPolicyStopsAllAndStartsAllTogether) {
 }
 
 TEST(NodeAgent, GroupPolicyRestartsFinishedRanks) {
-  NodeAgent agent = agent_of(RestartPolicy::kGroup);
-  agent.start();
-  agent.received(form(0, 1));
+  NodeAgent agent = starting_agent(RestartPolicy::kGroup);
   agent.received(run(agent, 0, 2));
   agent.exited(0, 0);
   agent.exited(1, 1);

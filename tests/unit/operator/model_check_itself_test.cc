@@ -23,37 +23,40 @@ ModelResult check_without(Policy missing, const ModelOptions& options) {
   return check_model(options, broken);
 }
 
-// Creates the pods of the attempt without the preceding status patch, which is the fence against a stale cache.
-std::optional<Plan> converge_without_fence(const Observed& observed, const Membership& members) {
-  std::optional<Plan> plan = converge(observed, members);
-  const bool creates = plan && std::any_of(plan->actions.begin(), plan->actions.end(), [](const Action& action) {
-                         return std::holds_alternative<CreatePod>(action);
-                       });
-  if (creates && observed.job.status.phase != api::Phase::kNone) {
-    std::erase_if(plan->actions, [](const Action& action) { return std::holds_alternative<PatchStatus>(action); });
+// Returns the plan, if any, with a change of each action of one kind.
+template <typename Kind, typename Change>
+std::optional<Plan> changed(std::optional<Plan> plan, Change change) {
+  if (!plan) return plan;
+  for (Action& action : plan->actions) {
+    if (auto* one = std::get_if<Kind>(&action)) change(*one);
   }
   return plan;
+}
+
+// Returns the plan, if any, without the actions of one kind.
+template <typename Kind>
+std::optional<Plan> without(std::optional<Plan> plan) {
+  if (plan) std::erase_if(plan->actions, [](const Action& action) { return std::holds_alternative<Kind>(action); });
+  return plan;
+}
+
+// Creates the pods of the attempt without the preceding status patch, which is the fence against a stale cache.
+std::optional<Plan> converge_without_fence(const Observed& observed, const Membership& members) {
+  bool creates = false;
+  std::optional<Plan> plan = changed<CreatePod>(converge(observed, members), [&](CreatePod&) { creates = true; });
+  return creates && observed.job.status.phase != api::Phase::kNone ? without<PatchStatus>(std::move(plan)) : plan;
 }
 
 // Treats every job without a status as one on which no operator has acted.
 std::optional<Plan> converge_without_question(const Observed& observed, const Membership& members) {
-  std::optional<Plan> plan = converge(observed, members);
-  if (plan) {
-    std::erase_if(plan->actions,
-                  [](const Action& action) { return std::holds_alternative<ConfirmJobUnchanged>(action); });
-  }
-  return plan;
+  return without<ConfirmJobUnchanged>(converge(observed, members));
 }
 
 // Counts each restart twice.
 std::optional<Plan> recover_counting_twice(const Observed& observed, const Membership& members) {
-  std::optional<Plan> plan = recover(observed, members);
-  if (!plan) return plan;
-  for (Action& action : plan->actions) {
-    auto* patch = std::get_if<PatchStatus>(&action);
-    if (patch != nullptr && patch->status.phase == api::Phase::kRestarting) ++patch->status.restarts.total;
-  }
-  return plan;
+  return changed<PatchStatus>(recover(observed, members), [](PatchStatus& patch) {
+    if (patch.status.phase == api::Phase::kRestarting) ++patch.status.restarts.total;
+  });
 }
 
 ModelResult check_with(Policy broken, Policy instead_of, const ModelOptions& options) {
@@ -104,13 +107,9 @@ ModelOptions by_rank(int faults) {
 
 TEST(ModelCheckItself, DetectsReplacementThatIsCountedTwice) {
   const Policy twice = [](const Observed& observed, const Membership& members) {
-    std::optional<Plan> plan = recover(observed, members);
-    if (!plan) return plan;
-    for (Action& action : plan->actions) {
-      auto* patch = std::get_if<PatchStatus>(&action);
-      if (patch != nullptr && !patch->status.replacements.empty()) ++patch->status.recoveries->pods;
-    }
-    return plan;
+    return changed<PatchStatus>(recover(observed, members), [](PatchStatus& patch) {
+      if (!patch.status.replacements.empty()) ++patch.status.recoveries->pods;
+    });
   };
   EXPECT_THAT(check_with(twice, recover, by_rank(1)).violation, HasSubstr("a replacement is not counted once"));
 }
@@ -120,13 +119,10 @@ TEST(ModelCheckItself, DetectsReplacementWithoutLimit) {
   const Policy forgetful = [](const Observed& observed, const Membership&) {
     Observed uncounted = observed;
     if (uncounted.job.status.recoveries) uncounted.job.status.recoveries->charged = 0;
-    std::optional<Plan> plan = recover(uncounted, classify_objects(uncounted));
-    if (!plan || !observed.job.status.recoveries) return plan;
-    for (Action& action : plan->actions) {
-      auto* patch = std::get_if<PatchStatus>(&action);
-      if (patch != nullptr) patch->status.recoveries->charged += observed.job.status.recoveries->charged;
-    }
-    return plan;
+    return changed<PatchStatus>(recover(uncounted, classify_objects(uncounted)), [&](PatchStatus& patch) {
+      const auto& before = observed.job.status.recoveries;
+      if (before) patch.status.recoveries->charged += before->charged;
+    });
   };
   EXPECT_THAT(check_with(forgetful, recover, by_rank(2)).violation,
               ::testing::AnyOf(HasSubstr("more replacements than allowed"), HasSubstr("more restarts than allowed")));
@@ -169,12 +165,8 @@ ModelOptions elastic_small(int faults) {
 // Creates the pods of a group with spec.nodes.
 TEST(ModelCheckItself, DetectsTwoSizesInOneAttempt) {
   const Policy forgetful = [](const Observed& observed, const Membership& members) {
-    std::optional<Plan> plan = converge(observed, members);
-    if (!plan) return plan;
-    for (Action& action : plan->actions) {
-      if (auto* create = std::get_if<CreatePod>(&action)) create->nodes = observed.job.spec.nodes;
-    }
-    return plan;
+    return changed<CreatePod>(converge(observed, members),
+                              [&](CreatePod& create) { create.nodes = observed.job.spec.nodes; });
   };
   EXPECT_THAT(check_with(forgetful, converge, elastic_small(0)).violation,
               HasSubstr("a pod is created with another size than its attempt"));
@@ -239,13 +231,9 @@ TEST(ModelCheckItself, DetectsIgnoredScale) {
 // Starts with all nodes after each failure.
 TEST(ModelCheckItself, DetectsSizeThatAFailureChanges) {
   const Policy forgetful = [](const Observed& observed, const Membership& members) {
-    std::optional<Plan> plan = recover(observed, members);
-    if (!plan) return plan;
-    for (Action& action : plan->actions) {
-      auto* patch = std::get_if<PatchStatus>(&action);
-      if (patch != nullptr && patch->status.elastic) patch->status.elastic->nodes = observed.job.spec.nodes;
-    }
-    return plan;
+    return changed<PatchStatus>(recover(observed, members), [&](PatchStatus& patch) {
+      if (patch.status.elastic) patch.status.elastic->nodes = observed.job.spec.nodes;
+    });
   };
   EXPECT_THAT(check_with(forgetful, recover, elastic_small(1)).violation,
               ::testing::AnyOf(HasSubstr("the size changes without a reason"), HasSubstr("changes within an attempt")));
@@ -339,12 +327,7 @@ TEST(ModelCheckItself, DetectsGroupThatWaitsWithoutAReport) {
 // Creates replacements whose launchers need all nodes.
 TEST(ModelCheckItself, DetectsPodWithoutTheBoundsOfItsAttempt) {
   const Policy forgetful = [](const Observed& observed, const Membership& members) {
-    std::optional<Plan> plan = converge(observed, members);
-    if (!plan) return plan;
-    for (Action& action : plan->actions) {
-      if (auto* create = std::get_if<CreatePod>(&action)) create->launchers.reset();
-    }
-    return plan;
+    return changed<CreatePod>(converge(observed, members), [](CreatePod& create) { create.launchers.reset(); });
   };
   EXPECT_THAT(check_with(forgetful, converge, in_place()).violation,
               HasSubstr("a pod is created with other bounds than its attempt"));
@@ -395,15 +378,11 @@ TEST(ModelCheckItself, DetectsPermanentFailureOfAStoppedPod) {
 
 // Treats the steps of the previous attempt as those of the attempt that starts.
 std::optional<Plan> converge_with_old_steps(const Observed& observed, const Membership& members) {
-  std::optional<Plan> plan = converge(observed, members);
-  const auto& before = observed.job.status.progress;
-  if (!plan || !before || is_running(observed.job.status.phase)) return plan;
-  for (Action& action : plan->actions) {
-    auto* patch = std::get_if<PatchStatus>(&action);
-    if (patch != nullptr && patch->status.phase == api::Phase::kRunning)
-      patch->status.progress->last_step_time = before->last_step_time;
-  }
-  return plan;
+  return changed<PatchStatus>(converge(observed, members), [&](PatchStatus& patch) {
+    const auto& before = observed.job.status.progress;
+    const bool starts = patch.status.phase == api::Phase::kRunning && !is_running(observed.job.status.phase);
+    if (before && starts) patch.status.progress->last_step_time = before->last_step_time;
+  });
 }
 
 std::optional<Plan> converge_without_waking(const Observed& observed, const Membership& members) {
@@ -471,11 +450,7 @@ TEST(ModelCheckItself, DetectsAnEvictionThatIsIgnored) {
 
 // Trusts the cache that the Workload is admitted.
 std::optional<Plan> converge_without_confirming(const Observed& observed, const Membership& members) {
-  std::optional<Plan> plan = converge(observed, members);
-  if (plan)
-    std::erase_if(plan->actions,
-                  [](const Action& action) { return std::holds_alternative<ConfirmWorkloadUnchanged>(action); });
-  return plan;
+  return without<ConfirmWorkloadUnchanged>(converge(observed, members));
 }
 
 TEST(ModelCheckItself, DetectsPodsOfAStaleAdmission) {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "api/codec.h"
+#include "cli/cluster/cause_text.h"
 
 namespace oarlock::cli {
 namespace {
@@ -71,6 +72,12 @@ Json failed_with(const Json& attempt, const std::string& reason = "PermanentFail
   status["attempts"] = Json::array({attempt});
   status["completionTime"] = "2026-11-23T06:20:11Z";
   return status;
+}
+
+// A job that has failed with this record.
+Json failed_job(const std::string& reason, const std::string& message, const Json& exit_code = nullptr,
+                const std::string& condition_reason = "PermanentFailure") {
+  return job_object(failed_with(record(reason, message, exit_code), condition_reason));
 }
 
 // The pod of node rank 1 of attempt 0.
@@ -162,19 +169,17 @@ struct FailureCase {
 std::vector<FailureCase> failure_cases() {
   return {
       {.name = "OutOfMemory",
-       .objects = {.job = job_object(failed_with(
-                       record("OOMKilled", "pod bert-0-1 on gpu-7 ended with exit code 137 (OOMKilled)", 137),
-                       "MaxRestartsExceeded")),
+       .objects = {.job = failed_job("OOMKilled", "pod bert-0-1 on gpu-7 ended with exit code 137 (OOMKilled)", 137,
+                                     "MaxRestartsExceeded"),
                    .pods = {pod_object(trainer_ended(137, "OOMKilled", ""))}},
        .cause = DiagnosedCause::kOutOfMemory,
        .headline = "bert failed: rank 1 ran out of memory",
        .remedy = "limits.memory",
        .exit_code = 137},
       {.name = "Eviction",
-       .objects = {.job = job_object(failed_with(
-                       record("Evicted",
-                              "pod bert-0-1 on gpu-7 failed (Evicted): The node was low on resource: memory."),
-                       "MaxRestartsExceeded"))},
+       .objects = {.job = failed_job("Evicted",
+                                     "pod bert-0-1 on gpu-7 failed (Evicted): The node was low on resource: memory.",
+                                     nullptr, "MaxRestartsExceeded")},
        .cause = DiagnosedCause::kEvicted,
        .headline = "rank 1 was evicted",
        .remedy = "requests equal to limits"},
@@ -200,10 +205,10 @@ std::vector<FailureCase> failure_cases() {
        .headline = "bert cannot start: the image of rank 1 cannot be pulled",
        .remedy = "imagePullSecrets"},
       {.name = "FullDisk",
-       .objects = {.job = job_object(failed_with(record(
+       .objects = {.job = failed_job(
                        "IoError",
                        "pod bert-0-1 on gpu-7 ended with exit code 74: IoError: /ckpt/bert: No space left on device",
-                       74))),
+                       74),
                    .pods = {pod_object(trainer_ended(
                        74, "Error", rank_message(910, 900, "IoError", "/ckpt/bert: No space left on device")))}},
        .cause = DiagnosedCause::kDiskFull,
@@ -211,31 +216,30 @@ std::vector<FailureCase> failure_cases() {
        .remedy = "spec.checkpoints.size",
        .exit_code = 74},
       {.name = "EphemeralStorage",
-       .objects = {.job = job_object(failed_with(
-                       record("Evicted",
-                              "pod bert-0-1 on gpu-7 failed (Evicted): Pod ephemeral local storage usage exceeds "
-                              "the total limit of containers 10Gi."),
-                       "MaxRestartsExceeded"))},
+       .objects = {.job =
+                       failed_job("Evicted",
+                                  "pod bert-0-1 on gpu-7 failed (Evicted): Pod ephemeral local storage usage exceeds "
+                                  "the total limit of containers 10Gi.",
+                                  nullptr, "MaxRestartsExceeded")},
        .cause = DiagnosedCause::kDiskFull,
        .headline = "the disk of rank 1 is full",
        .remedy = "ephemeral-storage"},
       {.name = "DeviceFailed",
-       .objects = {.job = job_object(failed_with(
-                       record("DeviceFailed",
-                              "pod bert-0-1 on gpu-7 ended with exit code 79: DeviceFailed: the device or its driver "
-                              "failed: NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus",
-                              79),
-                       "MaxRestartsExceeded"))},
+       .objects = {.job = failed_job(
+                       "DeviceFailed",
+                       "pod bert-0-1 on gpu-7 ended with exit code 79: DeviceFailed: the device or its driver "
+                       "failed: NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus",
+                       79, "MaxRestartsExceeded")},
        .cause = DiagnosedCause::kDeviceFailed,
        .headline = "a GPU of rank 1",
        .remedy = "kubectl cordon gpu-7",
        .exit_code = 79},
       {.name = "BadConfig",
-       .objects = {.job = job_object(failed_with(record(
+       .objects = {.job = failed_job(
                        "ConfigInvalid",
                        "pod bert-0-1 on gpu-7 ended with exit code 78: ConfigInvalid: /etc/oarlock/trainer.json:1:9: "
                        "optimizer.lr: expected a number",
-                       78))),
+                       78),
                    .pods = {pod_object(trainer_ended(
                        78, "Error", rank_message(0, -1, "ConfigInvalid", "optimizer.lr: expected a number")))}},
        .cause = DiagnosedCause::kConfigInvalid,
@@ -243,45 +247,40 @@ std::vector<FailureCase> failure_cases() {
        .remedy = "oarlock validate",
        .exit_code = 78},
       {.name = "BadConfigOfRendezvous",
-       .objects = {.job = job_object(
-                       failed_with(record("ConfigInvalid",
-                                          "pod bert-0-1 on gpu-7 ended with exit code 78: ConfigInvalid: MASTER_ADDR: "
-                                          "rendezvous: disk full",
-                                          78)))},
+       .objects = {.job = failed_job("ConfigInvalid",
+                                     "pod bert-0-1 on gpu-7 ended with exit code 78: ConfigInvalid: MASTER_ADDR: "
+                                     "rendezvous: disk full",
+                                     78)},
        .cause = DiagnosedCause::kConfigInvalid,
        .headline = "invalid configuration",
        .remedy = "oarlock validate",
        .exit_code = 78},
       {.name = "UnreachableMaster",
-       .objects = {.job = job_object(failed_with(
-                       record("TemporaryFailure",
-                              "pod bert-0-1 on gpu-7 ended with exit code 75: TemporaryFailure: rendezvous: 1 of 2 "
-                              "ranks arrived within 300 s; missing: rank 0",
-                              75),
-                       "MaxRestartsExceeded"))},
+       .objects = {.job =
+                       failed_job("TemporaryFailure",
+                                  "pod bert-0-1 on gpu-7 ended with exit code 75: TemporaryFailure: rendezvous: 1 of 2 "
+                                  "ranks arrived within 300 s; missing: rank 0",
+                                  75, "MaxRestartsExceeded")},
        .cause = DiagnosedCause::kMasterUnreachable,
        .headline = "could not reach the rendezvous",
        .remedy = "NetworkPolicy",
        .exit_code = 75},
       {.name = "UnreachableMasterOfPython",
-       .objects =
-           {.job = job_object(failed_with(
-                record("PodFailed",
+       .objects = {.job = failed_job(
+                       "PodFailed",
                        "pod bert-0-1 on gpu-7 ended with exit code 1: torch.distributed.DistNetworkError: The client "
                        "socket has timed out after 300000ms while trying to connect to (bert-0-0.bert, 29500).",
-                       1),
-                "MaxRestartsExceeded"))},
+                       1, "MaxRestartsExceeded")},
        .cause = DiagnosedCause::kMasterUnreachable,
        .headline = "could not reach the rendezvous",
        .remedy = "pod of rank 0",
        .exit_code = 1},
       {.name = "HangInCollective",
-       .objects =
-           {.job = job_object(failed_with(
-                record("PeerLost",
+       .objects = {.job = failed_job(
+                       "PeerLost",
                        "a rank was lost and no pod reports which one: pod bert-0-1 on gpu-7 ended with exit code 76: "
-                       "PeerLost: a collective timed out: another rank hangs or is too slow (rank 0 has not arrived)"),
-                "MaxRestartsExceeded"))},
+                       "PeerLost: a collective timed out: another rank hangs or is too slow (rank 0 has not arrived)",
+                       nullptr, "MaxRestartsExceeded")},
        .cause = DiagnosedCause::kHang,
        .headline = "made no progress",
        .remedy = "the one that is behind"},
@@ -293,10 +292,10 @@ std::vector<FailureCase> failure_cases() {
        .remedy = "oarlock top bert -n team",
        .has_place = false},
       {.name = "NonFinite",
-       .objects = {.job = job_object(failed_with(record(
+       .objects = {.job = failed_job(
                        "DataInvalid",
                        "pod bert-0-1 on gpu-7 ended with exit code 65: DataInvalid: the loss of step 41 is not finite",
-                       65)))},
+                       65)},
        .cause = DiagnosedCause::kNonFinite,
        .headline = "not finite",
        .remedy = "learning rate",
@@ -323,39 +322,35 @@ std::vector<FailureCase> failure_cases() {
        .remedy = "spec.activeDeadlineSeconds",
        .has_place = false},
       {.name = "NodeLossByTaint",
-       .objects = {.job = job_object(failed_with(
-                       record("DeletionByTaintManager", "pod bert-0-1 on gpu-7 was deleted (DeletionByTaintManager)"),
-                       "MaxRestartsExceeded")),
+       .objects = {.job = failed_job("DeletionByTaintManager",
+                                     "pod bert-0-1 on gpu-7 was deleted (DeletionByTaintManager)", nullptr,
+                                     "MaxRestartsExceeded"),
                    .nodes = {node_object("Unknown")}},
        .cause = DiagnosedCause::kNodeLost,
        .headline = "the node of rank 1 was lost",
        .remedy = "kubectl describe node gpu-7"},
       {.name = "NodeLossByDeletedPod",
-       .objects = {.job = job_object(
-                       failed_with(record("PodLost", "pod bert-0-1 no longer exists"), "MaxRestartsExceeded")),
+       .objects = {.job = failed_job("PodLost", "pod bert-0-1 no longer exists", nullptr, "MaxRestartsExceeded"),
                    .nodes = {node_object("False")}},
        .cause = DiagnosedCause::kNodeLost,
        .headline = "the node of rank 1 was lost",
        .remedy = "kubectl describe node gpu-7"},
       {.name = "DeletedPod",
-       .objects = {.job = job_object(
-                       failed_with(record("PodDeleted", "pod bert-0-1 on gpu-7 was deleted"), "MaxRestartsExceeded")),
+       .objects = {.job = failed_job("PodDeleted", "pod bert-0-1 on gpu-7 was deleted", nullptr, "MaxRestartsExceeded"),
                    .nodes = {node_object("True")}},
        .cause = DiagnosedCause::kPodDeleted,
        .headline = "the pod of rank 1 was deleted",
        .remedy = "oarlock suspend"},
       {.name = "Sigterm",
-       .objects = {.job = job_object(failed_with(
-                       record("PodFailed", "pod bert-0-1 on gpu-7 ended with exit code 143 (signal 15)", 143),
-                       "MaxRestartsExceeded"))},
+       .objects = {.job = failed_job("PodFailed", "pod bert-0-1 on gpu-7 ended with exit code 143 (signal 15)", 143,
+                                     "MaxRestartsExceeded")},
        .cause = DiagnosedCause::kTerminated,
        .headline = "rank 1 was stopped by a signal from outside",
        .remedy = "an autoscaler",
        .exit_code = 143},
       {.name = "UnknownExit",
-       .objects = {.job = job_object(failed_with(
-                       record("PodFailed", "pod bert-0-1 on gpu-7 ended with exit code 3: ValueError: bad split", 3),
-                       "MaxRestartsExceeded"))},
+       .objects = {.job = failed_job("PodFailed", "pod bert-0-1 on gpu-7 ended with exit code 3: ValueError: bad split",
+                                     3, "MaxRestartsExceeded")},
        .cause = DiagnosedCause::kExit,
        .headline = "an exit code that Oarlock does not define",
        .remedy = "its log has the reason",
@@ -406,7 +401,7 @@ INSTANTIATE_TEST_SUITE_P(Diagnosis, WhyOf, ::testing::ValuesIn(failure_cases()),
 
 TEST(Diagnosis, CountsStepsLostSinceCheckpoint) {
   const Diagnosis found =
-      diagnose_objects({.job = job_object(failed_with(record("IoError", "ended with exit code 74", 74))),
+      diagnose_objects({.job = failed_job("IoError", "ended with exit code 74", 74),
                         .pods = {pod_object(trainer_ended(
                             74, "Error", rank_message(910, 900, "IoError", "/ckpt: No space left on device")))}});
   EXPECT_THAT(found.cost, Contains("10 steps: it was at step 910, and the newest checkpoint has step 900"));
@@ -525,9 +520,9 @@ TEST(Diagnosis, NamesWhatKeptPodsFromStarting) {
     EXPECT_EQ(found.exit_code, std::nullopt);
     EXPECT_THAT(found.evidence, testing::Not(Contains(HasSubstr("waits: ContainerStart"))));
   }
-  const Diagnosis rejected = diagnose_objects(
-      {.job = job_object(failed_with(record("OutOfcpu", "pod bert-0-1 on gpu-7 was rejected by its node (OutOfcpu): m"),
-                                     "MaxRestartsExceeded"))});
+  const Diagnosis rejected =
+      diagnose_objects({.job = failed_job("OutOfcpu", "pod bert-0-1 on gpu-7 was rejected by its node (OutOfcpu): m",
+                                          nullptr, "MaxRestartsExceeded")});
   EXPECT_EQ(rejected.cause, DiagnosedCause::kRejected);
   EXPECT_THAT(rejected.headline, testing::Not(HasSubstr("exit code")));
   Json init = record("PodFailed", "init container fetch of pod bert-0-1 on gpu-7 ended with exit code 3", 3);
@@ -582,7 +577,7 @@ TEST(Diagnosis, UsesEventsOfNodeForSigkill) {
 
 TEST(Diagnosis, TextFromPodsCannotControlTerminal) {
   const Diagnosis found =
-      diagnose_objects({.job = job_object(failed_with(record("PodFailed", "ended: \x1b[2J\x1b]0;x\x07 done", 3))),
+      diagnose_objects({.job = failed_job("PodFailed", "ended: \x1b[2J\x1b]0;x\x07 done", 3),
                         .pods = {pod_object(trainer_ended(3, "Error", "first\nlast \x1b[31mred\xE2\x80\xAE line"))},
                         .events = {event_about("Pod", "bert-0-1", "Bad\x1b[1m", "\x9b text")}});
   const std::string text = diagnosis_text(found, {}, time_of("2026-11-23T07:00:00Z"));

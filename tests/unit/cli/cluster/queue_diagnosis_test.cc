@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "api/codec.h"
+#include "cli/cluster/cause_text.h"
 #include "cli/cluster/diagnosis.h"
 
 namespace oarlock::cli {
