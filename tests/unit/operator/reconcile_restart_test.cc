@@ -395,5 +395,86 @@ TEST(ReconcileRestart, RepeatedFailuresBackOff) {
   EXPECT_EQ(only<CreatePod>(reconcile(failed_twice(0))).size(), 2U);
 }
 
+// ---- The budget after progress
+
+// A group of two whose rank 0 has reported this step in the current attempt, and whose other rank fails.
+Observed failed_at_step(Job job, int64_t step, int64_t checkpoint_step = -1) {
+  const int attempt = job.status.attempt;
+  Observed observed = seen(job, {pod(attempt, 0).running(), pod(attempt, 1).ended(137)});
+  observed.job.status.phase = Phase::kRunning;
+  RankStatus& rank = observed.progress.emplace();
+  rank.attempt = attempt;
+  rank.step = step;
+  rank.checkpoint_step = checkpoint_step;
+  return observed;
+}
+
+api::Status status_after_failures(Job job, const std::vector<int64_t>& steps) {
+  for (const int64_t step : steps) {
+    const Observed observed = failed_at_step(job, step, step - 1);
+    job.status = status_after(observed, reconcile(observed));
+    if (is_terminal(job.status.phase)) break;
+  }
+  return job.status;
+}
+
+TEST(ReconcileRestart, RestartAfterProgressIsNotChargedAndImmediate) {
+  const Job job = JobBuilder().max_restarts(1).backoff_seconds(10).phase(Phase::kRunning);
+  const api::Status status = status_after_failures(job, {10, 20, 30, 40, 50, 60, 70, 80, 90, 100});
+  EXPECT_EQ(status.phase, Phase::kRestarting);
+  EXPECT_EQ(status.restarts.total, 10);
+  EXPECT_EQ(status.restarts.charged, 0);
+  EXPECT_EQ(status.restarts.after_progress->count, 10);
+  EXPECT_EQ(status.restarts.after_progress->step, 100);
+  EXPECT_TRUE(status.attempts.back().progressed);
+  EXPECT_EQ(status.attempts.back().step, 100);
+  const Observed eleventh = failed_at_step(job, 110);
+  const Plan plan = reconcile(eleventh);
+  EXPECT_THAT(only<EmitEvent>(plan).at(0).message, HasSubstr("a restart after progress as attempt 1: pod bert-0-1"));
+  EXPECT_EQ(only<CreatePod>(plan).size(), 2U) << "the back-off begins again";
+  expect_settled(eleventh, plan);
+}
+
+TEST(ReconcileRestart, FailuresAtOneStepFailTheJobWithTheReason) {
+  const Job job = JobBuilder().max_restarts(100).max_failures_at_step(3).phase(Phase::kRunning);
+  EXPECT_EQ(status_after_failures(job, {1200, 1200}).phase, Phase::kRestarting);
+  const api::Status failed = status_after_failures(job, {1200, 1200, 1200, 1200});
+  EXPECT_EQ(failed.phase, Phase::kFailed);
+  EXPECT_EQ(failed.restarts.total, 2);
+  EXPECT_EQ(failed.restarts.charged, 1);
+  EXPECT_EQ(failed.restarts.after_progress->failures, 3);
+  EXPECT_EQ(condition_of(failed, Phase::kFailed).reason, "NoProgress");
+  EXPECT_THAT(condition_of(failed, Phase::kFailed).message,
+              HasSubstr("; failed 3 times at step 1200 without progress"));
+}
+
+TEST(ReconcileRestart, TotalLimitFailsAJobThatCrashesAfterEachStep) {
+  const Job job = JobBuilder().max_restarts(1).max_total_restarts(3).phase(Phase::kRunning);
+  const api::Status failed = status_after_failures(job, {1, 2, 3, 4});
+  EXPECT_EQ(failed.phase, Phase::kFailed);
+  EXPECT_EQ(failed.restarts.after_progress->count, 3);
+  EXPECT_EQ(condition_of(failed, Phase::kFailed).reason, "MaxRestartsExceeded");
+}
+
+TEST(ReconcileRestart, DisruptionsChangeNothingInTheBudget) {
+  Observed observed = failed_at_step(JobBuilder().max_restarts(0).phase(Phase::kRunning), 10);
+  observed.pods[1] = pod(0, 1).ended(143).disrupted("PreemptionByScheduler");
+  const api::Status next = status_after(observed, reconcile(observed));
+  EXPECT_EQ(next.phase, Phase::kRestarting);
+  EXPECT_FALSE(next.restarts.after_progress.has_value());
+  EXPECT_FALSE(next.attempts.back().progressed);
+}
+
+// The step of the last report is exceeded by that of the termination message of rank 0.
+TEST(ReconcileRestart, ReadsProgressFromTheTerminationMessage) {
+  Job job = JobBuilder().max_restarts(0).max_total_restarts(1).phase(Phase::kRunning);
+  const Observed observed =
+      seen(job, {pod(0, 0).ended(1, R"({"rank":0,"step":7,"checkpointStep":5,"reason":"Failed","message":"m"})"),
+                 pod(0, 1).running()});
+  job.status = status_after(observed, reconcile(observed));
+  EXPECT_EQ(job.status.restarts.after_progress->count, 1);
+  EXPECT_EQ(job.status.restarts.after_progress->checkpoint_step, 5);
+}
+
 }  // namespace
 }  // namespace oarlock::test
