@@ -3,6 +3,7 @@
 #include <ATen/ops/add.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/mul.h>
+#include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
 #include <utility>
@@ -26,10 +27,16 @@ std::shared_ptr<SharedMemoryState> SharedMemoryState::open(const ProcessGroup& g
 SharedMemoryState::SharedMemoryState(const ProcessGroup& group, std::unique_ptr<SharedMemory> memory)
     : group_(group), memory_(std::move(memory)), divisor_(group.world_size()) {}
 
-c10::intrusive_ptr<c10::ivalue::Future> SharedMemoryState::average(at::Tensor gradients) {
+void SharedMemoryState::begin_backward() {
+  collecting_ = true;
+  backward_pass_ = torch::autograd::get_current_graph_task_id();
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> SharedMemoryState::average(at::Tensor gradients, bool is_last) {
   const Bucket bucket{std::move(gradients), c10::make_intrusive<c10::ivalue::Future>(c10::TensorType::get())};
   if (collecting_) {
     collected_.push_back(bucket);
+    if (is_last && torch::autograd::get_current_graph_task_id() != backward_pass_) finish_backward();
   } else {
     average_bucket(bucket);
   }

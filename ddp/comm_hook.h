@@ -31,8 +31,8 @@ class SharedMemoryState {
   // does.
   static std::shared_ptr<SharedMemoryState> open(const ProcessGroup& group);
 
-  // From now on buckets are collected.
-  void begin_backward() { collecting_ = true; }
+  // Called within a backward pass. From now on buckets are collected.
+  void begin_backward();
   // Averages the collected buckets. From now on a bucket is averaged when it is added.
   void finish_backward();
 
@@ -40,8 +40,9 @@ class SharedMemoryState {
   void divide_by(int ranks) { divisor_ = ranks; }
 
   // Replaces `gradients`, which must be one-dimensional and contiguous, by their mean over the ranks. The future
-  // completes with them.
-  c10::intrusive_ptr<c10::ivalue::Future> average(at::Tensor gradients);
+  // completes with them. Collects no more buckets after the last one of a backward pass within that of begin_backward()
+  // (reentrant checkpointing), at whose end the reducer waits for all of them.
+  c10::intrusive_ptr<c10::ivalue::Future> average(at::Tensor gradients, bool is_last);
 
  private:
   struct Bucket {
@@ -58,6 +59,7 @@ class SharedMemoryState {
   std::unique_ptr<SharedMemory> memory_;
   std::vector<Bucket> collected_;
   bool collecting_ = false;
+  int backward_pass_ = -1;  // of begin_backward()
   int divisor_;
   int next_slot_ = 0;
 };
@@ -70,7 +72,7 @@ class SharedMemoryHook final : public c10d::CommHookInterface {
   explicit SharedMemoryHook(std::shared_ptr<SharedMemoryState> state) : state_(std::move(state)) {}
 
   c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
-    return state_->average(bucket.getBuffer());
+    return state_->average(bucket.getBuffer(), bucket.isLast());
   }
   at::Tensor parseHookResult(const c10::IValue& result) override { return result.toTensor(); }
 

@@ -283,10 +283,7 @@ void DistributedDataParallelBase::end_forward(const std::vector<at::Tensor*>& re
   prepare_for_backward(outputs);
   if (!synchronizing_ || !any_requires_grad(outputs)) return;
   is_unchecked_ = true;
-  when_backward_begins(outputs, [this] {
-    if (hook_state_->shared_memory) hook_state_->shared_memory->begin_backward();
-    queue_callback([this] { on_local_gradients_ready(); });
-  });
+  when_backward_begins(outputs, [this] { collect_gradients(); });
 }
 
 void DistributedDataParallelBase::prepare_for_backward(const std::vector<at::Tensor>& outputs) {
@@ -310,12 +307,16 @@ void DistributedDataParallelBase::prepare_for_backward(const std::vector<at::Ten
 
 void DistributedDataParallelBase::backward(const at::Tensor& loss) {
   if (reducer_ && synchronize_) {
-    if (hook_state_->shared_memory) hook_state_->shared_memory->begin_backward();
     // Queued before the reducer's own callback, which waits for the buckets.
-    when_backward_begins({loss}, [this] { queue_callback([this] { on_local_gradients_ready(); }); });
+    when_backward_begins({loss}, [this] { collect_gradients(); });
   }
   loss.backward();
   if (reducer_ && synchronize_) check_all_reduced();
+}
+
+void DistributedDataParallelBase::collect_gradients() {
+  if (hook_state_->shared_memory) hook_state_->shared_memory->begin_backward();
+  queue_callback([this] { on_local_gradients_ready(); });
 }
 
 void DistributedDataParallelBase::on_local_gradients_ready() {

@@ -191,6 +191,7 @@ class DistributedDataParallelBase {
   void rebuild_buckets();
   bool records_graph() const { return config_.static_graph && !delayed_reduction_queued_; }
   void prepare_for_backward(const std::vector<at::Tensor>& outputs);
+  void collect_gradients();
   void on_local_gradients_ready();
   void check_all_reduced() const;
   void announce_step(bool has_gradients);

@@ -159,14 +159,16 @@ TEST(DdpCases, GradientPenaltyIsAveraged) {
   }
 }
 
-// Not in shared memory: the inner backward pass would wait for buckets that are averaged after the outer one.
 TEST(DdpCases, ReentrantCheckpointIsAveraged) {
-  expect_joined_gradients({.shared_memory = false}, 1, mean_square);
-  expect_joined_gradients({.static_graph = true, .shared_memory = false}, 1, mean_square);
+  for (const bool shared_memory : {false, true}) {
+    expect_joined_gradients({.shared_memory = shared_memory}, 1, mean_square);
+    expect_joined_gradients({.static_graph = true, .shared_memory = shared_memory}, 1, mean_square);
+  }
 }
 
 TEST(DdpCases, ReentrantCheckpointMayRunTwiceInAStaticGraph) {
-  expect_joined_gradients({.static_graph = true, .shared_memory = false}, 2, mean_square);
+  for (const bool shared_memory : {false, true})
+    expect_joined_gradients({.static_graph = true, .shared_memory = shared_memory}, 2, mean_square);
 }
 
 TEST(DdpCases, ViewsAccumulateUnderNoSync) {
