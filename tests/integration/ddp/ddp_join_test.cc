@@ -184,7 +184,8 @@ TEST(Join, RejectsStaticGraph) {
 }
 
 TEST(Join, OneRankCallsTheSteps) {
-  DistributedDataParallel model{Counting(), ProcessGroup()};
+  const ProcessGroup group;
+  DistributedDataParallel model(Counting(), group);
   int calls = 0;
   model.join([&] { ++calls; });
   EXPECT_EQ(calls, 1);
