@@ -76,27 +76,11 @@ void describe_restart_count(RestartCount& count, Fields& fields) {
   fields.unknown_members(count.unknown_members);
 }
 
-void describe_after_progress(AfterProgress& after, Fields& fields) {
-  fields.field(
-      "count", after.count,
-      "Number of restarts and replaced pods after progress, which count against failurePolicy.maxTotalRestarts "
-      "only.");
-  fields.field("step", after.step,
-               "Step of the last attempt that failed after progress; absent if rank 0 had reported none.");
-  fields.field("checkpointStep", after.checkpoint_step, "Step of the newest checkpoint at that time.");
-  fields.field("failures", after.failures, "Number of failures of the group at `step` since then, that one included.");
-}
-
 void describe_restarts(Restarts& restarts, Fields& fields) {
   fields.field("total", restarts.total, "Number of all restarts.");
-  fields.field("charged", restarts.charged,
-               "Number of restarts that count against failurePolicy.maxRestarts, those in the pods of an attempt that "
-               "ended without progress included.");
+  fields.field("charged", restarts.charged, "Number of restarts that count against failurePolicy.maxRestarts.");
   fields.list("reasons", restarts.reasons, describe_restart_count, {.list_type = "map", .map_key = "reason"},
               "Number of restarts by reason.");
-  fields.section("afterProgress", restarts.after_progress, describe_after_progress,
-                 "Failures after progress: those of attempts whose step or checkpoint was newer than at the last such "
-                 "failure.");
 }
 
 void describe_recoveries(Recoveries& recoveries, Fields& fields) {
@@ -195,8 +179,6 @@ void describe_attempt(AttemptRecord& record, Fields& fields) {
   fields.field("stopped", record.stopped,
                "true if the attempt was stopped and did not crash: the pods of the next one wait until its pods have "
                "saved a checkpoint, within their grace period.");
-  fields.field("progressed", record.progressed,
-               "true if the attempt failed after progress: its restart is not charged, and the back-off begins again.");
   fields.unknown_members(record.unknown_members);
 }
 

@@ -35,7 +35,7 @@ struct Metadata {
 
 // The effect of a pod's failure on the group.
 enum class FailureAction {
-  kRestart,      // restart the group, counted against maxRestarts unless the attempt made progress
+  kRestart,      // restart the group, counted against maxRestarts
   kRestartFree,  // restart the group without counting
   kFail,         // fail the job
   kIgnore,       // treat the pod as done
@@ -79,11 +79,7 @@ enum class RestartScope {
 };
 
 struct FailurePolicy {
-  int max_restarts = 3;  // charged restarts before the job fails
-  // Charged restarts and those after progress before the job fails; absent: a multiple of max_restarts
-  // (control::total_restart_limit()).
-  std::optional<int> max_total_restarts;
-  std::optional<int> max_failures_at_step;  // without progress between them, before the job fails; absent: no limit
+  int max_restarts = 3;            // charged restarts before the job fails
   int backoff_seconds = 10;        // delay before the second of several consecutive quick restarts; then doubles
   std::vector<FailureRule> rules;  // the first rule that matches a pod applies
   RestartScope restart_scope = RestartScope::kGroup;
@@ -278,21 +274,10 @@ struct RestartCount {
   bool operator==(const RestartCount&) const = default;
 };
 
-// Failures after progress, and how far the job had come at the last one of them.
-struct AfterProgress {
-  int count = 0;                           // restarts and replaced pods that count against maxTotalRestarts only
-  std::optional<int64_t> step;             // the last known one of the attempt that failed
-  std::optional<int64_t> checkpoint_step;  // of the newest known checkpoint
-  int failures = 0;                        // of the group at `step`, from that one
-
-  bool operator==(const AfterProgress&) const = default;
-};
-
 struct Restarts {
-  int total = 0;                                  // all group restarts
-  int charged = 0;                                // restarts that count against failurePolicy.maxRestarts
-  std::vector<RestartCount> reasons;              // the total by reason
-  BoxedOptional<AfterProgress> after_progress{};  // absent before the first failure of an attempt with a step
+  int total = 0;                      // all group restarts
+  int charged = 0;                    // restarts that count against failurePolicy.maxRestarts
+  std::vector<RestartCount> reasons;  // the total by reason
 
   bool operator==(const Restarts&) const = default;
 };
@@ -430,7 +415,6 @@ struct AttemptRecord {
   // The pods may have saved a checkpoint when the attempt ended, because it was stopped and did not crash. Those of the
   // next attempt wait for them within their grace period.
   bool stopped = false;
-  bool progressed = false;        // it failed after progress: its restart is not charged, and the back-off begins again
   std::string unknown_members{};  // as in Condition
 
   bool operator==(const AttemptRecord&) const = default;

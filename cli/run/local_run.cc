@@ -85,10 +85,11 @@ class LocalRun {
           fmt::format("{} has earlier runs; this one resumes from their checkpoints (--fresh starts over)",
                       directory_.path().string()));
     }
+    int charged = 0;
     for (int restarts = 0;; ++restarts) {
       const SteadyTime attempt_begin = clock_.steady();
       ASSIGN_OR_RETURN(const Ended ended, run_attempt());
-      attempts_.push_back({clock_.steady() - attempt_begin});
+      durations_.push_back(clock_.steady() - attempt_begin);
       if (const Result<void> written = console_.written(); !written) {  // a restart would lose its output as well
         console_.print_line(written.error().message);
         Ended lost = ended;
@@ -99,7 +100,7 @@ class LocalRun {
       if (ended.result.exit_code == 0) return finish("Complete", ended, restarts, begin);
       if (ended.result.interrupted_by != 0) return finish("Interrupted", ended, restarts, begin);
       const control::GroupFailure failure =
-          decide_after_exit(job_, status_.restarts, ended.node, ended.result.exit_code, ended.message);
+          decide_after_exit(job_, charged, ended.node, ended.result.exit_code, ended.message);
       const std::string what = describe_end(ended);
       const std::optional<launch::RankEnd> earlier = std::exchange(last_end_, ended.rank_end());
       if (failure.decision == control::GroupFailure::Decision::kRestart && earlier &&
@@ -108,15 +109,15 @@ class LocalRun {
         return finish("Failed", ended, restarts, begin);
       }
       if (failure.decision != control::GroupFailure::Decision::kRestart) {
-        console_.print_line(fmt::format("{}: {}", what, why_not_restarted(failure, status_.restarts.charged)));
+        console_.print_line(fmt::format("{}: {}", what, why_not_restarted(failure, charged)));
         return finish("Failed", ended, restarts, begin);
       }
-      if (failure.charge) control::charge_restart(*failure.charge, status_);
-      attempts_.back().progressed = failure.record.progressed;
-      const std::chrono::seconds delay = delay_after(job_, attempts_);
-      console_.print_line(fmt::format("{}; all ranks start again{}, {}", what,
-                                      delay.count() > 0 ? fmt::format(" in {} s", delay.count()) : "",
-                                      describe_cost(failure)));
+      if (failure.is_charged) ++charged;
+      const std::chrono::seconds delay = delay_after(job_, durations_);
+      console_.print_line(fmt::format(
+          "{}; all ranks start again{}, {}", what, delay.count() > 0 ? fmt::format(" in {} s", delay.count()) : "",
+          failure.is_charged ? fmt::format("restart {} of {}", charged, job_.spec.failure_policy.max_restarts)
+                             : "not counted"));
       if (!wait(delay)) return finish("Interrupted", ended, restarts, begin);
     }
   }
@@ -145,16 +146,8 @@ class LocalRun {
       return "failurePolicy.rules ignore this exit; on a cluster the other ranks continue, here they end with it";
     if (failure.reason == "PermanentFailure") return "a restart would fail again";
     if (failure.reason == "FailurePolicy") return "failurePolicy.rules fail the job";
-    if (failure.charge && (!failure.is_charged() || failure.reason == control::kNoProgress))
-      return failure.charge->message;
     if (charged == 0) return "failurePolicy.maxRestarts is 0";
     return charged == 1 ? "the only restart is used up" : fmt::format("all {} restarts are used up", charged);
-  }
-
-  std::string describe_cost(const control::GroupFailure& failure) const {
-    if (failure.is_charged())
-      return fmt::format("restart {} of {}", status_.restarts.charged, job_.spec.failure_policy.max_restarts);
-    return failure.charge ? "not counted after progress" : "not counted";
   }
 
   // Returns false if a signal to end arrives meanwhile.
@@ -332,9 +325,8 @@ class LocalRun {
   const SignalSource& signals_;
   const Clock& clock_;
   Console& console_;
-  std::vector<LocalAttempt> attempts_;
-  api::Status status_;                       // of which only the restarts are set
-  std::optional<launch::RankEnd> last_end_;  // of the last attempt that failed
+  std::vector<SteadyTime::duration> durations_;  // of the attempts
+  std::optional<launch::RankEnd> last_end_;      // of the last attempt that failed
 };
 
 }  // namespace
@@ -344,31 +336,23 @@ Result<int> run_locally(api::TrainingJob job, const LocalRunOptions& options, Ru
   return LocalRun(std::move(job), options, std::move(directory), std::move(config), signals, clock, console).run();
 }
 
-std::chrono::seconds delay_after(const api::TrainingJob& job, const std::vector<LocalAttempt>& attempts) {
+std::chrono::seconds delay_after(const api::TrainingJob& job, const std::vector<SteadyTime::duration>& attempts) {
   api::Status status;
-  for (const LocalAttempt& attempt : attempts) {
+  for (const SteadyTime::duration duration : attempts) {
     api::AttemptRecord record;
     record.start_time = SystemTime{};
-    record.end_time = SystemTime{} + std::chrono::duration_cast<SystemTime::duration>(attempt.duration);
-    record.progressed = attempt.progressed;
+    record.end_time = SystemTime{} + std::chrono::duration_cast<SystemTime::duration>(duration);
     status.attempts.push_back(std::move(record));
   }
   return control::restart_delay(job, status);
 }
 
-control::GroupFailure decide_after_exit(const api::TrainingJob& job, const api::Restarts& restarts, int node,
-                                        int exit_code, const std::string& message) {
+control::GroupFailure decide_after_exit(const api::TrainingJob& job, int restarts, int node, int exit_code,
+                                        const std::string& message) {
   control::Observed observed;
   observed.job = job;
   observed.job.status = {};
-  observed.job.status.phase = api::Phase::kRunning;
-  observed.job.status.restarts = restarts;
-  if (const auto last = termination_message_from_json(message); last && last->step > 0) {
-    api::Progress& progress = observed.job.status.progress.emplace();
-    progress.step = last->step;
-    if (last->checkpoint_step >= 0) progress.checkpoint_step = last->checkpoint_step;
-    progress.last_step_time = observed.now;
-  }
+  observed.job.status.restarts.charged = restarts;
   control::Pod pod;
   pod.name = control::pod_name(job, 0, node);
   pod.phase = control::PodPhase::kFailed;

@@ -160,12 +160,9 @@ std::optional<Plan> complete(const Observed& observed, const Membership& members
 namespace {
 
 std::string restart_message(const Job& job, const api::Status& next, const GroupFailure& failure) {
-  std::string count = "a restart that does not count";
-  if (failure.is_charged()) {
-    count = fmt::format("restart {} of {}", used_restarts(next), job.spec.failure_policy.max_restarts);
-  } else if (failure.charge) {
-    count = "a restart after progress";
-  }
+  const std::string count =
+      failure.is_charged ? fmt::format("restart {} of {}", used_restarts(next), job.spec.failure_policy.max_restarts)
+                         : "a restart that does not count";
   return fmt::format("{} as attempt {}: {}", count, next.attempt, failure.message);
 }
 
@@ -189,8 +186,9 @@ Plan replace_pods(const Observed& observed, const Membership& members, const Gro
                                  .time = std::chrono::floor<seconds>(observed.now),
                                  .reason = lost.record.reason,
                                  .message = lost.record.message});
-    const bool is_charged = failure.is_charged() && lost.action != api::FailureAction::kRestartFree;
+    const bool is_charged = lost.action != api::FailureAction::kRestartFree;
     increment(counts.pods);
+    if (is_charged) increment(counts.charged);
     events.emplace_back(make_event(EmitEvent::Type::kWarning, "ReplacingPod", "ReplacePod",
                                    fmt::format("{}; the other pods keep their state{}", lost.record.message,
                                                is_charged ? "" : "; this does not count as a restart"),
@@ -198,7 +196,6 @@ Plan replace_pods(const Observed& observed, const Membership& members, const Gro
   }
   std::ranges::sort(next.replacements, {}, &api::Replacement::node_rank);
   next.recoveries = std::move(counts);
-  if (failure.charge) charge_replacement(*failure.charge, next);
   plan.actions.emplace_back(PatchStatus{std::move(next)});
   append(plan.actions, std::move(events));
   return plan;
@@ -226,7 +223,6 @@ std::optional<Plan> recover(const Observed& observed, const Membership& members)
   record_attempt(observed, members, next, failure.record);
   std::vector<Action> events = recovery_events(observed.job.status, next);
   if (failure.decision == GroupFailure::Decision::kFail) {
-    if (failure.charge) next.restarts.after_progress = failure.charge->after_progress;
     enter_phase(next, Phase::kFailed, failure.reason, failure.message, observed.now);
     Plan plan = finish_job(observed, members, next, std::move(guards),
                            make_event(EmitEvent::Type::kWarning, "Failed", "Fail",
@@ -235,8 +231,7 @@ std::optional<Plan> recover(const Observed& observed, const Membership& members)
     return plan;
   }
   ++next.attempt;
-  count_restart(next.restarts, failure.restart_reason);
-  if (failure.charge) charge_restart(*failure.charge, next);
+  count_restart(next.restarts, failure.restart_reason, failure.is_charged);
   if (failure.nodes) {
     set_group_size(observed.job, {*failure.nodes, kShrunk, failure.message}, observed.now, next);
   } else {

@@ -270,18 +270,6 @@ bool has_progress(const Observed& observed, const api::Status& status) {
 
 namespace {
 
-// Whether the status has a step of this attempt, which another operator process may have observed.
-bool has_recorded_step(const api::Status& status) {
-  return is_running(status.phase) && status.progress && status.progress->last_step_time;
-}
-
-AttemptProgress progress_of_attempt(const Observed& observed, const Membership& members, const api::Status& status) {
-  const bool has_stepped = has_progress(observed, status) || has_recorded_step(status) ||
-                           final_message(members).value_or(TerminationMessage{}).step > 0;
-  if (!status.progress || !has_stepped) return {};
-  return {status.progress->step, status.progress->checkpoint_step};
-}
-
 // Whether no scheduler has reported on the pod. A scheduler that cannot place a pod sets its condition PodScheduled.
 bool is_ignored(const Pod& pod) { return !has_node(pod) && pod.node_name.empty() && pod.unscheduled_message.empty(); }
 
@@ -453,18 +441,9 @@ void apply_termination_message(const Membership& members, api::Status& status, S
   status.progress = progress;
 }
 
-AttemptProgress find_attempt_progress(const Observed& observed, const Membership& members) {
-  api::Status status = refresh_status(observed, members);
-  apply_termination_message(members, status, observed.now);
-  AttemptProgress reached = progress_of_attempt(observed, members, status);
-  // The last report may be older than the status, and processes that started again in their pods repeat steps.
-  const api::Status& stored = observed.job.status;
-  if (has_recorded_step(stored)) reached.step = std::max(reached.step, std::optional(stored.progress->step));
-  return reached;
-}
-
-void count_restart(api::Restarts& restarts, std::string_view reason) {
+void count_restart(api::Restarts& restarts, std::string_view reason, bool is_charged) {
   increment(restarts.total);
+  if (is_charged) increment(restarts.charged);
   auto same = std::ranges::find(restarts.reasons, reason, &api::RestartCount::reason);
   if (same == restarts.reasons.end()) same = restarts.reasons.insert(same, {std::string(reason), 0});
   increment(same->count);
@@ -474,11 +453,17 @@ void record_attempt(const Observed& observed, const Membership& members, api::St
                     api::AttemptRecord record) {
   record.start_time = status.attempt_start_time;
   record.end_time = whole_seconds(observed.now);
-  const AttemptProgress reached = progress_of_attempt(observed, members, status);
-  record.step = reached.step;
-  // Pods that are being stopped may still save a checkpoint.
-  if (const auto saved = reached.checkpoint_step; saved && (!record.stopped || final_message(members)))
-    record.steps_lost = std::max<int64_t>(*record.step - std::max<int64_t>(*saved, 0), 0);
+  const std::optional<TerminationMessage> last = final_message(members);
+  // While the job runs, the time of a step is that of a step of this attempt, which another operator process may have
+  // observed.
+  const bool has_stepped = has_progress(observed, status) ||
+                           (is_running(status.phase) && status.progress && status.progress->last_step_time);
+  if (status.progress && (has_stepped || (last && last->step > 0))) {
+    record.step = status.progress->step;
+    // Pods that are being stopped may still save a checkpoint.
+    if (const std::optional<int64_t> saved = status.progress->checkpoint_step; saved && (!record.stopped || last))
+      record.steps_lost = std::max<int64_t>(*record.step - std::max<int64_t>(*saved, 0), 0);
+  }
   add_record(std::move(record), status.attempts);
 }
 
@@ -491,7 +476,7 @@ void stop_attempt(const Observed& observed, const Membership& members, std::stri
   record.stopped = true;
   record_attempt(observed, members, status, std::move(record));
   ++status.attempt;
-  count_restart(status.restarts, reason);
+  count_restart(status.restarts, reason, false);
   status.attempt_start_time.reset();
   enter_phase(status, Phase::kRestarting, std::string(reason), message, observed.now);
 }

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "operator/core/membership.h"
-#include "operator/core/restart_budget.h"
 
 namespace oarlock::control {
 
@@ -84,11 +83,8 @@ void apply_termination_message(const Membership& members, api::Status& status, S
 void stop_attempt(const Observed& observed, const Membership& members, std::string_view reason,
                   const std::string& message, api::Status& status);
 
-// Returns how far the attempt that ends now has come, by the reports and the termination message of its rank 0.
-AttemptProgress find_attempt_progress(const Observed& observed, const Membership& members);
-
-// Counts one group restart, which costs nothing (apply_charge()).
-void count_restart(api::Restarts& restarts, std::string_view reason);
+// Counts one group restart.
+void count_restart(api::Restarts& restarts, std::string_view reason, bool is_charged);
 
 // Appends a record of the attempt that ends now, with the progress in the status if rank 0 of this attempt has reported
 // it, and removes the oldest record beyond api::kMaxAttemptRecords.

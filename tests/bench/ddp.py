@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""scripts/bench ddp: the library oarlock::ddp in a loop of its own, 2 ranks of one thread on one machine, compared with
+"""scripts/bench ddp: the library oarlock::ddp in its own training loop, 2 ranks of one thread on one machine, compared with
 
   per-gradient  an all-reduce of every gradient after the backward pass, as NVIDIA's TorchFort and most programs with
                 LibTorch do, in the same loop
   Python        torch.nn.parallel.DistributedDataParallel at its best settings, started by torchrun
 
 in interleaved rounds. All use SGD in one fused kernel. Two rows bound what any scheme over Gloo can reach: the step without
-averaging, and the same plus an all-reduce of all gradients at once, which is the sum if no core is left to overlap them.
+averaging, and the same plus one all-reduce of all gradients, which is the sum if no core is left to overlap them.
 """
 import argparse
 import json

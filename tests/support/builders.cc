@@ -43,16 +43,6 @@ JobBuilder& JobBuilder::trainer(const std::string& json) {
   job_.spec.trainer = json;
   return *this;
 }
-JobBuilder& JobBuilder::max_total_restarts(int count) {
-  job_.spec.failure_policy.max_total_restarts = count;
-  return *this;
-}
-
-JobBuilder& JobBuilder::max_failures_at_step(int count) {
-  job_.spec.failure_policy.max_failures_at_step = count;
-  return *this;
-}
-
 JobBuilder& JobBuilder::max_restarts(int count) {
   job_.spec.failure_policy.max_restarts = count;
   return *this;

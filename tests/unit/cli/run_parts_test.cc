@@ -137,7 +137,7 @@ TEST(DecideAfterExit, AppliesOperatorsRules) {
   job.spec.nodes = 2;
   job.spec.failure_policy.max_restarts = 2;
   const auto decision = [&](int restarts, int exit_code) {
-    return decide_after_exit(job, {.charged = restarts, .reasons = {}}, 1, exit_code, "").decision;
+    return decide_after_exit(job, restarts, 1, exit_code, "").decision;
   };
   for (const int permanent : {64, 65, 66, 69, 70, 73, 74, 77, 78})
     EXPECT_EQ(decision(0, permanent), Decision::kFail) << permanent;
@@ -146,8 +146,8 @@ TEST(DecideAfterExit, AppliesOperatorsRules) {
     EXPECT_EQ(decision(1, temporary), Decision::kRestart) << temporary;
     EXPECT_EQ(decision(2, temporary), Decision::kFail) << temporary;
   }
-  EXPECT_EQ(decide_after_exit(job, {}, 0, 78, "").reason, "PermanentFailure");
-  EXPECT_EQ(decide_after_exit(job, {.charged = 2, .reasons = {}}, 0, 1, "").reason, "MaxRestartsExceeded");
+  EXPECT_EQ(decide_after_exit(job, 0, 0, 78, "").reason, "PermanentFailure");
+  EXPECT_EQ(decide_after_exit(job, 2, 0, 1, "").reason, "MaxRestartsExceeded");
 }
 
 struct RepeatedCase {
@@ -229,10 +229,10 @@ TEST(LocalRun, DelaysQuickRestarts) {
   using std::chrono::seconds;
   api::TrainingJob job;
   job.spec.failure_policy.backoff_seconds = 10;
-  EXPECT_EQ(delay_after(job, {{seconds(5)}}), seconds(0));
-  EXPECT_EQ(delay_after(job, {{seconds(5)}, {seconds(5)}}), seconds(10));
-  EXPECT_EQ(delay_after(job, {{seconds(5)}, {seconds(5)}, {seconds(5)}}), seconds(20));
-  EXPECT_EQ(delay_after(job, {{seconds(5)}, {minutes(11)}, {seconds(5)}}), seconds(0));
+  EXPECT_EQ(delay_after(job, {seconds(5)}), seconds(0));
+  EXPECT_EQ(delay_after(job, {seconds(5), seconds(5)}), seconds(10));
+  EXPECT_EQ(delay_after(job, {seconds(5), seconds(5), seconds(5)}), seconds(20));
+  EXPECT_EQ(delay_after(job, {seconds(5), minutes(11), seconds(5)}), seconds(0));
 }
 
 }  // namespace

@@ -39,16 +39,6 @@ TEST(Backoff, DoublesAfterEachConsecutiveQuickFailure) {
   EXPECT_EQ(delay({1, 1, 3600, 5, 5}), 10);
 }
 
-TEST(Backoff, BeginsAgainAfterProgress) {
-  const control::Job job = JobBuilder().backoff_seconds(10);
-  api::Status status = failed_after({1, 1, 1});
-  status.attempts[2].progressed = true;
-  EXPECT_EQ(control::restart_delay(job, status), seconds(0));
-  status.attempts[2].progressed = false;
-  status.attempts[1].progressed = true;
-  EXPECT_EQ(control::restart_delay(job, status), seconds(0)) << "the first quick failure after progress";
-}
-
 TEST(Backoff, UsesBackoffSeconds) {
   control::Job job = JobBuilder().backoff_seconds(0);
   EXPECT_EQ(control::restart_delay(job, failed_after(std::vector<int>(10, 1))), seconds(0));

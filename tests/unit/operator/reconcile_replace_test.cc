@@ -204,18 +204,6 @@ TEST(ReconcileReplace, CountsTowardsMaxRestarts) {
   EXPECT_EQ(status_after(seen(job, pods), reconcile(seen(job, pods))).recoveries->charged, 2);
 }
 
-TEST(ReconcileReplace, IsNotChargedAfterProgress) {
-  Observed observed =
-      seen(by_rank().max_restarts(1).restarts(1), {pod(0, 0).running(), pod(0, 1).running().deleting()});
-  observed.progress.emplace().step = 5;
-  const Plan plan = reconcile(observed);
-  const api::Status next = status_after(observed, plan);
-  EXPECT_EQ(next.recoveries->pods, 1);
-  EXPECT_EQ(next.recoveries->charged, 0);
-  EXPECT_EQ(next.restarts.after_progress->count, 1);
-  EXPECT_THAT(only<EmitEvent>(plan).at(0).message, HasSubstr("this does not count as a restart"));
-}
-
 TEST(ReconcileReplace, MessageOfARestartCountsReplacements) {
   const Observed observed = seen(replacing(replacement("uid-of-bert-0-1")), {pod(0, 0).running(), pod(0, 1).ended(1)});
   const Plan plan = reconcile(seen(observed.job, {pod(0, 0).running(), pod(0, 1).uid("another").ended(1)}));
