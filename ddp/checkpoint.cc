@@ -16,6 +16,7 @@
 #include "common/json_access.h"
 #include "common/status_macros.h"
 #include "common/temporary_files.h"
+#include "ddp/library_errors.h"
 #include "ddp/named_tensors.h"
 #include "ddp/optimizer_state.h"
 #include "ddp/safetensors.h"
@@ -59,7 +60,7 @@ TensorMap module_tensors(const torch::nn::Module& module) {
 Result<void> replace_file(const std::filesystem::path& path, const TensorMap& tensors,
                           const SafetensorsMetadata& metadata) {
   const std::filesystem::path temporary = new_temporary_path(path);
-  Result<FileDigest> written = write_safetensors(temporary, tensors, metadata);
+  Result<FileDigest> written = catch_errors([&] { return write_safetensors(temporary, tensors, metadata); });
   if (written && std::rename(temporary.c_str(), path.c_str()) != 0)
     written = fail_errno(errno, fmt::format("{}: cannot be replaced", path.string()));
   if (!written) {
@@ -189,14 +190,14 @@ Result<std::optional<TrainingPosition>> load_state(const std::filesystem::path& 
   TensorMap tensors;
   std::error_code unknown;  // reading reports it
   if (group.rank() == 0 && (std::filesystem::exists(path, unknown) || unknown)) {
-    Result<SafetensorsFile> file = read_safetensors(path);
-    description = file.map(describe);
+    Result<SafetensorsFile> file = catch_errors([&] { return read_safetensors(path); });
+    description = catch_errors([&] { return file.map(describe); });
     if (file) tensors = std::move(file->tensors);
   }
   ASSIGN_OR_RETURN(description, group.broadcast(description));
   if (description->empty()) return std::nullopt;
   const FileContent content = broadcast_content(*description, std::move(tensors), group);
-  const Result<TrainingPosition> position = check_content(content, state, path.string());
+  const auto position = catch_errors([&] { return check_content(content, state, path.string()); });
   RETURN_IF_ERROR(group.agree(position.map([](const TrainingPosition&) {})));
   RETURN_IF_ERROR(load_content(content, state, path.string()));
   return *position;
@@ -207,7 +208,8 @@ Result<std::optional<TrainingPosition>> load_state(const std::filesystem::path& 
 void save_checkpoint(const std::filesystem::path& path, const TrainingState& state, const TrainingPosition& position,
                      const ProcessGroup& group) {
   Result<std::string> written = "";
-  if (group.rank() == 0) written = write_state(path, state, position).map([] { return std::string(); });
+  if (group.rank() == 0)
+    written = catch_errors([&] { return write_state(path, state, position); }).map([] { return std::string(); });
   written = group.broadcast(written);
   if (!written) throw ErrorException(written.error());
 }

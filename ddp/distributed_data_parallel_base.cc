@@ -350,6 +350,8 @@ void DistributedDataParallelBase::register_comm_hook(CommHookFunction hook) {
   if (config_.comm_hook != CommHook::kNone) obstacle = "the option comm_hook is set";
   if (hook_state_->user_hook) obstacle = "it was called before";
   if (reducer_ && reducer_->has_begun()) obstacle = "call it before the first forward()";
+  if (buffers_after_backward_)
+    obstacle = "call it before a RecoverableLoop is constructed, which then does not recover";
   if (!obstacle.empty()) throw ErrorException({ExitCode::kConfig, "register_comm_hook: " + obstacle});
   hook_state_->user_hook = std::move(hook);
   hook_state_->shared_memory.reset();

@@ -102,7 +102,8 @@ void DistributedDataParallelBase::announce_step(bool has_gradients) {
 // Takes part in the collectives of a step of the other ranks, in their order: begin_forward() and the backward pass.
 void DistributedDataParallelBase::shadow_step(bool has_gradients, bool synchronizes) {
   if (has_gradients) rebuild_buckets();
-  if (sync_buffers_in_forward_ && config_.broadcast_buffers) broadcast_buffers(join_->highest_rank);
+  if (sync_buffers_in_forward_ && config_.broadcast_buffers && !buffers_after_backward_)
+    broadcast_buffers(join_->highest_rank);
   sync_buffers_in_forward_ = synchronizes;
   if (!synchronizes) return;
   std::vector<c10::intrusive_ptr<c10::ivalue::Future>> reductions;

@@ -79,7 +79,7 @@ void DistributedSampler::reset(std::optional<size_t> new_size) {
                                                          *new_size, options_.size)});
   }
   const std::lock_guard lock(state_->mutex);
-  if (std::exchange(state_->is_loaded, false) && state_->epoch == state_->begun_epoch) return;
+  if (std::exchange(state_->is_loaded, false) && state_->epoch == state_->begun_epoch && state_->start == 0) return;
   begin(*state_);
 }
 
@@ -113,8 +113,11 @@ int64_t DistributedSampler::epoch() const {
 
 void DistributedSampler::save(torch::serialize::OutputArchive& archive) const {
   const std::lock_guard lock(state_->mutex);
-  const int64_t start = state_->begun_start + static_cast<int64_t>(state_->position) * options_.world_size;
-  archive.write(kEpochKey, at::tensor(state_->begun_epoch, at::kLong), /*is_buffer=*/true);
+  // set_epoch() may have selected what no reset() has begun.
+  const bool has_begun = state_->epoch == state_->begun_epoch && state_->start == 0;
+  const int64_t begun = state_->begun_start + static_cast<int64_t>(state_->position) * options_.world_size;
+  const int64_t start = has_begun ? begun : state_->start;
+  archive.write(kEpochKey, at::tensor(state_->epoch, at::kLong), /*is_buffer=*/true);
   archive.write(kStartKey, at::tensor(start, at::kLong), /*is_buffer=*/true);
 }
 

@@ -9,9 +9,19 @@
 #include <torch/optim/optimizer.h>
 
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 namespace oarlock {
+namespace {
+
+// The values of a sparse gradient. Those of float16 are summed first, because their sum may overflow.
+at::Tensor values_of(const at::Tensor& parameter) {
+  if (parameter.grad().scalar_type() == at::kHalf) parameter.mutable_grad() = parameter.grad().coalesce();
+  return parameter.grad()._values();
+}
+
+}  // namespace
 
 GradScaler::GradScaler(at::Device device, const GradScalerOptions& options)
     : options_(options),
@@ -19,28 +29,41 @@ GradScaler::GradScaler(at::Device device, const GradScalerOptions& options)
       growth_tracker_(at::full({}, 0, at::TensorOptions(device).dtype(at::kInt))) {}
 
 void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
-  if (found_inf_.contains(&optimizer))
+  if (optimizers_.contains(&optimizer))
     throw std::logic_error("GradScaler: unscale_() was already called for this optimizer since the last update()");
-  std::vector<at::Tensor> parameters;
-  for (const torch::optim::OptimizerParamGroup& group : optimizer.param_groups())
-    parameters.insert(parameters.end(), group.params().begin(), group.params().end());
+  std::vector<at::Tensor> dense;
+  GradientLists sparse;
+  for (const torch::optim::OptimizerParamGroup& group : optimizer.param_groups()) {
+    for (const at::Tensor& parameter : group.params()) {
+      if (parameter.grad().defined() && parameter.grad().is_sparse()) {
+        sparse.push_back({values_of(parameter)});
+      } else {
+        dense.push_back(parameter);
+      }
+    }
+  }
   at::Tensor found = at::zeros_like(scale_);
-  unscale(gradients_of(parameters), found);
-  found_inf_[&optimizer] = found;
+  unscale(gradients_of(dense), found);
+  unscale(sparse, found);
+  optimizers_[&optimizer] = {.found_inf = found};
 }
 
 bool GradScaler::step(torch::optim::Optimizer& optimizer) {
-  if (!found_inf_.contains(&optimizer)) unscale_(optimizer);
-  if (found_inf_[&optimizer].item<float>() != 0) return false;
+  if (!optimizers_.contains(&optimizer)) unscale_(optimizer);
+  OptimizerState& state = optimizers_[&optimizer];
+  if (std::exchange(state.has_stepped, true))
+    throw std::logic_error("GradScaler: step() was already called for this optimizer since the last update()");
+  if (state.found_inf.item<float>() != 0) return false;
   optimizer.step();
   return true;
 }
 
 void GradScaler::update() {
+  if (optimizers_.empty()) throw std::logic_error("GradScaler: update() was called without a step() before it");
   at::Tensor any = at::zeros_like(scale_);
-  for (const auto& [optimizer, found] : found_inf_) any = at::maximum(any, found);
+  for (const auto& [optimizer, state] : optimizers_) any = at::maximum(any, state.found_inf);
   update(any);
-  found_inf_.clear();
+  optimizers_.clear();
 }
 
 void GradScaler::unscale(const GradientLists& gradients, at::Tensor& found_inf) const {

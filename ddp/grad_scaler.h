@@ -44,17 +44,19 @@ class GradScaler {
   // Float32 scalar on the device.
   const at::Tensor& scale() const { return scale_; }
 
-  // Divides the gradients of the optimizer's parameters by the scale, and records whether one of them is not finite.
-  // At most once per step and optimizer; otherwise throws std::logic_error.
+  // Divides the gradients of the optimizer's parameters, which may be sparse, by the scale, and records whether one of
+  // them is not finite. At most once per step and optimizer; otherwise throws std::logic_error. In a RecoverableLoop,
+  // it and clipping belong into the update, because the gradients may be computed again.
   void unscale_(torch::optim::Optimizer& optimizer);
 
   // Calls optimizer.step() unless a gradient is not finite, after unscale_() if the caller has not called it. Returns
   // whether the step was done. LibTorch's optimizers cannot skip a step on the device, so that this reads one number
-  // from it, as PyTorch does for optimizers that are not fused.
+  // from it, as PyTorch does for optimizers that are not fused. Throws std::logic_error if it is called again before
+  // update().
   bool step(torch::optim::Optimizer& optimizer);
 
   // Reduces the scale if a gradient was not finite since the last call, and increases it after growth_interval steps
-  // without one.
+  // without one. Throws std::logic_error without a step() or unscale_() before it.
   void update();
 
   // The state, which shares its memory with this object: TrainingState::tensors (ddp/checkpoint.h).
@@ -69,11 +71,15 @@ class GradScaler {
   void update(const at::Tensor& found_inf);
 
  private:
+  struct OptimizerState {
+    at::Tensor found_inf;  // whether a gradient was not finite
+    bool has_stepped = false;
+  };
+
   GradScalerOptions options_;
   at::Tensor scale_;           // float32 scalar
   at::Tensor growth_tracker_;  // int32 scalar: steps since the last overflow or growth
-  // Whether a gradient of the optimizer was not finite; of the optimizers that were unscaled since the last update().
-  std::map<const torch::optim::Optimizer*, at::Tensor> found_inf_;
+  std::map<const torch::optim::Optimizer*, OptimizerState> optimizers_;  // unscaled since the last update()
 };
 
 // Multiplies the gradients by `factor` and sets found_inf to 1 if one of them is not finite. Both are float32 scalars

@@ -177,9 +177,9 @@ OARLOCK_DDP_API void oarlock_ddp_model_free(oarlock_ddp_model* model);
 /* begin: broadcasts the buffers if required. CONFIG if the last backward pass did not use all parameters and
  * find_unused_parameters is off; the message names them. */
 OARLOCK_DDP_API int32_t oarlock_ddp_model_begin_forward(oarlock_ddp_model* model, oarlock_ddp_error* error);
-/* end: `outputs` has `count` handles of type at::Tensor*. With find_unused_parameters, the tensor of a handle is
- * replaced by an equal one (at::Tensor::operator=), from which the loss must be computed; otherwise handles are only
- * read. */
+/* end: `outputs` has `count` handles of type at::Tensor*, which must not be those of the parameters. With
+ * find_unused_parameters, and if an output is a leaf, the tensor of a handle is replaced by an equal one
+ * (at::Tensor::operator=), from which the loss must be computed. */
 OARLOCK_DDP_API int32_t oarlock_ddp_model_end_forward(oarlock_ddp_model* model, void* const* outputs, size_t count,
                                                       oarlock_ddp_error* error);
 

@@ -44,6 +44,7 @@ RecoverableLoop::RecoverableLoop(GroupMembership& ranks, DistributedDataParallel
       optimizer_(optimizer),
       options_(std::move(options)),
       buffers_(buffers_of(model)),
+      steps_(options_.first_step),
       has_state_(!ranks.is_replacement()) {
   if (ranks_.channel() == nullptr) return;
   const std::string obstacle = model_.recovery_obstacle();
@@ -79,6 +80,19 @@ void RecoverableLoop::step(const std::function<void()>& gradients, const std::fu
     update();
     has_state_ = has_stepped_in_group_ = true;
     ++steps_;
+  }
+}
+
+void RecoverableLoop::finish() {
+  for (bool has_finished = false; !has_finished;) {
+    std::exception_ptr exception;
+    try {
+      ranks_.group().barrier();
+      has_finished = true;
+    } catch (...) {
+      exception = std::current_exception();
+    }
+    if (exception) recover(exception);
   }
 }
 
@@ -125,11 +139,11 @@ Result<void> RecoverableLoop::join_group(const LostRank& lost) {
   const Assignment& assignment = ranks_.assignment();
   const int donor = assignment.donor;
   const bool is_donor = group.rank() == donor;
+  const std::string reduction = group.broadcast(is_donor ? model_.state_for_joining() : std::string(), donor);
+  const std::string optimizer = group.broadcast(is_donor ? to_bytes(optimizer_) : std::string(), donor);
   // Ranks that have completed the donor's step receive the bits that they have, so that they keep their state if the
   // donor is lost meanwhile.
   has_state_ = has_state_ && steps_ == assignment.step;
-  const std::string reduction = group.broadcast(is_donor ? model_.state_for_joining() : std::string(), donor);
-  const std::string optimizer = group.broadcast(is_donor ? to_bytes(optimizer_) : std::string(), donor);
   model_.broadcast_state(donor);
   group.broadcast(options_.tensors, donor);
   if (!has_state_) load(optimizer_, optimizer, group.device());

@@ -35,6 +35,9 @@
 namespace oarlock {
 
 struct RecoverableLoopOptions {
+  // Steps that were completed before, such as TrainingPosition::step of a checkpoint; the same on all ranks. A process
+  // that replaces a lost one ignores it, and what it has loaded is replaced by the state of the others.
+  int64_t first_step = 0;
   // Seeds the default generators of the CPU and of the group's device before each call of gradients(), by this number,
   // the rank and the step. Without it, a step that is repeated draws other numbers (dropout) than an undisturbed run.
   std::optional<uint64_t> seed{};
@@ -49,8 +52,8 @@ struct RecoverableLoopOptions {
 // outlive the object. Not thread-safe.
 //
 // It does not recover, and the loss of a rank is an exception of step(), without a launcher that replaces ranks, and
-// with static_graph, PowerSGD, or broadcast_buffers: false for buffers that are not synchronized. The last of these
-// is reported to standard error.
+// with static_graph, PowerSGD, register_comm_hook(), or broadcast_buffers: false for buffers that are not synchronized.
+// These are reported to standard error.
 class RecoverableLoop final : private GroupMember {
  public:
   // In a process that replaces a lost one, blocks until it has the state of the other ranks. Throws an ErrorException
@@ -64,10 +67,10 @@ class RecoverableLoop final : private GroupMember {
   RecoverableLoop(const RecoverableLoop&) = delete;
   RecoverableLoop& operator=(const RecoverableLoop&) = delete;
 
-  // Completed steps. In a process that replaces a lost one, those of the group: it begins there.
+  // Completed steps, with first_step. In a process that replaces a lost one, those of the group: it begins there.
   int64_t steps() const { return steps_; }
 
-  // Makes the step of the number steps(), from 0, and adds 1 to it. gradients() has all collectives of the step: zero
+  // Makes the step of the number steps(), and adds 1 to it. gradients() has all collectives of the step: zero
   // the gradients, forward and backward passes, and before these an evaluation, if one is due. update() has none, and
   // may only change what is mentioned above. If a rank is lost, gradients() is left by an exception, and called again
   // in the next group, unless another rank has completed the step: this rank then takes over its state. update() is
@@ -79,6 +82,10 @@ class RecoverableLoop final : private GroupMember {
   void step(const std::function<void()>& gradients, const std::function<void()>& update);
   // The update is that of the optimizer.
   void step(const std::function<void()>& gradients);
+
+  // Called by all ranks after their last step: returns when all have completed it. A rank that is lost in its last
+  // update is still replaced, which is not possible once another rank has exited. Throws as step() does.
+  void finish();
 
  private:
   void compute(const std::function<void()>& gradients);

@@ -52,6 +52,7 @@ void train(int64_t steps) {
       std::fflush(stdout);
     }
   }
+  loop.finish();
   std::printf("rank %d, weights %s\n", group.rank(), oarlock::digest_of(oarlock::unique_parameters(*net)).c_str());
 }
 

@@ -277,6 +277,10 @@ TEST(DdpCheckpoint, FailedSaveLeavesLastCheckpoint) {
     const auto unsupported = torch::zeros({1}, at::kComplexDouble);
     EXPECT_EQ(save_error(path, {.module = *training.net(), .tensors = {{"z", unsupported}}}).code, ExitCode::kUsage);
     EXPECT_EQ(save_error(directory.path() / "no" / "file", training.state()).code, ExitCode::kCantCreate);
+    const auto number = torch::zeros({1});
+    EXPECT_THAT(save_error(path, {.module = *training.net(), .tensors = {{"\xff", number}}}).message,
+                HasSubstr("UTF-8"))
+        << "an exception of rank 0 is the error of all ranks";
     torch::optim::LBFGS lbfgs(training.net()->parameters(), {});
     EXPECT_THAT(save_error(path, {.module = *training.net(), .optimizer = &lbfgs}).message,
                 HasSubstr("use SGD, Adam, AdamW, Adagrad or RMSprop"));

@@ -1,5 +1,6 @@
 // Clipping, loss scaling, autocast and the moving average against PyTorch.
 #include <gmock/gmock.h>
+#include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/utils/clip_grad.h>
 #include <torch/optim/sgd.h>
@@ -113,6 +114,28 @@ TEST(GradScaler, StepsOptimizersOfLibTorch) {
   EXPECT_THAT(scales, testing::ElementsAre(1024, 1024, 512, 512, 512, 1024, 1024));
   // The scales are powers of two, so that scaling does not round.
   for (size_t i = 0; i < 2; ++i) EXPECT_TRUE(net->parameters()[i].equal(reference->parameters()[i]));
+}
+
+// Otherwise, the next step would use gradients that are still scaled.
+TEST(GradScaler, RejectsStepsWithoutUpdate) {
+  torch::nn::Linear net(3, 2);
+  torch::optim::SGD optimizer(net->parameters(), 0.1);
+  GradScaler scaler(at::kCPU);
+  EXPECT_THROW(scaler.update(), std::logic_error);
+  scaler.scale(net(torch::ones({1, 3})).sum()).backward();
+  EXPECT_TRUE(scaler.step(optimizer));
+  EXPECT_THROW(scaler.step(optimizer), std::logic_error);
+  scaler.update();
+  EXPECT_TRUE(scaler.step(optimizer));
+}
+
+TEST(GradScaler, UnscalesSparseGradients) {
+  torch::nn::Embedding net(torch::nn::EmbeddingOptions(4, 2).sparse(true));
+  torch::optim::SGD optimizer(net->parameters(), 1);
+  GradScaler scaler(at::kCPU, {.init_scale = 1024});
+  scaler.scale(net(torch::tensor({1, 1})).sum()).backward();
+  scaler.unscale_(optimizer);
+  EXPECT_TRUE(net->weight.grad().to_dense()[1].eq(2).all().item<bool>());
 }
 
 TEST(GradScaler, EqualsPyTorchOverOverflows) {

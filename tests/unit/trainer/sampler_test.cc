@@ -165,6 +165,26 @@ TEST(Sampler, ResetAfterLoadBeginsAnotherEpoch) {
   EXPECT_EQ(resumed.next(11)->size(), resumed.indices(1).size()) << "the start is that of one reset()";
 }
 
+TEST(Sampler, SelectedStartReplacesTheLoadedPosition) {
+  const SamplerOptions options{.size = 16, .rank = 0, .world_size = 2, .shuffle = false};
+  DistributedSampler sampler(options);
+  sampler.set_epoch(3);
+  sampler.reset();
+  sampler.next(4);  // a loader has prefetched more than the program has consumed
+  DistributedSampler resumed(options);
+  load(resumed, saved(sampler));
+  resumed.set_epoch(3, 4);
+  DistributedSampler pending(options);
+  load(pending, saved(resumed));
+  for (DistributedSampler* one : {&resumed, &pending}) {
+    one->reset();
+    EXPECT_EQ(one->next(2), (std::vector<size_t>{4, 6}));
+    one->set_epoch(4);
+    one->reset();
+    EXPECT_EQ(one->next(1), (std::vector<size_t>{0})) << "the start is that of one epoch";
+  }
+}
+
 TEST(Sampler, StartsInsideAnEpoch) {
   for (const bool drop_last : {false, true}) {
     for (const int64_t size : {1, 5, 12, 103}) {
