@@ -19,22 +19,6 @@ using api::Phase;
 // Delay between two checks of a stalled job whose rank 0 does not answer.
 constexpr std::chrono::seconds kStallRequeue{30};
 
-// Returns when the processes of a running job last started: in new pods, or again in the same ones. Absent if the
-// program has not reported a step before, as it may report none. It follows from the status alone, and does not change
-// with the phases Running and Stalled.
-std::optional<SystemTime> start_of_processes(const api::Status& status) {
-  if (!status.progress || status.progress->step <= 0) return std::nullopt;
-  std::optional<SystemTime> start;
-  for (const Phase earlier : {Phase::kPending, Phase::kRestarting}) {
-    const api::Condition* condition = find_condition(status, earlier);
-    if (condition != nullptr && !condition->status)
-      start = std::max(start, std::optional(condition->last_transition_time));
-  }
-  const auto& restarts = status.in_pod_restarts;
-  if (restarts && restarts->attempt == status.attempt) start = std::max(start, restarts->last_time);
-  return start;
-}
-
 // Returns the time from which the next step of a running job is awaited: that of the last one, or of the start.
 std::optional<SystemTime> awaited_since(const api::Status& status) {
   if (!is_running(status.phase) || !status.progress) return std::nullopt;
@@ -117,6 +101,19 @@ std::string describe_laggard(const Observed& observed, const Membership& members
 }
 
 }  // namespace
+
+std::optional<SystemTime> start_of_processes(const api::Status& status) {
+  if (!status.progress || status.progress->step <= 0) return std::nullopt;
+  std::optional<SystemTime> start;
+  for (const Phase earlier : {Phase::kPending, Phase::kRestarting}) {
+    const api::Condition* condition = find_condition(status, earlier);
+    if (condition != nullptr && !condition->status)
+      start = std::max(start, std::optional(condition->last_transition_time));
+  }
+  const auto& restarts = status.in_pod_restarts;
+  if (restarts && restarts->attempt == status.attempt) start = std::max(start, restarts->last_time);
+  return start;
+}
 
 std::optional<SystemTime> stall_to_explain(const Observed& observed) {
   const api::StallPolicy& policy = observed.job.spec.stall_policy;

@@ -15,6 +15,11 @@ namespace oarlock::control {
 // since its process started, nor a step before that.
 std::optional<SystemTime> stall_time(const api::StallPolicy& policy, const api::Status& status);
 
+// Returns when the processes of a running job last started: in new pods, or again in the same ones. Absent if the
+// program has not reported a step before, as it may report none. It follows from the status alone, and does not change
+// with the phases Running and Stalled.
+std::optional<SystemTime> start_of_processes(const api::Status& status);
+
 // Changes the phase of a refreshed status from Running to Stalled, or back.
 void update_stalled_phase(const Observed& observed, const Membership& members, api::Status& status);
 

@@ -15,6 +15,7 @@
 #include "operator/core/pod_template.h"
 #include "operator/core/pods.h"
 #include "operator/core/queue.h"
+#include "operator/core/stall.h"
 #include "operator/core/text.h"
 
 namespace oarlock::control {
@@ -135,7 +136,9 @@ void refresh_progress(const Observed& observed, api::Status& status) {
       const SystemTime received = observed.step_received_at.value_or(observed.now);
       next.last_step_time = whole_seconds(std::max(received, last.value_or(SystemTime::min())));
     }
-    if (observed.progress->phase == kPhaseOfStart) next.last_step_time.reset();
+    // Rank 0's process may also have started again alone, while the other ranks have kept their state.
+    if (observed.progress->phase == kPhaseOfStart && (!last || start_of_processes(status) > last))
+      next.last_step_time.reset();
     status.progress = std::move(next);
   }
   // A time in the future was recorded with a clock that was wrong.
@@ -348,9 +351,9 @@ api::Status refresh_status(const Observed& observed, const Membership& members) 
   status.world_size = nodes * job.spec.processes_per_node;
   status.nodes = count_nodes(members, nodes);
   status.finished_ranks = find_finished_ranks(job, members);
+  refresh_in_pod_restarts(observed, status);
   refresh_progress(observed, status);
   refresh_recoveries(observed, status);
-  refresh_in_pod_restarts(observed, status);
   refresh_replacements(members, status);
   refresh_queue(observed, members, status);
   if (status.phase != Phase::kSuspended) {

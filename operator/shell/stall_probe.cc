@@ -69,7 +69,8 @@ void StallProbe::forget(const kube::ObjectKey& job) {
 void StallProbe::run(const std::stop_token& stop) {
   while (true) {
     std::unique_lock lock(mutex_);
-    if (!changed_.wait(lock, stop, [&] { return !waiting_.empty(); })) return;
+    changed_.wait(lock, stop, [&] { return !waiting_.empty(); });
+    if (stop.stop_requested()) return;
     const auto next = std::ranges::min_element(
         waiting_, {}, [this](const auto& one) { return last_turns_[one.first.namespace_name]; });
     const kube::ObjectKey job = next->first;
@@ -85,6 +86,7 @@ void StallProbe::run(const std::stop_token& stop) {
     lock.unlock();
     std::vector<StallReport> reports = request(stall, stop);
     lock.lock();
+    if (stop.stop_requested()) return;
     if (!wanted()) continue;
     entries_[job].reports = std::move(reports);
     entries_[job].changed = clock_->steady();

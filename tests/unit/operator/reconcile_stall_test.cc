@@ -125,12 +125,24 @@ TEST(ReconcileStall, TimeBeforeFirstStepAfterRestartInPodDoesNotCount) {
   observed = after(observed, reconcile(observed));
   ASSERT_EQ(observed.job.status.phase, Phase::kStalled);
   observed.progress->phase = "start";
+  observed.launcher.emplace().attempt = 1;
+  observed.launcher->in_pod_restarts = {.total = 1, .seconds = 1};
   observed.last_poll->sent_at = observed.now = at_second(80);
   const Plan plan = reconcile(observed);
-  ASSERT_THAT(names(plan), ElementsAre("PatchStatus Running 1", "EmitEvent Progressing"));
+  ASSERT_THAT(names(plan), ElementsAre("PatchStatus Running 1", "EmitEvent Progressing", "EmitEvent RestartedInPods"));
   observed = after(observed, plan);
   observed.last_poll->sent_at = observed.now = at_second(89);
   EXPECT_THAT(names(reconcile(observed)), IsEmpty());
+}
+
+// restartScope Rank: the other ranks wait for rank 0, whose process has started again in its pod.
+TEST(ReconcileStall, TimeSinceTheLastStepCountsIfRank0StartsAgainAlone) {
+  Observed observed = at_step_7(at_second(69));
+  observed.progress->phase = "start";
+  EXPECT_THAT(names(reconcile(observed)), IsEmpty());
+  observed = at_step_7(at_second(70));
+  observed.progress->phase = "start";
+  EXPECT_EQ(condition_of(status_after(observed, reconcile(observed)), Phase::kStalled).reason, "NoStep");
 }
 
 // A job that has stepped before and starts again: its pods all run since second 500.
