@@ -8,13 +8,9 @@
 in interleaved rounds. All use SGD in one fused kernel. Two rows bound what any scheme over Gloo can reach: the step without
 averaging, and the same plus one all-reduce of all gradients, which is the sum if no core is left to overlap them.
 """
-import argparse
-import json
-import pathlib
 import sys
-import tempfile
 
-from figures import Figure, table, write_json
+from figures import Figure
 import trainer
 
 NAMES = ["small", "mlp", "cnn", "resnet"]
@@ -46,38 +42,8 @@ class Bench(trainer.Bench):
         return list(figures.values())
 
 
-def main():
-    parser = argparse.ArgumentParser(
-        prog="scripts/bench ddp", formatter_class=argparse.RawDescriptionHelpFormatter, description=__doc__,
-        epilog="examples:\n  scripts/bench ddp\n  scripts/bench ddp --pairs 7 --only small,mlp --json ddp.json")
-    parser.add_argument("--bin", required=True, help=argparse.SUPPRESS)
-    parser.add_argument("--python", required=True, help=argparse.SUPPRESS)
-    parser.add_argument("--pairs", type=int, default=3, metavar="N", help="rounds (default 3)")
-    parser.add_argument("--only", default=",".join(NAMES), metavar="NAME,...", help=f"of {', '.join(NAMES)}")
-    parser.add_argument("--json", metavar="FILE", help="write every figure of every round")
-    parser.add_argument("--smoke", action="store_true", help="one round of a few steps: whether it works, not how fast")
-    args = parser.parse_args()
-    names = args.only.split(",")
-    for name in names:
-        if name not in NAMES:
-            parser.error(f"unknown benchmark '{name}'; there are: {', '.join(NAMES)}")
-    if args.pairs < 1:
-        parser.error("--pairs must be at least 1")
-    if args.smoke:
-        args.pairs = 1
-    figures = []
-    with tempfile.TemporaryDirectory(prefix="oarlock-bench-") as directory:
-        bench = Bench(args, directory)
-        for name in names:
-            print(f"{name} ...", file=sys.stderr, flush=True)
-            figures += bench.rounds(name)
-    print(table(figures))
-    if args.json:
-        write_json(args.json, figures, {"ranks": trainer.RANKS, "pairs": args.pairs})
-
-
 if __name__ == "__main__":
     try:
-        main()
+        trainer.run_benchmarks("ddp", __doc__, NAMES, Bench, Bench.rounds)
     except trainer.Failed as error:
         sys.exit(f"error: {error}")

@@ -293,21 +293,22 @@ class Bench:
 NAMES = ["small", "mlp", "cnn", "resnet_like", "resnet", "sedd", "loader", "checkpoint", "telemetry", "tracking", "recovery"]
 
 
-def main():
+def run_benchmarks(program, description, names, bench_class, figures_of):
+    """The command line of a benchmark whose parts have `names`; figures_of(bench, name) returns the figures of a part."""
     parser = argparse.ArgumentParser(
-        prog="scripts/bench trainer", formatter_class=argparse.RawDescriptionHelpFormatter, description=__doc__,
-        epilog="examples:\n  scripts/bench trainer\n  scripts/bench trainer --pairs 7 --only small,mlp --json bench.json")
+        prog=f"scripts/bench {program}", formatter_class=argparse.RawDescriptionHelpFormatter, description=description,
+        epilog=f"examples:\n  scripts/bench {program}\n  scripts/bench {program} --pairs 7 --only small,mlp --json bench.json")
     parser.add_argument("--bin", required=True, help=argparse.SUPPRESS)
     parser.add_argument("--python", required=True, help=argparse.SUPPRESS)
     parser.add_argument("--pairs", type=int, default=3, metavar="N", help="runs of each side (default 3)")
-    parser.add_argument("--only", default=",".join(NAMES), metavar="NAME,...", help=f"of {', '.join(NAMES)}")
+    parser.add_argument("--only", default=",".join(names), metavar="NAME,...", help=f"of {', '.join(names)}")
     parser.add_argument("--json", metavar="FILE", help="write every figure of every pair")
     parser.add_argument("--smoke", action="store_true", help="one pair of a few steps: whether it works, not how fast")
     args = parser.parse_args()
-    names = args.only.split(",")
-    for name in names:
-        if name not in NAMES:
-            parser.error(f"unknown benchmark '{name}'; there are: {', '.join(NAMES)}")
+    selected = args.only.split(",")
+    for name in selected:
+        if name not in names:
+            parser.error(f"unknown benchmark '{name}'; there are: {', '.join(names)}")
     if args.pairs < 1:
         parser.error("--pairs must be at least 1")
     if args.smoke:
@@ -315,14 +316,18 @@ def main():
 
     figures = []
     with tempfile.TemporaryDirectory(prefix="oarlock-bench-") as directory:
-        bench = Bench(args, directory)
-        for name in names:
+        bench = bench_class(args, directory)
+        for name in selected:
             print(f"{name} ...", file=sys.stderr, flush=True)
-            made = bench.model(name) if name in CASES else getattr(bench, name)()
-            figures += made
+            figures += figures_of(bench, name)
     print(table(figures))
     if args.json:
         write_json(args.json, figures, {"ranks": RANKS, "pairs": args.pairs})
+
+
+def main():
+    run_benchmarks("trainer", __doc__, NAMES, Bench,
+                   lambda bench, name: bench.model(name) if name in CASES else getattr(bench, name)())
 
 
 if __name__ == "__main__":
