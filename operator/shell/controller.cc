@@ -420,19 +420,19 @@ void Controller::add_conflicting_objects(const std::string& job_uid, Observed& o
     switch (conflict.kind) {
       case ResourceKind::kPod:
         if (auto pod = read_object(pod_fields(), *response, project_pod)) {
-          pod->pod.unlabeled = pod->job != observed.job.metadata.name;
+          pod->object.unlabeled = pod->job != observed.job.metadata.name;
           // The informer reports a pod of the job again once it has its label back.
-          if (!pod->pod.unlabeled && pod->pod.owner_uid == job_uid) forget_conflict(job_uid, conflict);
-          put(observed.pods, std::move(pod->pod));
+          if (!pod->object.unlabeled && pod->object.owner_uid == job_uid) forget_conflict(job_uid, conflict);
+          put(observed.pods, std::move(pod->object));
         }
         break;
       case ResourceKind::kService:
         if (auto service = read_object(service_fields(), *response, project_service))
-          put(observed.services, std::move(service->service));
+          put(observed.services, std::move(service->object));
         break;
       case ResourceKind::kNetworkPolicy:
         if (auto policy = read_object(network_policy_fields(), *response, project_network_policy))
-          put(observed.network_policies, std::move(policy->network_policy));
+          put(observed.network_policies, std::move(policy->object));
         break;
       case ResourceKind::kJob:  // an object of another kind cannot have a job's name
       case ResourceKind::kWorkload:

@@ -281,7 +281,7 @@ Result<CachedPod> project_pod(const Json& object) {
   const Json& metadata = member(object, "metadata");
   const Json& status = member(object, "status");
   CachedPod out;
-  Pod& pod = out.pod;
+  Pod& pod = out.object;
   ASSIGN_OR_RETURN(const std::string owner, read_identity(metadata, pod, out.job));
   pod.owner_is_job = !owner.empty() && pod.name.starts_with(owner + "-");
   pod.resource_version = text_at(metadata, "resourceVersion");
@@ -307,7 +307,7 @@ Result<CachedPod> project_pod(const Json& object) {
 Result<CachedService> project_service(const Json& object) {
   const Json& metadata = member(object, "metadata");
   CachedService out;
-  Service& service = out.service;
+  Service& service = out.object;
   ASSIGN_OR_RETURN(const std::string owner, read_identity(metadata, service, out.job));
   service.owner_is_job = !owner.empty() && service.name == owner;
   service.deleting = member(metadata, "deletionTimestamp").is_string();
@@ -319,7 +319,7 @@ Result<CachedService> project_service(const Json& object) {
 Result<CachedNetworkPolicy> project_network_policy(const Json& object) {
   const Json& metadata = member(object, "metadata");
   CachedNetworkPolicy out;
-  NetworkPolicy& policy = out.network_policy;
+  NetworkPolicy& policy = out.object;
   ASSIGN_OR_RETURN(const std::string owner, read_identity(metadata, policy, out.job));
   policy.owner_is_job = !owner.empty() && policy.name == network_policy_name(owner);
   policy.deleting = member(metadata, "deletionTimestamp").is_string();
@@ -330,9 +330,9 @@ Result<CachedNetworkPolicy> project_network_policy(const Json& object) {
 Result<CachedPodGroup> project_pod_group(GangApi api, const Json& object) {
   const Json& metadata = member(object, "metadata");
   CachedPodGroup out;
-  out.pod_group.api = api;
-  RETURN_IF_ERROR(read_identity(metadata, out.pod_group, out.job));
-  out.pod_group.deleting = member(metadata, "deletionTimestamp").is_string();
+  out.object.api = api;
+  RETURN_IF_ERROR(read_identity(metadata, out.object, out.job));
+  out.object.deleting = member(metadata, "deletionTimestamp").is_string();
   return out;
 }
 
@@ -388,7 +388,7 @@ Result<CachedWorkload> project_workload(const Json& object) {
   };
   const auto is_true = [&](const char* type) { return text_at(condition(type), "status") == "True"; };
   CachedWorkload out;
-  Workload& workload = out.workload;
+  Workload& workload = out.object;
   ASSIGN_OR_RETURN(const std::string owner, read_identity(metadata, workload, out.job));
   workload.resource_version = text_at(metadata, "resourceVersion");
   workload.deleting = member(metadata, "deletionTimestamp").is_string();
