@@ -1,20 +1,16 @@
 #include "trainer/tracking/sink.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cmath>
 #include <map>
-#include <set>
 #include <system_error>
 
 #include "common/cpu.h"
 #include "common/files.h"
 #include "common/json_access.h"
-#include "common/random.h"
 #include "common/status_macros.h"
 #include "common/text.h"
 #include "trainer/tracking/record_file.h"
@@ -22,6 +18,7 @@
 #include "trainer/tracking/wandb_directory.h"
 #include "trainer/tracking/wandb_file.h"
 #include "trainer/tracking/wandb_history.h"
+#include "trainer/tracking/wandb_run.h"
 
 namespace oarlock {
 namespace {
@@ -33,20 +30,6 @@ constexpr int64_t kNoWandbStep = -1;
 constexpr char kRuntimeKey[] = "_runtime";
 
 double wandb_seconds(SystemTime time) { return std::chrono::duration<double>(time.time_since_epoch()).count(); }
-
-std::string wandb_host() {
-  std::array<char, 256> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
-}
-
-// Eight letters and digits, as wandb generates them.
-std::string random_wandb_id() {
-  std::array<uint8_t, 8> bytes{};
-  fill_random(bytes);
-  std::string id;
-  for (const uint8_t byte : bytes) id += "abcdefghijklmnopqrstuvwxyz0123456789"[byte % 36];
-  return id;
-}
 
 // Returns the settings with the directory of the runs, by default the one of the checkpoints.
 WandbSettings with_directory(WandbSettings settings, const std::filesystem::path& state_directory) {
@@ -132,27 +115,14 @@ class WandbSink final : public Sink {
     const RunPlace place{run.place, run.uid};
     if (settings_.run_id.empty() && is_copied(place_, place)) leave_run(run);
     if (!run.place.empty()) place_ = place;
-    run_id_ = choose_run_id(run);
+    run_id_ = choose_wandb_id(settings_.run_id, run_id_, run.uid);
     directory_.begin(run_id_, start_time_, [this](WandbContents& contents) { add_earlier(contents); });
     load_row();
     runtime_ = std::max(runtime_, earlier_runtime());
     runtime_end_ = start_time_;
     save_state();
 
-    run_ = {};
-    run_.id = run_id_;
-    run_.entity = settings_.entity;
-    run_.project = settings_.project.empty() ? run.task : settings_.project;
-    run_.group = settings_.group;
-    run_.job_type = settings_.job_type;
-    run_.name = settings_.name.empty() ? run.name : settings_.name;
-    run_.notes = settings_.notes;
-    run_.tags = settings_.tags;
-    run_.host = wandb_host();
-    if (const auto revision = run.versions.find("revision"); revision != run.versions.end())
-      run_.commit = revision->second;
-    run_.start_time = event.time;
-    add_config(run, run_);
+    run_ = describe_wandb_run(settings_, run_id_, run, event.time);
     versions_ = run.versions;
 
     records_.emplace(run_id_);
@@ -218,51 +188,8 @@ class WandbSink final : public Sink {
     newest_.clear();
     last_row_step_ = kNoWandbStep;
     runtime_ = 0;
-    run_id_ = choose_run_id(run);
+    run_id_ = choose_wandb_id(settings_.run_id, run_id_, run.uid);
     if (run_id_ == id) run_id_ = random_wandb_id();  // both are of the same job
-  }
-
-  // The id is the same for all attempts of a job: that of the state file, or of the job's uid.
-  std::string choose_run_id(const RunStarted& run) {
-    if (!settings_.run_id.empty()) return settings_.run_id;
-    if (is_wandb_id(run_id_)) return run_id_;
-    std::string id;
-    for (const char c : run.uid) {
-      if (std::isalnum(static_cast<unsigned char>(c)) != 0) id += c;
-    }
-    return is_wandb_id(id) ? id : random_wandb_id();
-  }
-
-  void add_config(const RunStarted& run, WandbRun& record) {
-    std::set<std::string> keys;
-    const auto add_item = [&](const std::string& key, const json& value) {
-      if (keys.insert(key).second) record.config.emplace_back(key, dump_json(value));
-    };
-    for (const auto& [key, value] : run.derived) add_item(key, value);
-    if (run.config.is_object()) {
-      for (const auto& [key, value] : run.config.items()) add_item(key, value);
-    }
-    add_item("task", run.task);
-    add_item("versions", run.versions);
-    add_item("attempt", run.attempt);
-    add_item("restart_step", run.restart_step);
-    if (!run.job.empty()) add_item("job", run.job_namespace.empty() ? run.job : run.job_namespace + "/" + run.job);
-  }
-
-  // Files that wandb keeps in a run's directory, for programs that read them there. `wandb sync` makes its own from the
-  // log.
-  Result<void> write_run_files() {
-    std::string yaml;  // JSON is YAML
-    for (const auto& [key, value] : run_.config) yaml += fmt::format("{}:\n  value: {}\n", dump_json(key), value);
-    RETURN_IF_ERROR(write_file_atomically(directory_.path() / "files/config.yaml", yaml));
-    const json metadata = {{"os", "Linux"},
-                           {"program", "oarlock-trainer"},
-                           {"host", run_.host},
-                           {"startedAt", to_rfc3339_micro(run_.start_time)},
-                           {"cpu_count", usable_cpus()},
-                           {"git", {{"commit", run_.commit}}},
-                           {"versions", versions_}};
-    return write_file_atomically(directory_.path() / "files/wandb-metadata.json", dump_json(metadata, 2) + "\n");
   }
 
   void write_summary_file() {
@@ -494,7 +421,7 @@ class WandbSink final : public Sink {
     }
     if (!std::exchange(has_run_files_, true)) {
       report_directory();
-      if (const Result<void> written = write_run_files(); !written)
+      if (const Result<void> written = write_wandb_run_files(directory_.path() / "files", run_, versions_); !written)
         logger_.warn("W&B: cannot describe the run in its directory", {{"error", written.error().message}});
     }
     return {};
