@@ -29,8 +29,8 @@ inline constexpr char kMlflowAttemptOfJob[] = "job";
 class MlflowRuns {
  public:
   // `is_configured`: the user has chosen the run, which a message about a deleted one depends on.
-  MlflowRuns(MlflowClient& client, Logger logger, bool is_configured)
-      : client_(client), logger_(std::move(logger)), is_configured_(is_configured) {}
+  MlflowRuns(MlflowClient& client, const Logger& logger, bool is_configured)
+      : client_(client), logger_(logger), is_configured_(is_configured) {}
 
   // Returns the id of the experiment, which is created if it does not exist.
   MlflowResult<std::string> ensure_experiment(const std::string& name);

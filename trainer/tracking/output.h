@@ -22,7 +22,7 @@ namespace oarlock {
 // A sink that writes files. Used by one thread at a time.
 class LocalOutput {
  public:
-  LocalOutput(std::unique_ptr<Sink> sink, Logger logger) : sink_(std::move(sink)), logger_(std::move(logger)) {}
+  LocalOutput(std::unique_ptr<Sink> sink, const Logger& logger) : sink_(std::move(sink)), logger_(logger) {}
 
   std::string name() const { return std::string(sink_->name()); }
 
@@ -56,7 +56,7 @@ class LocalOutput {
 // and appends to it, and another one delivers from it.
 class RemoteOutput {
  public:
-  RemoteOutput(std::unique_ptr<Sink> sink, Logger logger) : sink_(std::move(sink)), logger_(std::move(logger)) {}
+  RemoteOutput(std::unique_ptr<Sink> sink, const Logger& logger) : sink_(std::move(sink)), logger_(logger) {}
 
   std::string name() const { return std::string(sink_->name()); }
 

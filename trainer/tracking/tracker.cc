@@ -265,7 +265,7 @@ bool Tracker::State::flush_waiting(bool is_due) {
   return out;
 }
 
-// Tells the thread of the sink that its journal has new events.
+// Notifies the thread of the sink that its journal has new events.
 void Tracker::State::announce(Remote& remote) {
   const std::lock_guard lock(mutex);
   if (is_superseded) return;

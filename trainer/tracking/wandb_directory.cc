@@ -14,6 +14,7 @@
 
 #include "common/files.h"
 #include "common/status_macros.h"
+#include "trainer/tracking/record_file.h"
 #include "trainer/tracking/run_files.h"
 
 namespace oarlock {

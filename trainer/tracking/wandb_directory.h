@@ -22,8 +22,8 @@ inline constexpr char kWandbNewLogSuffix[] = ".new";  // of a log without a reco
 class WandbDirectory {
  public:
   // `parent` is DIR.
-  WandbDirectory(const std::filesystem::path& parent, Logger logger)
-      : parent_(parent / "wandb"), logger_(std::move(logger)) {}
+  WandbDirectory(const std::filesystem::path& parent, const Logger& logger)
+      : parent_(parent / "wandb"), logger_(logger) {}
 
   void set_guard(WriteGuard may_write) { may_write_ = std::move(may_write); }
 
@@ -72,7 +72,7 @@ class WandbDirectory {
 // The files of images and texts, which wait in memory within a limit while they cannot be written. Used by one thread.
 class WandbMedia {
  public:
-  WandbMedia(WandbDirectory& directory, Logger logger) : directory_(directory), logger_(std::move(logger)) {}
+  WandbMedia(WandbDirectory& directory, const Logger& logger) : directory_(directory), logger_(logger) {}
 
   void set_guard(WriteGuard may_write) { may_write_ = std::move(may_write); }
 
