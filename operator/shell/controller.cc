@@ -62,6 +62,7 @@ bool is_progress_update(const Plan& plan, const api::Status& present) {
   if (has_others) return false;
   api::Status next = patch->status;
   next.progress = present.progress;
+  next.attempt_progress = present.attempt_progress;
   next.recoveries = present.recoveries;
   next.in_pod_restarts = present.in_pod_restarts;
   if (next.elastic && present.elastic) next.elastic->active_nodes = present.elastic->active_nodes;

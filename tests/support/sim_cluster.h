@@ -18,7 +18,7 @@ inline constexpr char kEditedDigest[] = "edited";
 
 // The termination message of a disconnected launcher.
 inline constexpr char kDisconnectedMessage[] =
-    R"({"rank":1,"step":5,"checkpointStep":2,"reason":"Disconnected","message":"node rank 0 has not answered"})";
+    R"({"rank":1,"step":0,"checkpointStep":-1,"reason":"Disconnected","message":"node rank 0 has not answered"})";
 
 // The termination message that a launcher writes for a rank that has left none.
 inline constexpr char kLauncherMessage[] =
