@@ -83,10 +83,11 @@ void describe_after_progress(AfterProgress& after, Fields& fields) {
       "only.");
   fields.field(
       "step", after.step,
-      "Highest step of all attempts that failed; absent if none was reported. A later attempt has made progress "
-      "if its step is higher, or its checkpoint newer.");
-  fields.field("checkpointStep", after.checkpoint_step, "Step of the newest checkpoint of these attempts.");
-  fields.field("failures", after.failures, "Number of failures of the group at `step` since the last progress.");
+      "Highest step of the job at its last failure; absent if none was reported. A later failure follows progress "
+      "if status.highestProgress has a higher step, or a newer checkpoint.");
+  fields.field("checkpointStep", after.checkpoint_step, "Step of the newest checkpoint at its last failure.");
+  fields.field("failures", after.failures,
+               "Number of failures of the group since the last progress, if it reports steps.");
 }
 
 void describe_restarts(Restarts& restarts, Fields& fields) {
@@ -172,9 +173,8 @@ void describe_progress(Progress& progress, Fields& fields) {
                "attempt; absent before it. stallPolicy.timeoutSeconds counts from this time.");
 }
 
-void describe_attempt_progress(AttemptProgress& reached, Fields& fields) {
-  fields.field("attempt", reached.attempt, "Number of the attempt.");
-  fields.field("step", reached.step, "Highest step that rank 0 has reported in this attempt.");
+void describe_highest_progress(HighestProgress& reached, Fields& fields) {
+  fields.field("step", reached.step, "Highest step that rank 0 has reported.");
   fields.field("checkpointStep", reached.checkpoint_step, "Step of the newest checkpoint that it has reported.");
 }
 
@@ -243,9 +243,10 @@ void describe(Status& status, Fields& fields) {
       "it was started, or resumed for the last time.");
   fields.section("progress", status.progress, describe_progress,
                  "The last progress report of rank 0, if its program reports it (docs/guides/progress.md).");
-  fields.section("attemptProgress", status.attempt_progress, describe_attempt_progress,
-                 "How far an attempt has come. In `progress`, processes that start again in their pods begin at an "
-                 "earlier step.");
+  fields.section(
+      "highestProgress", status.highest_progress, describe_highest_progress,
+      "How far the job has come since it was started, or resumed for the last time. In `progress`, processes "
+      "that start again begin at an earlier step.");
   fields.field("startTime", status.start_time, "When pods were first created.");
   fields.field("attemptStartTime", status.attempt_start_time,
                "When the pods of the current attempt were first created.");

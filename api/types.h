@@ -278,13 +278,12 @@ struct RestartCount {
   bool operator==(const RestartCount&) const = default;
 };
 
-// How far an attempt has come: the highest numbers that its ranks have reported.
-struct AttemptProgress {
+// How far the job has come: the highest numbers that its ranks have reported, in all attempts.
+struct HighestProgress {
   std::optional<int64_t> step{};             // absent if they have reported none
   std::optional<int64_t> checkpoint_step{};  // of the newest checkpoint
-  int attempt = 0;
 
-  bool operator==(const AttemptProgress&) const = default;
+  bool operator==(const HighestProgress&) const = default;
 };
 
 // Failures after progress, and how far the job has come: the maxima over all attempts that failed.
@@ -292,7 +291,7 @@ struct AfterProgress {
   int count = 0;  // restarts and replaced pods that count against maxTotalRestarts only
   std::optional<int64_t> step{};
   std::optional<int64_t> checkpoint_step{};
-  int failures = 0;  // of the group at `step`, since the last progress
+  int failures = 0;  // of the group since the last progress, if it reports steps
 
   bool operator==(const AfterProgress&) const = default;
 };
@@ -464,7 +463,7 @@ struct Status {
   BoxedOptional<InjectedLauncher> launcher;      // absent if there was nothing to decide
   BoxedOptional<QueueStatus> queue;              // absent if no queue admits the job
   BoxedOptional<Progress> progress;
-  BoxedOptional<AttemptProgress> attempt_progress;  // absent before the first report
+  BoxedOptional<HighestProgress> highest_progress;  // absent before the first report
   std::optional<SystemTime> start_time;             // when pods were first created
   std::optional<SystemTime> attempt_start_time;     // when the pods of `attempt` were first created
   std::optional<SystemTime> completion_time;        // when the job became Complete or Failed

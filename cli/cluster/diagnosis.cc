@@ -111,7 +111,7 @@ void add_cost(const DiagnosisInput& input, const Incident& incident, Diagnosis& 
                                    job.status.recoveries->seconds));
   }
   const api::Restarts& restarts = job.status.restarts;
-  if (restarts.total > 0) {
+  if (restarts.total > 0 || control::used_restarts(job.status) > 0) {
     out.cost.push_back(fmt::format("{} so far; {} of {} that failurePolicy.maxRestarts allows are used",
                                    counted(restarts.total, "restart"), control::used_restarts(job.status),
                                    job.spec.failure_policy.max_restarts));
@@ -252,7 +252,7 @@ Diagnosis diagnose_failed(const DiagnosisInput& input) {
     if (reason == control::kMaxRestartsExceeded) out.cost.push_back("no restart is left, so that the job ended");
     if (reason == control::kNoProgress) {
       const api::AfterProgress last = status.restarts.after_progress.value_or(api::AfterProgress{});
-      out.cost.push_back(fmt::format("it failed {} times at step {} without progress, so that the job ended",
+      out.cost.push_back(fmt::format("it failed {} times without progress beyond step {}, so that the job ended",
                                      last.failures, last.step.value_or(0)));
     }
     return out;

@@ -65,7 +65,7 @@ std::vector<Cell> job_row(const api::TrainingJob& job, bool is_wide, bool has_na
 std::string restarts_text(const api::TrainingJob& job) {
   const api::Restarts& restarts = job.status.restarts;
   const int after_progress = restarts.after_progress ? restarts.after_progress->count : 0;
-  if (restarts.total == 0 && after_progress == 0) return "none";
+  if (restarts.total == 0 && after_progress == 0 && control::used_restarts(job.status) == 0) return "none";
   std::string out = fmt::format("{} ({} of {} that count are used", restarts.total, control::used_restarts(job.status),
                                 job.spec.failure_policy.max_restarts);
   if (after_progress > 0) {

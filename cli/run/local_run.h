@@ -39,7 +39,7 @@ std::chrono::seconds delay_after(const api::TrainingJob& job, const std::vector<
 
 // Applies the operator's failure policy to the exit of a node. `restarts` are those so far, and `message` is the
 // termination message, from which the progress of the attempt is read.
-control::GroupFailure decide_after_exit(const api::TrainingJob& job, const api::Restarts& restarts, int node,
-                                        int exit_code, const std::string& message);
+control::GroupFailure decide_after_exit(const api::TrainingJob& job, const api::Status& status, int node, int exit_code,
+                                        const std::string& message);
 
 }  // namespace oarlock::run

@@ -200,7 +200,7 @@ void decide_restart(const Observed& observed, const Membership& members, GroupFa
   out.message = out.record.message;
   if (out.is_free) return;
   out.charge =
-      charge_failures(job.spec.failure_policy, job.status, find_attempt_progress(observed, members), BudgetRequest{});
+      charge_failures(job.spec.failure_policy, job.status, find_highest_progress(observed, members), BudgetRequest{});
   if (out.charge->reason.empty()) return;
   out.decision = GroupFailure::Decision::kFail;
   out.reason = out.charge->reason;
@@ -214,7 +214,7 @@ std::optional<RestartCharge> charge_of_replacement(const Observed& observed, con
       failures, [](const PodFailure& failure) { return failure.action != FailureAction::kRestartFree; });
   if (charged == 0) return std::nullopt;
   return charge_failures(observed.job.spec.failure_policy, observed.job.status,
-                         find_attempt_progress(observed, members),
+                         find_highest_progress(observed, members),
                          {.failures = static_cast<int>(charged), .is_group_restart = false});
 }
 

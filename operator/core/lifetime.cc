@@ -262,6 +262,7 @@ std::optional<Plan> resume(const Observed& observed, const Membership& members) 
   next.queue = decide_queue(job);
   // The steps may have another meaning now, so that the first one is progress. The count remains.
   if (auto& last = next.restarts.after_progress) last = api::AfterProgress{.count = last->count};
+  next.highest_progress.reset();
   enter_phase(next, Phase::kPending, "PodsStarting", "", observed.now);
   update_checkpoint_condition(job, next, observed.now);  // the spec may have changed meanwhile
   const std::string message =

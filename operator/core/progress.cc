@@ -61,13 +61,14 @@ void raise_to(std::optional<int64_t>& highest, int64_t reported) {
   if (reported >= 0) highest = std::max(highest, std::optional(reported));
 }
 
-// Returns how far the attempt has come by the reports of its rank 0.
-api::AttemptProgress reported_progress(const Observed& observed, const api::Status& status) {
-  api::AttemptProgress out = status.attempt_progress.value_or(api::AttemptProgress{});
-  if (out.attempt != status.attempt) out = {.attempt = status.attempt};
+// Returns how far the job has come by the reports of rank 0. Its highest step may lie between two writes of the status.
+api::HighestProgress reported_progress(const Observed& observed, const api::Status& status) {
+  api::HighestProgress out = status.highest_progress.value_or(api::HighestProgress{});
   if (!has_progress(observed, status)) return out;
   raise_to(out.step, observed.progress->step);
   raise_to(out.checkpoint_step, observed.progress->checkpoint_step);
+  out.step = std::max(out.step, observed.highest_reported.step);
+  out.checkpoint_step = std::max(out.checkpoint_step, observed.highest_reported.checkpoint_step);
   return out;
 }
 
@@ -120,7 +121,7 @@ void refresh_progress(const Observed& observed, api::Status& status) {
     if (observed.progress->phase == kPhaseOfStart && (!last || start_of_processes(status) > last))
       next.last_step_time.reset();
     status.progress = std::move(next);
-    status.attempt_progress = reported_progress(observed, status);
+    status.highest_progress = reported_progress(observed, status);
   }
   // A time in the future was recorded with a clock that was wrong.
   if (status.progress && status.progress->last_step_time.value_or(SystemTime::min()) > observed.now + kClockTolerance)
@@ -180,8 +181,8 @@ void apply_termination_message(const Membership& members, api::Status& status, S
   status.progress = progress;
 }
 
-api::AttemptProgress find_attempt_progress(const Observed& observed, const Membership& members) {
-  api::AttemptProgress out = reported_progress(observed, observed.job.status);
+api::HighestProgress find_highest_progress(const Observed& observed, const Membership& members) {
+  api::HighestProgress out = reported_progress(observed, observed.job.status);
   for (const Pod* pod : members.current) {
     if (pod == nullptr || !pod->trainer) continue;
     const auto message = termination_message_from_json(pod->trainer->message);

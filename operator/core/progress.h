@@ -41,7 +41,7 @@ std::optional<TerminationMessage> final_message(const Membership& members);
 // A message without a step, as the launcher writes it for a rank that has left none, keeps the step.
 void apply_termination_message(const Membership& members, api::Status& status, SystemTime now);
 
-// Returns how far the current attempt has come, by the reports of its rank 0 and the termination messages of all pods.
-api::AttemptProgress find_attempt_progress(const Observed& observed, const Membership& members);
+// Returns how far the job has come, by the reports of rank 0 and the termination messages of all pods of the attempt.
+api::HighestProgress find_highest_progress(const Observed& observed, const Membership& members);
 
 }  // namespace oarlock::control

@@ -170,6 +170,11 @@ std::string restart_message(const Job& job, const api::Status& next, const Group
   return fmt::format("{} as attempt {}: {}", count, next.attempt, failure.message);
 }
 
+std::string_view cost_of_replacement(const GroupFailure& failure, const PodFailure& lost) {
+  if (!failure.charge || lost.action == api::FailureAction::kRestartFree) return "; this does not count as a restart";
+  return failure.is_charged() ? "" : "; this does not count as a restart, because it follows progress";
+}
+
 // Records the replacement of lost pods, which converge() then deletes and creates. The record precedes both, so that
 // each loss is counted once, whatever happens in between.
 Plan replace_pods(const Observed& observed, const Membership& members, const GroupFailure& failure) {
@@ -190,12 +195,11 @@ Plan replace_pods(const Observed& observed, const Membership& members, const Gro
                                  .time = std::chrono::floor<seconds>(observed.now),
                                  .reason = lost.record.reason,
                                  .message = lost.record.message});
-    const bool is_charged = failure.is_charged() && lost.action != api::FailureAction::kRestartFree;
     increment(counts.pods);
-    events.emplace_back(make_event(EmitEvent::Type::kWarning, "ReplacingPod", "ReplacePod",
-                                   fmt::format("{}; the other pods keep their state{}", lost.record.message,
-                                               is_charged ? "" : "; this does not count as a restart"),
-                                   name));
+    events.emplace_back(make_event(
+        EmitEvent::Type::kWarning, "ReplacingPod", "ReplacePod",
+        fmt::format("{}; the other pods keep their state{}", lost.record.message, cost_of_replacement(failure, lost)),
+        name));
   }
   std::ranges::sort(next.replacements, {}, &api::Replacement::node_rank);
   next.recoveries = std::move(counts);
@@ -237,6 +241,7 @@ std::optional<Plan> recover(const Observed& observed, const Membership& members)
     return plan;
   }
   ++next.attempt;
+  next.highest_progress = find_highest_progress(observed, members);
   count_restart(next, failure.restart_reason);
   if (failure.charge) charge_restart(*failure.charge, next);
   if (failure.nodes) {

@@ -22,7 +22,7 @@ struct Usage {
   int64_t used = 0;         // charged before
   int64_t total = 0;        // the same, and those after progress
   int after_progress = 0;   // failures after progress that are being decided
-  bool is_at_step = false;  // the group has failed at the step of charge.after_progress once more
+  bool is_counted = false;  // the failure counts against maxFailuresAtStep
 };
 
 // Why the job must not restart.
@@ -34,10 +34,11 @@ using Limit = std::optional<Excess> (*)(const Usage&);
 
 std::optional<Excess> limit_failures_at_step(const Usage& usage) {
   const api::FailurePolicy& policy = usage.policy;
-  if (!policy.max_failures_at_step || !usage.is_at_step) return std::nullopt;
+  if (!policy.max_failures_at_step || !usage.is_counted) return std::nullopt;
   const api::AfterProgress& last = usage.charge.after_progress;
   if (last.failures < *policy.max_failures_at_step) return std::nullopt;
-  return Excess{kNoProgress, fmt::format("failed {} times at step {} without progress", last.failures, *last.step)};
+  return Excess{kNoProgress,
+                fmt::format("failed {} times without progress beyond step {}", last.failures, last.step.value_or(0))};
 }
 
 std::optional<Excess> limit_charged(const Usage& usage) {
@@ -65,7 +66,7 @@ bool is_progress_unknown(const api::Status& status) {
   return has_restarted && !status.restarts.after_progress;
 }
 
-bool has_progressed(const api::AfterProgress& last, const api::AttemptProgress& reached) {
+bool has_progressed(const api::AfterProgress& last, const api::HighestProgress& reached) {
   return reached.step.value_or(0) > last.step.value_or(0) ||
          reached.checkpoint_step.value_or(0) > last.checkpoint_step.value_or(0);
 }
@@ -82,7 +83,7 @@ api::AfterProgress last_progress(const api::Status& status) {
 }
 
 RestartCharge charge_failures(const api::FailurePolicy& policy, const api::Status& status,
-                              const api::AttemptProgress& reached, const BudgetRequest& request) {
+                              const api::HighestProgress& reached, const BudgetRequest& request) {
   const api::AfterProgress last = last_progress(status);
   const bool is_progress = !is_progress_unknown(status) && has_progressed(last, reached);
   RestartCharge out{.charged = is_progress ? 0 : request.failures};
@@ -90,10 +91,10 @@ RestartCharge charge_failures(const api::FailurePolicy& policy, const api::Statu
   next = {.count = last.count,
           .step = std::max(last.step, reached.step),
           .checkpoint_step = std::max(last.checkpoint_step, reached.checkpoint_step)};
-  if (!is_progress && next.step == last.step) next.failures = last.failures;
+  if (!is_progress) next.failures = last.failures;
   Usage usage{.policy = policy, .charge = out, .after_progress = is_progress ? request.failures : 0};
-  usage.is_at_step = request.is_group_restart && reached.step && reached.step == next.step;
-  if (usage.is_at_step) increment(next.failures);
+  usage.is_counted = request.is_group_restart && reached.step;
+  if (usage.is_counted) increment(next.failures);
   usage.used = used_restarts(status);
   usage.total = usage.used + std::max(last.count, 0);
   for (const Limit limit : kLimits) {

@@ -29,11 +29,11 @@ struct RestartCharge {
   std::string message{};                // why it must not, to be appended to the root cause
 };
 
-// Decides about failures that are not free. They follow progress if the step or the checkpoint of the attempt is newer
-// than those of all failures before. A pod can report any numbers: they affect its job only, and
-// failurePolicy.maxTotalRestarts bounds their effect.
+// Decides about failures that are not free. They follow progress if the job has reached a step or a checkpoint beyond
+// those of all failures before, also in an attempt that ended free. A pod can report any numbers: they affect its job
+// only, and failurePolicy.maxTotalRestarts bounds their effect.
 RestartCharge charge_failures(const api::FailurePolicy& policy, const api::Status& status,
-                              const api::AttemptProgress& reached, const BudgetRequest& request);
+                              const api::HighestProgress& reached, const BudgetRequest& request);
 
 // Returns status.restarts.afterProgress. If the status of a job that has restarted does not have it, the step is that
 // of the recorded attempts. Each restart, also one that is free, and each replaced pod writes it to the status.

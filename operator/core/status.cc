@@ -321,6 +321,7 @@ void stop_attempt(const Observed& observed, const Membership& members, std::stri
   record.stopped = true;
   record_attempt(observed, members, status, std::move(record));
   ++status.attempt;
+  status.highest_progress = find_highest_progress(observed, members);
   count_restart(status, reason);
   status.attempt_start_time.reset();
   enter_phase(status, Phase::kRestarting, std::string(reason), message, observed.now);

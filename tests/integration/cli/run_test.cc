@@ -107,7 +107,7 @@ TEST_F(RunTest, GivesUpAfterMaxRestarts) {
   const auto run = start();
   EXPECT_EQ(run->wait(), 11);
   EXPECT_EQ(text("attempts"), "0\n1\n2\n");
-  EXPECT_THAT(run->err(), AllOf(HasSubstr("all 2 restarts are used up"), HasSubstr("j: Failed after")));
+  EXPECT_THAT(run->err(), AllOf(HasSubstr("2 of 2 restarts are used up"), HasSubstr("j: Failed after")));
 }
 
 TEST_F(RunTest, RepeatedEarlyFailureFailsTheJob) {

@@ -188,12 +188,12 @@ TEST_F(Policies, RulesDecideAboutRestarts) {
   EXPECT_EQ(condition("j", "Failed")["reason"], "FailurePolicy");
 }
 
-TEST_F(Policies, FailuresAtOneStepFailTheJobWithTheReason) {
+TEST_F(Policies, FailuresWithoutProgressFailTheJobWithTheReason) {
   create("j", {{"failurePolicy", {{"maxRestarts", 100}, {"maxFailuresAtStep", 3}, {"backoffSeconds", 0}}}});
   for (int attempt = 0; attempt < 3; ++attempt) fail_at_step("j", attempt, 1200);
   world_->wait_for_phase("j", "Failed");
   EXPECT_EQ(condition("j", "Failed")["reason"], "NoProgress");
-  EXPECT_THAT(condition("j", "Failed")["message"], HasSubstr("failed 3 times at step 1200 without progress"));
+  EXPECT_THAT(condition("j", "Failed")["message"], HasSubstr("failed 3 times without progress beyond step 1200"));
   EXPECT_EQ(world_->status("j")["restarts"]["charged"], 1);
   EXPECT_EQ(world_->status("j")["restarts"]["afterProgress"]["failures"], 3);
 }

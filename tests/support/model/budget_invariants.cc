@@ -22,13 +22,12 @@ bool has_report(const SimCluster& cluster, const api::Status& status) {
   return has_step(status) && reported && reported->attempt == status.attempt && status.progress->step == reported->step;
 }
 
-// The highest step of the current attempt in the status.
+// The highest step of the job in the status.
 std::optional<int64_t> highest_step(const api::Status& status) {
-  const bool is_current = status.attempt_progress && status.attempt_progress->attempt == status.attempt;
-  return is_current ? status.attempt_progress->step : std::nullopt;
+  return status.highest_progress ? status.highest_progress->step : std::nullopt;
 }
 
-// Whether rank 0 of the current attempt has reported a step above that of the last failures.
+// Whether rank 0 has reported a step above that of the last failure.
 bool has_truly_progressed(const SimCluster& cluster, int64_t last_step) {
   const api::Status& status = cluster.job().status;
   const std::optional<RankStatus>& reported = cluster.objects().reported;
@@ -36,12 +35,12 @@ bool has_truly_progressed(const SimCluster& cluster, int64_t last_step) {
          highest_step(status).value_or(0) > last_step;
 }
 
-// The highest step of an attempt is that of all its reports, and neither it nor that of all attempts falls.
+// The highest step is that of all reports, and neither it nor that of the last failure falls.
 std::string check_highest_steps(const SimCluster& before, const api::Status& is) {
   const api::Status& was = before.job().status;
   if (has_report(before, is) && highest_step(is).value_or(-1) < is.progress->step) return "a reported step is lost";
-  if (is.attempt == was.attempt && highest_step(is) < highest_step(was)) return "the highest step of an attempt falls";
   const bool is_resumed = was.phase == Phase::kSuspended;
+  if (!is_resumed && highest_step(is) < highest_step(was)) return "the highest step falls";
   if (!is_resumed && last_progress(is).step < last_progress(was).step) return "the step of the last progress falls";
   return "";
 }
@@ -80,8 +79,8 @@ std::string check_budget(const SimCluster& before, const api::Status& is) {
   if (reason == kNoProgress && (!policy.max_failures_at_step || next.failures != *policy.max_failures_at_step))
     return "a job fails before its failures at one step are used up";
   const bool is_group_restart = is.restarts.charged != was.restarts.charged;
-  if (step && step == last.step && (is_group_restart || has_no_restart) && next.failures != last.failures + 1)
-    return "a failure at the step of the last one is not counted";
+  if (step && !is_progress && (is_group_restart || has_no_restart) && next.failures != last.failures + 1)
+    return "a failure without progress is not counted";
   const bool has_failed_too_often = policy.max_failures_at_step && next.failures >= *policy.max_failures_at_step;
   if (has_failed_too_often && is_group_restart) return "a job restarts after its failures at one step are used up";
   return check_highest_steps(before, is);

@@ -132,13 +132,19 @@ TEST(RunDirectory, ReportsDamageAndMissingPermissions) {
   EXPECT_EQ(in_the_way.error().code, ExitCode::kCantCreate);
 }
 
+api::Status status_with(const api::Restarts& restarts) {
+  api::Status status;
+  status.restarts = restarts;
+  return status;
+}
+
 TEST(DecideAfterExit, AppliesOperatorsRules) {
   api::TrainingJob job;
   job.metadata.name = "j";
   job.spec.nodes = 2;
   job.spec.failure_policy.max_restarts = 2;
   const auto decision = [&](int restarts, int exit_code) {
-    return decide_after_exit(job, {.charged = restarts}, 1, exit_code, "").decision;
+    return decide_after_exit(job, status_with({.charged = restarts}), 1, exit_code, "").decision;
   };
   for (const int permanent : {64, 65, 66, 69, 70, 73, 74, 77, 78})
     EXPECT_EQ(decision(0, permanent), Decision::kFail) << permanent;
@@ -148,7 +154,7 @@ TEST(DecideAfterExit, AppliesOperatorsRules) {
     EXPECT_EQ(decision(2, temporary), Decision::kFail) << temporary;
   }
   EXPECT_EQ(decide_after_exit(job, {}, 0, 78, "").reason, "PermanentFailure");
-  EXPECT_EQ(decide_after_exit(job, {.charged = 2}, 0, 1, "").reason, "MaxRestartsExceeded");
+  EXPECT_EQ(decide_after_exit(job, status_with({.charged = 2}), 0, 1, "").reason, "MaxRestartsExceeded");
 }
 
 // The message is that of the rank that failed, which is on any node.
@@ -161,7 +167,7 @@ TEST(DecideAfterExit, AppliesTheBudgetOfProgress) {
   const auto fail_at = [&](int step, const api::Restarts& restarts) {
     const std::string message =
         fmt::format(R"({{"rank":1,"step":{},"checkpointStep":-1,"reason":"Failed","message":"m"}})", step);
-    return decide_after_exit(job, restarts, 1, 1, message);
+    return decide_after_exit(job, status_with(restarts), 1, 1, message);
   };
   const auto restarts_after = [](const control::GroupFailure& failure) {
     api::Status status;
@@ -175,6 +181,18 @@ TEST(DecideAfterExit, AppliesTheBudgetOfProgress) {
   const control::GroupFailure at_0 = fail_at(0, {});
   EXPECT_TRUE(at_0.is_charged());
   EXPECT_EQ(fail_at(0, restarts_after(at_0)).reason, "NoProgress") << "before the first step";
+}
+
+// A process that was killed has left no message.
+TEST(DecideAfterExit, NewCheckpointIsProgress) {
+  api::TrainingJob job;
+  job.metadata.name = "j";
+  job.spec.failure_policy.max_restarts = 1;
+  api::Status status = status_with({.charged = 1, .after_progress = api::AfterProgress{.checkpoint_step = 100}});
+  status.highest_progress = api::HighestProgress{.checkpoint_step = 100};
+  EXPECT_EQ(decide_after_exit(job, status, 0, 137, "").reason, "MaxRestartsExceeded");
+  status.highest_progress->checkpoint_step = 110;
+  EXPECT_EQ(decide_after_exit(job, status, 0, 137, "").decision, Decision::kRestart);
 }
 
 struct RepeatedCase {

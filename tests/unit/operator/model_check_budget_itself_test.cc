@@ -44,13 +44,13 @@ TEST(ModelCheckBudgetItself, DetectsRestartThatIsChargedAfterProgress) {
   EXPECT_THAT(violation_of(recover, strict), HasSubstr("a restart after progress is charged"));
 }
 
-TEST(ModelCheckBudgetItself, DetectsFailureAtOneStepThatIsNotCounted) {
+TEST(ModelCheckBudgetItself, DetectsFailureWithoutProgressThatIsNotCounted) {
   const Policy forgetful = [](const Observed& observed, const Membership&) {
     Observed first = observed;
     if (first.job.status.restarts.after_progress) first.job.status.restarts.after_progress->failures = 0;
     return recover(first, classify_objects(first));
   };
-  EXPECT_THAT(violation_of(recover, forgetful), HasSubstr("a failure at the step of the last one is not counted"));
+  EXPECT_THAT(violation_of(recover, forgetful), HasSubstr("a failure without progress is not counted"));
 }
 
 // Treats every failure of an attempt with a step as one after progress.
@@ -66,14 +66,14 @@ TEST(ModelCheckBudgetItself, DetectsFreeRestartWithoutProgress) {
   EXPECT_THAT(violation_of(recover, generous), HasSubstr("a restart is free without progress"));
 }
 
-// Reads the progress of an attempt from the last report alone.
-TEST(ModelCheckBudgetItself, DetectsStepThatFallsInAnAttempt) {
+// Reads the highest step from the last report alone.
+TEST(ModelCheckBudgetItself, DetectsHighestStepThatFalls) {
   const Policy forgetful = [](const Observed& observed, const Membership& members) {
     return with_status(converge(observed, members), [](api::Status& next) {
-      if (next.attempt_progress && next.progress) next.attempt_progress->step = next.progress->step;
+      if (next.highest_progress && next.progress) next.highest_progress->step = next.progress->step;
     });
   };
-  EXPECT_THAT(violation_of(converge, forgetful), HasSubstr("the highest step of an attempt falls"));
+  EXPECT_THAT(violation_of(converge, forgetful), HasSubstr("the highest step falls"));
 }
 
 }  // namespace

@@ -1,4 +1,6 @@
 // The budget of restarts in a reconciliation: what is charged after progress, and when a job fails for it.
+#include <fmt/format.h>
+
 #include "operator/core/failure.h"
 #include "tests/unit/operator/reconcile_support.h"
 
@@ -54,7 +56,7 @@ TEST(ReconcileBudget, RestartsAfterProgressBackOff) {
   EXPECT_EQ(restart_delay(job, job.status), std::chrono::seconds(20));
 }
 
-TEST(ReconcileBudget, FailuresAtOneStepFailTheJobWithTheReason) {
+TEST(ReconcileBudget, FailuresWithoutProgressFailTheJobWithTheReason) {
   const Job job = JobBuilder().max_restarts(100).max_failures_at_step(3).phase(Phase::kRunning);
   EXPECT_EQ(status_after_failures(job, {1200, 1200}).phase, Phase::kRestarting);
   const api::Status failed = status_after_failures(job, {1200, 1200, 1200, 1200});
@@ -64,7 +66,7 @@ TEST(ReconcileBudget, FailuresAtOneStepFailTheJobWithTheReason) {
   EXPECT_EQ(failed.restarts.after_progress->failures, 3);
   EXPECT_EQ(condition_of(failed, Phase::kFailed).reason, "NoProgress");
   EXPECT_THAT(condition_of(failed, Phase::kFailed).message,
-              HasSubstr("; failed 3 times at step 1200 without progress"));
+              HasSubstr("; failed 3 times without progress beyond step 1200"));
 }
 
 TEST(ReconcileBudget, TotalLimitFailsAJobThatCrashesAfterEachStep) {
@@ -103,7 +105,7 @@ TEST(ReconcileBudget, ReadsProgressFromTheTerminationMessagesOfAllPods) {
 }
 
 // Processes that start again in their pods begin at an earlier step.
-TEST(ReconcileBudget, ProgressOfAnAttemptIsItsHighestStep) {
+TEST(ReconcileBudget, ProgressIsTheHighestStep) {
   Job job = JobBuilder().max_restarts(1).phase(Phase::kRunning);
   Observed observed = failed_at_step(job, 100, 90);
   observed.pods = {pod(0, 0).running(), pod(0, 1).running()};
@@ -112,8 +114,7 @@ TEST(ReconcileBudget, ProgressOfAnAttemptIsItsHighestStep) {
     observed.progress->checkpoint_step = step - 10;
     observed.job.status = status_after(observed, reconcile(observed));
     EXPECT_EQ(observed.job.status.progress->step, step);
-    EXPECT_EQ(*observed.job.status.attempt_progress,
-              (api::AttemptProgress{.step = 100, .checkpoint_step = 90, .attempt = 0}));
+    EXPECT_EQ(*observed.job.status.highest_progress, (api::HighestProgress{.step = 100, .checkpoint_step = 90}));
   }
   observed.pods[1] = pod(0, 1).ended(137);
   EXPECT_EQ(progress_after(observed),
@@ -126,12 +127,39 @@ TEST(ReconcileBudget, IgnoresCheckpointOfAnEarlierAttempt) {
   job.status = status_after_failures(job, {100});
   job.status.phase = Phase::kRunning;
   job.status.progress->checkpoint_step = 120;
-  job.status.attempt_progress->checkpoint_step = 120;
   const Observed observed =
       seen(job, {pod(1, 0).ended(1, R"({"rank":0,"step":3,"checkpointStep":-1,"reason":"Failed","message":"m"})"),
                  pod(1, 1).running()});
   EXPECT_EQ(status_after(observed, reconcile(observed)).restarts.charged, 1);
   EXPECT_EQ(progress_after(observed).checkpoint_step, 99);
+}
+
+// The status is written less often than rank 0 reports.
+TEST(ReconcileBudget, ProgressBetweenTwoWritesIsNotLost) {
+  Job job = JobBuilder().max_restarts(0).max_total_restarts(5).phase(Phase::kRunning);
+  job.status = status_after_failures(job, {95});
+  Observed observed = failed_at_step(job, 85, 80);
+  EXPECT_EQ(status_after(observed, reconcile(observed)).phase, Phase::kFailed);
+  observed.highest_reported = {.step = 200, .checkpoint_step = 94};
+  EXPECT_EQ(status_after(observed, reconcile(observed)).phase, Phase::kRestarting);
+  EXPECT_EQ(progress_after(observed).step, 200);
+}
+
+// A preemption costs nothing, and takes nothing of what was reached before it.
+TEST(ReconcileBudget, ProgressBeforeADisruptionCounts) {
+  Job job = JobBuilder().max_restarts(1).max_failures_at_step(2).phase(Phase::kRunning);
+  for (int64_t step = 1000; step < 5000; step += 1000) {
+    Observed observed = failed_at_step(job, 1);
+    const std::string message =
+        fmt::format(R"({{"rank":1,"step":{},"checkpointStep":-1,"reason":"Interrupted"}})", step);
+    observed.pods[1] = pod(job.status.attempt, 1).ended(143, message).disrupted("PreemptionByScheduler");
+    job.status = status_after(observed, reconcile(observed));
+    observed = failed_at_step(job, 0);  // at its start, before it has read the checkpoint
+    job.status = status_after(observed, reconcile(observed));
+    EXPECT_EQ(job.status.phase, Phase::kRestarting) << condition_of(job.status, job.status.phase).message;
+  }
+  EXPECT_EQ(job.status.restarts.charged, 0);
+  EXPECT_EQ(job.status.restarts.after_progress->count, 4);
 }
 
 TEST(ReconcileBudget, ResumeBeginsProgressAgain) {

@@ -23,7 +23,7 @@ class FailingJob {
  public:
   explicit FailingJob(api::FailurePolicy policy) : policy_(std::move(policy)) {}
 
-  RestartCharge fail(const api::AttemptProgress& reached, const BudgetRequest& request = {}) {
+  RestartCharge fail(const api::HighestProgress& reached, const BudgetRequest& request = {}) {
     RestartCharge charge = charge_failures(policy_, status_, reached, request);
     if (charge.reason.empty() && request.is_group_restart) {
       charge_restart(charge, status_);
@@ -35,7 +35,7 @@ class FailingJob {
     return charge;
   }
   // Returns the number of failures with this progress until the job must not restart.
-  int failures_until_end(const api::AttemptProgress& reached) {
+  int failures_until_end(const api::HighestProgress& reached) {
     for (int failures = 1; failures < 100; ++failures) {
       if (!fail(reached).reason.empty()) return failures;
     }
@@ -52,7 +52,7 @@ TEST(RestartBudget, ProgressIsANewerStepOrCheckpoint) {
   struct Case {
     const char* name;
     std::optional<api::AfterProgress> last;
-    api::AttemptProgress reached;
+    api::HighestProgress reached;
     bool is_progress;
   };
   const api::AfterProgress last{.step = 120, .checkpoint_step = 100, .failures = 1};
@@ -90,25 +90,27 @@ TEST(RestartBudget, FailuresWithoutProgressEndAfterMaxRestarts) {
   EXPECT_EQ(job.fail({8, 5}).reason, "") << "progress is still possible";
 }
 
-TEST(RestartBudget, EndsAfterConfiguredFailuresAtOneStep) {
+TEST(RestartBudget, EndsAfterConfiguredFailuresWithoutProgress) {
   api::FailurePolicy policy = policy_with(100);
   policy.max_failures_at_step = 3;
   FailingJob job(policy);
   EXPECT_EQ(job.failures_until_end({1200, 1000}), 3);
   const RestartCharge last = job.fail({1200, 1000});
   EXPECT_EQ(last.reason, "NoProgress");
-  EXPECT_EQ(last.message, "failed 3 times at step 1200 without progress");
+  EXPECT_EQ(last.message, "failed 3 times without progress beyond step 1200");
 }
 
-TEST(RestartBudget, OtherStepsDoNotCountAsFailuresAtOneStep) {
+// The step of a failure is the last one that was reported, so that one crash has several.
+TEST(RestartBudget, FailuresAtLowerStepsCount) {
   api::FailurePolicy policy = policy_with(100);
-  policy.max_failures_at_step = 2;
+  policy.max_failures_at_step = 3;
   FailingJob job(policy);
   EXPECT_EQ(job.fail({1200, 1000}).reason, "");
   EXPECT_EQ(job.fail({1100, 1000}).reason, "");
-  EXPECT_EQ(job.fail({}).reason, "") << "an attempt that has not reported its step";
+  EXPECT_EQ(job.fail({}).reason, "") << "a program that reports no steps is not limited";
   EXPECT_EQ(job.fail({1300, 1200}).reason, "") << "progress begins a new count";
-  EXPECT_EQ(job.fail({1300, 1200}).reason, "NoProgress");
+  EXPECT_EQ(job.fail({1290, 1200}).reason, "");
+  EXPECT_EQ(job.fail({1280, 1200}).message, "failed 3 times without progress beyond step 1300");
 }
 
 TEST(RestartBudget, CountsFailuresBeforeTheFirstStep) {
@@ -153,13 +155,13 @@ TEST(RestartBudget, KeepsTheHighestStepAndTheNewestCheckpoint) {
   const api::AfterProgress last = *job.status().restarts.after_progress;
   EXPECT_EQ(last.step, 100);
   EXPECT_EQ(last.checkpoint_step, 50);
-  EXPECT_EQ(last.failures, 0) << "none at step 100 since the progress";
+  EXPECT_EQ(last.failures, 1);
   EXPECT_EQ(job.fail({100, 0}).charged, 1);
-  EXPECT_EQ(job.status().restarts.after_progress->failures, 1);
+  EXPECT_EQ(job.status().restarts.after_progress->failures, 2);
   EXPECT_EQ(job.fail({10, 50}).charged, 1);
 }
 
-TEST(RestartBudget, FailuresAtOneStepBeginAgainWithANewCheckpoint) {
+TEST(RestartBudget, FailuresBeginAgainWithANewCheckpoint) {
   FailingJob job(policy_with(5));
   for (int i = 0; i < 3; ++i) job.fail({100, 0});
   EXPECT_EQ(job.status().restarts.after_progress->failures, 3);

@@ -572,7 +572,7 @@ TEST(Diagnosis, NamesTheStepOfFailuresWithoutProgress) {
                         {"charged", 2},
                         {"afterProgress", {{"count", 2}, {"step", 1200}, {"checkpointStep", 1000}, {"failures", 3}}}};
   const Diagnosis found = diagnose_objects({.job = job_object(status)});
-  EXPECT_THAT(found.cost, Contains(HasSubstr("it failed 3 times at step 1200 without progress")));
+  EXPECT_THAT(found.cost, Contains(HasSubstr("it failed 3 times without progress beyond step 1200")));
   EXPECT_THAT(found.cost, Contains("2 restarts and replaced pods after progress: against the limit "
                                    "failurePolicy.maxTotalRestarts (30) only"));
 }
