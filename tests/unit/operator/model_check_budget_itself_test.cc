@@ -37,8 +37,10 @@ TEST(ModelCheckBudgetItself, AcceptsTheOperator) { EXPECT_EQ(violation_of(recove
 TEST(ModelCheckBudgetItself, DetectsRestartThatIsChargedAfterProgress) {
   const Policy strict = [](const Observed& observed, const Membership& members) {
     return with_status(recover(observed, members), [&](api::Status& next) {
-      next.restarts.charged += next.restarts.total - observed.job.status.restarts.total;
-      next.restarts.charged = std::min(next.restarts.charged, next.restarts.total);
+      const auto count = [](const api::Status& status) {
+        return status.restarts.after_progress ? status.restarts.after_progress->count : 0;
+      };
+      next.restarts.charged += count(next) - count(observed.job.status);
     });
   };
   EXPECT_THAT(violation_of(recover, strict), HasSubstr("a restart after progress is charged"));
