@@ -129,10 +129,24 @@ TEST_F(RunTest, ProgressKeepsTheRestarts) {
   job({.nodes = 1,
        .max_restarts = 2,
        .script = "echo $OARLOCK_ATTEMPT >> attempts; mkdir -p $OARLOCK_CHECKPOINT_DIR\n"
-                 "touch $OARLOCK_CHECKPOINT_DIR/step-$OARLOCK_ATTEMPT; exit 9"});
+                 "touch $OARLOCK_CHECKPOINT_DIR/$OARLOCK_ATTEMPT.pt; exit 9"});
   const auto run = start();
   EXPECT_EQ(run->wait(), 9);
   EXPECT_EQ(text("attempts"), "0\n1\n2\n");
+}
+
+// Up to maxTotalRestarts, which is ten times maxRestarts.
+TEST_F(RunTest, RestartsAfterNewCheckpointsAreNotCharged) {
+  job({.nodes = 1,
+       .max_restarts = 1,
+       .script = "echo $OARLOCK_ATTEMPT >> attempts; mkdir -p $OARLOCK_CHECKPOINT_DIR/step-0000000$OARLOCK_ATTEMPT\n"
+                 "kill -9 $$"});
+  const auto run = start();
+  EXPECT_EQ(run->wait(), 137);
+  EXPECT_THAT(text("attempts"), ::testing::EndsWith("\n10\n"));
+  EXPECT_THAT(run->err(),
+              AllOf(HasSubstr("restart 1 of 1"), HasSubstr("all ranks start again, not counted after progress"),
+                    HasSubstr("10 of 10 restarts are used up, those after progress included")));
 }
 
 TEST_F(RunTest, WaitsBeforeTheSecondQuickRestart) {

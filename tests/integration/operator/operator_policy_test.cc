@@ -178,8 +178,9 @@ TEST_F(Policies, RulesDecideAboutRestarts) {
   preempted["conditions"].push_back(disruption);
   set_group("j", 0, pod_running(), preempted);
   world_->wait("attempt 1", [&] { return world_->status("j").value("attempt", 0) == 1; });
-  EXPECT_EQ(world_->status("j")["restarts"],
-            Json::parse(R"({"total": 1, "charged": 0, "reasons": [{"reason": "Disrupted", "count": 1}]})"));
+  EXPECT_EQ(world_->status("j")["restarts"]["total"], 1);
+  EXPECT_EQ(world_->status("j")["restarts"]["charged"], 0);
+  EXPECT_EQ(world_->status("j")["restarts"]["reasons"], Json::parse(R"([{"reason": "Disrupted", "count": 1}])"));
   // Its metrics are computed from its cache, which receives the status a moment later.
   world_->wait("the count in the metrics",
                [&] { return operator_->metric("trainingjob_restarts_total", {R"(reason="Disrupted")"}) == 1; });
