@@ -76,11 +76,28 @@ void describe_restart_count(RestartCount& count, Fields& fields) {
   fields.unknown_members(count.unknown_members);
 }
 
+void describe_after_progress(AfterProgress& after, Fields& fields) {
+  fields.field(
+      "count", after.count,
+      "Number of restarts and replaced pods after progress, which count against failurePolicy.maxTotalRestarts "
+      "only.");
+  fields.field(
+      "step", after.step,
+      "Highest step of the job at its last failure; absent if none was reported. A later failure follows progress "
+      "if status.highestProgress has a higher step, or a newer checkpoint.");
+  fields.field("checkpointStep", after.checkpoint_step, "Step of the newest checkpoint at its last failure.");
+  fields.field("failures", after.failures,
+               "Number of failures of the group since the last progress, if it reports steps.");
+}
+
 void describe_restarts(Restarts& restarts, Fields& fields) {
   fields.field("total", restarts.total, "Number of all restarts.");
   fields.field("charged", restarts.charged, "Number of restarts that count against failurePolicy.maxRestarts.");
   fields.list("reasons", restarts.reasons, describe_restart_count, {.list_type = "map", .map_key = "reason"},
               "Number of restarts by reason.");
+  fields.section("afterProgress", restarts.after_progress, describe_after_progress,
+                 "Failures after progress: those of attempts whose step or checkpoint was newer than at all failures "
+                 "before.");
 }
 
 void describe_recoveries(Recoveries& recoveries, Fields& fields) {
@@ -156,6 +173,11 @@ void describe_progress(Progress& progress, Fields& fields) {
                "attempt; absent before it. stallPolicy.timeoutSeconds counts from this time.");
 }
 
+void describe_highest_progress(HighestProgress& reached, Fields& fields) {
+  fields.field("step", reached.step, "Highest step that rank 0 has reported.");
+  fields.field("checkpointStep", reached.checkpoint_step, "Step of the newest checkpoint that it has reported.");
+}
+
 void describe_attempt(AttemptRecord& record, Fields& fields) {
   fields.field("attempt", record.attempt, "Number of the attempt.");
   fields.field("startTime", record.start_time, "When its pods were first created.");
@@ -221,6 +243,10 @@ void describe(Status& status, Fields& fields) {
       "it was started, or resumed for the last time.");
   fields.section("progress", status.progress, describe_progress,
                  "The last progress report of rank 0, if its program reports it (docs/guides/progress.md).");
+  fields.section(
+      "highestProgress", status.highest_progress, describe_highest_progress,
+      "How far the job has come since it was started, or resumed for the last time. In `progress`, processes "
+      "that start again begin at an earlier step.");
   fields.field("startTime", status.start_time, "When pods were first created.");
   fields.field("attemptStartTime", status.attempt_start_time,
                "When the pods of the current attempt were first created.");

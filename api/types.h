@@ -35,7 +35,7 @@ struct Metadata {
 
 // The effect of a pod's failure on the group.
 enum class FailureAction {
-  kRestart,      // restart the group, counted against maxRestarts
+  kRestart,      // restart the group, counted against maxRestarts unless the attempt made progress
   kRestartFree,  // restart the group without counting
   kFail,         // fail the job
   kIgnore,       // treat the pod as done
@@ -79,7 +79,11 @@ enum class RestartScope {
 };
 
 struct FailurePolicy {
-  int max_restarts = 3;            // charged restarts before the job fails
+  int max_restarts = 3;  // charged restarts before the job fails
+  // Charged restarts and those after progress before the job fails; absent: a multiple of max_restarts
+  // (control::total_restart_limit()).
+  std::optional<int> max_total_restarts;
+  std::optional<int> max_failures_at_step;  // without progress between them, before the job fails; absent: no limit
   int backoff_seconds = 10;        // delay before the second of several consecutive quick restarts; then doubles
   std::vector<FailureRule> rules;  // the first rule that matches a pod applies
   RestartScope restart_scope = RestartScope::kGroup;
@@ -274,10 +278,29 @@ struct RestartCount {
   bool operator==(const RestartCount&) const = default;
 };
 
+// How far the job has come: the highest numbers that its ranks have reported, in all attempts.
+struct HighestProgress {
+  std::optional<int64_t> step{};             // absent if they have reported none
+  std::optional<int64_t> checkpoint_step{};  // of the newest checkpoint
+
+  bool operator==(const HighestProgress&) const = default;
+};
+
+// Failures after progress, and how far the job has come: the maxima over all attempts that failed.
+struct AfterProgress {
+  int count = 0;  // restarts and replaced pods that count against maxTotalRestarts only
+  std::optional<int64_t> step{};
+  std::optional<int64_t> checkpoint_step{};
+  int failures = 0;  // of the group since the last progress, if it reports steps
+
+  bool operator==(const AfterProgress&) const = default;
+};
+
 struct Restarts {
-  int total = 0;                      // all group restarts
-  int charged = 0;                    // restarts that count against failurePolicy.maxRestarts
-  std::vector<RestartCount> reasons;  // the total by reason
+  int total = 0;                                  // all group restarts
+  int charged = 0;                                // restarts that count against failurePolicy.maxRestarts
+  std::vector<RestartCount> reasons{};            // the total by reason
+  BoxedOptional<AfterProgress> after_progress{};  // absent before the first restart or replaced pod
 
   bool operator==(const Restarts&) const = default;
 };
@@ -440,10 +463,11 @@ struct Status {
   BoxedOptional<InjectedLauncher> launcher;      // absent if there was nothing to decide
   BoxedOptional<QueueStatus> queue;              // absent if no queue admits the job
   BoxedOptional<Progress> progress;
-  std::optional<SystemTime> start_time;          // when pods were first created
-  std::optional<SystemTime> attempt_start_time;  // when the pods of `attempt` were first created
-  std::optional<SystemTime> completion_time;     // when the job became Complete or Failed
-  std::vector<AttemptRecord> attempts;           // oldest first
+  BoxedOptional<HighestProgress> highest_progress;  // absent before the first report
+  std::optional<SystemTime> start_time;             // when pods were first created
+  std::optional<SystemTime> attempt_start_time;     // when the pods of `attempt` were first created
+  std::optional<SystemTime> completion_time;        // when the job became Complete or Failed
+  std::vector<AttemptRecord> attempts;              // oldest first
 
   bool operator==(const Status&) const = default;
 };

@@ -11,6 +11,7 @@
 #include "common/text.h"
 #include "operator/core/desired.h"
 #include "operator/core/pod_template.h"
+#include "operator/core/restart_budget.h"
 
 namespace oarlock::cli {
 namespace {
@@ -63,12 +64,18 @@ std::vector<Cell> job_row(const api::TrainingJob& job, bool is_wide, bool has_na
 
 std::string restarts_text(const api::TrainingJob& job) {
   const api::Restarts& restarts = job.status.restarts;
-  const int replaced = job.status.recoveries ? job.status.recoveries->charged : 0;
-  if (restarts.total == 0) return "none";
+  const int after_progress = restarts.after_progress ? restarts.after_progress->count : 0;
+  if (restarts.total == 0 && after_progress == 0 && control::used_restarts(job.status) == 0) return "none";
+  std::string out = fmt::format("{} ({} of {} that count are used", restarts.total, control::used_restarts(job.status),
+                                job.spec.failure_policy.max_restarts);
+  if (after_progress > 0) {
+    out += fmt::format("; {} after progress, {} in all are allowed",
+                       counted(after_progress, "restart or replaced pod", "restarts and replaced pods"),
+                       control::total_restart_limit(job.spec.failure_policy));
+  }
   std::vector<std::string> reasons;
   for (const api::RestartCount& one : restarts.reasons) reasons.push_back(fmt::format("{} {}", one.count, one.reason));
-  return fmt::format("{} ({} of {} that count are used): {}", restarts.total, restarts.charged + replaced,
-                     job.spec.failure_policy.max_restarts, fmt::join(reasons, ", "));
+  return fmt::format("{}){}{}", out, reasons.empty() ? "" : ": ", fmt::join(reasons, ", "));
 }
 
 std::string recoveries_text(const api::Recoveries& recoveries) {

@@ -10,6 +10,7 @@
 #include "operator/core/handover.h"
 #include "operator/core/launcher_injection.h"
 #include "operator/core/pods.h"
+#include "operator/core/progress.h"
 #include "operator/core/queue.h"
 #include "operator/core/status.h"
 #include "operator/core/text.h"
@@ -259,6 +260,9 @@ std::optional<Plan> resume(const Observed& observed, const Membership& members) 
   next.attempt_start_time.reset();
   next.launcher = decide_launcher(job, observed.launcher_image);
   next.queue = decide_queue(job);
+  // The steps may have another meaning now, so that the first one is progress. The count remains.
+  if (auto& last = next.restarts.after_progress) last = api::AfterProgress{.count = last->count};
+  next.highest_progress.reset();
   enter_phase(next, Phase::kPending, "PodsStarting", "", observed.now);
   update_checkpoint_condition(job, next, observed.now);  // the spec may have changed meanwhile
   const std::string message =

@@ -209,6 +209,8 @@ struct Observed {
   // What the nodes of a job have reported since its rank 0 does not step (stall_to_explain()); absent until then.
   std::optional<std::vector<StallReport>> stall_reports{std::in_place};
   std::optional<SystemTime> step_received_at;  // when `progress` first had its step; absent: now
+  // The highest numbers in the reports of this attempt, of which `progress` is the last one.
+  api::HighestProgress highest_reported;
   // No operator has performed an action for the job: it was created after this process became leader, and this process
   // reconciles it for the first time. False if that is not known.
   bool untouched = false;

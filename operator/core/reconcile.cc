@@ -16,6 +16,7 @@
 #include "operator/core/placement.h"
 #include "operator/core/pod_failure.h"
 #include "operator/core/pods.h"
+#include "operator/core/progress.h"
 #include "operator/core/queue.h"
 #include "operator/core/replacement.h"
 #include "operator/core/stall.h"
@@ -160,10 +161,18 @@ std::optional<Plan> complete(const Observed& observed, const Membership& members
 namespace {
 
 std::string restart_message(const Job& job, const api::Status& next, const GroupFailure& failure) {
-  const std::string count =
-      failure.is_charged ? fmt::format("restart {} of {}", used_restarts(next), job.spec.failure_policy.max_restarts)
-                         : "a restart that does not count";
+  std::string count = "a restart that does not count";
+  if (failure.is_charged()) {
+    count = fmt::format("restart {} of {}", used_restarts(next), job.spec.failure_policy.max_restarts);
+  } else if (failure.charge) {
+    count = "a restart after progress";
+  }
   return fmt::format("{} as attempt {}: {}", count, next.attempt, failure.message);
+}
+
+std::string_view cost_of_replacement(const GroupFailure& failure, const PodFailure& lost) {
+  if (!failure.charge || lost.action == api::FailureAction::kRestartFree) return "; this does not count as a restart";
+  return failure.is_charged() ? "" : "; this does not count as a restart, because it follows progress";
 }
 
 // Records the replacement of lost pods, which converge() then deletes and creates. The record precedes both, so that
@@ -186,16 +195,16 @@ Plan replace_pods(const Observed& observed, const Membership& members, const Gro
                                  .time = std::chrono::floor<seconds>(observed.now),
                                  .reason = lost.record.reason,
                                  .message = lost.record.message});
-    const bool is_charged = lost.action != api::FailureAction::kRestartFree;
     increment(counts.pods);
-    if (is_charged) increment(counts.charged);
-    events.emplace_back(make_event(EmitEvent::Type::kWarning, "ReplacingPod", "ReplacePod",
-                                   fmt::format("{}; the other pods keep their state{}", lost.record.message,
-                                               is_charged ? "" : "; this does not count as a restart"),
-                                   name));
+    events.emplace_back(make_event(
+        EmitEvent::Type::kWarning, "ReplacingPod", "ReplacePod",
+        fmt::format("{}; the other pods keep their state{}", lost.record.message, cost_of_replacement(failure, lost)),
+        name));
   }
   std::ranges::sort(next.replacements, {}, &api::Replacement::node_rank);
   next.recoveries = std::move(counts);
+  next.restarts.after_progress = last_progress(observed.job.status);
+  if (failure.charge) charge_replacement(*failure.charge, next);
   plan.actions.emplace_back(PatchStatus{std::move(next)});
   append(plan.actions, std::move(events));
   return plan;
@@ -223,6 +232,7 @@ std::optional<Plan> recover(const Observed& observed, const Membership& members)
   record_attempt(observed, members, next, failure.record);
   std::vector<Action> events = recovery_events(observed.job.status, next);
   if (failure.decision == GroupFailure::Decision::kFail) {
+    if (failure.charge) next.restarts.after_progress = failure.charge->after_progress;
     enter_phase(next, Phase::kFailed, failure.reason, failure.message, observed.now);
     Plan plan = finish_job(observed, members, next, std::move(guards),
                            make_event(EmitEvent::Type::kWarning, "Failed", "Fail",
@@ -231,7 +241,9 @@ std::optional<Plan> recover(const Observed& observed, const Membership& members)
     return plan;
   }
   ++next.attempt;
-  count_restart(next.restarts, failure.restart_reason, failure.is_charged);
+  next.highest_progress = find_highest_progress(observed, members);
+  count_restart(next, failure.restart_reason);
+  if (failure.charge) charge_restart(*failure.charge, next);
   if (failure.nodes) {
     set_group_size(observed.job, {*failure.nodes, kShrunk, failure.message}, observed.now, next);
   } else {

@@ -62,6 +62,7 @@ bool is_progress_update(const Plan& plan, const api::Status& present) {
   if (has_others) return false;
   api::Status next = patch->status;
   next.progress = present.progress;
+  next.highest_progress = present.highest_progress;
   next.recoveries = present.recoveries;
   next.in_pod_restarts = present.in_pod_restarts;
   if (next.elastic && present.elastic) next.elastic->active_nodes = present.elastic->active_nodes;
@@ -374,6 +375,7 @@ Observed Controller::observe(const kube::ObjectKey& key, const Job& job, bool is
   observed.launcher = std::move(probe.launcher);
   observed.last_poll = probe.last_poll;
   observed.step_received_at = probe.step_received_at;
+  observed.highest_reported = probe.highest;
   {
     const std::lock_guard lock(mutex_);
     if (const auto it = rejections_.find(job.metadata.uid); it != rejections_.end()) observed.last_error = it->second;

@@ -21,6 +21,10 @@ bool equals_except_time(RankStatus a, const RankStatus& b) {
   return a == b;
 }
 
+void raise_to(std::optional<int64_t>& highest, int64_t reported) {
+  if (reported >= 0) highest = std::max(highest, std::optional(reported));
+}
+
 }  // namespace
 
 ProgressPoller::ProgressPoller(ProgressOptions options, Connect connect, OnChange on_change,
@@ -163,6 +167,9 @@ bool ProgressPoller::record(const kube::ObjectKey& job, uint64_t generation, Sys
   if (!last || has_started || last->step != result.status->step || last->attempt != result.status->attempt) {
     target.probe.step_received_at = clock_->now();
   }
+  if (last && last->attempt != result.status->attempt) target.probe.highest = {};
+  raise_to(target.probe.highest.step, result.status->step);
+  raise_to(target.probe.highest.checkpoint_step, result.status->checkpoint_step);
   last = std::move(result.status);
   return has_changed;
 }

@@ -43,6 +43,16 @@ JobBuilder& JobBuilder::trainer(const std::string& json) {
   job_.spec.trainer = json;
   return *this;
 }
+JobBuilder& JobBuilder::max_total_restarts(int count) {
+  job_.spec.failure_policy.max_total_restarts = count;
+  return *this;
+}
+
+JobBuilder& JobBuilder::max_failures_at_step(int count) {
+  job_.spec.failure_policy.max_failures_at_step = count;
+  return *this;
+}
+
 JobBuilder& JobBuilder::max_restarts(int count) {
   job_.spec.failure_policy.max_restarts = count;
   return *this;
@@ -120,7 +130,10 @@ JobBuilder& JobBuilder::finished(int attempt, const std::string& node_ranks) {
 }
 JobBuilder& JobBuilder::restarts(int count) {
   job_.status.restarts = {count, count, {}};
-  if (count > 0) job_.status.restarts.reasons = {{"PodFailed", count}};
+  if (count > 0) {
+    job_.status.restarts.reasons = {{"PodFailed", count}};
+    job_.status.restarts.after_progress.emplace();
+  }
   return *this;
 }
 JobBuilder& JobBuilder::status(const api::Status& status) {

@@ -27,6 +27,8 @@ class JobBuilder {
   JobBuilder& pod_template(const std::string& json);
   JobBuilder& trainer(const std::string& json);
   JobBuilder& max_restarts(int count);
+  JobBuilder& max_total_restarts(int count);
+  JobBuilder& max_failures_at_step(int count);
   JobBuilder& rule(api::FailureRule rule);
   JobBuilder& backoff_seconds(int seconds);
   JobBuilder& restart_scope(api::RestartScope scope);

@@ -381,7 +381,7 @@ bool SimCluster::report_step(int world_size) {
   if (has_reported && (!known || known->step != objects_.reported->step)) return false;
   objects_.reported.emplace().attempt = job_.status.attempt;
   objects_.reported->world_size = world_size;
-  objects_.reported->step = known ? 1 - known->step : 0;
+  objects_.reported->step = known ? (known->step + 1) % 3 : 0;
   return true;
 }
 

@@ -18,7 +18,7 @@ inline constexpr char kEditedDigest[] = "edited";
 
 // The termination message of a disconnected launcher.
 inline constexpr char kDisconnectedMessage[] =
-    R"({"rank":1,"step":5,"checkpointStep":2,"reason":"Disconnected","message":"node rank 0 has not answered"})";
+    R"({"rank":1,"step":0,"checkpointStep":-1,"reason":"Disconnected","message":"node rank 0 has not answered"})";
 
 // The termination message that a launcher writes for a rank that has left none.
 inline constexpr char kLauncherMessage[] =
@@ -103,7 +103,7 @@ class SimCluster {
   bool disrupt(const std::string& pod);           // by a drain, a preemption or the taint manager
   bool remove(const std::string& pod);            // immediately: a deleting pod terminated, or its node was deleted
   void tick(int seconds) { now_ += std::chrono::seconds(seconds); }
-  // Rank 0 of the attempt completes and reports a step. Steps alternate between 0 and 1. The next step is impossible
+  // Rank 0 of the attempt completes and reports a step. The steps are 0, 1, 2, 0, 1 ... The next step is impossible
   // until the status contains the last one, because two unobserved steps could not be distinguished from none.
   bool step();
   // Rank 0 completes and reports a step, as above, in a group that consists of the pods that run: the launchers

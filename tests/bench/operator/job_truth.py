@@ -25,7 +25,8 @@ class JobTruth:
         self.max_restarts = spec["failurePolicy"]["maxRestarts"]
         self.stall_action = spec["stallPolicy"]["action"] if spec["stallPolicy"]["timeoutSeconds"] < 3600 else None
         self.attempt, self.phase, self.phase_reason = 0, "Running", None
-        self.total = self.charged = 0
+        self.total = self.charged = self.after_progress = 0
+        self._highest, self._baseline = (0, 0), (0, 0)  # step and checkpoint: reported, and at the last failure
         self.reasons, self.attempts = {}, []
         self.progress = None  # as status.progress: of the last report that was read, or of a termination message
         self.in_pod = {"total": 0, "seconds": 0.0, "lastRank": None, "lastReason": None}
@@ -79,6 +80,7 @@ class JobTruth:
         if self._in_pod_now["total"]:
             out["inPodRestarts"] = dict(self._in_pod_now)
         self._count_in_pod_restarts()
+        self.reach(step, out["checkpointStep"])
         self.served_at = now
         self.progress = {"step": step, "targetSteps": TARGET_STEPS, "loss": out["loss"],
                          "checkpointStep": out["checkpointStep"] if out["checkpointStep"] >= 0 else None}
@@ -86,6 +88,10 @@ class JobTruth:
             if record["lossEnded"] is None and record["step"] is not None and step > record["step"]:
                 record["lossEnded"] = now
         return out
+
+    def reach(self, step, checkpoint_step):
+        """A rank reports this, or leaves it in its termination message."""
+        self._highest = (max(self._highest[0], step), max(self._highest[1], checkpoint_step))
 
     def _count_in_pod_restarts(self):
         now, read = self._in_pod_now, self._in_pod_read
@@ -161,11 +167,17 @@ class JobTruth:
             "nodeRank": pod and pod["rank"], "text": text, "time": when or time.time(), "lossEnded": None,
             "isLossKnown": True})
         self.is_silent = True
-        if permanent or (charged and self.charged >= self.max_restarts):
+        is_progress = any(now > before for now, before in zip(self._highest, self._baseline))
+        is_used_up = self.charged + self.after_progress >= 10 * self.max_restarts or (
+            not is_progress and self.charged >= self.max_restarts)
+        if permanent or (charged and is_used_up):
             self.phase, self.phase_reason = "Failed", "PermanentFailure" if permanent else "MaxRestartsExceeded"
             return
         self.total += 1
-        self.charged += charged
+        if charged:
+            self.charged += not is_progress
+            self.after_progress += is_progress
+            self._baseline = self._highest
         self.reasons[restart] = self.reasons.get(restart, 0) + 1
         self.attempt += 1
         self._begin_attempt((self.progress or {}).get("checkpointStep") or 0)
@@ -174,6 +186,7 @@ class JobTruth:
         """As plain values, for differences()."""
         return {"job": f"{self.namespace}/{self.name}", "nodes": self.nodes, "attempt": self.attempt,
                 "phase": self.phase, "phaseReason": self.phase_reason, "total": self.total, "charged": self.charged,
+                "afterProgress": self.after_progress,
                 "reasons": self.reasons, "progress": self.progress, "inPodRestarts": self.in_pod,
                 "attempts": self.attempts[-MAX_RECORDS:], "problems": self.problems}
 
@@ -201,6 +214,7 @@ def differences(truth, status):
     restarts = status.get("restarts", {})
     for field in ("total", "charged"):
         compare(f"restarts.{field}", truth[field], restarts.get(field, 0))
+    compare("restarts.afterProgress", truth["afterProgress"], (restarts.get("afterProgress") or {}).get("count", 0))
     compare("restarts.reasons", merge_losses(truth["reasons"]),
             merge_losses({r["reason"]: r["count"] for r in restarts.get("reasons", [])}))
     if truth["phase"] in ("Running", "Stalled"):

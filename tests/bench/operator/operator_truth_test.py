@@ -17,7 +17,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 def fields_of(truth):
     """(path, another value) of each expected value."""
-    for field in ("phase", "attempt", "total", "charged"):
+    for field in ("phase", "attempt", "total", "charged", "afterProgress"):
         yield (field,), "other"
     yield ("reasons",), {"Other": 1}
     for field in truth["progress"] or {}:

@@ -65,6 +65,14 @@ class Policies : public ::testing::Test {
     world_->set_pod(prefix + "0", first);
     world_->set_pod(prefix + "1", second);
   }
+  // Rank 0 leaves its step in the termination message, as the launcher writes it.
+  void fail_at_step(const std::string& name, int attempt, int step) {
+    set_group(name, attempt, pod_running(), pod_running());
+    world_->set_pod(fmt::format("{}-{}-0", name, attempt),
+                    pod_ended(1, fmt::format(R"({{"rank":0,"step":{},"checkpointStep":{},"reason":"Failed",)"
+                                             R"("message":"m"}})",
+                                             step, step - 1)));
+  }
   bool has_pod(const std::string& name) { return exists(world_->pods() + "/" + name); }
   bool exists(const std::string& target) { return server_->call("GET", target).status != 404; }
   std::string service(const std::string& name) const {
@@ -170,14 +178,35 @@ TEST_F(Policies, RulesDecideAboutRestarts) {
   preempted["conditions"].push_back(disruption);
   set_group("j", 0, pod_running(), preempted);
   world_->wait("attempt 1", [&] { return world_->status("j").value("attempt", 0) == 1; });
-  EXPECT_EQ(world_->status("j")["restarts"],
-            Json::parse(R"({"total": 1, "charged": 0, "reasons": [{"reason": "Disrupted", "count": 1}]})"));
+  EXPECT_EQ(world_->status("j")["restarts"]["total"], 1);
+  EXPECT_EQ(world_->status("j")["restarts"]["charged"], 0);
+  EXPECT_EQ(world_->status("j")["restarts"]["reasons"], Json::parse(R"([{"reason": "Disrupted", "count": 1}])"));
   // Its metrics are computed from its cache, which receives the status a moment later.
   world_->wait("the count in the metrics",
                [&] { return operator_->metric("trainingjob_restarts_total", {R"(reason="Disrupted")"}) == 1; });
   set_group("j", 1, pod_running(), pod_ended(42));
   world_->wait_for_phase("j", "Failed");
   EXPECT_EQ(condition("j", "Failed")["reason"], "FailurePolicy");
+}
+
+TEST_F(Policies, FailuresWithoutProgressFailTheJobWithTheReason) {
+  create("j", {{"failurePolicy", {{"maxRestarts", 100}, {"maxFailuresAtStep", 3}, {"backoffSeconds", 0}}}});
+  for (int attempt = 0; attempt < 3; ++attempt) fail_at_step("j", attempt, 1200);
+  world_->wait_for_phase("j", "Failed");
+  EXPECT_EQ(condition("j", "Failed")["reason"], "NoProgress");
+  EXPECT_THAT(condition("j", "Failed")["message"], HasSubstr("failed 3 times without progress beyond step 1200"));
+  EXPECT_EQ(world_->status("j")["restarts"]["charged"], 1);
+  EXPECT_EQ(world_->status("j")["restarts"]["afterProgress"]["failures"], 3);
+}
+
+TEST_F(Policies, RestartsAfterProgressAreNotCharged) {
+  create("j", {{"failurePolicy", {{"maxRestarts", 1}, {"backoffSeconds", 0}}}});
+  for (int attempt = 0; attempt < 10; ++attempt) fail_at_step("j", attempt, 10 * (attempt + 1));
+  set_group("j", 10, pod_ended(0), pod_ended(0));
+  world_->wait_for_phase("j", "Complete");
+  EXPECT_EQ(world_->status("j")["restarts"]["total"], 10);
+  EXPECT_EQ(world_->status("j")["restarts"]["charged"], 0);
+  EXPECT_EQ(world_->status("j")["restarts"]["afterProgress"]["count"], 10);
 }
 
 // The API server stores integers that fit no 64 bits as doubles: 18446744073709551615 as 18446744073709552000.

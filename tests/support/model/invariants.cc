@@ -13,6 +13,7 @@
 #include "operator/core/status.h"
 #include "operator/core/text.h"
 #include "operator/core/workload.h"
+#include "tests/support/model/budget_invariants.h"
 
 namespace oarlock::test {
 namespace {
@@ -207,7 +208,9 @@ std::string check_end(const SimCluster& before, const api::Status& is, const Job
   }
   if (is.phase == Phase::kFailed && !is_by_deadline(is)) {
     if (!may_restart(was, job, world)) return "failed without a failure";
-    if (!world.has_no_remedy && used_restarts(was) < job.spec.failure_policy.max_restarts) return "failed too early";
+    const std::string& reason = find_condition(is, Phase::kFailed)->reason;
+    const bool is_budget = reason == kMaxRestartsExceeded || reason == kNoProgress;  // check_budget()
+    if (!world.has_no_remedy && !is_budget) return "failed too early";
   }
   if (is.phase == Phase::kComplete) {
     const unsigned wanted = job.spec.success_policy == api::SuccessPolicy::kRank0
@@ -549,7 +552,7 @@ std::string check_action(const Action& action, const World& world, const SimClus
   for (const std::string& problem :
        {check_counts(was, is, after.job(), world), check_end(before, is, after.job(), world),
         check_finished(before.job(), after.job(), world), check_replacements(before.job(), after.job(), world),
-        check_conditions(is), check_stall(was, is), check_size(before, after.job())}) {
+        check_conditions(is), check_stall(was, is), check_size(before, after.job()), check_budget(before, is)}) {
     if (!problem.empty()) return problem;
   }
   return "";

@@ -27,6 +27,10 @@ constexpr int kMemory = 40;  // earlier states that a cache may still show
 constexpr int kStallSeconds = 3;
 constexpr int kExitCodes[] = {0, 0, 0, 1, 1, 137, 75, 76, 76, 78};
 
+int count_after_progress(const api::Status& status) {
+  return status.restarts.after_progress ? status.restarts.after_progress->count : 0;
+}
+
 class Walk {
  public:
   explicit Walk(uint32_t seed) : random_(seed), sim_(make_job()) {
@@ -178,7 +182,9 @@ class Walk {
     EXPECT_LE(is.restarts.charged, sim_.job().spec.failure_policy.max_restarts);
     if (is.restarts.total != was.restarts.total) {
       const int charged = is.restarts.charged - was.restarts.charged;
-      EXPECT_TRUE(charged == 1 || (charged == 0 && !is_running(was.phase))) << "only an incomplete start is free";
+      const bool has_progressed = count_after_progress(is) == count_after_progress(was) + 1;
+      EXPECT_TRUE(charged == 1 || (charged == 0 && (!is_running(was.phase) || has_progressed)))
+          << "only an incomplete start and a restart after progress are not charged";
       EXPECT_EQ(is.restarts.total, was.restarts.total + 1);
       EXPECT_EQ(is.attempt, was.attempt + 1);
       EXPECT_TRUE(failed_.contains(was.attempt)) << "a restart without a failure";
@@ -188,7 +194,9 @@ class Walk {
     if (is.phase == Phase::kFailed && was.phase != Phase::kFailed) {
       EXPECT_TRUE(failed_.contains(was.attempt)) << "failed without a failure";
       EXPECT_TRUE(failed_for_good_.contains(was.attempt) ||
-                  was.restarts.charged == sim_.job().spec.failure_policy.max_restarts)
+                  was.restarts.charged == sim_.job().spec.failure_policy.max_restarts ||
+                  was.restarts.charged + count_after_progress(was) ==
+                      total_restart_limit(sim_.job().spec.failure_policy))
           << "failed too early";
     }
     if (is.phase == Phase::kComplete && was.phase != Phase::kComplete) {

@@ -412,6 +412,24 @@ TEST_F(ProgressPollerTest, RecordsWhenStepWasFirstReceived) {
   EXPECT_GT(*received(), second);
 }
 
+// The status of the job may be written between two polls only.
+TEST_F(ProgressPollerTest, KeepsTheHighestStepOfAnAttempt) {
+  start();
+  RankStatus status = at_step(200);
+  status.checkpoint_step = 150;
+  ranks_.set_status(url(1), status);
+  poller_->watch(kJob, "u", address(1), 9400);
+  ASSERT_TRUE(eventually([&] { return step() == 200; }));
+  status.step = status.checkpoint_step = 100;
+  ranks_.set_status(url(1), status);
+  ASSERT_TRUE(eventually([&] { return step() == 100; }));
+  EXPECT_EQ(poller_->latest(kJob, "u").highest, (api::HighestProgress{.step = 200, .checkpoint_step = 150}));
+  status.attempt += 1;
+  ranks_.set_status(url(1), status);
+  ASSERT_TRUE(eventually([&] { return poller_->latest(kJob, "u").last_status->attempt == status.attempt; }));
+  EXPECT_EQ(poller_->latest(kJob, "u").highest, (api::HighestProgress{.step = 100, .checkpoint_step = 100}));
+}
+
 TEST_F(ProgressPollerTest, BoundsAndSanitizesTexts) {
   RankStatus hostile = at_step(1);
   hostile.phase = "\x1b[31mtrain\n" + std::string(5000, 'x');

@@ -156,6 +156,13 @@ TEST(JobView, ShowsStatusOfRunningJob) {
             HasSubstr("Restarts:    1 (1 of 3 that count are used): 1 OOMKilled\n")));
   EXPECT_THAT(text, AllOf(HasSubstr("1m    Warning   Restarting   1       m\n"), HasSubstr("Note: cannot list pods\n"),
                           HasSubstr("Next: oarlock why -n team bert\n")));
+  StatusInput replaced = input;
+  replaced.job.status.restarts = {.after_progress = api::AfterProgress{.count = 2}};
+  EXPECT_THAT(
+      status_text(replaced, false, {}, kNow),
+      HasSubstr("Restarts:    0 (0 of 3 that count are used; 2 restarts and replaced pods after progress, 30 in "
+                "all are allowed)\n"))
+      << "two pods were replaced after progress";
 }
 
 TEST(JobView, ShowsQueueAndItsReason) {

@@ -566,6 +566,17 @@ TEST(Diagnosis, ListsEarlierFailuresAndEvidence) {
   EXPECT_THAT(found.evidence, Contains(HasSubstr("node gpu-7 is not ready: Kubelet stopped posting")));
 }
 
+TEST(Diagnosis, NamesTheStepOfFailuresWithoutProgress) {
+  Json status = failed_with(record("PodFailed", "pod bert-0-1 on gpu-7 ended with exit code 1", 1), "NoProgress");
+  status["restarts"] = {{"total", 4},
+                        {"charged", 2},
+                        {"afterProgress", {{"count", 2}, {"step", 1200}, {"checkpointStep", 1000}, {"failures", 3}}}};
+  const Diagnosis found = diagnose_objects({.job = job_object(status)});
+  EXPECT_THAT(found.cost, Contains(HasSubstr("it failed 3 times without progress beyond step 1200")));
+  EXPECT_THAT(found.cost, Contains("2 restarts and replaced pods after progress: against the limit "
+                                   "failurePolicy.maxTotalRestarts (30) only"));
+}
+
 TEST(Diagnosis, UsesEventsOfNodeForSigkill) {
   const Json killed = failed_with(record("PodFailed", "pod bert-0-1 on gpu-7 ended with exit code 137 (signal 9)", 137),
                                   "MaxRestartsExceeded");
