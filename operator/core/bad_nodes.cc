@@ -90,9 +90,13 @@ void add_failure(const api::FailurePolicy& policy, const NodeFailure& failure, S
 
 // ---- Avoidance -----------------------------------------------------------------------------------------------------
 
+SystemTime expiry_of(const BadNode& node, const api::FailurePolicy& policy, SystemTime now) {
+  if (policy.avoid_nodes_after <= 0) return now;
+  return end_of_delay(node.last_time, clamp_period(policy.avoid_nodes_seconds), now);
+}
+
 bool is_expired(const BadNode& node, const api::FailurePolicy& policy, SystemTime now) {
-  if (policy.avoid_nodes_after <= 0) return true;
-  return end_of_delay(node.last_time, clamp_period(policy.avoid_nodes_seconds), now) <= now;
+  return expiry_of(node, policy, now) <= now;
 }
 
 bool is_avoiding(const Pod* pod) {
@@ -207,17 +211,21 @@ void record_in_pod_failure(const Observed& observed, const Membership& members, 
 
 bool has_avoiding_pods(const Membership& members) { return std::ranges::any_of(members.current, is_avoiding); }
 
-std::optional<SystemTime> relaxation_time(const Observed& observed, const Membership& members) {
+std::optional<SystemTime> next_avoidance_change(const Observed& observed, const Membership& members) {
   std::optional<SystemTime> first;
+  const auto add = [&](SystemTime time) {
+    if (time > observed.now) first = std::min(first.value_or(time), time);
+  };
   for (const Pod* pod : members.current) {
-    if (!is_avoiding(pod)) continue;
-    const SystemTime time = relaxation_time(observed, *pod);
-    first = std::min(first.value_or(time), time);
+    if (is_avoiding(pod)) add(relaxation_time(observed, *pod));
   }
+  for (const BadNode& node : observed.job.status.bad_nodes)
+    add(expiry_of(node, observed.job.spec.failure_policy, observed.now));
   return first;
 }
 
 void refresh_bad_nodes(const Observed& observed, const Membership& members, api::Status& status) {
+  if (status.phase == api::Phase::kSuspended) return;
   const api::FailurePolicy& policy = observed.job.spec.failure_policy;
   std::erase_if(status.bad_nodes, [&](const BadNode& node) { return is_expired(node, policy, observed.now); });
   const std::vector<BadNode> before = status.bad_nodes;

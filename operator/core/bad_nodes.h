@@ -48,11 +48,11 @@ inline constexpr std::chrono::seconds kAvoidanceTime{60};
 // node do not apply until these pods have been placed or avoid no node any more.
 bool has_avoiding_pods(const Membership& members);
 
-// Returns when the avoidance of such a pod is next due to become weaker; absent if there is none.
-std::optional<SystemTime> relaxation_time(const Observed& observed, const Membership& members);
+// Returns when refresh_bad_nodes() next has another result although nothing else changes; absent if it never has.
+std::optional<SystemTime> next_avoidance_change(const Observed& observed, const Membership& members);
 
 // Removes the entries of nodes that are not avoided any more, and makes those weaker that keep pods from being placed.
-// The periods in which other nodes are awaited then begin again.
+// The periods in which other nodes are awaited then begin again. Does nothing while the job is suspended.
 void refresh_bad_nodes(const Observed& observed, const Membership& members, api::Status& status);
 
 // Returns the nodes that pods which are created now avoid; absent if they avoid none. If Kueue selects the node of each

@@ -382,7 +382,7 @@ std::optional<seconds> next_check(const Observed& observed, const Membership& me
                                         next_replacement_check(observed, members));
   for (const std::optional<SystemTime> time :
        {next_resize_time(observed, members), placement_deadline(observed, members), scheduler_deadline(members),
-        relaxation_time(observed, members)})
+        next_avoidance_change(observed, members)})
     out = earliest(out, time_until(time, observed.now));
   const bool has_foreign_policy = members.wants_network_policy && members.conflicting_network_policy != nullptr;
   return has_foreign_policy ? earliest(out, kForeignPolicyRequeue) : out;
