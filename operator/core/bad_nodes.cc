@@ -46,7 +46,7 @@ constexpr std::string_view kHardwareMessages[] = {
 
 // ---- Failures of nodes ---------------------------------------------------------------------------------------------
 
-// Whether the kubelet has rejected the pod for a reason that lies in its node.
+// Whether the kubelet has rejected the pod because of a property of its node.
 bool is_rejected_by_node(const Pod& pod) {
   constexpr std::string_view kReasons[] = {"UnexpectedAdmissionError", "NodeAffinity", "TopologyAffinityError"};
   return is_rejected(pod) &&

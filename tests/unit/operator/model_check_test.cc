@@ -78,17 +78,19 @@ std::vector<Setup> setups() {
        .options = nearest(with_gangs(with_exits(with(by_rank(job(2, 1)), 1), {137})), 200'000)},
       // With a time after which pods avoid nodes less.
       {.name = "OnlyNode",
-       .options = nearest(with_cluster_nodes(with(job(1, 1).avoid_nodes(1).pending_timeout(20), 1), 1), 400'000)},
+       .options =
+           nearest(with_cluster_nodes(with(job(1, 1).avoid_nodes(1).pending_timeout(20), 1, false), 1), 200'000)},
       {.name = "OnlyNodeFailsOften",
        .options = nearest(with_cluster_nodes(with(job(1, 3).avoid_nodes(2).pending_timeout(20), 3, false), 1), 100'000),
        .is_bounded = true},
       {.name = "BadNodeOfTwo",
-       .options = nearest(with_cluster_nodes(with(job(1, 2).avoid_nodes(1, 30).pending_timeout(20), 2, false), 2), 100'000),
+       .options =
+           nearest(with_cluster_nodes(with(job(1, 2).avoid_nodes(1, 30).pending_timeout(20), 2, false), 2), 50'000),
        .is_bounded = true},
       {.name = "BadNodeReplacedPod",
        .options = nearest(
            with_cluster_nodes(with_exits(with(by_rank(job(2, 2)).avoid_nodes(1).pending_timeout(20), 1), {137}), 1),
-           100'000),
+           50'000),
        .is_bounded = true},
       {.name = "NetworkPolicies", .options = with_policies(with(job(1, 1), 2))},
       {.name = "NetworkPoliciesCleanAll",
