@@ -188,7 +188,8 @@ Outcome SimCluster::create_pod(const CreatePod& action) {
   pod.gang = action.gang;
   pod.grace_seconds = kGraceSeconds;
   pod.avoided = action.avoided;
-  if (job_.spec.scheduling.pending_timeout_seconds || pod.avoided) pod.created = now_;  // other decisions do not use it
+  // Other decisions do not use it, and a pod of unknown age avoids nodes less immediately.
+  if (job_.spec.scheduling.pending_timeout_seconds) pod.created = now_;
   pod.uid = pod.name + "#" + std::to_string(++objects_.created[pod.name]);
   touch(pod);
   objects_.pods[pod.name] = pod;

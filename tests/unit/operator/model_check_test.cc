@@ -76,10 +76,9 @@ std::vector<Setup> setups() {
       {.name = "Gang", .options = nearest(with_gangs(with(job(2, 1), 1)), 200'000)},
       {.name = "GangReplacedPod",
        .options = nearest(with_gangs(with_exits(with(by_rank(job(2, 1)), 1), {137})), 200'000)},
-      // With a time after which pods avoid nodes less.
+      // Pods of unknown age avoid nodes less immediately; the others after their pending time-out.
       {.name = "OnlyNode",
-       .options =
-           nearest(with_cluster_nodes(with(job(1, 1).avoid_nodes(1).pending_timeout(20), 1, false), 1), 200'000)},
+       .options = nearest(with_cluster_nodes(with(job(1, 2).avoid_nodes(1), 2, false), 1), 400'000)},
       {.name = "OnlyNodeFailsOften",
        .options = nearest(with_cluster_nodes(with(job(1, 3).avoid_nodes(2).pending_timeout(20), 3, false), 1), 100'000),
        .is_bounded = true},
