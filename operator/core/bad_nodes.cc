@@ -41,7 +41,7 @@ constexpr std::string_view kHardwareMessages[] = {
     "nvlink error",
     "fallen off the bus",
     "gpu is lost",
-    "device-side hardware",  // CUDA error: hardware error
+    "device-side hardware",
 };
 
 // ---- Failures of nodes ---------------------------------------------------------------------------------------------

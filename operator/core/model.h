@@ -57,7 +57,6 @@ struct Gang {
 struct AvoidedNodes {
   std::vector<std::string> required{};   // other nodes are required
   std::vector<std::string> preferred{};  // other nodes are preferred
-
   bool operator==(const AvoidedNodes&) const = default;
 };
 
