@@ -13,7 +13,6 @@ using api::Phase;
 using std::chrono::seconds;
 using ::testing::Contains;
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
@@ -23,7 +22,7 @@ api::BadNode bad_node(const std::string& name, NodeAvoidance avoidance, int fail
 
 JobBuilder job() { return JobBuilder().avoid_nodes(2).backoff_seconds(0); }
 
-Observed failed_on(const std::string& node, Job of, int exit_code = 1) {
+Observed failed_on(const std::string& node, const Job& of, int exit_code = 1) {
   Pod failed = pod(of.status.attempt, 1).ended(exit_code);
   failed.node_name = node;
   return seen(of, {pod(of.status.attempt, 0).running(), failed});
