@@ -70,6 +70,13 @@ void describe_failure_policy(FailurePolicy& policy, Fields& fields) {
                "Delay of the second of consecutive restarts whose attempts lasted less than 10 minutes. The first "
                "restart is immediate, and each further one has twice the previous delay, up to 5 minutes or this value "
                "if it is longer. 0: no delay.");
+  fields.field("avoidNodesAfter", policy.avoid_nodes_after, from_to(0, rules::kMaxRestarts),
+               "Number of failures of the job on one node after which its later pods must run on other nodes. After "
+               "fewer failures, they prefer other nodes. A failure of the hardware (exit code 79, or a message about "
+               "Xid, ECC or NVLink) has the effect of this number of failures. If pods cannot be placed for 60 s, they "
+               "avoid the node less. 0: no node is avoided. See status.badNodes.");
+  fields.field("avoidNodesSeconds", policy.avoid_nodes_seconds, from_to(1, rules::kMaxSeconds),
+               "Time since the last failure on a node after which the node is not avoided any more.");
   // Without its unknown members, a rule could match failures that it should not match.
   fields.list("rules", policy.rules, describe_rule,
               {.max_items = rules::kMaxRules, .list_type = "atomic", .drops_unknown = true},

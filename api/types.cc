@@ -158,6 +158,24 @@ void describe_replacement(Replacement& replacement, Fields& fields) {
   fields.unknown_members(replacement.unknown_members);
 }
 
+void describe_bad_node(BadNode& node, Fields& fields) {
+  fields.field("name", node.name, "Name of the node.");
+  fields.field(
+      "failures", node.failures,
+      "Number of failures of the job on this node that had no other cause. A failure of the hardware counts as "
+      "failurePolicy.avoidNodesAfter of them.");
+  fields.field("lastTime", node.last_time, "When the last of them was detected.");
+  fields.field("reason", node.reason, "Reason of the last of them, one word in CamelCase.");
+  fields.choice("avoidance", node.avoidance,
+                {{"None", NodeAvoidance::kNone},
+                 {"Preferred", NodeAvoidance::kPreferred},
+                 {"Required", NodeAvoidance::kRequired}},
+                "Required: pods that are created now run on other nodes. Preferred: they do as far as there is room. "
+                "None: the node is not avoided until it fails again, because pods were not placed in time otherwise.");
+  fields.require("name");
+  fields.unknown_members(node.unknown_members);
+}
+
 void describe_progress(Progress& progress, Fields& fields) {
   fields.field("step", progress.step, "Number of optimizer steps done, over all attempts.");
   fields.field("targetSteps", progress.target_steps, "Number of optimizer steps of the whole run.");
@@ -233,6 +251,10 @@ void describe(Status& status, Fields& fields) {
                  "status.restarts.");
   fields.list("replacements", status.replacements, describe_replacement, {.list_type = "map", .map_key = "nodeRank"},
               "Lost pods whose replacements have not started yet, while the other pods of the attempt continue.");
+  fields.list("badNodes", status.bad_nodes, describe_bad_node,
+              {.max_items = kMaxBadNodes, .list_type = "map", .map_key = "name"},
+              "Nodes on which the job has failed within failurePolicy.avoidNodesSeconds, in the order of their last "
+              "failures: the newest 16.");
   fields.section(
       "launcher", status.launcher, describe_launcher,
       "The launcher that the operator has put into the pods. Absent if the image contains it, or the job was "

@@ -84,8 +84,10 @@ struct FailurePolicy {
   // (control::total_restart_limit()).
   std::optional<int> max_total_restarts;
   std::optional<int> max_failures_at_step;  // without progress between them, before the job fails; absent: no limit
-  int backoff_seconds = 10;        // delay before the second of several consecutive quick restarts; then doubles
-  std::vector<FailureRule> rules;  // the first rule that matches a pod applies
+  int backoff_seconds = 10;         // delay before the second of several consecutive quick restarts; then doubles
+  int avoid_nodes_after = 2;        // failures of a node before the pods must avoid it; 0: no node is avoided
+  int avoid_nodes_seconds = 86400;  // since the last failure of a node, until it is not avoided any more
+  std::vector<FailureRule> rules;   // the first rule that matches a pod applies
   RestartScope restart_scope = RestartScope::kGroup;
 
   // Whether the launchers of several ranks restart those that fail.
@@ -353,6 +355,26 @@ struct Replacement {
   bool operator==(const Replacement&) const = default;
 };
 
+// How the pods that are created now avoid a node, from the weakest to the strongest way.
+enum class NodeAvoidance {
+  kNone,       // not at all, because pods that preferred other nodes could not be placed
+  kPreferred,  // other nodes are preferred
+  kRequired,   // other nodes are required
+};
+
+// A node on which the job has failed.
+struct BadNode {
+  std::string name;
+  int failures = 0;        // a failure of the hardware counts as failurePolicy.avoidNodesAfter of them
+  SystemTime last_time{};  // of the last failure
+  std::string reason;      // of the last failure, as in AttemptRecord
+  NodeAvoidance avoidance = NodeAvoidance::kPreferred;
+  std::string unknown_members{};  // as in Condition
+
+  bool operator==(const BadNode&) const = default;
+};
+inline constexpr size_t kMaxBadNodes = 16;
+
 // The bounds within which the launchers of an attempt continue in place with fewer nodes
 // (oarlock launch --min-nodes and --shrink-after).
 struct LauncherBounds {
@@ -460,6 +482,7 @@ struct Status {
   BoxedOptional<Recoveries> recoveries;          // absent before the first one
   BoxedOptional<InPodRestarts> in_pod_restarts;  // absent before the first one
   std::vector<Replacement> replacements;         // by node rank
+  std::vector<BadNode> bad_nodes;                // in the order of their last failures; at most kMaxBadNodes
   BoxedOptional<InjectedLauncher> launcher;      // absent if there was nothing to decide
   BoxedOptional<QueueStatus> queue;              // absent if no queue admits the job
   BoxedOptional<Progress> progress;

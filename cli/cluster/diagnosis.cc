@@ -155,6 +155,9 @@ void add_evidence(const DiagnosisInput& input, Diagnosis& out) {
     out.evidence.push_back("queue " + queue_text(status, input.now, input.queue_position));
   if (const std::string gang = gang_text(input.pods, status.attempt); !gang.empty() && !api::is_terminal(status.phase))
     out.evidence.push_back(gang);
+  if (!api::is_terminal(status.phase)) {
+    for (const std::string& node : bad_node_texts(input.job, input.now)) out.evidence.push_back("bad node " + node);
+  }
   const auto& launcher = input.job.status.launcher;
   const std::string missing = launcher ? control::explain_missing_launcher(launcher->reason) : "";
   if (!missing.empty() && out.cause != Cause::kNone) out.evidence.push_back(missing);

@@ -290,6 +290,25 @@ std::string gang_text(const std::vector<PodView>& pods, int attempt) {
   return fmt::format("{}: {} of {} pods have nodes", first->gang, placed, count);
 }
 
+std::vector<std::string> bad_node_texts(const api::TrainingJob& job, SystemTime now) {
+  const auto period = control::clamp_period(job.spec.failure_policy.avoid_nodes_seconds);
+  std::vector<std::string> out;
+  for (const api::BadNode& node : job.status.bad_nodes) {
+    const SystemTime end = node.last_time + period;
+    if (end <= now) continue;
+    const std::string left = duration_text(std::chrono::ceil<std::chrono::seconds>(end - now));
+    const std::string effect =
+        node.avoidance == api::NodeAvoidance::kNone
+            ? "not avoided until it fails again, because pods could not be placed otherwise"
+            : fmt::format("pods {} other nodes for {} more",
+                          node.avoidance == api::NodeAvoidance::kRequired ? "require" : "prefer", left);
+    out.push_back(fmt::format("{}: {}; {}, the last one {} ago: {}", printable(node.name), effect,
+                              counted(node.failures, "failure"), age_text(node.last_time, now),
+                              printable(node.reason)));
+  }
+  return out;
+}
+
 std::string status_text(const StatusInput& input, bool is_wide, const Style& style, SystemTime now) {
   const api::TrainingJob& job = input.job;
   const api::Status& status = job.status;
@@ -323,6 +342,8 @@ std::string status_text(const StatusInput& input, bool is_wide, const Style& sty
   }
   if (status.in_pod_restarts) add("In pods:", in_pod_restarts_text(*status.in_pod_restarts));
   if (status.recoveries) add("Recoveries:", recoveries_text(*status.recoveries));
+  const char* label = "Bad nodes:";
+  for (const std::string& node : bad_node_texts(job, now)) add(std::exchange(label, ""), node, Color::kYellow);
   add("Age:", age_text(job.metadata.creation_timestamp, now));
   if (job.metadata.deletion_timestamp)
     add("Deletion:", "requested" + (input.finalizers.empty() ? "" : "; held by finalizers: " + input.finalizers),

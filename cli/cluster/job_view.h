@@ -43,6 +43,10 @@ std::string queue_line(const api::Status& status, SystemTime now);
 // if its pods belong to none.
 std::string gang_text(const std::vector<PodView>& pods, int attempt);
 
+// Returns a description of each node on which the job has failed: "gpu-7: pods require other nodes for 23h30m more; 2
+// failures, the last one 30m ago: DeviceFailed".
+std::vector<std::string> bad_node_texts(const api::TrainingJob& job, SystemTime now);
+
 struct StatusInput {
   api::TrainingJob job;
   std::vector<PodView> pods;            // of the current attempt

@@ -10,6 +10,7 @@
 #include "common/contract.h"
 #include "common/restart_backoff.h"
 #include "common/text.h"
+#include "operator/core/bad_nodes.h"
 #include "operator/core/desired.h"
 #include "operator/core/elastic.h"
 #include "operator/core/placement.h"
@@ -190,6 +191,7 @@ void excuse_incomplete_start(const Observed& observed, const Membership& members
   record.rank.reset();
   if (missing.pod != nullptr) record.node_rank = parse_pod_name(observed.job, missing.pod->name)->node_rank;
   out.restart_reason = kNotStarted;
+  if (!is_hardware_failure(root_cause)) out.causes.clear();
 }
 
 // Restarts the group, or fails the job if its budget does not allow the restart.
@@ -279,7 +281,7 @@ GroupFailure evaluate_failure_policy(const Observed& observed, const Membership&
         is_allowed ? find_group(observed, members, all) : GroupEvidence{GroupEvidence::State::kMissing};
     if (group.state == GroupEvidence::State::kExists) {
       out.decision = GroupFailure::Decision::kReplace;
-      out.replaced = all;
+      out.causes = all;
       out.charge = std::move(cost);
       return out;
     }
@@ -311,6 +313,7 @@ GroupFailure evaluate_failure_policy(const Observed& observed, const Membership&
     out.confirm_absent = root_cause.pod->name;
     out.except_uid = root_cause.pod->uid;
   }
+  out.causes = {root_cause};
   if (root_cause.action == FailureAction::kFail) {
     set_permanent_failure(root_cause, out);
     return out;

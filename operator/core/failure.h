@@ -24,7 +24,7 @@ struct GroupFailure {
   enum class Decision {
     kNone,     // no pod has failed
     kWait,     // only failures so far whose root cause is not known yet; evaluate again after `wait`
-    kReplace,  // replace the pods in `replaced`; the others continue
+    kReplace,  // replace the pods in `causes`; the others continue
     kRestart,  // restart all pods as the next attempt
     kFail,     // fail the job
   };
@@ -39,7 +39,8 @@ struct GroupFailure {
   // In a job whose pods are replaced, a pod that was observed may be the predecessor of the pod that now has the name.
   // confirm_absent is then always set, and the plan continues if the pod has this uid.
   std::string except_uid;
-  std::vector<PodFailure> replaced;     // for kReplace
+  // The failures of the pods to replace for kReplace, and otherwise the root cause, if it is the failure of a pod.
+  std::vector<PodFailure> causes;
   std::optional<int> nodes;             // of the next attempt, if it differs from the group's present size
   bool is_free = false;                 // whether or not the attempt has made progress
   std::optional<RestartCharge> charge;  // absent if the failure is free, or fails the job without regard to its budget

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "api/types.h"
+#include "common/boxed_optional.h"
 #include "common/clock.h"
 #include "common/contract.h"
 
@@ -52,6 +53,13 @@ struct Gang {
   bool operator==(const Gang&) const = default;
 };
 
+// The nodes that a pod avoids by its affinity (bad_nodes.h).
+struct AvoidedNodes {
+  std::vector<std::string> required{};   // other nodes are required
+  std::vector<std::string> preferred{};  // other nodes are preferred
+  bool operator==(const AvoidedNodes&) const = default;
+};
+
 // A Pod, reduced to the fields that the decision reads. The shell reduces its texts to single lines of bounded length,
 // except for the termination message. The attempt and the node rank are read from the name (membership.h), because the
 // name is immutable.
@@ -91,6 +99,7 @@ struct Pod {
   std::optional<Gang> gang{};
   std::optional<SystemTime> created{};  // metadata.creationTimestamp, by the API server's clock
   bool unlabeled = false;  // the job's label was removed: the pod is read live, and no watch reports its changes
+  BoxedOptional<AvoidedNodes> avoided{};  // of a pod without a node
 
   bool operator==(const Pod&) const = default;
 };
@@ -296,6 +305,7 @@ struct CreatePod {
   ChosenImages images{};                           // `trainer` is empty: the job's, or the operator's default
   std::optional<Admission> admission{};            // of a job with a queue
   std::optional<Gang> gang{};                      // of the attempt
+  BoxedOptional<AvoidedNodes> avoided{};           // by the status
 
   bool operator==(const CreatePod&) const = default;
 };

@@ -6,6 +6,7 @@
 #include <functional>
 #include <utility>
 
+#include "operator/core/bad_nodes.h"
 #include "operator/core/elastic.h"
 #include "operator/core/failure.h"
 #include "operator/core/pod_failure.h"
@@ -44,6 +45,7 @@ std::optional<SystemTime> placement_deadline(const Observed& observed, const Mem
   const std::optional<std::chrono::seconds> limit = pending_timeout(observed);
   const bool waits = job.status.phase == api::Phase::kPending || job.status.phase == api::Phase::kRestarting;
   if (!limit || !waits || !conflicting_names(members).empty() || may_shrink(observed, members)) return std::nullopt;
+  if (has_avoiding_pods(members)) return std::nullopt;
   bool are_placed = true;
   for (size_t rank = 0; rank < members.current.size(); ++rank) are_placed = are_placed && is_placed(members, rank);
   if (are_placed) return std::nullopt;

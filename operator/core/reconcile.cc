@@ -7,6 +7,7 @@
 
 #include "api/validate.h"
 #include "common/text.h"
+#include "operator/core/bad_nodes.h"
 #include "operator/core/desired.h"
 #include "operator/core/elastic.h"
 #include "operator/core/events.h"
@@ -181,10 +182,10 @@ Plan replace_pods(const Observed& observed, const Membership& members, const Gro
   const Job& job = observed.job;
   api::Status next = refresh_status(observed, members);
   api::Recoveries counts = next.recoveries.value_or(api::Recoveries{});
-  Plan plan = make_plan(PlanState::kProgress, "lost: " + counted(failure.replaced.size(), "pod"));
+  Plan plan = make_plan(PlanState::kProgress, "lost: " + counted(failure.causes.size(), "pod"));
   std::vector<Action> events = recovery_events(job.status, next);
   append(events, in_place_events(job.status, next));
-  for (const PodFailure& lost : failure.replaced) {
+  for (const PodFailure& lost : failure.causes) {
     const std::string name = pod_name(job, job.status.attempt, lost.node_rank);
     const std::string uid = lost.pod == nullptr ? "" : lost.pod->uid;
     plan.actions.emplace_back(ConfirmPodAbsent{name, uid});
@@ -205,6 +206,8 @@ Plan replace_pods(const Observed& observed, const Membership& members, const Gro
   next.recoveries = std::move(counts);
   next.restarts.after_progress = last_progress(observed.job.status);
   if (failure.charge) charge_replacement(*failure.charge, next);
+  record_node_failures(job.spec.failure_policy, failure.causes, observed.now, next);
+  append(events, bad_node_events(job.status, next));
   plan.actions.emplace_back(PatchStatus{std::move(next)});
   append(plan.actions, std::move(events));
   return plan;
@@ -230,7 +233,9 @@ std::optional<Plan> recover(const Observed& observed, const Membership& members)
   api::Status next = refresh_status(observed, members);
   apply_termination_message(members, next, observed.now);
   record_attempt(observed, members, next, failure.record);
+  record_node_failures(observed.job.spec.failure_policy, failure.causes, observed.now, next);
   std::vector<Action> events = recovery_events(observed.job.status, next);
+  append(events, bad_node_events(observed.job.status, next));
   if (failure.decision == GroupFailure::Decision::kFail) {
     if (failure.charge) next.restarts.after_progress = failure.charge->after_progress;
     enter_phase(next, Phase::kFailed, failure.reason, failure.message, observed.now);
@@ -376,6 +381,18 @@ Plan create_before_status(const Observed& observed, const Membership& members) {
   return plan;
 }
 
+// Returns when the job must be reconciled again although nothing changes.
+std::optional<seconds> next_check(const Observed& observed, const Membership& members, const api::Status& next) {
+  std::optional<seconds> out = earliest(next_stall_check(observed, members, next),  //
+                                        next_replacement_check(observed, members));
+  for (const std::optional<SystemTime> time :
+       {next_resize_time(observed, members), placement_deadline(observed, members), scheduler_deadline(members),
+        next_avoidance_change(observed, members)})
+    out = earliest(out, time_until(time, observed.now));
+  const bool has_foreign_policy = members.wants_network_policy && members.conflicting_network_policy != nullptr;
+  return has_foreign_policy ? earliest(out, kForeignPolicyRequeue) : out;
+}
+
 constexpr char kDeletesCountedPods[] =
     "a quota on count/pods rejects pods of the attempt: the ended pods of the last one, kept for their logs, are "
     "deleted";
@@ -391,16 +408,11 @@ std::optional<Plan> converge(const Observed& observed, const Membership& members
   if (job.status.phase == Phase::kNone) update_checkpoint_condition(job, next, observed.now);
   Deletions old = delete_old_pods(observed, members);
   Creations missing = create_missing_objects(observed, members);
-  Plan plan = make_plan(
-      PlanState::kWait, "nothing to do in phase " + to_string(next.phase),
-      earliest(earliest(old.requeue_after, missing.requeue_after), next_stall_check(observed, members, next)));
-  plan.requeue_after = earliest(plan.requeue_after, next_replacement_check(observed, members));
-  plan.requeue_after = earliest(plan.requeue_after, time_until(next_resize_time(observed, members), observed.now));
-  plan.requeue_after = earliest(plan.requeue_after, time_until(placement_deadline(observed, members), observed.now));
-  plan.requeue_after = earliest(plan.requeue_after, time_until(scheduler_deadline(members), observed.now));
-  if (members.wants_network_policy && members.conflicting_network_policy != nullptr)
-    plan.requeue_after = earliest(plan.requeue_after, kForeignPolicyRequeue);
-  if (next != job.status || !missing.actions.empty()) {
+  Plan plan =
+      make_plan(PlanState::kWait, "nothing to do in phase " + to_string(next.phase),
+                earliest(earliest(old.requeue_after, missing.requeue_after), next_check(observed, members, next)));
+  std::vector<Action> outdated = delete_outdated_pods(next, members);
+  if (next != job.status || !missing.actions.empty() || !outdated.empty()) {
     plan.state = PlanState::kProgress;
     plan.reason =
         missing.actions.empty() ? "the status changed" : "missing: " + counted(missing.actions.size(), "object");
@@ -414,6 +426,7 @@ std::optional<Plan> converge(const Observed& observed, const Membership& members
     plan.reason = "left from earlier attempts: " + counted(old.actions.size(), "pod");
   }
   append(plan.actions, std::move(old.actions));
+  append(plan.actions, std::move(outdated));
   if (std::vector<Action> groups = delete_pod_groups(observed, members); !groups.empty()) {
     plan.state = PlanState::kProgress;
     append(plan.actions, std::move(groups));
@@ -432,6 +445,7 @@ std::optional<Plan> converge(const Observed& observed, const Membership& members
   append(plan.actions, running_events(job.status.phase, next));
   append(plan.actions, recovery_events(job.status, next));
   append(plan.actions, in_place_events(job.status, next));
+  append(plan.actions, bad_node_events(job.status, next));
   append(plan.actions, std::move(readiness));
   // A request that Kueue's webhook refuses must neither stop the rest of the plan nor write the status more often.
   const bool may_request = plan.actions.empty() && observed.last_error.empty();

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/contract.h"
+#include "operator/core/bad_nodes.h"
 #include "operator/core/desired.h"
 #include "operator/core/elastic.h"
 
@@ -118,6 +119,7 @@ std::optional<SystemTime> replacement_deadline(const Observed& observed, const M
   const Job& job = observed.job;
   const api::Replacement* pending = pending_replacement(job, members, node_rank);
   if (pending == nullptr || continues_with_fewer_nodes(observed, members)) return std::nullopt;
+  if (has_avoiding_pods(members)) return std::nullopt;
   const bool in_place = launcher_bounds(job).has_value();
   const SystemTime since = in_place ? last_loss(job, members) : pending->time;
   const SystemTime late = end_of_delay(since, seconds(job.spec.stall_policy.timeout_seconds), observed.now);

@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "common/text.h"
+#include "operator/core/bad_nodes.h"
 #include "operator/core/elastic.h"
 #include "operator/core/failure.h"
 #include "operator/core/handover.h"
@@ -216,6 +217,8 @@ api::Status refresh_status(const Observed& observed, const Membership& members) 
   refresh_progress(observed, status);
   refresh_recoveries(observed, status);
   refresh_replacements(members, status);
+  record_in_pod_failure(observed, members, status);
+  refresh_bad_nodes(observed, members, status);
   refresh_queue(observed, members, status);
   if (status.phase != Phase::kSuspended) {
     if (!is_waiting_for_queue(observed, members)) {

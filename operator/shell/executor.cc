@@ -17,6 +17,7 @@
 #include "common/json_access.h"
 #include "common/random.h"
 #include "common/text.h"
+#include "operator/core/bad_nodes.h"
 #include "operator/core/gang.h"
 #include "operator/core/text.h"
 
@@ -102,7 +103,7 @@ bool is_same_batch(const Action& first, const Action& next) {
     const auto* other = std::get_if<CreatePod>(&next);
     return other != nullptr && other->attempt == create->attempt && other->nodes == create->nodes &&
            other->launchers == create->launchers && other->images == create->images &&
-           other->admission == create->admission && other->gang == create->gang;
+           other->admission == create->admission && other->gang == create->gang && other->avoided == create->avoided;
   }
   return std::holds_alternative<DeletePod>(first) && std::holds_alternative<DeletePod>(next);
 }
@@ -370,6 +371,10 @@ Executor::Outcome Executor::prepare(const Job& job, const CreatePod& pod, std::o
   if (pod.gang) {
     const std::unique_lock<std::mutex> lock = lock_if_large(job.spec);
     placed = with_gang(placed ? *placed : job, *pod.gang);
+  }
+  if (changes_template(job, pod.avoided)) {
+    const std::unique_lock<std::mutex> lock = lock_if_large(job.spec);
+    placed = with_avoided_nodes(placed ? *placed : job, pod.avoided);
   }
   factory.emplace(make_factory(placed ? *placed : job, pod, secret));
   return std::nullopt;

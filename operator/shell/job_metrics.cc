@@ -97,6 +97,12 @@ std::optional<double> progress_ratio(const Job& job) {
   return static_cast<double>(progress->step) / static_cast<double>(*progress->target_steps);
 }
 
+std::optional<double> count_avoided_nodes(const Job& job) {
+  if (job.status.bad_nodes.empty()) return std::nullopt;
+  return static_cast<double>(std::ranges::count_if(
+      job.status.bad_nodes, [](const api::BadNode& node) { return node.avoidance != api::NodeAvoidance::kNone; }));
+}
+
 void add_queue(FamilyBuilder& family, const CachedJob& cached, const Labels& labels) {
   const BoxedOptional<api::QueueStatus>& queue = cached.job.status.queue;
   const api::Phase phase = cached.job.status.phase;
@@ -171,6 +177,9 @@ constexpr JobFamily kJobFamilies[] = {
      .help = "Total duration of the restarts of all processes of a job in their pods, in seconds.",
      .type = MetricType::Counter,
      .value = [](const Job& job) { return optional_field(job.status.in_pod_restarts, &api::InPodRestarts::seconds); }},
+    {.name = "trainingjob_avoided_nodes",
+     .help = "Number of nodes that the pods of a job avoid, because the job has failed on them.",
+     .value = count_avoided_nodes},
     {.name = "trainingjob_progress_ratio",
      .help = "Ratio of completed to targeted optimizer steps of a job.",
      .value = progress_ratio},
@@ -194,7 +203,7 @@ void collect_family(const JobFamily& definition, const std::vector<std::shared_p
 
 // Returns about how many bytes of a response the series of a job take.
 size_t text_size(const CachedJob& cached) {
-  constexpr size_t kPlainSeries = 18;   // without further labels
+  constexpr size_t kPlainSeries = 19;   // without further labels
   constexpr size_t kSeriesBytes = 120;  // the names of family and labels, and the value
   const Job& job = cached.job;
   const size_t series =

@@ -13,6 +13,7 @@
 #include "common/contract.h"
 #include "common/json_access.h"
 #include "common/status_macros.h"
+#include "operator/core/bad_nodes.h"
 #include "operator/core/desired.h"
 #include "operator/core/gang.h"
 #include "operator/core/text.h"
@@ -225,6 +226,7 @@ kube::FieldFilter pod_fields() {
                                      R"(metadata.annotations.oarlock\.dev/regroup-key-id)",
                                      R"(metadata.annotations.oarlock\.dev/default-image)",
                                      R"(metadata.annotations.oarlock\.dev/launcher-image)",
+                                     R"(metadata.annotations.oarlock\.dev/avoided-nodes)",
                                      "metadata.deletionGracePeriodSeconds",
                                      R"(metadata.labels.scheduling\.x-k8s\.io/pod-group)",
                                      R"(metadata.annotations.scheduling\.k8s\.io/group-name)",
@@ -299,6 +301,7 @@ Result<CachedPod> project_pod(const Json& object) {
   pod.node_name = text_at(member(object, "spec"), "nodeName");
   RETURN_IF_ERROR(check_length("status.podIP", pod.pod_ip, kMaxName));
   RETURN_IF_ERROR(check_length("spec.nodeName", pod.node_name, kMaxName));
+  if (pod.node_name.empty()) pod.avoided = parse_avoided_nodes(text_at(annotations, kAnnotationAvoidedNodes));
   read_conditions(status, pod);
   read_containers(status, pod);
   return out;

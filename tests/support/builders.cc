@@ -18,6 +18,7 @@ JobBuilder::JobBuilder(const std::string& name) {
   job_.metadata.creation_timestamp = at_second(0);
   job_.spec.nodes = 2;
   job_.spec.pod_template = kMinimalTemplate;
+  job_.spec.failure_policy.avoid_nodes_after = 0;
 }
 
 JobBuilder& JobBuilder::nodes(int count) {
@@ -55,6 +56,11 @@ JobBuilder& JobBuilder::max_failures_at_step(int count) {
 
 JobBuilder& JobBuilder::max_restarts(int count) {
   job_.spec.failure_policy.max_restarts = count;
+  return *this;
+}
+JobBuilder& JobBuilder::avoid_nodes(int after, int seconds) {
+  job_.spec.failure_policy.avoid_nodes_after = after;
+  job_.spec.failure_policy.avoid_nodes_seconds = seconds;
   return *this;
 }
 JobBuilder& JobBuilder::rule(api::FailureRule rule) {
@@ -233,6 +239,11 @@ PodBuilder& PodBuilder::deleting_until(SystemTime grace_ends_at, int grace_secon
   pod_.deleting = true;
   pod_.grace_ends_at = grace_ends_at;
   pod_.grace_seconds = grace_seconds;
+  return *this;
+}
+PodBuilder& PodBuilder::avoiding(const AvoidedNodes& nodes, SystemTime created) {
+  pod_.avoided = nodes;
+  pod_.created = created;
   return *this;
 }
 PodBuilder& PodBuilder::unreachable() {

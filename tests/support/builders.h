@@ -29,6 +29,8 @@ class JobBuilder {
   JobBuilder& max_restarts(int count);
   JobBuilder& max_total_restarts(int count);
   JobBuilder& max_failures_at_step(int count);
+  // A new job avoids no nodes, unlike one with the defaults.
+  JobBuilder& avoid_nodes(int after, int seconds = 86400);
   JobBuilder& rule(api::FailureRule rule);
   JobBuilder& backoff_seconds(int seconds);
   JobBuilder& restart_scope(api::RestartScope scope);
@@ -80,6 +82,7 @@ class PodBuilder {
   PodBuilder& disrupted(const std::string& reason);
   PodBuilder& deleting();
   PodBuilder& deleting_until(SystemTime grace_ends_at, int grace_seconds = 30);
+  PodBuilder& avoiding(const control::AvoidedNodes& nodes, SystemTime created);
   PodBuilder& unreachable();
   PodBuilder& stop_requested(SystemTime time);
 

@@ -44,6 +44,7 @@ struct Objects {
   std::vector<control::Workload> workloads;  // in the order of their creation
   bool lost_workload = false;  // an administrator has deleted it, and thereby taken the quota of pods that may run
   bool has_gangs = false;      // the API of native PodGroups is served
+  int nodes = 0;               // of the cluster: node-0, node-1 ...; 0: each node rank has its own
   std::map<std::string, int> pod_groups;  // the minimum by name
   std::set<std::string> conflicting;      // foreign pods that made a create fail with AlreadyExists
   std::map<std::string, int> created;     // number of created pods by name; each has its own uid
@@ -89,8 +90,8 @@ class SimCluster {
   Outcome apply(const control::Action& action, const control::Job& job);
 
   // ---- Events of the cluster -------------------------------------------------------------------------------------
-  // A pod of a PodGroup waits until the group exists, with as many pods that have not ended as its minimum. All its
-  // pods get nodes together.
+  // A pod waits if it must avoid all nodes of the cluster. A pod of a PodGroup waits until the group exists, with as
+  // many pods that have not ended as its minimum. All its pods get nodes together.
   bool schedule(const std::string& pod);
   bool start(const std::string& pod);
   bool make_ready(const std::string& pod);
@@ -115,6 +116,7 @@ class SimCluster {
   void delete_job();
   void delete_service();
   void serve_gangs() { objects_.has_gangs = true; }
+  void set_cluster_nodes(int count) { objects_.nodes = count; }
   void set_metrics_peers(const std::string& peers) { objects_.metrics_peers = peers; }
   void delete_network_policy() { objects_.network_policy.reset(); }
   void edit_network_policy() { objects_.network_policy->digest = kEditedDigest; }
@@ -154,6 +156,7 @@ class SimCluster {
   Outcome create_workload(const control::CreateWorkload& action);
   Outcome create_pod_group(const control::CreatePodGroup& action);
   bool may_be_placed(const control::Pod& pod) const;
+  std::optional<std::string> find_node(const control::Pod& pod) const;
   void place(control::Pod& pod);
   Outcome delete_workload(const control::DeleteWorkload& action);
   Outcome update_workload(const control::UpdateWorkload& action);

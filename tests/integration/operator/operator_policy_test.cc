@@ -435,6 +435,64 @@ TEST_F(Policies, ExclusiveDomainsHaveOneJobEach) {
   for (const auto& [node, domain] : domain_of) world_->call("DELETE", "/api/v1/nodes/" + node);
 }
 
+// Two nodes, on which one job fails twice on the first one and then on the other, and the real scheduler. The pods of
+// other tests do not tolerate the nodes.
+TEST_F(Policies, PodsAvoidNodesOnWhichTheirJobHasFailed) {
+  const Json room = {{"cpu", "8"}, {"memory", "8Gi"}, {"pods", "10"}};
+  for (const char* name : {"c-1", "c-2"}) {
+    world_->call("POST", "/api/v1/nodes",
+                 {{"metadata", {{"name", name}, {"labels", {{"example.com/rack", "c"}}}}},
+                  {"spec", {{"taints", {{{"key", "test"}, {"value", "bad-nodes"}, {"effect", "NoSchedule"}}}}}},
+                  {"status", {{"capacity", room}, {"allocatable", room}}}});
+  }
+  const Json rack = {{"key", "example.com/rack"}, {"operator", "In"}, {"values", {"c"}}};
+  const Json affinity = {
+      {"requiredDuringSchedulingIgnoredDuringExecution", {{"nodeSelectorTerms", {{{"matchExpressions", {rack}}}}}}}};
+  const Json pod_template = {{"spec",
+                              {{"containers", {{{"name", "trainer"}, {"image", "example.invalid/t"}}}},
+                               {"affinity", {{"nodeAffinity", affinity}}},
+                               {"tolerations", {{{"operator", "Exists"}}}}}}};
+  create("j", {{"nodes", 1},
+               {"template", pod_template},
+               {"scheduling", {{"pendingTimeoutSeconds", 3}}},
+               {"failurePolicy", {{"maxRestarts", 9}, {"backoffSeconds", 0}}}});
+  const auto node_of = [&](int attempt) {
+    const std::string pod = fmt::format("{}/j-{}-0", world_->pods(), attempt);
+    std::string node;
+    world_->wait(fmt::format("a node for attempt {}", attempt), [&] {
+      const Reply reply = server_->call("GET", pod);  // it may be deleted and created again
+      if (reply.status == 200) node = reply.body["spec"].value("nodeName", "");
+      return !node.empty();
+    });
+    return node;
+  };
+  const auto fail = [&](int attempt, int exit_code) {
+    const std::string pod = fmt::format("j-{}-0", attempt);
+    world_->set_pod(pod, pod_running());
+    world_->wait_for_phase("j", "Running");
+    world_->set_pod(pod, pod_ended(exit_code));
+  };
+  const std::string first = node_of(0);
+  fail(0, 79);  // a failed device
+  const std::string second = node_of(1);
+  EXPECT_NE(second, first);
+  EXPECT_EQ(world_->status("j")["badNodes"][0]["name"], first);
+  EXPECT_EQ(world_->status("j")["badNodes"][0]["avoidance"], "Required");
+  fail(1, 1);
+  EXPECT_EQ(node_of(2), second) << "other nodes are only preferred";
+  fail(2, 1);
+  // No node is left, so that the pod is created again until it can be placed.
+  EXPECT_THAT((std::vector<std::string>{first, second}), Contains(node_of(3)));
+  EXPECT_EQ(world_->status("j")["attempt"], 3) << "the avoidance has caused no further attempt";
+  world_->wait("the events", [&] {
+    const std::vector<std::string> reasons = world_->event_reasons("j");
+    return std::ranges::count(reasons, "AvoidingNode") > 0 && std::ranges::count(reasons, "NodeAvoidanceRelaxed") > 0;
+  });
+  world_->wait("the metric",
+               [&] { return operator_->metric("trainingjob_avoided_nodes", {R"(trainingjob="j")"}) == 2; });
+  for (const char* name : {"c-1", "c-2"}) world_->call("DELETE", std::string("/api/v1/nodes/") + name);
+}
+
 TEST_F(Policies, PodWithoutTheLabelRemainsPartOfTheGroup) {
   create("j", {});
   set_group("j", 0, pod_running(), pod_running());

@@ -76,6 +76,21 @@ std::vector<Setup> setups() {
       {.name = "Gang", .options = nearest(with_gangs(with(job(2, 1), 1)), 200'000)},
       {.name = "GangReplacedPod",
        .options = nearest(with_gangs(with_exits(with(by_rank(job(2, 1)), 1), {137})), 200'000)},
+      // Pods of unknown age avoid nodes less immediately; the others after their pending time-out.
+      {.name = "OnlyNode",
+       .options = nearest(with_cluster_nodes(with(job(1, 2).avoid_nodes(1), 2, false), 1), 400'000)},
+      {.name = "OnlyNodeFailsOften",
+       .options = nearest(with_cluster_nodes(with(job(1, 3).avoid_nodes(2).pending_timeout(20), 3, false), 1), 100'000),
+       .is_bounded = true},
+      {.name = "BadNodeOfTwo",
+       .options =
+           nearest(with_cluster_nodes(with(job(1, 2).avoid_nodes(1, 30).pending_timeout(20), 2, false), 2), 50'000),
+       .is_bounded = true},
+      {.name = "BadNodeReplacedPod",
+       .options = nearest(
+           with_cluster_nodes(with_exits(with(by_rank(job(2, 2)).avoid_nodes(1).pending_timeout(20), 1), {137}), 1),
+           50'000),
+       .is_bounded = true},
       {.name = "NetworkPolicies", .options = with_policies(with(job(1, 1), 2))},
       {.name = "NetworkPoliciesCleanAll",
        .options = with_policies(with(job(2, 0).clean_pod_policy(api::CleanPodPolicy::kAll), 1))},

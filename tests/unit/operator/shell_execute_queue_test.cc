@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "operator/core/bad_nodes.h"
 #include "operator/core/desired.h"
 #include "operator/core/workload.h"
 #include "tests/unit/operator/executor_fixture.h"
@@ -238,6 +239,19 @@ TEST_F(ExecuteQueueTest, CreatesPodsInTheirPodGroup) {
                                       std::string("POST ") + kPods));
   EXPECT_EQ(sent(0)["spec"]["minMember"], 2);
   EXPECT_EQ(sent(1)["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"], "j-0");
+}
+
+TEST_F(ExecuteQueueTest, CreatesPodsThatAvoidNodesInTheirPodGroup) {
+  answer(object("11"), 201);
+  EXPECT_FALSE(run({CreatePod{.name = "j-0-0",
+                              .nodes = 2,
+                              .gang = Gang{GangApi::kSchedulerPlugins, "j-0"},
+                              .avoided = AvoidedNodes{.required = {"bad"}}}}));
+  EXPECT_EQ(sent(0)["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"], "j-0");
+  EXPECT_EQ(sent(0)["metadata"]["annotations"][kAnnotationAvoidedNodes], "bad=Required");
+  EXPECT_EQ(sent(0)["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+                   ["nodeSelectorTerms"][0]["matchFields"][0]["values"][0],
+            "bad");
 }
 
 TEST_F(ExecuteQueueTest, StopsAtAPodGroupOfAnotherOwner) {

@@ -114,6 +114,8 @@ TEST_F(MetricsTest, JobMetricsFollowTheCache) {
       api::Recoveries{.total = 3, .seconds = 1.5, .last_ranks = "", .last_reason = "", .last_time = {}};
   job.status.in_pod_restarts =
       api::InPodRestarts{.total = 4, .seconds = 2.5, .last_rank = {}, .last_reason = "", .last_time = {}};
+  job.status.bad_nodes = {{.name = "a", .failures = 2, .reason = "", .avoidance = api::NodeAvoidance::kNone},
+                          {.name = "b", .failures = 2, .reason = "", .avoidance = api::NodeAvoidance::kRequired}};
   add(job);
   const std::string labels = R"({namespace=")" + job.metadata.namespace_name + R"(",trainingjob="bert")";
   const std::string all = text();
@@ -124,6 +126,7 @@ TEST_F(MetricsTest, JobMetricsFollowTheCache) {
   EXPECT_THAT(all, HasSubstr("trainingjob_rank_recovery_seconds_total" + labels + "} 1.5"));
   EXPECT_THAT(all, HasSubstr("trainingjob_in_pod_restarts_total" + labels + "} 4"));
   EXPECT_THAT(all, HasSubstr("trainingjob_in_pod_restart_seconds_total" + labels + "} 2.5"));
+  EXPECT_THAT(all, HasSubstr("trainingjob_avoided_nodes" + labels + "} 1"));
   EXPECT_THAT(all, HasSubstr("trainingjob_spec_replicas" + labels + "} 2"));
   EXPECT_THAT(all, HasSubstr("trainingjob_restarts_total{namespace=\"" + job.metadata.namespace_name +
                              R"(",reason="PodFailed",trainingjob="bert"} 1)"));
@@ -359,6 +362,7 @@ TEST_F(MetricsTest, ReferencePageMatchesExportedMetrics) {
   job.status.progress->target_steps = 2;
   job.status.recoveries = api::Recoveries{.total = 1, .last_ranks = "", .last_reason = "", .last_time = {}};
   job.status.in_pod_restarts = api::InPodRestarts{.total = 1, .last_rank = {}, .last_reason = "", .last_time = {}};
+  job.status.bad_nodes = {{.name = "a", .failures = 1, .reason = ""}};
   job.status.queue =
       api::QueueStatus{.name = "team", .cluster_queue = "", .flavors = {}, .nodes = {}, .since = at_second(1)};
   job.status.conditions = {condition("Running", false, 2)};

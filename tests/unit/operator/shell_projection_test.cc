@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/contract.h"
+#include "operator/core/bad_nodes.h"
 #include "operator/core/desired.h"
 #include "tests/support/builders.h"
 
@@ -238,6 +239,16 @@ TEST(ProjectPod, HasTheImagesThatTheOperatorHasChosen) {
   job.spec.pod_template = R"({"metadata": {"annotations": {"oarlock.dev/default-image": "a",
     "oarlock.dev/launcher-image": "b"}}, "spec": {"containers": [{"name": "trainer", "image": "mine:1"}]}})";
   EXPECT_EQ(images(""), ChosenImages{}) << "annotations of the template have no effect";
+}
+
+TEST(ProjectPod, HasTheNodesThatItAvoidsUntilItHasANode) {
+  const AvoidedNodes nodes{.required = {"a"}, .preferred = {"b"}};
+  auto body = PodFactory(with_avoided_nodes(JobBuilder(), nodes), 0).pod(0);
+  const auto avoided = [&] { return project_pod(*pod_fields().parse(body.dump()))->pod.avoided; };
+  ASSERT_TRUE(avoided());
+  EXPECT_EQ(*avoided(), nodes);
+  body["spec"]["nodeName"] = "c";
+  EXPECT_FALSE(avoided());
 }
 
 TEST(ProjectNetworkPolicy, ReadsOwnerAndSpecDigest) {

@@ -165,6 +165,28 @@ TEST(JobView, ShowsStatusOfRunningJob) {
       << "two pods were replaced after progress";
 }
 
+TEST(JobView, ShowsBadNodesUntilTheyAreNotAvoidedAnyMore) {
+  StatusInput input;
+  input.job = running_job();
+  input.job.status.bad_nodes = {{.name = "gpu-1", .failures = 9, .last_time = kNow - seconds(86'400), .reason = "X"},
+                                {.name = "gpu-7",
+                                 .failures = 2,
+                                 .last_time = kNow - seconds(1800),
+                                 .reason = "DeviceFailed",
+                                 .avoidance = api::NodeAvoidance::kRequired},
+                                {.name = "gpu-8",
+                                 .failures = 1,
+                                 .last_time = kNow - seconds(60),
+                                 .reason = "PodFailed",
+                                 .avoidance = api::NodeAvoidance::kNone}};
+  EXPECT_THAT(status_text(input, false, {}, kNow),
+              AllOf(HasSubstr("Bad nodes:   gpu-7: pods require other nodes for 23h30m more; 2 failures, the last one "
+                              "30m ago: DeviceFailed\n"
+                              "             gpu-8: not avoided until it fails again, because pods could not be placed "
+                              "otherwise; 1 failure, the last one 1m ago: PodFailed\n"),
+                    Not(HasSubstr("gpu-1"))));
+}
+
 TEST(JobView, ShowsQueueAndItsReason) {
   api::TrainingJob job = running_job();
   EXPECT_EQ(queue_line(job.status, kNow), "");
