@@ -4,12 +4,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "api/validate.h"
 #include "common/json_access.h"
 #include "common/text.h"
 #include "operator/core/desired.h"
+#include "operator/core/ledger.h"
 #include "operator/core/pod_template.h"
 #include "operator/core/restart_budget.h"
 
@@ -251,6 +253,28 @@ std::string checkpoint_text(const api::TrainingJob& job) {
   return "none yet; they are written to " + place;
 }
 
+std::string usage_text(const api::Status& status) {
+  constexpr double kMillisecondsPerHour = 3'600'000;
+  if (!status.usage || status.usage->allocated <= 0) return "";
+  const api::Usage& usage = *status.usage;
+  const auto allocated = static_cast<double>(usage.allocated);
+  std::vector<std::pair<double, std::string_view>> shares;
+  for (size_t i = 0; i < kUsageClasses.size(); ++i) {
+    const auto time = static_cast<double>(usage.classes[static_cast<UsageClass>(i)]);
+    if (time > 0) shares.emplace_back(time / allocated, kUsageClasses[i]);
+  }
+  std::ranges::stable_sort(shares, std::greater(), [](const auto& one) { return one.first; });
+  std::string out = number_text(allocated / kMillisecondsPerHour) + " accelerator-hours";
+  for (const auto& [share, name] : shares)
+    out += fmt::format("{}{} {:.1f}%", name == shares.front().second ? ": " : ", ", name, share * 100);
+  const std::optional<double> ettr = control::effective_training_time_ratio(usage);
+  if (usage.queued > 0 && ettr) {
+    out += fmt::format("; ETTR {:.1f}% with {} hours queued", *ettr * 100,
+                       number_text(static_cast<double>(usage.queued) / kMillisecondsPerHour));
+  }
+  return out;
+}
+
 bool is_waiting_in_queue(const api::Status& status) {
   return status.queue && status.queue->cluster_queue.empty() && !api::is_terminal(status.phase) &&
          status.phase != Phase::kSuspended;
@@ -316,6 +340,7 @@ std::string status_text(const StatusInput& input, bool is_wide, const Style& sty
                       ? fmt::format("{}, started {} ago", status.attempt, age_text(status.attempt_start_time, now))
                       : std::to_string(status.attempt));
   add("Restarts:", restarts_text(job));
+  add("Usage:", usage_text(status));
   if (status.launcher) {
     const api::InjectedLauncher& launcher = *status.launcher;
     add("Launcher:", launcher.image.empty() ? control::explain_missing_launcher(launcher.reason)
