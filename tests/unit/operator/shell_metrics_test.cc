@@ -349,6 +349,24 @@ TEST_F(MetricsTest, AcceleratorsCountAllPodsOfUnfinishedJobs) {
   EXPECT_THAT(text(), Not(HasSubstr("trainingjob_requested_accelerators")));
 }
 
+TEST_F(MetricsTest, AcceleratorTimesAreCountersByClass) {
+  Job job = JobBuilder("bert").phase(api::Phase::kRunning);
+  add(job);
+  EXPECT_THAT(text(), Not(HasSubstr("accelerator_seconds_total")));
+  jobs_.clear();
+  api::Usage& usage = job.status.usage.emplace();
+  usage.classes[UsageClass::kProductive] = 12'500;
+  usage.queued = 4'000;
+  add(job);
+  const std::string all = text();
+  EXPECT_THAT(all, HasSubstr("# TYPE trainingjob_accelerator_seconds_total counter\n"));
+  EXPECT_THAT(all, HasSubstr("trainingjob_accelerator_seconds_total{class=\"productive\",namespace=\"default\","
+                             "trainingjob=\"bert\"} 12.5\n"));
+  EXPECT_THAT(all, Not(HasSubstr("class=\"idle\""))) << "classes without time";
+  EXPECT_THAT(all, HasSubstr("trainingjob_queued_accelerator_seconds_total{namespace=\"default\","
+                             "trainingjob=\"bert\"} 4\n"));
+}
+
 // docs/metrics-operator.md is generated from the exported metrics.
 TEST_F(MetricsTest, ReferencePageMatchesExportedMetrics) {
   Job job = JobBuilder("bert").nodes(2).phase(api::Phase::kRunning, 1).restarts(1);
@@ -375,6 +393,7 @@ TEST_F(MetricsTest, ReferencePageMatchesExportedMetrics) {
   evicted.attempts.emplace_back().reason = "QueueEvicted";
   metrics_->observe_status_change(fresh, evicted);
   job.status.completion_time = at_second(9);
+  job.status.usage.emplace().classes[UsageClass::kProductive] = 1;
   add(job);
   metrics_->observe_request("h:6443", "GET", 200, kube::Seconds(0.1));
   metrics_->set_leader(true);

@@ -35,6 +35,23 @@ STEP_PHASES = {
     "other": ("other", GRAY),
 }
 
+# Classes of the time of accelerators (docs/guides/goodput.md).
+USAGE_CLASSES = {
+    "scheduling": "dark-yellow",
+    "pulling": YELLOW,
+    "starting": "light-yellow",
+    "rendezvous": "light-purple",
+    "restore": PURPLE,
+    "productive": GREEN,
+    "recomputed": ORANGE,
+    "checkpoint": "light-blue",
+    "evaluation": BLUE,
+    "stalled": "dark-orange",
+    "recovery": RED,
+    "unreported": "light-green",
+    "idle": GRAY,
+}
+
 # NVIDIA's Xid codes that training jobs meet most often; the panel shows other codes as numbers.
 XID_ERRORS = {
     13: "13: graphics engine exception",
