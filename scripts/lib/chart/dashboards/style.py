@@ -37,18 +37,18 @@ STEP_PHASES = {
 
 # Classes of the time of accelerators (docs/guides/goodput.md).
 USAGE_CLASSES = {
-    "scheduling": "dark-yellow",
+    "scheduling": "#F2CC0C",
     "pulling": YELLOW,
-    "starting": "light-yellow",
-    "rendezvous": "light-purple",
+    "starting": "#FFF899",
+    "rendezvous": "#DEB6F2",
     "restore": PURPLE,
     "productive": GREEN,
     "recomputed": ORANGE,
     "checkpoint": "light-blue",
     "evaluation": BLUE,
-    "stalled": "dark-orange",
+    "stalled": "#C15C17",
     "recovery": RED,
-    "unreported": "light-green",
+    "unreported": "#B7DBAB",
     "idle": GRAY,
 }
 
