@@ -205,6 +205,16 @@ void describe_attempt(AttemptRecord& record, Fields& fields) {
   fields.unknown_members(record.unknown_members);
 }
 
+void describe_startup(Startup& startup, Fields& fields) {
+  fields.field("attempt", startup.attempt, "Number of the attempt.");
+  fields.field("scheduled", startup.scheduled, "Seconds until all pods had nodes.");
+  fields.field("started", startup.started, "Seconds until all trainer containers had started.");
+  fields.field("firstReport", startup.first_report, "Seconds until rank 0 first reported its progress.");
+  fields.field("firstStep", startup.first_step,
+               "Seconds until rank 0 reported a higher step than in its first report.");
+  fields.field("step", startup.step, "Step of the first report.");
+}
+
 constexpr std::array<UsageClass, kUsageClasses.size()> all_usage_classes() {
   std::array<UsageClass, kUsageClasses.size()> out{};
   for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<UsageClass>(i);
@@ -308,6 +318,8 @@ void describe(Status& status, Fields& fields) {
   fields.field("completionTime", status.completion_time, "When the job became Complete or Failed.");
   fields.list("attempts", status.attempts, describe_attempt, {.max_items = kMaxAttemptRecords, .list_type = "atomic"},
               "Records of the last ten attempts that ended, oldest first.");
+  fields.section("startup", status.startup, describe_startup,
+                 "The start of the current attempt, in seconds since its pods were created.");
   fields.section("usage", status.usage, describe_usage,
                  "What the accelerators of the job have done since its creation.");
 }

@@ -462,6 +462,18 @@ struct Usage {
   bool operator==(const Usage&) const = default;
 };
 
+// When the stages of an attempt's start were complete, in seconds since its pods were created. Absent before that.
+struct Startup {
+  int attempt = 0;
+  std::optional<int64_t> scheduled{};     // all pods had nodes
+  std::optional<int64_t> started{};       // all containers had started
+  std::optional<int64_t> first_report{};  // of rank 0
+  std::optional<int64_t> first_step{};    // after that of the first report
+  std::optional<int64_t> step{};          // of the first report
+
+  bool operator==(const Startup&) const = default;
+};
+
 struct Status {
   Phase phase = Phase::kNone;
   // status.phase if this version does not define it. `phase` is then derived from the rest of the status, and patches
@@ -486,6 +498,7 @@ struct Status {
   std::optional<SystemTime> attempt_start_time;     // when the pods of `attempt` were first created
   std::optional<SystemTime> completion_time;        // when the job became Complete or Failed
   std::vector<AttemptRecord> attempts;              // oldest first
+  BoxedOptional<Startup> startup;                   // absent before the first status
   BoxedOptional<Usage> usage;                       // absent before the first status
 
   bool operator==(const Status&) const = default;

@@ -14,6 +14,7 @@
 #include "operator/core/ledger.h"
 #include "operator/core/pod_template.h"
 #include "operator/core/restart_budget.h"
+#include "operator/core/startup.h"
 
 namespace oarlock::cli {
 namespace {
@@ -253,6 +254,18 @@ std::string checkpoint_text(const api::TrainingJob& job) {
   return "none yet; they are written to " + place;
 }
 
+std::string startup_text(const api::Status& status) {
+  constexpr std::string_view kNames[] = {"nodes after", "containers", "first report", "first step"};
+  static_assert(std::size(kNames) == control::kStartupStages.size());
+  if (!status.startup || status.startup->attempt != status.attempt) return "";
+  std::string out;
+  for (size_t i = 0; i < std::size(kNames); ++i) {
+    const std::optional<int64_t>& done = (*status.startup).*control::kStartupStages.at(i).done;
+    if (done) out += fmt::format("{}{} {}", i == 0 ? "" : ", ", kNames[i], duration_text(std::chrono::seconds(*done)));
+  }
+  return out;
+}
+
 std::string usage_text(const api::Status& status) {
   constexpr double kMillisecondsPerHour = 3'600'000;
   if (!status.usage || status.usage->allocated <= 0) return "";
@@ -340,6 +353,7 @@ std::string status_text(const StatusInput& input, bool is_wide, const Style& sty
                       ? fmt::format("{}, started {} ago", status.attempt, age_text(status.attempt_start_time, now))
                       : std::to_string(status.attempt));
   add("Restarts:", restarts_text(job));
+  add("Startup:", startup_text(status));
   add("Usage:", usage_text(status));
   if (status.launcher) {
     const api::InjectedLauncher& launcher = *status.launcher;

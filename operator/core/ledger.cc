@@ -8,6 +8,7 @@
 
 #include "api/rules.h"
 #include "operator/core/progress.h"
+#include "operator/core/startup.h"
 
 namespace oarlock::control {
 namespace {
@@ -57,14 +58,19 @@ class Timeline {
     return sum;
   }
 
+  // All pods existed until the present end, because the group has reported what it did.
+  void set_proven() { proven_ = end_; }
+
   int64_t begin() const { return begin_; }
   int64_t end() const { return end_; }
   int64_t now() const { return now_; }
+  int64_t proven() const { return proven_; }
 
  private:
   int64_t begin_;
   int64_t end_;
   int64_t now_;
+  int64_t proven_ = 0;
   std::vector<std::pair<int64_t, UsageClass>> parts_;  // in order; each with its end
 };
 
@@ -127,33 +133,17 @@ void add_pods(const Membership& members, const Timeline& timeline, api::Usage& u
   if (timeline.end() == timeline.begin() && timeline.end() < timeline.now())
     pods_at_end = std::max(pods_at_end, usage.pods);
   for (int gone = pods_at_begin; gone < std::min(usage.pods, api::rules::kMaxNodes); ++gone)
-    add_time(timeline.begin(), timeline.begin() + kGracePeriod);
+    add_time(timeline.begin(), std::max(timeline.begin() + kGracePeriod, timeline.proven()));
   usage.pods = pods_at_end;
 }
-
-// Returns when the last pod of the attempt got its node, or when its container started. Absent if one has not, and if
-// the time is not known.
-std::optional<int64_t> find_last(const Membership& members, bool (*has)(const Pod&),
-                                 std::optional<SystemTime> Pod::* time) {
-  int64_t last = 0;
-  for (size_t rank = 0; rank < members.current.size(); ++rank) {
-    const Pod* pod = members.current[rank];
-    if (is_recorded_finished(members, rank)) continue;
-    if (pod == nullptr || !has(*pod)) return std::nullopt;
-    if (pod->*time) last = std::max(last, to_milliseconds(*(pod->*time)));
-  }
-  return last == 0 ? std::nullopt : std::optional(last);
-}
-
-bool has_run(const Pod& pod) { return pod.phase == PodPhase::kRunning || has_ended(pod); }
 
 // ---- Parts of the timeline -----------------------------------------------------------------------------------------
 
 // The pods of the attempt start. Adds the time of the pods that have no node yet to usage.queued.
 void add_start(const Observed& observed, const Membership& members, Timeline& timeline, api::Usage& usage) {
   const bool is_restart = observed.job.status.phase == Phase::kRestarting;
-  const int64_t placed = find_last(members, has_node, &Pod::scheduled_at).value_or(timeline.now());
-  const int64_t started = find_last(members, has_run, &Pod::started_at).value_or(timeline.now());
+  const int64_t placed = to_milliseconds(find_placement_time(observed, members).value_or(observed.now));
+  const int64_t started = to_milliseconds(find_start_time(observed, members).value_or(observed.now));
   timeline.extend_to(std::min(placed, started), is_restart ? UsageClass::kRecovery : UsageClass::kScheduling);
   timeline.extend_to(started, is_restart ? UsageClass::kRecovery : UsageClass::kPulling);
   if (observed.job.spec.suspend) return;
@@ -245,6 +235,7 @@ void add_reports(const Observed& observed, Timeline& timeline, api::Usage& usage
   } else if (step > from) {
     add_steps(std::min(received, timeline.now()) - timeline.end(), from, step, usage, timeline);
   }
+  timeline.set_proven();
   usage.step = step;
   usage.highest_step = std::max(usage.highest_step, step);
 }

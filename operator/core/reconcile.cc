@@ -21,6 +21,7 @@
 #include "operator/core/queue.h"
 #include "operator/core/replacement.h"
 #include "operator/core/stall.h"
+#include "operator/core/startup.h"
 #include "operator/core/status.h"
 #include "operator/core/text.h"
 
@@ -59,13 +60,15 @@ constexpr seconds kForeignPolicyRequeue{30};
 // A failed report to Kueue does not stop the plan.
 constexpr seconds kReadinessRequeue{30};
 
-// The ledger of an unfinished job is written together with other changes, so that it causes no writes.
+// The ledger and the startup of an unfinished job are written together with other changes, so that they cause no
+// writes.
 void add_usage(const Observed& observed, const Membership& members, Plan& plan) {
   if (is_terminal(observed.job.status.phase)) return;  // clean_up_finished() does it
   for (Action& action : plan.actions) {
     auto* patch = std::get_if<PatchStatus>(&action);
     if (patch == nullptr || patch->conditions_only || patch->status == observed.job.status) continue;
     patch->status.usage = account_usage(observed, members, patch->status);
+    patch->status.startup = account_startup(observed, members, patch->status);
   }
 }
 

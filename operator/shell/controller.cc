@@ -66,6 +66,7 @@ bool is_progress_update(const Plan& plan, const api::Status& present) {
   next.recoveries = present.recoveries;
   next.in_pod_restarts = present.in_pod_restarts;
   next.usage = present.usage;
+  next.startup = present.startup;
   if (next.elastic && present.elastic) next.elastic->active_nodes = present.elastic->active_nodes;
   next.nodes.ready = present.nodes.ready;
   next.nodes.summary = present.nodes.summary;

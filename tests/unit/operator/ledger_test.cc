@@ -176,6 +176,13 @@ TEST_F(Ledger, StallIsNotProductive) {
   EXPECT_EQ(write(60, Phase::kRunning), (Times{{"productive", 40'000}, {"stalled", 80'000}}));
 }
 
+TEST_F(Ledger, LostPodExistedUntilLastReport) {
+  run_at(0);
+  report(100, 5, reported({{UsageClass::kProductive, 100}}));
+  observed_.pods.pop_back();
+  EXPECT_EQ(write(102, Phase::kRestarting, 1), (Times{{"productive", 200'000}, {"recovery", 2'000}}));
+}
+
 TEST_F(Ledger, RestartIsRecovery) {
   run_at(0);
   report(0, 0);

@@ -349,6 +349,27 @@ TEST_F(MetricsTest, AcceleratorsCountAllPodsOfUnfinishedJobs) {
   EXPECT_THAT(text(), Not(HasSubstr("trainingjob_requested_accelerators")));
 }
 
+TEST_F(PhaseTimesTest, StagesOfTheStartAreObservedOnce) {
+  Job job = JobBuilder("bert");
+  const std::string labels = "{namespace=\"" + job.metadata.namespace_name + "\",stage=\"";
+  const auto write = [&](const api::Startup& startup) {
+    api::Status next = job.status;
+    next.startup = startup;
+    metrics_->observe_status_change(job, next);
+    job.status = next;
+  };
+  write({.scheduled = 4});
+  write({.scheduled = 4, .started = 30, .first_report = 45});
+  write({.scheduled = 4, .started = 30, .first_report = 45});
+  write({.attempt = 1, .scheduled = 2});
+  const std::string all = text();
+  EXPECT_THAT(all, HasSubstr("trainingjob_startup_stage_seconds_sum" + labels + "scheduling\"} 6\n"));
+  EXPECT_THAT(all, HasSubstr("trainingjob_startup_stage_seconds_count" + labels + "pulling\"} 1\n"));
+  EXPECT_THAT(all, HasSubstr("trainingjob_startup_stage_seconds_sum" + labels + "pulling\"} 26\n"));
+  EXPECT_THAT(all, HasSubstr("trainingjob_startup_stage_seconds_sum" + labels + "starting\"} 15\n"));
+  EXPECT_THAT(all, Not(HasSubstr("stage=\"first_step\"")));
+}
+
 TEST_F(MetricsTest, AcceleratorTimesAreCountersByClass) {
   Job job = JobBuilder("bert").phase(api::Phase::kRunning);
   add(job);
@@ -383,6 +404,7 @@ TEST_F(MetricsTest, ReferencePageMatchesExportedMetrics) {
   api::Status done = job.status;
   done.phase = api::Phase::kComplete;
   done.completion_time = at_second(9);
+  done.startup = api::Startup{.scheduled = 1};
   done.conditions = {condition("Running", true, 3)};
   Job fresh = job;
   fresh.status = {};

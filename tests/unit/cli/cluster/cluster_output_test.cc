@@ -180,6 +180,15 @@ TEST(JobView, ShowsUsageWithLargestClassFirst) {
               HasSubstr("Usage:       10 accelerator-hours: productive"));
 }
 
+TEST(JobView, ShowsStagesOfTheStart) {
+  api::TrainingJob job = running_job();
+  EXPECT_EQ(startup_text(job.status), "");
+  job.status.startup = api::Startup{.attempt = job.status.attempt, .scheduled = 4, .started = 35, .first_report = 70};
+  EXPECT_EQ(startup_text(job.status), "nodes after 4s, containers 35s, first report 1m10s");
+  job.status.startup->attempt = job.status.attempt - 1;
+  EXPECT_EQ(startup_text(job.status), "") << "of an earlier attempt";
+}
+
 TEST(JobView, ShowsQueueAndItsReason) {
   api::TrainingJob job = running_job();
   EXPECT_EQ(queue_line(job.status, kNow), "");
