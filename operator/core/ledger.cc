@@ -99,41 +99,58 @@ std::optional<Allocation> find_allocation(const Pod& pod, const Timeline& timeli
   return out;
 }
 
-template <typename Visit>
-void visit_pods(const Membership& members, Visit&& visit) {
-  for (const auto* list : {&members.current, &members.old, &members.newer}) {
-    for (const Pod* pod : *list) {
-      if (pod != nullptr) visit(*pod);
-    }
-  }
+int count_missing(const Membership& members) {
+  int missing = 0;
+  for (size_t rank = 0; rank < members.current.size(); ++rank)
+    missing += members.current[rank] == nullptr && !is_recorded_finished(members, rank) ? 1 : 0;
+  return missing;
 }
 
-// Adds the time of all pods, and of those that do not exist any more.
-void add_pods(const Membership& members, const Timeline& timeline, api::Usage& usage) {
+// Adds the time of all pods, and of those that do not exist any more. The pods of earlier attempts do not take part in
+// what the group does.
+void add_pods(const Observed& observed, const Membership& members, const Timeline& timeline, api::Usage& usage) {
   const int64_t weight = usage.accelerators_per_pod;
-  const auto add_time = [&](int64_t from, int64_t to) {
+  const auto add_as = [&](UsageClass one, int64_t from, int64_t to) {
+    const int64_t begin = std::max(from, timeline.begin());
+    const int64_t time = std::max<int64_t>(std::min(to, timeline.end()) - begin, 0) * weight;
+    add(usage.classes[one], time);
+    add(usage.allocated, time);
+  };
+  const auto add_group = [&](int64_t from, int64_t to) {
     add(usage.allocated, timeline.add_to(usage.classes, from, to, weight));
   };
   int pods_at_begin = 0;
   int pods_at_end = 0;
-  visit_pods(members, [&](const Pod& pod) {
-    const std::optional<Allocation> time = find_allocation(pod, timeline);
+  const auto add_pod = [&](const Pod* pod, bool is_in_group) {
+    const std::optional<Allocation> time = pod == nullptr ? std::nullopt : find_allocation(*pod, timeline);
     if (!time) return;
-    add_time(time->begin, std::min(time->idle, time->end));
-    const int64_t from = std::clamp(time->idle, timeline.begin(), timeline.end());
-    const int64_t idle =
-        std::max<int64_t>(std::min(time->end, timeline.end()) - std::max(from, time->begin), 0) * weight;
-    add(usage.classes[UsageClass::kIdle], idle);
-    add(usage.allocated, idle);
-    const auto has_node_at = [&](int64_t at) { return time->begin <= at && (time->end > at || !is_terminated(pod)); };
+    const int64_t trained_until = std::min(time->idle, time->end);
+    if (is_in_group) {
+      add_group(time->begin, trained_until);
+    } else {
+      add_as(UsageClass::kRecovery, time->begin, trained_until);
+    }
+    add_as(UsageClass::kIdle, std::max(time->begin, time->idle), time->end);
+    const auto has_node_at = [&](int64_t at) { return time->begin <= at && (time->end > at || !is_terminated(*pod)); };
     pods_at_begin += has_node_at(timeline.begin()) ? 1 : 0;
     pods_at_end += has_node_at(timeline.end()) ? 1 : 0;
-  });
+  };
+  const bool has_ended = is_terminal(observed.job.status.phase);
+  for (const Pod* pod : members.current) add_pod(pod, true);
+  for (const Pod* pod : members.old) add_pod(pod, has_ended);
+  for (const Pod* pod : members.newer) add_pod(pod, has_ended);
   // Pods that have vanished while the last report is pending are counted once it is there.
   if (timeline.end() == timeline.begin() && timeline.end() < timeline.now())
     pods_at_end = std::max(pods_at_end, usage.pods);
-  for (int gone = pods_at_begin; gone < std::min(usage.pods, api::rules::kMaxNodes); ++gone)
-    add_time(timeline.begin(), std::max(timeline.begin() + kGracePeriod, timeline.proven()));
+  const int gone = std::clamp(usage.pods, 0, api::rules::kMaxNodes) - pods_at_begin;
+  const int gone_from_group = has_ended ? gone : std::min(gone, count_missing(members));
+  for (int i = 0; i < gone; ++i) {
+    if (i < gone_from_group) {
+      add_group(timeline.begin(), std::max(timeline.begin() + kGracePeriod, timeline.proven()));
+    } else {
+      add_as(UsageClass::kRecovery, timeline.begin(), timeline.begin() + kGracePeriod);
+    }
+  }
   usage.pods = pods_at_end;
 }
 
@@ -299,7 +316,7 @@ api::Usage account_usage(const Observed& observed, const Membership& members, co
   }
   if (usage.attempt != job.status.attempt) usage.step.reset();  // another client has changed the status
   const Timeline timeline = make_timeline(observed, members, next, usage);
-  add_pods(members, timeline, usage);
+  add_pods(observed, members, timeline, usage);
   usage.until = timeline.end();
   if (usage.attempt != next.attempt) {
     usage.step.reset();
@@ -311,9 +328,9 @@ api::Usage account_usage(const Observed& observed, const Membership& members, co
 
 bool is_usage_due(const Observed& observed, const Membership& members) {
   if (!observed.job.status.usage || observed.job.status.usage->pods <= 0) return false;
-  bool has_live = false;
-  visit_pods(members, [&](const Pod& pod) { has_live = has_live || (has_node(pod) && !is_terminated(pod)); });
-  return !has_live;
+  const auto is_live_pod = [](const Pod* pod) { return pod != nullptr && has_node(*pod) && !is_terminated(*pod); };
+  return std::ranges::none_of(members.current, is_live_pod) && std::ranges::none_of(members.old, is_live_pod) &&
+         std::ranges::none_of(members.newer, is_live_pod);
 }
 
 std::optional<double> goodput(const api::Usage& usage) {

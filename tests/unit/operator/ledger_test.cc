@@ -197,6 +197,29 @@ TEST_F(Ledger, RestartIsRecovery) {
   EXPECT_EQ(usage().queued, 3'000 + 4'000);
 }
 
+TEST_F(Ledger, PodsOfEarlierAttemptsDoNotTrain) {
+  run_at(0);
+  report(0, 0);
+  write(10, Phase::kRestarting, 1);
+  const std::vector<Pod> old = observed_.pods;
+  observed_.pods.clear();
+  run_at(12);  // both old pods have vanished
+  Times expected = {{"recovery", 20'000 + 4'000}};
+  EXPECT_EQ(times_of(usage().classes), expected);
+  report(12, 0);
+  observed_.pods.push_back(old[0]);  // has not
+  write(12, Phase::kRunning, 1);
+  report(20, 4);
+  expected["productive"] = 16'000;
+  expected["recovery"] += 8'000;
+  EXPECT_EQ(write(20, Phase::kRunning, 1), expected);
+  observed_.pods.pop_back();
+  report(25, 8);
+  expected["productive"] += 10'000;
+  expected["recovery"] += 5'000;
+  EXPECT_EQ(write(25, Phase::kRunning, 1), expected);
+}
+
 TEST_F(Ledger, ProgramWithoutReportsIsUnreported) {
   run_at(0);
   EXPECT_EQ(write(100, Phase::kRunning), Times{});
