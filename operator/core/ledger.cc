@@ -216,7 +216,9 @@ void add_reported_classes(const Observed& observed, int64_t from, bool is_first,
   UsageMilliseconds times = subtract_last_report(bounded(*observed.progress->usage_seconds), usage, is_new_process);
   if (is_new_process) {
     const bool is_answer = observed.last_poll && observed.last_poll->answered;
-    const int64_t reported_at = to_milliseconds(is_answer ? observed.last_poll->sent_at : observed.now);
+    // A report that is older than the last poll is not older than its step.
+    const SystemTime received = observed.step_received_at.value_or(observed.now);
+    const int64_t reported_at = to_milliseconds(is_answer ? observed.last_poll->sent_at : received);
     int64_t excess = times.sum() - std::max<int64_t>(std::min(reported_at, timeline.now()) - timeline.end(), 0);
     timeline.extend_to(timeline.end() - excess, is_first ? UsageClass::kStarting : UsageClass::kRecovery);
     for (const UsageClass one : kReportedUsageClasses) {
