@@ -1,6 +1,7 @@
 #include "api/types.h"
 
 #include <algorithm>
+#include <array>
 
 #include "api/rules.h"
 #include "fields/fields.h"
@@ -222,6 +223,71 @@ void describe_attempt(AttemptRecord& record, Fields& fields) {
   fields.unknown_members(record.unknown_members);
 }
 
+void describe_startup(Startup& startup, Fields& fields) {
+  fields.field("attempt", startup.attempt, "Number of the attempt.");
+  fields.field("scheduled", startup.scheduled, "Seconds until all pods had nodes.");
+  fields.field("started", startup.started, "Seconds until all trainer containers had started.");
+  fields.field("firstReport", startup.first_report, "Seconds until rank 0 first reported its progress.");
+  fields.field("firstStep", startup.first_step,
+               "Seconds until rank 0 reported a higher step than in its first report.");
+  fields.field("step", startup.step, "Step of the first report.");
+}
+
+constexpr std::array<UsageClass, kUsageClasses.size()> all_usage_classes() {
+  std::array<UsageClass, kUsageClasses.size()> out{};
+  for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<UsageClass>(i);
+  return out;
+}
+constexpr auto kAllUsageClasses = all_usage_classes();
+
+// Indexed by UsageClass.
+constexpr std::array<std::string_view, kUsageClasses.size()> kUsageHelp = {
+    "Pods with a node waited for others without one.",
+    "Images were pulled, and containers created.",
+    "Programs ran, and had not reported yet.",
+    "Ranks connected to each other.",
+    "A checkpoint was loaded.",
+    "New steps.",
+    "Steps that an earlier process had done.",
+    "Training waited for a checkpoint to be saved.",
+    "Evaluation.",
+    "The phase was Stalled.",
+    "Lost to a failure or a stop: from the last report of an attempt until all pods of the next one had started.",
+    "Programs ran that reported no steps.",
+    "The container had ended, or the job, and the pod still had its node."};
+
+// Classes without time are not written.
+void describe_times(UsageMilliseconds& times, std::span<const UsageClass> classes, Fields& fields) {
+  for (const UsageClass one : classes) {
+    std::optional<int64_t> time = times[one] == 0 ? std::nullopt : std::optional(times[one]);
+    fields.field(name_of(one), time, kUsageHelp[static_cast<size_t>(one)]);
+    times[one] = time.value_or(0);
+  }
+}
+
+void describe_usage(Usage& usage, Fields& fields) {
+  fields.field("acceleratorsPerPod", usage.accelerators_per_pod,
+               "Accelerators of a pod: its GPUs, otherwise the largest number of any extended resource, otherwise "
+               "spec.processesPerNode.");
+  fields.field("allocated", usage.allocated,
+               "Milliseconds for which pods have had a node, times their accelerators; the sum of `classes`.");
+  fields.field("queued", usage.queued,
+               "Milliseconds for which requested pods had no node while the job was waiting to start, times their "
+               "accelerators.");
+  fields.section(
+      "classes", [&](Fields& classes) { describe_times(usage.classes, kAllUsageClasses, classes); },
+      "The allocated accelerator-milliseconds by what the job did (docs/guides/goodput.md).");
+  fields.field("until", usage.until, "Unix time in milliseconds until which the time is divided into classes.");
+  fields.field("pods", usage.pods, "Number of pods that had a node at that time.");
+  fields.field("attempt", usage.attempt, "Attempt to which `step` and `reported` refer.");
+  fields.field("step", usage.step, "Step that rank 0 of this attempt last reported.");
+  fields.field("highestStep", usage.highest_step, "Highest step of all attempts. Steps up to it are recomputed.");
+  fields.section(
+      "reported", usage.reported,
+      [](UsageMilliseconds& times, Fields& inner) { describe_times(times, kReportedUsageClasses, inner); },
+      "Milliseconds by class that rank 0 of this attempt, or its launcher, last reported.");
+}
+
 }  // namespace
 
 void describe(Status& status, Fields& fields) {
@@ -275,6 +341,10 @@ void describe(Status& status, Fields& fields) {
   fields.field("completionTime", status.completion_time, "When the job became Complete or Failed.");
   fields.list("attempts", status.attempts, describe_attempt, {.max_items = kMaxAttemptRecords, .list_type = "atomic"},
               "Records of the last ten attempts that ended, oldest first.");
+  fields.section("startup", status.startup, describe_startup,
+                 "The start of the current attempt, in seconds since its pods were created.");
+  fields.section("usage", status.usage, describe_usage,
+                 "What the accelerators of the job have done since its creation.");
 }
 
 int TrainingJob::group_nodes() const {

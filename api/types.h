@@ -287,6 +287,35 @@ struct AttemptRecord {
 };
 inline constexpr size_t kMaxAttemptRecords = 10;
 
+// What the accelerators of the job have done since its creation (control::account_usage()). All times are in
+// milliseconds. Those of the accelerators are multiplied by their number, and the classes sum to `allocated`.
+struct Usage {
+  int64_t accelerators_per_pod = 1;
+  int64_t allocated = 0;  // time of the accelerators of pods with a node
+  int64_t queued = 0;     // time of requested accelerators of pods without a node, while the job waits to start
+  UsageMilliseconds classes{};
+  int64_t until = 0;              // Unix time until which the time is divided
+  int pods = 0;                   // that had a node at that time, and had not ended
+  int attempt = 0;                // to which `step` and `reported` refer
+  std::optional<int64_t> step{};  // that rank 0 last reported; absent before the first report of the attempt
+  int64_t highest_step = 0;       // of all attempts
+  BoxedOptional<UsageMilliseconds> reported{};  // by rank 0 of the attempt; absent if it reports no such times
+
+  bool operator==(const Usage&) const = default;
+};
+
+// When the stages of an attempt's start were complete, in seconds since its pods were created. Absent before that.
+struct Startup {
+  int attempt = 0;
+  std::optional<int64_t> scheduled{};     // all pods had nodes
+  std::optional<int64_t> started{};       // all containers had started
+  std::optional<int64_t> first_report{};  // of rank 0
+  std::optional<int64_t> first_step{};    // after that of the first report
+  std::optional<int64_t> step{};          // of the first report
+
+  bool operator==(const Startup&) const = default;
+};
+
 struct Status {
   Phase phase = Phase::kNone;
   // status.phase if this version does not define it. `phase` is then derived from the rest of the status, and patches
@@ -312,6 +341,8 @@ struct Status {
   std::optional<SystemTime> attempt_start_time;     // when the pods of `attempt` were first created
   std::optional<SystemTime> completion_time;        // when the job became Complete or Failed
   std::vector<AttemptRecord> attempts;              // oldest first
+  BoxedOptional<Startup> startup;                   // absent before the first status
+  BoxedOptional<Usage> usage;                       // absent before the first status
 
   bool operator==(const Status&) const = default;
 };

@@ -410,6 +410,9 @@ Diagnosis diagnose(const DiagnosisInput& given) {
     return control::ended_by_resize(record) && record.reason != control::kShrunk;
   });
   Diagnosis out = diagnose_phase(input);
+  if (const std::string usage = usage_text(input.job.status); !usage.empty()) out.cost.push_back("in all " + usage);
+  if (const std::string startup = startup_text(input.job.status); !startup.empty())
+    out.evidence.push_back(fmt::format("start of attempt {}: {}", input.job.status.attempt, startup));
   add_evidence(input, out);
   add_deletion(input, out);
   const std::vector<std::string> remedies = remedies_for(out.cause, input.job.metadata, out.pod, out.node);

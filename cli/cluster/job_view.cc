@@ -4,14 +4,17 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "api/validate.h"
 #include "common/json_access.h"
 #include "common/text.h"
 #include "operator/core/desired.h"
+#include "operator/core/ledger.h"
 #include "operator/core/pod_template.h"
 #include "operator/core/restart_budget.h"
+#include "operator/core/startup.h"
 
 namespace oarlock::cli {
 namespace {
@@ -251,6 +254,40 @@ std::string checkpoint_text(const api::TrainingJob& job) {
   return "none yet; they are written to " + place;
 }
 
+std::string startup_text(const api::Status& status) {
+  constexpr std::string_view kNames[] = {"nodes after", "containers", "first report", "first step"};
+  static_assert(std::size(kNames) == control::kStartupStages.size());
+  if (!status.startup || status.startup->attempt != status.attempt) return "";
+  std::string out;
+  for (size_t i = 0; i < std::size(kNames); ++i) {
+    const std::optional<int64_t>& done = (*status.startup).*control::kStartupStages.at(i).done;
+    if (done) out += fmt::format("{}{} {}", i == 0 ? "" : ", ", kNames[i], duration_text(std::chrono::seconds(*done)));
+  }
+  return out;
+}
+
+std::string usage_text(const api::Status& status) {
+  constexpr double kMillisecondsPerHour = 3'600'000;
+  if (!status.usage || status.usage->allocated <= 0) return "";
+  const api::Usage& usage = *status.usage;
+  const auto allocated = static_cast<double>(usage.allocated);
+  std::vector<std::pair<double, std::string_view>> shares;
+  for (size_t i = 0; i < kUsageClasses.size(); ++i) {
+    const auto time = static_cast<double>(usage.classes[static_cast<UsageClass>(i)]);
+    if (time > 0) shares.emplace_back(time / allocated, kUsageClasses[i]);
+  }
+  std::ranges::stable_sort(shares, std::greater(), [](const auto& one) { return one.first; });
+  std::string out = number_text(allocated / kMillisecondsPerHour) + " accelerator-hours";
+  for (const auto& [share, name] : shares)
+    out += fmt::format("{}{} {:.1f}%", name == shares.front().second ? ": " : ", ", name, share * 100);
+  const std::optional<double> ettr = control::effective_training_time_ratio(usage);
+  if (usage.queued > 0 && ettr) {
+    out += fmt::format("; ETTR {:.1f}% with {} hours queued", *ettr * 100,
+                       number_text(static_cast<double>(usage.queued) / kMillisecondsPerHour));
+  }
+  return out;
+}
+
 bool is_waiting_in_queue(const api::Status& status) {
   return status.queue && status.queue->cluster_queue.empty() && !api::is_terminal(status.phase) &&
          status.phase != Phase::kSuspended;
@@ -335,6 +372,8 @@ std::string status_text(const StatusInput& input, bool is_wide, const Style& sty
                       ? fmt::format("{}, started {} ago", status.attempt, age_text(status.attempt_start_time, now))
                       : std::to_string(status.attempt));
   add("Restarts:", restarts_text(job));
+  add("Startup:", startup_text(status));
+  add("Usage:", usage_text(status));
   if (status.launcher) {
     const api::InjectedLauncher& launcher = *status.launcher;
     add("Launcher:", launcher.image.empty() ? control::explain_missing_launcher(launcher.reason)

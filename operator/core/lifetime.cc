@@ -9,6 +9,7 @@
 #include "operator/core/gang.h"
 #include "operator/core/handover.h"
 #include "operator/core/launcher_injection.h"
+#include "operator/core/ledger.h"
 #include "operator/core/pods.h"
 #include "operator/core/progress.h"
 #include "operator/core/queue.h"
@@ -190,9 +191,10 @@ std::optional<Plan> clean_up_finished(const Observed& observed, const Membership
   const api::Status& status = observed.job.status;
   if (!is_terminal(status.phase)) return std::nullopt;
   Plan plan = make_plan(PlanState::kComplete, "the job has ended");
-  if (status.observed_generation != observed.job.metadata.generation) {
+  if (status.observed_generation != observed.job.metadata.generation || is_usage_due(observed, members)) {
     api::Status next = status;
     next.observed_generation = observed.job.metadata.generation;
+    if (status.usage) next.usage = account_usage(observed, members, next);
     plan.actions.emplace_back(PatchStatus{std::move(next)});
   }
   Deletions leftovers = delete_leftovers(observed, members, status.completion_time.value_or(observed.now));

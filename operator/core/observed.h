@@ -86,7 +86,8 @@ struct Pod {
   std::string disruption;  // reason of condition DisruptionTarget while it is true: PreemptionByScheduler ...
   std::string pod_ip;
   std::string node_name;
-  bool started = false;                // a container, which may be an init container, has started
+  bool started = false;                    // a container, which may be an init container, has started
+  std::optional<SystemTime> started_at{};  // when the trainer container started, by the node's clock
   std::optional<Termination> trainer;  // set once the trainer container has terminated, or an init container has failed
   std::string waiting_reason;          // of the first waiting (init) container: ImagePullBackOff, ContainerCreating ...
   std::string waiting_message;
@@ -216,6 +217,7 @@ struct Observed {
   std::optional<SystemTime> step_received_at;  // when `progress` first had its step; absent: now
   // The highest numbers in the reports of this attempt, of which `progress` is the last one.
   api::HighestProgress highest_reported;
+  int64_t accelerators_per_pod = 0;  // that the spec requests; 0: none
   // No operator has performed an action for the job: it was created after this process became leader, and this process
   // reconciles it for the first time. False if that is not known.
   bool untouched = false;

@@ -13,6 +13,7 @@
 #include "operator/core/events.h"
 #include "operator/core/failure.h"
 #include "operator/core/gang.h"
+#include "operator/core/ledger.h"
 #include "operator/core/lifetime.h"
 #include "operator/core/placement.h"
 #include "operator/core/pod_failure.h"
@@ -21,6 +22,7 @@
 #include "operator/core/queue.h"
 #include "operator/core/replacement.h"
 #include "operator/core/stall.h"
+#include "operator/core/startup.h"
 #include "operator/core/status.h"
 #include "operator/core/text.h"
 
@@ -59,6 +61,18 @@ constexpr seconds kForeignPolicyRequeue{30};
 // A failed report to Kueue does not stop the plan.
 constexpr seconds kReadinessRequeue{30};
 
+// The ledger and the startup of an unfinished job are written together with other changes, so that they cause no
+// writes.
+void add_usage(const Observed& observed, const Membership& members, Plan& plan) {
+  if (is_terminal(observed.job.status.phase)) return;  // clean_up_finished() does it
+  for (Action& action : plan.actions) {
+    auto* patch = std::get_if<PatchStatus>(&action);
+    if (patch == nullptr || patch->conditions_only || patch->status == observed.job.status) continue;
+    patch->status.usage = account_usage(observed, members, patch->status);
+    patch->status.startup = account_startup(observed, members, patch->status);
+  }
+}
+
 }  // namespace
 
 std::span<const Policy> policies() { return kPolicies; }
@@ -71,6 +85,7 @@ Plan reconcile(const Observed& observed, std::span<const Policy> policies) {
   const Membership members = classify_objects(observed);
   for (const Policy policy : policies) {
     if (std::optional<Plan> plan = policy(observed, members)) {
+      add_usage(observed, members, *plan);
       plan->requeue_after = earliest(plan->requeue_after, time_until(deadline(observed.job), observed.now));
       if (find_unlabeled_pod(members) != nullptr && !is_terminal(observed.job.status.phase))
         plan->requeue_after = earliest(plan->requeue_after, kUnlabeledRequeue);

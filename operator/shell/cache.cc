@@ -356,6 +356,12 @@ std::shared_ptr<const Job> Cache::job(const kube::ObjectKey& key) const {
   return informers == nullptr ? nullptr : find_job(*informers, key);
 }
 
+int64_t Cache::accelerators_per_pod(const kube::ObjectKey& key) const {
+  const Informers* informers = informers_for(key.namespace_name);
+  const std::shared_ptr<const CachedJob> cached = informers == nullptr ? nullptr : informers->jobs->store().get(key);
+  return cached == nullptr ? 0 : count_accelerators(cached->accelerators);
+}
+
 std::vector<std::shared_ptr<const CachedJob>> Cache::jobs() const {
   std::vector<std::shared_ptr<const CachedJob>> out;
   for (const auto& [name, informers] : informers_) {

@@ -111,6 +111,8 @@ class Cache {
   // Null if the job does not exist. report.is_trimmed may be set (see make_cached_job()).
   std::shared_ptr<const Job> job(const kube::ObjectKey& key) const;
   std::vector<std::shared_ptr<const CachedJob>> jobs() const;
+  // Returns count_accelerators() of the job; 0 for a finished job.
+  int64_t accelerators_per_pod(const kube::ObjectKey& job) const;
 
   // Includes pods that were done and were removed before the job's status recorded them (see RemovedPods).
   std::vector<Pod> pods_of(const kube::ObjectKey& job) const;

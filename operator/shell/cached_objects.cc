@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "api/codec.h"
+#include "api/resources.h"
 #include "api/rules.h"
 #include "common/contract.h"
 #include "common/json_access.h"
@@ -225,6 +226,13 @@ std::map<std::string, int64_t> requested_accelerators(const api::Spec& spec) {
     }
   }
   add(trainer);
+  return out;
+}
+
+int64_t count_accelerators(const std::map<std::string, int64_t>& resources) {
+  if (const int64_t gpus = api::count_gpus(Json(resources)); gpus > 0) return gpus;
+  int64_t out = 0;
+  for (const auto& [name, count] : resources) out = std::max(out, count);
   return out;
 }
 

@@ -37,6 +37,10 @@ size_t spec_bytes(const api::Spec& spec);
 // resources are returned, and a template larger than 256 KiB is not read.
 std::map<std::string, int64_t> requested_accelerators(const api::Spec& spec);
 
+// Returns the number of GPUs among these resources; without GPUs, the largest number of any resource, because devices
+// such as network adapters accompany the accelerators.
+int64_t count_accelerators(const std::map<std::string, int64_t>& resources);
+
 // An object that carries a job's label.
 template <typename T>
 struct CachedOf {

@@ -65,6 +65,8 @@ bool is_progress_update(const Plan& plan, const api::Status& present) {
   next.highest_progress = present.highest_progress;
   next.recoveries = present.recoveries;
   next.in_pod_restarts = present.in_pod_restarts;
+  next.usage = present.usage;
+  next.startup = present.startup;
   if (next.elastic && present.elastic) next.elastic->active_nodes = present.elastic->active_nodes;
   next.nodes.ready = present.nodes.ready;
   next.nodes.summary = present.nodes.summary;
@@ -368,6 +370,7 @@ Observed Controller::observe(const kube::ObjectKey& key, const Job& job, bool is
   deps_.cache->add_pod_groups(key, observed);
   observed.metrics_peers = deps_.metrics_peers;
   observed.launcher_image = deps_.launcher_image;
+  observed.accelerators_per_pod = deps_.cache->accelerators_per_pod(key);
   if (deps_.pending_timeout_seconds > 0) observed.pending_timeout_seconds = deps_.pending_timeout_seconds;
   observed.now = deps_.clock->now();
   RankProbe probe = deps_.poller->latest(key, job.metadata.uid);

@@ -170,6 +170,10 @@ void read_containers(const Json& status, Pod& pod) {
         pod.waiting_message = message_at(waiting, "message");
       }
       const Json& terminated = member(state, "terminated");
+      if (text_at(container, "name") == kTrainerContainer) {
+        const Json& process = terminated.is_object() ? terminated : member(state, "running");
+        if (SystemTime started{}; from_rfc3339(text_at(process, "startedAt"), started)) pod.started_at = started;
+      }
       pod.started = pod.started || terminated.is_object() || member(state, "running").is_object();
       if (!terminated.is_object()) continue;
       if (std::string_view(list) == "initContainerStatuses") {

@@ -200,6 +200,11 @@ PodBuilder& PodBuilder::running() {
   pod_.pod_ip = "10.0.0.1";
   return *this;
 }
+PodBuilder& PodBuilder::started_at(SystemTime time) {
+  running();
+  pod_.started_at = time;
+  return *this;
+}
 PodBuilder& PodBuilder::ended(int exit_code, const std::string& message, const std::string& reason) {
   trainer_ended(exit_code);
   pod_.phase = exit_code == 0 ? PodPhase::kSucceeded : PodPhase::kFailed;

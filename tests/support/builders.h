@@ -72,7 +72,8 @@ class PodBuilder {
   PodBuilder& scheduled_at(SystemTime time);
   PodBuilder& unschedulable(const std::string& message);
   PodBuilder& waiting(const std::string& reason, const std::string& message = "");
-  PodBuilder& running();  // scheduled, ready, with an address
+  PodBuilder& started_at(SystemTime time);  // running since then
+  PodBuilder& running();                    // scheduled, ready, with an address
   // The trainer container and the pod terminated together.
   PodBuilder& ended(int exit_code, const std::string& message = "", const std::string& reason = "");
   // The trainer container terminated; another one continues to run.

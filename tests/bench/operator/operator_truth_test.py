@@ -24,6 +24,9 @@ def fields_of(truth):
         yield ("progress", field), -5
     for field in truth["inPodRestarts"]:
         yield ("inPodRestarts", field), -5
+    if truth["isUsageExact"]:
+        for one, time in truth["usage"].items():
+            yield ("usage", one), time + 1
     for i, record in enumerate(truth["attempts"]):
         for field in ("reason", "pod", "nodeRank", "exitCode", "step", "stepsLost", "stopped"):
             yield ("attempts", i, field), "other"

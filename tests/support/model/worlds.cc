@@ -41,6 +41,8 @@ void age(Job& job, seconds older) {
   age(job.metadata.deletion_timestamp, older, false);
   age(status.start_time, older, has_deadline);
   age(status.attempt_start_time, older, job.spec.elastic && !is_running(status.phase));
+  status.usage.reset();  // neither affects a decision
+  status.startup.reset();
   age(status.completion_time, older, job.spec.ttl_seconds_after_finished.has_value());
   const bool starts = is_running(status.phase) && status.progress && !status.progress->last_step_time;
   for (api::Condition& condition : status.conditions) {

@@ -184,8 +184,10 @@ class Walk {
     if (is_terminal(was.phase)) {
       api::Status frozen = is;
       frozen.observed_generation = was.observed_generation;
+      frozen.usage = was.usage;  // of pods that outlive the job
       EXPECT_EQ(was, frozen) << "a terminal status must not change";
     }
+    check_usage(was, is);
     EXPECT_GE(is.attempt, was.attempt);
     EXPECT_LE(is.restarts.charged, sim_.job().spec.failure_policy.max_restarts);
     if (is.restarts.total != was.restarts.total) {
@@ -231,6 +233,18 @@ class Walk {
       EXPECT_TRUE(is.progress->step != was.progress->step || !was.progress->last_step_time)
           << "returned to Running without a step";
     }
+  }
+
+  static void check_usage(const api::Status& was, const api::Status& is) {
+    const api::Usage before = was.usage.value_or(api::Usage{});
+    const api::Usage after = is.usage.value_or(api::Usage{});
+    EXPECT_EQ(after.classes.sum(), after.allocated) << "the ledger does not sum";
+    for (size_t i = 0; i < kUsageClasses.size(); ++i) {
+      const auto one = static_cast<UsageClass>(i);
+      EXPECT_GE(after.classes[one], before.classes[one]) << kUsageClasses[i];
+    }
+    EXPECT_GE(after.queued, before.queued);
+    EXPECT_GE(after.until, before.until);
   }
 
   bool has_failure(const SimCluster& world) const {

@@ -158,7 +158,7 @@ TEST_F(ProgressPollerTest, PollsRepeatedlyAndReportsChangesOnly) {
   EXPECT_TRUE(eventually([&] { return news_ == 2; }));
 }
 
-TEST_F(ProgressPollerTest, NewTimestampAloneDoesNotCountAsChange) {
+TEST_F(ProgressPollerTest, NewTimesAloneDoNotCountAsChange) {
   RankStatus status = at_step(5);
   status.updated_at = "2026-01-01T00:00:00Z";
   ranks_.set_status(url(1), status);
@@ -166,6 +166,7 @@ TEST_F(ProgressPollerTest, NewTimestampAloneDoesNotCountAsChange) {
   poller_->watch(kJob, "u", address(1), 9400);
   ASSERT_TRUE(eventually([&] { return news_ == 1; }));
   status.updated_at = "2026-01-01T00:00:05Z";
+  status.usage_seconds.emplace()[UsageClass::kProductive] = 5;
   ranks_.set_status(url(1), status);
   const auto updated_at = [&] { return poller_->latest(kJob, "u").last_status->updated_at; };
   ASSERT_TRUE(eventually([&] { return updated_at() == status.updated_at; }));

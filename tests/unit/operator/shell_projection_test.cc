@@ -42,6 +42,7 @@ TEST(ProjectPod, ReadsARunningPod) {
   expected.phase = PodPhase::kRunning;
   expected.scheduled = true;
   ASSERT_TRUE(from_rfc3339("2026-01-01T00:00:03Z", expected.scheduled_at.emplace()));
+  ASSERT_TRUE(from_rfc3339("2026-01-01T00:00:00Z", expected.started_at.emplace()));
   expected.started = true;
   expected.ready = true;
   expected.pod_ip = "10.1.1.1";

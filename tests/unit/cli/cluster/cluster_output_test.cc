@@ -187,6 +187,30 @@ TEST(JobView, ShowsBadNodesUntilTheyAreNotAvoidedAnyMore) {
                     Not(HasSubstr("gpu-1"))));
 }
 
+TEST(JobView, ShowsUsageWithLargestClassFirst) {
+  api::TrainingJob job = running_job();
+  EXPECT_EQ(usage_text(job.status), "");
+  api::Usage& usage = job.status.usage.emplace();
+  usage.allocated = 36'000'000;
+  usage.classes[UsageClass::kStarting] = 900'000;
+  usage.classes[UsageClass::kProductive] = 35'100'000;
+  EXPECT_EQ(usage_text(job.status), "10 accelerator-hours: productive 97.5%, starting 2.5%");
+  usage.queued = 3'600'000;
+  EXPECT_EQ(usage_text(job.status),
+            "10 accelerator-hours: productive 97.5%, starting 2.5%; ETTR 88.6% with 1 hours queued");
+  EXPECT_THAT(status_text({.job = job, .pods = {}, .events = {}, .notes = {}}, false, {}, kNow),
+              HasSubstr("Usage:       10 accelerator-hours: productive"));
+}
+
+TEST(JobView, ShowsStagesOfTheStart) {
+  api::TrainingJob job = running_job();
+  EXPECT_EQ(startup_text(job.status), "");
+  job.status.startup = api::Startup{.attempt = job.status.attempt, .scheduled = 4, .started = 35, .first_report = 70};
+  EXPECT_EQ(startup_text(job.status), "nodes after 4s, containers 35s, first report 1m10s");
+  job.status.startup->attempt = job.status.attempt - 1;
+  EXPECT_EQ(startup_text(job.status), "") << "of an earlier attempt";
+}
+
 TEST(JobView, ShowsQueueAndItsReason) {
   api::TrainingJob job = running_job();
   EXPECT_EQ(queue_line(job.status, kNow), "");
