@@ -172,7 +172,7 @@ void describe_bad_node(BadNode& node, Fields& fields) {
                  {"Preferred", NodeAvoidance::kPreferred},
                  {"Required", NodeAvoidance::kRequired}},
                 "Required: pods that are created now run on other nodes. Preferred: they do as far as there is room. "
-                "None: the node is not avoided until it fails again, because pods were not placed in time otherwise.");
+                "None: the node is not avoided, because pods were not placed in time otherwise.");
   fields.require("name");
   fields.unknown_members(node.unknown_members);
 }

@@ -330,13 +330,14 @@ std::string gang_text(const std::vector<PodView>& pods, int attempt) {
 std::vector<std::string> bad_node_texts(const api::TrainingJob& job, SystemTime now) {
   const auto period = control::clamp_period(job.spec.failure_policy.avoid_nodes_seconds);
   std::vector<std::string> out;
+  if (api::is_terminal(job.status.phase)) return out;
   for (const api::BadNode& node : job.status.bad_nodes) {
     const SystemTime end = node.last_time + period;
     if (end <= now) continue;
     const std::string left = duration_text(std::chrono::ceil<std::chrono::seconds>(end - now));
     const std::string effect =
         node.avoidance == api::NodeAvoidance::kNone
-            ? "not avoided until it fails again, because pods could not be placed otherwise"
+            ? "not avoided, because pods could not be placed otherwise"
             : fmt::format("pods {} other nodes for {} more",
                           node.avoidance == api::NodeAvoidance::kRequired ? "require" : "prefer", left);
     out.push_back(fmt::format("{}: {}; {}, the last one {} ago: {}", printable(node.name), effect,

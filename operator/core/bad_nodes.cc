@@ -24,7 +24,12 @@ using std::chrono::seconds;
 constexpr char kRequired[] = "requiredDuringSchedulingIgnoredDuringExecution";
 constexpr char kPreferred[] = "preferredDuringSchedulingIgnoredDuringExecution";
 constexpr char kTerms[] = "nodeSelectorTerms";
-constexpr int kWeight = 100;  // the highest one that Kubernetes accepts
+constexpr int kWeight = 100;            // the highest one that Kubernetes accepts
+constexpr size_t kMaxExclusions = 128;  // in the required affinity of a pod; beyond it, other nodes are only preferred
+
+// How long all pods have run when a restart in them is blamed on a node: after the loss of a pod, the others end, too,
+// and launchers report the first of them.
+constexpr seconds kUndisturbedTime{120};
 
 constexpr std::string_view kRequiredName = "Required";
 constexpr std::string_view kPreferredName = "Preferred";
@@ -35,7 +40,6 @@ constexpr char kRestartedInPods[] = "RestartedInPods";
 // In lower case: the messages of NVIDIA's driver and libraries, and of CUDA.
 constexpr std::string_view kHardwareMessages[] = {
     "nvrm: xid",             // of the kernel module; the number of the error follows
-    "xid (",                 // the same without its prefix
     "uncorrectable ecc",     // of CUDA and nvidia-smi
     "uncorrectable nvlink",  // CUDA error: uncorrectable NVLink error detected
     "nvlink error",
@@ -48,7 +52,7 @@ constexpr std::string_view kHardwareMessages[] = {
 
 // Whether the kubelet has rejected the pod because of a property of its node.
 bool is_rejected_by_node(const Pod& pod) {
-  constexpr std::string_view kReasons[] = {"UnexpectedAdmissionError", "NodeAffinity", "TopologyAffinityError"};
+  constexpr std::string_view kReasons[] = {"UnexpectedAdmissionError", "TopologyAffinityError"};
   return is_rejected(pod) &&
          (pod.reason.starts_with("OutOf") || std::ranges::find(kReasons, pod.reason) != std::end(kReasons));
 }
@@ -66,8 +70,12 @@ struct NodeFailure {
   bool is_hardware = false;
 };
 
-// The entry of the node becomes the last one. A further failure makes an avoidance that had become weaker as strong as
-// before.
+NodeAvoidance avoidance_after(int failures, int limit) {
+  return failures >= limit ? NodeAvoidance::kRequired : NodeAvoidance::kPreferred;
+}
+
+// The entry of the node becomes the last one. An avoidance that has become weaker, because pods could not be placed,
+// remains so: otherwise, each restart on the only node would wait again.
 void add_failure(const api::FailurePolicy& policy, const NodeFailure& failure, SystemTime now, api::Status& status) {
   const int limit = policy.avoid_nodes_after;
   if (limit <= 0 || failure.node.empty()) return;
@@ -75,15 +83,17 @@ void add_failure(const api::FailurePolicy& policy, const NodeFailure& failure, S
   const auto known = std::ranges::find(nodes, failure.node, &BadNode::name);
   BadNode node;
   node.name = failure.node;
+  bool is_relaxed = false;
   if (known != nodes.end()) {
     node = std::move(*known);
     nodes.erase(known);
+    is_relaxed = node.avoidance < avoidance_after(node.failures, limit);
   }
   increment(node.failures);
   if (failure.is_hardware) node.failures = std::max(node.failures, limit);
   node.last_time = std::chrono::floor<seconds>(now);
   node.reason = failure.reason;
-  node.avoidance = node.failures >= limit ? NodeAvoidance::kRequired : NodeAvoidance::kPreferred;
+  if (!is_relaxed) node.avoidance = avoidance_after(node.failures, limit);
   nodes.push_back(std::move(node));
   if (nodes.size() > api::kMaxBadNodes) nodes.erase(nodes.begin());
 }
@@ -109,6 +119,14 @@ SystemTime relaxation_time(const Observed& observed, const Pod& pod) {
   return end_of_delay(pod.created.value_or(SystemTime::min()), limit, observed.now);
 }
 
+// Returns when pods that the API server refuses, perhaps because of their affinity, are created without one; absent if
+// it refuses none.
+std::optional<SystemTime> refusal_time(const Observed& observed, const Membership& members) {
+  const std::optional<SystemTime>& begin = observed.job.status.attempt_start_time;
+  if (!begin || observed.last_error.empty() || !has_missing_pods(members)) return std::nullopt;
+  return end_of_delay(*begin, kAvoidanceTime, observed.now);
+}
+
 NodeAvoidance avoidance_of(const std::vector<BadNode>& nodes, const std::string& name) {
   const auto found = std::ranges::find(nodes, name, &BadNode::name);
   return found == nodes.end() ? NodeAvoidance::kNone : found->avoidance;
@@ -122,15 +140,14 @@ bool is_stronger(const AvoidedNodes& pod, const std::vector<BadNode>& nodes) {
          std::ranges::any_of(pod.preferred, is_below(NodeAvoidance::kPreferred));
 }
 
-// Nodes that a pod must not use become ones that it should not use, and if there are none, these become usable. An
-// entry that is not as strong as that of the pod has become weaker before.
+// Nodes that a pod must not use become ones that it should not use, and if there are none, these become usable. The
+// entry may be stronger than the pod's list, because the node has failed again, or Kueue selects the nodes.
 void relax(const AvoidedNodes& pod, std::vector<BadNode>& nodes) {
   const bool is_required = !pod.required.empty();
-  const NodeAvoidance from = is_required ? NodeAvoidance::kRequired : NodeAvoidance::kPreferred;
   const NodeAvoidance to = is_required ? NodeAvoidance::kPreferred : NodeAvoidance::kNone;
   for (const std::string& name : is_required ? pod.required : pod.preferred) {
     const auto found = std::ranges::find(nodes, name, &BadNode::name);
-    if (found != nodes.end() && found->avoidance == from) found->avoidance = to;
+    if (found != nodes.end()) found->avoidance = std::min(found->avoidance, to);
   }
 }
 
@@ -155,6 +172,12 @@ bool has_malformed_node_affinity(const Json& spec) {
   if (is_other(affinity, Json::value_t::object) || is_other(of_nodes, Json::value_t::object)) return true;
   if (is_other(member(of_nodes, kPreferred), Json::value_t::array)) return true;
   return is_other(required, Json::value_t::object) || (required.is_object() && elements(required, kTerms).empty());
+}
+
+// The affinity of the template has each exclusion once for each of its terms.
+bool is_too_large(const Json& spec, const AvoidedNodes& nodes) {
+  const Json& of_nodes = member(member(spec, "affinity"), "nodeAffinity");
+  return nodes.required.size() * elements(member(of_nodes, kRequired), kTerms).size() > kMaxExclusions;
 }
 
 // A node must match one of the terms of the template, so that each of them excludes the nodes. A term without
@@ -197,16 +220,21 @@ void record_node_failures(const api::FailurePolicy& policy, const std::vector<Po
 }
 
 void record_in_pod_failure(const Observed& observed, const Membership& members, api::Status& status) {
+  const auto has_run = [&](const Pod* pod) {
+    return pod != nullptr && pod->phase == PodPhase::kRunning && !pod->deleting && pod->started_at &&
+           *pod->started_at + kUndisturbedTime <= observed.now;
+  };
+  if (!status.replacements.empty() || !std::ranges::all_of(members.current, has_run)) return;
   const auto& before = observed.job.status.in_pod_restarts;
   const auto& restarts = status.in_pod_restarts;
   if (!restarts || restarts->attempt != status.attempt || !restarts->last_rank) return;
   if (restarts->total <= (before ? before->total : 0)) return;
   const int node_rank = *restarts->last_rank / std::max(observed.job.spec.processes_per_node, 1);
   if (node_rank < 0 || static_cast<size_t>(node_rank) >= members.current.size()) return;
-  const Pod* pod = members.current[static_cast<size_t>(node_rank)];
-  if (pod == nullptr) return;
   add_failure(observed.job.spec.failure_policy,
-              {pod->node_name, kRestartedInPods, mentions_hardware(restarts->last_reason)}, observed.now, status);
+              {members.current[static_cast<size_t>(node_rank)]->node_name, kRestartedInPods,
+               mentions_hardware(restarts->last_reason)},
+              observed.now, status);
 }
 
 bool has_avoiding_pods(const Membership& members) { return std::ranges::any_of(members.current, is_avoiding); }
@@ -216,9 +244,11 @@ std::optional<SystemTime> next_avoidance_change(const Observed& observed, const 
   const auto add = [&](SystemTime time) {
     if (time > observed.now) first = std::min(first.value_or(time), time);
   };
+  const bool is_complete = !has_missing_pods(members);
   for (const Pod* pod : members.current) {
-    if (is_avoiding(pod)) add(relaxation_time(observed, *pod));
+    if (is_complete && is_avoiding(pod)) add(relaxation_time(observed, *pod));
   }
+  if (const auto refused = refusal_time(observed, members)) add(*refused);
   for (const BadNode& node : observed.job.status.bad_nodes)
     add(expiry_of(node, observed.job.spec.failure_policy, observed.now));
   return first;
@@ -227,10 +257,16 @@ std::optional<SystemTime> next_avoidance_change(const Observed& observed, const 
 void refresh_bad_nodes(const Observed& observed, const Membership& members, api::Status& status) {
   if (status.phase == api::Phase::kSuspended) return;
   const api::FailurePolicy& policy = observed.job.spec.failure_policy;
-  std::erase_if(status.bad_nodes, [&](const BadNode& node) { return is_expired(node, policy, observed.now); });
   const std::vector<BadNode> before = status.bad_nodes;
+  std::erase_if(status.bad_nodes, [&](const BadNode& node) { return is_expired(node, policy, observed.now); });
+  if (const auto refused = refusal_time(observed, members); refused && *refused <= observed.now) {
+    for (BadNode& node : status.bad_nodes) node.avoidance = NodeAvoidance::kNone;
+  }
+  // Until all pods exist, a scheduler may wait for the others.
+  const bool is_complete = !has_missing_pods(members);
   for (const Pod* pod : members.current) {
-    if (is_avoiding(pod) && relaxation_time(observed, *pod) <= observed.now) relax(*pod->avoided, status.bad_nodes);
+    if (is_complete && is_avoiding(pod) && relaxation_time(observed, *pod) <= observed.now)
+      relax(*pod->avoided, status.bad_nodes);
   }
   if (status.bad_nodes == before) return;
   if (status.elastic) status.elastic->waiting_since.reset();
@@ -279,7 +315,7 @@ std::vector<Action> bad_node_events(const api::Status& before, const api::Status
           EmitEvent::Type::kWarning, "NodeAvoidanceRelaxed", "RecreatePods",
           fmt::format("pods that avoid node {} were not placed in time: {}", node.name,
                       node.avoidance == NodeAvoidance::kPreferred ? "they prefer other nodes, and may run on it"
-                                                                  : "it is not avoided until it fails again")));
+                                                                  : "it is not avoided any more")));
     }
   }
   return out;
@@ -319,13 +355,20 @@ Job with_avoided_nodes(const Job& job, const BoxedOptional<AvoidedNodes>& nodes)
   if (!pod.is_object()) pod = Json::object();
   Json& annotations = map_in(map_in(pod, "metadata"), "annotations");
   annotations.erase(kAnnotationAvoidedNodes);
-  if (nodes && !has_malformed_node_affinity(member(pod, "spec"))) {
-    annotations[kAnnotationAvoidedNodes] = to_annotation(*nodes);
+  const Json& spec = member(pod, "spec");
+  // No scheduler places a pod with a nodeName, and the kubelet would reject it.
+  if (nodes && !has_malformed_node_affinity(spec) && text_at(spec, "nodeName").empty()) {
+    AvoidedNodes avoided = *nodes;
+    if (is_too_large(spec, avoided)) {
+      avoided.preferred.insert(avoided.preferred.end(), avoided.required.begin(), avoided.required.end());
+      avoided.required.clear();
+    }
+    annotations[kAnnotationAvoidedNodes] = to_annotation(avoided);
     Json& affinity = map_in(map_in(map_in(pod, "spec"), "affinity"), "nodeAffinity");
-    if (!nodes->required.empty()) require_others(nodes->required, affinity);
-    if (!nodes->preferred.empty()) {
+    if (!avoided.required.empty()) require_others(avoided.required, affinity);
+    if (!avoided.preferred.empty()) {
       list_in(affinity, kPreferred)
-          .push_back({{"weight", kWeight}, {"preference", {{"matchFields", exclusions(nodes->preferred)}}}});
+          .push_back({{"weight", kWeight}, {"preference", {{"matchFields", exclusions(avoided.preferred)}}}});
     }
   }
   Job out = job;

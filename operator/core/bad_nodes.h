@@ -34,8 +34,9 @@ bool is_hardware_failure(const PodFailure& failure);
 void record_node_failures(const api::FailurePolicy& policy, const std::vector<PodFailure>& failures, SystemTime now,
                           api::Status& status);
 
-// Adds a failure to the entry of a node if launchers have restarted all processes since the last status: that of the
-// rank that failed first before the last restart. `status` has the refreshed inPodRestarts.
+// Adds a failure to the entry of a node if launchers have restarted all processes since the last status, while all pods
+// ran: that of the rank that failed first before the last restart. `status` has the refreshed inPodRestarts and
+// replacements.
 void record_in_pod_failure(const Observed& observed, const Membership& members, api::Status& status);
 
 // ---- Avoidance -----------------------------------------------------------------------------------------------------
@@ -51,7 +52,8 @@ bool has_avoiding_pods(const Membership& members);
 // Returns when refresh_bad_nodes() next has another result although nothing else changes; absent if it never has.
 std::optional<SystemTime> next_avoidance_change(const Observed& observed, const Membership& members);
 
-// Removes the entries of nodes that are not avoided any more, and makes those weaker that keep pods from being placed.
+// Removes the entries of nodes that are not avoided any more, and makes those weaker that keep pods from being placed,
+// or may keep the API server from accepting them.
 // The periods in which other nodes are awaited then begin again. Does nothing while the job is suspended.
 void refresh_bad_nodes(const Observed& observed, const Membership& members, api::Status& status);
 
@@ -83,7 +85,8 @@ bool changes_template(const Job& job, const BoxedOptional<AvoidedNodes>& nodes);
 
 // Returns the job with a template whose pods avoid these nodes: with a node affinity that is added to that of the
 // template, and the annotation. An annotation of the template has no effect. A template whose affinity has another type
-// stays as it is; the API server rejects it.
+// stays as it is; the API server rejects it. So does one with a nodeName. If the affinity of the template has so many
+// terms that the pod would become large, other nodes are only preferred.
 Job with_avoided_nodes(const Job& job, const BoxedOptional<AvoidedNodes>& nodes);
 
 }  // namespace oarlock::control

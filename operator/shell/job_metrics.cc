@@ -113,7 +113,7 @@ std::optional<double> progress_ratio(const Job& job) {
 }
 
 std::optional<double> count_avoided_nodes(const Job& job) {
-  if (job.status.bad_nodes.empty()) return std::nullopt;
+  if (job.status.bad_nodes.empty() || is_terminal(job.status.phase)) return std::nullopt;
   return static_cast<double>(std::ranges::count_if(
       job.status.bad_nodes, [](const api::BadNode& node) { return node.avoidance != api::NodeAvoidance::kNone; }));
 }

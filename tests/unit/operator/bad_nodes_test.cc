@@ -93,6 +93,7 @@ TEST(BadNodes, HardwareFailuresCountImmediately) {
       {134, R"({"rank":3,"step":5,"checkpointStep":-1,"reason":"Failed","message":"nvlink error on GPU 2"})", true},
       {1, "ncclSystemError: System call failed", false},
       {1, "CUDA error: an illegal memory access was encountered", false},
+      {1, "duplicate key of txid (4711)", false},
       {137, "", false}};
   for (const HardwareRow& row : rows) {
     const Pod pod = pod_on("a", row.exit_code, row.message);
@@ -131,10 +132,9 @@ TEST(BadNodes, RejectionsOfTheKubeletCount) {
     failure.action = api::FailureAction::kRestartFree;
     return !after_failures({}, {failure}).empty();
   };
-  for (const char* reason :
-       {"UnexpectedAdmissionError", "OutOfnvidia.com/gpu", "OutOfcpu", "NodeAffinity", "TopologyAffinityError"})
+  for (const char* reason : {"UnexpectedAdmissionError", "OutOfnvidia.com/gpu", "OutOfcpu", "TopologyAffinityError"})
     EXPECT_TRUE(is_counted(reason)) << reason;
-  for (const char* reason : {"Evicted", "NodeShutdown", "Shutdown", "Preempting", ""})
+  for (const char* reason : {"NodeAffinity", "Evicted", "NodeShutdown", "Shutdown", "Preempting", ""})
     EXPECT_FALSE(is_counted(reason)) << reason;
 }
 
@@ -195,6 +195,26 @@ TEST(AvoidedNodes, LeaveMalformedAffinitiesToTheApiServer) {
     EXPECT_EQ(pod["spec"]["affinity"], given);
     EXPECT_FALSE(pod["metadata"]["annotations"].contains(kAnnotationAvoidedNodes));
   }
+}
+
+// The kubelet checks the affinity, too.
+TEST(AvoidedNodes, LeaveTemplatesWithANodeNameAsTheyAre) {
+  Json pod_template = Json::parse(kMinimalTemplate);
+  pod_template["spec"]["nodeName"] = "a";
+  const Job job = with_avoided_nodes(JobBuilder().pod_template(pod_template.dump()), AvoidedNodes{.required = {"a"}});
+  EXPECT_FALSE(Json::parse(job.spec.pod_template)["spec"].contains("affinity"));
+}
+
+// Each term would have each exclusion: pods of megabytes.
+TEST(AvoidedNodes, AreOnlyPreferredBesidesManyTerms) {
+  const Json term = {{"matchExpressions", {{{"key", "zone"}, {"operator", "Exists"}}}}};
+  const auto required_size = [&](size_t terms) {
+    const Json given = {{"nodeAffinity", {{kRequired, {{"nodeSelectorTerms", Json(terms, term)}}}}}};
+    const Json affinity = affinity_of(template_with(given), {.required = {"a", "b"}});
+    EXPECT_EQ(affinity.contains(kPreferred), terms > 64);
+    return affinity[kRequired].dump().size();
+  };
+  EXPECT_LT(required_size(65), required_size(64));
 }
 
 TEST(AvoidedNodes, AreReadFromTheAnnotation) {

@@ -95,6 +95,7 @@ TEST(ReconcileBadNodes, RestartsInPodsCountForTheNodeOfTheirRank) {
   Observed observed =
       seen(job().processes_per_node(4).phase(Phase::kRunning), {pod(0, 0).running(), pod(0, 1).running()});
   observed.pods[1].node_name = "bad";
+  for (Pod& pod : observed.pods) pod.started_at = observed.now - seconds(120);
   observed.launcher.emplace();
   observed.launcher->in_pod_restarts.total = 1;
   observed.launcher->in_pod_restarts.rank = 5;
@@ -105,6 +106,9 @@ TEST(ReconcileBadNodes, RestartsInPodsCountForTheNodeOfTheirRank) {
   EXPECT_EQ(node.avoidance, NodeAvoidance::kRequired);
   EXPECT_THAT(only<DeletePod>(plan), IsEmpty()) << "the pods run";
   expect_settled(observed, plan);
+  observed.pods[0].started_at = observed.now - seconds(119);  // a replacement, after whose loss the others ended, too
+  EXPECT_THAT(status_after(observed, reconcile(observed)).bad_nodes, IsEmpty());
+  observed.pods[0].started_at = observed.pods[1].started_at;
   observed.launcher->in_pod_restarts.rank = 8000;  // a pod can report any rank
   EXPECT_THAT(status_after(observed, reconcile(observed)).bad_nodes, IsEmpty());
 }
@@ -162,10 +166,50 @@ TEST(ReconcileBadNodes, PodsOfACrashedOperatorAreCreatedAgain) {
   EXPECT_THAT(names(reconcile(observed)), Not(Contains("DeletePod bert-1-1")));
 }
 
-TEST(ReconcileBadNodes, AFurtherFailureAvoidsTheNodeAgain) {
+// Otherwise, each restart on the only node would wait for another one.
+TEST(ReconcileBadNodes, AnAvoidanceThatHasBecomeWeakerRemainsSo) {
   Job of = job().phase(Phase::kRunning, 1);
+  of.status.bad_nodes = {bad_node("bad", NodeAvoidance::kPreferred)};
+  EXPECT_EQ(avoided_by(reconcile(failed_on("bad", of))), (AvoidedNodes{.preferred = {"bad"}}));
   of.status.bad_nodes = {bad_node("bad", NodeAvoidance::kNone)};
-  EXPECT_EQ(avoided_by(reconcile(failed_on("bad", of))), (AvoidedNodes{.required = {"bad"}}));
+  EXPECT_EQ(avoided_by(reconcile(failed_on("bad", of))), AvoidedNodes{});
+}
+
+// Kueue selects the nodes, or the node has failed again since the pod was created.
+TEST(ReconcileBadNodes, PodsWithAWeakerListThanTheStatusAreCreatedAgain) {
+  Observed observed = waiting({.preferred = {"bad"}}, at_second(60));
+  observed.job.status.bad_nodes = {bad_node("bad", NodeAvoidance::kRequired)};
+  observed = after(observed, reconcile(observed));
+  EXPECT_EQ(observed.job.status.bad_nodes.at(0).avoidance, NodeAvoidance::kNone);
+}
+
+// It may refuse them for their affinity.
+TEST(ReconcileBadNodes, PodsThatTheApiServerRefusesAvoidNothingAfterAMinute) {
+  Observed observed = waiting({.required = {"bad"}}, at_second(59));
+  observed.pods.pop_back();
+  observed.job.status.attempt_start_time = at_second(0);
+  observed.last_error = "admission webhook denied the request";
+  EXPECT_EQ(avoided_by(reconcile(observed)), (AvoidedNodes{.required = {"bad"}}));
+  observed.now = at_second(60);
+  observed.job.status = status_after(observed, reconcile(observed));
+  EXPECT_EQ(avoided_by(reconcile(observed)), AvoidedNodes{});
+}
+
+TEST(ReconcileBadNodes, PodsBetweenTwoAvoidancesDoNotExceedThePendingTimeout) {
+  Observed observed = waiting({.required = {"bad"}}, at_second(60), job().pending_timeout(60));
+  observed = after(observed, reconcile(observed));
+  observed.pods.pop_back();
+  observed.now = at_second(61);
+  EXPECT_EQ(placement_deadline(observed, classify_objects(observed)), std::nullopt);
+  EXPECT_EQ(avoided_by(reconcile(observed)), (AvoidedNodes{.preferred = {"bad"}}));
+}
+
+// A finalizer keeps it.
+TEST(ReconcileBadNodes, ADeletedPodThatWaitedIsNoLoss) {
+  Observed observed = waiting({.required = {"bad"}}, at_second(61));
+  observed.job.status.bad_nodes = {bad_node("bad", NodeAvoidance::kPreferred)};
+  observed.pods[1].deleting = true;
+  EXPECT_EQ(status_after(observed, reconcile(observed)).attempt, 1);
 }
 
 TEST(ReconcileBadNodes, TheAvoidanceBecomesWeakerBeforeAnotherLimitApplies) {

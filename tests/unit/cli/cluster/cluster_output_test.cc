@@ -182,7 +182,7 @@ TEST(JobView, ShowsBadNodesUntilTheyAreNotAvoidedAnyMore) {
   EXPECT_THAT(status_text(input, false, {}, kNow),
               AllOf(HasSubstr("Bad nodes:   gpu-7: pods require other nodes for 23h30m more; 2 failures, the last one "
                               "30m ago: DeviceFailed\n"
-                              "             gpu-8: not avoided until it fails again, because pods could not be placed "
+                              "             gpu-8: not avoided, because pods could not be placed "
                               "otherwise; 1 failure, the last one 1m ago: PodFailed\n"),
                     Not(HasSubstr("gpu-1"))));
 }
