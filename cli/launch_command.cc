@@ -12,6 +12,7 @@
 #include "cli/launch/console.h"
 #include "cli/launch/cpu_binding.h"
 #include "cli/launch/group.h"
+#include "cli/launch/preflight.h"
 #include "cli/launch/progress.h"
 #include "cli/launch/rank_launchers.h"
 #include "cli/launch/recovery.h"
@@ -274,6 +275,22 @@ Result<int> report_end(const GroupResult& ended, const std::vector<int>& ranks, 
   return result.exit_code;
 }
 
+// Writes the termination message of a preflight that has failed, and returns the exit code of the launcher.
+Result<int> end_preflight(const PreflightOutcome& outcome, int ranks_per_node, const ReportFiles& files,
+                          const SignalSource& signals, const Clock& clock, Console& console) {
+  TerminationMessage message;
+  message.rank = outcome.failed_node < 0 ? kUnknownRank : outcome.failed_node * ranks_per_node;
+  message.message = outcome.message;
+  message.reason = outcome.exit_code == to_int(ExitCode::kPeerLost) ? kReasonPeerLost : kReasonPreflightFailed;
+  const bool is_stopped = outcome.exit_code > 128;
+  if (files.pod && !is_stopped) {
+    if (const Result<void> written = write_message(*files.pod, to_json(message)); !written)
+      console.print_line(written.error().message);
+  }
+  console.flush(signals, clock, clock.steady() + kFlushTimeout);
+  return outcome.exit_code;
+}
+
 Result<int> launch_ranks(LaunchFlags flags, const std::vector<std::string>& argv) {
   Environment environment = environment_of(environ);
   RETURN_IF_ERROR(apply_restart_variables(environment, flags));
@@ -301,11 +318,12 @@ Result<int> launch_ranks(LaunchFlags flags, const std::vector<std::string>& argv
     flags.restart_policy = "group";  // the ranks do not know this launcher
   }
   RETURN_IF_ERROR(apply_shrink_variables(environment, topology, flags));
+  ASSIGN_OR_RETURN(const std::optional<PreflightOptions> preflight, make_preflight(flags, topology, environment));
   ASSIGN_OR_RETURN(const std::unique_ptr<Recovery> recovery, make_recovery(flags, topology, environment));
   // The ranks do not need these variables, and a launcher that one of them runs must not use them.
   for (const char* name :
        {kEnvRegroupToken, kEnvRegroupFd, kEnvReplacement, kEnvMaxRestarts, kEnvRestartPolicy, kEnvRestartBackoff,
-        kEnvMinNodes, kEnvShrinkAfter, kEnvInPodRestarts, recovery::kEnvStandbyFd})
+        kEnvMinNodes, kEnvShrinkAfter, kEnvInPodRestarts, kEnvPreflight, recovery::kEnvStandbyFd})
     environment.erase(name);
   ASSIGN_OR_RETURN(const SignalSource signals, SignalSource::take());
 
@@ -313,12 +331,19 @@ Result<int> launch_ranks(LaunchFlags flags, const std::vector<std::string>& argv
   ASSIGN_OR_RETURN(const ReportFiles files, make_report_files(environment, count));
   const std::optional<rlim_t> descriptor_limit = raise_descriptor_limit();
   Console console("oarlock launch");
+  const RealClock clock;
+  if (preflight) {
+    ASSIGN_OR_RETURN(const PreflightOutcome outcome, run_preflight(*preflight, environment, signals, clock));
+    const bool has_passed = outcome.exit_code == 0;
+    if (!outcome.message.empty())
+      console.print_line(fmt::format("preflight {}: {}", has_passed ? "passed" : "failed", outcome.message));
+    if (!has_passed) return end_preflight(outcome, ranks_of_job.nproc, files, signals, clock, console);
+  }
   ASSIGN_OR_RETURN(RankOutput output, output_of_ranks(flags, count));
   ASSIGN_OR_RETURN(auto cpus, cpus_of_ranks(flags, environment, count, console));
   const int ranks_per_process = has_starter ? ranks_of_job.nproc : 1;
   std::vector<int> ranks;
   for (int i = 0; i < count; ++i) ranks.push_back(topology.rank(i) * ranks_per_process);
-  const RealClock clock;
   const ProgressNode node{.world_size = ranks_of_job.world_size(), .starts_ranks = has_starter};
   ASSIGN_OR_RETURN(const std::unique_ptr<Progress> progress,
                    make_progress(flags, environment, files, node, ranks, clock, console));

@@ -134,6 +134,11 @@ void add_rank_options(CLI::App& launch, LaunchFlags& flags) {
   launch
       .add_option("--rdzv-endpoint,--rdzv_endpoint", flags.rdzv_endpoint, "instead of --master-addr and --master-port")
       ->type_name("HOST[:PORT]");
+  launch
+      .add_flag("--preflight{timeout=300}", flags.preflight,
+                "first check all nodes, and the network between them; --preflight=bandwidth=1000,latency=5 sets limits "
+                "(docs/guides/preflight.md)")
+      ->type_name("SETTINGS");
   launch.add_option("--rdzv-id,--rdzv_id", flags.rdzv_id, "the value of TORCHELASTIC_RUN_ID")->type_name("ID");
   launch
       .add_option(
@@ -297,6 +302,38 @@ Result<std::unique_ptr<Recovery>> make_recovery(const LaunchFlags& flags, const 
   }
   RETURN_IF_ERROR(apply_min_nodes(flags, topology, options));
   return Recovery::make(std::move(options));
+}
+
+Result<std::optional<PreflightOptions>> make_preflight(const LaunchFlags& flags, const Topology& topology,
+                                                       const Environment& environment) {
+  const auto variable = [&](const char* name) {
+    const auto it = environment.find(name);
+    return it == environment.end() ? std::string() : it->second;
+  };
+  const std::string settings = flags.preflight.empty() && !flags.standalone ? variable(kEnvPreflight) : flags.preflight;
+  if (settings.empty()) return std::nullopt;
+  PreflightOptions out{.nodes = topology.nnodes,
+                       .node_rank = topology.node_rank,
+                       .master_addr = topology.master_addr,
+                       .master_port = topology.master_port,
+                       .token = variable(kEnvRegroupToken),
+                       .is_local_only = !variable(kEnvReplacement).empty()};
+  ASSIGN_OR_RETURN(out.settings, parse_preflight(settings));
+  out.checks.storage = variable(kEnvCheckpointDir);
+  if (topology.nnodes == 1) return out;
+  if (topology.master_port + kPreflightPortOffset > kMaxPort) {
+    return fail(ExitCode::kUsage,
+                fmt::format("--preflight with several nodes needs the second port after --master-port: {} is above {}",
+                            topology.master_port + kPreflightPortOffset, kMaxPort));
+  }
+  if (out.token.empty()) {
+    return fail(
+        ExitCode::kConfig,
+        fmt::format("--preflight with several nodes needs a secret that all nodes share: set {}, for example to "
+                    "the output of 'openssl rand -hex 16'",
+                    kEnvRegroupToken));
+  }
+  return out;
 }
 
 Result<RankOutput> output_of_ranks(const LaunchFlags& flags, int ranks) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cli/launch/group.h"
+#include "cli/launch/preflight.h"
 #include "cli/launch/recovery.h"
 #include "cli/launch/topology.h"
 #include "common/error.h"
@@ -42,6 +43,7 @@ struct LaunchFlags {
   std::string rdzv_endpoint;
   std::string rdzv_id;
   std::string progress_pattern;
+  std::string preflight;  // its settings; empty: none
 };
 
 // Declares the options. `flags` must outlive the parsing.
@@ -67,6 +69,11 @@ Result<void> apply_shrink_variables(const launch::Environment& environment, cons
 // Returns the recovery of this node; null without --max-restarts.
 Result<std::unique_ptr<launch::Recovery>> make_recovery(const LaunchFlags& flags, const launch::Topology& topology,
                                                         const launch::Environment& environment);
+
+// Returns the preflight of this node; nothing without --preflight and without the variable of the operator.
+Result<std::optional<launch::PreflightOptions>> make_preflight(const LaunchFlags& flags,
+                                                               const launch::Topology& topology,
+                                                               const launch::Environment& environment);
 
 // Where the output of the ranks goes, by local rank.
 struct RankOutput {

@@ -55,6 +55,8 @@ inline constexpr char kEnvRestartBackoff[] = "OARLOCK_RESTART_BACKOFF";
 // pass them on to the ranks, either.
 inline constexpr char kEnvMinNodes[] = "OARLOCK_MIN_NODES";
 inline constexpr char kEnvShrinkAfter[] = "OARLOCK_SHRINK_AFTER";
+// Default of oarlock launch's --preflight, for jobs with spec.preflight. Not passed on to the ranks.
+inline constexpr char kEnvPreflight[] = "OARLOCK_PREFLIGHT";
 
 // Path of a FIFO to which the program of a rank writes its progress, one ProgressReport per line. The launcher reads
 // it.
@@ -63,7 +65,8 @@ inline constexpr char kEnvProgress[] = "OARLOCK_PROGRESS";
 inline constexpr char kEnvProgressPattern[] = "OARLOCK_PROGRESS_PATTERN";
 
 inline constexpr int kDefaultMasterPort = 29500;
-inline constexpr int kRegroupPortOffset = 1;  // the coordinator listens on MASTER_PORT plus this
+inline constexpr int kRegroupPortOffset = 1;    // the coordinator listens on MASTER_PORT plus this
+inline constexpr int kPreflightPortOffset = 2;  // that of the preflight on MASTER_PORT plus this
 inline constexpr int kDefaultMetricsPort = 9400;
 inline constexpr char kDefaultTerminationLog[] = "/dev/termination-log";
 
@@ -114,6 +117,9 @@ inline constexpr char kReasonConfigInvalid[] = "ConfigInvalid";
 // Of a launcher that has left its group by itself, because it lost the connection to node rank 0. The operator replaces
 // its pod while the others continue (operator/core/membership.h).
 inline constexpr char kReasonDisconnected[] = "Disconnected";
+// Of a launcher whose preflight has failed (docs/guides/preflight.md). With exit code 79, `rank` is the first rank of
+// the node that has failed, which may be another one that does not respond.
+inline constexpr char kReasonPreflightFailed[] = "PreflightFailed";
 
 // The final report of a rank, one JSON object that the kubelet copies into the status of the container.
 struct TerminationMessage {

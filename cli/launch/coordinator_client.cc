@@ -19,23 +19,6 @@ constexpr auto kConnectTimeout = std::chrono::seconds(2);
 constexpr int kRenewalsPerLease = 20;
 constexpr size_t kMaxUnanswered = 64;  // reports
 
-FileDescriptor begin_connect(const SocketAddress& to) {
-  FileDescriptor socket(::socket(to.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket.open()) return socket;
-  set_link_options(socket);
-  const auto* address = reinterpret_cast<const sockaddr*>(&to.address);
-  if (::connect(socket.get(), address, to.length) != 0 && errno != EINPROGRESS) socket.close();
-  return socket;
-}
-
-// Returns the error with which an attempt to connect has ended; 0 if it has succeeded.
-int connect_error(int socket) {
-  int error = 0;
-  socklen_t size = sizeof error;
-  ::getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &size);
-  return error;
-}
-
 std::string describe_refusal(const LauncherLinkOptions& link) {
   return fmt::format("the launcher of node rank 0 at {} does not accept the value of {}; set the same one on all nodes",
                      endpoint(link.host, link.port), kEnvRegroupToken);

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <cerrno>
 #include <nlohmann/json.hpp>
 
 #include "common/json_access.h"
@@ -29,6 +30,22 @@ void set_link_options(const FileDescriptor& socket) {
   ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   ::setsockopt(socket.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
   ::setsockopt(socket.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &kUnacknowledgedTimeout, sizeof kUnacknowledgedTimeout);
+}
+
+FileDescriptor begin_connect(const SocketAddress& to) {
+  FileDescriptor socket(::socket(to.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket.open()) return socket;
+  set_link_options(socket);
+  const auto* address = reinterpret_cast<const sockaddr*>(&to.address);
+  if (::connect(socket.get(), address, to.length) != 0 && errno != EINPROGRESS) socket.close();
+  return socket;
+}
+
+int connect_error(int socket) {
+  int error = 0;
+  socklen_t size = sizeof error;
+  ::getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &size);
+  return error;
 }
 
 std::string peer_address(int socket) {

@@ -33,6 +33,11 @@ struct LauncherLinkOptions {
 // Sets the options of a connection between launchers. The other node may disappear without closing it.
 void set_link_options(const FileDescriptor& socket);
 
+// Begins to connect to another launcher, without blocking. The descriptor is not open if that is not possible.
+FileDescriptor begin_connect(const SocketAddress& to);
+// Returns the error with which an attempt to connect has ended; 0 if it has succeeded.
+int connect_error(int socket);
+
 // Returns the numeric address of the other end of a connected socket; empty if it is not known.
 std::string peer_address(int socket);
 
