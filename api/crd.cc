@@ -43,6 +43,8 @@ constexpr CelRule kRules[] = {
              "(!has(self.spec.resourcesPerNode) || self.spec.resourcesPerNode == oldSelf.spec.resourcesPerNode) && "
              "has(self.spec.checkpoints) == has(oldSelf.spec.checkpoints) && "
              "(!has(self.spec.checkpoints) || self.spec.checkpoints == oldSelf.spec.checkpoints) && "
+             "has(self.spec.preflight) == has(oldSelf.spec.preflight) && "
+             "(!has(self.spec.preflight) || self.spec.preflight == oldSelf.spec.preflight) && "
              "has(self.spec.scheduling.topology) == has(oldSelf.spec.scheduling.topology) && "
              "(!has(self.spec.scheduling.topology) || self.spec.scheduling.topology == "
              "oldSelf.spec.scheduling.topology) && "

@@ -130,6 +130,20 @@ void describe_checkpoints(Checkpoints& checkpoints, Fields& fields) {
                "StorageClass of that claim. Default: the default StorageClass of the cluster.");
 }
 
+constexpr int kMaxPreflightLimit = 1'000'000;
+
+void describe_preflight(Preflight& preflight, Fields& fields) {
+  fields.field("timeoutSeconds", preflight.timeout_seconds, from_to(1, rules::kMaxSeconds),
+               "Time in which the launchers of all pods must connect to that of node rank 0, from the start of its "
+               "container. It includes the time in which the others pull their images.");
+  fields.field(
+      "minBandwidthMbps", preflight.min_bandwidth_mbps, from_to(1, kMaxPreflightLimit),
+      "Minimum bandwidth of a TCP connection between two nodes in 10^6 bits in a second, while all nodes send. "
+      "Default: it is measured, and not compared.");
+  fields.field("maxLatencyMicroseconds", preflight.max_latency_microseconds, from_to(1, kMaxPreflightLimit),
+               "Maximum time of a round trip between two nodes. Default: it is measured, and not compared.");
+}
+
 void describe_topology(Topology& topology, Fields& fields) {
   fields.field("key", topology.key,
                {.min_length = 1,
@@ -234,6 +248,11 @@ void describe(Spec& spec, Fields& fields) {
                       "that of oarlock-trainer. It can be changed while the job runs.");
       },
       "When a running job that makes no progress becomes Stalled, and what follows.");
+  fields.section(
+      "preflight", spec.preflight, describe_preflight,
+      "Before the ranks start, the launchers of all pods check the GPUs, the checkpoint directory, /dev/shm, "
+      "the clocks and the network between the pods. A node that fails is named, and the next pods avoid it. "
+      "Needs oarlock launch in the pods (spec.launcher). {} selects the checks without limits.");
   fields.section(
       "scheduling",
       [&](Fields& scheduling) {

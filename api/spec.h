@@ -136,6 +136,15 @@ struct Elastic {
 // Whether the launcher is put into pods whose image does not contain it.
 enum class LauncherInjection { kAuto, kAlways, kNever };
 
+// Checks of all nodes by their launchers before the ranks start.
+struct Preflight {
+  int timeout_seconds = 300;  // until all launchers must have connected to that of node rank 0
+  std::optional<int> min_bandwidth_mbps;
+  std::optional<int> max_latency_microseconds;
+
+  bool operator==(const Preflight&) const = default;
+};
+
 struct Rendezvous {
   int port = kDefaultMasterPort;  // MASTER_PORT
 
@@ -179,6 +188,7 @@ struct Spec {
   LauncherInjection launcher = LauncherInjection::kAuto;
   FailurePolicy failure_policy;
   StallPolicy stall_policy;
+  BoxedOptional<Preflight> preflight;  // absent: the ranks start without one
   Scheduling scheduling;
   Rendezvous rendezvous;
   bool suspend = false;

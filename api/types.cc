@@ -70,7 +70,8 @@ void describe_group_size(GroupSize& size, Fields& fields) {
 
 void describe_restart_count(RestartCount& count, Fields& fields) {
   fields.field("reason", count.reason,
-               "PodFailed, DeviceFailed, OOMKilled, Evicted, Disrupted, PodRejected, PodDeleted, PodLost, PeerLost, "
+               "PodFailed, DeviceFailed, PreflightFailed, OOMKilled, Evicted, Disrupted, PodRejected, PodDeleted, "
+               "PodLost, PeerLost, "
                "Interrupted, NotStarted, Stalled, or for an elastic job Shrunk, Grown or Scaled.");
   fields.field("count", count.count, "Number of restarts for this reason.");
   fields.require("reason");

@@ -107,7 +107,7 @@ class Judge {
   }
 
   PreflightVerdict verdict() {
-    std::ranges::stable_sort(verdict_.failed, {}, &FailedNode::node);
+    std::ranges::sort(verdict_.failed, {}, &FailedNode::node);
     return std::move(verdict_);
   }
 

@@ -215,7 +215,8 @@ void record_node_failures(const api::FailurePolicy& policy, const std::vector<Po
                           api::Status& status) {
   for (const PodFailure& failure : failures) {
     if (!blames_node(failure)) continue;
-    add_failure(policy, {failure.pod->node_name, failure.record.reason, is_hardware_failure(failure)}, now, status);
+    const std::string& node = failure.named_node ? *failure.named_node : failure.pod->node_name;
+    add_failure(policy, {node, failure.record.reason, is_hardware_failure(failure)}, now, status);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <system_error>
 
+#include "api/resources.h"
 #include "common/json_access.h"
 #include "operator/core/text.h"
 
@@ -210,6 +211,8 @@ bool regroups(const Job& job, int nodes) {
 
 bool regroups(const Job& job) { return regroups(job, job.group_nodes()); }
 
+bool needs_token(const Job& job, int nodes) { return regroups(job, nodes) || (job.spec.preflight && nodes > 1); }
+
 std::optional<api::LauncherBounds> make_launcher_bounds(const Job& job, int nodes) {
   if (!job.spec.elastic || !regroups(job, nodes) || !launcher_image(job).empty()) return std::nullopt;
   const int min_nodes = std::max(job.spec.elastic->min_nodes, 1);
@@ -331,6 +334,7 @@ PodFactory::PodFactory(const Job& job, int attempt, int nodes, const PodDefaults
     if (!annotations.contains(kDefaultContainer)) annotations[kDefaultContainer] = kTrainerContainer;
   }
   set_restarts(job, secret, launchers);
+  set_preflight(job, secret, trainer);
   // For images that write no termination message, the end of the log explains the failure.
   if (!trainer.contains("terminationMessagePolicy")) trainer["terminationMessagePolicy"] = "FallbackToLogsOnError";
   add_ports(trainer, job);
@@ -353,6 +357,20 @@ void PodFactory::set_restarts(const Job& job, const RegroupSecret& secret,
   if (!launchers) return;
   group_.min_nodes = launchers->min_nodes;
   group_.shrink_after = launchers->shrink_after_seconds;
+}
+
+// The GPUs are those that the launcher can count. Pods whose Service is of an older operator have no token.
+void PodFactory::set_preflight(const Job& job, const RegroupSecret& secret, const Json& trainer) {
+  const BoxedOptional<api::Preflight>& preflight = job.spec.preflight;
+  if (!preflight || (group_.nodes > 1 && secret.token.empty())) return;
+  constexpr char kGpus[] = "nvidia.com/gpu";
+  const Json& gpus = member(member(member(trainer, "resources"), "limits"), kGpus);
+  if (group_.nodes > 1) group_.regroup_token = secret.token;
+  group_.preflight = fmt::format("timeout={}", preflight->timeout_seconds);
+  if (!gpus.is_null()) group_.preflight += fmt::format(",devices={}", api::count_gpus({{kGpus, gpus}}));
+  if (preflight->min_bandwidth_mbps) group_.preflight += fmt::format(",bandwidth={}", *preflight->min_bandwidth_mbps);
+  if (preflight->max_latency_microseconds)
+    group_.preflight += fmt::format(",latency={}", static_cast<double>(*preflight->max_latency_microseconds) / 1000);
 }
 
 // Removes the contract's variables from the template's environment, except for those that the user may set. part_text()
@@ -385,6 +403,7 @@ void PodFactory::add_environment(Json& container, bool is_trainer) {
     environment.group.config_file.clear();
     environment.group.termination_log.clear();
     environment.group.max_restarts = 0;
+    environment.group.preflight.clear();
     environment.group.checkpoint_dir = checkpoint_dir(mount_path_of(container, kCheckpointVolume), group_.job);
   }
   if (variables(environment, 0, false).empty()) return;  // the names are the same for each node rank

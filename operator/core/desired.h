@@ -28,6 +28,10 @@ int metrics_port(const Job& job);
 bool regroups(const Job& job, int nodes);
 bool regroups(const Job& job);  // for a group of the current size
 
+// Returns whether the launchers of a group of this number of nodes connect to each other, and share a token: they
+// restart ranks together, or make a preflight.
+bool needs_token(const Job& job, int nodes);
+
 // Returns the bounds of the launchers of an attempt that begins with this number of nodes; absent if they need all
 // nodes, as launchers that restart all ranks do (launcher_image()).
 std::optional<api::LauncherBounds> make_launcher_bounds(const Job& job, int nodes);
@@ -36,9 +40,9 @@ std::optional<api::LauncherBounds> make_launcher_bounds(const Job& job, int node
 // ones; those of the spec if the attempt has no status yet.
 std::optional<api::LauncherBounds> launcher_bounds(const Job& job);
 
-// The credentials with which the launchers of one attempt restart ranks together.
+// The credentials with which the launchers of one attempt connect to each other.
 struct RegroupSecret {
-  std::string token;   // OARLOCK_REGROUP_TOKEN, which all of them share; empty: the launchers restart no ranks
+  std::string token;   // OARLOCK_REGROUP_TOKEN, which all of them share; empty: they do not connect
   std::string key_id;  // regroup_key_id() of the key from which the token was derived
 };
 
@@ -92,8 +96,8 @@ std::vector<std::string> overridden_variables(const Job& job);
 class PodFactory {
  public:
   // `nodes` and `launchers` are the size and the bounds of the attempt's group, and `launcher_image` is the image from
-  // which the pods copy the launcher; empty if they have none. The pods receive the secret, and with it the bounds, if
-  // regroups(job, nodes).
+  // which the pods copy the launcher; empty if they have none. The pods receive the secret if needs_token(job, nodes),
+  // and the bounds if regroups(job, nodes).
   PodFactory(const Job& job, int attempt, int nodes, const PodDefaults& defaults, const RegroupSecret& secret,
              const std::optional<api::LauncherBounds>& launchers = std::nullopt,
              const std::string& launcher_image = "");
@@ -127,6 +131,7 @@ class PodFactory {
     std::vector<std::string> from_template;  // contract variables for which the template's value is used
   };
   void set_restarts(const Job& job, const RegroupSecret& secret, const std::optional<api::LauncherBounds>& launchers);
+  void set_preflight(const Job& job, const RegroupSecret& secret, const nlohmann::json& trainer);
   void select_variables(nlohmann::json& trainer);
   void add_environment(nlohmann::json& container, bool is_trainer);
   void set_frame(nlohmann::json pod, bool has_launcher);

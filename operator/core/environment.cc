@@ -12,11 +12,11 @@ constexpr std::string_view kContractVariables[] = {
     kEnvPetMasterAddr, kEnvPetMasterPort, kEnvJob,           kEnvNamespace,       kEnvUid,
     kEnvAttempt,       kEnvConfig,        kEnvCheckpointDir, kEnvMetricsPort,     kEnvTerminationLog,
     kEnvRegroupToken,  kEnvMaxRestarts,   kEnvRestartPolicy, kEnvRestartBackoff,  kEnvReplacement,
-    kEnvMinNodes,      kEnvShrinkAfter};
+    kEnvMinNodes,      kEnvShrinkAfter,   kEnvPreflight};
 
-constexpr std::string_view kUserSettable[] = {kEnvConfig,         kEnvCheckpointDir, kEnvTerminationLog,
-                                              kEnvRegroupToken,   kEnvMaxRestarts,   kEnvRestartPolicy,
-                                              kEnvRestartBackoff, kEnvMinNodes,      kEnvShrinkAfter};
+constexpr std::string_view kUserSettable[] = {kEnvConfig,      kEnvCheckpointDir, kEnvTerminationLog, kEnvRegroupToken,
+                                              kEnvMaxRestarts, kEnvRestartPolicy, kEnvRestartBackoff, kEnvMinNodes,
+                                              kEnvShrinkAfter, kEnvPreflight};
 
 bool contains(const auto& names, std::string_view name) {
   return std::find(std::begin(names), std::end(names), name) != std::end(names);
@@ -47,8 +47,10 @@ std::vector<EnvVar> environment(const RankGroup& group, int node_rank, std::opti
   if (!group.config_file.empty()) out.push_back({kEnvConfig, group.config_file});
   if (!group.checkpoint_dir.empty()) out.push_back({kEnvCheckpointDir, group.checkpoint_dir});
   if (!group.termination_log.empty()) out.push_back({kEnvTerminationLog, group.termination_log});
+  const bool needs_token = group.max_restarts > 0 || !group.preflight.empty();
+  if (needs_token && !group.regroup_token.empty()) out.push_back({kEnvRegroupToken, group.regroup_token});
+  if (!group.preflight.empty()) out.push_back({kEnvPreflight, group.preflight});
   if (group.max_restarts > 0) {
-    if (!group.regroup_token.empty()) out.push_back({kEnvRegroupToken, group.regroup_token});
     out.push_back({kEnvMaxRestarts, text(group.max_restarts)});
     out.push_back({kEnvRestartPolicy, group.restart_policy});
     out.push_back({kEnvRestartBackoff, text(group.restart_backoff)});
@@ -56,8 +58,8 @@ std::vector<EnvVar> environment(const RankGroup& group, int node_rank, std::opti
       out.push_back({kEnvMinNodes, text(*group.min_nodes)});
       out.push_back({kEnvShrinkAfter, text(group.shrink_after)});
     }
-    if (group.is_replacement) out.push_back({kEnvReplacement, "1"});
   }
+  if (needs_token && group.is_replacement) out.push_back({kEnvReplacement, "1"});
   return out;
 }
 

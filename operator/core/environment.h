@@ -33,7 +33,8 @@ struct RankGroup {
   std::string config_file;                               // empty: OARLOCK_CONFIG is not set
   std::string checkpoint_dir;                            // empty: OARLOCK_CHECKPOINT_DIR is not set
   std::string termination_log = kDefaultTerminationLog;  // empty: OARLOCK_TERMINATION_LOG is not set
-  // Settings of the launchers for restarts in the pods. With max_restarts 0, none of these variables is set.
+  // Settings of the launchers for restarts in the pods. With max_restarts 0, none of these variables is set, except for
+  // the token, which a preflight needs, too.
   int max_restarts = 0;
   std::string regroup_token{};  // empty: the launcher has no others
   std::string restart_policy = "rank";
@@ -41,6 +42,7 @@ struct RankGroup {
   std::optional<int> min_nodes{};  // absent: the launchers need all nodes
   int shrink_after = 0;            // seconds; only with min_nodes
   bool is_replacement = false;     // of a lost pod of the attempt
+  std::string preflight{};         // OARLOCK_PREFLIGHT; empty: it is not set
 
   int world_size() const { return nodes * processes_per_node; }
 };

@@ -258,6 +258,15 @@ GroupFailure evaluate_stall(const Observed& observed, const Membership& members)
   return out;
 }
 
+// The failures for which nodes are blamed: the root cause, and the nodes that have failed the same preflight.
+std::vector<PodFailure> find_causes(const std::vector<PodFailure>& all, const PodFailure& root_cause) {
+  std::vector<PodFailure> out = {root_cause};
+  for (const PodFailure& failure : all) {
+    if (&failure != &root_cause && names_failed_node(failure)) out.push_back(failure);
+  }
+  return out;
+}
+
 bool was_short(const api::AttemptRecord& record) {
   return !record.start_time || record.end_time - *record.start_time < kBackoffResetAfter;
 }
@@ -313,7 +322,7 @@ GroupFailure evaluate_failure_policy(const Observed& observed, const Membership&
     out.confirm_absent = root_cause.pod->name;
     out.except_uid = root_cause.pod->uid;
   }
-  out.causes = {root_cause};
+  out.causes = find_causes(all, root_cause);
   if (root_cause.action == FailureAction::kFail) {
     set_permanent_failure(root_cause, out);
     return out;

@@ -22,10 +22,24 @@ constexpr std::string_view kEvicted = "Evicted";
 constexpr std::string_view kDisrupted = "Disrupted";
 constexpr std::string_view kPodDeleted = "PodDeleted";
 constexpr std::string_view kPodRejected = "PodRejected";
-constexpr std::string_view kRestartReasons[] = {
-    kPodFailed,      kReasonDeviceFailed, kOomKilled,  kEvicted,   kDisrupted, kPodRejected, kPodDeleted, kPodLost,
-    kReasonPeerLost, kReasonInterrupted,  kNotStarted, kNotPlaced, kShrunk,    kGrown,       kScaled,     kStalled,
-    kQueueEvicted};
+constexpr std::string_view kRestartReasons[] = {kPodFailed,
+                                                kReasonDeviceFailed,
+                                                kReasonPreflightFailed,
+                                                kOomKilled,
+                                                kEvicted,
+                                                kDisrupted,
+                                                kPodRejected,
+                                                kPodDeleted,
+                                                kPodLost,
+                                                kReasonPeerLost,
+                                                kReasonInterrupted,
+                                                kNotStarted,
+                                                kNotPlaced,
+                                                kShrunk,
+                                                kGrown,
+                                                kScaled,
+                                                kStalled,
+                                                kQueueEvicted};
 
 // ---- Cause of one failure ------------------------------------------------------------------------------------------
 
@@ -155,6 +169,22 @@ api::AttemptRecord make_record(const Job& job, const PodFailure& failure) {
   return record;
 }
 
+// Sets the node that a launcher names by one of its ranks because it does not respond. It is to blame only if its
+// launcher could have responded.
+void set_named_node(const Job& job, const Membership& members, PodFailure& failure) {
+  if (!names_failed_node(failure) || !failure.record.rank) return;
+  const int named = *failure.record.rank / std::max(job.spec.processes_per_node, 1);
+  if (named == failure.node_rank) return;
+  const auto index = static_cast<size_t>(named);
+  const Pod* pod = index < members.current.size() ? members.current[index] : nullptr;
+  const bool was_lost = pod != nullptr && pod->trainer && pod->trainer->exit_code == to_int(ExitCode::kPeerLost);
+  const bool has_run = pod != nullptr && pod->started_at && !pod->deleting && (was_lost || !has_ended(*pod));
+  failure.named_node = has_run ? pod->node_name : "";
+  failure.record.node_rank = named;
+  failure.record.pod = pod_name(job, job.status.attempt, named);
+  failure.record.node = *failure.named_node;
+}
+
 // ---- Action for one failure: failurePolicy.rules, or the default ----------------------------------------------------
 
 struct RuleMatch {
@@ -240,6 +270,11 @@ void set_record_and_action(const Job& job, PodFailure& failure) {
 
 }  // namespace
 
+bool names_failed_node(const PodFailure& failure) {
+  return failure.cause == FailureCause::kExit && failure.record.reason == kReasonPreflightFailed &&
+         failure.record.container.empty() && failure.pod->trainer->exit_code == to_int(ExitCode::kDeviceFailed);
+}
+
 bool is_rejected(const Pod& pod) {
   constexpr std::string_view kReasons[] = {
       "UnexpectedAdmissionError", "NodeAffinity", "TopologyAffinityError", "NodeShutdown", "Shutdown", "Preempting"};
@@ -271,6 +306,7 @@ std::vector<PodFailure> find_pod_failures(const Job& job, const Membership& memb
       if (pod->trainer && pod->trainer->finished_at) failure.when = *pod->trainer->finished_at;
     }
     set_record_and_action(job, failure);
+    set_named_node(job, members, failure);
     if (failure.action != FailureAction::kIgnore) out.push_back(std::move(failure));
   }
   return out;
@@ -304,9 +340,10 @@ std::string_view restart_reason(const PodFailure& failure) {
       return failure.pod->deleting ? kPodDeleted : kPodFailed;
     case FailureCause::kExit:
       if (failure.pod->trainer->reason == kOomKilled) return kOomKilled;
+      if (failure.record.reason == kReasonPreflightFailed) return kReasonPreflightFailed;
       return failure.record.reason == kReasonDeviceFailed ? kReasonDeviceFailed : kPodFailed;
     case FailureCause::kInterrupted:
-      return kReasonInterrupted;
+      return failure.record.reason == kReasonPreflightFailed ? kReasonPreflightFailed : kReasonInterrupted;
     case FailureCause::kLost:
       return kPodLost;
     case FailureCause::kDisconnected:

@@ -29,6 +29,9 @@ struct PodFailure {
   const Pod* pod = nullptr;   // null if the pod does not exist any more
   api::AttemptRecord record;  // without times; for kCollateral also without pod, node, node rank and exit code
   api::FailureAction action = api::FailureAction::kRestart;
+  // The node that has caused the failure, if it is not that of the pod: another one that a preflight has named, or ""
+  // if that is not to blame. Absent otherwise.
+  std::optional<std::string> named_node;
   std::optional<size_t> rule;  // index of the failurePolicy rule that set the action; absent if it is the default
 };
 
@@ -46,6 +49,9 @@ bool is_rank_done(const Job& job, const Membership& members, size_t node_rank);
 // Returns whether the pod failed because of its node: no container has started, or the kubelet gives such a reason for
 // a pod that it admitted before it was restarted (UnexpectedAdmissionError, OutOfcpu, NodeAffinity ...).
 bool is_rejected(const Pod& pod);
+
+// Returns whether the pod's launcher reports that a node has failed its preflight (docs/guides/preflight.md).
+bool names_failed_node(const PodFailure& failure);
 
 // Returns whether the trainer ended because of another pod.
 bool has_other_cause(const PodFailure& failure);

@@ -318,7 +318,7 @@ PodFactory Executor::make_factory(const Job& job, const CreatePod& pod, const Re
 }
 
 Executor::Outcome Executor::read_regroup_secret(const Job& job, const CreatePod& pod, RegroupSecret& secret) const {
-  if (!regroups(job, pod.nodes)) return std::nullopt;
+  if (!needs_token(job, pod.nodes)) return std::nullopt;
   const kube::ObjectKey key{job.metadata.namespace_name, service_name(job)};
   const std::string name = action_name("get", ResourceKind::kService, key);
   const auto response = client_.get(resource_of(ResourceKind::kService), key, {});

@@ -57,7 +57,7 @@ struct LinkCase {
   size_t named_links;
 };
 
-std::function<bool(int, int)> touches(std::vector<int> nodes) {
+std::function<bool(int, int)> touches(const std::vector<int>& nodes) {
   return [nodes](int from, int to) {
     return std::ranges::find(nodes, from) != nodes.end() || std::ranges::find(nodes, to) != nodes.end();
   };
