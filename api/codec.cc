@@ -6,8 +6,10 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "api/profile.h"
 #include "api/resources.h"
 #include "api/rules.h"
+#include "common/json_access.h"
 #include "common/text.h"
 #include "fields/json_reader.h"
 #include "fields/writer.h"
@@ -19,6 +21,21 @@ using Json = nlohmann::json;
 
 using Writer = FieldsWriter<Json>;
 
+// Merges the spec with the profile in the status.
+std::optional<Json> with_profile(const Json& object, ReadFindings& findings) {
+  const Json& profile = member(member(object, "status"), "profile");
+  const std::string text = text_at(profile, "spec");
+  if (text.empty()) return std::nullopt;
+  Json out = object;
+  Result<Json> merged = merge_profile(text, std::move(out["spec"]));
+  if (!merged) {
+    findings.problems.push_back(merged.error().message);
+    return std::nullopt;
+  }
+  out["spec"] = *std::move(merged);
+  return out;
+}
+
 // Copies the status, because descriptions take their values by non-const reference, although a writer does not change
 // them.
 Json write_status(Status status, EmptyFields empty) {
@@ -26,6 +43,7 @@ Json write_status(Status status, EmptyFields empty) {
   Writer writer(json, empty);
   describe(status, writer);
   if (!status.unknown_phase.empty()) json.erase("phase");
+  if (status.profile && status.profile->spec.empty()) json["profile"].erase("spec");
   return json;
 }
 
@@ -81,11 +99,13 @@ TrainingJob read_training_job(const Json& object) {
   using UnknownFields = JsonFieldsReader::UnknownFields;
   TrainingJob job;
   ReadFindings findings;
-  JsonFieldsReader root(object, {}, UnknownFields::kSkip, findings);
+  const std::optional<Json> merged = with_profile(object, findings);
+  JsonFieldsReader root(merged ? *merged : object, {}, UnknownFields::kSkip, findings);
   root.section("metadata", UnknownFields::kSkip, [&](Fields& metadata) { describe(job.metadata, metadata); });
   root.section("spec", UnknownFields::kReport, [&](Fields& spec) { describe(job.spec, spec); });
   root.section("status", UnknownFields::kSkip, [&](Fields& status) { describe(job.status, status); });
   replace_unknown_phase(object, job.status);
+  if (job.status.profile) job.status.profile->spec.clear();
   if (json_depth(job.spec.pod_template) > kMaxTemplateDepth) {
     findings.problems.push_back(fmt::format("spec.template: nested deeper than {} levels", kMaxTemplateDepth));
   } else {

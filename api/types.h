@@ -181,6 +181,8 @@ inline constexpr char kManagedBy[] = "oarlock.dev/operator";
 
 struct Spec {
   int nodes = 1;  // pods in the group; the desired number if the job is elastic
+  // Name of the TrainingProfile (profile.h); empty: none; absent: the default one, if it exists.
+  std::optional<std::string> profile;
   std::optional<Elastic> elastic;
   int processes_per_node = 1;  // ranks in each pod; for auto, the number that resolve_processes_per_node() computed
   NumberForm processes_from = NumberForm::kNumber;  // how processesPerNode is given; kName: auto
@@ -348,6 +350,20 @@ struct InjectedLauncher {
   bool operator==(const InjectedLauncher&) const = default;
 };
 
+// The TrainingProfile that is merged into a job's spec, as it was when the job started, or was resumed for the last
+// time, so that a changed profile does not change a job that runs.
+struct AppliedProfile {
+  std::string name;
+  std::string namespace_name;
+  std::string uid;
+  int64_t generation = 0;
+  // Its spec as JSON text. Empty in a job that was read, whose spec is then the merged one. An empty value is not
+  // written, so that a patch of the status preserves the stored one.
+  std::string spec{};
+
+  bool operator==(const AppliedProfile&) const = default;
+};
+
 // The queue of a job that Kueue admits. Whether a job has one is decided before its first pod, and again at a resume,
 // so that a label that is changed in between neither stops pods nor lets them run without quota.
 struct QueueStatus {
@@ -439,6 +455,7 @@ struct Status {
   std::vector<Replacement> replacements;         // by node rank
   BoxedOptional<InjectedLauncher> launcher;      // absent if there was nothing to decide
   BoxedOptional<QueueStatus> queue;              // absent if no queue admits the job
+  BoxedOptional<AppliedProfile> profile;         // absent if the job has none, or has not started
   BoxedOptional<Progress> progress;
   std::optional<SystemTime> start_time;          // when pods were first created
   std::optional<SystemTime> attempt_start_time;  // when the pods of `attempt` were first created

@@ -13,6 +13,7 @@
 #include <system_error>
 #include <utility>
 
+#include "api/profile.h"
 #include "api/validate.h"
 #include "cli/pod_schema/complete_pod.h"
 #include "cli/pod_schema/pod_rules.h"
@@ -222,6 +223,12 @@ Result<JobFile> read_jobs(const std::vector<yaml::Node>& documents, const std::s
     }
     has_jobs = true;
     problems.set_root(path_of_object);
+    if (const auto kind = document.find("kind"); kind && kind->text() == api::kProfileKind) {
+      const size_t problems_before = problems.size();
+      api::AppliedProfile profile = api::profile_from_yaml(document, problems);
+      if (problems.size() == problems_before) out.profiles.push_back(std::move(profile));
+      continue;
+    }
     if (const auto why = why_no_object(document)) {
       problems.add(document.mark(), "", *why);
       continue;

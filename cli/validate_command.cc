@@ -6,14 +6,20 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "api/codec.h"
+#include "api/profile.h"
+#include "api/validate.h"
 #include "cli/command.h"
 #include "cli/job_check.h"
 #include "cli/job_file.h"
 #include "cli/pod_schema/pod_schema.h"
+#include "common/contract.h"
+#include "common/json_access.h"
 #include "common/status_macros.h"
 #include "common/terminal.h"
 #include "common/text.h"
 #include "operator/core/desired.h"
+#include "yaml/object_list.h"
 #include "yaml/writer.h"
 
 namespace oarlock::cli {
@@ -99,11 +105,13 @@ exit codes: 0; 66: the file cannot be read; 78: the file is invalid.
 
 examples:
   oarlock render trainingjob.yaml
+  oarlock render trainingjob.yaml --profile profile.yaml
   oarlock render -f trainingjob.yaml -o json | jq '.items[1].spec.containers[0].env'
 )";
 
 struct RenderFlags {
   std::string file;
+  std::string profile_file;
   std::string argument;  // likewise a file
   std::string name;
   std::string output = "yaml";
@@ -111,6 +119,51 @@ struct RenderFlags {
   control::PodDefaults defaults;
   std::string launcher_image = control::default_launcher_image();
 };
+
+// Returns the job of the documents, merged with that of the profiles that the operator would choose.
+Result<api::TrainingJob> with_profile(const api::TrainingJob& job, const std::vector<yaml::Node>& documents,
+                                      const std::vector<api::AppliedProfile>& profiles, const std::string& file) {
+  const std::string name = api::profile_name(job.spec);
+  const auto profile = std::ranges::find(profiles, name, &api::AppliedProfile::name);
+  if (profile == profiles.end()) {
+    if (!job.spec.profile || name.empty()) return job;
+    return fail(ExitCode::kConfig, fmt::format("{}: there is no {} '{}', which spec.profile of {} names", file,
+                                               api::kProfileKind, shortened(name), job.metadata.name));
+  }
+  for (const auto& [document, path] : yaml::list_objects(documents)) {
+    Json object = document.to_json();
+    if (text_at(object, "kind") != kKind || text_at(member(object, "metadata"), "name") != job.metadata.name) continue;
+    object["status"] = {{"profile", {{"name", name}, {"spec", profile->spec}}}};
+    ASSIGN_OR_RETURN(api::TrainingJob merged, api::training_job_from_json(object));
+    if (const auto problems = api::validate(merged); !problems.empty())
+      return fail(ExitCode::kConfig,
+                  fmt::format("{}: {}: {}, after the merge with {} {}", job.metadata.name, problems.front().path,
+                              problems.front().message, api::kProfileKind, name));
+    return merged;
+  }
+  return job;
+}
+
+// Merges the jobs with the profiles of the file that --profile names.
+Result<void> apply_profiles(const RenderFlags& flags, const std::vector<yaml::Node>& documents,
+                            std::vector<api::TrainingJob>& jobs) {
+  if (flags.profile_file.empty()) {
+    for (const api::TrainingJob& job : jobs) {
+      if (job.spec.profile && !job.spec.profile->empty())
+        print_error(
+            fmt::format("oarlock render: note: {}: without the values of its profile '{}'; add --profile FILE\n",
+                        job.metadata.name, shortened(*job.spec.profile)));
+    }
+    return {};
+  }
+  ASSIGN_OR_RETURN(const InputFile input, InputFile::open(flags.profile_file));
+  ASSIGN_OR_RETURN(JobFile read, read_jobs(input, TemplateCheck::kNone));
+  if (read.problems) return tl::make_unexpected(*std::move(read.problems));
+  for (api::TrainingJob& job : jobs) {
+    ASSIGN_OR_RETURN(job, with_profile(job, documents, read.profiles, input.name()));
+  }
+  return {};
+}
 
 Result<int> render(const RenderFlags& flags) {
   if (flags.file.empty() == flags.argument.empty())
@@ -123,6 +176,7 @@ Result<int> render(const RenderFlags& flags) {
     jobs = {std::move(job)};
   }
   note_template_problems(documents, input.name(), "render");
+  RETURN_IF_ERROR(apply_profiles(flags, documents, jobs));
   Json items = Json::array();
   for (api::TrainingJob& job : jobs) {
     if (job.metadata.uid.empty()) job.metadata.uid = "00000000-0000-0000-0000-000000000000";
@@ -158,6 +212,10 @@ void add_render(CLI::App& app, Chosen& chosen) {
       ->type_name("FILE");
   render_app->add_option("argument", flags->argument, "the same")->type_name("FILE");
   render_app->add_option("--name", flags->name, "only this TrainingJob")->type_name("NAME");
+  render_app
+      ->add_option("--profile", flags->profile_file,
+                   "merge the TrainingProfiles of this file into the jobs: the one that spec.profile names, or default")
+      ->type_name("FILE");
   render_app->add_option("-o,--output", flags->output, "yaml or json")
       ->type_name("FORMAT")
       ->capture_default_str()

@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "common/json_access.h"
+#include "common/text.h"
 #include "operator/core/text.h"
 
 namespace oarlock::control {

@@ -10,6 +10,7 @@
 #include "operator/core/handover.h"
 #include "operator/core/launcher_injection.h"
 #include "operator/core/pods.h"
+#include "operator/core/profile.h"
 #include "operator/core/queue.h"
 #include "operator/core/status.h"
 #include "operator/core/text.h"
@@ -244,6 +245,7 @@ std::optional<Plan> resume(const Observed& observed, const Membership& members) 
       return wait_to_resume(observed, members, stopping);
     set_stopping(0, observed.now, next);  // the deadline counts from the resume
   }
+  if (std::optional<Plan> plan = apply_profile(observed, members)) return plan;
   // The spec may have changed, so the resumed job requests its quota again.
   if (is_reading_workloads(observed))
     return make_plan(PlanState::kWait, "resumed: reading the Workloads of Kueue", kStaleCacheRequeue);

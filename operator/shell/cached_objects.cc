@@ -264,4 +264,9 @@ size_t memory_of(const CachedPodGroup& cached) {
   return sizeof cached + heap_bytes({&cached.job, &group.name, &group.uid, &group.owner_uid});
 }
 
+size_t memory_of(const CachedProfile& cached) {
+  const api::AppliedProfile& profile = cached.profile;
+  return sizeof cached + heap_bytes({&profile.name, &profile.namespace_name, &profile.uid, &profile.spec});
+}
+
 }  // namespace oarlock::control

@@ -71,11 +71,18 @@ struct CachedPodGroup {
   bool operator==(const CachedPodGroup&) const = default;
 };
 
+struct CachedProfile {
+  api::AppliedProfile profile;
+
+  bool operator==(const CachedProfile&) const = default;
+};
+
 // Memory that the object takes, in bytes, approximately.
 size_t memory_of(const CachedPod& cached);
 size_t memory_of(const CachedService& cached);
 size_t memory_of(const CachedNetworkPolicy& cached);
 size_t memory_of(const CachedWorkload& cached);
 size_t memory_of(const CachedPodGroup& cached);
+size_t memory_of(const CachedProfile& cached);
 
 }  // namespace oarlock::control

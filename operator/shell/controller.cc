@@ -10,6 +10,7 @@
 #include "operator/core/desired.h"
 #include "operator/core/lifetime.h"
 #include "operator/core/membership.h"
+#include "operator/core/profile.h"
 #include "operator/core/queue.h"
 #include "operator/core/reconcile.h"
 #include "operator/core/rejection.h"
@@ -365,6 +366,7 @@ Observed Controller::observe(const kube::ObjectKey& key, const Job& job, bool is
   // Only Kueue's users pay for it.
   if (may_have_queue(job)) observed.workloads = deps_.cache->workloads_of(key, observed.workloads_error);
   deps_.cache->add_pod_groups(key, observed);
+  if (may_apply_profile(job)) observed.profile = deps_.cache->profile_of(job, observed.profiles_error);
   observed.metrics_peers = deps_.metrics_peers;
   observed.launcher_image = deps_.launcher_image;
   if (deps_.pending_timeout_seconds > 0) observed.pending_timeout_seconds = deps_.pending_timeout_seconds;
@@ -439,6 +441,7 @@ void Controller::add_conflicting_objects(const std::string& job_uid, Observed& o
       case ResourceKind::kPodGroup:
       case ResourceKind::kSchedulerPluginsPodGroup:
       case ResourceKind::kVolcanoPodGroup:
+      case ResourceKind::kProfile:
         break;
     }
   }

@@ -42,6 +42,8 @@ const char* singular_of(ResourceKind kind) {
     case ResourceKind::kSchedulerPluginsPodGroup:
     case ResourceKind::kVolcanoPodGroup:
       return "podgroup";
+    case ResourceKind::kProfile:
+      return "trainingprofile";
   }
   return "object";
 }

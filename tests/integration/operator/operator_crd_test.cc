@@ -118,19 +118,16 @@ TEST_F(Crd, RejectsInvalidJobsWithAReason) {
   EXPECT_EQ(create(two_names).status, 201);
 }
 
-TEST_F(Crd, SetsDefaultsAndKeepsUnknownPodFields) {
+// A default that the API server sets would take precedence over the value of a profile.
+TEST_F(Crd, SetsOnlyDefaultsThatNoProfileHasAndKeepsUnknownPodFields) {
   Json job = valid();
   job["spec"]["template"]["spec"]["containers"][0]["fieldOfTheFuture"] = {{"deep", {1, 2}}};
   const Reply made = server_->call("POST", jobs(), job);
   ASSERT_EQ(made.status, 201) << made.message();
   EXPECT_EQ(made.body["spec"]["nodes"], 1);
   EXPECT_FALSE(made.body["spec"].contains("processesPerNode")) << "the default depends on resourcesPerNode";
-  EXPECT_EQ(made.body["spec"]["failurePolicy"]["maxRestarts"], 3);
-  EXPECT_EQ(made.body["spec"]["failurePolicy"]["backoffSeconds"], 10);
-  EXPECT_EQ(made.body["spec"]["stallPolicy"]["timeoutSeconds"], 600);
-  EXPECT_EQ(made.body["spec"]["successPolicy"], "AllRanks");
-  EXPECT_EQ(made.body["spec"]["cleanPodPolicy"], "Running");
-  EXPECT_EQ(made.body["spec"]["rendezvous"]["port"], 29500);
+  for (const char* key : {"failurePolicy", "stallPolicy", "scheduling", "successPolicy", "rendezvous", "launcher"})
+    EXPECT_FALSE(made.body["spec"].contains(key)) << key;
   EXPECT_EQ(made.body["spec"]["suspend"], false);
   EXPECT_EQ(made.body["spec"]["template"]["spec"]["containers"][0]["fieldOfTheFuture"],
             Json::parse(R"({"deep": [1, 2]})"));
@@ -141,6 +138,8 @@ TEST_F(Crd, RankFieldsAreImmutableUnlessSuspended) {
   const Json changes[] = {{{"nodes", 3}},
                           {{"processesPerNode", 2}},
                           {{"rendezvous", {{"port", 30000}}}},
+                          {{"profile", "other"}},
+                          {{"scheduling", {{"topology", {{"key", "zone"}}}}}},
                           {{"trainer", {{"seed", 1}}}},
                           {{"resourcesPerNode", {{"limits", {{"cpu", 2}}}}}},
                           {{"checkpoints", {{"claimName", "c"}}}},

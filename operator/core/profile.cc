@@ -1,0 +1,110 @@
+#include "operator/core/profile.h"
+
+#include <fmt/format.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "api/profile.h"
+#include "api/validate.h"
+#include "operator/core/desired.h"
+#include "operator/core/status.h"
+#include "operator/core/text.h"
+
+namespace oarlock::control {
+namespace {
+
+using api::Phase;
+
+// The status of the job without the decisions that follow from its spec, which are made when it starts.
+api::Status undecided_status(const Job& job) {
+  api::Status next = job.status;
+  next.observed_generation = job.metadata.generation;
+  if (next.phase == Phase::kSuspended) return next;
+  next.launcher.reset();
+  next.queue.reset();
+  return next;
+}
+
+Plan block_job(const Observed& observed, const char* reason, const std::string& message) {
+  const Job& job = observed.job;
+  const Phase phase = job.status.phase == Phase::kSuspended ? Phase::kSuspended : Phase::kPending;
+  api::Status next = undecided_status(job);
+  enter_phase(next, phase, reason, sanitize_line(message), observed.now);
+  Plan plan = make_plan(PlanState::kBlocked, message);
+  if (next == job.status) return plan;
+  const api::Condition* before = find_condition(job.status, phase);
+  plan.actions.emplace_back(PatchStatus{std::move(next)});
+  if (before == nullptr || before->reason != reason)
+    plan.actions.emplace_back(make_event(EmitEvent::Type::kWarning, reason, "Wait", message));
+  return plan;
+}
+
+// A job that was blocked is as one that has just been created, so that every decision about its start is made.
+Plan record_profile(const Observed& observed) {
+  const Job& job = observed.job;
+  api::Status next = undecided_status(job);
+  next.profile = observed.profile;
+  Plan plan = make_plan(PlanState::kProgress, "the profile of the job is recorded");
+  if (next.phase != Phase::kSuspended) {
+    next.phase = Phase::kNone;
+    // Another operator may have created pods before there was a status.
+    if (!observed.untouched) plan.actions.emplace_back(ConfirmPodAbsent{pod_name(job, job.status.attempt, 0)});
+  }
+  plan.actions.emplace_back(PatchStatus{std::move(next)});
+  return plan;
+}
+
+bool is_same(const BoxedOptional<api::AppliedProfile>& recorded, const BoxedOptional<api::AppliedProfile>& found) {
+  if (!recorded || !found) return !recorded && !found;
+  return recorded->uid == found->uid && recorded->generation == found->generation;
+}
+
+std::string missing_message(const Observed& observed) {
+  if (!observed.profiles_error.empty())
+    return fmt::format(
+        "spec.profile: TrainingProfiles cannot be read: {}; install the CRD and the roles of this version",
+        observed.profiles_error);
+  return fmt::format(
+      "spec.profile: there is no TrainingProfile {} in namespace {} or in that of the operator; the job starts when "
+      "there is one",
+      observed.job.spec.profile.value_or(""), observed.job.metadata.namespace_name);
+}
+
+}  // namespace
+
+bool may_apply_profile(const Job& job) {
+  if (job.spec.suspend || job.metadata.deletion_timestamp || job.spec.is_managed_elsewhere()) return false;
+  if (job.status.phase == Phase::kNone || job.status.phase == Phase::kSuspended) return true;
+  const api::Condition* condition = find_condition(job.status, Phase::kPending);
+  return job.status.phase == Phase::kPending && condition != nullptr &&
+         (condition->reason == kProfileNotFound || condition->reason == kInvalidProfile);
+}
+
+std::optional<Plan> apply_profile(const Observed& observed, const Membership& members) {
+  const Job& job = observed.job;
+  const BoxedOptional<api::AppliedProfile>& found = observed.profile;
+  if (!may_apply_profile(job)) return std::nullopt;
+  // A suspended job may have pods that have ended.
+  if (job.status.phase != Phase::kSuspended && has_pods(members)) return std::nullopt;
+  if (!found && job.spec.profile && !job.spec.profile->empty())
+    return block_job(observed, kProfileNotFound, missing_message(observed));
+  const std::string name = found ? fmt::format("TrainingProfile {}/{}", found->namespace_name, found->name) : "";
+  if (found) {
+    if (const std::string problem = api::find_profile_problem(found->spec); !problem.empty())
+      return block_job(observed, kInvalidProfile, fmt::format("{}: {}", name, problem));
+  }
+  if (!is_same(job.status.profile, found)) return record_profile(observed);
+  if (found) {
+    const std::vector<api::FieldProblem> problems = api::validate(job);
+    if (!problems.empty())
+      return block_job(observed, kInvalidProfile,
+                       fmt::format("{}: {}; this is the job merged with {}: change one of them", problems.front().path,
+                                   problems.front().message, name));
+  }
+  if (job.status.phase == Phase::kPending) return record_profile(observed);
+  return std::nullopt;
+}
+
+}  // namespace oarlock::control
