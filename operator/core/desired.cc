@@ -9,7 +9,6 @@
 
 #include "common/json_access.h"
 #include "common/text.h"
-#include "operator/core/text.h"
 
 namespace oarlock::control {
 namespace {

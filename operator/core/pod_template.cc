@@ -2,15 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "api/rules.h"
 #include "api/template_merge.h"
 #include "common/json_access.h"
-#include "operator/core/text.h"
 
 namespace oarlock::control {
 namespace {

@@ -107,7 +107,7 @@ TEST_F(Policies, ChangedProfileReachesJobAtItsResumeOnly) {
       "/apis/oarlock.dev/v1alpha1/namespaces/" + world_->namespace_name() + "/trainingprofiles";
   const auto spec_of = [](int value) -> Json {
     const Json variable = {{"name", "VALUE"}, {"value", std::to_string(value)}};
-    return {{"template", {{"spec", {{"containers", {{{"name", "trainer"}, {"env", {variable}}}}}}}}}};
+    return {{"template", {{"spec", {{"containers", {{{"name", "trainer"}, {"env", Json::array({variable})}}}}}}}}};
   };
   const auto value_of = [&](const std::string& pod) -> std::string {
     for (const Json& variable : world_->pod(pod)["spec"]["containers"][0]["env"]) {
