@@ -164,8 +164,9 @@ class CacheWorkloads : public ::testing::Test {
   }
 
   void start(std::vector<std::string> namespaces = {}) {
-    cache_ = std::make_unique<Cache>(CacheOptions{.namespaces = std::move(namespaces)}, hooks_, api_,
-                                     std::make_shared<test::FakeClock>(), std::make_shared<NoSleeper>());
+    cache_ =
+        std::make_unique<Cache>(CacheOptions{.namespaces = std::move(namespaces), .profile_namespace = "operators"},
+                                hooks_, api_, std::make_shared<test::FakeClock>(), std::make_shared<NoSleeper>());
     cache_->start();
   }
   void end_list(const std::string& plural, int version = 10) {
@@ -307,6 +308,60 @@ TEST_F(CacheWorkloads, AreAbsentAfterKueueWasRemoved) {
   end_list("workloads", 20);
   ASSERT_TRUE(becomes_true([&] { return is_readable(); }));
   EXPECT_TRUE(cache_->workloads_of(key_, error)->empty()) << "the old ones are gone";
+}
+
+TEST_F(CacheWorkloads, ProfileOfTheNamespacePrecedesThatOfTheOperator) {
+  api_ = std::make_shared<FakeApi>("oarlock.dev");
+  const auto profile = [](const std::string& namespace_name, int version) -> Json {
+    return {{"metadata",
+             {{"name", "default"},
+              {"namespace", namespace_name},
+              {"uid", namespace_name},
+              {"generation", version},
+              {"resourceVersion", std::to_string(version)}}},
+            {"spec", {{"image", "a"}}}};
+  };
+  const Json metadata = {{"name", "j"}, {"namespace", "ns"}, {"uid", "u"}, {"resourceVersion", "5"}};
+  api_->push("trainingjobs", "ADDED", {{"metadata", metadata}, {"spec", Json::object()}});
+  for (const char* plural : {"trainingjobs", "pods", "services"}) end_list(plural);
+  for (const char* namespace_name : {"operators", "other"})
+    api_->push("trainingprofiles", "ADDED", profile(namespace_name, 11));
+  start();
+  ASSERT_TRUE(becomes_true([&] { return api_->watches().size() == 4; }));
+  EXPECT_FALSE(cache_->has_synced()) << "the first jobs would not have the default profile";
+  end_list("trainingprofiles", 12);
+  ASSERT_TRUE(becomes_true([&] { return cache_->has_synced(); }));
+  std::string error;
+  Job job = *cache_->job(key_);
+  EXPECT_EQ(cache_->profile_of(job, error),
+            (BoxedOptional<api::AppliedProfile>({"default", "operators", "operators", 11, R"({"image":"a"})"})));
+  {
+    const std::lock_guard lock(mutex_);
+    changes_.clear();
+  }
+  api_->push("trainingprofiles", "ADDED", profile("ns", 13));
+  ASSERT_TRUE(becomes_true([&] { return cache_->profile_of(job, error)->namespace_name == "ns"; }));
+  EXPECT_TRUE(becomes_true([&] {
+    const std::lock_guard lock(mutex_);
+    return changes_ == std::vector{std::pair(std::string("ns/j"), Urgency::kImmediate)};
+  })) << "a job that has not started is reconciled";
+  for (const char* none : {"", "missing"}) {
+    job.spec.profile = none;
+    EXPECT_FALSE(cache_->profile_of(job, error)) << none;
+  }
+  EXPECT_EQ(error, "");
+}
+
+TEST_F(CacheWorkloads, ProfilesOfTheOperatorAreWatchedWithThoseOfChosenNamespaces) {
+  api_ = std::make_shared<FakeApi>("oarlock.dev");
+  start({"ns"});
+  for (const char* namespace_name : {"ns", "operators"}) {
+    const std::string path = fmt::format("/namespaces/{}/trainingprofiles", namespace_name);
+    EXPECT_TRUE(becomes_true([&] {
+      return std::ranges::any_of(api_->watches(),
+                                 [&](const std::string& target) { return target.find(path) != std::string::npos; });
+    })) << path;
+  }
 }
 
 TEST_F(CacheWorkloads, PodGroupsAreThoseOfTheServedApis) {
