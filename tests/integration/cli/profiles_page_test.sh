@@ -21,7 +21,7 @@ while read -r program arguments; do
   cp out "${arguments%% *}.out"
 done <commands
 grep -q 'TrainingJob bert is valid' validate.out || fail "validate: $(cat validate.out)"
-for value in 'image: registry.example.com/team-a/pytorch:2.9' 'rdma/hca: 1' 'key: nvidia.com/gpu' 'name: NCCL_IB_HCA' 'value: INFO' '- python3'; do
+for value in 'registry.example.com/team-a/pytorch:2.9' 'rdma/hca: 1' 'key: nvidia.com/gpu' 'name: NCCL_IB_HCA' 'value: INFO' '- python3'; do
   [[ $(grep -cF -- "$value" render.out) -ge 2 ]] || fail "the pods do not have '$value': $(cat render.out)"
 done
 ! grep -qF 'value: WARN' render.out || fail "the job does not take precedence"
