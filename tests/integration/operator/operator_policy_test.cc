@@ -110,7 +110,8 @@ TEST_F(Policies, ChangedProfileReachesJobAtItsResumeOnly) {
     return {{"template", {{"spec", {{"containers", {{{"name", "trainer"}, {"env", Json::array({variable})}}}}}}}}};
   };
   const auto value_of = [&](const std::string& pod) -> std::string {
-    for (const Json& variable : world_->pod(pod)["spec"]["containers"][0]["env"]) {
+    const Json found = world_->pod(pod);
+    for (const Json& variable : found["spec"]["containers"][0]["env"]) {
       if (variable["name"] == "VALUE") return variable["value"];
     }
     return "none";
