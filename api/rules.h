@@ -10,6 +10,7 @@ namespace oarlock::api::rules {
 inline constexpr int kMaxNodes = 4096;
 inline constexpr int kMaxProcessesPerNode = 128;
 inline constexpr int kMaxRestarts = 1000;
+inline constexpr int kMaxTotalRestarts = 10 * kMaxRestarts;
 inline constexpr int kMaxContainers = 32;  // and as many init containers: each receives the job's environment
 inline constexpr int kMaxPort = 65535;
 inline constexpr int kMaxPorts = 64;

@@ -52,14 +52,31 @@ void describe_rule(FailureRule& rule, Fields& fields) {
 }
 
 void describe_failure_policy(FailurePolicy& policy, Fields& fields) {
-  fields.field("maxRestarts", policy.max_restarts, from_to(0, rules::kMaxRestarts),
-               "Maximum number of restarts; the next failure fails the job. Restarts after a disruption (preemption, "
-               "drain) do not count. Exit codes 64 to 78 other than 75 and 76 fail the job immediately. "
-               "failurePolicy.rules take precedence.");
+  fields.field(
+      "maxRestarts", policy.max_restarts, from_to(0, rules::kMaxRestarts),
+      "Maximum number of restarts; the next failure fails the job. Restarts after a disruption (preemption, "
+      "drain) do not count, nor do those after progress: a higher step or a newer "
+      "checkpoint than at all failures before. Exit codes 64 to 78 other than 75 and 76 fail the job immediately. "
+      "failurePolicy.rules take precedence.");
+  fields.field("maxTotalRestarts", policy.max_total_restarts, from_to(0, rules::kMaxTotalRestarts),
+               "Maximum number of restarts after failures, those after progress included. Default: ten times "
+               "maxRestarts. Restarts after a disruption do not count.");
+  fields.field(
+      "maxFailuresAtStep", policy.max_failures_at_step, from_to(2, rules::kMaxRestarts),
+      "Number of consecutive failures of the group without progress between them, after which the job fails "
+      "although restarts are left: the last of them fails it. Programs that report no steps are not limited by "
+      "it. Default: no such limit.");
   fields.field("backoffSeconds", policy.backoff_seconds, from_to(0, rules::kMaxBackoffSeconds),
                "Delay of the second of consecutive restarts whose attempts lasted less than 10 minutes. The first "
                "restart is immediate, and each further one has twice the previous delay, up to 5 minutes or this value "
                "if it is longer. 0: no delay.");
+  fields.field("avoidNodesAfter", policy.avoid_nodes_after, from_to(0, rules::kMaxRestarts),
+               "Number of failures of the job on one node after which its later pods must run on other nodes. After "
+               "fewer failures, they prefer other nodes. A failure of the hardware (exit code 79, or a message about "
+               "Xid, ECC or NVLink) has the effect of this number of failures. If pods cannot be placed for 60 s, they "
+               "avoid the node less. 0: no node is avoided. See status.badNodes.");
+  fields.field("avoidNodesSeconds", policy.avoid_nodes_seconds, from_to(1, rules::kMaxSeconds),
+               "Time since the last failure on a node after which the node is not avoided any more.");
   // Without its unknown members, a rule could match failures that it should not match.
   fields.list("rules", policy.rules, describe_rule,
               {.max_items = rules::kMaxRules, .list_type = "atomic", .drops_unknown = true},

@@ -1,6 +1,7 @@
 #include "api/types.h"
 
 #include <algorithm>
+#include <array>
 
 #include "api/rules.h"
 #include "fields/fields.h"
@@ -76,11 +77,28 @@ void describe_restart_count(RestartCount& count, Fields& fields) {
   fields.unknown_members(count.unknown_members);
 }
 
+void describe_after_progress(AfterProgress& after, Fields& fields) {
+  fields.field(
+      "count", after.count,
+      "Number of restarts and replaced pods after progress, which count against failurePolicy.maxTotalRestarts "
+      "only.");
+  fields.field(
+      "step", after.step,
+      "Highest step of the job at its last failure; absent if none was reported. A later failure follows progress "
+      "if status.highestProgress has a higher step, or a newer checkpoint.");
+  fields.field("checkpointStep", after.checkpoint_step, "Step of the newest checkpoint at its last failure.");
+  fields.field("failures", after.failures,
+               "Number of failures of the group since the last progress, if it reports steps.");
+}
+
 void describe_restarts(Restarts& restarts, Fields& fields) {
   fields.field("total", restarts.total, "Number of all restarts.");
   fields.field("charged", restarts.charged, "Number of restarts that count against failurePolicy.maxRestarts.");
   fields.list("reasons", restarts.reasons, describe_restart_count, {.list_type = "map", .map_key = "reason"},
               "Number of restarts by reason.");
+  fields.section("afterProgress", restarts.after_progress, describe_after_progress,
+                 "Failures after progress: those of attempts whose step or checkpoint was newer than at all failures "
+                 "before.");
 }
 
 void describe_recoveries(Recoveries& recoveries, Fields& fields) {
@@ -149,6 +167,24 @@ void describe_replacement(Replacement& replacement, Fields& fields) {
   fields.unknown_members(replacement.unknown_members);
 }
 
+void describe_bad_node(BadNode& node, Fields& fields) {
+  fields.field("name", node.name, "Name of the node.");
+  fields.field(
+      "failures", node.failures,
+      "Number of failures of the job on this node that had no other cause. A failure of the hardware counts as "
+      "failurePolicy.avoidNodesAfter of them.");
+  fields.field("lastTime", node.last_time, "When the last of them was detected.");
+  fields.field("reason", node.reason, "Reason of the last of them, one word in CamelCase.");
+  fields.choice("avoidance", node.avoidance,
+                {{"None", NodeAvoidance::kNone},
+                 {"Preferred", NodeAvoidance::kPreferred},
+                 {"Required", NodeAvoidance::kRequired}},
+                "Required: pods that are created now run on other nodes. Preferred: they do as far as there is room. "
+                "None: the node is not avoided, because pods were not placed in time otherwise.");
+  fields.require("name");
+  fields.unknown_members(node.unknown_members);
+}
+
 void describe_progress(Progress& progress, Fields& fields) {
   fields.field("step", progress.step, "Number of optimizer steps done, over all attempts.");
   fields.field("targetSteps", progress.target_steps, "Number of optimizer steps of the whole run.");
@@ -162,6 +198,11 @@ void describe_progress(Progress& progress, Fields& fields) {
   fields.field("lastStepTime", progress.last_step_time,
                "When the operator, by its own clock, last observed a change of the step, or the first step of the "
                "attempt; absent before it. stallPolicy.timeoutSeconds counts from this time.");
+}
+
+void describe_highest_progress(HighestProgress& reached, Fields& fields) {
+  fields.field("step", reached.step, "Highest step that rank 0 has reported.");
+  fields.field("checkpointStep", reached.checkpoint_step, "Step of the newest checkpoint that it has reported.");
 }
 
 void describe_attempt(AttemptRecord& record, Fields& fields) {
@@ -188,6 +229,71 @@ void describe_attempt(AttemptRecord& record, Fields& fields) {
                "true if the attempt was stopped and did not crash: the pods of the next one wait until its pods have "
                "saved a checkpoint, within their grace period.");
   fields.unknown_members(record.unknown_members);
+}
+
+void describe_startup(Startup& startup, Fields& fields) {
+  fields.field("attempt", startup.attempt, "Number of the attempt.");
+  fields.field("scheduled", startup.scheduled, "Seconds until all pods had nodes.");
+  fields.field("started", startup.started, "Seconds until all trainer containers had started.");
+  fields.field("firstReport", startup.first_report, "Seconds until rank 0 first reported its progress.");
+  fields.field("firstStep", startup.first_step,
+               "Seconds until rank 0 reported a higher step than in its first report.");
+  fields.field("step", startup.step, "Step of the first report.");
+}
+
+constexpr std::array<UsageClass, kUsageClasses.size()> all_usage_classes() {
+  std::array<UsageClass, kUsageClasses.size()> out{};
+  for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<UsageClass>(i);
+  return out;
+}
+constexpr auto kAllUsageClasses = all_usage_classes();
+
+// Indexed by UsageClass.
+constexpr std::array<std::string_view, kUsageClasses.size()> kUsageHelp = {
+    "Pods with a node waited for others without one.",
+    "Images were pulled, and containers created.",
+    "Programs ran, and had not reported yet.",
+    "Ranks connected to each other.",
+    "A checkpoint was loaded.",
+    "New steps.",
+    "Steps that an earlier process had done.",
+    "Training waited for a checkpoint to be saved.",
+    "Evaluation.",
+    "The phase was Stalled.",
+    "Lost to a failure or a stop: from the last report of an attempt until all pods of the next one had started.",
+    "Programs ran that reported no steps.",
+    "The container had ended, or the job, and the pod still had its node."};
+
+// Classes without time are not written.
+void describe_times(UsageMilliseconds& times, std::span<const UsageClass> classes, Fields& fields) {
+  for (const UsageClass one : classes) {
+    std::optional<int64_t> time = times[one] == 0 ? std::nullopt : std::optional(times[one]);
+    fields.field(name_of(one), time, kUsageHelp[static_cast<size_t>(one)]);
+    times[one] = time.value_or(0);
+  }
+}
+
+void describe_usage(Usage& usage, Fields& fields) {
+  fields.field("acceleratorsPerPod", usage.accelerators_per_pod,
+               "Accelerators of a pod: its GPUs, otherwise the largest number of any extended resource, otherwise "
+               "spec.processesPerNode.");
+  fields.field("allocated", usage.allocated,
+               "Milliseconds for which pods have had a node, times their accelerators; the sum of `classes`.");
+  fields.field("queued", usage.queued,
+               "Milliseconds for which requested pods had no node while the job was waiting to start, times their "
+               "accelerators.");
+  fields.section(
+      "classes", [&](Fields& classes) { describe_times(usage.classes, kAllUsageClasses, classes); },
+      "The allocated accelerator-milliseconds by what the job did (docs/guides/goodput.md).");
+  fields.field("until", usage.until, "Unix time in milliseconds until which the time is divided into classes.");
+  fields.field("pods", usage.pods, "Number of pods that had a node at that time.");
+  fields.field("attempt", usage.attempt, "Attempt to which `step` and `reported` refer.");
+  fields.field("step", usage.step, "Step that rank 0 of this attempt last reported.");
+  fields.field("highestStep", usage.highest_step, "Highest step of all attempts. Steps up to it are recomputed.");
+  fields.section(
+      "reported", usage.reported,
+      [](UsageMilliseconds& times, Fields& inner) { describe_times(times, kReportedUsageClasses, inner); },
+      "Milliseconds by class that rank 0 of this attempt, or its launcher, last reported.");
 }
 
 }  // namespace
@@ -219,6 +325,10 @@ void describe(Status& status, Fields& fields) {
                  "status.restarts.");
   fields.list("replacements", status.replacements, describe_replacement, {.list_type = "map", .map_key = "nodeRank"},
               "Lost pods whose replacements have not started yet, while the other pods of the attempt continue.");
+  fields.list("badNodes", status.bad_nodes, describe_bad_node,
+              {.max_items = kMaxBadNodes, .list_type = "map", .map_key = "name"},
+              "Nodes on which the job has failed within failurePolicy.avoidNodesSeconds, in the order of their last "
+              "failures: the newest 16.");
   fields.section(
       "launcher", status.launcher, describe_launcher,
       "The launcher that the operator has put into the pods. Absent if the image contains it, or the job was "
@@ -232,12 +342,20 @@ void describe(Status& status, Fields& fields) {
                  "the last time. Absent if there was none.");
   fields.section("progress", status.progress, describe_progress,
                  "The last progress report of rank 0, if its program reports it (docs/guides/progress.md).");
+  fields.section(
+      "highestProgress", status.highest_progress, describe_highest_progress,
+      "How far the job has come since it was started, or resumed for the last time. In `progress`, processes "
+      "that start again begin at an earlier step.");
   fields.field("startTime", status.start_time, "When pods were first created.");
   fields.field("attemptStartTime", status.attempt_start_time,
                "When the pods of the current attempt were first created.");
   fields.field("completionTime", status.completion_time, "When the job became Complete or Failed.");
   fields.list("attempts", status.attempts, describe_attempt, {.max_items = kMaxAttemptRecords, .list_type = "atomic"},
               "Records of the last ten attempts that ended, oldest first.");
+  fields.section("startup", status.startup, describe_startup,
+                 "The start of the current attempt, in seconds since its pods were created.");
+  fields.section("usage", status.usage, describe_usage,
+                 "What the accelerators of the job have done since its creation.");
 }
 
 int TrainingJob::group_nodes() const {

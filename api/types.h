@@ -1,6 +1,6 @@
 // TrainingJob as plain values. The types contain only implemented fields: a field that the operator would ignore is not
-// part of the CRD, so that no user relies on it. A new field is added to a struct and to its description in types.cc,
-// from which the JSON and YAML codecs, the validation of limits and manifests/crd follow.
+// part of the CRD, so that no user relies on it. A new field is added to a struct and to its description in spec.cc or
+// types.cc, from which the JSON and YAML codecs, the validation of limits and manifests/crd follow.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "api/spec.h"
 #include "common/boxed_optional.h"
 #include "common/clock.h"
 #include "common/contract.h"
@@ -31,182 +32,6 @@ struct Metadata {
   std::string priority_class;                    // label kLabelPriorityClass; empty: none
 
   bool operator==(const Metadata&) const = default;
-};
-
-// The effect of a pod's failure on the group.
-enum class FailureAction {
-  kRestart,      // restart the group, counted against maxRestarts
-  kRestartFree,  // restart the group without counting
-  kFail,         // fail the job
-  kIgnore,       // treat the pod as done
-};
-
-enum class ExitCodeOperator { kIn, kNotIn };
-
-// Same as onExitCodes of a Job's podFailurePolicy, for the container "trainer".
-struct ExitCodeMatch {
-  ExitCodeOperator operation = ExitCodeOperator::kIn;
-  std::vector<int64_t> values;
-
-  bool operator==(const ExitCodeMatch&) const = default;
-};
-
-enum class PodConditionType { kDisruptionTarget };
-enum class PodConditionStatus { kTrue };
-
-// The only condition that a rule can match is DisruptionTarget=True.
-struct PodConditionMatch {
-  PodConditionType type = PodConditionType::kDisruptionTarget;
-  PodConditionStatus status = PodConditionStatus::kTrue;
-
-  bool operator==(const PodConditionMatch&) const = default;
-};
-
-// A rule of failurePolicy. Exactly one of the three requirements is set.
-struct FailureRule {
-  FailureAction action = FailureAction::kRestart;
-  std::optional<ExitCodeMatch> on_exit_codes;
-  std::vector<std::string> on_pod_reasons;           // matches any of them
-  std::vector<PodConditionMatch> on_pod_conditions;  // matches any of them
-
-  bool operator==(const FailureRule&) const = default;
-};
-
-// The scope of a restart after a recoverable failure.
-enum class RestartScope {
-  kGroup,  // all pods
-  kRank,   // failed ranks, in their pods; lost pods are replaced; other ranks keep their state (docs/recovery.md)
-};
-
-struct FailurePolicy {
-  int max_restarts = 3;            // charged restarts before the job fails
-  int backoff_seconds = 10;        // delay before the second of several consecutive quick restarts; then doubles
-  std::vector<FailureRule> rules;  // the first rule that matches a pod applies
-  RestartScope restart_scope = RestartScope::kGroup;
-
-  // Whether the launchers of several ranks restart those that fail.
-  bool restarts_ranks() const { return restart_scope == RestartScope::kRank && max_restarts > 0; }
-
-  bool operator==(const FailurePolicy&) const = default;
-};
-
-enum class StallAction {
-  kNone,     // the job is Stalled until the next step
-  kRestart,  // the group restarts as after a failure
-};
-
-struct StallPolicy {
-  int timeout_seconds = 600;         // time without an optimizer step of rank 0 after which the job is Stalled
-  int start_timeout_seconds = 1800;  // from a restart until the first step, of a program that has reported steps
-  StallAction action = StallAction::kNone;
-
-  bool operator==(const StallPolicy&) const = default;
-};
-
-enum class PendingAction {
-  kRetry,  // the pods are deleted, and created again after a delay
-  kFail,   // the job fails
-};
-
-// How the pods of a job are placed in domains of nodes.
-enum class TopologyMode {
-  kRequired,   // all in one domain
-  kPreferred,  // in one domain as far as they fit
-  kExclusive,  // all in one domain, in which no other job has pods
-};
-
-struct Topology {
-  std::string key;  // of a label of nodes: those with the same value are one domain
-  TopologyMode mode = TopologyMode::kRequired;
-
-  bool operator==(const Topology&) const = default;
-};
-
-// The placement of the pods on nodes.
-struct Scheduling {
-  std::optional<int> pending_timeout_seconds;  // absent: the operator's default
-  PendingAction pending_action = PendingAction::kRetry;
-  BoxedOptional<Topology> topology;
-
-  bool operator==(const Scheduling&) const = default;
-};
-
-// Which pods of a finished job are deleted.
-enum class CleanPodPolicy { kRunning, kAll, kNone };
-
-// Which ranks must succeed for the job to be Complete.
-enum class SuccessPolicy { kAllRanks, kRank0 };
-
-// Bounds of the number of nodes, and the delays before a group runs with another number than spec.nodes.
-struct Elastic {
-  int min_nodes = 1;
-  std::optional<int> max_nodes;    // absent: the limit of spec.nodes
-  int shrink_after_seconds = 240;  // time without enough nodes before the group continues with fewer
-  int grow_after_seconds = 1800;   // time with fewer nodes before the group restarts with spec.nodes; 0: never
-
-  bool operator==(const Elastic&) const = default;
-};
-
-// Whether the launcher is put into pods whose image does not contain it.
-enum class LauncherInjection { kAuto, kAlways, kNever };
-
-struct Rendezvous {
-  int port = kDefaultMasterPort;  // MASTER_PORT
-
-  bool operator==(const Rendezvous&) const = default;
-};
-
-inline constexpr char kAuto[] = "auto";  // the name that spec.processesPerNode can have
-
-// Resources of the container "trainer" of each pod: a ResourceRequirements without claims. Each member is a map of
-// quantities as JSON text, or empty.
-struct Resources {
-  std::string requests;
-  std::string limits;
-
-  bool operator==(const Resources&) const = default;
-};
-
-// The storage of a job's checkpoints. Exactly one of claim_name and size is set.
-struct Checkpoints {
-  std::string claim_name;                         // an existing PersistentVolumeClaim
-  std::string size;                               // a quantity: the operator creates a claim of this size
-  std::optional<std::string> storage_class_name;  // of that claim; absent: the cluster's default class
-
-  bool operator==(const Checkpoints&) const = default;
-};
-
-// spec.managedBy of jobs that this operator manages.
-inline constexpr char kManagedBy[] = "oarlock.dev/operator";
-
-struct Spec {
-  int nodes = 1;  // pods in the group; the desired number if the job is elastic
-  // Name of the TrainingProfile (profile.h); empty: none; absent: the default one, if it exists.
-  std::optional<std::string> profile;
-  std::optional<Elastic> elastic;
-  int processes_per_node = 1;  // ranks in each pod; for auto, the number that resolve_processes_per_node() computed
-  NumberForm processes_from = NumberForm::kNumber;  // how processesPerNode is given; kName: auto
-  std::string image;  // of the container "trainer" if the template does not name one; empty: the operator's default
-  BoxedOptional<Resources> resources_per_node;
-  BoxedOptional<Checkpoints> checkpoints;
-  // A PodTemplateSpec as JSON text; empty if there is none. A JSON tree would use ten times the memory.
-  std::string pod_template;
-  std::string trainer;  // configuration of the trainer as JSON text; empty if there is none
-  LauncherInjection launcher = LauncherInjection::kAuto;
-  FailurePolicy failure_policy;
-  StallPolicy stall_policy;
-  Scheduling scheduling;
-  Rendezvous rendezvous;
-  bool suspend = false;
-  SuccessPolicy success_policy = SuccessPolicy::kAllRanks;
-  CleanPodPolicy clean_pod_policy = CleanPodPolicy::kRunning;
-  std::optional<int64_t> active_deadline_seconds;  // counted from the first start, or from the last resume
-  std::optional<int> ttl_seconds_after_finished;
-  std::string managed_by;  // empty or kManagedBy if this operator manages the job
-
-  bool is_managed_elsewhere() const { return !managed_by.empty() && managed_by != kManagedBy; }
-
-  bool operator==(const Spec&) const = default;
 };
 
 enum class Phase { kNone, kPending, kRunning, kStalled, kRestarting, kSuspended, kComplete, kFailed };
@@ -276,10 +101,29 @@ struct RestartCount {
   bool operator==(const RestartCount&) const = default;
 };
 
+// How far the job has come: the highest numbers that its ranks have reported, in all attempts.
+struct HighestProgress {
+  std::optional<int64_t> step{};             // absent if they have reported none
+  std::optional<int64_t> checkpoint_step{};  // of the newest checkpoint
+
+  bool operator==(const HighestProgress&) const = default;
+};
+
+// Failures after progress, and how far the job has come: the maxima over all attempts that failed.
+struct AfterProgress {
+  int count = 0;  // restarts and replaced pods that count against maxTotalRestarts only
+  std::optional<int64_t> step{};
+  std::optional<int64_t> checkpoint_step{};
+  int failures = 0;  // of the group since the last progress, if it reports steps
+
+  bool operator==(const AfterProgress&) const = default;
+};
+
 struct Restarts {
-  int total = 0;                      // all group restarts
-  int charged = 0;                    // restarts that count against failurePolicy.maxRestarts
-  std::vector<RestartCount> reasons;  // the total by reason
+  int total = 0;                                  // all group restarts
+  int charged = 0;                                // restarts that count against failurePolicy.maxRestarts
+  std::vector<RestartCount> reasons{};            // the total by reason
+  BoxedOptional<AfterProgress> after_progress{};  // absent before the first restart or replaced pod
 
   bool operator==(const Restarts&) const = default;
 };
@@ -331,6 +175,26 @@ struct Replacement {
 
   bool operator==(const Replacement&) const = default;
 };
+
+// How the pods that are created now avoid a node, from the weakest to the strongest way.
+enum class NodeAvoidance {
+  kNone,       // not at all, because pods that preferred other nodes could not be placed
+  kPreferred,  // other nodes are preferred
+  kRequired,   // other nodes are required
+};
+
+// A node on which the job has failed.
+struct BadNode {
+  std::string name;
+  int failures = 0;        // a failure of the hardware counts as failurePolicy.avoidNodesAfter of them
+  SystemTime last_time{};  // of the last failure
+  std::string reason;      // of the last failure, as in AttemptRecord
+  NodeAvoidance avoidance = NodeAvoidance::kPreferred;
+  std::string unknown_members{};  // as in Condition
+
+  bool operator==(const BadNode&) const = default;
+};
+inline constexpr size_t kMaxBadNodes = 16;
 
 // The bounds within which the launchers of an attempt continue in place with fewer nodes
 // (oarlock launch --min-nodes and --shrink-after).
@@ -437,6 +301,35 @@ struct AttemptRecord {
 };
 inline constexpr size_t kMaxAttemptRecords = 10;
 
+// What the accelerators of the job have done since its creation (control::account_usage()). All times are in
+// milliseconds. Those of the accelerators are multiplied by their number, and the classes sum to `allocated`.
+struct Usage {
+  int64_t accelerators_per_pod = 1;
+  int64_t allocated = 0;  // time of the accelerators of pods with a node
+  int64_t queued = 0;     // time of requested accelerators of pods without a node, while the job waits to start
+  UsageMilliseconds classes{};
+  int64_t until = 0;              // Unix time until which the time is divided
+  int pods = 0;                   // that had a node at that time, and had not ended
+  int attempt = 0;                // to which `step` and `reported` refer
+  std::optional<int64_t> step{};  // that rank 0 last reported; absent before the first report of the attempt
+  int64_t highest_step = 0;       // of all attempts
+  BoxedOptional<UsageMilliseconds> reported{};  // by rank 0 of the attempt; absent if it reports no such times
+
+  bool operator==(const Usage&) const = default;
+};
+
+// When the stages of an attempt's start were complete, in seconds since its pods were created. Absent before that.
+struct Startup {
+  int attempt = 0;
+  std::optional<int64_t> scheduled{};     // all pods had nodes
+  std::optional<int64_t> started{};       // all containers had started
+  std::optional<int64_t> first_report{};  // of rank 0
+  std::optional<int64_t> first_step{};    // after that of the first report
+  std::optional<int64_t> step{};          // of the first report
+
+  bool operator==(const Startup&) const = default;
+};
+
 struct Status {
   Phase phase = Phase::kNone;
   // status.phase if this version does not define it. `phase` is then derived from the rest of the status, and patches
@@ -453,14 +346,18 @@ struct Status {
   BoxedOptional<Recoveries> recoveries;          // absent before the first one
   BoxedOptional<InPodRestarts> in_pod_restarts;  // absent before the first one
   std::vector<Replacement> replacements;         // by node rank
+  std::vector<BadNode> bad_nodes;                // in the order of their last failures; at most kMaxBadNodes
   BoxedOptional<InjectedLauncher> launcher;      // absent if there was nothing to decide
   BoxedOptional<QueueStatus> queue;              // absent if no queue admits the job
   BoxedOptional<AppliedProfile> profile;         // absent if the job has none, or has not started
   BoxedOptional<Progress> progress;
-  std::optional<SystemTime> start_time;          // when pods were first created
-  std::optional<SystemTime> attempt_start_time;  // when the pods of `attempt` were first created
-  std::optional<SystemTime> completion_time;     // when the job became Complete or Failed
-  std::vector<AttemptRecord> attempts;           // oldest first
+  BoxedOptional<HighestProgress> highest_progress;  // absent before the first report
+  std::optional<SystemTime> start_time;             // when pods were first created
+  std::optional<SystemTime> attempt_start_time;     // when the pods of `attempt` were first created
+  std::optional<SystemTime> completion_time;        // when the job became Complete or Failed
+  std::vector<AttemptRecord> attempts;              // oldest first
+  BoxedOptional<Startup> startup;                   // absent before the first status
+  BoxedOptional<Usage> usage;                       // absent before the first status
 
   bool operator==(const Status&) const = default;
 };

@@ -14,6 +14,7 @@ using Json = nlohmann::json;
 
 constexpr size_t kReasonLimit = 60;  // bytes
 constexpr char kInPodRestarts[] = "inPodRestarts";
+constexpr char kUsageSeconds[] = "usageSeconds";
 constexpr int kMaxRank = 999'999;
 constexpr size_t kMaxPhase = 60;        // bytes
 constexpr size_t kMaxMetricName = 128;  // bytes
@@ -39,6 +40,22 @@ void read(const Json& json, const char* key, T& target) {
 Json json_of(const InPodRestarts& restarts) {
   return {
       {"total", restarts.total}, {"seconds", restarts.seconds}, {"rank", restarts.rank}, {"reason", restarts.reason}};
+}
+
+Json json_of(const UsageSeconds& seconds) {
+  Json json = Json::object();
+  for (const UsageClass one : kReportedUsageClasses) {
+    if (seconds[one] > 0 && std::isfinite(seconds[one])) json[std::string(name_of(one))] = seconds[one];
+  }
+  return json;
+}
+
+std::optional<UsageSeconds> usage_seconds_in(const Json& status) {
+  const auto it = status.find(kUsageSeconds);
+  if (it == status.end() || !it->is_object()) return std::nullopt;
+  UsageSeconds out;
+  for (const UsageClass one : kReportedUsageClasses) read(*it, std::string(name_of(one)).c_str(), out[one]);
+  return out;
 }
 
 Json json_of(const RankActivity& rank) {
@@ -182,6 +199,7 @@ std::string to_json(const RankStatus& status, const std::vector<RankActivity>& r
     json["recoveryReason"] = status.recovery_reason;
   }
   if (status.in_pod_restarts) json[kInPodRestarts] = json_of(*status.in_pod_restarts);
+  if (status.usage_seconds) json[kUsageSeconds] = json_of(*status.usage_seconds);
   for (const RankActivity& rank : ranks) json["ranks"].push_back(json_of(rank));
   return dump_json(json);
 }
@@ -206,6 +224,7 @@ std::optional<RankStatus> rank_status_from_json(std::string_view text) {
   read(json, "recoveryReason", status.recovery_reason);
   read(json, "updatedAt", status.updated_at);
   status.in_pod_restarts = in_pod_restarts_in(json);
+  status.usage_seconds = usage_seconds_in(json);
   if (const auto it = json.find("loss"); it != json.end() && it->is_number()) status.loss = it->get<double>();
   return status;
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/error.h"
+#include "common/usage_class.h"
 
 namespace oarlock {
 
@@ -191,6 +192,8 @@ struct RankStatus {
   std::string recovered_ranks{};  // the ranks that were replaced in the last one, such as "2" or "0,3"
   std::string recovery_reason{};  // of the last one
   std::optional<InPodRestarts> in_pod_restarts{};
+  // What the group has done since the process that serves this status started: counters of kReportedUsageClasses.
+  std::optional<UsageSeconds> usage_seconds{};
 
   bool operator==(const RankStatus&) const = default;
 };

@@ -11,6 +11,7 @@
 
 #include "common/contract.h"
 #include "common/error.h"
+#include "operator/core/bad_nodes.h"
 #include "operator/core/elastic.h"
 #include "operator/core/failure.h"
 #include "operator/core/membership.h"
@@ -97,8 +98,7 @@ bool mentions_device_memory(std::string_view text) {
                          "cublas_status_alloc_failed", "device memory"});
 }
 bool mentions_device(std::string_view text) {
-  return mentions(text, {"nvrm: xid", "xid (", "nvlink error", "uncorrectable ecc", "fallen off the bus",
-                         "unspecified launch failure", "device-side hardware", "gpu is lost"});
+  return control::mentions_hardware(text) || mentions(text, {"unspecified launch failure"});
 }
 bool mentions_unreachable_master(std::string_view text) {
   return mentions(text, {"rendezvous", "master_addr", "tcpstore", "client socket has timed out", "distnetworkerror",

@@ -13,6 +13,7 @@
 #include "operator/core/elastic.h"
 #include "operator/core/launcher_injection.h"
 #include "operator/core/queue.h"
+#include "operator/core/restart_budget.h"
 #include "operator/core/text.h"
 
 namespace oarlock::cli {
@@ -109,11 +110,17 @@ void add_cost(const DiagnosisInput& input, const Incident& incident, Diagnosis& 
                                    counted(job.status.recoveries->total, "recovery", "recoveries"),
                                    job.status.recoveries->seconds));
   }
-  const int replaced = job.status.recoveries ? job.status.recoveries->charged : 0;
-  if (job.status.restarts.total > 0) {
+  const api::Restarts& restarts = job.status.restarts;
+  if (restarts.total > 0 || control::used_restarts(job.status) > 0) {
     out.cost.push_back(fmt::format("{} so far; {} of {} that failurePolicy.maxRestarts allows are used",
-                                   counted(job.status.restarts.total, "restart"),
-                                   job.status.restarts.charged + replaced, job.spec.failure_policy.max_restarts));
+                                   counted(restarts.total, "restart"), control::used_restarts(job.status),
+                                   job.spec.failure_policy.max_restarts));
+  }
+  if (restarts.after_progress && restarts.after_progress->count > 0) {
+    out.cost.push_back(
+        fmt::format("{} after progress: against the limit failurePolicy.maxTotalRestarts ({}) only",
+                    counted(restarts.after_progress->count, "restart or replaced pod", "restarts and replaced pods"),
+                    control::total_restart_limit(job.spec.failure_policy)));
   }
 }
 
@@ -148,6 +155,9 @@ void add_evidence(const DiagnosisInput& input, Diagnosis& out) {
     out.evidence.push_back("queue " + queue_text(status, input.now, input.queue_position));
   if (const std::string gang = gang_text(input.pods, status.attempt); !gang.empty() && !api::is_terminal(status.phase))
     out.evidence.push_back(gang);
+  if (!api::is_terminal(status.phase)) {
+    for (const std::string& node : bad_node_texts(input.job, input.now)) out.evidence.push_back("bad node " + node);
+  }
   const auto& launcher = input.job.status.launcher;
   const std::string missing = launcher ? control::explain_missing_launcher(launcher->reason) : "";
   if (!missing.empty() && out.cause != Cause::kNone) out.evidence.push_back(missing);
@@ -242,7 +252,12 @@ Diagnosis diagnose_failed(const DiagnosisInput& input) {
   }
   if (!status.attempts.empty()) {
     Diagnosis out = explain(input, make_incident(input, status.attempts.back()), "failed");
-    if (reason == "MaxRestartsExceeded") out.cost.push_back("no restart is left, so that the job ended");
+    if (reason == control::kMaxRestartsExceeded) out.cost.push_back("no restart is left, so that the job ended");
+    if (reason == control::kNoProgress) {
+      const api::AfterProgress last = status.restarts.after_progress.value_or(api::AfterProgress{});
+      out.cost.push_back(fmt::format("it failed {} times without progress beyond step {}, so that the job ended",
+                                     last.failures, last.step.value_or(0)));
+    }
     return out;
   }
   if (const auto incident = unrecorded_incident(input)) return explain(input, *incident, "failed");
@@ -395,6 +410,9 @@ Diagnosis diagnose(const DiagnosisInput& given) {
     return control::ended_by_resize(record) && record.reason != control::kShrunk;
   });
   Diagnosis out = diagnose_phase(input);
+  if (const std::string usage = usage_text(input.job.status); !usage.empty()) out.cost.push_back("in all " + usage);
+  if (const std::string startup = startup_text(input.job.status); !startup.empty())
+    out.evidence.push_back(fmt::format("start of attempt {}: {}", input.job.status.attempt, startup));
   add_evidence(input, out);
   add_deletion(input, out);
   const std::vector<std::string> remedies = remedies_for(out.cause, input.job.metadata, out.pod, out.node);

@@ -4,13 +4,17 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "api/validate.h"
 #include "common/json_access.h"
 #include "common/text.h"
 #include "operator/core/desired.h"
+#include "operator/core/ledger.h"
 #include "operator/core/pod_template.h"
+#include "operator/core/restart_budget.h"
+#include "operator/core/startup.h"
 
 namespace oarlock::cli {
 namespace {
@@ -63,12 +67,18 @@ std::vector<Cell> job_row(const api::TrainingJob& job, bool is_wide, bool has_na
 
 std::string restarts_text(const api::TrainingJob& job) {
   const api::Restarts& restarts = job.status.restarts;
-  const int replaced = job.status.recoveries ? job.status.recoveries->charged : 0;
-  if (restarts.total == 0) return "none";
+  const int after_progress = restarts.after_progress ? restarts.after_progress->count : 0;
+  if (restarts.total == 0 && after_progress == 0 && control::used_restarts(job.status) == 0) return "none";
+  std::string out = fmt::format("{} ({} of {} that count are used", restarts.total, control::used_restarts(job.status),
+                                job.spec.failure_policy.max_restarts);
+  if (after_progress > 0) {
+    out += fmt::format("; {} after progress, {} in all are allowed",
+                       counted(after_progress, "restart or replaced pod", "restarts and replaced pods"),
+                       control::total_restart_limit(job.spec.failure_policy));
+  }
   std::vector<std::string> reasons;
   for (const api::RestartCount& one : restarts.reasons) reasons.push_back(fmt::format("{} {}", one.count, one.reason));
-  return fmt::format("{} ({} of {} that count are used): {}", restarts.total, restarts.charged + replaced,
-                     job.spec.failure_policy.max_restarts, fmt::join(reasons, ", "));
+  return fmt::format("{}){}{}", out, reasons.empty() ? "" : ": ", fmt::join(reasons, ", "));
 }
 
 std::string recoveries_text(const api::Recoveries& recoveries) {
@@ -244,6 +254,40 @@ std::string checkpoint_text(const api::TrainingJob& job) {
   return "none yet; they are written to " + place;
 }
 
+std::string startup_text(const api::Status& status) {
+  constexpr std::string_view kNames[] = {"nodes after", "containers", "first report", "first step"};
+  static_assert(std::size(kNames) == control::kStartupStages.size());
+  if (!status.startup || status.startup->attempt != status.attempt) return "";
+  std::string out;
+  for (size_t i = 0; i < std::size(kNames); ++i) {
+    const std::optional<int64_t>& done = (*status.startup).*control::kStartupStages.at(i).done;
+    if (done) out += fmt::format("{}{} {}", i == 0 ? "" : ", ", kNames[i], duration_text(std::chrono::seconds(*done)));
+  }
+  return out;
+}
+
+std::string usage_text(const api::Status& status) {
+  constexpr double kMillisecondsPerHour = 3'600'000;
+  if (!status.usage || status.usage->allocated <= 0) return "";
+  const api::Usage& usage = *status.usage;
+  const auto allocated = static_cast<double>(usage.allocated);
+  std::vector<std::pair<double, std::string_view>> shares;
+  for (size_t i = 0; i < kUsageClasses.size(); ++i) {
+    const auto time = static_cast<double>(usage.classes[static_cast<UsageClass>(i)]);
+    if (time > 0) shares.emplace_back(time / allocated, kUsageClasses[i]);
+  }
+  std::ranges::stable_sort(shares, std::greater(), [](const auto& one) { return one.first; });
+  std::string out = number_text(allocated / kMillisecondsPerHour) + " accelerator-hours";
+  for (const auto& [share, name] : shares)
+    out += fmt::format("{}{} {:.1f}%", name == shares.front().second ? ": " : ", ", name, share * 100);
+  const std::optional<double> ettr = control::effective_training_time_ratio(usage);
+  if (usage.queued > 0 && ettr) {
+    out += fmt::format("; ETTR {:.1f}% with {} hours queued", *ettr * 100,
+                       number_text(static_cast<double>(usage.queued) / kMillisecondsPerHour));
+  }
+  return out;
+}
+
 bool is_waiting_in_queue(const api::Status& status) {
   return status.queue && status.queue->cluster_queue.empty() && !api::is_terminal(status.phase) &&
          status.phase != Phase::kSuspended;
@@ -283,6 +327,26 @@ std::string gang_text(const std::vector<PodView>& pods, int attempt) {
   return fmt::format("{}: {} of {} pods have nodes", first->gang, placed, count);
 }
 
+std::vector<std::string> bad_node_texts(const api::TrainingJob& job, SystemTime now) {
+  const auto period = control::clamp_period(job.spec.failure_policy.avoid_nodes_seconds);
+  std::vector<std::string> out;
+  if (api::is_terminal(job.status.phase)) return out;
+  for (const api::BadNode& node : job.status.bad_nodes) {
+    const SystemTime end = node.last_time + period;
+    if (end <= now) continue;
+    const std::string left = duration_text(std::chrono::ceil<std::chrono::seconds>(end - now));
+    const std::string effect =
+        node.avoidance == api::NodeAvoidance::kNone
+            ? "not avoided, because pods could not be placed otherwise"
+            : fmt::format("pods {} other nodes for {} more",
+                          node.avoidance == api::NodeAvoidance::kRequired ? "require" : "prefer", left);
+    out.push_back(fmt::format("{}: {}; {}, the last one {} ago: {}", printable(node.name), effect,
+                              counted(node.failures, "failure"), age_text(node.last_time, now),
+                              printable(node.reason)));
+  }
+  return out;
+}
+
 std::string status_text(const StatusInput& input, bool is_wide, const Style& style, SystemTime now) {
   const api::TrainingJob& job = input.job;
   const api::Status& status = job.status;
@@ -309,6 +373,8 @@ std::string status_text(const StatusInput& input, bool is_wide, const Style& sty
                       ? fmt::format("{}, started {} ago", status.attempt, age_text(status.attempt_start_time, now))
                       : std::to_string(status.attempt));
   add("Restarts:", restarts_text(job));
+  add("Startup:", startup_text(status));
+  add("Usage:", usage_text(status));
   if (status.launcher) {
     const api::InjectedLauncher& launcher = *status.launcher;
     add("Launcher:", launcher.image.empty() ? control::explain_missing_launcher(launcher.reason)
@@ -316,6 +382,8 @@ std::string status_text(const StatusInput& input, bool is_wide, const Style& sty
   }
   if (status.in_pod_restarts) add("In pods:", in_pod_restarts_text(*status.in_pod_restarts));
   if (status.recoveries) add("Recoveries:", recoveries_text(*status.recoveries));
+  const char* label = "Bad nodes:";
+  for (const std::string& node : bad_node_texts(job, now)) add(std::exchange(label, ""), node, Color::kYellow);
   add("Age:", age_text(job.metadata.creation_timestamp, now));
   if (job.metadata.deletion_timestamp)
     add("Deletion:", "requested" + (input.finalizers.empty() ? "" : "; held by finalizers: " + input.finalizers),

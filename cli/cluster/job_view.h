@@ -28,6 +28,14 @@ std::string progress_text(const api::Status& status, SystemTime now);
 // Returns the place of the job's checkpoints: "claim bert-checkpoints, directory /checkpoints/bert; newest: step 4000".
 std::string checkpoint_text(const api::TrainingJob& job);
 
+// Returns the stages of the start of the current attempt: "nodes after 4s, containers 35s, first report 52s, first step
+// 1m10s"; "" before the first of them.
+std::string startup_text(const api::Status& status);
+
+// Returns what the accelerators of the job have done: "12.3 accelerator-hours: productive 91.0%, starting 9.0%; ETTR
+// 88.0% with 0.4 hours queued"; "" if it has used none. The share of productive time is the goodput.
+std::string usage_text(const api::Status& status);
+
 // Returns whether the job has a queue that has not admitted it.
 bool is_waiting_in_queue(const api::Status& status);
 
@@ -42,6 +50,10 @@ std::string queue_line(const api::Status& status, SystemTime now);
 // Returns the state of the PodGroup of an attempt: "PodGroup bert-0 of scheduling.k8s.io: 0 of 4 pods have nodes"; ""
 // if its pods belong to none.
 std::string gang_text(const std::vector<PodView>& pods, int attempt);
+
+// Returns a description of each node on which the job has failed: "gpu-7: pods require other nodes for 23h30m more; 2
+// failures, the last one 30m ago: DeviceFailed".
+std::vector<std::string> bad_node_texts(const api::TrainingJob& job, SystemTime now);
 
 struct StatusInput {
   api::TrainingJob job;

@@ -23,6 +23,17 @@ std::string escaped(const std::string& value) {
   return out;
 }
 
+// The phases that a program can report whose time is not that of steps.
+std::optional<UsageClass> usage_class_of(const std::string& phase) {
+  constexpr std::pair<std::string_view, UsageClass> kPhases[] = {{"rendezvous", UsageClass::kRendezvous},
+                                                                 {"restore", UsageClass::kRestore},
+                                                                 {"eval", UsageClass::kEvaluation},
+                                                                 {"checkpoint", UsageClass::kCheckpoint},
+                                                                 {kPhaseOfSteps, UsageClass::kProductive}};
+  const auto* const found = std::ranges::find(kPhases, phase, &std::pair<std::string_view, UsageClass>::first);
+  return found == std::end(kPhases) ? std::nullopt : std::optional(found->second);
+}
+
 std::vector<RankActivity> first_ranks(const std::map<int, RankActivity>& activities) {
   std::vector<RankActivity> out;
   for (const auto& [rank, activity] : activities) {
@@ -41,6 +52,7 @@ void ProgressBoard::add(int rank, const ProgressReport& report) {
   if (!reported_.contains(reporter) && reported_.size() >= kMaxRanks) return;
   Reported& reported = reported_[reporter];
   ProgressReport& values = reported.values;
+  if (reporter == reported_.begin()->first) count_usage(report, steady);
   if (report.step) {
     reported.is_current = true;
     const int64_t previous = values.step.value_or(*report.step);
@@ -75,6 +87,12 @@ void ProgressBoard::add(int rank, const ProgressReport& report) {
   reported.updated = now;
 }
 
+void ProgressBoard::count_usage(const ProgressReport& report, SteadyTime now) {
+  if (report.step) usage_.record_step(*report.step, now);
+  if (const std::optional<UsageClass> one = usage_class_of(report.phase); one && one != usage_.present())
+    usage_.enter(*one, now);
+}
+
 void ProgressBoard::add_invalid_line() {
   const std::lock_guard lock(mutex_);
   ++invalid_lines_;
@@ -82,6 +100,7 @@ void ProgressBoard::add_invalid_line() {
 
 void ProgressBoard::add_process(int rank, pid_t pid) {
   const std::lock_guard lock(mutex_);
+  if (started_.contains(rank)) usage_.restart(clock_.steady());
   started_[rank] = pid;
   for (auto& [other, reported] : reported_) {  // a process that starts the ranks has ended all of them
     if (other != rank && !node_.starts_ranks) continue;
@@ -143,6 +162,7 @@ RankStatus ProgressBoard::status_of(int rank, const Reported& reported) const {
   out.samples_per_second = values.samples_per_second.value_or(0);
   out.updated_at = to_rfc3339(reported.updated);
   if (restarts_.total > 0) out.in_pod_restarts = restarts_;
+  out.usage_seconds = usage_.seconds();
   return out;
 }
 

@@ -11,6 +11,7 @@
 #include "cli/launch/rank_processes.h"
 #include "common/clock.h"
 #include "common/contract.h"
+#include "common/usage_clock.h"
 
 namespace oarlock::launch {
 
@@ -26,7 +27,7 @@ class ProgressBoard {
   static constexpr size_t kMaxRanks = 256;  // that have reported; further ones are ignored
 
   ProgressBoard(const ProgressNode& node, const Clock& clock)
-      : node_(node), clock_(clock), processes_(node.starts_ranks) {}
+      : node_(node), clock_(clock), usage_(clock.steady()), processes_(node.starts_ranks) {}
 
   // Adds a line of the program of `rank`, which may name another rank.
   void add(int rank, const ProgressReport& report);
@@ -61,6 +62,7 @@ class ProgressBoard {
 
   std::map<int, RankActivity> activities();
   RankStatus status_of(int rank, const Reported& reported) const;
+  void count_usage(const ProgressReport& report, SteadyTime now);
 
   const ProgressNode node_;
   const Clock& clock_;
@@ -70,6 +72,7 @@ class ProgressBoard {
   int64_t invalid_lines_ = 0;
   std::map<int, pid_t> started_;  // by rank
   InPodRestarts restarts_;
+  UsageClock usage_;            // by the reports of the first rank that reports
   std::mutex processes_mutex_;  // held while /proc is read, so that add() never waits for it
   RankProcesses processes_;
   std::map<int, RankActivity> activities_;

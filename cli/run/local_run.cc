@@ -85,7 +85,8 @@ class LocalRun {
           fmt::format("{} has earlier runs; this one resumes from their checkpoints (--fresh starts over)",
                       directory_.path().string()));
     }
-    int charged = 0;
+    if (const auto saved = directory_.newest_checkpoint())
+      status_.restarts.after_progress = api::AfterProgress{.checkpoint_step = saved};
     for (int restarts = 0;; ++restarts) {
       const SteadyTime attempt_begin = clock_.steady();
       ASSIGN_OR_RETURN(const Ended ended, run_attempt());
@@ -99,8 +100,10 @@ class LocalRun {
       }
       if (ended.result.exit_code == 0) return finish("Complete", ended, restarts, begin);
       if (ended.result.interrupted_by != 0) return finish("Interrupted", ended, restarts, begin);
+      // A process that was killed has left no message.
+      status_.highest_progress = api::HighestProgress{.checkpoint_step = directory_.newest_checkpoint()};
       const control::GroupFailure failure =
-          decide_after_exit(job_, charged, ended.node, ended.result.exit_code, ended.message);
+          decide_after_exit(job_, status_, ended.node, ended.result.exit_code, ended.message);
       const std::string what = describe_end(ended);
       const std::optional<launch::RankEnd> earlier = std::exchange(last_end_, ended.rank_end());
       if (failure.decision == control::GroupFailure::Decision::kRestart && earlier &&
@@ -109,15 +112,14 @@ class LocalRun {
         return finish("Failed", ended, restarts, begin);
       }
       if (failure.decision != control::GroupFailure::Decision::kRestart) {
-        console_.print_line(fmt::format("{}: {}", what, why_not_restarted(failure, charged)));
+        console_.print_line(fmt::format("{}: {}", what, why_not_restarted(failure)));
         return finish("Failed", ended, restarts, begin);
       }
-      if (failure.is_charged) ++charged;
+      if (failure.charge) control::charge_restart(*failure.charge, status_);
       const std::chrono::seconds delay = delay_after(job_, durations_);
-      console_.print_line(fmt::format(
-          "{}; all ranks start again{}, {}", what, delay.count() > 0 ? fmt::format(" in {} s", delay.count()) : "",
-          failure.is_charged ? fmt::format("restart {} of {}", charged, job_.spec.failure_policy.max_restarts)
-                             : "not counted"));
+      console_.print_line(fmt::format("{}; all ranks start again{}, {}", what,
+                                      delay.count() > 0 ? fmt::format(" in {} s", delay.count()) : "",
+                                      describe_cost(failure)));
       if (!wait(delay)) return finish("Interrupted", ended, restarts, begin);
     }
   }
@@ -140,14 +142,19 @@ class LocalRun {
     }
   };
 
-  static std::string why_not_restarted(const control::GroupFailure& failure, int charged) {
+  static std::string why_not_restarted(const control::GroupFailure& failure) {
     // The other ranks have already been stopped at this point.
     if (failure.decision == control::GroupFailure::Decision::kNone)
       return "failurePolicy.rules ignore this exit; on a cluster the other ranks continue, here they end with it";
     if (failure.reason == "PermanentFailure") return "a restart would fail again";
     if (failure.reason == "FailurePolicy") return "failurePolicy.rules fail the job";
-    if (charged == 0) return "failurePolicy.maxRestarts is 0";
-    return charged == 1 ? "the only restart is used up" : fmt::format("all {} restarts are used up", charged);
+    return failure.charge ? failure.charge->message : failure.message;
+  }
+
+  std::string describe_cost(const control::GroupFailure& failure) const {
+    if (failure.is_charged())
+      return fmt::format("restart {} of {}", status_.restarts.charged, job_.spec.failure_policy.max_restarts);
+    return failure.charge ? "not counted after progress" : "not counted";
   }
 
   // Returns false if a signal to end arrives meanwhile.
@@ -326,6 +333,7 @@ class LocalRun {
   const Clock& clock_;
   Console& console_;
   std::vector<SteadyTime::duration> durations_;  // of the attempts
+  api::Status status_;                           // only the restarts that are not free are set
   std::optional<launch::RankEnd> last_end_;      // of the last attempt that failed
 };
 
@@ -347,12 +355,13 @@ std::chrono::seconds delay_after(const api::TrainingJob& job, const std::vector<
   return control::restart_delay(job, status);
 }
 
-control::GroupFailure decide_after_exit(const api::TrainingJob& job, int restarts, int node, int exit_code,
+control::GroupFailure decide_after_exit(const api::TrainingJob& job, const api::Status& status, int node, int exit_code,
                                         const std::string& message) {
   control::Observed observed;
   observed.job = job;
   observed.job.status = {};
-  observed.job.status.restarts.charged = restarts;
+  observed.job.status.restarts = status.restarts;
+  observed.job.status.highest_progress = status.highest_progress;
   control::Pod pod;
   pod.name = control::pod_name(job, 0, node);
   pod.phase = control::PodPhase::kFailed;

@@ -37,9 +37,9 @@ Result<int> run_locally(api::TrainingJob job, const LocalRunOptions& options, Ru
 // Returns the delay before the next attempt: that of the operator, given the duration of each attempt that has failed.
 std::chrono::seconds delay_after(const api::TrainingJob& job, const std::vector<SteadyTime::duration>& attempts);
 
-// Applies the operator's failure policy to the exit of a node. `restarts` is the number of charged restarts so far, and
-// `message` the termination message.
-control::GroupFailure decide_after_exit(const api::TrainingJob& job, int restarts, int node, int exit_code,
+// Applies the operator's failure policy to the exit of a node. `restarts` are those so far, and `message` is the
+// termination message, from which the progress of the attempt is read.
+control::GroupFailure decide_after_exit(const api::TrainingJob& job, const api::Status& status, int node, int exit_code,
                                         const std::string& message);
 
 }  // namespace oarlock::run

@@ -155,6 +155,18 @@ std::optional<Length> length_of(const std::string& trainer) {
 
 }  // namespace
 
+std::optional<int64_t> RunDirectory::newest_checkpoint() const {
+  constexpr std::string_view kPrefix = "step-";
+  std::optional<int64_t> newest;
+  visit_directory(checkpoints(), [&](const std::filesystem::path& path) {
+    const std::string name = path.filename().string();
+    if (!name.starts_with(kPrefix)) return;
+    if (const auto step = parse_integer<int64_t>(std::string_view(name).substr(kPrefix.size())))
+      newest = std::max(newest, std::optional(*step));
+  });
+  return newest;
+}
+
 std::string command_line(const RunCommand& command) {
   std::string out = "oarlock run " + quoted(command.file);
   const auto add = [&out](const char* option, const std::string& value) {

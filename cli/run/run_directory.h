@@ -3,6 +3,7 @@
 // or to train longer.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -24,6 +25,8 @@ class RunDirectory {
 
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }
+  // Returns the highest step of a directory checkpoints/step-STEP, as oarlock-trainer names them.
+  std::optional<int64_t> newest_checkpoint() const;
   const std::optional<std::filesystem::path>& moved_to() const { return moved_to_; }
 
   // The counterparts of metadata.uid and status.attempt in a cluster, which together fence the checkpoints. All runs in

@@ -7,6 +7,7 @@
 #include "api/rules.h"
 #include "api/validate.h"
 #include "common/text.h"
+#include "operator/core/bad_nodes.h"
 #include "operator/core/desired.h"
 #include "operator/core/failure.h"
 #include "operator/core/pod_failure.h"
@@ -107,7 +108,7 @@ std::optional<SystemTime> shrink_due(const Observed& observed, const Membership&
   const Job& job = observed.job;
   const api::GroupSize* size = find_size(job);
   if (size == nullptr || !size->waiting_since || !is_waiting(job.status.phase)) return std::nullopt;
-  if (count_unplaced(observed, members) == 0) return std::nullopt;
+  if (count_unplaced(observed, members) == 0 || has_avoiding_pods(members)) return std::nullopt;
   const std::vector<SystemTime> placed = placement_times(members, observed.now);
   const auto enough = static_cast<size_t>(std::max(job.spec.elastic->min_nodes, 1));
   if (placed.size() < enough || placed.size() >= members.current.size()) return std::nullopt;

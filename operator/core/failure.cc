@@ -10,9 +10,11 @@
 #include "common/contract.h"
 #include "common/restart_backoff.h"
 #include "common/text.h"
+#include "operator/core/bad_nodes.h"
 #include "operator/core/desired.h"
 #include "operator/core/elastic.h"
 #include "operator/core/placement.h"
+#include "operator/core/progress.h"
 #include "operator/core/queue.h"
 #include "operator/core/replacement.h"
 #include "operator/core/stall.h"
@@ -75,7 +77,7 @@ GroupFailure restart_for(const Job& job, const Membership& members, size_t node_
   out.reason = out.record.reason;
   out.message = out.record.message;
   out.record.stopped = true;
-  out.is_charged = false;  // the replacement was, unless the loss was free
+  out.is_free = true;  // the replacement was charged, unless the loss was free
   out.restart_reason = kPodLost;
   if (is_replacement_due(members, node_rank) && !is_name_taken(members, out.record.pod)) {
     out.confirm_absent = out.record.pod;
@@ -105,7 +107,7 @@ GroupFailure evaluate_keys(const Job& job, const Membership& members) {
         first->name, pod->name);
     out.reason = out.record.reason;
     out.message = out.record.message;
-    out.is_charged = false;
+    out.is_free = true;
     out.restart_reason = kReasonPeerLost;
     return out;
   }
@@ -173,7 +175,7 @@ void excuse_incomplete_start(const Observed& observed, const Membership& members
   const WaitingReason missing = find_waiting_reason(observed, members);
   const bool is_named = missing.reason != kPodsStarting;
   if (ended_soon(root_cause) && !is_named) return;
-  out.is_charged = false;
+  out.is_free = true;
   const bool has_own_cause = root_cause.cause == FailureCause::kRemoved || root_cause.cause == FailureCause::kLost ||
                              !root_cause.record.container.empty();
   if (has_own_cause) return;
@@ -189,21 +191,33 @@ void excuse_incomplete_start(const Observed& observed, const Membership& members
   record.rank.reset();
   if (missing.pod != nullptr) record.node_rank = parse_pod_name(observed.job, missing.pod->name)->node_rank;
   out.restart_reason = kNotStarted;
+  if (!is_hardware_failure(root_cause)) out.causes.clear();
 }
 
-// Restarts the group, or fails the job if the restart is charged and none is left.
-void decide_restart(const Job& job, GroupFailure& out) {
-  const int used = used_restarts(job.status);
-  const int allowed = job.spec.failure_policy.max_restarts;
-  if (out.is_charged && used >= allowed) {
-    out.decision = GroupFailure::Decision::kFail;
-    out.reason = kMaxRestartsExceeded;
-    out.message = fmt::format("{}; {} of {} restarts are used up", out.record.message, used, allowed);
-    return;
-  }
+// Restarts the group, or fails the job if its budget does not allow the restart.
+void decide_restart(const Observed& observed, const Membership& members, GroupFailure& out) {
+  const Job& job = observed.job;
   out.decision = GroupFailure::Decision::kRestart;
   out.reason = out.record.reason;
   out.message = out.record.message;
+  if (out.is_free) return;
+  out.charge =
+      charge_failures(job.spec.failure_policy, job.status, find_highest_progress(observed, members), BudgetRequest{});
+  if (out.charge->reason.empty()) return;
+  out.decision = GroupFailure::Decision::kFail;
+  out.reason = out.charge->reason;
+  out.message = fmt::format("{}; {}", out.record.message, out.charge->message);
+}
+
+// Returns what a replacement of the pods costs; no cost if all of these failures are free.
+std::optional<RestartCharge> charge_of_replacement(const Observed& observed, const Membership& members,
+                                                   const std::vector<PodFailure>& failures) {
+  const auto charged = std::ranges::count_if(
+      failures, [](const PodFailure& failure) { return failure.action != FailureAction::kRestartFree; });
+  if (charged == 0) return std::nullopt;
+  return charge_failures(observed.job.spec.failure_policy, observed.job.status,
+                         find_highest_progress(observed, members),
+                         {.failures = static_cast<int>(charged), .is_group_restart = false});
 }
 
 // Pods that are not placed in time release what they hold.
@@ -222,7 +236,7 @@ GroupFailure evaluate_placement(const Observed& observed, const Membership& memb
   out.record.stopped = true;
   out.reason = out.record.reason;
   out.message = out.record.message;
-  out.is_charged = false;
+  out.is_free = true;
   out.restart_reason = kNotPlaced;
   return out;
 }
@@ -240,12 +254,8 @@ GroupFailure evaluate_stall(const Observed& observed, const Membership& members)
   out.record.message = find_condition(job.status, api::Phase::kStalled)->message;  // is_still_stalled() requires it
   out.record.stopped = true;  // ranks that respond save their state
   out.restart_reason = kStalled;
-  decide_restart(job, out);
+  decide_restart(observed, members, out);
   return out;
-}
-
-bool has_failed(const api::AttemptRecord& record) {
-  return !ended_by_resize(record) && !ended_unplaced(record) && !ended_by_queue(record);
 }
 
 bool was_short(const api::AttemptRecord& record) {
@@ -265,10 +275,14 @@ GroupFailure evaluate_failure_policy(const Observed& observed, const Membership&
   const PodFailure& root_cause = *std::min_element(all.begin(), all.end(), has_higher_priority);
   GroupFailure out;
   if (can_replace(job, members, all)) {
-    const GroupEvidence group = find_group(observed, members, all);
+    std::optional<RestartCharge> cost = charge_of_replacement(observed, members, all);
+    const bool is_allowed = !cost || cost->reason.empty();
+    const GroupEvidence group =
+        is_allowed ? find_group(observed, members, all) : GroupEvidence{GroupEvidence::State::kMissing};
     if (group.state == GroupEvidence::State::kExists) {
       out.decision = GroupFailure::Decision::kReplace;
-      out.replaced = all;
+      out.causes = all;
+      out.charge = std::move(cost);
       return out;
     }
     if (group.state == GroupEvidence::State::kUnknown) {
@@ -299,15 +313,20 @@ GroupFailure evaluate_failure_policy(const Observed& observed, const Membership&
     out.confirm_absent = root_cause.pod->name;
     out.except_uid = root_cause.pod->uid;
   }
+  out.causes = {root_cause};
   if (root_cause.action == FailureAction::kFail) {
     set_permanent_failure(root_cause, out);
     return out;
   }
-  out.is_charged = root_cause.action != FailureAction::kRestartFree;
+  out.is_free = root_cause.action == FailureAction::kRestartFree;
   out.restart_reason = restart_reason(root_cause);
-  if (out.is_charged && !root_cause.rule) excuse_incomplete_start(observed, members, root_cause, out);
-  decide_restart(job, out);
+  if (!out.is_free && !root_cause.rule) excuse_incomplete_start(observed, members, root_cause, out);
+  decide_restart(observed, members, out);
   return out;
+}
+
+bool has_failed(const api::AttemptRecord& record) {
+  return !ended_by_resize(record) && !ended_unplaced(record) && !ended_by_queue(record);
 }
 
 seconds restart_delay(const Job& job, const api::Status& status) {

@@ -11,13 +11,11 @@
 #include "operator/core/membership.h"
 #include "operator/core/pod_failure.h"
 #include "operator/core/replacement.h"
+#include "operator/core/restart_budget.h"
 
 namespace oarlock::control {
 
 // ---- Failure of the group ------------------------------------------------------------------------------------------
-
-// GroupFailure::reason of a job that cannot restart again.
-inline constexpr std::string_view kMaxRestartsExceeded = "MaxRestartsExceeded";
 
 // A program that has run for this long without all of its peers may have ended because it waited for them.
 inline constexpr std::chrono::seconds kPeerWait{60};
@@ -26,7 +24,7 @@ struct GroupFailure {
   enum class Decision {
     kNone,     // no pod has failed
     kWait,     // only failures so far whose root cause is not known yet; evaluate again after `wait`
-    kReplace,  // replace the pods in `replaced`; the others continue
+    kReplace,  // replace the pods in `causes`; the others continue
     kRestart,  // restart all pods as the next attempt
     kFail,     // fail the job
   };
@@ -41,10 +39,15 @@ struct GroupFailure {
   // In a job whose pods are replaced, a pod that was observed may be the predecessor of the pod that now has the name.
   // confirm_absent is then always set, and the plan continues if the pod has this uid.
   std::string except_uid;
-  std::vector<PodFailure> replaced;  // for kReplace
-  std::optional<int> nodes;          // of the next attempt, if it differs from the group's present size
-  bool is_charged = true;            // the restart counts against failurePolicy.maxRestarts
-  std::string_view restart_reason;   // one of restart_reasons()
+  // The failures of the pods to replace for kReplace, and otherwise the root cause, if it is the failure of a pod.
+  std::vector<PodFailure> causes;
+  std::optional<int> nodes;             // of the next attempt, if it differs from the group's present size
+  bool is_free = false;                 // whether or not the attempt has made progress
+  std::optional<RestartCharge> charge;  // absent if the failure is free, or fails the job without regard to its budget
+  std::string_view restart_reason;      // one of restart_reasons()
+
+  // Whether the restart counts against failurePolicy.maxRestarts.
+  bool is_charged() const { return charge && charge->charged > 0; }
 };
 
 // Decides about the failures of the current attempt. The first rule that applies decides:
@@ -67,15 +70,19 @@ struct GroupFailure {
 //
 // 6. Placement. A group whose pods are not placed until placement_deadline() is deleted, and starts again later.
 //
-// Each replacement and each charged restart counts against failurePolicy.maxRestarts; one beyond it fails the job. A
-// restart is not charged by rule 3; because the other pods ended with 75 or 76 after a loss, which was charged itself
-// unless it was free; or without a matching rule if not all pods of the attempt have started. The last kind is charged
-// if the trainer failed by itself within kPeerWait after its pod was scheduled and nothing is known to keep the others
-// from starting.
+// Each replacement and each restart that is not free is charged by charge_failures(), which also decides whether the
+// job fails instead. A restart is free by rule 3; because the other pods ended with 75 or 76 after a loss, which was
+// charged itself unless it was free; or without a matching rule if not all pods of the attempt have started. The last
+// kind is not free if the trainer failed by itself within kPeerWait after its pod was scheduled and nothing is known to
+// keep the others from starting.
 GroupFailure evaluate_failure_policy(const Observed& observed, const Membership& members);
 
 // ---- Restart backoff -----------------------------------------------------------------------------------------------
 // The delays follow from the status alone, so that a restarted operator neither shortens nor extends them.
+
+// Whether the attempt failed, or a rank of it was stopped: its end was no change of the size, no end of an admission,
+// and not that its pods were not placed.
+bool has_failed(const api::AttemptRecord& record);
 
 // Returns restart_backoff() of failurePolicy.backoffSeconds after the failed attempts that the status records; after
 // one whose pods were not placed, placement_delay().

@@ -9,8 +9,10 @@
 #include "operator/core/gang.h"
 #include "operator/core/handover.h"
 #include "operator/core/launcher_injection.h"
+#include "operator/core/ledger.h"
 #include "operator/core/pods.h"
 #include "operator/core/profile.h"
+#include "operator/core/progress.h"
 #include "operator/core/queue.h"
 #include "operator/core/status.h"
 #include "operator/core/text.h"
@@ -190,9 +192,10 @@ std::optional<Plan> clean_up_finished(const Observed& observed, const Membership
   const api::Status& status = observed.job.status;
   if (!is_terminal(status.phase)) return std::nullopt;
   Plan plan = make_plan(PlanState::kComplete, "the job has ended");
-  if (status.observed_generation != observed.job.metadata.generation) {
+  if (status.observed_generation != observed.job.metadata.generation || is_usage_due(observed, members)) {
     api::Status next = status;
     next.observed_generation = observed.job.metadata.generation;
+    if (status.usage) next.usage = account_usage(observed, members, next);
     plan.actions.emplace_back(PatchStatus{std::move(next)});
   }
   Deletions leftovers = delete_leftovers(observed, members, status.completion_time.value_or(observed.now));
@@ -261,6 +264,9 @@ std::optional<Plan> resume(const Observed& observed, const Membership& members) 
   next.attempt_start_time.reset();
   next.launcher = decide_launcher(job, observed.launcher_image);
   next.queue = decide_queue(job);
+  // The steps may have another meaning now, so that the first one is progress. The count remains.
+  if (auto& last = next.restarts.after_progress) last = api::AfterProgress{.count = last->count};
+  next.highest_progress.reset();
   enter_phase(next, Phase::kPending, "PodsStarting", "", observed.now);
   update_checkpoint_condition(job, next, observed.now);  // the spec may have changed meanwhile
   const std::string message =

@@ -6,6 +6,7 @@
 #include <functional>
 #include <utility>
 
+#include "operator/core/bad_nodes.h"
 #include "operator/core/elastic.h"
 #include "operator/core/failure.h"
 #include "operator/core/pod_failure.h"
@@ -22,11 +23,14 @@ bool is_placed(const Membership& members, size_t node_rank) {
   return is_recorded_finished(members, node_rank) || (pod != nullptr && has_node(*pod));
 }
 
-// Returns when the first pod of the attempt was created; absent if there is none.
+// Returns when the first pod of the attempt was created that has no node, or, while pods are missing, the first of all;
+// absent if there is none.
 std::optional<SystemTime> first_creation(const Membership& members, SystemTime now) {
+  const bool counts_placed = has_missing_pods(members);
   std::optional<SystemTime> first;
   for (const Pod* pod : members.current) {
-    if (pod != nullptr) first = std::min(first.value_or(now), pod->created.value_or(now));
+    if (pod != nullptr && (counts_placed || !has_node(*pod)))
+      first = std::min(first.value_or(now), pod->created.value_or(now));
   }
   return first;
 }
@@ -44,6 +48,9 @@ std::optional<SystemTime> placement_deadline(const Observed& observed, const Mem
   const std::optional<std::chrono::seconds> limit = pending_timeout(observed);
   const bool waits = job.status.phase == api::Phase::kPending || job.status.phase == api::Phase::kRestarting;
   if (!limit || !waits || !conflicting_names(members).empty() || may_shrink(observed, members)) return std::nullopt;
+  if (has_avoiding_pods(members)) return std::nullopt;
+  // Pods that avoid nodes less are about to be created.
+  if (has_missing_pods(members) && observed.last_error.empty()) return std::nullopt;
   bool are_placed = true;
   for (size_t rank = 0; rank < members.current.size(); ++rank) are_placed = are_placed && is_placed(members, rank);
   if (are_placed) return std::nullopt;

@@ -13,8 +13,8 @@ namespace oarlock::control {
 std::optional<std::chrono::seconds> pending_timeout(const Observed& observed);
 
 // Returns when the attempt ends if its pods have not all been placed until then; absent if they have, if the job has no
-// such limit, if the group holds nothing because it has no pods, or if it will shrink instead. The time counts from the
-// creation of its first pod.
+// such limit, if the group holds nothing because it has no pods, or if it will shrink or avoid fewer nodes instead. The
+// time counts from the creation of its first pod.
 std::optional<SystemTime> placement_deadline(const Observed& observed, const Membership& members);
 
 // Returns whether the attempt ended because its pods were not placed in time.

@@ -46,6 +46,8 @@ bool has_invalid_input(const Termination& end) {
 // Returns nullopt if the pod has not failed.
 std::optional<FailureCause> cause_of(const Pod& pod) {
   if (has_succeeded(pod)) return std::nullopt;
+  // The operator has deleted a pod that waits for other nodes (bad_nodes.h), which a finalizer keeps visible.
+  if (pod.avoided && pod.deleting && pod.node_name.empty()) return std::nullopt;
   if (!pod.trainer) {
     if (pod.deleting || pod.phase == PodPhase::kFailed) return FailureCause::kRemoved;
     return std::nullopt;

@@ -8,6 +8,7 @@
 
 #include "api/validate.h"
 #include "common/json_access.h"
+#include "operator/core/bad_nodes.h"
 #include "operator/core/desired.h"
 #include "operator/core/elastic.h"
 #include "operator/core/failure.h"
@@ -53,7 +54,8 @@ ChosenImages chosen_images(const Job& job, const Membership& members) {
 // Deletes the lost pods that remain, and creates their replacements once they no longer exist. A new pod has the name
 // of the lost one, so the API server cannot have both.
 std::vector<Action> replacement_actions(const Job& job, const Membership& members,
-                                        const std::optional<Admission>& admission) {
+                                        const std::optional<Admission>& admission,
+                                        const BoxedOptional<AvoidedNodes>& avoided) {
   std::vector<Action> out;
   const auto is_absent = [&](size_t i) { return is_replacement_due(members, i) && members.current[i] == nullptr; };
   for (size_t i = 0; admission && out.empty() && i < members.current.size(); ++i) {
@@ -64,8 +66,15 @@ std::vector<Action> replacement_actions(const Job& job, const Membership& member
     const Pod* lost = members.current[i];
     const int node_rank = static_cast<int>(i);
     if (lost == nullptr) {
-      out.emplace_back(CreatePod{pod_name(job, job.status.attempt, node_rank), job.status.attempt, node_rank, true,
-                                 job.group_nodes(), launcher_bounds(job), chosen_images(job, members), admission});
+      out.emplace_back(CreatePod{.name = pod_name(job, job.status.attempt, node_rank),
+                                 .attempt = job.status.attempt,
+                                 .node_rank = node_rank,
+                                 .is_replacement = true,
+                                 .nodes = job.group_nodes(),
+                                 .launchers = launcher_bounds(job),
+                                 .images = chosen_images(job, members),
+                                 .admission = admission,
+                                 .avoided = avoided});
     } else if (!lost->deleting) {
       out.emplace_back(DeletePod{lost->name, lost->uid, "", "a new pod replaces it"});
     }
@@ -132,7 +141,8 @@ Creations create_missing_objects(const Observed& observed, const Membership& mem
   }
   const Admission* assigned = find_admission(members);
   const std::optional<Admission> admission = assigned == nullptr ? std::nullopt : std::optional(*assigned);
-  if (is_running(job.status.phase)) append(out.actions, replacement_actions(job, members, admission));
+  const BoxedOptional<AvoidedNodes> avoided = avoided_nodes(job, admission, observed.now);
+  if (is_running(job.status.phase)) append(out.actions, replacement_actions(job, members, admission, avoided));
   if (!can_create_pods(job.status.phase)) return out;
   const std::optional<Gang> gang = find_gang(observed, members);
   std::vector<Action> group = create_pod_group(observed, members, gang);
@@ -152,7 +162,7 @@ Creations create_missing_objects(const Observed& observed, const Membership& mem
     if (members.current[i] != nullptr || is_recorded_finished(members, i)) continue;
     const int node_rank = static_cast<int>(i);
     out.actions.emplace_back(CreatePod{pod_name(job, attempt, node_rank), attempt, node_rank, false, job.group_nodes(),
-                                       launchers, images, admission, gang});
+                                       launchers, images, admission, gang, avoided});
   }
   return out;
 }

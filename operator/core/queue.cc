@@ -10,6 +10,7 @@
 #include "operator/core/elastic.h"
 #include "operator/core/handover.h"
 #include "operator/core/pod_failure.h"
+#include "operator/core/progress.h"
 #include "operator/core/text.h"
 #include "operator/core/workload.h"
 

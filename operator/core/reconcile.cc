@@ -7,19 +7,23 @@
 
 #include "api/validate.h"
 #include "common/text.h"
+#include "operator/core/bad_nodes.h"
 #include "operator/core/desired.h"
 #include "operator/core/elastic.h"
 #include "operator/core/events.h"
 #include "operator/core/failure.h"
 #include "operator/core/gang.h"
+#include "operator/core/ledger.h"
 #include "operator/core/lifetime.h"
 #include "operator/core/placement.h"
 #include "operator/core/pod_failure.h"
 #include "operator/core/pods.h"
 #include "operator/core/profile.h"
+#include "operator/core/progress.h"
 #include "operator/core/queue.h"
 #include "operator/core/replacement.h"
 #include "operator/core/stall.h"
+#include "operator/core/startup.h"
 #include "operator/core/status.h"
 #include "operator/core/text.h"
 
@@ -59,6 +63,18 @@ constexpr seconds kForeignPolicyRequeue{30};
 // A failed report to Kueue does not stop the plan.
 constexpr seconds kReadinessRequeue{30};
 
+// The ledger and the startup of an unfinished job are written together with other changes, so that they cause no
+// writes.
+void add_usage(const Observed& observed, const Membership& members, Plan& plan) {
+  if (is_terminal(observed.job.status.phase)) return;  // clean_up_finished() does it
+  for (Action& action : plan.actions) {
+    auto* patch = std::get_if<PatchStatus>(&action);
+    if (patch == nullptr || patch->conditions_only || patch->status == observed.job.status) continue;
+    patch->status.usage = account_usage(observed, members, patch->status);
+    patch->status.startup = account_startup(observed, members, patch->status);
+  }
+}
+
 }  // namespace
 
 std::span<const Policy> policies() { return kPolicies; }
@@ -71,6 +87,7 @@ Plan reconcile(const Observed& observed, std::span<const Policy> policies) {
   const Membership members = classify_objects(observed);
   for (const Policy policy : policies) {
     if (std::optional<Plan> plan = policy(observed, members)) {
+      add_usage(observed, members, *plan);
       plan->requeue_after = earliest(plan->requeue_after, time_until(deadline(observed.job), observed.now));
       if (find_unlabeled_pod(members) != nullptr && !is_terminal(observed.job.status.phase))
         plan->requeue_after = earliest(plan->requeue_after, kUnlabeledRequeue);
@@ -162,10 +179,18 @@ std::optional<Plan> complete(const Observed& observed, const Membership& members
 namespace {
 
 std::string restart_message(const Job& job, const api::Status& next, const GroupFailure& failure) {
-  const std::string count =
-      failure.is_charged ? fmt::format("restart {} of {}", used_restarts(next), job.spec.failure_policy.max_restarts)
-                         : "a restart that does not count";
+  std::string count = "a restart that does not count";
+  if (failure.is_charged()) {
+    count = fmt::format("restart {} of {}", used_restarts(next), job.spec.failure_policy.max_restarts);
+  } else if (failure.charge) {
+    count = "a restart after progress";
+  }
   return fmt::format("{} as attempt {}: {}", count, next.attempt, failure.message);
+}
+
+std::string_view cost_of_replacement(const GroupFailure& failure, const PodFailure& lost) {
+  if (!failure.charge || lost.action == api::FailureAction::kRestartFree) return "; this does not count as a restart";
+  return failure.is_charged() ? "" : "; this does not count as a restart, because it follows progress";
 }
 
 // Records the replacement of lost pods, which converge() then deletes and creates. The record precedes both, so that
@@ -174,10 +199,10 @@ Plan replace_pods(const Observed& observed, const Membership& members, const Gro
   const Job& job = observed.job;
   api::Status next = refresh_status(observed, members);
   api::Recoveries counts = next.recoveries.value_or(api::Recoveries{});
-  Plan plan = make_plan(PlanState::kProgress, "lost: " + counted(failure.replaced.size(), "pod"));
+  Plan plan = make_plan(PlanState::kProgress, "lost: " + counted(failure.causes.size(), "pod"));
   std::vector<Action> events = recovery_events(job.status, next);
   append(events, in_place_events(job.status, next));
-  for (const PodFailure& lost : failure.replaced) {
+  for (const PodFailure& lost : failure.causes) {
     const std::string name = pod_name(job, job.status.attempt, lost.node_rank);
     const std::string uid = lost.pod == nullptr ? "" : lost.pod->uid;
     plan.actions.emplace_back(ConfirmPodAbsent{name, uid});
@@ -188,16 +213,18 @@ Plan replace_pods(const Observed& observed, const Membership& members, const Gro
                                  .time = std::chrono::floor<seconds>(observed.now),
                                  .reason = lost.record.reason,
                                  .message = lost.record.message});
-    const bool is_charged = lost.action != api::FailureAction::kRestartFree;
     increment(counts.pods);
-    if (is_charged) increment(counts.charged);
-    events.emplace_back(make_event(EmitEvent::Type::kWarning, "ReplacingPod", "ReplacePod",
-                                   fmt::format("{}; the other pods keep their state{}", lost.record.message,
-                                               is_charged ? "" : "; this does not count as a restart"),
-                                   name));
+    events.emplace_back(make_event(
+        EmitEvent::Type::kWarning, "ReplacingPod", "ReplacePod",
+        fmt::format("{}; the other pods keep their state{}", lost.record.message, cost_of_replacement(failure, lost)),
+        name));
   }
   std::ranges::sort(next.replacements, {}, &api::Replacement::node_rank);
   next.recoveries = std::move(counts);
+  next.restarts.after_progress = last_progress(observed.job.status);
+  if (failure.charge) charge_replacement(*failure.charge, next);
+  record_node_failures(job.spec.failure_policy, failure.causes, observed.now, next);
+  append(events, bad_node_events(job.status, next));
   plan.actions.emplace_back(PatchStatus{std::move(next)});
   append(plan.actions, std::move(events));
   return plan;
@@ -223,8 +250,11 @@ std::optional<Plan> recover(const Observed& observed, const Membership& members)
   api::Status next = refresh_status(observed, members);
   apply_termination_message(members, next, observed.now);
   record_attempt(observed, members, next, failure.record);
+  record_node_failures(observed.job.spec.failure_policy, failure.causes, observed.now, next);
   std::vector<Action> events = recovery_events(observed.job.status, next);
+  append(events, bad_node_events(observed.job.status, next));
   if (failure.decision == GroupFailure::Decision::kFail) {
+    if (failure.charge) next.restarts.after_progress = failure.charge->after_progress;
     enter_phase(next, Phase::kFailed, failure.reason, failure.message, observed.now);
     Plan plan = finish_job(observed, members, next, std::move(guards),
                            make_event(EmitEvent::Type::kWarning, "Failed", "Fail",
@@ -233,7 +263,9 @@ std::optional<Plan> recover(const Observed& observed, const Membership& members)
     return plan;
   }
   ++next.attempt;
-  count_restart(next.restarts, failure.restart_reason, failure.is_charged);
+  next.highest_progress = find_highest_progress(observed, members);
+  count_restart(next, failure.restart_reason);
+  if (failure.charge) charge_restart(*failure.charge, next);
   if (failure.nodes) {
     set_group_size(observed.job, {*failure.nodes, kShrunk, failure.message}, observed.now, next);
   } else {
@@ -366,6 +398,18 @@ Plan create_before_status(const Observed& observed, const Membership& members) {
   return plan;
 }
 
+// Returns when the job must be reconciled again although nothing changes.
+std::optional<seconds> next_check(const Observed& observed, const Membership& members, const api::Status& next) {
+  std::optional<seconds> out = earliest(next_stall_check(observed, members, next),  //
+                                        next_replacement_check(observed, members));
+  for (const std::optional<SystemTime> time :
+       {next_resize_time(observed, members), placement_deadline(observed, members), scheduler_deadline(members),
+        next_avoidance_change(observed, members)})
+    out = earliest(out, time_until(time, observed.now));
+  const bool has_foreign_policy = members.wants_network_policy && members.conflicting_network_policy != nullptr;
+  return has_foreign_policy ? earliest(out, kForeignPolicyRequeue) : out;
+}
+
 constexpr char kDeletesCountedPods[] =
     "a quota on count/pods rejects pods of the attempt: the ended pods of the last one, kept for their logs, are "
     "deleted";
@@ -381,16 +425,11 @@ std::optional<Plan> converge(const Observed& observed, const Membership& members
   if (job.status.phase == Phase::kNone) update_checkpoint_condition(job, next, observed.now);
   Deletions old = delete_old_pods(observed, members);
   Creations missing = create_missing_objects(observed, members);
-  Plan plan = make_plan(
-      PlanState::kWait, "nothing to do in phase " + to_string(next.phase),
-      earliest(earliest(old.requeue_after, missing.requeue_after), next_stall_check(observed, members, next)));
-  plan.requeue_after = earliest(plan.requeue_after, next_replacement_check(observed, members));
-  plan.requeue_after = earliest(plan.requeue_after, time_until(next_resize_time(observed, members), observed.now));
-  plan.requeue_after = earliest(plan.requeue_after, time_until(placement_deadline(observed, members), observed.now));
-  plan.requeue_after = earliest(plan.requeue_after, time_until(scheduler_deadline(members), observed.now));
-  if (members.wants_network_policy && members.conflicting_network_policy != nullptr)
-    plan.requeue_after = earliest(plan.requeue_after, kForeignPolicyRequeue);
-  if (next != job.status || !missing.actions.empty()) {
+  Plan plan =
+      make_plan(PlanState::kWait, "nothing to do in phase " + to_string(next.phase),
+                earliest(earliest(old.requeue_after, missing.requeue_after), next_check(observed, members, next)));
+  std::vector<Action> outdated = delete_outdated_pods(next, members);
+  if (next != job.status || !missing.actions.empty() || !outdated.empty()) {
     plan.state = PlanState::kProgress;
     plan.reason =
         missing.actions.empty() ? "the status changed" : "missing: " + counted(missing.actions.size(), "object");
@@ -404,6 +443,7 @@ std::optional<Plan> converge(const Observed& observed, const Membership& members
     plan.reason = "left from earlier attempts: " + counted(old.actions.size(), "pod");
   }
   append(plan.actions, std::move(old.actions));
+  append(plan.actions, std::move(outdated));
   if (std::vector<Action> groups = delete_pod_groups(observed, members); !groups.empty()) {
     plan.state = PlanState::kProgress;
     append(plan.actions, std::move(groups));
@@ -422,6 +462,7 @@ std::optional<Plan> converge(const Observed& observed, const Membership& members
   append(plan.actions, running_events(job.status.phase, next));
   append(plan.actions, recovery_events(job.status, next));
   append(plan.actions, in_place_events(job.status, next));
+  append(plan.actions, bad_node_events(job.status, next));
   append(plan.actions, std::move(readiness));
   // A request that Kueue's webhook refuses must neither stop the rest of the plan nor write the status more often.
   const bool may_request = plan.actions.empty() && observed.last_error.empty();

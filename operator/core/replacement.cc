@@ -1,9 +1,9 @@
 #include "operator/core/replacement.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "common/contract.h"
+#include "operator/core/bad_nodes.h"
 #include "operator/core/desired.h"
 #include "operator/core/elastic.h"
 
@@ -60,11 +60,6 @@ SystemTime last_loss(const Job& job, const Membership& members) {
 
 }  // namespace
 
-int used_restarts(const api::Status& status) {
-  const int64_t replaced = status.recoveries ? status.recoveries->charged : 0;
-  return static_cast<int>(std::min<int64_t>(replaced + status.restarts.charged, std::numeric_limits<int>::max()));
-}
-
 bool can_join(const Membership& members, size_t node_rank) {
   if (!is_replacement_due(members, node_rank)) return have_key(members, members.current[node_rank]->regroup_key);
   return can_new_pod_join(members);
@@ -83,9 +78,7 @@ bool can_replace(const Job& job, const Membership& members, const std::vector<Po
   }
   const auto pending = std::ranges::count_if(members.replacements, [](const auto* one) { return one != nullptr; });
   if (pending + static_cast<int64_t>(failures.size()) > kMaxReplacements) return false;
-  const auto charged = std::ranges::count_if(
-      failures, [](const PodFailure& failure) { return failure.action != FailureAction::kRestartFree; });
-  return has_survivor && used_restarts(job.status) + charged <= job.spec.failure_policy.max_restarts;
+  return has_survivor;
 }
 
 GroupEvidence find_group(const Observed& observed, const Membership& members, const std::vector<PodFailure>& failures) {
@@ -126,6 +119,7 @@ std::optional<SystemTime> replacement_deadline(const Observed& observed, const M
   const Job& job = observed.job;
   const api::Replacement* pending = pending_replacement(job, members, node_rank);
   if (pending == nullptr || continues_with_fewer_nodes(observed, members)) return std::nullopt;
+  if (has_avoiding_pods(members)) return std::nullopt;
   const bool in_place = launcher_bounds(job).has_value();
   const SystemTime since = in_place ? last_loss(job, members) : pending->time;
   const SystemTime late = end_of_delay(since, seconds(job.spec.stall_policy.timeout_seconds), observed.now);

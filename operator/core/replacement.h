@@ -26,15 +26,12 @@ inline constexpr std::chrono::seconds kDisconnectedGracePeriod{30};
 // the pod's grace period, the end of ranks that hang, and the next poll.
 inline constexpr std::chrono::seconds kShrinkInPlaceTime{120};
 
-// Returns the restarts and replacements that count against failurePolicy.maxRestarts.
-int used_restarts(const api::Status& status);
-
 // Returns whether the replacement of a pod can join the others. It cannot if the Service was deleted and created again,
 // because the new one has another key.
 bool can_join(const Membership& members, size_t node_rank);
 
-// Returns whether all of these pods can be replaced while the others continue, within failurePolicy.maxRestarts and
-// kMaxReplacements.
+// Returns whether all of these pods can be replaced while the others continue, within kMaxReplacements. The caller
+// checks the budget of restarts.
 bool can_replace(const Job& job, const Membership& members, const std::vector<PodFailure>& failures);
 
 // Whether the group still exists that disconnected launchers have left.

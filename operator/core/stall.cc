@@ -8,6 +8,7 @@
 
 #include "common/text.h"
 #include "operator/core/desired.h"
+#include "operator/core/progress.h"
 #include "operator/core/status.h"
 #include "operator/core/text.h"
 

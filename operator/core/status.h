@@ -69,22 +69,15 @@ inline constexpr char kCheckpointsNotKept[] =
     "checkpoints are in an emptyDir, which is lost with its pod: after each restart, as after the loss of a node, "
     "training begins from step 0; set spec.checkpoints.claimName or spec.checkpoints.size to keep them";
 
-// Returns whether `observed.progress` is of the attempt in the status, and not of an earlier one.
-bool has_progress(const Observed& observed, const api::Status& status);
-
 // ---- End of an attempt ---------------------------------------------------------------------------------------------
-
-// Updates the progress from the termination message of rank 0, because the last poll may precede the end.
-// A message without a step, as the launcher writes it for a rank that has left none, keeps the step.
-void apply_termination_message(const Membership& members, api::Status& status, SystemTime now);
 
 // Ends an attempt whose pods are stopped, not crashed, and begins the next one: the status is Restarting, with a record
 // and a restart that is not charged. The caller decides the size of an elastic group.
 void stop_attempt(const Observed& observed, const Membership& members, std::string_view reason,
                   const std::string& message, api::Status& status);
 
-// Counts one group restart.
-void count_restart(api::Restarts& restarts, std::string_view reason, bool is_charged);
+// Counts one group restart, which costs nothing (charge_restart()).
+void count_restart(api::Status& status, std::string_view reason);
 
 // Appends a record of the attempt that ends now, with the progress in the status if rank 0 of this attempt has reported
 // it, and removes the oldest record beyond api::kMaxAttemptRecords.

@@ -4,114 +4,13 @@
 #include <utility>
 
 #include "api/profile.h"
-#include "api/rules.h"
 #include "common/contract.h"
 #include "operator/core/gang.h"
-#include "operator/core/pod_failure.h"
-#include "operator/core/pods.h"
 #include "operator/core/profile.h"
 #include "operator/core/queue.h"
-#include "operator/core/text.h"
 #include "operator/core/workload.h"
 
 namespace oarlock::control {
-namespace {
-
-// Whether the status of the job records neither that the pod was done nor that another one replaces it.
-bool is_unrecorded(const Job& job, const Pod& pod) {
-  if (job.spec.is_managed_elsewhere() || job.metadata.deletion_timestamp) return false;
-  const std::optional<PodIdentity> id = parse_pod_name(job, pod.name);
-  if (!id || pod.owner_uid != job.metadata.uid || is_terminal(job.status.phase)) return false;
-  if (id->attempt < job.status.attempt || id->node_rank >= api::rules::kMaxNodes) return false;
-  // The group of a later attempt may be larger.
-  if (id->attempt == job.status.attempt && id->node_rank >= job.group_nodes()) return false;
-  const bool is_replaced = std::ranges::any_of(job.status.replacements, [&](const api::Replacement& replacement) {
-    return replacement.attempt == id->attempt && replacement.pod_uid == pod.uid;
-  });
-  if (is_replaced) return false;
-  const std::optional<api::FinishedRanks>& recorded = job.status.finished_ranks;
-  if (!recorded || recorded->attempt != id->attempt) return true;
-  const auto rank = static_cast<size_t>(id->node_rank);
-  return !parse_rank_set(recorded->node_ranks, rank + 1)[rank];
-}
-
-// The failure rules of a trimmed job are not in memory. Any pod that ended on its own is kept; whether a rule ignores
-// its failure is decided once the whole job has been read.
-bool may_be_done(const Job& job, const Pod& pod) {
-  if (job.report.is_trimmed) return pod.trainer && (has_succeeded(pod) || ended_before_stop(pod));
-  return is_done(job, pod);
-}
-
-// Whether a removed pod shows why it is missing in a running group. The operator itself deletes pods only after the
-// status has recorded another phase or attempt.
-bool shows_cause(const Job& job, const Pod& pod) {
-  return is_running(job.status.phase) && (has_ended(pod) || pod.deleting);
-}
-
-// Whether a decision about the job may depend on a pod that is gone, or only marked for deletion.
-bool is_needed(const Job& job, const Pod& pod, bool is_gone) {
-  return is_unrecorded(job, pod) && (may_be_done(job, pod) || (is_gone && shows_cause(job, pod)));
-}
-
-}  // namespace
-
-void RemovedPods::add(const kube::ObjectKey& job, const CachedPod& last, bool is_gone, const FindJob& find_job) {
-  const std::lock_guard lock(mutex_);
-  const std::shared_ptr<const Job> owner = find_job();
-  if (owner == nullptr || !is_needed(*owner, last.pod, is_gone)) return;
-  const auto known = pods_.find(job);
-  if (known != pods_.end() && known->second.contains(last.pod.uid)) return;
-  if (known != pods_.end() && known->second.size() >= kMaxOfJob) {
-    drop_from(known);
-  } else if (count_ >= kMaxPods) {
-    drop_from_largest();
-  }
-  pods_[job].emplace(last.pod.uid, last);
-  ++count_;
-}
-
-void RemovedPods::drop_from(Pods::iterator job) {
-  job->second.erase(job->second.begin());
-  if (job->second.empty()) pods_.erase(job);
-  --count_;
-}
-
-// Of the namespace with the most pods, so that one tenant does not take the place of the others.
-void RemovedPods::drop_from_largest() {
-  std::unordered_map<std::string_view, size_t> by_namespace;
-  for (const auto& [job, removed] : pods_) by_namespace[job.namespace_name] += removed.size();
-  drop_from(std::ranges::max_element(pods_, {}, [&by_namespace](const auto& entry) {
-    return std::pair(by_namespace[entry.first.namespace_name], entry.second.size());
-  }));
-}
-
-void RemovedPods::forget_recorded(const kube::ObjectKey& key, const Job* job) {
-  const std::lock_guard lock(mutex_);
-  const auto found = pods_.find(key);
-  if (found == pods_.end()) return;
-  count_ -= std::erase_if(
-      found->second, [&](const auto& entry) { return job == nullptr || !is_needed(*job, entry.second.pod, true); });
-  if (found->second.empty()) pods_.erase(found);
-}
-
-void RemovedPods::append_to(const kube::ObjectKey& job, std::vector<Pod>& pods) const {
-  const std::lock_guard lock(mutex_);
-  const auto found = pods_.find(job);
-  if (found == pods_.end()) return;
-  std::unordered_map<std::string, size_t> existing;
-  for (size_t i = 0; i < pods.size(); ++i) existing.emplace(pods[i].name, i);
-  for (const auto& [uid, cached] : found->second) {
-    const Pod& removed = cached.pod;
-    const auto same_name = existing.find(removed.name);
-    if (same_name == existing.end()) {
-      existing.emplace(removed.name, pods.size());
-      pods.push_back(removed);
-    } else if (Pod& pod = pods[same_name->second]; pod.uid == uid) {
-      pod = removed;
-    }
-  }
-}
-
 namespace {
 
 // Returns the part of the limit for one kind. A job takes about 1.6 KB without its spec, a pod 1.1 KB.
@@ -144,16 +43,16 @@ std::string index_key(const kube::ObjectKey& key, const std::string& job) {
 }
 
 Urgency urgency_of(const CachedService& cached) {
-  return cached.service.deleting ? Urgency::kImmediate : Urgency::kBatched;
+  return cached.object.deleting ? Urgency::kImmediate : Urgency::kBatched;
 }
 Urgency urgency_of(const CachedNetworkPolicy& cached) {
-  return cached.network_policy.deleting ? Urgency::kImmediate : Urgency::kBatched;
+  return cached.object.deleting ? Urgency::kImmediate : Urgency::kBatched;
 }
 // Admissions and evictions start and stop pods.
 Urgency urgency_of(const CachedWorkload&) { return Urgency::kImmediate; }
 Urgency urgency_of(const CachedPodGroup&) { return Urgency::kBatched; }
 Urgency urgency_of(const CachedPod& cached) {
-  const Pod& pod = cached.pod;
+  const Pod& pod = cached.object;
   const bool is_active = pod.phase == PodPhase::kPending || pod.phase == PodPhase::kRunning;
   const bool is_urgent = !is_active || pod.deleting || pod.trainer || !pod.disruption.empty();
   return is_urgent ? Urgency::kImmediate : Urgency::kBatched;
@@ -184,6 +83,12 @@ typename kube::Informer<T>::Hooks owned_object_hooks(const CacheHooks& hooks,
   out.bytes_of = [](const T& object) { return memory_of(object); };
   out.on_change = enqueue_owner<T>(hooks);
   return out;
+}
+
+// Adds the objects of the job.
+template <typename T>
+void append_objects(const kube::Informer<CachedOf<T>>& informer, const kube::ObjectKey& job, std::vector<T>& out) {
+  for (const auto& cached : informer.store().find(job.to_string())) out.push_back(cached->object);
 }
 
 kube::Resource pod_group_resource(GangApi api) { return {names_of(api).group, names_of(api).version, "podgroups"}; }
@@ -301,7 +206,7 @@ Cache::PodInformer::Hooks Cache::pod_hooks(const Informers& informers) {
   // A pod that was done before its deletion was requested remains done. It is recorded before the store changes, so
   // that pods_of() finds it in the store, in removed_pods_ or in both, but never in neither.
   out.before_change = [this, &informers](const kube::ObjectKey& key, const CachedPod* before, const CachedPod* after) {
-    if (before == nullptr || (after != nullptr && !after->pod.deleting)) return;
+    if (before == nullptr || (after != nullptr && !after->object.deleting)) return;
     const kube::ObjectKey job{key.namespace_name, before->job};
     removed_pods_.add(job, *before, after == nullptr, [&] { return find_job(informers, job); });
   };
@@ -496,6 +401,12 @@ std::shared_ptr<const Job> Cache::job(const kube::ObjectKey& key) const {
   return informers == nullptr ? nullptr : find_job(*informers, key);
 }
 
+int64_t Cache::accelerators_per_pod(const kube::ObjectKey& key) const {
+  const Informers* informers = informers_for(key.namespace_name);
+  const std::shared_ptr<const CachedJob> cached = informers == nullptr ? nullptr : informers->jobs->store().get(key);
+  return cached == nullptr ? 0 : count_accelerators(cached->accelerators);
+}
+
 std::vector<std::shared_ptr<const CachedJob>> Cache::jobs() const {
   std::vector<std::shared_ptr<const CachedJob>> out;
   for (const auto& [name, informers] : informers_) {
@@ -506,27 +417,22 @@ std::vector<std::shared_ptr<const CachedJob>> Cache::jobs() const {
 
 std::vector<Pod> Cache::pods_of(const kube::ObjectKey& job) const {
   std::vector<Pod> out;
-  if (const Informers* informers = informers_for(job.namespace_name)) {
-    for (const auto& pod : informers->pods->store().find(job.to_string())) out.push_back(pod->pod);
-  }
+  if (const Informers* informers = informers_for(job.namespace_name)) append_objects(*informers->pods, job, out);
   removed_pods_.append_to(job, out);
   return out;
 }
 
 std::vector<Service> Cache::services_of(const kube::ObjectKey& job) const {
   std::vector<Service> out;
-  if (const Informers* informers = informers_for(job.namespace_name)) {
-    for (const auto& service : informers->services->store().find(job.to_string())) out.push_back(service->service);
-  }
+  if (const Informers* informers = informers_for(job.namespace_name)) append_objects(*informers->services, job, out);
   return out;
 }
 
 std::vector<NetworkPolicy> Cache::network_policies_of(const kube::ObjectKey& job) const {
   std::vector<NetworkPolicy> out;
   const Informers* informers = informers_for(job.namespace_name);
-  if (informers == nullptr || informers->network_policies == nullptr) return out;
-  for (const auto& policy : informers->network_policies->store().find(job.to_string()))
-    out.push_back(policy->network_policy);
+  if (informers != nullptr && informers->network_policies != nullptr)
+    append_objects(*informers->network_policies, job, out);
   return out;
 }
 
@@ -546,7 +452,7 @@ std::optional<std::vector<Workload>> Cache::workloads_of(const kube::ObjectKey& 
     error = "those of the namespace exceed the operator's memory (--cache-limit)";
   if (!workloads.is_readable || !error.empty()) return std::nullopt;
   std::vector<Workload> out;
-  for (const auto& workload : workloads.informer->store().find(job.to_string())) out.push_back(workload->workload);
+  append_objects(*workloads.informer, job, out);
   return out;
 }
 
@@ -557,8 +463,7 @@ void Cache::add_pod_groups(const kube::ObjectKey& job, Observed& observed) const
     const std::lock_guard lock(groups.mutex);
     if (!groups.is_readable) continue;
     observed.gang_apis.push_back(api);
-    for (const auto& group : groups.informer->store().find(job.to_string()))
-      observed.pod_groups.push_back(group->pod_group);
+    append_objects(*groups.informer, job, observed.pod_groups);
   }
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "api/codec.h"
+#include "api/resources.h"
 #include "api/rules.h"
 #include "common/contract.h"
 #include "common/json_access.h"
@@ -228,8 +229,15 @@ std::map<std::string, int64_t> requested_accelerators(const api::Spec& spec) {
   return out;
 }
 
+int64_t count_accelerators(const std::map<std::string, int64_t>& resources) {
+  if (const int64_t gpus = api::count_gpus(Json(resources)); gpus > 0) return gpus;
+  int64_t out = 0;
+  for (const auto& [name, count] : resources) out = std::max(out, count);
+  return out;
+}
+
 size_t memory_of(const CachedPod& cached) {
-  const Pod& pod = cached.pod;
+  const Pod& pod = cached.object;
   size_t bytes = sizeof cached + heap_bytes({&cached.job, &pod.name, &pod.uid, &pod.resource_version, &pod.owner_uid,
                                              &pod.reason, &pod.message, &pod.unscheduled_message, &pod.disruption,
                                              &pod.pod_ip, &pod.node_name, &pod.waiting_reason, &pod.waiting_message,
@@ -240,18 +248,18 @@ size_t memory_of(const CachedPod& cached) {
 }
 
 size_t memory_of(const CachedService& cached) {
-  const Service& service = cached.service;
+  const Service& service = cached.object;
   return sizeof cached +
          heap_bytes({&cached.job, &service.name, &service.uid, &service.owner_uid, &service.regroup_key});
 }
 
 size_t memory_of(const CachedNetworkPolicy& cached) {
-  const NetworkPolicy& policy = cached.network_policy;
+  const NetworkPolicy& policy = cached.object;
   return sizeof cached + heap_bytes({&cached.job, &policy.name, &policy.uid, &policy.owner_uid, &policy.digest});
 }
 
 size_t memory_of(const CachedWorkload& cached) {
-  const Workload& workload = cached.workload;
+  const Workload& workload = cached.object;
   size_t bytes = sizeof cached + heap_bytes({&cached.job, &workload.name, &workload.uid, &workload.owner_uid,
                                              &workload.queue, &workload.reason, &workload.message,
                                              &workload.admission.cluster_queue, &workload.admission.pod_updates});
@@ -260,7 +268,7 @@ size_t memory_of(const CachedWorkload& cached) {
 }
 
 size_t memory_of(const CachedPodGroup& cached) {
-  const PodGroup& group = cached.pod_group;
+  const PodGroup& group = cached.object;
   return sizeof cached + heap_bytes({&cached.job, &group.name, &group.uid, &group.owner_uid});
 }
 

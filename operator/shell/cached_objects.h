@@ -37,39 +37,23 @@ size_t spec_bytes(const api::Spec& spec);
 // resources are returned, and a template larger than 256 KiB is not read.
 std::map<std::string, int64_t> requested_accelerators(const api::Spec& spec);
 
-// Each of these holds the name of the job from the object's label, which is the key of the cache's index.
-struct CachedPod {
-  Pod pod;
-  std::string job;
+// Returns the number of GPUs among these resources; without GPUs, the largest number of any resource, because devices
+// such as network adapters accompany the accelerators.
+int64_t count_accelerators(const std::map<std::string, int64_t>& resources);
 
-  bool operator==(const CachedPod&) const = default;
+// An object that carries a job's label.
+template <typename T>
+struct CachedOf {
+  T object;
+  std::string job;  // the name of the job from the label, which is the key of the cache's index
+
+  bool operator==(const CachedOf&) const = default;
 };
-struct CachedService {
-  Service service;
-  std::string job;
-
-  bool operator==(const CachedService&) const = default;
-};
-struct CachedNetworkPolicy {
-  NetworkPolicy network_policy;
-  std::string job;
-
-  bool operator==(const CachedNetworkPolicy&) const = default;
-};
-
-struct CachedWorkload {
-  Workload workload;
-  std::string job;
-
-  bool operator==(const CachedWorkload&) const = default;
-};
-
-struct CachedPodGroup {
-  PodGroup pod_group;
-  std::string job;
-
-  bool operator==(const CachedPodGroup&) const = default;
-};
+using CachedPod = CachedOf<Pod>;
+using CachedService = CachedOf<Service>;
+using CachedNetworkPolicy = CachedOf<NetworkPolicy>;
+using CachedWorkload = CachedOf<Workload>;
+using CachedPodGroup = CachedOf<PodGroup>;
 
 struct CachedProfile {
   api::AppliedProfile profile;

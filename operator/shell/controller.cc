@@ -63,8 +63,11 @@ bool is_progress_update(const Plan& plan, const api::Status& present) {
   if (has_others) return false;
   api::Status next = patch->status;
   next.progress = present.progress;
+  next.highest_progress = present.highest_progress;
   next.recoveries = present.recoveries;
   next.in_pod_restarts = present.in_pod_restarts;
+  next.usage = present.usage;
+  next.startup = present.startup;
   if (next.elastic && present.elastic) next.elastic->active_nodes = present.elastic->active_nodes;
   next.nodes.ready = present.nodes.ready;
   next.nodes.summary = present.nodes.summary;
@@ -369,6 +372,7 @@ Observed Controller::observe(const kube::ObjectKey& key, const Job& job, bool is
   if (may_apply_profile(job)) observed.profile = deps_.cache->profile_of(job, observed.profiles_error);
   observed.metrics_peers = deps_.metrics_peers;
   observed.launcher_image = deps_.launcher_image;
+  observed.accelerators_per_pod = deps_.cache->accelerators_per_pod(key);
   if (deps_.pending_timeout_seconds > 0) observed.pending_timeout_seconds = deps_.pending_timeout_seconds;
   observed.now = deps_.clock->now();
   RankProbe probe = deps_.poller->latest(key, job.metadata.uid);
@@ -376,6 +380,7 @@ Observed Controller::observe(const kube::ObjectKey& key, const Job& job, bool is
   observed.launcher = std::move(probe.launcher);
   observed.last_poll = probe.last_poll;
   observed.step_received_at = probe.step_received_at;
+  observed.highest_reported = probe.highest;
   {
     const std::lock_guard lock(mutex_);
     if (const auto it = rejections_.find(job.metadata.uid); it != rejections_.end()) observed.last_error = it->second;
@@ -422,19 +427,19 @@ void Controller::add_conflicting_objects(const std::string& job_uid, Observed& o
     switch (conflict.kind) {
       case ResourceKind::kPod:
         if (auto pod = read_object(pod_fields(), *response, project_pod)) {
-          pod->pod.unlabeled = pod->job != observed.job.metadata.name;
+          pod->object.unlabeled = pod->job != observed.job.metadata.name;
           // The informer reports a pod of the job again once it has its label back.
-          if (!pod->pod.unlabeled && pod->pod.owner_uid == job_uid) forget_conflict(job_uid, conflict);
-          put(observed.pods, std::move(pod->pod));
+          if (!pod->object.unlabeled && pod->object.owner_uid == job_uid) forget_conflict(job_uid, conflict);
+          put(observed.pods, std::move(pod->object));
         }
         break;
       case ResourceKind::kService:
         if (auto service = read_object(service_fields(), *response, project_service))
-          put(observed.services, std::move(service->service));
+          put(observed.services, std::move(service->object));
         break;
       case ResourceKind::kNetworkPolicy:
         if (auto policy = read_object(network_policy_fields(), *response, project_network_policy))
-          put(observed.network_policies, std::move(policy->network_policy));
+          put(observed.network_policies, std::move(policy->object));
         break;
       case ResourceKind::kJob:  // an object of another kind cannot have a job's name
       case ResourceKind::kWorkload:

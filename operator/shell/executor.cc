@@ -17,6 +17,7 @@
 #include "common/json_access.h"
 #include "common/random.h"
 #include "common/text.h"
+#include "operator/core/bad_nodes.h"
 #include "operator/core/gang.h"
 #include "operator/core/text.h"
 
@@ -60,6 +61,18 @@ Interruption interruption(Interruption::Reason reason, std::string action, kube:
   return out;
 }
 
+// The failure of a call for an object of the plan: the cache is stale if the object no longer exists or has changed.
+Interruption interruption_by(std::string action, const kube::ApiError& error) {
+  const bool is_stale = error.kind == ErrorKind::kNotFound || error.kind == ErrorKind::kConflict;
+  return interruption(is_stale ? Reason::kStaleCache : Reason::kApiError, std::move(action), error);
+}
+
+// As interruption_by(), for the job itself.
+Interruption interruption_by_job(std::string action, const kube::ApiError& error) {
+  if (error.kind == ErrorKind::kNotFound) return interruption(Reason::kJobDeleted, std::move(action), error);
+  return interruption_by(std::move(action), error);
+}
+
 // As if the API server had refused the action.
 Interruption refusal(std::string action, std::string message) {
   kube::ApiError error;
@@ -92,7 +105,7 @@ bool is_same_batch(const Action& first, const Action& next) {
     const auto* other = std::get_if<CreatePod>(&next);
     return other != nullptr && other->attempt == create->attempt && other->nodes == create->nodes &&
            other->launchers == create->launchers && other->images == create->images &&
-           other->admission == create->admission && other->gang == create->gang;
+           other->admission == create->admission && other->gang == create->gang && other->avoided == create->avoided;
   }
   return std::holds_alternative<DeletePod>(first) && std::holds_alternative<DeletePod>(next);
 }
@@ -203,10 +216,7 @@ Executor::Outcome Executor::run(const Job& job, const ConfirmJobUnchanged&) cons
   const kube::ObjectKey key{job.metadata.namespace_name, job.metadata.name};
   const std::string name = action_name("get", ResourceKind::kJob, key);
   const auto response = client_.get(resource_of(ResourceKind::kJob), key, {});
-  if (!response) {
-    const bool is_deleted = response.error().kind == ErrorKind::kNotFound;
-    return interruption(is_deleted ? Reason::kJobDeleted : Reason::kApiError, name, response.error());
-  }
+  if (!response) return interruption_by_job(name, response.error());
   const ObjectMetadata live = read_object_metadata(*response);
   if (live.uid != job.metadata.uid) return interruption(Reason::kJobDeleted, name);
   if (live.resource_version == job.metadata.resource_version) return std::nullopt;
@@ -246,7 +256,11 @@ Executor::Outcome Executor::create(const Job& job, ResourceKind kind, const std:
     if (response && !is_cached) return name_conflict(action, kind, key);
   }
   if (!response) return interruption(Reason::kApiError, action, response.error());
-  own_writes_->record(job.metadata.uid, kind, read_object_metadata(*response).resource_version);
+  return record(job, kind, *response);
+}
+
+Executor::Outcome Executor::record(const Job& job, ResourceKind kind, const std::string& object) const {
+  own_writes_->record(job.metadata.uid, kind, read_object_metadata(object).resource_version);
   return std::nullopt;
 }
 
@@ -289,13 +303,8 @@ Executor::Outcome Executor::run(const Job& job, const ReplaceNetworkPolicy& acti
   const kube::ObjectKey key{job.metadata.namespace_name, action.name};
   const std::string name = action_name("replace", ResourceKind::kNetworkPolicy, key);
   const auto response = client_.replace(resource_of(ResourceKind::kNetworkPolicy), key, action.body, {});
-  if (response) {
-    own_writes_->record(job.metadata.uid, ResourceKind::kNetworkPolicy,
-                        read_object_metadata(*response).resource_version);
-    return std::nullopt;
-  }
-  const bool is_stale = response.error().kind == ErrorKind::kNotFound || response.error().kind == ErrorKind::kConflict;
-  return interruption(is_stale ? Reason::kStaleCache : Reason::kApiError, name, response.error());
+  if (!response) return interruption_by(name, response.error());
+  return record(job, ResourceKind::kNetworkPolicy, *response);
 }
 
 std::unique_lock<std::mutex> Executor::lock_if_large(const api::Spec& spec) const {
@@ -315,10 +324,7 @@ Executor::Outcome Executor::read_regroup_secret(const Job& job, const CreatePod&
   const kube::ObjectKey key{job.metadata.namespace_name, service_name(job)};
   const std::string name = action_name("get", ResourceKind::kService, key);
   const auto response = client_.get(resource_of(ResourceKind::kService), key, {});
-  if (!response) {
-    const bool is_stale = response.error().kind == ErrorKind::kNotFound;
-    return interruption(is_stale ? Reason::kStaleCache : Reason::kApiError, name, response.error());
-  }
+  if (!response) return interruption_by(name, response.error());
   if (read_object_metadata(*response).owner_uid != job.metadata.uid)
     return name_conflict(name, ResourceKind::kService, key);
   const nlohmann::json object = parse_untrusted_json(*response, 4 << 20);
@@ -368,6 +374,10 @@ Executor::Outcome Executor::prepare(const Job& job, const CreatePod& pod, std::o
     const std::unique_lock<std::mutex> lock = lock_if_large(job.spec);
     placed = with_gang(placed ? *placed : job, *pod.gang);
   }
+  if (changes_template(job, pod.avoided)) {
+    const std::unique_lock<std::mutex> lock = lock_if_large(job.spec);
+    placed = with_avoided_nodes(placed ? *placed : job, pod.avoided);
+  }
   factory.emplace(make_factory(placed ? *placed : job, pod, secret));
   return std::nullopt;
 }
@@ -410,10 +420,7 @@ Executor::Outcome Executor::run(const Job& job, const ConfirmWorkloadUnchanged& 
   const kube::ObjectKey key{job.metadata.namespace_name, action.name};
   const std::string name = action_name("get", ResourceKind::kWorkload, key);
   const auto response = client_.get(resource_of(ResourceKind::kWorkload), key, {});
-  if (!response) {
-    const bool is_stale = response.error().kind == ErrorKind::kNotFound;
-    return interruption(is_stale ? Reason::kStaleCache : Reason::kApiError, name, response.error());
-  }
+  if (!response) return interruption_by(name, response.error());
   const ObjectMetadata live = read_object_metadata(*response);
   if (live.resource_version == action.resource_version) return std::nullopt;
   own_writes_->record(job.metadata.uid, ResourceKind::kWorkload, live.resource_version);
@@ -424,16 +431,12 @@ Executor::Outcome Executor::run(const Job& job, const UpdateWorkload& action) co
   const kube::ObjectKey key{job.metadata.namespace_name, action.name};
   const std::string name = action_name("patch the status of", ResourceKind::kWorkload, key);
   const auto response = kueue_.update(key, action);
-  if (response) {
-    own_writes_->record(job.metadata.uid, ResourceKind::kWorkload, read_object_metadata(*response).resource_version);
-    return std::nullopt;
-  }
-  const bool is_stale = response.error().kind == ErrorKind::kNotFound || response.error().kind == ErrorKind::kConflict;
-  if (is_stale) return interruption(Reason::kStaleCache, name, response.error());
+  if (response) return record(job, ResourceKind::kWorkload, *response);
   // While Kueue's webhooks are down, an admitted job must still restart. A later plan reports the readiness again.
   using Change = UpdateWorkload::Change;
-  if (action.change != Change::kReady && action.change != Change::kNotReady)
-    return interruption(Reason::kApiError, name, response.error());
+  Interruption failed = interruption_by(name, response.error());
+  if (failed.reason == Reason::kStaleCache || (action.change != Change::kReady && action.change != Change::kNotReady))
+    return failed;
   log_.warn("cannot report to Kueue whether the pods are ready; retrying",
             {{"namespace", job.metadata.namespace_name},
              {"workload", action.name},
@@ -452,10 +455,7 @@ Executor::Outcome Executor::remove(const Job& job, ResourceKind kind, const std:
   const kube::ObjectKey key{job.metadata.namespace_name, name};
   const std::string action = action_name("delete", kind, key);
   const auto response = client_.remove(resource_of(kind), key, preconditions, {});
-  if (response) {
-    own_writes_->record(job.metadata.uid, kind, read_object_metadata(*response).resource_version);
-    return std::nullopt;
-  }
+  if (response) return record(job, kind, *response);
   if (response.error().kind == ErrorKind::kNotFound) return std::nullopt;
   if (response.error().kind != ErrorKind::kConflict) return interruption(Reason::kApiError, action, response.error());
   if (preconditions.resource_version.empty()) return std::nullopt;
@@ -492,18 +492,8 @@ Executor::Outcome Executor::run(const Job& job, const PatchStatus& action) const
                                                       : api::status_patch(job.metadata, action.status);
   const std::string body = dump_json(patch);
   const auto response = client_.patch_status(resource_of(ResourceKind::kJob), key, body, {});
-  if (response) {
-    own_writes_->record(job.metadata.uid, ResourceKind::kJob, read_object_metadata(*response).resource_version);
-    return std::nullopt;
-  }
-  switch (response.error().kind) {
-    case ErrorKind::kNotFound:
-      return interruption(Reason::kJobDeleted, name, response.error());
-    case ErrorKind::kConflict:
-      return interruption(Reason::kStaleCache, name, response.error());
-    default:
-      return interruption(Reason::kApiError, name, response.error());
-  }
+  if (!response) return interruption_by_job(name, response.error());
+  return record(job, ResourceKind::kJob, *response);
 }
 
 Executor::Outcome Executor::run(const Job& job, const EmitEvent& action) const {

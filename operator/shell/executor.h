@@ -131,6 +131,8 @@ class Executor {
   Outcome try_pod(const Job& job, const CreateClaim& action) const;
   Outcome create_pod(const Job& job, const PodFactory& factory, const CreatePod& action) const;
   Outcome create(const Job& job, ResourceKind kind, const std::string& name, std::string body) const;
+  // Records the version of an object in a response to a write: success.
+  Outcome record(const Job& job, ResourceKind kind, const std::string& object) const;
   // As create(), for objects of the named kind whose conflicts the decision ignores, unlike those of pods.
   Outcome create_or_refuse(const Job& job, ResourceKind kind, const char* kind_name, const std::string& name,
                            std::string body) const;

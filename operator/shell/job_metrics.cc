@@ -86,6 +86,21 @@ void add_restarts(FamilyBuilder& family, const CachedJob& cached, const Labels& 
   }
 }
 
+// Classes without time have no series.
+void add_usage(FamilyBuilder& family, const CachedJob& cached, const Labels& labels) {
+  const BoxedOptional<api::Usage>& usage = cached.job.status.usage;
+  if (!usage) return;
+  for (size_t i = 0; i < kUsageClasses.size(); ++i) {
+    const int64_t time = usage->classes[static_cast<UsageClass>(i)];
+    if (time > 0) family.add(with(labels, "class", std::string(kUsageClasses[i])), static_cast<double>(time) / 1000);
+  }
+}
+
+std::optional<double> queued_seconds(const Job& job) {
+  if (!job.status.usage) return std::nullopt;
+  return static_cast<double>(job.status.usage->queued) / 1000;
+}
+
 std::optional<double> unix_seconds(const std::optional<SystemTime>& time) {
   if (!time) return std::nullopt;
   return std::chrono::duration<double>(time->time_since_epoch()).count();
@@ -95,6 +110,12 @@ std::optional<double> progress_ratio(const Job& job) {
   const auto& progress = job.status.progress;
   if (!progress || !progress->target_steps || *progress->target_steps <= 0) return std::nullopt;
   return static_cast<double>(progress->step) / static_cast<double>(*progress->target_steps);
+}
+
+std::optional<double> count_avoided_nodes(const Job& job) {
+  if (job.status.bad_nodes.empty() || is_terminal(job.status.phase)) return std::nullopt;
+  return static_cast<double>(std::ranges::count_if(
+      job.status.bad_nodes, [](const api::BadNode& node) { return node.avoidance != api::NodeAvoidance::kNone; }));
 }
 
 void add_queue(FamilyBuilder& family, const CachedJob& cached, const Labels& labels) {
@@ -171,6 +192,18 @@ constexpr JobFamily kJobFamilies[] = {
      .help = "Total duration of the restarts of all processes of a job in their pods, in seconds.",
      .type = MetricType::Counter,
      .value = [](const Job& job) { return optional_field(job.status.in_pod_restarts, &api::InPodRestarts::seconds); }},
+    {.name = "trainingjob_avoided_nodes",
+     .help = "Number of nodes that the pods of a job avoid, because the job has failed on them.",
+     .value = count_avoided_nodes},
+    {.name = "trainingjob_accelerator_seconds_total",
+     .help = "Total time of the accelerators of a job by class, in seconds. The classes sum to the allocated time.",
+     .type = MetricType::Counter,
+     .add = add_usage},
+    {.name = "trainingjob_queued_accelerator_seconds_total",
+     .help =
+         "Total time for which a job has waited for accelerators before its starts, times their number, in seconds.",
+     .type = MetricType::Counter,
+     .value = queued_seconds},
     {.name = "trainingjob_progress_ratio",
      .help = "Ratio of completed to targeted optimizer steps of a job.",
      .value = progress_ratio},
@@ -194,11 +227,12 @@ void collect_family(const JobFamily& definition, const std::vector<std::shared_p
 
 // Returns about how many bytes of a response the series of a job take.
 size_t text_size(const CachedJob& cached) {
-  constexpr size_t kPlainSeries = 18;   // without further labels
+  constexpr size_t kPlainSeries = 19;   // without further labels
   constexpr size_t kSeriesBytes = 120;  // the names of family and labels, and the value
   const Job& job = cached.job;
-  const size_t series =
-      kPlainSeries + cached.accelerators.size() + job.status.conditions.size() + job.status.restarts.reasons.size();
+  const size_t classes = job.status.usage ? kUsageClasses.size() : 0;
+  const size_t series = kPlainSeries + classes + cached.accelerators.size() + job.status.conditions.size() +
+                        job.status.restarts.reasons.size();
   size_t bytes = series * (kSeriesBytes + job.metadata.namespace_name.size() + job.metadata.name.size());
   for (const auto& [resource, per_pod] : cached.accelerators) bytes += resource.size();
   return bytes;

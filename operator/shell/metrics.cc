@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "operator/core/queue.h"
+#include "operator/core/startup.h"
 #include "operator/core/status.h"
 
 namespace oarlock::control {
@@ -131,6 +132,11 @@ Metrics::JobEventMetrics::JobEventMetrics(prometheus::Registry& registry)
                          "NodeFailures, Deactivated, FlavorMigration or Other.")),
       startup_(histogram(registry, "trainingjob_startup_seconds",
                          "Time from the creation of a job's first pods until all of them run, in seconds.")),
+      startup_stages_(
+          histogram(registry, "trainingjob_startup_stage_seconds",
+                    "Duration of a stage of the start of an attempt in seconds: scheduling until all pods have "
+                    "nodes, pulling until all containers have started, starting until the first report, and "
+                    "first_step until the first step after it.")),
       recovery_(histogram(registry, "trainingjob_recovery_seconds",
                           "Time from the loss of a running job's pods until all pods of a new attempt run, in "
                           "seconds.")),
@@ -208,6 +214,7 @@ Metrics::JobEventMetrics::Namespace& Metrics::JobEventMetrics::use(const std::st
     for (Counter* counter : series.finished) finished_.Remove(counter);
     for (Counter* counter : series.evictions) evictions_.Remove(counter);
     for (Histogram* histogram : series.startup) startup_.Remove(histogram);
+    for (Histogram* histogram : series.startup_stages) startup_stages_.Remove(histogram);
     for (Histogram* histogram : series.recovery) recovery_.Remove(histogram);
     for (Histogram* histogram : series.run_duration) run_duration_.Remove(histogram);
     namespaces_.erase(oldest);
@@ -224,6 +231,19 @@ void Metrics::JobEventMetrics::observe_durations(const Job& job, const api::Stat
     known.insert(&histogram);
     histogram.Observe(seconds);
   };
+  const api::Startup known = job.status.startup.value_or(api::Startup{.attempt = -1});
+  const api::Startup startup = next.startup.value_or(api::Startup{});
+  for (int64_t previous = 0; const StartupStage& stage : kStartupStages) {
+    const std::optional<int64_t>& done = startup.*stage.done;
+    if (!done) break;
+    if (known.attempt != startup.attempt || !(known.*stage.done)) {
+      Histogram& histogram = startup_stages_.Add(
+          {{"namespace", job.metadata.namespace_name}, {"stage", std::string(stage.name)}}, wait_buckets());
+      series.startup_stages.insert(&histogram);
+      histogram.Observe(static_cast<double>(*done - previous));
+    }
+    previous = *done;
+  }
   const api::Condition* before = find_condition(job.status, api::Phase::kRunning);
   const api::Condition* now = find_condition(next, api::Phase::kRunning);
   // The pods of a stalled job were running all the time.

@@ -28,7 +28,7 @@ namespace oarlock::control {
 inline constexpr char kControllerName[] = "trainingjob";
 inline constexpr char kLeaseName[] = "oarlock-operator";  // of the leader election
 
-inline constexpr size_t kMaxNamespaces = 250;  // with metrics of job events; about 3 KB each in a response
+inline constexpr size_t kMaxNamespaces = 250;  // with metrics of job events; about 8 KB each in a response
 
 // Thread-safe.
 class Metrics final : public kube::QueueObserver {
@@ -122,6 +122,7 @@ class Metrics final : public kube::QueueObserver {
       std::set<Counter*> finished;
       std::set<Counter*> evictions;
       std::set<Histogram*> startup;
+      std::set<Histogram*> startup_stages;
       std::set<Histogram*> recovery;
       std::set<Histogram*> run_duration;
       int64_t last_use = 0;
@@ -135,6 +136,7 @@ class Metrics final : public kube::QueueObserver {
     Family<Counter>& finished_;
     Family<Counter>& evictions_;
     Family<Histogram>& startup_;
+    Family<Histogram>& startup_stages_;
     Family<Histogram>& recovery_;
     Family<Histogram>& run_duration_;
     std::mutex mutex_;

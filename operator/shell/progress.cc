@@ -16,9 +16,14 @@ namespace {
 constexpr size_t kMaxPhase = 60;
 constexpr size_t kMaxTime = 40;
 
-bool equals_except_time(RankStatus a, const RankStatus& b) {
+bool equals_except_times(RankStatus a, const RankStatus& b) {
   a.updated_at = b.updated_at;
+  a.usage_seconds = b.usage_seconds;
   return a == b;
+}
+
+void raise_to(std::optional<int64_t>& highest, int64_t reported) {
+  if (reported >= 0) highest = std::max(highest, std::optional(reported));
 }
 
 }  // namespace
@@ -158,11 +163,14 @@ bool ProgressPoller::record(const kube::ObjectKey& job, uint64_t generation, Sys
   if (is_launcher_new) target.probe.launcher = std::move(result.launcher);
   if (!result.status) return is_launcher_new;
   std::optional<RankStatus>& last = target.probe.last_status;
-  const bool has_changed = !last || !equals_except_time(*result.status, *last);
+  const bool has_changed = !last || !equals_except_times(*result.status, *last);
   const bool has_started = last && last->phase == kPhaseOfStart && result.status->phase != kPhaseOfStart;
   if (!last || has_started || last->step != result.status->step || last->attempt != result.status->attempt) {
     target.probe.step_received_at = clock_->now();
   }
+  if (last && last->attempt != result.status->attempt) target.probe.highest = {};
+  raise_to(target.probe.highest.step, result.status->step);
+  raise_to(target.probe.highest.checkpoint_step, result.status->checkpoint_step);
   last = std::move(result.status);
   return has_changed;
 }

@@ -41,6 +41,9 @@ struct RankProbe {
   std::optional<LauncherStatus> launcher;      // the last one, of any attempt
   std::optional<StatusPoll> last_poll;         // the last completed poll of the present address
   std::optional<SystemTime> step_received_at;  // when last_status first had this step, of this process
+  // Of all responses of the attempt of last_status: the status of the job is written less often than it is polled, and
+  // processes that start again begin at an earlier step.
+  api::HighestProgress highest;
 };
 
 // Polls GET /statusz of each job's rank 0 on dedicated threads, so that no reconcile waits for a pod. The number of

@@ -14,6 +14,7 @@
 #include "common/contract.h"
 #include "common/json_access.h"
 #include "common/status_macros.h"
+#include "operator/core/bad_nodes.h"
 #include "operator/core/desired.h"
 #include "operator/core/gang.h"
 #include "operator/core/text.h"
@@ -170,6 +171,10 @@ void read_containers(const Json& status, Pod& pod) {
         pod.waiting_message = message_at(waiting, "message");
       }
       const Json& terminated = member(state, "terminated");
+      if (text_at(container, "name") == kTrainerContainer) {
+        const Json& process = terminated.is_object() ? terminated : member(state, "running");
+        if (SystemTime started{}; from_rfc3339(text_at(process, "startedAt"), started)) pod.started_at = started;
+      }
       pod.started = pod.started || terminated.is_object() || member(state, "running").is_object();
       if (!terminated.is_object()) continue;
       if (std::string_view(list) == "initContainerStatuses") {
@@ -226,6 +231,7 @@ kube::FieldFilter pod_fields() {
                                      R"(metadata.annotations.oarlock\.dev/regroup-key-id)",
                                      R"(metadata.annotations.oarlock\.dev/default-image)",
                                      R"(metadata.annotations.oarlock\.dev/launcher-image)",
+                                     R"(metadata.annotations.oarlock\.dev/avoided-nodes)",
                                      "metadata.deletionGracePeriodSeconds",
                                      R"(metadata.labels.scheduling\.x-k8s\.io/pod-group)",
                                      R"(metadata.annotations.scheduling\.k8s\.io/group-name)",
@@ -287,7 +293,7 @@ Result<CachedPod> project_pod(const Json& object) {
   const Json& metadata = member(object, "metadata");
   const Json& status = member(object, "status");
   CachedPod out;
-  Pod& pod = out.pod;
+  Pod& pod = out.object;
   ASSIGN_OR_RETURN(const std::string owner, read_identity(metadata, pod, out.job));
   pod.owner_is_job = !owner.empty() && pod.name.starts_with(owner + "-");
   pod.resource_version = text_at(metadata, "resourceVersion");
@@ -305,6 +311,7 @@ Result<CachedPod> project_pod(const Json& object) {
   pod.node_name = text_at(member(object, "spec"), "nodeName");
   RETURN_IF_ERROR(check_length("status.podIP", pod.pod_ip, kMaxName));
   RETURN_IF_ERROR(check_length("spec.nodeName", pod.node_name, kMaxName));
+  if (pod.node_name.empty()) pod.avoided = parse_avoided_nodes(text_at(annotations, kAnnotationAvoidedNodes));
   read_conditions(status, pod);
   read_containers(status, pod);
   return out;
@@ -313,7 +320,7 @@ Result<CachedPod> project_pod(const Json& object) {
 Result<CachedService> project_service(const Json& object) {
   const Json& metadata = member(object, "metadata");
   CachedService out;
-  Service& service = out.service;
+  Service& service = out.object;
   ASSIGN_OR_RETURN(const std::string owner, read_identity(metadata, service, out.job));
   service.owner_is_job = !owner.empty() && service.name == owner;
   service.deleting = member(metadata, "deletionTimestamp").is_string();
@@ -325,7 +332,7 @@ Result<CachedService> project_service(const Json& object) {
 Result<CachedNetworkPolicy> project_network_policy(const Json& object) {
   const Json& metadata = member(object, "metadata");
   CachedNetworkPolicy out;
-  NetworkPolicy& policy = out.network_policy;
+  NetworkPolicy& policy = out.object;
   ASSIGN_OR_RETURN(const std::string owner, read_identity(metadata, policy, out.job));
   policy.owner_is_job = !owner.empty() && policy.name == network_policy_name(owner);
   policy.deleting = member(metadata, "deletionTimestamp").is_string();
@@ -336,9 +343,9 @@ Result<CachedNetworkPolicy> project_network_policy(const Json& object) {
 Result<CachedPodGroup> project_pod_group(GangApi api, const Json& object) {
   const Json& metadata = member(object, "metadata");
   CachedPodGroup out;
-  out.pod_group.api = api;
-  RETURN_IF_ERROR(read_identity(metadata, out.pod_group, out.job));
-  out.pod_group.deleting = member(metadata, "deletionTimestamp").is_string();
+  out.object.api = api;
+  RETURN_IF_ERROR(read_identity(metadata, out.object, out.job));
+  out.object.deleting = member(metadata, "deletionTimestamp").is_string();
   return out;
 }
 
@@ -412,7 +419,7 @@ Result<CachedWorkload> project_workload(const Json& object) {
   };
   const auto is_true = [&](const char* type) { return text_at(condition(type), "status") == "True"; };
   CachedWorkload out;
-  Workload& workload = out.workload;
+  Workload& workload = out.object;
   ASSIGN_OR_RETURN(const std::string owner, read_identity(metadata, workload, out.job));
   workload.resource_version = text_at(metadata, "resourceVersion");
   workload.deleting = member(metadata, "deletionTimestamp").is_string();

@@ -42,14 +42,15 @@ expect_training() {
   expect_field elastic .status.attempt "$attempt"
 }
 
-# expect_restarts REASON...: each of them happened once; only the deletion of the pod was charged.
+# expect_restarts REASON...: each of them happened once; only the deletion of the pod was no free restart, and it followed progress.
 expect_restarts() {
   local expected actual
   expected=$(printf '%s=1\n' "$@" | sort)
   actual=$(field elastic '.status.restarts' | jq -r '.reasons[] | "\(.reason)=\(.count)"' | sort)
   [[ $actual == "$expected" ]] || broken "the restarts are '$actual', not '$expected'"
   expect_field elastic .status.restarts.total $#
-  expect_field elastic .status.restarts.charged 1
+  expect_field elastic .status.restarts.charged 0
+  expect_field elastic .status.restarts.afterProgress.count 1
 }
 
 step "a job with a pod on each of two nodes"

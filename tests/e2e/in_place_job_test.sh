@@ -109,7 +109,8 @@ kubectl wait trainingjob/inplace --for=condition=Complete --timeout=15m
 expect_field inplace .status.attempt 0
 expect_field inplace .status.restarts.total 0
 expect_field inplace .status.recoveries.pods 2
-expect_field inplace .status.recoveries.charged 2
+expect_field inplace .status.recoveries.charged 0
+expect_field inplace .status.restarts.afterProgress.count 2
 expect_field inplace .status.worldSize 2
 expect_field inplace .status.elastic.nodes 2
 expect_field inplace .status.elastic.activeNodes 2

@@ -16,10 +16,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   control::Observed observed;
   observed.job = fuzz::valid_job();
   observed.now = SystemTime(std::chrono::seconds(1'700'000'000));
-  pod->pod.owner_uid = observed.job.metadata.uid;
-  pod->pod.name = control::pod_name(observed.job, 0, 0);
-  if (pod->pod.uid.empty()) pod->pod.uid = "pod-uid";
-  observed.pods = {pod->pod};
+  pod->object.owner_uid = observed.job.metadata.uid;
+  pod->object.name = control::pod_name(observed.job, 0, 0);
+  if (pod->object.uid.empty()) pod->object.uid = "pod-uid";
+  observed.pods = {pod->object};
   for (const api::Phase phase : {api::Phase::kPending, api::Phase::kRunning, api::Phase::kRestarting}) {
     observed.job.status.phase = phase;
     fuzz::decide(observed);

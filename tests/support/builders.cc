@@ -18,6 +18,7 @@ JobBuilder::JobBuilder(const std::string& name) {
   job_.metadata.creation_timestamp = at_second(0);
   job_.spec.nodes = 2;
   job_.spec.pod_template = kMinimalTemplate;
+  job_.spec.failure_policy.avoid_nodes_after = 0;
 }
 
 JobBuilder& JobBuilder::nodes(int count) {
@@ -43,8 +44,23 @@ JobBuilder& JobBuilder::trainer(const std::string& json) {
   job_.spec.trainer = json;
   return *this;
 }
+JobBuilder& JobBuilder::max_total_restarts(int count) {
+  job_.spec.failure_policy.max_total_restarts = count;
+  return *this;
+}
+
+JobBuilder& JobBuilder::max_failures_at_step(int count) {
+  job_.spec.failure_policy.max_failures_at_step = count;
+  return *this;
+}
+
 JobBuilder& JobBuilder::max_restarts(int count) {
   job_.spec.failure_policy.max_restarts = count;
+  return *this;
+}
+JobBuilder& JobBuilder::avoid_nodes(int after, int seconds) {
+  job_.spec.failure_policy.avoid_nodes_after = after;
+  job_.spec.failure_policy.avoid_nodes_seconds = seconds;
   return *this;
 }
 JobBuilder& JobBuilder::rule(api::FailureRule rule) {
@@ -120,7 +136,10 @@ JobBuilder& JobBuilder::finished(int attempt, const std::string& node_ranks) {
 }
 JobBuilder& JobBuilder::restarts(int count) {
   job_.status.restarts = {count, count, {}};
-  if (count > 0) job_.status.restarts.reasons = {{"PodFailed", count}};
+  if (count > 0) {
+    job_.status.restarts.reasons = {{"PodFailed", count}};
+    job_.status.restarts.after_progress.emplace();
+  }
   return *this;
 }
 JobBuilder& JobBuilder::status(const api::Status& status) {
@@ -181,6 +200,11 @@ PodBuilder& PodBuilder::running() {
   pod_.pod_ip = "10.0.0.1";
   return *this;
 }
+PodBuilder& PodBuilder::started_at(SystemTime time) {
+  running();
+  pod_.started_at = time;
+  return *this;
+}
 PodBuilder& PodBuilder::ended(int exit_code, const std::string& message, const std::string& reason) {
   trainer_ended(exit_code);
   pod_.phase = exit_code == 0 ? PodPhase::kSucceeded : PodPhase::kFailed;
@@ -220,6 +244,11 @@ PodBuilder& PodBuilder::deleting_until(SystemTime grace_ends_at, int grace_secon
   pod_.deleting = true;
   pod_.grace_ends_at = grace_ends_at;
   pod_.grace_seconds = grace_seconds;
+  return *this;
+}
+PodBuilder& PodBuilder::avoiding(const AvoidedNodes& nodes, SystemTime created) {
+  pod_.avoided = nodes;
+  pod_.created = created;
   return *this;
 }
 PodBuilder& PodBuilder::unreachable() {

@@ -27,6 +27,10 @@ class JobBuilder {
   JobBuilder& pod_template(const std::string& json);
   JobBuilder& trainer(const std::string& json);
   JobBuilder& max_restarts(int count);
+  JobBuilder& max_total_restarts(int count);
+  JobBuilder& max_failures_at_step(int count);
+  // A new job avoids no nodes, unlike one with the defaults.
+  JobBuilder& avoid_nodes(int after, int seconds = 86400);
   JobBuilder& rule(api::FailureRule rule);
   JobBuilder& backoff_seconds(int seconds);
   JobBuilder& restart_scope(api::RestartScope scope);
@@ -68,7 +72,8 @@ class PodBuilder {
   PodBuilder& scheduled_at(SystemTime time);
   PodBuilder& unschedulable(const std::string& message);
   PodBuilder& waiting(const std::string& reason, const std::string& message = "");
-  PodBuilder& running();  // scheduled, ready, with an address
+  PodBuilder& started_at(SystemTime time);  // running since then
+  PodBuilder& running();                    // scheduled, ready, with an address
   // The trainer container and the pod terminated together.
   PodBuilder& ended(int exit_code, const std::string& message = "", const std::string& reason = "");
   // The trainer container terminated; another one continues to run.
@@ -78,6 +83,7 @@ class PodBuilder {
   PodBuilder& disrupted(const std::string& reason);
   PodBuilder& deleting();
   PodBuilder& deleting_until(SystemTime grace_ends_at, int grace_seconds = 30);
+  PodBuilder& avoiding(const control::AvoidedNodes& nodes, SystemTime created);
   PodBuilder& unreachable();
   PodBuilder& stop_requested(SystemTime time);
 

@@ -63,6 +63,12 @@ class Scenario : public ::testing::Test {
     };
     EXPECT_TRUE(eventually(all_exist)) << testing::PrintToString(world_.event_reasons(name));
   }
+  // Returns status.restarts of a job without what follows from its progress.
+  nlohmann::json restarts_of(const std::string& job) {
+    nlohmann::json out = world_.status(job)["restarts"];
+    out.erase("afterProgress");
+    return out;
+  }
   static nlohmann::json restarts(int total, const char* reason = "PodFailed") {
     nlohmann::json out = {{"total", total}, {"charged", total}, {"reasons", nlohmann::json::array()}};
     if (total > 0) out["reasons"] = {{{"reason", reason}, {"count", total}}};

@@ -187,7 +187,9 @@ Outcome SimCluster::create_pod(const CreatePod& action) {
   if (regroups(job_)) pod.regroup_key = objects_.service->regroup_key;
   pod.gang = action.gang;
   pod.grace_seconds = kGraceSeconds;
-  if (job_.spec.scheduling.pending_timeout_seconds) pod.created = now_;  // other decisions do not use it
+  pod.avoided = action.avoided;
+  // Other decisions do not use it, and a pod of unknown age avoids nodes less immediately.
+  if (job_.spec.scheduling.pending_timeout_seconds) pod.created = now_;
   pod.uid = pod.name + "#" + std::to_string(++objects_.created[pod.name]);
   touch(pod);
   objects_.pods[pod.name] = pod;
@@ -250,18 +252,34 @@ bool SimCluster::may_be_placed(const Pod& pod) const {
 bool SimCluster::schedule(const std::string& name) {
   Pod* pod = find(name);
   if (pod == nullptr || pod->scheduled || pod->deleting || pod->phase != PodPhase::kPending) return false;
-  if (!may_be_placed(*pod)) return false;
+  if (!may_be_placed(*pod) || !find_node(*pod)) return false;
   place(*pod);
   for (auto& [other, peer] : objects_.pods) {
-    if (pod->gang && peer.gang == pod->gang && is_live(peer) && !peer.scheduled) place(peer);
+    if (pod->gang && peer.gang == pod->gang && is_live(peer) && !peer.scheduled && find_node(peer)) place(peer);
   }
   return true;
 }
 
+// Each node has room for all pods.
+std::optional<std::string> SimCluster::find_node(const Pod& pod) const {
+  if (objects_.nodes == 0) return "node-" + pod.name.substr(pod.name.rfind('-') + 1);
+  const AvoidedNodes avoided = pod.avoided.value_or(AvoidedNodes{});
+  std::optional<std::string> found;
+  for (int i = objects_.nodes - 1; i >= 0; --i) {
+    const std::string node = fmt::format("node-{}", i);
+    if (std::ranges::find(avoided.required, node) != avoided.required.end()) continue;
+    const bool is_preferred = std::ranges::find(avoided.preferred, node) == avoided.preferred.end();
+    if (is_preferred || !found) found = node;
+  }
+  return found;
+}
+
+// REQUIRES: find_node() finds one.
 void SimCluster::place(Pod& pod) {
+  pod.node_name = *find_node(pod);
   pod.scheduled = true;
   pod.scheduled_at = now_;
-  pod.node_name = "node-" + pod.name.substr(pod.name.rfind('-') + 1);
+  pod.avoided.reset();  // the operator does not read it any more
   touch(pod);
 }
 
@@ -381,7 +399,7 @@ bool SimCluster::report_step(int world_size) {
   if (has_reported && (!known || known->step != objects_.reported->step)) return false;
   objects_.reported.emplace().attempt = job_.status.attempt;
   objects_.reported->world_size = world_size;
-  objects_.reported->step = known ? 1 - known->step : 0;
+  objects_.reported->step = known ? (known->step + 1) % 3 : 0;
   return true;
 }
 

@@ -18,7 +18,7 @@ inline constexpr char kEditedDigest[] = "edited";
 
 // The termination message of a disconnected launcher.
 inline constexpr char kDisconnectedMessage[] =
-    R"({"rank":1,"step":5,"checkpointStep":2,"reason":"Disconnected","message":"node rank 0 has not answered"})";
+    R"({"rank":1,"step":0,"checkpointStep":-1,"reason":"Disconnected","message":"node rank 0 has not answered"})";
 
 // The termination message that a launcher writes for a rank that has left none.
 inline constexpr char kLauncherMessage[] =
@@ -44,6 +44,7 @@ struct Objects {
   std::vector<control::Workload> workloads;  // in the order of their creation
   bool lost_workload = false;  // an administrator has deleted it, and thereby taken the quota of pods that may run
   bool has_gangs = false;      // the API of native PodGroups is served
+  int nodes = 0;               // of the cluster: node-0, node-1 ...; 0: each node rank has its own
   std::map<std::string, int> pod_groups;  // the minimum by name
   std::set<std::string> conflicting;      // foreign pods that made a create fail with AlreadyExists
   std::map<std::string, int> created;     // number of created pods by name; each has its own uid
@@ -89,8 +90,8 @@ class SimCluster {
   Outcome apply(const control::Action& action, const control::Job& job);
 
   // ---- Events of the cluster -------------------------------------------------------------------------------------
-  // A pod of a PodGroup waits until the group exists, with as many pods that have not ended as its minimum. All its
-  // pods get nodes together.
+  // A pod waits if it must avoid all nodes of the cluster. A pod of a PodGroup waits until the group exists, with as
+  // many pods that have not ended as its minimum. All its pods get nodes together.
   bool schedule(const std::string& pod);
   bool start(const std::string& pod);
   bool make_ready(const std::string& pod);
@@ -103,7 +104,7 @@ class SimCluster {
   bool disrupt(const std::string& pod);           // by a drain, a preemption or the taint manager
   bool remove(const std::string& pod);            // immediately: a deleting pod terminated, or its node was deleted
   void tick(int seconds) { now_ += std::chrono::seconds(seconds); }
-  // Rank 0 of the attempt completes and reports a step. Steps alternate between 0 and 1. The next step is impossible
+  // Rank 0 of the attempt completes and reports a step. The steps are 0, 1, 2, 0, 1 ... The next step is impossible
   // until the status contains the last one, because two unobserved steps could not be distinguished from none.
   bool step();
   // Rank 0 completes and reports a step, as above, in a group that consists of the pods that run: the launchers
@@ -115,6 +116,7 @@ class SimCluster {
   void delete_job();
   void delete_service();
   void serve_gangs() { objects_.has_gangs = true; }
+  void set_cluster_nodes(int count) { objects_.nodes = count; }
   void set_metrics_peers(const std::string& peers) { objects_.metrics_peers = peers; }
   void delete_network_policy() { objects_.network_policy.reset(); }
   void edit_network_policy() { objects_.network_policy->digest = kEditedDigest; }
@@ -154,6 +156,7 @@ class SimCluster {
   Outcome create_workload(const control::CreateWorkload& action);
   Outcome create_pod_group(const control::CreatePodGroup& action);
   bool may_be_placed(const control::Pod& pod) const;
+  std::optional<std::string> find_node(const control::Pod& pod) const;
   void place(control::Pod& pod);
   Outcome delete_workload(const control::DeleteWorkload& action);
   Outcome update_workload(const control::UpdateWorkload& action);

@@ -73,6 +73,42 @@ RankStatus initial_status(const TelemetryOptions& options) {
   return status;
 }
 
+// Ranks that have trained connect to each other and exchange their state again after the loss of a rank: `setup` is the
+// time of both before.
+UsageSeconds usage_of(const std::array<double, kPhaseNames.size()>& seconds,
+                      const std::array<double, kPhaseNames.size()>& setup) {
+  UsageSeconds out;
+  for (size_t i = 0; i < seconds.size(); ++i) {
+    switch (static_cast<Phase>(i)) {
+      case Phase::kStartup:
+        out[UsageClass::kStarting] += seconds[i];
+        break;
+      case Phase::kRendezvous:
+      case Phase::kRestore: {
+        const bool is_restore = static_cast<Phase>(i) == Phase::kRestore;
+        out[is_restore ? UsageClass::kRestore : UsageClass::kRendezvous] += setup[i];
+        out[UsageClass::kRecovery] += seconds[i] - setup[i];
+        break;
+      }
+      case Phase::kEval:
+        out[UsageClass::kEvaluation] += seconds[i];
+        break;
+      case Phase::kCheckpoint:
+        out[UsageClass::kCheckpoint] += seconds[i];
+        break;
+      case Phase::kDataWait:
+      case Phase::kForward:
+      case Phase::kBackward:
+      case Phase::kComm:
+      case Phase::kOptimizer:
+      case Phase::kOther:
+        out[UsageClass::kProductive] += seconds[i];
+        break;
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 Telemetry::Telemetry(TelemetryOptions options, const Logger& logger, const Clock& clock)
@@ -99,7 +135,7 @@ Result<int> Telemetry::serve(int port) {
   const HttpHandler status = [this](const std::string& query) {
     if (query.starts_with("uid=") && query.substr(4) != options_.uid)
       return HttpResponse{404, "text/plain; charset=utf-8", "this server belongs to another job\n"};
-    return HttpResponse{200, "application/json", to_json(status_.get()) + "\n"};
+    return HttpResponse{200, "application/json", to_json(status_with_usage()) + "\n"};
   };
   const HttpHandler health = [](const std::string&) { return HttpResponse{200, "text/plain; charset=utf-8", "ok\n"}; };
   routes.emplace(kStatusPath, HttpRoute(status, HandlerKind::kImmediate));
@@ -109,6 +145,14 @@ Result<int> Telemetry::serve(int port) {
     server_ = std::move(server);
     return server_->port();
   });
+}
+
+RankStatus Telemetry::status_with_usage() const {
+  RankStatus out = status_.get();
+  const auto seconds = phases_.seconds();
+  const std::lock_guard lock(setup_mutex_);
+  out.usage_seconds = usage_of(seconds, setup_seconds_.value_or(seconds));
+  return out;
 }
 
 void Telemetry::enter(Phase phase) {
@@ -148,6 +192,10 @@ void Telemetry::show_activity(const std::stop_token& stop) {
 void Telemetry::record_rendezvous(double seconds) { metrics_.record_rendezvous(seconds); }
 
 void Telemetry::begin(int64_t step, int64_t target_steps, int64_t epoch, int64_t epochs) {
+  {
+    const std::lock_guard lock(setup_mutex_);
+    if (!setup_seconds_) setup_seconds_ = phases_.seconds();
+  }
   view_.epoch = epoch;
   view_.step = step;
   view_.target_steps = target_steps;

@@ -2,6 +2,7 @@
 // training loop reports events here and does not depend on their destinations.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -141,6 +142,7 @@ class Telemetry {
   double samples_per_second() const { return throughput_.samples_per_second(); }
 
  private:
+  RankStatus status_with_usage() const;  // called by the server's threads
   void show_activity(const std::stop_token& stop);
   void warn_of_nonfinite(const char* message, int64_t steps, int64_t first_step);
 
@@ -154,6 +156,8 @@ class Telemetry {
   Throughput throughput_;
   ProgressView view_;
   std::string_view status_phase_;
+  mutable std::mutex setup_mutex_;
+  std::optional<std::array<double, kPhaseNames.size()>> setup_seconds_;  // phase_seconds() before the first step
   std::unique_ptr<HttpServer> server_;
   std::jthread activity_;  // last member: joined before the others are destroyed
 };

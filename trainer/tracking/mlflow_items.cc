@@ -154,4 +154,14 @@ int64_t mlflow_milliseconds(SystemTime time) {
   return std::max<int64_t>(0, std::chrono::duration_cast<std::chrono::milliseconds>(time.time_since_epoch()).count());
 }
 
+std::optional<std::string> mlflow_proxied_path(std::string_view uri) {
+  constexpr size_t kMaxBytes = 4096;
+  constexpr std::string_view kScheme = "mlflow-artifacts:";
+  if (!uri.starts_with(kScheme) || uri.size() > kMaxBytes) return std::nullopt;
+  uri.remove_prefix(kScheme.size());
+  if (uri.starts_with("//")) uri = uri.substr(std::min(uri.find('/', 2), uri.size()));
+  while (uri.starts_with('/')) uri.remove_prefix(1);
+  return std::string(uri);
+}
+
 }  // namespace oarlock

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -66,5 +67,9 @@ void flatten_params(const nlohmann::json& value, const std::string& path, std::m
 
 // Returns a time as MLflow accepts it.
 int64_t mlflow_milliseconds(SystemTime time);
+
+// Returns the path for the server's proxy of artifacts, from the artifact_uri of a run:
+// "mlflow-artifacts:/1/RUN/artifacts", or with an authority. Absent if the artifacts are stored elsewhere.
+std::optional<std::string> mlflow_proxied_path(std::string_view uri);
 
 }  // namespace oarlock

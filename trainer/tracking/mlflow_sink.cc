@@ -21,6 +21,7 @@
 #include "http/client/address.h"
 #include "trainer/tracking/mlflow_client.h"
 #include "trainer/tracking/mlflow_items.h"
+#include "trainer/tracking/mlflow_runs.h"
 #include "trainer/tracking/run_files.h"
 
 namespace oarlock {
@@ -28,31 +29,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kMaxMlflowRunName = 250;
-constexpr size_t kMaxServerIdBytes = 256;  // MLflow's have 32
-constexpr size_t kMaxArtifactUriBytes = 4096;
-
 constexpr int kMaxArtifactFailures = 3;
-constexpr size_t kMaxDropWarnings = 20;
-
-constexpr char kRunTag[] = "oarlock.run";          // the same for all runs of a job
-constexpr char kAttemptTag[] = "oarlock.attempt";  // of nested runs; "job" of their parent
-constexpr char kAttemptOfJob[] = "job";
-
-// The path for the server's proxy of artifacts, from the run's artifact_uri: "mlflow-artifacts:/1/<run>/artifacts", or
-// with an authority. Nothing if the run's artifacts are stored elsewhere.
-std::optional<std::string> proxied_path(std::string_view uri) {
-  constexpr std::string_view kScheme = "mlflow-artifacts:";
-  if (!uri.starts_with(kScheme) || uri.size() > kMaxArtifactUriBytes) return std::nullopt;
-  uri.remove_prefix(kScheme.size());
-  if (uri.starts_with("//")) uri = uri.substr(std::min(uri.find('/', 2), uri.size()));
-  while (uri.starts_with('/')) uri.remove_prefix(1);
-  return std::string(uri);
-}
-
-// An id that a server may give to a run or an experiment: it is a part of requests, messages and the state of the run.
-bool is_server_id(std::string_view id) { return !id.empty() && id.size() <= kMaxServerIdBytes && is_printable(id); }
-
 std::string random_run_key() {
   constexpr size_t kBytes = 12;
   return random_hex(kBytes);
@@ -79,6 +56,7 @@ class MlflowSink final : public Sink {
         server_(client_->server()),
         directory_(context.directory),
         logger_(context.logger),
+        runs_(*client_, logger_, !settings_.run_id.empty()),
         run_of_process_(context.run) {}
 
   std::string_view name() const override { return "mlflow"; }
@@ -180,13 +158,17 @@ class MlflowSink final : public Sink {
                    {{"server", server_}, {"run_id", shortened(run_id_)}});
       forget_runs();
     }
-    ASSIGN_OR_RETURN(experiment_id_, ensure_experiment());
-    ASSIGN_OR_RETURN(run_id_, find_run(kAttemptOfJob, "ACTIVE_ONLY"));
+    experiment_id_ = settings_.experiment_id;
+    if (experiment_id_.empty()) {
+      ASSIGN_OR_RETURN(experiment_id_, runs_.ensure_experiment(experiment_name()));
+    }
+    ASSIGN_OR_RETURN(run_id_, runs_.find_run(experiment_id_, key_, kMlflowAttemptOfJob, "ACTIVE_ONLY"));
     if (run_id_.empty()) {
-      ASSIGN_OR_RETURN(const std::string deleted, find_run(kAttemptOfJob, "DELETED_ONLY"));
-      if (!deleted.empty()) return deleted_run(deleted);
-      ASSIGN_OR_RETURN(run_id_,
-                       create_run(settings_.run_name.empty() ? start().name : settings_.run_name, kAttemptOfJob));
+      ASSIGN_OR_RETURN(const std::string deleted,
+                       runs_.find_run(experiment_id_, key_, kMlflowAttemptOfJob, "DELETED_ONLY"));
+      if (!deleted.empty()) return runs_.deleted_run(deleted);
+      ASSIGN_OR_RETURN(
+          run_id_, create_run(settings_.run_name.empty() ? start().name : settings_.run_name, kMlflowAttemptOfJob, ""));
     }
     save_state();
     return read_job_run();
@@ -201,35 +183,13 @@ class MlflowSink final : public Sink {
 
   std::string experiment_name() const { return settings_.experiment.empty() ? start().task : settings_.experiment; }
 
-  // Returns the id of the configured experiment.
-  MlflowResult<std::string> ensure_experiment() {
-    if (!settings_.experiment_id.empty()) return settings_.experiment_id;
-    const std::string name = experiment_name();
-    const auto find = [&]() { return client_->get("experiments/get-by-name", "experiment_name", name, "experiment"); };
-    MlflowResult<json> found = find();
-    if (!found && found.error().kind == MlflowErrorKind::kMissing) {
-      const MlflowResult<json> created = client_->post("experiments/create", {{"name", name}}, "experiment_id");
-      if (!created && created.error().kind != MlflowErrorKind::kAlreadyExists)  // created meanwhile by another run
-        return tl::make_unexpected(created.error());
-      if (created) return id_at(*created, "experiment_id");
-      found = find();
-    }
-    RETURN_IF_ERROR(found);
-    const json& experiment = member(*found, "experiment");
-    if (text_at(experiment, "lifecycle_stage") == "deleted")
-      return mlflow_failure(MlflowErrorKind::kDeleted,
-                            fmt::format("MLflow: {}: the experiment '{}' is deleted; restore it or choose another one",
-                                        server_, shortened(name)));
-    return id_at(experiment, "experiment_id");
-  }
-
   // The run stays in its experiment, so that its curves remain continuous.
   void compare_experiment() {
     if (has_compared_experiment_ || !settings_.run_id.empty()) return;
-    const MlflowResult<json> found = client_->get("experiments/get", "experiment_id", experiment_id_, "experiment");
+    const MlflowResult<std::string> found = runs_.experiment_name(experiment_id_);
     if (!found) return;
     has_compared_experiment_ = true;
-    const std::string name = text_at(member(*found, "experiment"), "name");
+    const std::string& name = *found;
     const bool is_configured =
         settings_.experiment_id.empty() ? name == experiment_name() : settings_.experiment_id == experiment_id_;
     if (name.empty() || is_configured) return;
@@ -239,31 +199,14 @@ class MlflowSink final : public Sink {
          {"configured", shortened(settings_.experiment_id.empty() ? experiment_name() : settings_.experiment_id)}});
   }
 
-  // Returns an empty text if there is no such run.
-  MlflowResult<std::string> find_run(const std::string& attempt, const char* view) {
-    const json body = {
-        {"experiment_ids", {experiment_id_}},
-        {"filter", fmt::format("tags.`{}` = '{}' and tags.`{}` = '{}'", kRunTag, key_, kAttemptTag, attempt)},
-        {"run_view_type", view},
-        {"order_by", {"attributes.start_time ASC"}},
-        {"max_results", 1}};
-    ASSIGN_OR_RETURN(const json response, client_->post("runs/search", body, "runs"));
-    const json& runs = elements(response, "runs");
-    if (runs.empty()) return std::string();
-    return id_at(member(runs[0], "info"), "run_id");
-  }
-
-  // Creates a run with the tags by which it is found. All others follow, because a rejected one must not prevent it.
-  MlflowResult<std::string> create_run(const std::string& name, const std::string& attempt) {
-    json tags = json::array({mlflow_tag(kRunTag, key_), mlflow_tag(kAttemptTag, attempt)});
-    if (attempt != kAttemptOfJob) tags.push_back(mlflow_tag("mlflow.parentRunId", run_id_));
-    ASSIGN_OR_RETURN(const json response, client_->post("runs/create",
-                                                        {{"experiment_id", experiment_id_},
-                                                         {"run_name", mlflow_text(name, kMaxMlflowRunName)},
-                                                         {"start_time", mlflow_milliseconds(start_time_)},
-                                                         {"tags", tags}},
-                                                        "run"));
-    return id_at(member(member(response, "run"), "info"), "run_id");
+  MlflowResult<std::string> create_run(const std::string& name, const std::string& attempt,
+                                       const std::string& parent_id) {
+    return runs_.create_run({.experiment_id = experiment_id_,
+                             .name = name,
+                             .start = start_time_,
+                             .key = key_,
+                             .attempt = attempt,
+                             .parent_id = parent_id});
   }
 
   // Adds the tags that a run, as of runs/get, does not have yet.
@@ -282,7 +225,7 @@ class MlflowSink final : public Sink {
     std::set<std::string> known;
     for (const json& item : elements(run_data, "tags")) known.insert(text_at(item, "key"));
     std::erase_if(tags, [&](const MlflowItem& item) { return known.contains(item.key); });
-    return log_in_parts(id, "tags", tags, kMaxMlflowTags);
+    return runs_.log(id, "tags", tags, kMaxMlflowTags);
   }
 
   // Parameters cannot change, so the job's run keeps those of its first attempt.
@@ -303,19 +246,19 @@ class MlflowSink final : public Sink {
         changed_.emplace(name, value);
       }
     }
-    RETURN_IF_ERROR(log_params(run_id_, missing));
-    return update(run_id_, "RUNNING", std::nullopt);
+    RETURN_IF_ERROR(runs_.log_params(run_id_, missing));
+    return runs_.update(run_id_, "RUNNING", std::nullopt);
   }
 
   // A process may continue an attempt: one that replaces a lost rank 0, and each start without an operator, where all
   // have the same number. A nested run that was deleted is replaced, because the points of the job do not depend on it.
   MlflowResult<void> ensure_attempt() {
     const std::string number = fmt::format("{}", started_->attempt);
-    ASSIGN_OR_RETURN(std::string id, find_run(number, "ACTIVE_ONLY"));
+    ASSIGN_OR_RETURN(std::string id, runs_.find_run(experiment_id_, key_, number, "ACTIVE_ONLY"));
     if (id.empty()) {
-      ASSIGN_OR_RETURN(id, create_run("attempt " + number, number));
+      ASSIGN_OR_RETURN(id, create_run("attempt " + number, number, run_id_));
     }
-    ASSIGN_OR_RETURN(const json run, read_active_run(id));
+    ASSIGN_OR_RETURN(const json run, runs_.read_active(id));
     const json& data = member(run, "data");
     RETURN_IF_ERROR(add_tags(id, data));
     std::map<std::string, std::string> params = changed_;
@@ -323,27 +266,17 @@ class MlflowSink final : public Sink {
     params["restart_step"] = fmt::format("{}", started_->restart_step);
     // The server rejects a parameter that changes, so those of the first process remain.
     for (const json& param : elements(data, "params")) params.erase(text_at(param, "key"));
-    RETURN_IF_ERROR(log_params(id, params));
-    RETURN_IF_ERROR(update(id, "RUNNING", std::nullopt));
+    RETURN_IF_ERROR(runs_.log_params(id, params));
+    RETURN_IF_ERROR(runs_.update(id, "RUNNING", std::nullopt));
     attempt_id_ = id;
     return {};
   }
 
-  // Returns the run with its data. Fails with kMissing, or with kDeleted if it must be restored before it is used.
-  MlflowResult<json> read_active_run(const std::string& id) {
-    ASSIGN_OR_RETURN(const json response, client_->get("runs/get", "run_id", id, "run"));
-    const json& run = member(response, "run");
-    if (text_at(member(run, "info"), "run_id") != id)
-      return unexpected_response("is not that of the run " + shortened(id));
-    if (text_at(member(run, "info"), "lifecycle_stage") == "deleted") return deleted_run(id);
-    return run;
-  }
-
   // Reads the data of the job's run: the parameters and tags, the newest points, and the place of the artifacts.
   MlflowResult<void> read_job_run() {
-    ASSIGN_OR_RETURN(const json run, read_active_run(run_id_));
+    ASSIGN_OR_RETURN(const json run, runs_.read_active(run_id_));
     artifact_uri_ = text_at(member(run, "info"), "artifact_uri");
-    ASSIGN_OR_RETURN(experiment_id_, id_at(member(run, "info"), "experiment_id"));
+    ASSIGN_OR_RETURN(experiment_id_, runs_.id_at(member(run, "info"), "experiment_id"));
     job_data_ = member(run, "data");
     for (const json& metric : elements(job_data_, "metrics")) {
       remember_step(text_at(metric, "key"), step_of(metric));
@@ -361,86 +294,6 @@ class MlflowSink final : public Sink {
   static int64_t step_of(const json& metric) {
     const int64_t step = std::strtoll(text_at(metric, "step").c_str(), nullptr, 10);
     return integer_at(metric, "step", step);
-  }
-
-  tl::unexpected<MlflowError> unexpected_response(const std::string& why) const {
-    return mlflow_failure(MlflowErrorKind::kUnavailable, fmt::format("MLflow: {}: the response {}", server_, why));
-  }
-
-  // Returns the id that a response has, or a failure of the server.
-  MlflowResult<std::string> id_at(const json& object, const char* key) const {
-    std::string id = text_at(object, key);
-    if (id.empty()) return unexpected_response(fmt::format("has no {}", key));
-    if (!is_server_id(id))
-      return unexpected_response(fmt::format("has the {} '{}', which is not one of MLflow", key, shortened(id)));
-    return id;
-  }
-
-  tl::unexpected<MlflowError> deleted_run(const std::string& id) const {
-    return mlflow_failure(
-        MlflowErrorKind::kDeleted,
-        fmt::format("MLflow: {}: the run {} is deleted; restore it{}", server_, shortened(id),
-                    settings_.run_id.empty() ? ", or delete it permanently with 'mlflow gc' to continue in a new one"
-                                             : " or configure another one"));
-  }
-
-  // ---- content that MLflow may reject ------------------------------------------------------------------------------
-
-  // Sends metrics, params or tags. MLflow rejects a request as a whole, so a rejected one is divided until the rejected
-  // items are alone, which are dropped.
-  MlflowResult<void> log_items(const std::string& id, const char* kind, std::span<const MlflowItem> items) {
-    if (items.empty()) return {};
-    std::string body = fmt::format(R"({{"run_id":{},"{}":[)", dump_json(id), kind);
-    for (const MlflowItem& item : items) body.append(&item == items.data() ? "" : ",").append(item.text);
-    const MlflowResult<json> sent = client_->post_text("runs/log-batch", body.append("]}"), "");
-    if (sent) {
-      if (id != run_id_) return {};
-      for (const MlflowItem& item : items) {
-        if (item.step >= 0) remember_step(item.key, item.step);
-      }
-      return {};
-    }
-    if (items.size() == 1) return drop_rejected(id, fmt::format("{}: {}", kind, items[0].key), sent.error());
-    if (!sent.error().may_concern_content()) return tl::make_unexpected(sent.error());
-    RETURN_IF_ERROR(log_items(id, kind, items.first(items.size() / 2)));
-    return log_items(id, kind, items.subspan(items.size() / 2));
-  }
-
-  // Returns success if the error is final for `content`, which was the only one in its request. Otherwise returns the
-  // error that the state of the run explains, or the given one. A proxy that finds a single item too large does not
-  // work at all.
-  MlflowResult<void> drop_rejected(const std::string& id, const std::string& content, const MlflowError& error) {
-    if (error.kind != MlflowErrorKind::kRejected) return tl::make_unexpected(error);
-    RETURN_IF_ERROR(read_active_run(id));
-    warn_of_drop(content, error);
-    return {};
-  }
-
-  void warn_of_drop(const std::string& content, const MlflowError& error) {
-    if (dropped_.size() == kMaxDropWarnings || !dropped_.insert(content).second) return;
-    logger_.warn("MLflow: rejected content is dropped; the rest is reported",
-                 {{"content", content}, {"reason", error.message}});
-  }
-
-  MlflowResult<void> log_params(const std::string& id, const std::map<std::string, std::string>& params) {
-    std::vector<MlflowItem> items;
-    for (const auto& [key, value] : params) items.push_back(param_item(key, value));
-    return log_in_parts(id, "params", items, kMaxMlflowParams);
-  }
-
-  MlflowResult<void> log_in_parts(const std::string& id, const char* kind, std::span<const MlflowItem> items,
-                                  size_t max) {
-    for (; !items.empty(); items = items.subspan(std::min(max, items.size())))
-      RETURN_IF_ERROR(log_items(id, kind, items.first(std::min(max, items.size()))));
-    return {};
-  }
-
-  MlflowResult<void> update(const std::string& id, const char* status, std::optional<SystemTime> end) {
-    json body = {{"run_id", id}, {"status", status}};
-    if (end) body["end_time"] = mlflow_milliseconds(*end);
-    const MlflowResult<json> sent = client_->post("runs/update", body, "run_info");
-    if (!sent) return drop_rejected(id, fmt::format("status: {}", status), sent.error());
-    return {};
   }
 
   // ---- points ------------------------------------------------------------------------------------------------------
@@ -466,7 +319,9 @@ class MlflowSink final : public Sink {
         points.push_back(metric_item(metric, value, text_end, event.step));
       }
     }
-    RETURN_IF_ERROR(log_in_parts(run_id_, "metrics", points, kMaxMlflowMetrics));
+    RETURN_IF_ERROR(runs_.log(run_id_, "metrics", points, kMaxMlflowMetrics, [this](std::span<const MlflowItem> sent) {
+      for (const MlflowItem& item : sent) remember_step(item.key, item.step);
+    }));
     return count;
   }
 
@@ -491,7 +346,7 @@ class MlflowSink final : public Sink {
   // points that follow, so the artifact is dropped.
   MlflowResult<void> put_artifact(const std::string& name, const std::string& content, const char* type) {
     RETURN_IF_ERROR(ensure_runs());
-    const std::optional<std::string> directory = proxied_path(artifact_uri_);
+    const std::optional<std::string> directory = mlflow_proxied_path(artifact_uri_);
     if (!directory) {
       if (!std::exchange(has_reported_artifacts_, true))
         logger_.warn("MLflow: texts and images are not reported, because the server does not serve artifacts",
@@ -513,7 +368,7 @@ class MlflowSink final : public Sink {
       return tl::make_unexpected(put.error());
     RETURN_IF_ERROR(read_job_run());
     artifact_failures_ = 0;
-    warn_of_drop("artifact", put.error());
+    runs_.warn_of_drop("artifact", put.error());
     return {};
   }
 
@@ -530,16 +385,16 @@ class MlflowSink final : public Sink {
       // The nested run of an earlier attempt that was deleted is not created again.
       if (!ended && (started_ || !ended.error().concerns_run())) return ended;
     }
-    RETURN_IF_ERROR(log_items(run_id_, "tags", tags));
+    RETURN_IF_ERROR(runs_.log(run_id_, "tags", tags, kMaxMlflowTags));
     // The next attempt continues the job's run.
     if (finished.resumes) return {};
-    return update(run_id_, status, event.time);
+    return runs_.update(run_id_, status, event.time);
   }
 
   MlflowResult<void> finish_attempt(const Event& event, const RunFinished& finished,
                                     const std::vector<MlflowItem>& tags, const char* status) {
     // The summary is at one step, so a metric that the attempt has there is from an earlier delivery.
-    ASSIGN_OR_RETURN(const json run, read_active_run(attempt_id_));
+    ASSIGN_OR_RETURN(const json run, runs_.read_active(attempt_id_));
     std::set<std::string> known;
     for (const json& metric : elements(member(run, "data"), "metrics")) {
       if (step_of(metric) >= event.step) known.insert(text_at(metric, "key"));
@@ -550,9 +405,9 @@ class MlflowSink final : public Sink {
       const MlflowMetric& metric = metric_of(name);
       if (!known.contains(metric.key)) metrics.push_back(metric_item(metric, value, text_end, event.step));
     }
-    RETURN_IF_ERROR(log_in_parts(attempt_id_, "metrics", metrics, kMaxMlflowMetrics));
-    RETURN_IF_ERROR(log_items(attempt_id_, "tags", tags));
-    return update(attempt_id_, status, event.time);
+    RETURN_IF_ERROR(runs_.log(attempt_id_, "metrics", metrics, kMaxMlflowMetrics));
+    RETURN_IF_ERROR(runs_.log(attempt_id_, "tags", tags, kMaxMlflowTags));
+    return runs_.update(attempt_id_, status, event.time);
   }
 
   // ---- state -------------------------------------------------------------------------------------------------------
@@ -571,8 +426,8 @@ class MlflowSink final : public Sink {
     place_ = {text_at(state, "place"), text_at(state, "uid")};
     run_id_ = text_at(state, "run_id");
     attempt_id_ = text_at(state, "attempt_id");
-    if (!is_server_id(run_id_)) run_id_.clear();  // it is found by the key
-    if (!is_server_id(attempt_id_)) attempt_id_.clear();
+    if (!is_mlflow_id(run_id_)) run_id_.clear();  // it is found by the key
+    if (!is_mlflow_id(attempt_id_)) attempt_id_.clear();
     return true;
   }
 
@@ -595,13 +450,14 @@ class MlflowSink final : public Sink {
   const std::string server_;
   const std::filesystem::path directory_;
   const Logger logger_;
+  MlflowRuns runs_;
   const RunStarted run_of_process_;
   WriteGuard may_write_ = may_always_write;
 
   std::optional<RunStarted> started_;  // of the current attempt; empty while events of an earlier one are delivered
   SystemTime start_time_;
   bool is_ready_ = false;      // the runs exist, as far as is known
-  std::string key_;            // the value of kRunTag
+  std::string key_;            // by which the runs are found
   RunPlace place_;             // of the attempts of this run
   std::string experiment_id_;  // of the job's run
   std::string run_id_;         // of the job
@@ -611,7 +467,6 @@ class MlflowSink final : public Sink {
   std::map<std::string, std::string> changed_;   // parameters that this attempt changed
   std::map<std::string, int64_t> newest_steps_;  // of each metric on the server
   std::map<std::string, MlflowMetric> metrics_;  // by the names of metrics
-  std::set<std::string> dropped_;                // content of which a warning was logged
   bool has_compared_experiment_ = false;
   bool has_reported_artifacts_ = false;
   bool is_state_saved_ = true;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <exception>
 #include <mutex>
 #include <random>
 #include <span>
@@ -13,57 +12,19 @@
 #include <utility>
 
 #include "common/random.h"
-#include "common/status_macros.h"
 #include "common/text.h"
 #include "trainer/tracking/directory_claim.h"
 #include "trainer/tracking/event.h"
-#include "trainer/tracking/journal.h"
+#include "trainer/tracking/output.h"
 
 namespace oarlock {
 namespace {
 
-constexpr size_t kBatchEvents = 500;
-constexpr uint64_t kBatchBytes = 1 << 20;
-// Limit of the encoded events that wait for space on the disk of a journal. The first and the last event of an attempt
-// are not counted.
-constexpr size_t kMaxWaitingBytes = size_t{1} << 20;
 // Number of intervals after which a running earlier process has read a claim.
 constexpr int kClaimIntervals = 4;
 // Time limit for the end of the threads: for a cancelled request to return, or for this many intervals.
 constexpr std::chrono::milliseconds kEndPatience =
     kClaimIntervals * kDefaultClaimInterval + std::chrono::milliseconds(500);
-
-// Calls sink.write(). An exception is a bug of the sink, or a lack of memory.
-Result<size_t> write_to(Sink& sink, std::span<const Event> events) {
-  try {
-    return sink.write(events);
-  } catch (const std::exception& error) {
-    return fail(ExitCode::kSoftware, error.what());
-  }
-}
-
-// Calls sink.flush(), likewise.
-Result<void> flush(Sink& sink) {
-  try {
-    return sink.flush();
-  } catch (const std::exception& error) {
-    return fail(ExitCode::kSoftware, error.what());
-  }
-}
-
-// Calls sink.fence_earlier_process(), likewise.
-Result<void> fence_earlier_process(Sink& sink) {
-  try {
-    return sink.fence_earlier_process();
-  } catch (const std::exception& error) {
-    return fail(ExitCode::kSoftware, error.what());
-  }
-}
-
-// The first and the last event of an attempt, without which the others could not be delivered.
-bool is_end_of_attempt(const Event& event) {
-  return std::holds_alternative<RunStarted>(event.content) || std::holds_alternative<RunFinished>(event.content);
-}
 
 // The bytes of an event whose size has no fixed limit.
 size_t media_bytes(const Event& event) {
@@ -86,39 +47,13 @@ void limit_text(Text& text) {
 
 // The threads own the state together with the tracker.
 struct Tracker::State : public std::enable_shared_from_this<Tracker::State> {
-  // An event that could not be appended to the journal yet.
-  struct WaitingEvent {
-    std::string encoded;
-    bool is_essential = false;  // as of is_end_of_attempt(): never dropped
-  };
-  // A sink with a server.
+  // A sink with a server, and its thread.
   struct Remote {
-    std::unique_ptr<Sink> sink;
-    std::unique_ptr<Journal> journal;
+    RemoteOutput output;
     // Protected by State::mutex.
-    bool is_idle = false;        // everything in the journal is delivered
-    bool has_ended = false;      // its thread
-    bool has_failed = false;     // a failure was logged
-    bool has_recovered = false;  // the same for the first success after it
-    uint64_t appended = 0;       // incremented with each append
-    // Used by its thread only.
-    bool has_rejected = false;    // the same for an event that the sink rejected
-    bool has_unreadable = false;  // the same for an event of the journal that cannot be read
-    // Used by the queue's thread only.
-    std::vector<WaitingEvent> waiting;      // in the order of their appending
-    ExitCode disk_failure = ExitCode::kOk;  // of the journal, because of which they wait
-    bool has_disk_failed = false;           // the same for a failure of the journal
-    bool has_disk_recovered = false;        // the same for its end
-    bool has_dropped = false;               // the same for events that are lost
-    bool has_sync_failed = false;           // the same for a failure to sync the journal
-  };
-  // A sink that writes files.
-  struct Local {
-    std::unique_ptr<Sink> sink;
-    ExitCode failure = ExitCode::kOk;  // of the last call, after which it keeps events
-    bool has_failed = false;           // a failure was logged
-    bool has_recovered = false;        // the same for the first success after it
-    bool has_sync_failed = false;      // the same for a failure of sync()
+    bool is_idle = false;    // everything in the journal is delivered
+    bool has_ended = false;  // its thread
+    uint64_t appended = 0;   // incremented with each append
   };
 
   State(TrackerOptions tracker_options, const Logger& tracker_logger)
@@ -137,20 +72,13 @@ struct Tracker::State : public std::enable_shared_from_this<Tracker::State> {
   void write(std::span<const Event> events);
   void deliver(Remote& remote);
   void sync();
-  void write_local(Local& local, std::span<const Event> events);
-  void report(Local& local, const Result<void>& written);
   bool flush_waiting(bool is_due);
-  void report_lost_events();
   void open_journals();
-  void append(Remote& remote, std::span<const Event> events, const std::vector<std::string>& encoded);
-  void append_waiting(Remote& remote);
-  void drop_waiting(Remote& remote, const std::string& reason, size_t max_bytes);
-  Result<bool> deliver_some(Remote& remote);
-  void report(Remote& remote, const Result<bool>& delivered);
+  void announce(Remote& remote);
 
   const TrackerOptions options;
   const Logger logger;
-  std::vector<std::unique_ptr<Local>> locals;
+  std::vector<LocalOutput> locals;
   std::vector<std::unique_ptr<Remote>> remotes;
 
   std::mutex claim_mutex;  // protects the following; not locked while `mutex` is
@@ -183,12 +111,11 @@ Tracker::Tracker(const TrackerOptions& options, std::vector<std::unique_ptr<Sink
       return !state || state->is_owner();
     });
     if (!sink->is_remote()) {
-      state_->locals.push_back(std::make_unique<State::Local>(State::Local{.sink = std::move(sink)}));
-      continue;
+      state_->locals.emplace_back(std::move(sink), logger);
+    } else {
+      state_->remotes.push_back(
+          std::make_unique<State::Remote>(State::Remote{.output = RemoteOutput(std::move(sink), logger)}));
     }
-    auto remote = std::make_unique<State::Remote>();
-    remote->sink = std::move(sink);
-    state_->remotes.push_back(std::move(remote));
   }
   std::thread([state = state_] { state->run_queue(); }).detach();
 }
@@ -251,10 +178,10 @@ void Tracker::finish(std::chrono::milliseconds limit) {
       if (remote->is_idle) continue;
       state.logger.warn(
           "tracking: not all points were delivered before the end of the process",
-          {{"sink", std::string(remote->sink->name())},
+          {{"sink", remote->output.name()},
            {"remedy", state.options.directory.empty() ? "set checkpoint.dir, so that the next start delivers them"
                                                       : "the next start of the run delivers them"}});
-      remote->sink->cancel();
+      remote->output.cancel();
     }
   }
   state.changed.wait_for(lock, kEndPatience, [&state] { return state.is_released; });
@@ -291,7 +218,7 @@ void Tracker::State::run_queue() {
   queue.clear();
   lock.unlock();
   if (is_owner()) flush_waiting(true);
-  report_lost_events();
+  for (const auto& remote : remotes) remote->output.report_lost_events();
   lock.lock();
   has_waiting = false;
   persisted = synced = added;
@@ -308,29 +235,46 @@ bool Tracker::State::must_write() const {
 }
 
 void Tracker::State::write(std::span<const Event> events) {
-  for (const auto& local : locals) write_local(*local, events);
+  for (LocalOutput& local : locals) local.write(events);
   if (remotes.empty()) return;
   std::vector<std::string> encoded;
   encoded.reserve(events.size());
   for (const Event& event : events) encoded.push_back(encode_event(event));
-  for (const auto& remote : remotes) append(*remote, events, encoded);
-}
-
-// A failure costs points only if the node fails, too. The first one is logged.
-void Tracker::State::sync() {
-  const auto report_failure = [this](const Sink& sink, const Result<void>& result, bool& is_reported) {
-    if (!result && !std::exchange(is_reported, true))
-      logger.warn("tracking: points before a checkpoint may be missing if the node fails",
-                  {{"sink", std::string(sink.name())}, {"reason", result.error().message}});
-  };
-  for (const auto& local : locals) report_failure(*local->sink, local->sink->sync(), local->has_sync_failed);
   for (const auto& remote : remotes) {
-    if (remote->journal) report_failure(*remote->sink, remote->journal->sync(), remote->has_sync_failed);
+    if (remote->output.append(events, encoded)) announce(*remote);
   }
 }
 
-// ---- the directory's claim
-// --------------------------------------------------------------------------------------------
+void Tracker::State::sync() {
+  for (LocalOutput& local : locals) local.sync();
+  for (const auto& remote : remotes) remote->output.sync();
+}
+
+// Writes what is kept in memory, if it is due: write() has done the same. Returns whether events are kept afterwards
+// for which the end of the run waits.
+bool Tracker::State::flush_waiting(bool is_due) {
+  bool out = false;
+  for (LocalOutput& local : locals) {
+    if (is_due) local.flush();
+    out = out || local.has_waiting();
+  }
+  for (const auto& remote : remotes) {
+    if (is_due && remote->output.append_waiting()) announce(*remote);
+    out = out || remote->output.has_waiting();
+  }
+  return out;
+}
+
+// Notifies the thread of the sink that its journal has new events.
+void Tracker::State::announce(Remote& remote) {
+  const std::lock_guard lock(mutex);
+  if (is_superseded) return;
+  remote.appended += 1;
+  remote.is_idle = false;
+  changed.notify_all();
+}
+
+// ---- the directory's claim -----------------------------------------------------------------------------------------
 
 // Waits for an earlier process that still writes in the directory. Meanwhile, events are queued.
 void Tracker::State::claim_directory() {
@@ -393,11 +337,7 @@ void Tracker::State::claim_directory() {
 
 // Begins although an earlier process may still be about to write, and makes its writes ineffective.
 void Tracker::State::begin_after_fencing() {
-  for (const auto& local : locals) {
-    if (const Result<void> fenced = fence_earlier_process(*local->sink); !fenced)
-      logger.warn("tracking: points may be repeated, if an earlier process of the run is alive",
-                  {{"sink", std::string(local->sink->name())}, {"reason", fenced.error().message}});
-  }
+  for (LocalOutput& local : locals) local.fence_earlier_process();
   const std::lock_guard lock(claim_mutex);
   claim.begin();
 }
@@ -431,7 +371,7 @@ void Tracker::State::stop_as_superseded() {
   const std::lock_guard lock(mutex);
   if (std::exchange(is_superseded, true)) return;
   for (const auto& remote : remotes) {
-    if (!remote->is_idle && !is_stopping) remote->sink->cancel();
+    if (!remote->is_idle && !is_stopping) remote->output.cancel();
     remote->is_idle = true;
   }
   changed.notify_all();
@@ -458,142 +398,13 @@ void Tracker::State::release_directory() {
 void Tracker::State::open_journals() {
   const uint64_t memory_limit = std::min(options.journal_bytes, kMaxMemoryJournalBytes);
   for (const auto& remote : remotes) {
-    if (!is_owner()) {
+    if (!is_owner() || !remote->output.open_journal(options.directory, options.journal_bytes, memory_limit)) {
       const std::lock_guard lock(mutex);
       remote->is_idle = remote->has_ended = true;
       continue;
     }
-    const std::string name(remote->sink->name());
-    Result<std::unique_ptr<Journal>> journal =
-        Journal::open(options.directory, name, options.directory.empty() ? memory_limit : options.journal_bytes);
-    if (!journal) {
-      logger.warn("tracking: undelivered points are kept in memory only",
-                  {{"sink", name}, {"reason", journal.error().message}});
-      journal = Journal::open("", name, memory_limit);
-    }
-    if (!journal) {
-      logger.warn("tracking: nothing is reported", {{"sink", name}, {"reason", journal.error().message}});
-      const std::lock_guard lock(mutex);
-      remote->is_idle = remote->has_ended = true;
-      continue;
-    }
-    if (!(*journal)->warning().empty())
-      logger.warn("tracking: undelivered points could not be read",
-                  {{"sink", name}, {"reason", (*journal)->warning()}});
-    remote->journal = std::move(*journal);
     std::thread([state = shared_from_this(), &remote = *remote] { state->deliver(remote); }).detach();
   }
-}
-
-void Tracker::State::write_local(Local& local, std::span<const Event> events) {
-  while (!events.empty()) {
-    const Result<size_t> written = write_to(*local.sink, events);
-    report(local, written ? Result<void>() : tl::make_unexpected(written.error()));
-    if (!written && written.error().code != ExitCode::kDataErr) {
-      local.failure = written.error().code;
-      return;
-    }
-    events = events.subspan(std::clamp<size_t>(written.value_or(1), 1, events.size()));
-    local.failure = ExitCode::kOk;
-  }
-}
-
-// Logs the first failure and the first success after it.
-void Tracker::State::report(Local& local, const Result<void>& written) {
-  const std::string name(local.sink->name());
-  if (!written && !std::exchange(local.has_failed, true)) {
-    logger.warn("tracking: points cannot be written, and are kept in memory within a limit; training continues",
-                {{"sink", name}, {"reason", written.error().message}});
-  } else if (written && local.has_failed && !std::exchange(local.has_recovered, true)) {
-    logger.info("tracking: points are written again", {{"sink", name}});
-  }
-}
-
-// Calls flush() of the sinks that keep events, and appends those that wait for a journal, if it is due: write() has
-// done the same. Returns whether events are kept afterwards for which the end of the run waits: a directory that this
-// user cannot write to remains so.
-bool Tracker::State::flush_waiting(bool is_due) {
-  const auto may_end = [](ExitCode failure) {
-    return failure != ExitCode::kOk && failure != ExitCode::kNoPermission && failure != ExitCode::kCantCreate;
-  };
-  bool out = false;
-  for (const auto& local : locals) {
-    if (local->failure != ExitCode::kOk && is_due) {
-      const Result<void> flushed = flush(*local->sink);
-      report(*local, flushed);
-      local->failure = flushed ? ExitCode::kOk : flushed.error().code;
-    }
-    out = out || may_end(local->failure);
-  }
-  for (const auto& remote : remotes) {
-    if (is_due) append_waiting(*remote);
-    out = out || may_end(remote->disk_failure);
-  }
-  return out;
-}
-
-void Tracker::State::report_lost_events() {
-  for (const auto& remote : remotes) {
-    if (!remote->waiting.empty())
-      logger.warn("tracking: points that waited for space on the disk are lost",
-                  {{"sink", std::string(remote->sink->name())}, {"events", remote->waiting.size()}});
-  }
-}
-
-// Events that cannot be appended to the journal, because the disk is full, wait in memory, as those of local sinks do.
-void Tracker::State::append(Remote& remote, std::span<const Event> events, const std::vector<std::string>& encoded) {
-  if (!remote.journal) return;
-  for (size_t i = 0; i < events.size(); ++i) {
-    if (remote.sink->takes(events[i])) remote.waiting.push_back({encoded[i], is_end_of_attempt(events[i])});
-  }
-  append_waiting(remote);
-}
-
-void Tracker::State::append_waiting(Remote& remote) {
-  if (remote.waiting.empty()) return;
-  std::vector<std::string_view> taken;
-  for (const WaitingEvent& event : remote.waiting) taken.emplace_back(event.encoded);
-  Result<void> appended = remote.journal->append(taken);
-  if (!appended && appended.error().code == ExitCode::kUnavailable) {
-    // The ends of attempts are kept even if the journal has reached its limit.
-    drop_waiting(remote, appended.error().message, 0);
-    taken.clear();
-    for (const WaitingEvent& event : remote.waiting) taken.emplace_back(event.encoded);
-    appended = remote.journal->append(taken, /*beyond_limit=*/true);
-  }
-  size_t count = appended ? taken.size() : 0;
-  // There may be space for a part of them.
-  while (!appended && count < taken.size() && remote.journal->append({taken[count]}, /*beyond_limit=*/true)) ++count;
-  remote.waiting.erase(remote.waiting.begin(), remote.waiting.begin() + static_cast<ptrdiff_t>(count));
-  remote.disk_failure = remote.waiting.empty() ? ExitCode::kOk : appended.error().code;
-  const std::string name(remote.sink->name());
-  if (!remote.waiting.empty()) {
-    if (!std::exchange(remote.has_disk_failed, true))
-      logger.warn("tracking: points cannot be written, and are kept in memory within a limit; training continues",
-                  {{"sink", name}, {"reason", appended.error().message}});
-    drop_waiting(remote, appended.error().message, kMaxWaitingBytes);
-  } else if (remote.has_disk_failed && !std::exchange(remote.has_disk_recovered, true)) {
-    logger.info("tracking: points are written again", {{"sink", name}});
-  }
-  if (count == 0) return;
-  const std::lock_guard lock(mutex);
-  if (is_superseded) return;
-  remote.appended += 1;
-  remote.is_idle = false;
-  changed.notify_all();
-}
-
-// Keeps the first waiting events, of at most `max_bytes` together, and the ends of attempts.
-void Tracker::State::drop_waiting(Remote& remote, const std::string& reason, size_t max_bytes) {
-  size_t bytes = 0;
-  const size_t dropped = std::erase_if(remote.waiting, [&](const WaitingEvent& event) {
-    if (event.is_essential) return false;
-    if (bytes + event.encoded.size() > max_bytes) return true;
-    bytes += event.encoded.size();
-    return false;
-  });
-  if (dropped == 0 || std::exchange(remote.has_dropped, true)) return;
-  logger.warn("tracking: points are dropped", {{"sink", std::string(remote.sink->name())}, {"reason", reason}});
 }
 
 // ---- the threads of remote sinks -----------------------------------------------------------------------------------
@@ -605,10 +416,11 @@ void Tracker::State::deliver(Remote& remote) {
   while (!is_stopping && !is_superseded) {
     const uint64_t appended = remote.appended;
     lock.unlock();
-    const Result<bool> delivered = !remote.journal->is_empty() && is_owner() ? deliver_some(remote) : false;
+    const Result<bool> delivered =
+        !remote.output.is_delivered() && is_owner() ? remote.output.deliver_some([this] { return is_owner(); }) : false;
     lock.lock();
     if (is_superseded || (is_stopping && !delivered)) break;  // finish() has cancelled the request and logged it
-    report(remote, delivered);
+    remote.output.report(delivered);
     if (!delivered) {
       // At the end of the run there is no time for long delays.
       const std::chrono::milliseconds longest = is_finishing ? options.first_retry : delay;
@@ -629,39 +441,6 @@ void Tracker::State::deliver(Remote& remote) {
   changed.notify_all();
   lock.unlock();
   release_directory();
-}
-
-// Returns false if nothing was delivered.
-Result<bool> Tracker::State::deliver_some(Remote& remote) {
-  ASSIGN_OR_RETURN(const Journal::Batch batch, remote.journal->read(kBatchEvents, kBatchBytes));
-  if (batch.is_incomplete && !std::exchange(remote.has_unreadable, true))
-    logger.warn("tracking: undelivered points are damaged, or those of another version, and are dropped",
-                {{"sink", std::string(remote.sink->name())}});
-  if (batch.events.empty()) return false;
-  Result<size_t> written = write_to(*remote.sink, batch.events);
-  if (!written && written.error().code == ExitCode::kDataErr) {
-    if (!std::exchange(remote.has_rejected, true))
-      logger.warn("tracking: a point was rejected and is dropped, as are others that are rejected later",
-                  {{"sink", std::string(remote.sink->name())},
-                   {"step", batch.events.front().step},
-                   {"reason", written.error().message}});
-    written = 1;
-  }
-  if (!written) return tl::make_unexpected(written.error());
-  if (!is_owner()) return false;  // a later process has the journal
-  RETURN_IF_ERROR(remote.journal->discard(batch.ends[std::clamp<size_t>(*written, 1, batch.ends.size()) - 1]));
-  return true;
-}
-
-// Logs the first failure and the first success after it. Called under the lock.
-void Tracker::State::report(Remote& remote, const Result<bool>& delivered) {
-  const std::string name(remote.sink->name());
-  if (!delivered && !std::exchange(remote.has_failed, true)) {
-    logger.warn("tracking: points are kept until they can be delivered; training continues",
-                {{"sink", name}, {"reason", delivered.error().message}});
-  } else if (delivered && *delivered && remote.has_failed && !std::exchange(remote.has_recovered, true)) {
-    logger.info("tracking: points are delivered again", {{"sink", name}});
-  }
 }
 
 }  // namespace oarlock

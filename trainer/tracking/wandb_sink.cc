@@ -1,97 +1,67 @@
 #include "trainer/tracking/sink.h"
 
-#include <fcntl.h>
-#include <fmt/chrono.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <chrono>
 #include <cmath>
-#include <ctime>
-#include <deque>
 #include <map>
-#include <set>
 #include <system_error>
 
 #include "common/cpu.h"
 #include "common/files.h"
 #include "common/json_access.h"
-#include "common/random.h"
 #include "common/status_macros.h"
 #include "common/text.h"
 #include "trainer/tracking/record_file.h"
 #include "trainer/tracking/run_files.h"
+#include "trainer/tracking/wandb_directory.h"
 #include "trainer/tracking/wandb_file.h"
 #include "trainer/tracking/wandb_history.h"
+#include "trainer/tracking/wandb_run.h"
 
 namespace oarlock {
 namespace {
 
 using nlohmann::json;
 
-constexpr char kWandbDirectoryPrefix[] = "offline-run-";
 constexpr size_t kMaxStateBytes = size_t{64} << 20;  // of each file with the state of the run
 constexpr int64_t kNoWandbStep = -1;
 constexpr char kRuntimeKey[] = "_runtime";
-constexpr char kNewLogSuffix[] = ".new";  // of a log without a record, for which `wandb sync` would fail
-// How much memory the files of images and texts take that cannot be written.
-constexpr size_t kMaxWaitingMediaBytes = size_t{4} << 20;
 
 double wandb_seconds(SystemTime time) { return std::chrono::duration<double>(time.time_since_epoch()).count(); }
 
-std::string wandb_host() {
-  std::array<char, 256> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
-}
-
-// Eight letters and digits, as wandb generates them.
-std::string random_wandb_id() {
-  std::array<uint8_t, 8> bytes{};
-  fill_random(bytes);
-  std::string id;
-  for (const uint8_t byte : bytes) id += "abcdefghijklmnopqrstuvwxyz0123456789"[byte % 36];
-  return id;
-}
-
-// The start of an attempt, by the name of its directory; 0 if the name has none.
-std::time_t wandb_directory_time(const std::string& name) {
-  std::tm time = {};
-  const char* const end = ::strptime(name.c_str() + sizeof kWandbDirectoryPrefix - 1, "%Y%m%d_%H%M%S", &time);
-  return end != nullptr && *end == '-' ? ::timegm(&time) : 0;
+// Returns the settings with the directory of the runs, by default the one of the checkpoints.
+WandbSettings with_directory(WandbSettings settings, const std::filesystem::path& state_directory) {
+  if (settings.dir.empty()) settings.dir = state_directory.empty() ? "." : state_directory.parent_path();
+  return settings;
 }
 
 class WandbSink final : public Sink {
  public:
   WandbSink(WandbSettings settings, const SinkContext& context)
-      : settings_(std::move(settings)),
+      : settings_(with_directory(std::move(settings), context.directory)),
         state_directory_(context.directory),
         logger_(context.logger),
-        row_file_(row_path()) {
-    if (settings_.dir.empty())
-      settings_.dir = state_directory_.empty() ? std::filesystem::path(".") : state_directory_.parent_path();
-  }
+        directory_(settings_.dir, logger_),
+        media_(directory_, logger_),
+        row_file_(row_path()) {}
 
-  ~WandbSink() override { report_lost_media(); }
+  ~WandbSink() override { media_.drop_waiting(); }
 
   std::string_view name() const override { return "wandb"; }
   bool is_remote() const override { return false; }
-  void set_guard(WriteGuard may_write) override { guard_ = std::move(may_write); }
+  void set_guard(WriteGuard may_write) override {
+    directory_.set_guard(may_write);
+    media_.set_guard(may_write);
+    guard_ = std::move(may_write);
+  }
 
-  // The directory of the runs may have those of other jobs, too.
   Result<void> fence_earlier_process() override {
     load_state();
     const std::string& id = settings_.run_id.empty() ? run_id_ : settings_.run_id;
     if (id.empty()) return {};  // the state is saved before the first log is created
-    std::filesystem::path newest;
-    visit_directory(settings_.dir / "wandb", [&](const std::filesystem::path& path) {
-      if (is_directory_of(path, id)) newest = std::max(newest, path);
-    });
-    std::error_code error;
-    if (!newest.empty()) std::filesystem::remove(newest / fmt::format("run-{}.wandb{}", id, kNewLogSuffix), error);
-    return newest.empty() ? Result<void>() : replace_by_copy(newest / fmt::format("run-{}.wandb", id), kMaxFencedBytes);
+    return directory_.fence_earlier_process(id);
   }
 
   Result<size_t> write(std::span<const Event> events) override {
@@ -102,7 +72,7 @@ class WandbSink final : public Sink {
 
   Result<void> flush() override {
     if (!file_) return {};
-    const Result<void> media = write_media();
+    const Result<void> media = media_.flush();
     add_summary();
     RETURN_IF_ERROR(flush_log());
     save_row();
@@ -117,8 +87,7 @@ class WandbSink final : public Sink {
   Result<void> sync() override {
     if (!file_) return {};
     RETURN_IF_ERROR(file_->sync());
-    if (!is_directory_synced_ && !directory_.empty()) RETURN_IF_ERROR(sync_directory(directory_.parent_path()));
-    is_directory_synced_ = true;
+    RETURN_IF_ERROR(directory_.sync());
     return row_file_.sync();
   }
 
@@ -130,19 +99,7 @@ class WandbSink final : public Sink {
     bool is_in_summary = true;
   };
 
-  // A file in the run's directory "files" that could not be written yet.
-  struct WaitingMedia {
-    std::string path;
-    std::string content;
-  };
-
   bool may_write() const { return guard_(); }
-
-  // Whether this is the directory of an attempt of the run.
-  static bool is_directory_of(const std::filesystem::path& path, const std::string& id) {
-    const std::string name = path.filename().string();
-    return name.starts_with(kWandbDirectoryPrefix) && name.ends_with("-" + id);
-  }
 
   // ---- start and end of an attempt ---------------------------------------------------------------------------------
 
@@ -158,37 +115,24 @@ class WandbSink final : public Sink {
     const RunPlace place{run.place, run.uid};
     if (settings_.run_id.empty() && is_copied(place_, place)) leave_run(run);
     if (!run.place.empty()) place_ = place;
-    run_id_ = choose_run_id(run);
-    read_earlier_attempts();
+    run_id_ = choose_wandb_id(settings_.run_id, run_id_, run.uid);
+    directory_.begin(run_id_, start_time_, [this](WandbContents& contents) { add_earlier(contents); });
     load_row();
     runtime_ = std::max(runtime_, earlier_runtime());
     runtime_end_ = start_time_;
     save_state();
 
-    run_ = {};
-    run_.id = run_id_;
-    run_.entity = settings_.entity;
-    run_.project = settings_.project.empty() ? run.task : settings_.project;
-    run_.group = settings_.group;
-    run_.job_type = settings_.job_type;
-    run_.name = settings_.name.empty() ? run.name : settings_.name;
-    run_.notes = settings_.notes;
-    run_.tags = settings_.tags;
-    run_.host = wandb_host();
-    if (const auto revision = run.versions.find("revision"); revision != run.versions.end())
-      run_.commit = revision->second;
-    run_.start_time = event.time;
-    add_config(run, run_);
+    run_ = describe_wandb_run(settings_, run_id_, run, event.time);
     versions_ = run.versions;
 
     records_.emplace(run_id_);
     file_ = std::make_unique<RecordFile>(
         RecordFormat{
             .new_path = [this]() -> Result<std::filesystem::path> {
-              RETURN_IF_ERROR(make_directory());
-              return log_path();
+              RETURN_IF_ERROR(directory_.make());
+              return directory_.log();
             },
-            .new_suffix = kNewLogSuffix,
+            .new_suffix = kWandbNewLogSuffix,
             .header = wandb_header(),
             .first_records = [this] { return first_records(); },
             .frame = [](std::string_view record, size_t offset,
@@ -209,12 +153,10 @@ class WandbSink final : public Sink {
   // Ends the session of an earlier RunStarted of this process.
   void end_session() {
     static_cast<void>(flush());
-    report_lost_media();
-    waiting_media_.clear();
+    media_.drop_waiting();
     is_finished_ = false;
     file_.reset();
     records_.reset();
-    directory_.clear();
     has_run_files_ = false;
   }
 
@@ -246,62 +188,19 @@ class WandbSink final : public Sink {
     newest_.clear();
     last_row_step_ = kNoWandbStep;
     runtime_ = 0;
-    run_id_ = choose_run_id(run);
+    run_id_ = choose_wandb_id(settings_.run_id, run_id_, run.uid);
     if (run_id_ == id) run_id_ = random_wandb_id();  // both are of the same job
   }
 
-  // The id is the same for all attempts of a job: that of the state file, or of the job's uid.
-  std::string choose_run_id(const RunStarted& run) {
-    if (!settings_.run_id.empty()) return settings_.run_id;
-    if (is_wandb_id(run_id_)) return run_id_;
-    std::string id;
-    for (const char c : run.uid) {
-      if (std::isalnum(static_cast<unsigned char>(c)) != 0) id += c;
-    }
-    return is_wandb_id(id) ? id : random_wandb_id();
-  }
-
-  void add_config(const RunStarted& run, WandbRun& record) {
-    std::set<std::string> keys;
-    const auto add_item = [&](const std::string& key, const json& value) {
-      if (keys.insert(key).second) record.config.emplace_back(key, dump_json(value));
-    };
-    for (const auto& [key, value] : run.derived) add_item(key, value);
-    if (run.config.is_object()) {
-      for (const auto& [key, value] : run.config.items()) add_item(key, value);
-    }
-    add_item("task", run.task);
-    add_item("versions", run.versions);
-    add_item("attempt", run.attempt);
-    add_item("restart_step", run.restart_step);
-    if (!run.job.empty()) add_item("job", run.job_namespace.empty() ? run.job : run.job_namespace + "/" + run.job);
-  }
-
-  // Files that wandb keeps in a run's directory, for programs that read them there. `wandb sync` makes its own from the
-  // log.
-  Result<void> write_run_files() {
-    std::string yaml;  // JSON is YAML
-    for (const auto& [key, value] : run_.config) yaml += fmt::format("{}:\n  value: {}\n", dump_json(key), value);
-    RETURN_IF_ERROR(write_file_atomically(directory_ / "files/config.yaml", yaml));
-    const json metadata = {{"os", "Linux"},
-                           {"program", "oarlock-trainer"},
-                           {"host", run_.host},
-                           {"startedAt", to_rfc3339_micro(run_.start_time)},
-                           {"cpu_count", usable_cpus()},
-                           {"git", {{"commit", run_.commit}}},
-                           {"versions", versions_}};
-    return write_file_atomically(directory_ / "files/wandb-metadata.json", dump_json(metadata, 2) + "\n");
-  }
-
   void write_summary_file() {
-    if (directory_.empty() || !may_write()) return;
+    if (!directory_.exists() || !may_write()) return;
     std::string text;
     std::map<std::string, std::string> values = written_summary_;
     for (const auto& [key, known] : newest_) values.try_emplace(key, known.point.value_json);
     for (const auto& [key, value] : values)
       text += fmt::format("{}{}: {}", text.empty() ? "" : ", ", dump_json(key), value);
     // The run does not depend on this file.
-    (void)write_file_atomically(directory_ / "files/wandb-summary.json", fmt::format("{{{}}}\n", text));
+    (void)write_file_atomically(directory_.path() / "files/wandb-summary.json", fmt::format("{{{}}}\n", text));
   }
 
   // ---- earlier attempts --------------------------------------------------------------------------------------------
@@ -371,7 +270,7 @@ class WandbSink final : public Sink {
     if (state_directory_.empty() || !records_ || (row_.items.empty() && !is_row_saved_) || !may_write()) return;
     is_row_saved_ = !row_.items.empty();
     const Result<void> saved = row_file_.save(
-        {.run_id = run_id_, .directory = directory_.filename(), .last_row_step = last_row_step_, .row = row_});
+        {.run_id = run_id_, .directory = directory_.path().filename(), .last_row_step = last_row_step_, .row = row_});
     if (!saved && !std::exchange(is_row_reported_, true))
       logger_.warn("W&B: cannot save the points of the current step, which are lost if the process is killed",
                    {{"error", saved.error().message}});
@@ -383,9 +282,7 @@ class WandbSink final : public Sink {
     // After a failure of the node, the log may lack rows that were written after the last sync(): the row of that time
     // is continued then, and later ones are reported again. The log of a directory that was deleted was uploaded.
     const auto has_earlier_rows = [this](const WandbRowState& saved) {
-      std::error_code error;
-      return saved.last_row_step <= last_row_step_ || saved.directory.empty() ||
-             !std::filesystem::exists(settings_.dir / "wandb" / saved.directory, error);
+      return saved.last_row_step <= last_row_step_ || !directory_.has_attempt(saved.directory);
     };
     Result<std::optional<WandbRowState>> state = WandbRowFile::load(row_path(), has_earlier_rows);
     if (!state) return warn_of_state(row_path(), state.error());
@@ -396,53 +293,12 @@ class WandbSink final : public Sink {
     for (const auto& [key, value] : row_.items) newest_[key].point = {row_.step, value};
   }
 
-  void read_earlier_attempts() {
-    newest_directory_ = 0;
-    visit_directory(settings_.dir / "wandb", [this](const std::filesystem::path& path) {
-      if (is_directory_of(path, run_id_)) read_earlier_attempt(path);
-    });
-  }
-
-  void read_earlier_attempt(const std::filesystem::path& directory) {
-    newest_directory_ = std::max(newest_directory_, wandb_directory_time(directory.filename().string()));
-    const std::filesystem::path log = directory / fmt::format("run-{}.wandb", run_id_);
-    // Of a process that was killed, or is stopped, before it had written the first records.
-    std::error_code ignored;
-    if (may_write()) std::filesystem::remove(log.string() + kNewLogSuffix, ignored);
-    Result<SequentialFile> file = SequentialFile::open(log);
-    if (!file) return;
-    WandbContents contents;
-    const std::optional<WandbLogEnd> end =
-        read_wandb_contents([&file](size_t size) { return file->read(size); }, contents);
-    if (end && end->is_cut) repair_log(log, *end);
-    if (contents.run_id != run_id_) return;
+  // Adds what the log of an earlier attempt contains.
+  void add_earlier(WandbContents& contents) {
     for (const auto& [key, point] : contents.newest) last_row_step_ = std::max(last_row_step_, point.step);
     for (auto& [key, point] : contents.newest) {
       const auto [known, is_new] = newest_.try_emplace(key, KnownPoint{.point = point});
       if (!is_new && point.step >= known->second.point.step) known->second.point = std::move(point);
-    }
-  }
-
-  // Removes the incomplete record at the end of the log of a process that was killed while it wrote: `wandb sync`
-  // neither completes the upload of such a directory nor begins that of the directories after it. A log without a
-  // record is removed.
-  void repair_log(const std::filesystem::path& log, const WandbLogEnd& end) const {
-    if (!may_write()) return;
-    const auto cut = [&]() -> Result<void> {
-      ASSIGN_OR_RETURN(const FileDescriptor file, open_regular_file(log, O_WRONLY));
-      if (::ftruncate(file.get(), static_cast<off_t>(end.offset)) != 0 || ::fsync(file.get()) != 0)
-        return fail_errno(errno, fmt::format("{}: cannot be cut", log.string()));
-      return {};
-    };
-    if (end.records == 0) {
-      std::error_code error;
-      std::filesystem::remove(log, error);
-      std::filesystem::remove(log.parent_path() / "files", error);  // if it is empty
-      std::filesystem::remove(log.parent_path(), error);
-    } else if (const Result<void> done = cut(); !done) {
-      logger_.warn(
-          "W&B: the directory of an earlier attempt ends with an incomplete record, so that `wandb sync` fails",
-          {{"reason", done.error().message}});
     }
   }
 
@@ -456,39 +312,6 @@ class WandbSink final : public Sink {
   double earlier_runtime() const {
     const auto known = newest_.find(kRuntimeKey);
     return known == newest_.end() ? 0 : runtime_of(parse_untrusted_json(known->second.point.value_json));
-  }
-
-  std::filesystem::path log_path() const { return directory_ / fmt::format("run-{}.wandb", run_id_); }
-
-  // Creates the directory of this attempt, unless there is one.
-  Result<void> make_directory() {
-    if (!directory_.empty()) return {};
-    const std::filesystem::path parent = settings_.dir / "wandb";
-    RETURN_IF_ERROR(make_writable_directory(parent));
-    for (int attempt = 0;; ++attempt) {
-      // The directories are uploaded in the order of their names, and the clocks of two machines may differ.
-      const std::time_t seconds =
-          std::max(std::chrono::system_clock::to_time_t(start_time_), newest_directory_ + 1) + attempt;
-      directory_ = parent / fmt::format("{}{:%Y%m%d_%H%M%S}-{}", kWandbDirectoryPrefix, fmt::gmtime(seconds), run_id_);
-      std::error_code error;
-      is_directory_synced_ = false;
-      if (std::filesystem::create_directory(directory_, error)) break;
-      if (error || attempt == 1000) {
-        const std::filesystem::path directory = std::exchange(directory_, {});
-        return fail(ExitCode::kCantCreate, fmt::format("{}: cannot create the directory: {}", directory.string(),
-                                                       error ? error.message() : "it exists"));
-      }
-    }
-    Result<void> made = make_writable_directory(directory_ / "files");
-    if (!made) remove_empty_directory();
-    return made;
-  }
-
-  // Without a log, `wandb sync` would fail for the directory. One with media is used again.
-  void remove_empty_directory() {
-    std::error_code error;
-    std::filesystem::remove(directory_ / "files", error);
-    if (std::filesystem::remove(directory_, error)) directory_.clear();
   }
 
   // ---- points ------------------------------------------------------------------------------------------------------
@@ -516,46 +339,13 @@ class WandbSink final : public Sink {
                  std::string content, json value) {
     if (!records_ || !is_new(replace_invalid_utf8(name), event.step)) return;
     const std::string hash = hex_sha256(content);
-    WaitingMedia media{.path = wandb_media_path(directory, name, event.step, hash, extension),
-                       .content = std::move(content)};
-    value["path"] = media.path;
+    const std::string path = wandb_media_path(directory, name, event.step, hash, extension);
+    value["path"] = path;
     value["sha256"] = hash;
-    value["size"] = media.content.size();
-    size_t waiting = media.content.size();
-    for (const WaitingMedia& other : waiting_media_) waiting += other.content.size();
-    const bool is_written = write_media() && write_media_file(media);
-    if (!is_written && waiting > kMaxWaitingMediaBytes) {
-      if (!std::exchange(has_dropped_media_, true))
-        logger_.warn("W&B: images and texts are dropped, because too many wait for space on the disk",
-                     {{"limit_bytes", kMaxWaitingMediaBytes}});
-      return;
-    }
+    value["size"] = content.size();
+    if (!media_.add(path, std::move(content))) return;
     add_value(event, name, [&] { return dump_json(value); });
-    file_->add(records_->file(media.path, WandbFileType::kMedia));
-    if (!is_written) waiting_media_.push_back(std::move(media));
-  }
-
-  Result<void> write_media_file(const WaitingMedia& media) {
-    if (!may_write()) return {};
-    RETURN_IF_ERROR(make_directory());
-    const std::filesystem::path file = directory_ / "files" / media.path;
-    RETURN_IF_ERROR(make_writable_directory(file.parent_path()));
-    return write_file_atomically(file, media.content);
-  }
-
-  // Writes the files that wait, in their order, until a failure.
-  Result<void> write_media() {
-    while (!waiting_media_.empty()) {
-      RETURN_IF_ERROR(write_media_file(waiting_media_.front()));
-      waiting_media_.pop_front();
-    }
-    return {};
-  }
-
-  void report_lost_media() const {
-    if (!waiting_media_.empty())
-      logger_.warn("W&B: images and texts that waited for space on the disk are lost",
-                   {{"files", waiting_media_.size()}});
+    file_->add(records_->file(path, WandbFileType::kMedia));
   }
 
   bool is_new(const std::string& key, int64_t step) const {
@@ -619,19 +409,10 @@ class WandbSink final : public Sink {
   // After a failure, the points wait for the next call.
   Result<void> flush_log() {
     Result<void> flushed = file_->flush();
-    if (!flushed && !file_->is_open() && !directory_.empty()) {
-      std::error_code error;
-      if (std::filesystem::exists(log_path(),
-                                  error)) {  // with a part of a record: the next records go to a new directory
-        newest_directory_ = wandb_directory_time(directory_.filename().string());
-        directory_.clear();
-      } else {
-        remove_empty_directory();
-      }
-    }
+    if (!flushed && !file_->is_open()) directory_.leave_after_failure();
     RETURN_IF_ERROR(flushed);
     if (!file_->is_open()) {  // a later process of the run has the files
-      if (!directory_.empty()) remove_empty_directory();
+      directory_.remove_if_empty();
       return {};
     }
     if (!is_state_saved_) {
@@ -640,7 +421,7 @@ class WandbSink final : public Sink {
     }
     if (!std::exchange(has_run_files_, true)) {
       report_directory();
-      if (const Result<void> written = write_run_files(); !written)
+      if (const Result<void> written = write_wandb_run_files(directory_.path() / "files", run_, versions_); !written)
         logger_.warn("W&B: cannot describe the run in its directory", {{"error", written.error().message}});
     }
     return {};
@@ -649,23 +430,22 @@ class WandbSink final : public Sink {
   void report_directory() {
     if (settings_.mode == WandbMode::kOnline && !std::exchange(is_mode_reported_, true)) {
       logger_.warn("W&B: the trainer does not upload runs itself; upload the directory with 'wandb sync'",
-                   {{"directory", directory_.string()}});
+                   {{"directory", directory_.path().string()}});
     } else {
-      logger_.info("W&B: writing a run directory for 'wandb sync'", {{"directory", directory_.string()}});
+      logger_.info("W&B: writing a run directory for 'wandb sync'", {{"directory", directory_.path().string()}});
     }
   }
 
-  WandbSettings settings_;
+  const WandbSettings settings_;
   const std::filesystem::path state_directory_;
   const Logger logger_;
   WriteGuard guard_ = may_always_write;
+  WandbDirectory directory_;  // of this attempt
+  WandbMedia media_;
   bool is_mode_reported_ = false;
 
   std::string run_id_;
-  RunPlace place_;                    // of the attempts of this run
-  std::filesystem::path directory_;   // of this attempt
-  bool is_directory_synced_ = true;   // its name in its parent
-  std::time_t newest_directory_ = 0;  // start of the latest earlier attempt, by the name of its directory
+  RunPlace place_;  // of the attempts of this run
   WandbRun run_;
   std::map<std::string, std::string> versions_;
   std::optional<WandbRecords> records_;  // none before RunStarted
@@ -681,9 +461,7 @@ class WandbSink final : public Sink {
   bool is_row_reported_ = false;
   bool is_state_saved_ = true;  // the state at the start of the attempt, or a later one
   bool is_state_reported_ = false;
-  bool is_finished_ = false;  // the end of the run was added
-  std::deque<WaitingMedia> waiting_media_;
-  bool has_dropped_media_ = false;              // which was logged
+  bool is_finished_ = false;                    // the end of the run was added
   WandbItems last_row_;                         // the step and the times of the last row, not in the summary yet
   std::map<std::string, std::string> summary_;  // values that are not points, not written yet
   std::map<std::string, std::string> written_summary_;

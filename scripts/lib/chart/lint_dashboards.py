@@ -45,7 +45,7 @@ SHOWN_COUNTERS = {
     "trainingjob_restarts_total",
 }
 # What precedes a metric of the operator about a job, because each replica exports it.
-DEDUPLICATED = re.compile(r"max by \([^()]*\) \((?:max_over_time\()?$")
+DEDUPLICATED = re.compile(r"max by \([^()]*\) \((?:(?:max_over_time|rate|increase)\()?$")
 RATED = re.compile(r"\b(?:rate|increase)\((\w+)\{")
 # The fields that the Prometheus data source adds to the schema of annotations.
 ANNOTATION_FIELDS = {"target", "titleFormat", "textFormat", "useValueForTime"}

@@ -232,6 +232,27 @@ class Job:
                 )
 
 
+def write_usage(out: Series, job: Job, labels: dict[str, str], time: float) -> None:
+    """What the accelerators of a job have done: each pod starts within 20 s."""
+    seconds: dict[str, float] = defaultdict(float)
+    for index, (begin, first, end) in enumerate(job.attempts):
+        repeated = 0 if index == 0 else min(90, end - first)
+        for one, start, until in (
+            ("pulling" if index == 0 else "recovery", begin, begin + 20),
+            ("starting", begin + 20, first),
+            ("recomputed", first, first + repeated),
+            ("productive", first + repeated, end),
+        ):
+            seconds[one] += max(0, min(time, until) - start)
+    seconds["checkpoint"] = 0.02 * seconds["productive"]
+    seconds["productive"] *= 0.98
+    for one, value in seconds.items():
+        if value:
+            usage = {**labels, "class": one}
+            out.add("trainingjob_accelerator_seconds_total", usage, START + time, value * job.nodes * job.per_node)
+    out.add("trainingjob_queued_accelerator_seconds_total", labels, START + time, 40 * job.nodes * job.per_node)
+
+
 def write_gpus(out: Series, job: Job, dead_gpu: int, honor_labels: bool) -> None:
     """The DCGM exporter's series of a job's GPUs. Without honorLabels, Prometheus renames the labels of the pod that uses a GPU."""
     generator = random.Random(7)
@@ -316,6 +337,7 @@ def write_jobs_of_operator(out: Series, jobs: dict[tuple[str, str], Job | None],
                 out.add("trainingjob_queue_timestamp_seconds", queue, now, START - 1200)
             else:
                 out.add("trainingjob_progress_ratio", labels, now, job.step_at(time) / job.target)
+                write_usage(out, job, labels, time)
                 restarts = sum(1 for begin, _, _ in job.attempts[1:] if time >= begin - 30)
                 if restarts:
                     out.add("trainingjob_restarts_total", {**labels, "reason": "DeviceFailed"}, now, restarts)

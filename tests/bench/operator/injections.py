@@ -35,6 +35,7 @@ def _exit(pod, exit_code, message="", reason="Error", wait=0):
 
 def _message(job, rank, reason, step=None):
     step = job.step() if step is None else step
+    job.reach(step, checkpoint_of(step))
     return {"rank": rank, "step": step, "checkpointStep": checkpoint_of(step), "reason": reason,
             "message": f"{reason} at {step}"}
 

@@ -1,4 +1,5 @@
 """What must be in the status of a job of scripts/bench operator truth, computed from the injected events alone."""
+import collections
 import time
 
 MAX_RECORDS = 10  # api::kMaxAttemptRecords
@@ -7,6 +8,7 @@ CHECKPOINT_INTERVAL = 50  # steps
 SLACK = 3  # seconds between a report and its time in the status, which is in whole seconds
 MAX_DELAY = {"Stalled": 300}  # seconds until an injected event must have ended its attempt, by its reason
 DEFAULT_MAX_DELAY = 60
+CHECKPOINT_SHARE = 0.1  # of the time that the ranks report
 
 
 def seconds_of(text):
@@ -25,11 +27,15 @@ class JobTruth:
         self.max_restarts = spec["failurePolicy"]["maxRestarts"]
         self.stall_action = spec["stallPolicy"]["action"] if spec["stallPolicy"]["timeoutSeconds"] < 3600 else None
         self.attempt, self.phase, self.phase_reason = 0, "Running", None
-        self.total = self.charged = 0
+        self.total = self.charged = self.after_progress = 0
+        self._highest, self._baseline = (0, 0), (0, 0)  # step and checkpoint: reported, and at the last failure
         self.reasons, self.attempts = {}, []
         self.progress = None  # as status.progress: of the last report that was read, or of a termination message
         self.in_pod = {"total": 0, "seconds": 0.0, "lastRank": None, "lastReason": None}
         self.stalls = 0
+        self.usage = {"productive": 0, "checkpoint": 0}  # accelerator-milliseconds of the attempts that have ended
+        # A stall and the end of a complete job are productive or not by what the operator has read before.
+        self.is_usage_exact = True
         self.problems, self.frozen_at = [], None
         self._begin_attempt(0)
 
@@ -41,6 +47,8 @@ class JobTruth:
         self.served_at = None  # when rank 0 of this attempt was last read
         self._in_pod_now = {"total": 0, "seconds": 0.0, "rank": -1, "reason": ""}
         self._in_pod_read = dict(self._in_pod_now)
+        self._counts_since = None  # the counters of the launcher, which begin when all pods run
+        self._usage_read = dict.fromkeys(self.usage, 0)
 
     def start_stepping(self, rate):
         """Rank 0 of the attempt runs."""
@@ -52,6 +60,12 @@ class JobTruth:
 
     def freeze(self):
         self._base, self._since = self.step(), None
+
+    def freeze_for_good(self):
+        """The next report, which has a new step, is the last one that differs from the one before."""
+        self.freeze()
+        self._base += 1
+        self.frozen_at = time.time()
 
     def begin_stall(self, pod):
         self.stalls += 1
@@ -79,6 +93,12 @@ class JobTruth:
         if self._in_pod_now["total"]:
             out["inPodRestarts"] = dict(self._in_pod_now)
         self._count_in_pod_restarts()
+        self.reach(step, out["checkpointStep"])
+        if self._counts_since:
+            elapsed = round(1000 * ((self.frozen_at or now) - self._counts_since))
+            checkpoint = round(CHECKPOINT_SHARE * elapsed)
+            self._usage_read = {"productive": elapsed - checkpoint, "checkpoint": checkpoint}
+        out["usageSeconds"] = {one: time / 1000 for one, time in self._usage_read.items()}
         self.served_at = now
         self.progress = {"step": step, "targetSteps": TARGET_STEPS, "loss": out["loss"],
                          "checkpointStep": out["checkpointStep"] if out["checkpointStep"] >= 0 else None}
@@ -86,6 +106,10 @@ class JobTruth:
             if record["lossEnded"] is None and record["step"] is not None and step > record["step"]:
                 record["lossEnded"] = now
         return out
+
+    def reach(self, step, checkpoint_step):
+        """A rank reports this, or leaves it in its termination message."""
+        self._highest = (max(self._highest[0], step), max(self._highest[1], checkpoint_step))
 
     def _count_in_pod_restarts(self):
         now, read = self._in_pod_now, self._in_pod_read
@@ -113,6 +137,7 @@ class JobTruth:
                 self.problems.append("the job was restarted before its stall was reported")
             self.end_attempt("Stalled", "Stalled", stopped=True, when=self._stalled_at)
         if phase == "Running" and attempt == self.attempt:
+            self._counts_since = self._counts_since or time.time()
             self._end_loss_of_start()
             if self.stall == "over":
                 self.stall = None
@@ -125,6 +150,7 @@ class JobTruth:
         if culprit not in message:
             self.problems.append(f"the stall's message does not contain '{culprit}': {message}")
         self.stall = "reported"
+        self.is_usage_exact = False
         return self.stall_action == "None"
 
     def _end_loss_of_start(self):
@@ -145,7 +171,7 @@ class JobTruth:
 
     def complete(self, message):
         self._read_message(message)
-        self.phase, self.is_silent = "Complete", True
+        self.phase, self.is_silent, self.is_usage_exact = "Complete", True, False
 
     def end_attempt(self, reason, restart, pod=None, exit_code=None, charged=True, stopped=False, message=None,
                     text="", permanent=False, when=None):
@@ -161,21 +187,33 @@ class JobTruth:
             "nodeRank": pod and pod["rank"], "text": text, "time": when or time.time(), "lossEnded": None,
             "isLossKnown": True})
         self.is_silent = True
-        if permanent or (charged and self.charged >= self.max_restarts):
+        self.usage, self._usage_read = self._usage(), dict.fromkeys(self.usage, 0)
+        is_progress = any(now > before for now, before in zip(self._highest, self._baseline))
+        is_used_up = self.charged + self.after_progress >= 10 * self.max_restarts or (
+            not is_progress and self.charged >= self.max_restarts)
+        if permanent or (charged and is_used_up):
             self.phase, self.phase_reason = "Failed", "PermanentFailure" if permanent else "MaxRestartsExceeded"
             return
         self.total += 1
-        self.charged += charged
+        if charged:
+            self.charged += not is_progress
+            self.after_progress += is_progress
+            self._baseline = self._highest
         self.reasons[restart] = self.reasons.get(restart, 0) + 1
         self.attempt += 1
         self._begin_attempt((self.progress or {}).get("checkpointStep") or 0)
+
+    def _usage(self):
+        return {one: time + self.nodes * self._usage_read[one] for one, time in self.usage.items()}
 
     def expected(self):
         """As plain values, for differences()."""
         return {"job": f"{self.namespace}/{self.name}", "nodes": self.nodes, "attempt": self.attempt,
                 "phase": self.phase, "phaseReason": self.phase_reason, "total": self.total, "charged": self.charged,
+                "afterProgress": self.after_progress,
                 "reasons": self.reasons, "progress": self.progress, "inPodRestarts": self.in_pod,
-                "attempts": self.attempts[-MAX_RECORDS:], "problems": self.problems}
+                "attempts": self.attempts[-MAX_RECORDS:], "problems": self.problems, "usage": self._usage(),
+                "isUsageExact": self.is_usage_exact}
 
 
 def merge_losses(reasons):
@@ -201,6 +239,7 @@ def differences(truth, status):
     restarts = status.get("restarts", {})
     for field in ("total", "charged"):
         compare(f"restarts.{field}", truth[field], restarts.get(field, 0))
+    compare("restarts.afterProgress", truth["afterProgress"], (restarts.get("afterProgress") or {}).get("count", 0))
     compare("restarts.reasons", merge_losses(truth["reasons"]),
             merge_losses({r["reason"]: r["count"] for r in restarts.get("reasons", [])}))
     if truth["phase"] in ("Running", "Stalled"):
@@ -211,6 +250,13 @@ def differences(truth, status):
     in_pod = status.get("inPodRestarts") or {"total": 0, "seconds": 0.0}
     for field, expected in truth["inPodRestarts"].items():
         compare(f"inPodRestarts.{field}", expected, in_pod.get(field))
+    usage = status.get("usage", {"allocated": 0, "classes": {}})
+    classes = collections.Counter(usage["classes"])
+    compare("usage.allocated", sum(classes.values()), usage["allocated"])
+    classes["productive"] += classes.pop("recomputed", 0)  # the operator divides the time of steps
+    for one, expected in truth["usage"].items():
+        if truth["isUsageExact"]:
+            compare(f"usage.classes.{one}", expected, classes[one])
     records = status.get("attempts", [])
     compare("attempts", [record["attempt"] for record in truth["attempts"]], [r.get("attempt", 0) for r in records])
     for expected, actual in zip(truth["attempts"], records):

@@ -17,13 +17,16 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 def fields_of(truth):
     """(path, another value) of each expected value."""
-    for field in ("phase", "attempt", "total", "charged"):
+    for field in ("phase", "attempt", "total", "charged", "afterProgress"):
         yield (field,), "other"
     yield ("reasons",), {"Other": 1}
     for field in truth["progress"] or {}:
         yield ("progress", field), -5
     for field in truth["inPodRestarts"]:
         yield ("inPodRestarts", field), -5
+    if truth["isUsageExact"]:
+        for one, time in truth["usage"].items():
+            yield ("usage", one), time + 1
     for i, record in enumerate(truth["attempts"]):
         for field in ("reason", "pod", "nodeRank", "exitCode", "step", "stepsLost", "stopped"):
             yield ("attempts", i, field), "other"

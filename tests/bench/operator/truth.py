@@ -150,8 +150,7 @@ class Truth:
         if job.stall_action == "Restart" or self._random.random() < 0.3:
             self._send(job, pods, injections.completion)
             return
-        job.freeze()
-        job.frozen_at = time.time()
+        job.freeze_for_good()
         if job.stall_action:
             job.phase = "Stalled"
 

@@ -107,7 +107,7 @@ TEST_F(RunTest, GivesUpAfterMaxRestarts) {
   const auto run = start();
   EXPECT_EQ(run->wait(), 11);
   EXPECT_EQ(text("attempts"), "0\n1\n2\n");
-  EXPECT_THAT(run->err(), AllOf(HasSubstr("all 2 restarts are used up"), HasSubstr("j: Failed after")));
+  EXPECT_THAT(run->err(), AllOf(HasSubstr("2 of 2 restarts are used up"), HasSubstr("j: Failed after")));
 }
 
 TEST_F(RunTest, RepeatedEarlyFailureFailsTheJob) {
@@ -129,16 +129,30 @@ TEST_F(RunTest, ProgressKeepsTheRestarts) {
   job({.nodes = 1,
        .max_restarts = 2,
        .script = "echo $OARLOCK_ATTEMPT >> attempts; mkdir -p $OARLOCK_CHECKPOINT_DIR\n"
-                 "touch $OARLOCK_CHECKPOINT_DIR/step-$OARLOCK_ATTEMPT; exit 9"});
+                 "touch $OARLOCK_CHECKPOINT_DIR/$OARLOCK_ATTEMPT.pt; exit 9"});
   const auto run = start();
   EXPECT_EQ(run->wait(), 9);
   EXPECT_EQ(text("attempts"), "0\n1\n2\n");
 }
 
+// Up to maxTotalRestarts, which is ten times maxRestarts.
+TEST_F(RunTest, RestartsAfterNewCheckpointsAreNotCharged) {
+  job({.nodes = 1,
+       .max_restarts = 1,
+       .script = "echo $OARLOCK_ATTEMPT >> attempts; mkdir -p $OARLOCK_CHECKPOINT_DIR/step-0000000$OARLOCK_ATTEMPT\n"
+                 "exit 137"});
+  const auto run = start();
+  EXPECT_EQ(run->wait(), 137) << run->err();
+  EXPECT_THAT(text("attempts"), ::testing::EndsWith("\n10\n"));
+  EXPECT_THAT(run->err(),
+              AllOf(HasSubstr("restart 1 of 1"), HasSubstr("all ranks start again, not counted after progress"),
+                    HasSubstr("10 of 10 restarts are used up, those after progress included")));
+}
+
 TEST_F(RunTest, WaitsBeforeTheSecondQuickRestart) {
   job({.nodes = 1, .max_restarts = 2, .backoff = 1, .script = "kill -KILL $BASHPID"});
   const auto run = start();
-  EXPECT_EQ(run->wait(), 137);
+  EXPECT_EQ(run->wait(), 137) << run->err();
   EXPECT_THAT(run->err(), AllOf(HasSubstr("all ranks start again, restart 1 of 2"),
                                 HasSubstr("all ranks start again in 1 s, restart 2 of 2")));
   EXPECT_THAT(run->err(), HasSubstr("to start again, after the error is fixed: oarlock run job.yaml\n"));
@@ -149,7 +163,7 @@ TEST_F(RunTest, InterruptEndsTheWaitForARestart) {
   const auto run = start();
   ASSERT_TRUE(eventually([&] { return run->err().find("in 600 s") != std::string::npos; })) << run->err();
   run->signal(SIGINT);
-  EXPECT_EQ(run->wait(), 137);
+  EXPECT_EQ(run->wait(), 137) << run->err();
   EXPECT_THAT(run->err(), HasSubstr("j: Interrupted after"));
   EXPECT_EQ(text("starts"), "x\nx\n");
 }

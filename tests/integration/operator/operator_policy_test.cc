@@ -65,6 +65,14 @@ class Policies : public ::testing::Test {
     world_->set_pod(prefix + "0", first);
     world_->set_pod(prefix + "1", second);
   }
+  // Rank 0 leaves its step in the termination message, as the launcher writes it.
+  void fail_at_step(const std::string& name, int attempt, int step) {
+    set_group(name, attempt, pod_running(), pod_running());
+    world_->set_pod(fmt::format("{}-{}-0", name, attempt),
+                    pod_ended(1, fmt::format(R"({{"rank":0,"step":{},"checkpointStep":{},"reason":"Failed",)"
+                                             R"("message":"m"}})",
+                                             step, step - 1)));
+  }
   bool has_pod(const std::string& name) { return exists(world_->pods() + "/" + name); }
   bool exists(const std::string& target) { return server_->call("GET", target).status != 404; }
   std::string service(const std::string& name) const {
@@ -216,14 +224,35 @@ TEST_F(Policies, RulesDecideAboutRestarts) {
   preempted["conditions"].push_back(disruption);
   set_group("j", 0, pod_running(), preempted);
   world_->wait("attempt 1", [&] { return world_->status("j").value("attempt", 0) == 1; });
-  EXPECT_EQ(world_->status("j")["restarts"],
-            Json::parse(R"({"total": 1, "charged": 0, "reasons": [{"reason": "Disrupted", "count": 1}]})"));
+  EXPECT_EQ(world_->status("j")["restarts"]["total"], 1);
+  EXPECT_EQ(world_->status("j")["restarts"]["charged"], 0);
+  EXPECT_EQ(world_->status("j")["restarts"]["reasons"], Json::parse(R"([{"reason": "Disrupted", "count": 1}])"));
   // Its metrics are computed from its cache, which receives the status a moment later.
   world_->wait("the count in the metrics",
                [&] { return operator_->metric("trainingjob_restarts_total", {R"(reason="Disrupted")"}) == 1; });
   set_group("j", 1, pod_running(), pod_ended(42));
   world_->wait_for_phase("j", "Failed");
   EXPECT_EQ(condition("j", "Failed")["reason"], "FailurePolicy");
+}
+
+TEST_F(Policies, FailuresWithoutProgressFailTheJobWithTheReason) {
+  create("j", {{"failurePolicy", {{"maxRestarts", 100}, {"maxFailuresAtStep", 3}, {"backoffSeconds", 0}}}});
+  for (int attempt = 0; attempt < 3; ++attempt) fail_at_step("j", attempt, 1200);
+  world_->wait_for_phase("j", "Failed");
+  EXPECT_EQ(condition("j", "Failed")["reason"], "NoProgress");
+  EXPECT_THAT(condition("j", "Failed")["message"], HasSubstr("failed 3 times without progress beyond step 1200"));
+  EXPECT_EQ(world_->status("j")["restarts"]["charged"], 1);
+  EXPECT_EQ(world_->status("j")["restarts"]["afterProgress"]["failures"], 3);
+}
+
+TEST_F(Policies, RestartsAfterProgressAreNotCharged) {
+  create("j", {{"failurePolicy", {{"maxRestarts", 1}, {"backoffSeconds", 0}}}});
+  for (int attempt = 0; attempt < 10; ++attempt) fail_at_step("j", attempt, 10 * (attempt + 1));
+  set_group("j", 10, pod_ended(0), pod_ended(0));
+  world_->wait_for_phase("j", "Complete");
+  EXPECT_EQ(world_->status("j")["restarts"]["total"], 10);
+  EXPECT_EQ(world_->status("j")["restarts"]["charged"], 0);
+  EXPECT_EQ(world_->status("j")["restarts"]["afterProgress"]["count"], 10);
 }
 
 // The API server stores integers that fit no 64 bits as doubles: 18446744073709551615 as 18446744073709552000.
@@ -450,6 +479,64 @@ TEST_F(Policies, ExclusiveDomainsHaveOneJobEach) {
     world_->call("DELETE", world_->pods() + "/" + pod, {{"gracePeriodSeconds", 0}});
   world_->wait("the domain of the deleted job", [&] { return has_domain("three") || has_domain("four"); });
   for (const auto& [node, domain] : domain_of) world_->call("DELETE", "/api/v1/nodes/" + node);
+}
+
+// Two nodes, on which one job fails twice on the first one and then on the other, and the real scheduler. The pods of
+// other tests do not tolerate the nodes.
+TEST_F(Policies, PodsAvoidNodesOnWhichTheirJobHasFailed) {
+  const Json room = {{"cpu", "8"}, {"memory", "8Gi"}, {"pods", "10"}};
+  for (const char* name : {"c-1", "c-2"}) {
+    world_->call("POST", "/api/v1/nodes",
+                 {{"metadata", {{"name", name}, {"labels", {{"example.com/rack", "c"}}}}},
+                  {"spec", {{"taints", {{{"key", "test"}, {"value", "bad-nodes"}, {"effect", "NoSchedule"}}}}}},
+                  {"status", {{"capacity", room}, {"allocatable", room}}}});
+  }
+  const Json rack = {{"key", "example.com/rack"}, {"operator", "In"}, {"values", {"c"}}};
+  const Json affinity = {
+      {"requiredDuringSchedulingIgnoredDuringExecution", {{"nodeSelectorTerms", {{{"matchExpressions", {rack}}}}}}}};
+  const Json pod_template = {{"spec",
+                              {{"containers", {{{"name", "trainer"}, {"image", "example.invalid/t"}}}},
+                               {"affinity", {{"nodeAffinity", affinity}}},
+                               {"tolerations", {{{"operator", "Exists"}}}}}}};
+  create("j", {{"nodes", 1},
+               {"template", pod_template},
+               {"scheduling", {{"pendingTimeoutSeconds", 3}}},
+               {"failurePolicy", {{"maxRestarts", 9}, {"backoffSeconds", 0}}}});
+  const auto node_of = [&](int attempt) {
+    const std::string pod = fmt::format("{}/j-{}-0", world_->pods(), attempt);
+    std::string node;
+    world_->wait(fmt::format("a node for attempt {}", attempt), [&] {
+      const Reply reply = server_->call("GET", pod);  // it may be deleted and created again
+      if (reply.status == 200) node = reply.body["spec"].value("nodeName", "");
+      return !node.empty();
+    });
+    return node;
+  };
+  const auto fail = [&](int attempt, int exit_code) {
+    const std::string pod = fmt::format("j-{}-0", attempt);
+    world_->set_pod(pod, pod_running());
+    world_->wait_for_phase("j", "Running");
+    world_->set_pod(pod, pod_ended(exit_code));
+  };
+  const std::string first = node_of(0);
+  fail(0, 79);  // a failed device
+  const std::string second = node_of(1);
+  EXPECT_NE(second, first);
+  EXPECT_EQ(world_->status("j")["badNodes"][0]["name"], first);
+  EXPECT_EQ(world_->status("j")["badNodes"][0]["avoidance"], "Required");
+  fail(1, 1);
+  EXPECT_EQ(node_of(2), second) << "other nodes are only preferred";
+  fail(2, 1);
+  // No node is left, so that the pod is created again until it can be placed.
+  EXPECT_THAT((std::vector<std::string>{first, second}), Contains(node_of(3)));
+  EXPECT_EQ(world_->status("j")["attempt"], 3) << "the avoidance has caused no further attempt";
+  world_->wait("the events", [&] {
+    const std::vector<std::string> reasons = world_->event_reasons("j");
+    return std::ranges::count(reasons, "AvoidingNode") > 0 && std::ranges::count(reasons, "NodeAvoidanceRelaxed") > 0;
+  });
+  world_->wait("the metric",
+               [&] { return operator_->metric("trainingjob_avoided_nodes", {R"(trainingjob="j")"}) == 2; });
+  for (const char* name : {"c-1", "c-2"}) world_->call("DELETE", std::string("/api/v1/nodes/") + name);
 }
 
 TEST_F(Policies, PodWithoutTheLabelRemainsPartOfTheGroup) {

@@ -149,7 +149,7 @@ TEST_F(QueueScenario, AnEvictedJobStopsAndWaitsForANewAdmission) {
   set_group("j", 1, pod_running());
   expect_phase("j", "Running");
   expect_condition("j", "PodsReady", "True/Started");
-  EXPECT_EQ(world_.status("j")["restarts"],
+  EXPECT_EQ(restarts_of("j"),
             Json::parse(R"({"total": 1, "charged": 0, "reasons": [{"reason": "QueueEvicted", "count": 1}]})"));
   expect_events("j", {"QueueEvicted"});
   evict("j", "PodsReadyTimeout");

@@ -80,6 +80,7 @@ class Search {
     for (const std::string& name : options.foreign_pods) cluster.add_foreign_pod(name);
     if (options.metrics_peers) cluster.set_metrics_peers(*options.metrics_peers);
     if (options.gangs) cluster.serve_gangs();
+    cluster.set_cluster_nodes(options.cluster_nodes);
     if (options.starts_running) start(cluster);
     return {cluster.job(), cluster.objects(), at_second(1000)};
   }

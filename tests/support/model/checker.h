@@ -18,6 +18,7 @@ struct ModelOptions {
   std::vector<std::string> foreign_pods;     // pods of another owner, which exist from the start
   std::optional<std::string> metrics_peers;  // present: jobs get a NetworkPolicy
   bool gangs = false;                        // native PodGroups are served
+  int cluster_nodes = 0;                     // Objects::nodes
   MoveOptions moves{};
   int faults = 2;               // maximum on one path: failures, disruptions, edits, deletions, stale caches
   bool old_views = true;        // each watch may be stale, also after a restart of the operator

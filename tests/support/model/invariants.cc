@@ -13,6 +13,8 @@
 #include "operator/core/status.h"
 #include "operator/core/text.h"
 #include "operator/core/workload.h"
+#include "tests/support/model/bad_node_invariants.h"
+#include "tests/support/model/budget_invariants.h"
 
 namespace oarlock::test {
 namespace {
@@ -89,6 +91,7 @@ std::string check_creation(const CreatePod& create, const SimCluster& before) {
     return "a pod is created before the job's NetworkPolicy";
   if (recorded_ranks(job)[static_cast<size_t>(id->node_rank)]) return "a pod is created for a finished rank";
   if (std::string problem = check_gang(create, before); !problem.empty()) return problem;
+  if (std::string problem = check_avoidance(create, before); !problem.empty()) return problem;
   const bool is_recorded = find_replacement(job, id->node_rank) != nullptr;
   if (is_running(job.status.phase) && !is_recorded) return "a pod is replaced without a record";
   if (create.is_replacement != is_recorded) return "a pod has the wrong role";
@@ -98,6 +101,7 @@ std::string check_creation(const CreatePod& create, const SimCluster& before) {
 std::string check_deletion(const DeletePod& remove, const SimCluster& before) {
   const auto found = before.pods().find(remove.name);
   if (found == before.pods().end() || found->second.uid != remove.uid) return "";
+  if (!remove.resource_version.empty() && remove.resource_version != found->second.resource_version) return "";
   const Job& job = before.job();
   if (found->second.owner_uid != job.metadata.uid) return "a pod of another owner is deleted";
   const PodIdentity id = *parse_pod_name(job, remove.name);
@@ -106,7 +110,9 @@ std::string check_deletion(const DeletePod& remove, const SimCluster& before) {
   if (is_replaced && !has_ended(found->second) && !found->second.deleting)
     return "a pod is replaced that has not ended";
   const bool is_current = id.attempt == job.status.attempt;
-  const bool may = !is_current || is_replaced || is_terminal(job.status.phase) || job.status.phase == Phase::kSuspended;
+  const bool is_unplaced = found->second.avoided && !has_node(found->second);  // it is created again
+  const bool may = !is_current || is_replaced || is_unplaced || is_terminal(job.status.phase) ||
+                   job.status.phase == Phase::kSuspended;
   return may ? "" : "a pod of the running attempt is deleted";
 }
 
@@ -207,7 +213,9 @@ std::string check_end(const SimCluster& before, const api::Status& is, const Job
   }
   if (is.phase == Phase::kFailed && !is_by_deadline(is)) {
     if (!may_restart(was, job, world)) return "failed without a failure";
-    if (!world.has_no_remedy && used_restarts(was) < job.spec.failure_policy.max_restarts) return "failed too early";
+    const std::string& reason = find_condition(is, Phase::kFailed)->reason;
+    const bool is_budget = reason == kMaxRestartsExceeded || reason == kNoProgress;  // check_budget()
+    if (!world.has_no_remedy && !is_budget) return "failed too early";
   }
   if (is.phase == Phase::kComplete) {
     const unsigned wanted = job.spec.success_policy == api::SuccessPolicy::kRank0
@@ -465,7 +473,9 @@ std::string check_released(const SimCluster& cluster) {
   int placed = 0;
   for (int rank = 0; rank < job.group_nodes(); ++rank) {
     const auto found = cluster.pods().find(pod_name(job, job.status.attempt, rank));
-    if (found != cluster.pods().end()) placed += found->second.scheduled ? 1 : 0;
+    if (found == cluster.pods().end()) continue;
+    if (found->second.avoided) return "";  // check_waiting_pods()
+    placed += found->second.scheduled ? 1 : 0;
   }
   return placed < job.group_nodes() && is_due(cluster) ? "a group that cannot be placed keeps its pods" : "";
 }
@@ -505,6 +515,7 @@ std::string check_at_rest(const World& world, const SimCluster& cluster) {
   if (std::string problem = check_pod_groups(cluster); !problem.empty()) return problem;
   if (std::string problem = check_quota(cluster); !problem.empty()) return problem;
   if (std::string problem = check_policy(cluster); !problem.empty()) return problem;
+  if (std::string problem = check_waiting_pods(cluster); !problem.empty()) return problem;
   if (std::string problem = check_released(cluster); !problem.empty()) return problem;
   const api::Status& status = cluster.job().status;
   const bool has_done_rank = world.done != 0 || status.finished_ranks;
@@ -549,7 +560,8 @@ std::string check_action(const Action& action, const World& world, const SimClus
   for (const std::string& problem :
        {check_counts(was, is, after.job(), world), check_end(before, is, after.job(), world),
         check_finished(before.job(), after.job(), world), check_replacements(before.job(), after.job(), world),
-        check_conditions(is), check_stall(was, is), check_size(before, after.job())}) {
+        check_conditions(is), check_stall(was, is), check_size(before, after.job()), check_budget(before, is),
+        check_bad_nodes(before, is, world.has_failed)}) {
     if (!problem.empty()) return problem;
   }
   return "";

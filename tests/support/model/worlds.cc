@@ -6,6 +6,7 @@
 #include <optional>
 #include <stdexcept>
 
+#include "operator/core/bad_nodes.h"
 #include "operator/core/failure.h"
 #include "operator/core/handover.h"
 #include "operator/core/membership.h"
@@ -40,6 +41,8 @@ void age(Job& job, seconds older) {
   age(job.metadata.deletion_timestamp, older, false);
   age(status.start_time, older, has_deadline);
   age(status.attempt_start_time, older, job.spec.elastic && !is_running(status.phase));
+  status.usage.reset();  // neither affects a decision
+  status.startup.reset();
   age(status.completion_time, older, job.spec.ttl_seconds_after_finished.has_value());
   const bool starts = is_running(status.phase) && status.progress && !status.progress->last_step_time;
   for (api::Condition& condition : status.conditions) {
@@ -55,6 +58,8 @@ void age(Job& job, seconds older) {
   }
   if (status.queue) age(status.queue->since, older, has_deadline);
   if (status.progress) age(status.progress->last_step_time, older, status.phase == api::Phase::kRunning);
+  const bool expires = seconds(job.spec.failure_policy.avoid_nodes_seconds) <= Worlds::kOldest;
+  for (api::BadNode& node : status.bad_nodes) age(node.last_time, older, expires);
   for (api::Replacement& replacement : status.replacements) age(replacement.time, older, is_running(status.phase));
   for (api::AttemptRecord& record : status.attempts) {
     const bool waits = &record == &status.attempts.back() && restart_time(job, status, now());
@@ -81,7 +86,7 @@ void age(Pod& pod, seconds older, bool has_placement_time, bool is_active, bool 
                               *pod.grace_ends_at - older + kStopMargin > now();
   age(pod.grace_ends_at, older, may_be_awaited);
   age(pod.scheduled_at, older, has_placement_time);
-  age(pod.created, older, is_waiting);
+  age(pod.created, older, is_waiting || pod.avoided);
   const bool is_collateral = pod.trainer && pod.trainer->exit_code == to_int(ExitCode::kPeerLost);
   const bool may_be_stopped = pod.trainer && !pod.stop_requested_at && pod.phase == PodPhase::kRunning;
   const bool has_ended_before = pod.trainer && pod.stop_requested_at && ended_before_stop(pod);
@@ -98,7 +103,7 @@ std::string key_of(const Pod& pod) {
                      age_of(pod.scheduled_at), age_of(pod.created), age_of(pod.grace_ends_at), pod.disruption,
                      pod.trainer ? pod.trainer->exit_code : -1, is_disconnected(pod) ? "d" : "",
                      age_of(pod.trainer ? pod.trainer->finished_at : std::nullopt), pod.regroup_key) +
-         (pod.gang ? "in a gang|" : "");
+         (pod.gang ? "in a gang|" : "") + pod.node_name + (pod.avoided ? to_annotation(*pod.avoided) : "");
 }
 
 std::string key_of_services(const Objects& objects) {

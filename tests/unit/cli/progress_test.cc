@@ -258,6 +258,40 @@ TEST(ProgressBoard, MeasuresStepsAndServesTheFirstRank) {
   EXPECT_THAT(metrics, Not(HasSubstr("trainer_in_pod_restarts_total")));
 }
 
+TEST(ProgressBoard, CountsTimeByClass) {
+  using std::chrono::seconds;
+  test::FakeClock clock;
+  ProgressBoard board({}, clock);
+  const auto count = [&](UsageClass one) { return (*rank_status_from_json(board.status())->usage_seconds)[one]; };
+  board.add_process(0, ::getpid());
+  clock.advance(seconds(5));
+  board.add(0, {.phase = "restore"});
+  clock.advance(seconds(2));
+  board.add(0, {.step = 10});
+  clock.advance(seconds(4));
+  board.add(0, {.step = 20});
+  clock.advance(seconds(1));
+  board.add(0, {.step = 20, .loss = 1});
+  EXPECT_EQ(count(UsageClass::kStarting), 5);
+  EXPECT_EQ(count(UsageClass::kRestore), 2);
+  EXPECT_EQ(count(UsageClass::kProductive), 4) << "the next step has not been reported";
+  clock.advance(seconds(3));
+  board.add(0, {.phase = "eval"});
+  clock.advance(seconds(6));
+  board.add(0, {.step = 21});
+  EXPECT_EQ(count(UsageClass::kProductive), 8);
+  EXPECT_EQ(count(UsageClass::kEvaluation), 6);
+  clock.advance(seconds(1));
+  board.add_process(0, ::getpid());
+  clock.advance(seconds(2));
+  board.add(0, {.step = 15});
+  EXPECT_EQ(count(UsageClass::kRecovery), 3);
+  clock.advance(seconds(12));
+  board.add(0, {.step = 27});
+  EXPECT_EQ(count(UsageClass::kRecomputed), 6) << "6 of 12 steps";
+  EXPECT_EQ(count(UsageClass::kProductive), 14);
+}
+
 TEST(ProgressBoard, IsBounded) {
   test::FakeClock clock;
   ProgressBoard board({}, clock);

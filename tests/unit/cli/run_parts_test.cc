@@ -1,4 +1,5 @@
 // The small parts of `oarlock run`: its directory, the restart rules, programs and cores.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <cerrno>
@@ -131,13 +132,19 @@ TEST(RunDirectory, ReportsDamageAndMissingPermissions) {
   EXPECT_EQ(in_the_way.error().code, ExitCode::kCantCreate);
 }
 
+api::Status status_with(const api::Restarts& restarts) {
+  api::Status status;
+  status.restarts = restarts;
+  return status;
+}
+
 TEST(DecideAfterExit, AppliesOperatorsRules) {
   api::TrainingJob job;
   job.metadata.name = "j";
   job.spec.nodes = 2;
   job.spec.failure_policy.max_restarts = 2;
   const auto decision = [&](int restarts, int exit_code) {
-    return decide_after_exit(job, restarts, 1, exit_code, "").decision;
+    return decide_after_exit(job, status_with({.charged = restarts}), 1, exit_code, "").decision;
   };
   for (const int permanent : {64, 65, 66, 69, 70, 73, 74, 77, 78})
     EXPECT_EQ(decision(0, permanent), Decision::kFail) << permanent;
@@ -146,8 +153,46 @@ TEST(DecideAfterExit, AppliesOperatorsRules) {
     EXPECT_EQ(decision(1, temporary), Decision::kRestart) << temporary;
     EXPECT_EQ(decision(2, temporary), Decision::kFail) << temporary;
   }
-  EXPECT_EQ(decide_after_exit(job, 0, 0, 78, "").reason, "PermanentFailure");
-  EXPECT_EQ(decide_after_exit(job, 2, 0, 1, "").reason, "MaxRestartsExceeded");
+  EXPECT_EQ(decide_after_exit(job, {}, 0, 78, "").reason, "PermanentFailure");
+  EXPECT_EQ(decide_after_exit(job, status_with({.charged = 2}), 0, 1, "").reason, "MaxRestartsExceeded");
+}
+
+// The message is that of the rank that failed, which is on any node.
+TEST(DecideAfterExit, AppliesTheBudgetOfProgress) {
+  api::TrainingJob job;
+  job.metadata.name = "j";
+  job.spec.nodes = 2;
+  job.spec.failure_policy.max_restarts = 1;
+  job.spec.failure_policy.max_failures_at_step = 2;
+  const auto fail_at = [&](int step, const api::Restarts& restarts) {
+    const std::string message =
+        fmt::format(R"({{"rank":1,"step":{},"checkpointStep":-1,"reason":"Failed","message":"m"}})", step);
+    return decide_after_exit(job, status_with(restarts), 1, 1, message);
+  };
+  const auto restarts_after = [](const control::GroupFailure& failure) {
+    api::Status status;
+    control::charge_restart(failure.charge.value(), status);
+    return status.restarts;
+  };
+  const control::GroupFailure at_7 = fail_at(7, {.charged = 1});
+  EXPECT_EQ(at_7.decision, Decision::kRestart);
+  EXPECT_FALSE(at_7.is_charged());
+  EXPECT_EQ(fail_at(7, restarts_after(at_7)).reason, "NoProgress");
+  const control::GroupFailure at_0 = fail_at(0, {});
+  EXPECT_TRUE(at_0.is_charged());
+  EXPECT_EQ(fail_at(0, restarts_after(at_0)).reason, "NoProgress") << "before the first step";
+}
+
+// A process that was killed has left no message.
+TEST(DecideAfterExit, NewCheckpointIsProgress) {
+  api::TrainingJob job;
+  job.metadata.name = "j";
+  job.spec.failure_policy.max_restarts = 1;
+  api::Status status = status_with({.charged = 1, .after_progress = api::AfterProgress{.checkpoint_step = 100}});
+  status.highest_progress = api::HighestProgress{.checkpoint_step = 100};
+  EXPECT_EQ(decide_after_exit(job, status, 0, 137, "").reason, "MaxRestartsExceeded");
+  status.highest_progress->checkpoint_step = 110;
+  EXPECT_EQ(decide_after_exit(job, status, 0, 137, "").decision, Decision::kRestart);
 }
 
 struct RepeatedCase {

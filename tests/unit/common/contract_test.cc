@@ -97,6 +97,19 @@ TEST(InPodRestarts, RejectsOtherText) {
     EXPECT_FALSE(launcher_status_from_json(text)) << text;
 }
 
+TEST(RankStatus, RoundTripWithUsage) {
+  RankStatus status;
+  UsageSeconds& seconds = status.usage_seconds.emplace();
+  seconds[UsageClass::kProductive] = 12.5;
+  seconds[UsageClass::kRestore] = 0.25;
+  EXPECT_EQ(rank_status_from_json(to_json(status)), status);
+  const auto read = rank_status_from_json(
+      R"({"rank":0,"step":1,"usageSeconds":{"productive":"1","idle":5,"unknown":1,"restore":-3}})");
+  UsageSeconds expected;
+  expected[UsageClass::kRestore] = -3;
+  EXPECT_EQ(read->usage_seconds, expected) << "idle accelerators are not reported";
+}
+
 TEST(RankStatus, IgnoresNumbersOutOfRange) {
   const auto status = rank_status_from_json(
       R"({"rank":4294967296,"worldSize":-2147483649,"attempt":9223372036854775807,"step":18446744073709551615,

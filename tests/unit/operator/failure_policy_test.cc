@@ -358,7 +358,7 @@ TEST(FailurePolicy, AppliesFirstMatchingRule) {
        .rules = {in(FailureAction::kFail, {3, 42})},
        .pod = pod_of_rank(1).ended(42),
        .decision = Decision::kFail,
-       .is_charged = true,
+       .is_charged = false,
        .restart_reason = ""},
       {.name = "In, another code",
        .rules = {in(FailureAction::kFail, {3, 42})},
@@ -370,7 +370,7 @@ TEST(FailurePolicy, AppliesFirstMatchingRule) {
        .rules = {not_in(FailureAction::kFail, {3})},
        .pod = pod_of_rank(1).ended(42),
        .decision = Decision::kFail,
-       .is_charged = true,
+       .is_charged = false,
        .restart_reason = ""},
       {.name = "NotIn, a listed code",
        .rules = {not_in(FailureAction::kFail, {3})},
@@ -388,7 +388,7 @@ TEST(FailurePolicy, AppliesFirstMatchingRule) {
        .rules = {in(FailureAction::kFail, {76})},
        .pod = pod_of_rank(1).ended(76),
        .decision = Decision::kFail,
-       .is_charged = true,
+       .is_charged = false,
        .restart_reason = ""},
       {.name = "a permanent code that may restart",
        .rules = {in(FailureAction::kRestart, {78})},
@@ -412,7 +412,7 @@ TEST(FailurePolicy, AppliesFirstMatchingRule) {
        .rules = {on_reason(FailureAction::kFail, "OOMKilled")},
        .pod = oom,
        .decision = Decision::kFail,
-       .is_charged = true,
+       .is_charged = false,
        .restart_reason = ""},
       {.name = "Evicted is free",
        .rules = {on_reason(FailureAction::kRestartFree, "Evicted")},
@@ -424,7 +424,7 @@ TEST(FailurePolicy, AppliesFirstMatchingRule) {
        .rules = {on_reason(FailureAction::kFail, "DataMissing")},
        .pod = pod_of_rank(1).ended(1, kTerminationMessage),
        .decision = Decision::kFail,
-       .is_charged = true,
+       .is_charged = false,
        .restart_reason = ""},
       {.name = "PodDeleted",
        .rules = {on_reason(FailureAction::kRestartFree, "PodDeleted")},
@@ -442,7 +442,7 @@ TEST(FailurePolicy, AppliesFirstMatchingRule) {
        .rules = {on_disruption(FailureAction::kFail)},
        .pod = preempted,
        .decision = Decision::kFail,
-       .is_charged = true,
+       .is_charged = false,
        .restart_reason = ""},
       {.name = "DisruptionTarget counts",
        .rules = {on_disruption(FailureAction::kRestart)},
@@ -460,7 +460,7 @@ TEST(FailurePolicy, AppliesFirstMatchingRule) {
        .rules = {in(FailureAction::kIgnore, {3})},
        .pod = pod_of_rank(1).ended(3),
        .decision = Decision::kNone,
-       .is_charged = true,
+       .is_charged = false,
        .restart_reason = ""},
       {.name = "a pod that was removed has not completed its work, whatever its exit code",
        .rules = {in(FailureAction::kIgnore, {143})},
@@ -477,13 +477,13 @@ TEST(FailurePolicy, AppliesFirstMatchingRule) {
                   .deleting()
                   .stop_requested(at_second(31)),
        .decision = Decision::kFail,
-       .is_charged = true,
+       .is_charged = false,
        .restart_reason = ""},
       {.name = "an ignored exit code of a pod that was deleted long after its trainer ended",
        .rules = {in(FailureAction::kIgnore, {3})},
        .pod = pod_of_rank(1).trainer_ended(3).finished_at(at_second(20)).deleting().stop_requested(at_second(31)),
        .decision = Decision::kNone,
-       .is_charged = true,
+       .is_charged = false,
        .restart_reason = ""},
       {.name = "the same within the tolerance of the clocks",
        .rules = {in(FailureAction::kIgnore, {3})},
@@ -506,19 +506,19 @@ TEST(FailurePolicy, AppliesFirstMatchingRule) {
        .rules = {in(FailureAction::kIgnore, {1}), in(FailureAction::kFail, {1})},
        .pod = pod_of_rank(1).ended(1).disrupted("PreemptionByScheduler").deleting(),
        .decision = Decision::kFail,
-       .is_charged = true,
+       .is_charged = false,
        .restart_reason = ""},
       {.name = "the first rule decides",
        .rules = {in(FailureAction::kIgnore, {3}), not_in(FailureAction::kFail, {4})},
        .pod = pod_of_rank(1).ended(3),
        .decision = Decision::kNone,
-       .is_charged = true,
+       .is_charged = false,
        .restart_reason = ""},
       {.name = "the first rule decides, the other way",
        .rules = {not_in(FailureAction::kFail, {4}), in(FailureAction::kIgnore, {3})},
        .pod = pod_of_rank(1).ended(3),
        .decision = Decision::kFail,
-       .is_charged = true,
+       .is_charged = false,
        .restart_reason = ""},
   };
   for (const RuleRow& row : rows) {
@@ -529,7 +529,7 @@ TEST(FailurePolicy, AppliesFirstMatchingRule) {
     const Observed observed = seen(job, {pod_of_rank(0).ended(0), row.pod});
     const GroupFailure failure = evaluate_failure_policy(observed, classify_objects(observed));
     EXPECT_EQ(failure.decision, row.decision) << row.name;
-    EXPECT_EQ(failure.is_charged, row.is_charged) << row.name;
+    EXPECT_EQ(failure.is_charged(), row.is_charged) << row.name;
     EXPECT_EQ(failure.restart_reason, row.restart_reason) << row.name;
   }
 }
@@ -552,7 +552,7 @@ TEST(FailurePolicy, FailedDeviceRestartsAndRecordsNode) {
   const GroupFailure failure = judged({pod_of_rank(0).ended(76).finished_at(at_second(40)),
                                        pod_of_rank(1).ended(79, words).finished_at(at_second(50))});
   EXPECT_EQ(failure.decision, Decision::kRestart);
-  EXPECT_TRUE(failure.is_charged);
+  EXPECT_FALSE(failure.is_free);
   EXPECT_EQ(failure.reason, "DeviceFailed");
   EXPECT_EQ(failure.restart_reason, "DeviceFailed");
   EXPECT_EQ(failure.record.node, "node-1");
@@ -561,7 +561,7 @@ TEST(FailurePolicy, FailedDeviceRestartsAndRecordsNode) {
             "error");
   const Observed free = seen(JobBuilder().phase(Phase::kRunning).rule(in(FailureAction::kRestartFree, {79})),
                              {pod_of_rank(0).ended(76), pod_of_rank(1).ended(79, words)});
-  EXPECT_FALSE(evaluate_failure_policy(free, classify_objects(free)).is_charged);
+  EXPECT_TRUE(evaluate_failure_policy(free, classify_objects(free)).is_free);
 }
 
 TEST(FailurePolicy, FreeRestartIgnoresMaxRestarts) {
@@ -570,7 +570,7 @@ TEST(FailurePolicy, FreeRestartIgnoresMaxRestarts) {
            {pod_of_rank(0).running(), pod_of_rank(1).running().deleting().disrupted("PreemptionByScheduler")});
   const GroupFailure failure = evaluate_failure_policy(observed, classify_objects(observed));
   EXPECT_EQ(failure.decision, Decision::kRestart);
-  EXPECT_FALSE(failure.is_charged);
+  EXPECT_FALSE(failure.is_charged());
 }
 
 // ---- What is free --------------------------------------------------------------------------------------------------
@@ -646,14 +646,14 @@ TEST(FailurePolicy, IncompleteStartIsNotCharged) {
       observed.last_error = row.last_error;
       const GroupFailure failure = evaluate_failure_policy(observed, classify_objects(observed));
       EXPECT_EQ(failure.decision, Decision::kRestart) << row.name;
-      EXPECT_EQ(failure.is_charged, row.is_charged) << row.name;
+      EXPECT_EQ(failure.is_charged(), row.is_charged) << row.name;
       EXPECT_EQ(failure.reason, row.reason) << row.name;
       EXPECT_EQ(failure.record.pod, row.pod) << row.name << ": " << failure.message;
     }
   }
   const api::FailureRule charged = in(FailureAction::kRestart, {75});
   const Observed by_rule = seen(JobBuilder().rule(charged).phase(Phase::kPending), {timed_out, unschedulable});
-  EXPECT_TRUE(evaluate_failure_policy(by_rule, classify_objects(by_rule)).is_charged) << "a rule decides first";
+  EXPECT_TRUE(evaluate_failure_policy(by_rule, classify_objects(by_rule)).is_charged()) << "a rule decides first";
 }
 
 TEST(FailurePolicy, RejectedPodIsFree) {
@@ -668,13 +668,13 @@ TEST(FailurePolicy, RejectedPodIsFree) {
                              "NodeAffinity", "TopologyAffinityError", "NodeShutdown", "SomethingNew", ""}) {
     const GroupFailure failure = judged({pod_of_rank(0).running(), rejected(reason, false)}, Phase::kRunning, 2);
     EXPECT_EQ(failure.decision, Decision::kRestart) << reason;
-    EXPECT_FALSE(failure.is_charged) << reason;
+    EXPECT_FALSE(failure.is_charged()) << reason;
     EXPECT_EQ(failure.restart_reason, "PodRejected") << reason;
     EXPECT_EQ(failure.record.exit_code, std::nullopt) << reason;
   }
-  EXPECT_FALSE(judged({pod_of_rank(0).running(), rejected("UnexpectedAdmissionError", true)}).is_charged)
+  EXPECT_FALSE(judged({pod_of_rank(0).running(), rejected("UnexpectedAdmissionError", true)}).is_charged())
       << "after a restart of the kubelet, also of a pod that ran";
-  EXPECT_TRUE(judged({pod_of_rank(0).running(), rejected("DeadlineExceeded", true)}).is_charged);
+  EXPECT_TRUE(judged({pod_of_rank(0).running(), rejected("DeadlineExceeded", true)}).is_charged());
 }
 
 TEST(FailurePolicy, InitContainerFailureIsRecorded) {
@@ -687,7 +687,7 @@ TEST(FailurePolicy, InitContainerFailureIsRecorded) {
   };
   const GroupFailure failure = judged({pod_of_rank(0).running(), with_code(3)});
   EXPECT_EQ(failure.decision, Decision::kRestart);
-  EXPECT_TRUE(failure.is_charged);
+  EXPECT_TRUE(failure.is_charged());
   EXPECT_EQ(failure.record.container, "fetch");
   EXPECT_EQ(failure.record.exit_code, 3);
   EXPECT_EQ(failure.record.message,
@@ -699,7 +699,7 @@ TEST(FailurePolicy, InitContainerFailureIsRecorded) {
     return evaluate_failure_policy(observed, classify_objects(observed));
   };
   EXPECT_EQ(by_rule(FailureAction::kFail).decision, Decision::kFail);
-  EXPECT_FALSE(by_rule(FailureAction::kRestartFree).is_charged);
+  EXPECT_FALSE(by_rule(FailureAction::kRestartFree).is_charged());
   EXPECT_EQ(by_rule(FailureAction::kIgnore).decision, Decision::kRestart) << "the trainer has done no work";
 }
 

@@ -68,6 +68,11 @@ inline ModelOptions with_gangs(ModelOptions options) {
   return options;
 }
 
+inline ModelOptions with_cluster_nodes(ModelOptions options, int count) {
+  options.cluster_nodes = count;
+  return options;
+}
+
 inline ModelOptions with_policies(ModelOptions options) {
   options.metrics_peers = R"([{"namespaceSelector":{}}])";
   return options;

@@ -72,7 +72,7 @@ TEST(ReconcileReplace, RecordsTheLossBeforeItActs) {
     EXPECT_EQ(only<ConfirmPodAbsent>(plan).at(0).except_uid, next.replacements[0].pod_uid) << loss.name;
     EXPECT_EQ(next.recoveries->pods, 1) << loss.name;
     EXPECT_EQ(next.recoveries->charged, loss.charged) << loss.name;
-    EXPECT_EQ(next.restarts, api::Restarts{}) << loss.name;
+    EXPECT_EQ(next.restarts, api::Restarts{.after_progress = api::AfterProgress{}}) << loss.name;
     expect_settled(observed, plan);
   }
 }
@@ -202,6 +202,18 @@ TEST(ReconcileReplace, CountsTowardsMaxRestarts) {
   EXPECT_EQ(condition_of(failed, Phase::kFailed).reason, "MaxRestartsExceeded");
   job.spec.failure_policy.max_restarts = 3;
   EXPECT_EQ(status_after(seen(job, pods), reconcile(seen(job, pods))).recoveries->charged, 2);
+}
+
+TEST(ReconcileReplace, IsNotChargedAfterProgress) {
+  Observed observed =
+      seen(by_rank().max_restarts(1).restarts(1), {pod(0, 0).running(), pod(0, 1).running().deleting()});
+  observed.progress.emplace().step = 5;
+  const Plan plan = reconcile(observed);
+  const api::Status next = status_after(observed, plan);
+  EXPECT_EQ(next.recoveries->pods, 1);
+  EXPECT_EQ(next.recoveries->charged, 0);
+  EXPECT_EQ(next.restarts.after_progress->count, 1);
+  EXPECT_THAT(only<EmitEvent>(plan).at(0).message, HasSubstr("this does not count as a restart"));
 }
 
 TEST(ReconcileReplace, MessageOfARestartCountsReplacements) {

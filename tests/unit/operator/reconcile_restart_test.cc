@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "api/rules.h"
+#include "operator/core/failure.h"
 #include "tests/unit/operator/reconcile_support.h"
 
 namespace oarlock::test {
@@ -21,7 +22,7 @@ TEST(ReconcileRestart, RestartsTheWholeGroup) {
                                        "CreatePod bert-1-0", "CreatePod bert-1-1"))
       << "the status is patched first, and the failed pod is kept for its log";
   const api::Status next = status_after(observed, plan);
-  EXPECT_EQ(next.restarts, (api::Restarts{1, 1, {{"PodFailed", 1}}}));
+  EXPECT_EQ(next.restarts, (api::Restarts{1, 1, {{"PodFailed", 1}}, api::AfterProgress{}}));
   EXPECT_EQ(next.nodes, (api::NodeCounts{2, 0, 0, 0, 0, "0/2"}));
   ASSERT_EQ(next.attempts.size(), 1U);
   EXPECT_EQ(next.attempts[0].pod, "bert-0-1");
@@ -40,7 +41,7 @@ TEST(ReconcileRestart, CountsDoNotOverflow) {
                        .on_exit_codes = api::ExitCodeMatch{.values = {1}},
                        .on_pod_reasons = {},
                        .on_pod_conditions = {}});
-  job.status.restarts = {kLargest, kLargest, {{"PodFailed", kLargest}}};
+  job.status.restarts = {kLargest, kLargest, {{"PodFailed", kLargest}}, api::AfterProgress{}};
   const Observed observed = seen(job, {pod(0, 0).running(), pod(0, 1).ended(1)});
   EXPECT_EQ(status_after(observed, reconcile(observed)).restarts, job.status.restarts);
 }
@@ -272,9 +273,10 @@ TEST(ReconcileRestart, StoppedPodWithExitCodeZeroIsRemoved) {
   const Observed deleted = seen(job, {pod(0, 0).trainer_ended(0).deleting()});
   const api::Status after_deletion = status_after(deleted, reconcile(deleted));
   EXPECT_EQ(after_deletion.phase, Phase::kRestarting);
-  EXPECT_EQ(after_deletion.restarts, (api::Restarts{1, 1, {{"PodDeleted", 1}}}));
+  EXPECT_EQ(after_deletion.restarts, (api::Restarts{1, 1, {{"PodDeleted", 1}}, api::AfterProgress{}}));
   const Observed drained = seen(job, {pod(0, 0).trainer_ended(0).deleting().disrupted("EvictionByEvictionAPI")});
-  EXPECT_EQ(status_after(drained, reconcile(drained)).restarts, (api::Restarts{1, 0, {{"Disrupted", 1}}}));
+  EXPECT_EQ(status_after(drained, reconcile(drained)).restarts,
+            (api::Restarts{1, 0, {{"Disrupted", 1}}, api::AfterProgress{}}));
   // NotIn matches failures only, and exit code 0 is not a failure.
   const api::FailureRule fail{
       api::FailureAction::kFail, api::ExitCodeMatch{api::ExitCodeOperator::kNotIn, {1}}, {}, {}};
@@ -289,7 +291,7 @@ TEST(ReconcileRestart, DisruptionRestartsWithoutCharge) {
   const Plan plan = reconcile(observed);
   const api::Status next = status_after(observed, plan);
   EXPECT_EQ(next.phase, Phase::kRestarting);
-  EXPECT_EQ(next.restarts, (api::Restarts{1, 0, {{"Disrupted", 1}}}));
+  EXPECT_EQ(next.restarts, (api::Restarts{1, 0, {{"Disrupted", 1}}, api::AfterProgress{}}));
   EXPECT_THAT(only<EmitEvent>(plan).at(0).message, HasSubstr("a restart that does not count as attempt 1"));
 }
 

@@ -283,12 +283,17 @@ TEST(ReconcileStall, RestartsTheGroupIfThePolicyRequiresIt) {
                                        "DeletePod bert-1-1"))
       << "ranks that respond may save a checkpoint";
   const api::Status next = status_after(stalled, plan);
-  EXPECT_EQ(next.restarts.charged, 1);
+  EXPECT_EQ(next.restarts.charged, 0);
+  EXPECT_EQ(next.restarts.after_progress->count, 1);
   ASSERT_EQ(next.attempts.size(), 1U);
   EXPECT_EQ(next.attempts[0].reason, "Stalled");
   EXPECT_THAT(next.attempts[0].message, HasSubstr("rank 0 is in phase eval at step 7"));
   EXPECT_EQ(next.attempts[0].step, 7);
   EXPECT_EQ(next.attempts[0].steps_lost, std::nullopt) << "the ranks may save their state when they are stopped";
+
+  Observed again = stalled;
+  again.job.status.restarts.after_progress = next.restarts.after_progress;
+  EXPECT_EQ(status_after(again, reconcile(again)).restarts.charged, 1) << "without a step since then";
 
   Observed used_up = stalled;
   used_up.job.spec.failure_policy.max_restarts = 0;

@@ -199,69 +199,64 @@ class HeldTransport final : public http::Transport {
   bool is_open_ = false;
 };
 
-TEST(AuthorizationFilterThreads, RunsOneReviewAtATimeWithoutBlockingOthers) {
-  const auto clock = std::make_shared<test::FakeClock>();
-  const auto transport = std::make_shared<HeldTransport>();
-  AuthorizationFilter filter(kube::Client(transport, 5s), clock);
-  const auto check = [&](const std::string& token) {
-    const auto no = filter.check("/metrics", "Bearer " + token);
+class AuthorizationFilterThreads : public ::testing::Test {
+ protected:
+  // Returns the status of the response; 200 if the request is allowed.
+  int check(const std::string& token, bool is_known_address = false) {
+    const auto no = filter_.check("/metrics", "Bearer " + token, is_known_address);
     return no ? no->status : 200;
-  };
-  std::future<int> held = std::async(std::launch::async, check, "a");
-  transport->wait_for(1);
+  }
+  std::future<int> check_soon(const std::string& token, bool is_known_address = false) {
+    return std::async(std::launch::async, [=, this] { return check(token, is_known_address); });
+  }
+
+  const std::shared_ptr<test::FakeClock> clock_ = std::make_shared<test::FakeClock>();
+  const std::shared_ptr<HeldTransport> transport_ = std::make_shared<HeldTransport>();
+  AuthorizationFilter filter_{kube::Client(transport_, 1h), clock_};
+};
+
+TEST_F(AuthorizationFilterThreads, RunsOneReviewAtATimeWithoutBlockingOthers) {
+  std::future<int> held = check_soon("a");
+  transport_->wait_for(1);
   EXPECT_EQ(check("a"), 429) << "it is being reviewed";
   EXPECT_EQ(check("b"), 429) << "another token is being reviewed";
-  transport->open();
+  transport_->open();
   EXPECT_EQ(held.get(), 200);
   EXPECT_EQ(check("b"), 200) << "the place is free again";
 
   // The renewal of a known token delays no scrape with a known token.
-  clock->advance(61s);
-  transport->open(false);
-  std::future<int> renewal = std::async(std::launch::async, check, "a");
-  transport->wait_for(1);
+  clock_->advance(61s);
+  transport_->open(false);
+  std::future<int> renewal = check_soon("a");
+  transport_->wait_for(1);
   EXPECT_EQ(check("a"), 200);
   EXPECT_EQ(check("b"), 200);
-  std::future<int> stranger = std::async(std::launch::async, check, "c");
-  transport->wait_for(2);
+  std::future<int> stranger = check_soon("c");
+  transport_->wait_for(2);
   EXPECT_EQ(check("a"), 200) << "strangers do not take the place of known tokens";
-  transport->open();
+  transport_->open();
   EXPECT_EQ(renewal.get(), 200);
   EXPECT_EQ(stranger.get(), 200);
 }
 
-TEST(AuthorizationFilterThreads, ReviewOfAStrangerDoesNotDelayKnownAddresses) {
-  const auto clock = std::make_shared<test::FakeClock>();
-  const auto transport = std::make_shared<HeldTransport>();
-  AuthorizationFilter filter(kube::Client(transport, 5s), clock);
-  const auto check = [&](const std::string& token, bool is_known_address) {
-    const auto no = filter.check("/metrics", "Bearer " + token, is_known_address);
-    return no ? no->status : 200;
-  };
-  std::future<int> stranger = std::async(std::launch::async, check, "a", false);
-  transport->wait_for(1);
-  std::future<int> known = std::async(std::launch::async, check, "b", true);
-  transport->wait_for(2);
+TEST_F(AuthorizationFilterThreads, ReviewOfAStrangerDoesNotDelayKnownAddresses) {
+  std::future<int> stranger = check_soon("a");
+  transport_->wait_for(1);
+  std::future<int> known = check_soon("b", true);
+  transport_->wait_for(2);
   EXPECT_EQ(check("c", true), 429);
   EXPECT_EQ(check("c", false), 429);
-  transport->open();
+  transport_->open();
   EXPECT_EQ(stranger.get(), 200);
   EXPECT_EQ(known.get(), 200);
 }
 
-TEST(AuthorizationFilterThreads, StopEndsARunningReviewAndRejectsFurtherOnes) {
-  const auto clock = std::make_shared<test::FakeClock>();
-  const auto transport = std::make_shared<HeldTransport>();
-  AuthorizationFilter filter(kube::Client(transport, 1h), clock);
-  const auto check = [&](const std::string& token) {
-    const auto no = filter.check("/metrics", "Bearer " + token);
-    return no ? no->status : 200;
-  };
-  std::future<int> held = std::async(std::launch::async, check, "a");
-  transport->wait_for(1);
-  filter.stop();
+TEST_F(AuthorizationFilterThreads, StopEndsARunningReviewAndRejectsFurtherOnes) {
+  std::future<int> held = check_soon("a");
+  transport_->wait_for(1);
+  filter_.stop();
   EXPECT_EQ(held.get(), 503);
-  clock->advance(AuthorizationFilter::kPauseAfterFailure + 1s);
+  clock_->advance(AuthorizationFilter::kPauseAfterFailure + 1s);
   EXPECT_EQ(check("b"), 503);
 }
 

@@ -142,5 +142,11 @@ TEST(CachedJob, ReadsAtMostEightResources) {
   EXPECT_TRUE(job.accelerators.contains("example.com/r10"));
 }
 
+TEST(CachedJob, CountsAcceleratorsWithoutTheDevicesThatAccompanyThem) {
+  EXPECT_EQ(count_accelerators({}), 0);
+  EXPECT_EQ(count_accelerators({{"nvidia.com/gpu", 8}, {"rdma/hca", 16}}), 8);
+  EXPECT_EQ(count_accelerators({{"google.com/tpu", 4}, {"rdma/hca", 1}}), 4);
+}
+
 }  // namespace
 }  // namespace oarlock::control

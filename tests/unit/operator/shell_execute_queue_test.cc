@@ -2,17 +2,17 @@
 // a plan stops.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "operator/core/bad_nodes.h"
 #include "operator/core/desired.h"
 #include "operator/core/workload.h"
-#include "operator/shell/executor.h"
-#include "tests/support/scripted_transport.h"
+#include "tests/unit/operator/executor_fixture.h"
 
 namespace oarlock::control {
 namespace {
 
-using test::Answer;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -20,15 +20,11 @@ using Json = nlohmann::json;
 using Change = UpdateWorkload::Change;
 using Reason = Interruption::Reason;
 
-class ExecuteQueueTest : public ::testing::Test {
+class ExecuteQueueTest : public ExecutorFixture {
  protected:
   static constexpr char kWorkloads[] = "/apis/kueue.x-k8s.io/v1beta2/namespaces/ns/workloads";
   static constexpr char kFlavors[] = "/apis/kueue.x-k8s.io/v1beta2/resourceflavors";
   static constexpr char kPods[] = "/api/v1/namespaces/ns/pods";
-
-  static Answer failure(int status, const std::string& reason, const std::string& message = "no") {
-    return {.status = status, .pieces = {Json{{"reason", reason}, {"message", message}}.dump()}};
-  }
 
   static Json object(const std::string& version, const std::string& owner = "job-uid") {
     return {{"metadata",
@@ -52,48 +48,14 @@ class ExecuteQueueTest : public ::testing::Test {
     return {{"metadata", {{"name", name}}}, {"spec", {{"nodeLabels", {{"pool", pool}}}}}};
   }
 
-  ExecuteQueueTest() {
-    job_.metadata.name = "j";
-    job_.metadata.namespace_name = "ns";
-    job_.metadata.uid = "job-uid";
-    job_.metadata.resource_version = "10";
-    job_.spec.pod_template = R"({"spec":{"containers":[{"name":"trainer","image":"i"}]}})";
-    transport_->at_end([this] { script_ended_ = true; });
-  }
-
   void answer(const Json& body, int status = 200) { transport_->script({.status = status, .pieces = {body.dump()}}); }
-  std::optional<Interruption> run(std::vector<Action> actions) {
-    done_ = 0;
-    return executor_.execute(job_, actions, [this](const Action&) { ++done_; }, stop_.get_token());
-  }
+  // Without their queries.
   std::vector<std::string> requests() const {
-    std::vector<std::string> out;
-    for (const auto& request : transport_->requests())
-      out.push_back(request.method + " " + request.target.substr(0, request.target.find('?')));
+    std::vector<std::string> out = ExecutorFixture::requests();
+    for (std::string& request : out) request.resize(std::min(request.find('?'), request.size()));
     return out;
   }
   Json sent(size_t request) const { return Json::parse(transport_->requests().at(request).body); }
-  bool waits_for(const std::string& version) {
-    bool found = false;
-    own_writes_->is_cache_fresh("job-uid", [&](ResourceKind kind, const std::string& wanted) {
-      found = found || (kind == ResourceKind::kWorkload && wanted == version);
-      return false;
-    });
-    return found;
-  }
-
-  std::shared_ptr<test::FakeClock> clock_ = std::make_shared<test::FakeClock>();
-  std::shared_ptr<test::ScriptedTransport> transport_ = std::make_shared<test::ScriptedTransport>(clock_);
-  std::shared_ptr<OwnWrites> own_writes_ = std::make_shared<OwnWrites>(clock_);
-  // As in the program: the API server returns the metadata of the operator's own objects only.
-  kube::Client client_{transport_, std::chrono::seconds(5), kube::ResponseContent::kMetadata};
-  std::shared_ptr<EventRecorder> events_ =
-      std::make_shared<EventRecorder>(client_, EventSource{.instance = "me"}, clock_, Logger::silent());
-  Executor executor_{client_, own_writes_, events_, Logger::silent()};
-  Job job_;
-  std::stop_source stop_;
-  bool script_ended_ = false;
-  int done_ = 0;
 };
 
 // ---- CreateWorkload ------------------------------------------------------------------------------------------------
@@ -103,7 +65,7 @@ TEST_F(ExecuteQueueTest, CreatesAWorkloadForTheJobsPods) {
   EXPECT_FALSE(run({CreateWorkload{"w", "team", 3, 2}}));
   EXPECT_THAT(requests(), ElementsAre(std::string("POST ") + kWorkloads));
   EXPECT_EQ(sent(0), desired_workload(job_, {"w", "team", 3, 2}, PodFactory(job_, 0, 3, {}, {}).pod(0), {}));
-  EXPECT_TRUE(waits_for("11"));
+  EXPECT_TRUE(waits_for(ResourceKind::kWorkload, "11"));
 }
 
 TEST_F(ExecuteQueueTest, ReadsThePriorityOfTheClass) {
@@ -155,7 +117,7 @@ TEST_F(ExecuteQueueTest, AnExistingWorkloadCountsAsCreatedIfItIsTheJobs) {
   transport_->script(failure(409, "AlreadyExists"));
   answer(object("30"));
   EXPECT_FALSE(run({CreateWorkload{"w", "team", 2}}));
-  EXPECT_TRUE(waits_for("30"));
+  EXPECT_TRUE(waits_for(ResourceKind::kWorkload, "30"));
 }
 
 // No watch reports that it was removed, and the job must not wait without a reason.
@@ -195,7 +157,7 @@ TEST_F(ExecuteQueueTest, NoPodIsCreatedOrStoppedAfterAChangeOfTheWorkload) {
   const auto not_created = run({ConfirmWorkloadUnchanged{"w", "20"}, CreatePod{"j-0-0", 0, 0}});
   ASSERT_TRUE(not_created);
   EXPECT_EQ(not_created->reason, Reason::kStaleCache);
-  EXPECT_TRUE(waits_for("21"));
+  EXPECT_TRUE(waits_for(ResourceKind::kWorkload, "21"));
   transport_->script(failure(404, "NotFound"));
   const auto not_stopped = run({ConfirmWorkloadUnchanged{"w", "20"}, PatchStatus{}, DeletePod{"j-0-0", "u", "", ""}});
   ASSERT_TRUE(not_stopped);
@@ -221,7 +183,7 @@ TEST_F(ExecuteQueueTest, UpdatesTheStatusOfTheLiveWorkload) {
   EXPECT_EQ(transport_->requests()[1].content_type, "application/merge-patch+json");
   EXPECT_EQ(sent(1), *workload_status_patch(live, release));
   EXPECT_EQ(sent(1)["metadata"]["resourceVersion"], "20");
-  EXPECT_TRUE(waits_for("21"));
+  EXPECT_TRUE(waits_for(ResourceKind::kWorkload, "21"));
 }
 
 TEST_F(ExecuteQueueTest, UpdateOfAnotherStateIsStale) {
@@ -279,6 +241,19 @@ TEST_F(ExecuteQueueTest, CreatesPodsInTheirPodGroup) {
   EXPECT_EQ(sent(1)["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"], "j-0");
 }
 
+TEST_F(ExecuteQueueTest, CreatesPodsThatAvoidNodesInTheirPodGroup) {
+  answer(object("11"), 201);
+  EXPECT_FALSE(run({CreatePod{.name = "j-0-0",
+                              .nodes = 2,
+                              .gang = Gang{GangApi::kSchedulerPlugins, "j-0"},
+                              .avoided = AvoidedNodes{.required = {"bad"}}}}));
+  EXPECT_EQ(sent(0)["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"], "j-0");
+  EXPECT_EQ(sent(0)["metadata"]["annotations"][kAnnotationAvoidedNodes], "bad=Required");
+  EXPECT_EQ(sent(0)["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+                   ["nodeSelectorTerms"][0]["matchFields"][0]["values"][0],
+            "bad");
+}
+
 TEST_F(ExecuteQueueTest, StopsAtAPodGroupOfAnotherOwner) {
   transport_->script(failure(409, "AlreadyExists"));
   answer(object("5", "another-uid"));
@@ -305,7 +280,7 @@ TEST_F(ExecuteQueueTest, DeletesAWorkloadByItsUid) {
   EXPECT_FALSE(run({DeleteWorkload{"w", "u"}, DeleteWorkload{"w", "u"}, DeleteWorkload{"w", "u"}}));
   EXPECT_EQ(requests(), std::vector<std::string>(3, std::string("DELETE ") + kWorkloads + "/w"));
   EXPECT_EQ(sent(0)["preconditions"], Json::parse(R"({"uid": "u"})"));
-  EXPECT_TRUE(waits_for("11"));
+  EXPECT_TRUE(waits_for(ResourceKind::kWorkload, "11"));
 }
 
 // ---- Pods of an admitted job ---------------------------------------------------------------------------------------

@@ -8,8 +8,7 @@
 #include <set>
 
 #include "operator/core/desired.h"
-#include "operator/shell/executor.h"
-#include "tests/support/scripted_transport.h"
+#include "tests/unit/operator/executor_fixture.h"
 
 namespace oarlock::control {
 namespace {
@@ -28,9 +27,6 @@ std::string object(const std::string& version, const std::string& owner = "job-u
                 {"labels", {{kLabelJobName, label}}},
                 {"ownerReferences", {{{"uid", "other"}}, {{"uid", owner}, {"controller", true}}}}}}}
       .dump();
-}
-Answer failure(int status, const std::string& reason, const std::string& message = "no") {
-  return {.status = status, .pieces = {Json{{"reason", reason}, {"message", message}}.dump()}};
 }
 
 // Answers each request with an object. The second request waits for a third one, which comes only where requests are
@@ -59,48 +55,7 @@ class ParallelTransport final : public http::Transport {
   size_t most_ = 0;
 };
 
-class ExecuteTest : public ::testing::Test {
- protected:
-  ExecuteTest() {
-    job_.metadata.name = "j";
-    job_.metadata.namespace_name = "ns";
-    job_.metadata.uid = "job-uid";
-    job_.metadata.resource_version = "10";
-    job_.spec.pod_template = R"({"spec":{"containers":[{"name":"trainer","image":"i"}]}})";
-    transport_->at_end([this] { script_ended_ = true; });
-  }
-
-  std::optional<Interruption> run(std::vector<Action> actions) {
-    done_ = 0;
-    return executor_.execute(job_, actions, [this](const Action&) { ++done_; }, stop_.get_token());
-  }
-  std::vector<std::string> requests() const {
-    std::vector<std::string> out;
-    for (const auto& request : transport_->requests()) out.push_back(request.method + " " + request.target);
-    return out;
-  }
-  // The newest version that the cache must show before the job is looked at again.
-  bool waits_for(ResourceKind kind, const std::string& version) {
-    bool found = false;
-    own_writes_->is_cache_fresh("job-uid", [&](ResourceKind recorded, const std::string& wanted) {
-      found = found || (recorded == kind && wanted == version);
-      return false;
-    });
-    return found;
-  }
-
-  std::shared_ptr<test::FakeClock> clock_ = std::make_shared<test::FakeClock>();
-  std::shared_ptr<test::ScriptedTransport> transport_ = std::make_shared<test::ScriptedTransport>(clock_);
-  std::shared_ptr<OwnWrites> own_writes_ = std::make_shared<OwnWrites>(clock_);
-  kube::Client client_{transport_, std::chrono::seconds(5)};
-  std::shared_ptr<EventRecorder> events_ =
-      std::make_shared<EventRecorder>(client_, EventSource{.instance = "me"}, clock_, Logger::silent());
-  Executor executor_{client_, own_writes_, events_, Logger::silent()};
-  Job job_;
-  std::stop_source stop_;
-  bool script_ended_ = false;
-  int done_ = 0;
-};
+using ExecuteTest = ExecutorFixture;
 
 constexpr char kPod[] = "/api/v1/namespaces/ns/pods/j-0-0";
 constexpr char kPods[] = "/api/v1/namespaces/ns/pods?fieldValidation=Strict";

@@ -114,6 +114,8 @@ TEST_F(MetricsTest, JobMetricsFollowTheCache) {
       api::Recoveries{.total = 3, .seconds = 1.5, .last_ranks = "", .last_reason = "", .last_time = {}};
   job.status.in_pod_restarts =
       api::InPodRestarts{.total = 4, .seconds = 2.5, .last_rank = {}, .last_reason = "", .last_time = {}};
+  job.status.bad_nodes = {{.name = "a", .failures = 2, .reason = "", .avoidance = api::NodeAvoidance::kNone},
+                          {.name = "b", .failures = 2, .reason = "", .avoidance = api::NodeAvoidance::kRequired}};
   add(job);
   const std::string labels = R"({namespace=")" + job.metadata.namespace_name + R"(",trainingjob="bert")";
   const std::string all = text();
@@ -124,6 +126,7 @@ TEST_F(MetricsTest, JobMetricsFollowTheCache) {
   EXPECT_THAT(all, HasSubstr("trainingjob_rank_recovery_seconds_total" + labels + "} 1.5"));
   EXPECT_THAT(all, HasSubstr("trainingjob_in_pod_restarts_total" + labels + "} 4"));
   EXPECT_THAT(all, HasSubstr("trainingjob_in_pod_restart_seconds_total" + labels + "} 2.5"));
+  EXPECT_THAT(all, HasSubstr("trainingjob_avoided_nodes" + labels + "} 1"));
   EXPECT_THAT(all, HasSubstr("trainingjob_spec_replicas" + labels + "} 2"));
   EXPECT_THAT(all, HasSubstr("trainingjob_restarts_total{namespace=\"" + job.metadata.namespace_name +
                              R"(",reason="PodFailed",trainingjob="bert"} 1)"));
@@ -349,6 +352,45 @@ TEST_F(MetricsTest, AcceleratorsCountAllPodsOfUnfinishedJobs) {
   EXPECT_THAT(text(), Not(HasSubstr("trainingjob_requested_accelerators")));
 }
 
+TEST_F(PhaseTimesTest, StagesOfTheStartAreObservedOnce) {
+  Job job = JobBuilder("bert");
+  const std::string labels = "{namespace=\"" + job.metadata.namespace_name + "\",stage=\"";
+  const auto write = [&](const api::Startup& startup) {
+    api::Status next = job.status;
+    next.startup = startup;
+    metrics_->observe_status_change(job, next);
+    job.status = next;
+  };
+  write({.scheduled = 4});
+  write({.scheduled = 4, .started = 30, .first_report = 45});
+  write({.scheduled = 4, .started = 30, .first_report = 45});
+  write({.attempt = 1, .scheduled = 2});
+  const std::string all = text();
+  EXPECT_THAT(all, HasSubstr("trainingjob_startup_stage_seconds_sum" + labels + "scheduling\"} 6\n"));
+  EXPECT_THAT(all, HasSubstr("trainingjob_startup_stage_seconds_count" + labels + "pulling\"} 1\n"));
+  EXPECT_THAT(all, HasSubstr("trainingjob_startup_stage_seconds_sum" + labels + "pulling\"} 26\n"));
+  EXPECT_THAT(all, HasSubstr("trainingjob_startup_stage_seconds_sum" + labels + "starting\"} 15\n"));
+  EXPECT_THAT(all, Not(HasSubstr("stage=\"first_step\"")));
+}
+
+TEST_F(MetricsTest, AcceleratorTimesAreCountersByClass) {
+  Job job = JobBuilder("bert").phase(api::Phase::kRunning);
+  add(job);
+  EXPECT_THAT(text(), Not(HasSubstr("accelerator_seconds_total")));
+  jobs_.clear();
+  api::Usage& usage = job.status.usage.emplace();
+  usage.classes[UsageClass::kProductive] = 12'500;
+  usage.queued = 4'000;
+  add(job);
+  const std::string all = text();
+  EXPECT_THAT(all, HasSubstr("# TYPE trainingjob_accelerator_seconds_total counter\n"));
+  EXPECT_THAT(all, HasSubstr("trainingjob_accelerator_seconds_total{class=\"productive\",namespace=\"default\","
+                             "trainingjob=\"bert\"} 12.5\n"));
+  EXPECT_THAT(all, Not(HasSubstr("class=\"idle\""))) << "classes without time";
+  EXPECT_THAT(all, HasSubstr("trainingjob_queued_accelerator_seconds_total{namespace=\"default\","
+                             "trainingjob=\"bert\"} 4\n"));
+}
+
 // docs/metrics-operator.md is generated from the exported metrics.
 TEST_F(MetricsTest, ReferencePageMatchesExportedMetrics) {
   Job job = JobBuilder("bert").nodes(2).phase(api::Phase::kRunning, 1).restarts(1);
@@ -359,12 +401,14 @@ TEST_F(MetricsTest, ReferencePageMatchesExportedMetrics) {
   job.status.progress->target_steps = 2;
   job.status.recoveries = api::Recoveries{.total = 1, .last_ranks = "", .last_reason = "", .last_time = {}};
   job.status.in_pod_restarts = api::InPodRestarts{.total = 1, .last_rank = {}, .last_reason = "", .last_time = {}};
+  job.status.bad_nodes = {{.name = "a", .failures = 1, .reason = ""}};
   job.status.queue =
       api::QueueStatus{.name = "team", .cluster_queue = "", .flavors = {}, .nodes = {}, .since = at_second(1)};
   job.status.conditions = {condition("Running", false, 2)};
   api::Status done = job.status;
   done.phase = api::Phase::kComplete;
   done.completion_time = at_second(9);
+  done.startup = api::Startup{.scheduled = 1};
   done.conditions = {condition("Running", true, 3)};
   Job fresh = job;
   fresh.status = {};
@@ -375,6 +419,7 @@ TEST_F(MetricsTest, ReferencePageMatchesExportedMetrics) {
   evicted.attempts.emplace_back().reason = "QueueEvicted";
   metrics_->observe_status_change(fresh, evicted);
   job.status.completion_time = at_second(9);
+  job.status.usage.emplace().classes[UsageClass::kProductive] = 1;
   add(job);
   metrics_->observe_request("h:6443", "GET", 200, kube::Seconds(0.1));
   metrics_->set_leader(true);

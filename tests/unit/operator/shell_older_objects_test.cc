@@ -24,10 +24,10 @@ Json older_objects() { return Json::parse(read_file(test::data_path("operator/ol
 Observed observe(const Json& objects) {
   Observed out;
   out.job = project_job(*job_fields().parse(objects["job"].dump()));
-  for (const Json& pod : objects["pods"]) out.pods.push_back(project_pod(*pod_fields().parse(pod.dump()))->pod);
+  for (const Json& pod : objects["pods"]) out.pods.push_back(project_pod(*pod_fields().parse(pod.dump()))->object);
   Json service = objects["service"];
   service["metadata"]["uid"] = "service-uid";
-  out.services = {project_service(*service_fields().parse(service.dump()))->service};
+  out.services = {project_service(*service_fields().parse(service.dump()))->object};
   out.now = *out.job.status.attempt_start_time + std::chrono::seconds(60);
   return out;
 }

@@ -158,7 +158,7 @@ TEST_F(ProgressPollerTest, PollsRepeatedlyAndReportsChangesOnly) {
   EXPECT_TRUE(eventually([&] { return news_ == 2; }));
 }
 
-TEST_F(ProgressPollerTest, NewTimestampAloneDoesNotCountAsChange) {
+TEST_F(ProgressPollerTest, NewTimesAloneDoNotCountAsChange) {
   RankStatus status = at_step(5);
   status.updated_at = "2026-01-01T00:00:00Z";
   ranks_.set_status(url(1), status);
@@ -166,6 +166,7 @@ TEST_F(ProgressPollerTest, NewTimestampAloneDoesNotCountAsChange) {
   poller_->watch(kJob, "u", address(1), 9400);
   ASSERT_TRUE(eventually([&] { return news_ == 1; }));
   status.updated_at = "2026-01-01T00:00:05Z";
+  status.usage_seconds.emplace()[UsageClass::kProductive] = 5;
   ranks_.set_status(url(1), status);
   const auto updated_at = [&] { return poller_->latest(kJob, "u").last_status->updated_at; };
   ASSERT_TRUE(eventually([&] { return updated_at() == status.updated_at; }));
@@ -410,6 +411,24 @@ TEST_F(ProgressPollerTest, RecordsWhenStepWasFirstReceived) {
     ASSERT_TRUE(eventually([&] { return poller_->latest(kJob, "u").last_status->phase == phase; }));
   }
   EXPECT_GT(*received(), second);
+}
+
+// The status of the job may be written between two polls only.
+TEST_F(ProgressPollerTest, KeepsTheHighestStepOfAnAttempt) {
+  start();
+  RankStatus status = at_step(200);
+  status.checkpoint_step = 150;
+  ranks_.set_status(url(1), status);
+  poller_->watch(kJob, "u", address(1), 9400);
+  ASSERT_TRUE(eventually([&] { return step() == 200; }));
+  status.step = status.checkpoint_step = 100;
+  ranks_.set_status(url(1), status);
+  ASSERT_TRUE(eventually([&] { return step() == 100; }));
+  EXPECT_EQ(poller_->latest(kJob, "u").highest, (api::HighestProgress{.step = 200, .checkpoint_step = 150}));
+  status.attempt += 1;
+  ranks_.set_status(url(1), status);
+  ASSERT_TRUE(eventually([&] { return poller_->latest(kJob, "u").last_status->attempt == status.attempt; }));
+  EXPECT_EQ(poller_->latest(kJob, "u").highest, (api::HighestProgress{.step = 100, .checkpoint_step = 100}));
 }
 
 TEST_F(ProgressPollerTest, BoundsAndSanitizesTexts) {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/contract.h"
+#include "operator/core/bad_nodes.h"
 #include "operator/core/desired.h"
 #include "tests/support/builders.h"
 
@@ -41,11 +42,12 @@ TEST(ProjectPod, ReadsARunningPod) {
   expected.phase = PodPhase::kRunning;
   expected.scheduled = true;
   ASSERT_TRUE(from_rfc3339("2026-01-01T00:00:03Z", expected.scheduled_at.emplace()));
+  ASSERT_TRUE(from_rfc3339("2026-01-01T00:00:00Z", expected.started_at.emplace()));
   expected.started = true;
   expected.ready = true;
   expected.pod_ip = "10.1.1.1";
   expected.node_name = "node1";
-  EXPECT_EQ(cached.pod, expected);
+  EXPECT_EQ(cached.object, expected);
   EXPECT_EQ(cached.job, "j");
 }
 
@@ -75,7 +77,7 @@ TEST(ProjectPod, ReadsTerminationOfTrainer) {
         {"name": "sidecar", "state": {"terminated": {"exitCode": 9}}},
         {"name": "trainer", "state": {"terminated": {"exitCode": 137, "reason": "OOMKilled", "message": "last words",
           "finishedAt": "2026-01-02T03:04:05Z"}}}]}})")
-                      .pod;
+                      .object;
   EXPECT_EQ(pod.phase, PodPhase::kFailed);
   EXPECT_EQ(pod.reason, "Evicted");
   EXPECT_EQ(pod.message, "low on memory");
@@ -91,7 +93,7 @@ TEST(ProjectPod, ReadsTerminationOfTrainer) {
 TEST(ProjectPod, IgnoresTerminationOfSidecar) {
   const std::string sidecar = R"({"name": "sidecar", "state": {"terminated": {"exitCode": 9}}})";
   const auto trainer_of = [](const std::string& containers) {
-    return pod_from(R"({"status": {"containerStatuses": [)" + containers + "]}}").pod.trainer;
+    return pod_from(R"({"status": {"containerStatuses": [)" + containers + "]}}").object.trainer;
   };
   EXPECT_FALSE(trainer_of(sidecar + R"(, {"name": "trainer", "state": {"running": {}}})"));
   const auto ended = trainer_of(R"({"name": "trainer", "state": {"terminated": {"exitCode": 3}}}, )" + sidecar);
@@ -103,7 +105,7 @@ TEST(ProjectPod, ReadsStopRequestTime) {
   const auto stop_request = [](const std::string& metadata, const std::string& condition) {
     const Pod pod = pod_from(R"({"metadata": {)" + metadata + R"(}, "status": {"conditions": [{)" + condition +
                              R"("type": "DisruptionTarget", "status": "True"}]}})")
-                        .pod;
+                        .object;
     return pod.stop_requested_at ? to_rfc3339(*pod.stop_requested_at) : "";
   };
   const std::string deleted = R"("deletionTimestamp": "2026-01-01T00:01:00Z", "deletionGracePeriodSeconds": 30)";
@@ -126,7 +128,7 @@ TEST(ProjectPod, ReadsWaitingReason) {
     "initContainerStatuses": [{"state": {"terminated": {"exitCode": 0}}},
                               {"state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}],
     "containerStatuses": [{"name": "trainer", "state": {"waiting": {"reason": "PodInitializing"}}}]}})")
-                      .pod;
+                      .object;
   EXPECT_FALSE(pod.scheduled);
   EXPECT_FALSE(pod.scheduled_at);
   EXPECT_EQ(pod.unscheduled_message, "0/3 nodes are available");
@@ -140,7 +142,7 @@ TEST(ProjectPod, AcceptsAnyJson) {
   for (const char* text : {"{}", R"({"metadata": 3, "status": [], "spec": "x"})",
                            R"({"status": {"conditions": {"type": "Ready"}, "phase": 7}})",
                            R"({"status": {"containerStatuses": [3, null, {"name": "trainer", "state": "x"}]}})"}) {
-    EXPECT_EQ(pod_from(text).pod.phase, PodPhase::kPending) << text;
+    EXPECT_EQ(pod_from(text).object.phase, PodPhase::kPending) << text;
   }
 }
 
@@ -159,7 +161,7 @@ TEST(ProjectPod, BoundsAndSanitizesTexts) {
         {"containerStatuses",
          {{{"name", "trainer"},
            {"state", {{"terminated", {{"exitCode", 4294967297}, {"reason", hostile}, {"message", hostile}}}}}}}}}}};
-  const Pod pod = pod_from(text.dump()).pod;
+  const Pod pod = pod_from(text.dump()).object;
   for (const std::string* one : {&pod.reason, &pod.disruption, &pod.waiting_reason, &pod.trainer->reason}) {
     EXPECT_THAT(*one, ::testing::StartsWith(" [31mxxx"));
     EXPECT_LE(one->size(), 60u);
@@ -177,7 +179,7 @@ TEST(ProjectPod, CompactsTerminationMessage) {
   const auto message_of = [](const std::string& text) {
     const Json state = {{"terminated", {{"exitCode", 1}, {"message", text}}}};
     return pod_from(Json{{"status", {{"containerStatuses", {{{"name", "trainer"}, {"state", state}}}}}}}.dump())
-        .pod.trainer->message;
+        .object.trainer->message;
   };
   EXPECT_EQ(message_of("a\nb\nlast\n"), "last");
   const TerminationMessage message{
@@ -199,13 +201,13 @@ TEST(ProjectService, ReadsItsOwner) {
     "creationTimestamp": "1970-01-01T00:00:07Z", "ownerReferences": [{"uid": "b", "controller": true}]}, "spec": {"clusterIP": "None"}})");
   ASSERT_TRUE(object);
   const CachedService cached = *project_service(*object);
-  EXPECT_EQ(cached.service, (Service{.name = "j",
-                                     .uid = "u",
-                                     .owner_uid = "b",
-                                     .owner_is_job = false,
-                                     .deleting = false,
-                                     .created = SystemTime(std::chrono::seconds(7)),
-                                     .regroup_key = "0123456789ab"}));
+  EXPECT_EQ(cached.object, (Service{.name = "j",
+                                    .uid = "u",
+                                    .owner_uid = "b",
+                                    .owner_is_job = false,
+                                    .deleting = false,
+                                    .created = SystemTime(std::chrono::seconds(7)),
+                                    .regroup_key = "0123456789ab"}));
   EXPECT_EQ(cached.job, "j");
 }
 
@@ -220,7 +222,7 @@ TEST(ProjectPod, HasTheKeyOfTheServiceWithWhichItWasCreated) {
   for (const RegroupSecret& secret : {RegroupSecret{"token", regroup_key_id(key)}, RegroupSecret{}}) {
     const auto object = pod_fields().parse(PodFactory(job, 0, {}, secret).text(1));
     ASSERT_TRUE(object);
-    EXPECT_EQ(project_pod(*object)->pod.regroup_key, secret.key_id);
+    EXPECT_EQ(project_pod(*object)->object.regroup_key, secret.key_id);
   }
 }
 
@@ -229,7 +231,7 @@ TEST(ProjectPod, HasTheImagesThatTheOperatorHasChosen) {
   job.spec.pod_template = "";
   const auto images = [&](const std::string& launcher) {
     const auto object = pod_fields().parse(PodFactory(job, 0, 1, {.image = "trainer:1"}, {}, {}, launcher).text(0));
-    return project_pod(*object)->pod.images;
+    return project_pod(*object)->object.images;
   };
   EXPECT_EQ(images(""), (ChosenImages{"trainer:1", ""}));
   job.spec.image = "trainer:1";
@@ -240,6 +242,16 @@ TEST(ProjectPod, HasTheImagesThatTheOperatorHasChosen) {
   EXPECT_EQ(images(""), ChosenImages{}) << "annotations of the template have no effect";
 }
 
+TEST(ProjectPod, HasTheNodesThatItAvoidsUntilItHasANode) {
+  const AvoidedNodes nodes{.required = {"a"}, .preferred = {"b"}};
+  auto body = PodFactory(with_avoided_nodes(JobBuilder(), nodes), 0).pod(0);
+  const auto avoided = [&] { return project_pod(*pod_fields().parse(body.dump()))->pod.avoided; };
+  ASSERT_TRUE(avoided());
+  EXPECT_EQ(*avoided(), nodes);
+  body["spec"]["nodeName"] = "c";
+  EXPECT_FALSE(avoided());
+}
+
 TEST(ProjectNetworkPolicy, ReadsOwnerAndSpecDigest) {
   const auto object = network_policy_fields().parse(R"({"metadata": {"name": "trainingjob-j", "uid": "u",
     "labels": {"oarlock.dev/job-name": "j"}, "ownerReferences": [
@@ -247,7 +259,7 @@ TEST(ProjectNetworkPolicy, ReadsOwnerAndSpecDigest) {
     "spec": {"policyTypes": ["Ingress"], "podSelector": {}}})");
   ASSERT_TRUE(object);
   const CachedNetworkPolicy cached = *project_network_policy(*object);
-  EXPECT_EQ(cached.network_policy,
+  EXPECT_EQ(cached.object,
             (NetworkPolicy{.name = "trainingjob-j",
                            .uid = "u",
                            .owner_uid = "b",
@@ -262,7 +274,7 @@ TEST(ProjectPod, RecognizesOwnersByKindAndName) {
   const auto owned = [](const std::string& owner) {
     const std::string text =
         R"({"metadata": {"name": "j-1-0", "ownerReferences": [{"uid": "b", "controller": true, )" + owner + "}]}}";
-    return pod_from(text).pod.owner_is_job;
+    return pod_from(text).object.owner_is_job;
   };
   EXPECT_TRUE(owned(R"("apiVersion": "oarlock.dev/v1", "kind": "TrainingJob", "name": "j")"));
   EXPECT_FALSE(owned(R"("apiVersion": "oarlock.dev/v1", "kind": "TrainingJob", "name": "k")"));
@@ -271,7 +283,7 @@ TEST(ProjectPod, RecognizesOwnersByKindAndName) {
   const auto object = service_fields().parse(R"({"metadata": {"name": "j", "ownerReferences": [
     {"uid": "b", "controller": true, "apiVersion": "oarlock.dev/v1alpha1", "kind": "TrainingJob", "name": "j"}]}})");
   ASSERT_TRUE(object);
-  EXPECT_TRUE(project_service(*object)->service.owner_is_job);
+  EXPECT_TRUE(project_service(*object)->object.owner_is_job);
 }
 
 TEST(ProjectJob, KeepsSpecAndStatus) {

@@ -54,7 +54,7 @@ TEST(ProjectWorkload, ReadsAnAdmittedWorkload) {
                         .flavors = {"default", "h200"},
                         .pod_updates = R"([{"labels":{"l":"1"},"name":"nodes"},{"name":"nodes"}])",
                         .has_topology = true};
-  EXPECT_EQ(cached->workload, expected);
+  EXPECT_EQ(cached->object, expected);
   EXPECT_EQ(cached->job, "j");
 }
 
@@ -63,7 +63,7 @@ TEST(ProjectWorkload, ExplainsTheWaitOrTheEviction) {
     Json object = {{"status", {{"conditions", conditions}}}};
     const auto cached = workload_from(object);
     EXPECT_TRUE(cached);
-    return cached->workload.reason + ": " + cached->workload.message;
+    return cached->object.reason + ": " + cached->object.message;
   };
   const Json reserved = workload_condition("QuotaReserved", "True", "QuotaReserved");
   const Json pending = workload_condition("QuotaReserved", "False", "Pending");
@@ -88,8 +88,7 @@ TEST(ProjectWorkload, ExplainsTheWaitOrTheEviction) {
 
 TEST(ProjectWorkload, ReadsEveryFlag) {
   const auto flags = [](const char* type, const char* status) {
-    const Workload workload =
-        workload_from({{"status", {{"conditions", {workload_condition(type, status)}}}}})->workload;
+    const Workload workload = workload_from({{"status", {{"conditions", {workload_condition(type, status)}}}}})->object;
     return std::vector<bool>{workload.has_quota, workload.admitted,   workload.evicted,
                              workload.finished,  workload.pods_ready, workload.requeued};
   };
@@ -101,17 +100,17 @@ TEST(ProjectWorkload, ReadsEveryFlag) {
     expected[i] = true;
     EXPECT_EQ(flags(kTypes[i], "True"), expected);
   }
-  EXPECT_TRUE(workload_from({{"metadata", {{"deletionTimestamp", "2026-01-01T00:00:00Z"}}}})->workload.deleting);
+  EXPECT_TRUE(workload_from({{"metadata", {{"deletionTimestamp", "2026-01-01T00:00:00Z"}}}})->object.deleting);
 }
 
 TEST(ProjectWorkload, TheAdmissionIsThatOfTheReservedQuota) {
   Json object = {{"status",
                   {{"conditions", {workload_condition("QuotaReserved", "False", "Pending")}},
                    {"admission", {{"clusterQueue", "old"}, {"podSetAssignments", {{{"count", 3}}}}}}}}};
-  EXPECT_EQ(workload_from(object)->workload.admission, Admission{});
+  EXPECT_EQ(workload_from(object)->object.admission, Admission{});
   object["status"]["conditions"] = {workload_condition("QuotaReserved", "True")};
-  EXPECT_EQ(workload_from(object)->workload.admission, (Admission{.cluster_queue = "old", .nodes = 3}));
-  EXPECT_FALSE(workload_from(object)->workload.admission.has_topology);
+  EXPECT_EQ(workload_from(object)->object.admission, (Admission{.cluster_queue = "old", .nodes = 3}));
+  EXPECT_FALSE(workload_from(object)->object.admission.has_topology);
 }
 
 TEST(ProjectWorkload, AcceptsAnyJson) {
@@ -126,8 +125,8 @@ TEST(ProjectWorkload, AcceptsAnyJson) {
     if (object["status"].is_object()) object["status"]["conditions"] = {3, nullptr, reserved};
     const auto cached = workload_from(object);
     ASSERT_TRUE(cached) << status;
-    EXPECT_EQ(cached->workload.has_quota, object["status"].is_object()) << status;
-    EXPECT_EQ(cached->workload.admission, Admission{}) << status;
+    EXPECT_EQ(cached->object.has_quota, object["status"].is_object()) << status;
+    EXPECT_EQ(cached->object.admission, Admission{}) << status;
   }
 }
 
@@ -137,7 +136,7 @@ TEST(ProjectWorkload, NumbersOfNodesAreBounded) {
                          {"status",
                           {{"conditions", {workload_condition("QuotaReserved", "True")}},
                            {"admission", {{"podSetAssignments", {{{"count", count}}}}}}}}};
-    const Workload workload = workload_from(object)->workload;
+    const Workload workload = workload_from(object)->object;
     EXPECT_EQ(workload.nodes, workload.admission.nodes) << count;
     return workload.nodes;
   };
@@ -157,10 +156,10 @@ TEST(ProjectWorkload, BoundsAndSanitizesTexts) {
                      {{"type", "Evicted"}, {"status", "True"}, {"reason", hostile}, {"message", hostile}}}}}}};
   const auto cached = workload_from(object);
   ASSERT_TRUE(cached);
-  EXPECT_THAT(cached->workload.reason, ::testing::StartsWith(" [31mxxx"));
-  EXPECT_LE(cached->workload.reason.size(), 60u);
-  EXPECT_THAT(cached->workload.message, ::testing::StartsWith(" [31mxxx"));
-  EXPECT_LE(cached->workload.message.size(), 400u);
+  EXPECT_THAT(cached->object.reason, ::testing::StartsWith(" [31mxxx"));
+  EXPECT_LE(cached->object.reason.size(), 60u);
+  EXPECT_THAT(cached->object.message, ::testing::StartsWith(" [31mxxx"));
+  EXPECT_LE(cached->object.message.size(), 400u);
 
   const std::string longest(253, 'x');
   const auto error_of = [&](const char* pointer, const Json& value) {
@@ -181,7 +180,7 @@ TEST(ProjectWorkload, BoundsAndSanitizesTexts) {
   Json flavors = Json::object();
   for (int i = 0; i < 10000; ++i) flavors["r" + std::to_string(i)] = "f" + std::to_string(i);
   object["status"]["admission"]["podSetAssignments"] = {{{"flavors", flavors}}};
-  EXPECT_LE(workload_from(object)->workload.admission.flavors.size(), 64u);
+  EXPECT_LE(workload_from(object)->object.admission.flavors.size(), 64u);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "operator/core/progress.h"
 #include "operator/core/reconcile.h"
 #include "tests/support/builders.h"
 

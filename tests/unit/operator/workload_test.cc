@@ -28,11 +28,11 @@ Job job_with(const std::string& pod_template) {
   return job;
 }
 
-Json pod_of(const Job& job) { return PodFactory(job, 0).pod(0); }
+Json template_pod(const Job& job) { return PodFactory(job, 0).pod(0); }
 
 Json workload_of(const Job& job, const CreateWorkload& create = {"w", "team", 2},
                  const std::optional<WorkloadPriority>& priority = {}) {
-  return desired_workload(job, create, pod_of(job), priority);
+  return desired_workload(job, create, template_pod(job), priority);
 }
 
 TEST(DesiredWorkload, RequestsQuotaForTheJobsPods) {
@@ -165,18 +165,18 @@ TEST(DesiredWorkload, HasThePriorityOfItsClass) {
 
 TEST(DesiredWorkload, TheLabelOfTheJobPrecedesThePriorityClassOfItsPods) {
   Job job = job_with(R"({"spec": {"priorityClassName": "pods"}})");
-  const auto of_pods = find_priority(job, pod_of(job));
+  const auto of_pods = find_priority(job, template_pod(job));
   ASSERT_TRUE(of_pods);
   EXPECT_EQ(of_pods->group, "scheduling.k8s.io");
   EXPECT_EQ(of_pods->kind, "PriorityClass");
   EXPECT_EQ(of_pods->name, "pods");
   job.metadata.priority_class = "jobs";
-  const auto of_job = find_priority(job, pod_of(job));
+  const auto of_job = find_priority(job, template_pod(job));
   ASSERT_TRUE(of_job);
   EXPECT_EQ(of_job->group, "kueue.x-k8s.io");
   EXPECT_EQ(of_job->kind, "WorkloadPriorityClass");
   EXPECT_EQ(of_job->name, "jobs");
-  EXPECT_FALSE(find_priority(job_with(""), pod_of(job_with(""))));
+  EXPECT_FALSE(find_priority(job_with(""), template_pod(job_with(""))));
 }
 
 TEST(DesiredWorkload, AdmitsPodsWhileItIsAdmittedAndNothingElse) {
@@ -363,7 +363,7 @@ Json flavor(const std::string& name, const Json& labels, const Json& tolerations
 // Returns the pod of the job; with an error, a string with its message.
 Json placed_pod(const std::string& pod_template, const Admission& admission, const std::vector<Json>& flavors) {
   const auto placed = with_admission(job_with(pod_template), admission, flavors);
-  if (placed) return pod_of(*placed);
+  if (placed) return template_pod(*placed);
   EXPECT_EQ(placed.error().code, ExitCode::kConfig);
   return placed.error().message;
 }
@@ -375,7 +375,7 @@ TEST(WithAdmission, ChangesNothingWithoutFlavors) {
   const Job job = job_with(test::kMinimalTemplate);
   const auto placed = with_admission(job, {"c", 2}, {});
   ASSERT_TRUE(placed);
-  EXPECT_EQ(pod_of(*placed), pod_of(job));
+  EXPECT_EQ(template_pod(*placed), template_pod(job));
 }
 
 TEST(WithAdmission, AddsLabelsAndTolerationsOfTheFlavors) {
@@ -400,7 +400,7 @@ TEST(WithAdmission, AddsTheUpdatesOfAdmissionChecks) {
   EXPECT_EQ(pod["spec"]["tolerations"], Json::parse(R"([{"key": "mine"}, {"key": "new"}])"));
   for (const char* malformed : {"", "[", "3", "[3, null]", R"([{"labels": 3, "nodeSelector": []}])"}) {
     admission.pod_updates = malformed;
-    EXPECT_EQ(placed_pod(kTemplate, admission, {}), pod_of(job_with(kTemplate))) << malformed;
+    EXPECT_EQ(placed_pod(kTemplate, admission, {}), template_pod(job_with(kTemplate))) << malformed;
   }
 }
 
@@ -473,14 +473,14 @@ TEST(WithAdmission, KeepsTheNullsOfTheTemplate) {
   const Json given = Json::parse(placed->spec.pod_template);
   EXPECT_TRUE(given["spec"].contains("affinity"));
   EXPECT_TRUE(given["spec"]["affinity"].is_null());
-  Json expected = pod_of(job_with(text));
+  Json expected = template_pod(job_with(text));
   expected["spec"]["nodeSelector"] = {{"pool", "h200"}};
-  EXPECT_EQ(pod_of(*placed), expected);
+  EXPECT_EQ(template_pod(*placed), expected);
 }
 
 TEST(WithAdmission, AcceptsAnyFlavor) {
   for (const char* text : {"{}", "null", "3", R"({"spec": 3})", R"({"spec": {"nodeLabels": [], "tolerations": {}}})"})
-    EXPECT_EQ(placed_pod(kTemplate, {"c", 2}, {Json::parse(text)}), pod_of(job_with(kTemplate))) << text;
+    EXPECT_EQ(placed_pod(kTemplate, {"c", 2}, {Json::parse(text)}), template_pod(job_with(kTemplate))) << text;
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "http/metrics.h"
 #include "tests/support/fake_clock.h"
 #include "tests/support/metrics_page.h"
+#include "tests/support/raw_client.h"
 
 namespace oarlock {
 namespace {
@@ -222,6 +223,41 @@ TEST(Telemetry, UpdatesStatus) {
   EXPECT_FALSE(telemetry.status().loss);
   telemetry.finish(false);
   EXPECT_EQ(telemetry.status().phase, "failed");
+}
+
+TEST(Telemetry, ServesTimeByClass) {
+  FakeClock clock;
+  Telemetry telemetry(rank_1_of_2(), Logger::silent(), clock);
+  const int port = telemetry.serve(0).value();
+  const auto spend = [&](Phase phase, int time) {
+    telemetry.enter(phase);
+    clock.advance(seconds(time));
+  };
+  const auto served = [&] {
+    const std::string response = test::raw_get(port, kStatusPath);
+    return rank_status_from_json(response.substr(response.find("\r\n\r\n") + 4))->usage_seconds;
+  };
+  UsageSeconds expected;
+  expected[UsageClass::kStarting] = 2;
+  expected[UsageClass::kRendezvous] = 3;
+  clock.advance(seconds(2));
+  spend(Phase::kRendezvous, 3);
+  EXPECT_EQ(served(), expected);
+  spend(Phase::kRestore, 4);
+  telemetry.begin(0, 10, 0, 1);
+  spend(Phase::kDataWait, 1);
+  spend(Phase::kForward, 5);
+  spend(Phase::kEval, 6);
+  spend(Phase::kCheckpoint, 7);
+  spend(Phase::kRendezvous, 8);  // a rank was lost
+  spend(Phase::kRestore, 9);
+  spend(Phase::kOptimizer, 10);
+  expected[UsageClass::kRestore] = 4;
+  expected[UsageClass::kProductive] = 16;
+  expected[UsageClass::kEvaluation] = 6;
+  expected[UsageClass::kCheckpoint] = 7;
+  expected[UsageClass::kRecovery] = 17;
+  EXPECT_EQ(served(), expected);
 }
 
 // The thread of the telemetry shows what the training thread does, which may wait for a long time.

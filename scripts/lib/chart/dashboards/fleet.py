@@ -16,8 +16,22 @@ from .panels import (
     query_variable,
     stat_panel,
     table_panel,
+    usage,
+    usage_by_class,
 )
-from .queries import BY_JOB, JOB_LEGEND, NAMESPACE, goodput, increase, of_operator, quantile, rate, remaining_seconds, restarts
+from .queries import (
+    BY_JOB,
+    JOB_LEGEND,
+    NAMESPACE,
+    accelerators,
+    goodput,
+    increase,
+    of_operator,
+    quantile,
+    rate,
+    remaining_seconds,
+    restarts,
+)
 
 OPERATOR_STEP = "30s"  # the chart's scrape interval of the operator; that of the ranks is 15 s
 ROW_LOGS = '{namespace="${__data.fields.namespace}", pod=~"${__data.fields.trainingjob}-[0-9]+-[0-9]+"}'
@@ -69,8 +83,7 @@ def add_overview(board: Board) -> None:
         ),
         stat_panel(
             "Goodput of all jobs",
-            "Goodput is the share of the time of all ranks in forward, backward, communication and optimizer over the selected"
-            " time range.",
+            "Goodput is the time of new steps over the time of all allocated accelerators in the selected time range.",
             "percentunit",
             Query(goodput(NAMESPACE, "$__range", by="cluster"), "goodput"),
             width=5,
@@ -228,10 +241,10 @@ def add_efficiency(board: Board) -> None:
         "Efficiency",
         graph(
             "Goodput",
-            "Goodput is the share of the ranks' time in forward, backward, communication and optimizer. The alert"
-            " TrainingJobLowGoodput fires below 50 %.",
+            "Goodput is the time of new steps over the time of the allocated accelerators in the hour before each point. The"
+            " alert TrainingJobLowGoodput fires below 50 %.",
             "percentunit",
-            Query(goodput(NAMESPACE), JOB_LEGEND),
+            Query(goodput(NAMESPACE, "1h"), JOB_LEGEND, OPERATOR_STEP),
             maximum=1,
             limits=style.thresholds("transparent", (0.5, style.RED)),
         ),
@@ -257,6 +270,12 @@ def add_efficiency(board: Board) -> None:
             Query(f"time() - max by ({BY_JOB}) (trainer_last_step_timestamp_seconds{{{NAMESPACE}}} > 0)", JOB_LEGEND),
             limits=style.thresholds("transparent", (600, style.RED)),
         ),
+        usage(
+            "Accelerators by namespace",
+            "Accelerators are counted while a pod that requests them has a node: the mean of the hour before each point.",
+            Query(accelerators(NAMESPACE, "1h", "namespace"), "{{namespace}}", OPERATOR_STEP),
+        ),
+        usage_by_class(Query(accelerators(NAMESPACE, "1h", "class"), "{{class}}", OPERATOR_STEP)),
     )
 
 

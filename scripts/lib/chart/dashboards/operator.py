@@ -12,8 +12,9 @@ from .panels import (
     query_variable,
     stat_panel,
     timeline,
+    usage_by_class,
 )
-from .queries import CLUSTER, quantile, rate
+from .queries import CLUSTER, accelerators, quantile, rate
 
 STEP = "30s"  # the chart's scrape interval of the operator
 OPERATOR = f'{CLUSTER}, namespace=~"$namespace", job=~"$job"'
@@ -224,6 +225,10 @@ def add_requests(board: Board) -> None:
     )
 
 
+def add_accelerators(board: Board) -> None:
+    board.row("Accelerators of all jobs", usage_by_class(query(accelerators(CLUSTER, "1h", "class"), "{{class}}")))
+
+
 def add_cache(board: Board) -> None:
     board.row(
         "Cache and Events",
@@ -334,5 +339,6 @@ def dashboard() -> Board:
     add_queue(board)
     add_requests(board)
     add_cache(board)
+    add_accelerators(board)
     add_process(board)
     return board

@@ -94,6 +94,22 @@ def stat_panel(
     return panel
 
 
+def usage(title: str, description: str, *queries: Query) -> timeseries.Panel:
+    """A stacked panel of numbers of accelerators."""
+    return graph(title, description, "none", *queries, stacked=True, many=True)
+
+
+def usage_by_class(query: Query) -> timeseries.Panel:
+    panel = usage(
+        "Accelerators by class of time",
+        "The mean number of allocated accelerators in the hour before each point, by what they did (docs/guides/goodput.md).",
+        query,
+    )
+    for name, shade in style.USAGE_CLASSES.items():
+        panel.override_by_name(name, override(color=fixed_color(shade)))
+    return panel
+
+
 def graph(
     title: str,
     description: str,

@@ -14,8 +14,7 @@ BY_JOB = "cluster, namespace, trainingjob"
 
 JOB_LEGEND = "{{namespace}}/{{trainingjob}}"
 
-PRODUCTIVE_PHASES = "forward|backward|comm|optimizer"
-STEP_TIME_PHASES = f"data_wait|{PRODUCTIVE_PHASES}"
+STEP_TIME_PHASES = "data_wait|forward|backward|comm|optimizer"
 COMPUTE_PHASES = "data_wait|forward|backward|optimizer"
 
 
@@ -46,16 +45,21 @@ def state_query(selector: str) -> str:
     )
 
 
-def phase_share(phases: str, of: str, selector: str, window: str = "$__rate_interval", by: str = BY_JOB) -> str:
-    """The share of the time of all ranks of a job in `phases`, of the time in the phases `of` ("" for all)."""
-    whole = f'{selector}, phase=~"{of}"' if of else selector
-    part = f'{selector}, phase=~"{phases}"'
-    time = "trainer_phase_seconds_total"
-    return f"sum by ({by}) ({rate(time, part, window)}) / sum by ({by}) ({rate(time, whole, window)})"
+def phase_share(phases: str, of: str, selector: str) -> str:
+    """The share of the time of all ranks of a job in `phases`, of the time in the phases `of`."""
+    part, whole = (rate("trainer_phase_seconds_total", f'{selector}, phase=~"{one}"') for one in (phases, of))
+    return f"sum by ({BY_JOB}) ({part}) / sum by ({BY_JOB}) ({whole})"
 
 
-def goodput(selector: str, window: str = "$__rate_interval", by: str = BY_JOB) -> str:
-    return phase_share(PRODUCTIVE_PHASES, "", selector, window, by)
+def accelerators(selector: str, window: str, by: str) -> str:
+    """The mean number of allocated accelerators. The operator writes the time of a job every few minutes."""
+    return f"sum by ({by}) (max by ({BY_JOB}, class) ({rate('trainingjob_accelerator_seconds_total', selector, window)}))"
+
+
+def goodput(selector: str, window: str, by: str = BY_JOB) -> str:
+    """The time of new steps over the time of all allocated accelerators."""
+    productive = accelerators(f'{selector}, class="productive"', window, by)
+    return f"{productive} / ({accelerators(selector, window, by)} > 0)"
 
 
 def remaining_seconds(selector: str) -> str:

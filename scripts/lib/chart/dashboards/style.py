@@ -35,6 +35,23 @@ STEP_PHASES = {
     "other": ("other", GRAY),
 }
 
+# Classes of the time of accelerators (docs/guides/goodput.md).
+USAGE_CLASSES = {
+    "scheduling": "#F2CC0C",
+    "pulling": YELLOW,
+    "starting": "#FFF899",
+    "rendezvous": "#DEB6F2",
+    "restore": PURPLE,
+    "productive": GREEN,
+    "recomputed": ORANGE,
+    "checkpoint": "light-blue",
+    "evaluation": BLUE,
+    "stalled": "#C15C17",
+    "recovery": RED,
+    "unreported": "#B7DBAB",
+    "idle": GRAY,
+}
+
 # NVIDIA's Xid codes that training jobs meet most often; the panel shows other codes as numbers.
 XID_ERRORS = {
     13: "13: graphics engine exception",

@@ -12,6 +12,7 @@ from .panels import (
     query_variable,
     stat_panel,
     timeline,
+    usage_by_class,
 )
 from .queries import (
     BY_JOB,
@@ -19,6 +20,7 @@ from .queries import (
     JOB_LEGEND,
     NAMESPACE,
     STEP_TIME_PHASES,
+    accelerators,
     compute_time_per_step,
     goodput,
     increase,
@@ -35,6 +37,7 @@ from .queries import (
 # Pods are named <job>-<attempt>-<node rank>.
 LOGS = '{namespace=~"${namespace:pipe}", pod=~"(${trainingjob:pipe})-[0-9]+-[0-9]+"}'
 MANY_RANKS = 16
+OPERATOR_STEP = "30s"  # the chart's scrape interval of the operator
 
 
 def by_job(function: str, metric: str) -> str:
@@ -89,8 +92,7 @@ def add_status(board: Board) -> None:
         ),
         stat_panel(
             "Goodput",
-            "Goodput is the share of the ranks' time in forward, backward, communication and optimizer over the selected time"
-            " range.",
+            "Goodput is the time of new steps over the time of the allocated accelerators in the selected time range.",
             "percentunit",
             Query(goodput(JOB, "$__range"), JOB_LEGEND),
             decimals=1,
@@ -343,6 +345,10 @@ def add_ranks(board: Board) -> None:
     )
 
 
+def add_accelerators(board: Board) -> None:
+    board.row("Accelerators", usage_by_class(Query(accelerators(JOB, "1h", "class"), "{{class}}", OPERATOR_STEP)))
+
+
 def add_checkpoints(board: Board) -> None:
     operation = f"{JOB_LEGEND} {{{{operation}}}}"
     seconds = "trainer_checkpoint_duration_seconds"
@@ -483,4 +489,5 @@ def dashboard() -> Board:
     add_gpus(board)
     add_ranks(board)
     add_checkpoints(board)
+    add_accelerators(board)
     return board

@@ -156,6 +156,59 @@ TEST(JobView, ShowsStatusOfRunningJob) {
             HasSubstr("Restarts:    1 (1 of 3 that count are used): 1 OOMKilled\n")));
   EXPECT_THAT(text, AllOf(HasSubstr("1m    Warning   Restarting   1       m\n"), HasSubstr("Note: cannot list pods\n"),
                           HasSubstr("Next: oarlock why -n team bert\n")));
+  StatusInput replaced = input;
+  replaced.job.status.restarts = {.after_progress = api::AfterProgress{.count = 2}};
+  EXPECT_THAT(
+      status_text(replaced, false, {}, kNow),
+      HasSubstr("Restarts:    0 (0 of 3 that count are used; 2 restarts and replaced pods after progress, 30 in "
+                "all are allowed)\n"))
+      << "two pods were replaced after progress";
+}
+
+TEST(JobView, ShowsBadNodesUntilTheyAreNotAvoidedAnyMore) {
+  StatusInput input;
+  input.job = running_job();
+  input.job.status.bad_nodes = {{.name = "gpu-1", .failures = 9, .last_time = kNow - seconds(86'400), .reason = "X"},
+                                {.name = "gpu-7",
+                                 .failures = 2,
+                                 .last_time = kNow - seconds(1800),
+                                 .reason = "DeviceFailed",
+                                 .avoidance = api::NodeAvoidance::kRequired},
+                                {.name = "gpu-8",
+                                 .failures = 1,
+                                 .last_time = kNow - seconds(60),
+                                 .reason = "PodFailed",
+                                 .avoidance = api::NodeAvoidance::kNone}};
+  EXPECT_THAT(status_text(input, false, {}, kNow),
+              AllOf(HasSubstr("Bad nodes:   gpu-7: pods require other nodes for 23h30m more; 2 failures, the last one "
+                              "30m ago: DeviceFailed\n"
+                              "             gpu-8: not avoided, because pods could not be placed "
+                              "otherwise; 1 failure, the last one 1m ago: PodFailed\n"),
+                    Not(HasSubstr("gpu-1"))));
+}
+
+TEST(JobView, ShowsUsageWithLargestClassFirst) {
+  api::TrainingJob job = running_job();
+  EXPECT_EQ(usage_text(job.status), "");
+  api::Usage& usage = job.status.usage.emplace();
+  usage.allocated = 36'000'000;
+  usage.classes[UsageClass::kStarting] = 900'000;
+  usage.classes[UsageClass::kProductive] = 35'100'000;
+  EXPECT_EQ(usage_text(job.status), "10 accelerator-hours: productive 97.5%, starting 2.5%");
+  usage.queued = 3'600'000;
+  EXPECT_EQ(usage_text(job.status),
+            "10 accelerator-hours: productive 97.5%, starting 2.5%; ETTR 88.6% with 1 hours queued");
+  EXPECT_THAT(status_text({.job = job, .pods = {}, .events = {}, .notes = {}}, false, {}, kNow),
+              HasSubstr("Usage:       10 accelerator-hours: productive"));
+}
+
+TEST(JobView, ShowsStagesOfTheStart) {
+  api::TrainingJob job = running_job();
+  EXPECT_EQ(startup_text(job.status), "");
+  job.status.startup = api::Startup{.attempt = job.status.attempt, .scheduled = 4, .started = 35, .first_report = 70};
+  EXPECT_EQ(startup_text(job.status), "nodes after 4s, containers 35s, first report 1m10s");
+  job.status.startup->attempt = job.status.attempt - 1;
+  EXPECT_EQ(startup_text(job.status), "") << "of an earlier attempt";
 }
 
 TEST(JobView, ShowsQueueAndItsReason) {

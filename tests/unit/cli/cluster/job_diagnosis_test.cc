@@ -566,6 +566,31 @@ TEST(Diagnosis, ListsEarlierFailuresAndEvidence) {
   EXPECT_THAT(found.evidence, Contains(HasSubstr("node gpu-7 is not ready: Kubelet stopped posting")));
 }
 
+TEST(Diagnosis, NamesTheStepOfFailuresWithoutProgress) {
+  Json status = failed_with(record("PodFailed", "pod bert-0-1 on gpu-7 ended with exit code 1", 1), "NoProgress");
+  status["restarts"] = {{"total", 4},
+                        {"charged", 2},
+                        {"afterProgress", {{"count", 2}, {"step", 1200}, {"checkpointStep", 1000}, {"failures", 3}}}};
+  const Diagnosis found = diagnose_objects({.job = job_object(status)});
+  EXPECT_THAT(found.cost, Contains(HasSubstr("it failed 3 times without progress beyond step 1200")));
+  EXPECT_THAT(found.cost, Contains("2 restarts and replaced pods after progress: against the limit "
+                                   "failurePolicy.maxTotalRestarts (30) only"));
+}
+
+TEST(Diagnosis, NamesTheNodesThatTheJobAvoids) {
+  Json status =
+      status_in("Pending", "Unschedulable", "0 of 2 pods have started; pod bert-1-1: 0/2 nodes are available");
+  status["badNodes"] = {{{"name", "gpu-7"},
+                         {"failures", 2},
+                         {"lastTime", "2026-11-23T06:30:00Z"},
+                         {"reason", "DeviceFailed"},
+                         {"avoidance", "Required"}}};
+  EXPECT_THAT(diagnose_objects({.job = job_object(status)}).evidence,
+              Contains(HasSubstr("bad node gpu-7: pods require other nodes")));
+  status["phase"] = "Complete";
+  EXPECT_THAT(diagnose_objects({.job = job_object(status)}).evidence, Not(Contains(HasSubstr("bad node"))));
+}
+
 TEST(Diagnosis, UsesEventsOfNodeForSigkill) {
   const Json killed = failed_with(record("PodFailed", "pod bert-0-1 on gpu-7 ended with exit code 137 (signal 9)", 137),
                                   "MaxRestartsExceeded");

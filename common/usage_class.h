@@ -1,0 +1,62 @@
+// What the accelerators of a job do at a time. The operator divides the time of all allocated accelerators among these
+// classes (operator/core/ledger.h); rank 0 or its launcher reports the part that no other process observes
+// (RankStatus). docs/guides/goodput.md defines them.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace oarlock {
+
+enum class UsageClass : size_t {
+  kScheduling,
+  kPulling,
+  kStarting,
+  kRendezvous,
+  kRestore,
+  kProductive,
+  kRecomputed,
+  kCheckpoint,
+  kEvaluation,
+  kStalled,
+  kRecovery,
+  kUnreported,
+  kIdle,
+};
+
+// The names in the status of a job, in metrics and in /statusz, indexed by UsageClass.
+inline constexpr std::array<std::string_view, 13> kUsageClasses = {
+    "scheduling", "pulling",    "starting", "rendezvous", "restore",    "productive", "recomputed",
+    "checkpoint", "evaluation", "stalled",  "recovery",   "unreported", "idle"};
+
+constexpr std::string_view name_of(UsageClass one) { return kUsageClasses[static_cast<size_t>(one)]; }
+
+// The classes that a rank or its launcher reports.
+inline constexpr std::array<UsageClass, 8> kReportedUsageClasses = {
+    UsageClass::kStarting,   UsageClass::kRendezvous, UsageClass::kRestore,    UsageClass::kProductive,
+    UsageClass::kRecomputed, UsageClass::kCheckpoint, UsageClass::kEvaluation, UsageClass::kRecovery};
+
+// A value for each class, such as a time.
+template <typename Value>
+class ByUsageClass {
+ public:
+  Value& operator[](UsageClass one) { return values_[static_cast<size_t>(one)]; }
+  const Value& operator[](UsageClass one) const { return values_[static_cast<size_t>(one)]; }
+  Value sum() const {
+    Value out{};
+    for (const Value& value : values_) out += value;
+    return out;
+  }
+
+  bool operator==(const ByUsageClass&) const = default;
+
+ private:
+  std::array<Value, kUsageClasses.size()> values_{};
+};
+
+using UsageSeconds = ByUsageClass<double>;
+using UsageMilliseconds = ByUsageClass<int64_t>;
+
+}  // namespace oarlock
