@@ -10,6 +10,7 @@
 #include "api/resources.h"
 #include "api/rules.h"
 #include "common/json_access.h"
+#include "common/status_macros.h"
 #include "common/text.h"
 #include "fields/json_reader.h"
 #include "fields/writer.h"
@@ -21,18 +22,10 @@ using Json = nlohmann::json;
 
 using Writer = FieldsWriter<Json>;
 
-// Merges the spec with the profile in the status.
-std::optional<Json> with_profile(const Json& object, ReadFindings& findings) {
-  const Json& profile = member(member(object, "status"), "profile");
-  const std::string text = text_at(profile, "spec");
-  if (text.empty()) return std::nullopt;
+// Merges the spec with this profile.
+Result<Json> with_profile(const Json& object, const std::string& profile) {
   Json out = object;
-  Result<Json> merged = merge_profile(text, std::move(out["spec"]));
-  if (!merged) {
-    findings.problems.push_back(merged.error().message);
-    return std::nullopt;
-  }
-  out["spec"] = *std::move(merged);
+  ASSIGN_OR_RETURN(out["spec"], merge_profile(profile, std::move(out["spec"])));
   return out;
 }
 
@@ -93,14 +86,12 @@ std::string summary_of(const std::vector<std::string>& problems) {
   return fmt::format("{} (and {} more)", problems.front(), problems.size() - 1);
 }
 
-}  // namespace
-
-TrainingJob read_training_job(const Json& object) {
+// Reads an object whose spec is as it has to be read.
+TrainingJob read_object(const Json& object) {
   using UnknownFields = JsonFieldsReader::UnknownFields;
   TrainingJob job;
   ReadFindings findings;
-  const std::optional<Json> merged = with_profile(object, findings);
-  JsonFieldsReader root(merged ? *merged : object, {}, UnknownFields::kSkip, findings);
+  JsonFieldsReader root(object, {}, UnknownFields::kSkip, findings);
   root.section("metadata", UnknownFields::kSkip, [&](Fields& metadata) { describe(job.metadata, metadata); });
   root.section("spec", UnknownFields::kReport, [&](Fields& spec) { describe(job.spec, spec); });
   root.section("status", UnknownFields::kSkip, [&](Fields& status) { describe(job.status, status); });
@@ -121,9 +112,29 @@ TrainingJob read_training_job(const Json& object) {
   return job;
 }
 
+}  // namespace
+
+TrainingJob read_training_job(const Json& object) {
+  const std::string profile = text_at(member(member(object, "status"), "profile"), "spec");
+  if (profile.empty()) return read_object(object);
+  const Result<Json> merged = with_profile(object, profile);
+  TrainingJob job = read_object(merged ? *merged : object);
+  const std::string problem = merged ? job.report.problem : merged.error().message;
+  if (problem.empty()) return job;
+  if (awaits_start(job.status)) {
+    if (merged) job = read_object(object);
+    job.report.profile_problem = problem;
+  } else if (!merged) {
+    job.report.problem = problem;
+  }
+  return job;
+}
+
 Result<TrainingJob> training_job_from_json(const Json& object) {
   TrainingJob job = read_training_job(object);
-  if (!job.report.problem.empty()) return fail(ExitCode::kConfig, job.report.problem);
+  for (const std::string& problem : {job.report.problem, job.report.profile_problem}) {
+    if (!problem.empty()) return fail(ExitCode::kConfig, problem);
+  }
   return job;
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
@@ -74,7 +75,7 @@ Result<Json> merge_profile(const std::string& profile, Json job_spec) {
     if (!parsed.is_object())
       return fail(ExitCode::kConfig,
                   fmt::format("spec.template: is not a map of at most {} KiB, the limit for a job with a profile; make "
-                              "it smaller, or set profile: \"\"",
+                              "it smaller, or set spec.profile: \"\"",
                               kMaxProfileBytes / 1024));
     *own = std::move(parsed);
     has_image = has_image || trainer_with_image(*own) != nullptr;
@@ -100,6 +101,14 @@ std::string find_profile_problem(const std::string& spec) {
   if (!findings.unknown.empty())
     return findings.unknown.front() + " in this version of the operator; remove it, or run the version that has it";
   return "";
+}
+
+bool awaits_start(const Status& status) {
+  if (status.phase == Phase::kNone || status.phase == Phase::kSuspended) return true;
+  return status.phase == Phase::kPending && std::ranges::any_of(status.conditions, [](const Condition& condition) {
+           return condition.type == to_string(Phase::kPending) &&
+                  (condition.reason == kProfileNotFound || condition.reason == kInvalidProfile);
+         });
 }
 
 std::string profile_name(const Spec& spec) { return spec.profile.value_or(kDefaultProfile); }

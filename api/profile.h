@@ -38,6 +38,14 @@ Result<nlohmann::json> merge_profile(const std::string& profile, nlohmann::json 
 // know, that only a job can have, or with a wrong type. Empty if it can. Limits of values are those of the merged job.
 std::string find_profile_problem(const std::string& spec);
 
+// Reasons of the condition of a job that does not start because of its profile.
+inline constexpr char kProfileNotFound[] = "ProfileNotFound";
+inline constexpr char kInvalidProfile[] = "InvalidProfile";
+
+// Returns whether no decision about the job's pods depends on its profile yet: the job has not started, because of its
+// profile or because it is new, or it is suspended.
+bool awaits_start(const Status& status);
+
 // Returns the name of the profile that a job uses; empty: none.
 std::string profile_name(const Spec& spec);
 

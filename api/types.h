@@ -367,6 +367,9 @@ struct ReadReport {
   std::string problem;               // why the object cannot be read as a TrainingJob; empty if it can
   std::vector<std::string> unknown;  // unknown fields and values of the spec, and unknown values of the status
   bool has_conditions = true;        // status.conditions contains every stored condition
+  // Why the job, which awaits_start() (profile.h), cannot be merged with the profile in its status; its spec is then
+  // its own. Empty if it can.
+  std::string profile_problem;
   // spec.template, spec.trainer and failurePolicy.rules were dropped to save memory (shell/cached_objects.h).
   bool is_trimmed = false;
   uint32_t trimmed_kib = 0;  // size of the dropped fields, rounded up

@@ -64,7 +64,11 @@ Result<int> validate(const ValidateFlags& flags) {
                                              job.metadata.name, counted(job.spec.nodes, "node"),
                                              counted(job.spec.processes_per_node, "rank")));
   };
-  ASSIGN_OR_RETURN(const JobCheckResult checked, check_jobs(files, options, print));
+  const auto print_profile = [](const InputFile& file, const api::AppliedProfile& profile) {
+    return write_standard_output(
+        fmt::format("{}: {} {} is valid\n", printable(file.name()), api::kProfileKind, profile.name));
+  };
+  ASSIGN_OR_RETURN(const JobCheckResult checked, check_jobs(files, options, print, print_profile));
   return std::max(checked.exit_code, checked.no_result);
 }
 
@@ -120,19 +124,36 @@ struct RenderFlags {
   std::string launcher_image = control::default_launcher_image();
 };
 
+// Returns the profile of the job: that of its namespace, or otherwise one of another namespace, such as the operator's.
+const api::AppliedProfile* find_profile(const api::TrainingJob& job, const std::vector<api::AppliedProfile>& profiles) {
+  const api::AppliedProfile* out = nullptr;
+  for (const api::AppliedProfile& profile : profiles) {
+    if (profile.name != api::profile_name(job.spec)) continue;
+    if (profile.namespace_name == job.metadata.namespace_name) return &profile;
+    if (out == nullptr) out = &profile;
+  }
+  return out;
+}
+
+bool is_document_of(const Json& object, const api::TrainingJob& job) {
+  const Json& metadata = member(object, "metadata");
+  return text_at(object, "kind") == kKind && text_at(metadata, "name") == job.metadata.name &&
+         text_at(metadata, "namespace") == job.metadata.namespace_name;
+}
+
 // Returns the job of the documents, merged with that of the profiles that the operator would choose.
 Result<api::TrainingJob> with_profile(const api::TrainingJob& job, const std::vector<yaml::Node>& documents,
                                       const std::vector<api::AppliedProfile>& profiles, const std::string& file) {
   const std::string name = api::profile_name(job.spec);
-  const auto profile = std::ranges::find(profiles, name, &api::AppliedProfile::name);
-  if (profile == profiles.end()) {
+  const api::AppliedProfile* profile = find_profile(job, profiles);
+  if (profile == nullptr) {
     if (!job.spec.profile || name.empty()) return job;
     return fail(ExitCode::kConfig, fmt::format("{}: there is no {} '{}', which spec.profile of {} names", file,
                                                api::kProfileKind, shortened(name), job.metadata.name));
   }
   for (const auto& [document, path] : yaml::list_objects(documents)) {
     Json object = document.to_json();
-    if (text_at(object, "kind") != kKind || text_at(member(object, "metadata"), "name") != job.metadata.name) continue;
+    if (!is_document_of(object, job)) continue;
     object["status"] = {{"profile", {{"name", name}, {"spec", profile->spec}}}};
     ASSIGN_OR_RETURN(api::TrainingJob merged, api::training_job_from_json(object));
     if (const auto problems = api::validate(merged); !problems.empty())

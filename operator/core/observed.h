@@ -209,6 +209,8 @@ struct Observed {
   // as `profiles_error` explains.
   BoxedOptional<api::AppliedProfile> profile{};
   std::string profiles_error{};
+  // Whether the job may have a TrainingProfile that cannot be read now; the API server does not refuse them.
+  bool is_profile_unknown = false;
   std::string launcher_image;  // from the operator's flags; empty: jobs that start now get no launcher
   // From the operator's flags: scheduling.pendingTimeoutSeconds of jobs that do not set it; absent: none.
   std::optional<int> pending_timeout_seconds{};

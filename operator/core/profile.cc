@@ -41,13 +41,20 @@ Plan block_job(const Observed& observed, const char* reason, const std::string& 
   return plan;
 }
 
-// A job that was blocked is as one that has just been created, so that every decision about its start is made.
+bool is_same(const BoxedOptional<api::AppliedProfile>& recorded, const BoxedOptional<api::AppliedProfile>& found) {
+  if (!recorded || !found) return !recorded && !found;
+  return recorded->uid == found->uid && recorded->generation == found->generation;
+}
+
+// A job that was blocked is as one that has just been created, so that every decision about its start is made. It
+// remains blocked until the profile that was recorded has turned out to be valid.
 Plan record_profile(const Observed& observed) {
   const Job& job = observed.job;
+  const bool is_checked = is_same(job.status.profile, observed.profile);
   api::Status next = undecided_status(job);
   next.profile = observed.profile;
   Plan plan = make_plan(PlanState::kProgress, "the profile of the job is recorded");
-  if (next.phase != Phase::kSuspended) {
+  if (next.phase == Phase::kNone || (next.phase == Phase::kPending && (is_checked || !next.profile))) {
     next.phase = Phase::kNone;
     // Another operator may have created pods before there was a status.
     if (!observed.untouched) plan.actions.emplace_back(ConfirmPodAbsent{pod_name(job, job.status.attempt, 0)});
@@ -56,12 +63,12 @@ Plan record_profile(const Observed& observed) {
   return plan;
 }
 
-bool is_same(const BoxedOptional<api::AppliedProfile>& recorded, const BoxedOptional<api::AppliedProfile>& found) {
-  if (!recorded || !found) return !recorded && !found;
-  return recorded->uid == found->uid && recorded->generation == found->generation;
-}
-
 std::string missing_message(const Observed& observed) {
+  const std::string name = api::profile_name(observed.job.spec);
+  if (observed.is_profile_unknown)
+    return fmt::format(
+        "TrainingProfiles cannot be read: {}; the job starts when it is known whether it has the profile {}",
+        observed.profiles_error, name);
   if (!observed.profiles_error.empty())
     return fmt::format(
         "spec.profile: TrainingProfiles cannot be read: {}; install the CRD and the roles of this version",
@@ -69,17 +76,33 @@ std::string missing_message(const Observed& observed) {
   return fmt::format(
       "spec.profile: there is no TrainingProfile {} in namespace {} or in that of the operator; the job starts when "
       "there is one",
-      observed.job.spec.profile.value_or(""), observed.job.metadata.namespace_name);
+      name, observed.job.metadata.namespace_name);
+}
+
+std::string name_of(const api::AppliedProfile& profile) {
+  return fmt::format("TrainingProfile {}/{}", profile.namespace_name, profile.name);
+}
+
+// Returns why the job, which is read with the profile that is recorded, cannot run; empty if it can.
+std::string find_merge_problem(const Job& job) {
+  std::string problem = job.report.profile_problem;
+  if (problem.empty()) {
+    const std::vector<api::FieldProblem> problems = api::validate(job);
+    if (problems.empty()) return "";
+    problem = fmt::format("{}: {}", problems.front().path, problems.front().message);
+  }
+  const std::string& name = job.metadata.name;
+  return fmt::format(
+      "{}; this is the job merged with {}: correct the profile, or change the job between oarlock suspend {} and "
+      "oarlock resume {}",
+      problem, name_of(*job.status.profile), name, name);
 }
 
 }  // namespace
 
 bool may_apply_profile(const Job& job) {
   if (job.spec.suspend || job.metadata.deletion_timestamp || job.spec.is_managed_elsewhere()) return false;
-  if (job.status.phase == Phase::kNone || job.status.phase == Phase::kSuspended) return true;
-  const api::Condition* condition = find_condition(job.status, Phase::kPending);
-  return job.status.phase == Phase::kPending && condition != nullptr &&
-         (condition->reason == kProfileNotFound || condition->reason == kInvalidProfile);
+  return awaits_start(job.status);
 }
 
 std::optional<Plan> apply_profile(const Observed& observed, const Membership& members) {
@@ -87,21 +110,21 @@ std::optional<Plan> apply_profile(const Observed& observed, const Membership& me
   const BoxedOptional<api::AppliedProfile>& found = observed.profile;
   if (!may_apply_profile(job)) return std::nullopt;
   // A suspended job may have pods that have ended.
-  if (job.status.phase != Phase::kSuspended && has_pods(members)) return std::nullopt;
-  if (!found && job.spec.profile && !job.spec.profile->empty())
-    return block_job(observed, kProfileNotFound, missing_message(observed));
-  const std::string name = found ? fmt::format("TrainingProfile {}/{}", found->namespace_name, found->name) : "";
+  if (job.status.phase != Phase::kSuspended && has_pods(members)) {
+    if (job.report.profile_problem.empty()) return std::nullopt;
+    return block_job(observed, api::kInvalidProfile, job.report.profile_problem);  // an earlier version has started it
+  }
+  const bool needs_profile = job.spec.profile && !job.spec.profile->empty();
+  if (!found && (needs_profile || observed.is_profile_unknown))
+    return block_job(observed, api::kProfileNotFound, missing_message(observed));
   if (found) {
     if (const std::string problem = api::find_profile_problem(found->spec); !problem.empty())
-      return block_job(observed, kInvalidProfile, fmt::format("{}: {}", name, problem));
+      return block_job(observed, api::kInvalidProfile, fmt::format("{}: {}", name_of(*found), problem));
   }
   if (!is_same(job.status.profile, found)) return record_profile(observed);
   if (found) {
-    const std::vector<api::FieldProblem> problems = api::validate(job);
-    if (!problems.empty())
-      return block_job(observed, kInvalidProfile,
-                       fmt::format("{}: {}; this is the job merged with {}: change one of them", problems.front().path,
-                                   problems.front().message, name));
+    if (const std::string problem = find_merge_problem(job); !problem.empty())
+      return block_job(observed, api::kInvalidProfile, problem);
   }
   if (job.status.phase == Phase::kPending) return record_profile(observed);
   return std::nullopt;

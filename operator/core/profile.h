@@ -9,16 +9,12 @@
 
 namespace oarlock::control {
 
-// Reasons of the condition of a job that does not start because of its profile.
-inline constexpr char kProfileNotFound[] = "ProfileNotFound";
-inline constexpr char kInvalidProfile[] = "InvalidProfile";
-
 // Returns whether the status of the job may have to record a profile: it has not started, or is about to be resumed.
 // Observed::profile is set for such jobs only.
 bool may_apply_profile(const Job& job);
 
 // A policy (reconcile.h). Records the profile of a job that may_apply_profile() and has no pods, or blocks the job if
-// the profile does not exist or does not result in a valid spec.
+// the profile does not exist, cannot be read, or does not result in a valid spec.
 std::optional<Plan> apply_profile(const Observed& observed, const Membership& members);
 
 }  // namespace oarlock::control

@@ -225,7 +225,7 @@ std::unique_ptr<Cache::OptionalInformer<CachedProfile>> Cache::make_profile_info
       const api::Metadata& job = cached->job.metadata;
       const bool is_used = key.namespace_name == profile_namespace_ || key.namespace_name == job.namespace_name;
       if (is_used && may_apply_profile(cached->job))
-        hooks_.on_change({job.namespace_name, job.name}, Urgency::kImmediate);
+        hooks_.on_change({job.namespace_name, job.name}, Urgency::kBatched);
     }
   };
   auto out = std::make_unique<OptionalInformer<CachedProfile>>();
@@ -286,6 +286,7 @@ void Cache::set_informer(OptionalInformer<T>& optional, const Informers& informe
     optional.has_answer |= is_refused || ++optional.problems >= kMaxProblems;
     if (optional.is_readable && !is_refused) return;
     optional.is_readable = false;
+    optional.is_refused = is_refused;
     optional.error = error.message;
   };
   hooks.on_synced = [this, &optional, &informers, concerns](size_t) {
@@ -294,6 +295,7 @@ void Cache::set_informer(OptionalInformer<T>& optional, const Informers& informe
       optional.has_answer = true;
       if (optional.is_readable) return;
       optional.is_readable = true;
+      optional.is_refused = false;
       optional.error.clear();
     }
     for (const auto& cached : informers.jobs->store().all()) {
@@ -467,18 +469,22 @@ void Cache::add_pod_groups(const kube::ObjectKey& job, Observed& observed) const
   }
 }
 
-BoxedOptional<api::AppliedProfile> Cache::profile_of(const Job& job, std::string& error) const {
-  const std::string name = api::profile_name(job.spec);
-  if (name.empty()) return {};
-  for (const std::string& namespace_name : {job.metadata.namespace_name, profile_namespace_}) {
+void Cache::add_profile(Observed& observed) const {
+  const api::Metadata& job = observed.job.metadata;
+  const std::string name = api::profile_name(observed.job.spec);
+  for (const std::string& namespace_name : {job.namespace_name, profile_namespace_}) {
     const Informers* informers = informers_for(namespace_name);
     const auto* profiles = informers == nullptr ? other_profiles_.get() : informers->profiles.get();
-    if (profiles == nullptr || namespace_name.empty()) continue;
-    if (const auto found = profiles->informer->store().get({namespace_name, name})) return found->profile;
+    if (profiles == nullptr || namespace_name.empty() || name.empty()) continue;
     const std::lock_guard lock(profiles->mutex);
-    if (!profiles->is_readable) error = profiles->error;
+    const auto found = profiles->informer->store().get({namespace_name, name});
+    if (found != nullptr) observed.profile = found->profile;
+    if (!profiles->is_readable) observed.profiles_error = profiles->error;
+    if (profiles->is_readable && profiles->informer->is_incomplete(namespace_name))
+      observed.profiles_error = "those of the namespace exceed the operator's memory (--cache-limit)";
+    observed.is_profile_unknown = found == nullptr && !observed.profiles_error.empty() && !profiles->is_refused;
+    if (found != nullptr || observed.is_profile_unknown) return;
   }
-  return {};
 }
 
 size_t Cache::pod_count() const {

@@ -57,7 +57,7 @@ struct CacheOptions {
   // have finished and have no ttlSecondsAfterFinished, the oldest first, and then the newest ones.
   size_t limit = kCacheLimit;
   bool network_policies = false;  // also watch NetworkPolicies
-  // The operator's namespace, whose TrainingProfiles apply to the jobs of all namespaces; empty: none.
+  // The namespace of the operator's pod, whose TrainingProfiles apply to the jobs of all namespaces; empty: none.
   std::string profile_namespace{};
 };
 
@@ -132,9 +132,9 @@ class Cache {
   // Adds the APIs whose PodGroups can be read in the job's namespace, and the job's PodGroups.
   void add_pod_groups(const kube::ObjectKey& job, Observed& observed) const;
 
-  // Returns the TrainingProfile that the job would have if it started now: that of its namespace, or otherwise that of
-  // CacheOptions::profile_namespace. Absent if there is none; `error` explains why a namespace cannot be read.
-  BoxedOptional<api::AppliedProfile> profile_of(const Job& job, std::string& error) const;
+  // Adds the TrainingProfile that the job would have if it started now: that of its namespace, or otherwise that of
+  // CacheOptions::profile_namespace.
+  void add_profile(Observed& observed) const;
 
   size_t pod_count() const;  // of all jobs
 
@@ -153,7 +153,8 @@ class Cache {
     int problems = 0;         // before the objects were read for the first time
     bool has_answer = false;  // of the API server, which may be a refusal or an error that persists
     bool is_readable = false;
-    std::string error;  // why the objects cannot be read; empty before the first answer
+    bool is_refused = false;  // the API is not installed, or the operator has no permission
+    std::string error;        // why the objects cannot be read; empty before the first answer
     std::unique_ptr<kube::Informer<T>> informer;
 
     // Whether the objects include every change up to this version, or cannot be read.

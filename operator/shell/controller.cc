@@ -369,7 +369,7 @@ Observed Controller::observe(const kube::ObjectKey& key, const Job& job, bool is
   // Only Kueue's users pay for it.
   if (may_have_queue(job)) observed.workloads = deps_.cache->workloads_of(key, observed.workloads_error);
   deps_.cache->add_pod_groups(key, observed);
-  if (may_apply_profile(job)) observed.profile = deps_.cache->profile_of(job, observed.profiles_error);
+  if (may_apply_profile(job)) deps_.cache->add_profile(observed);
   observed.metrics_peers = deps_.metrics_peers;
   observed.launcher_image = deps_.launcher_image;
   observed.accelerators_per_pod = deps_.cache->accelerators_per_pod(key);

@@ -159,6 +159,42 @@ TEST_F(Crd, RankFieldsAreImmutableUnlessSuspended) {
   }
 }
 
+// Earlier versions of the CRD had these defaults, which the API server has stored in each job.
+TEST_F(Crd, AJobThatWasStoredWithTheFormerDefaultsCanBeReplaced) {
+  const std::string definition = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/trainingjobs.oarlock.dev";
+  const Json present = server_->call("GET", definition).body["spec"]["versions"];
+  const auto set_versions = [&](const Json& versions) {
+    ASSERT_TRUE(server_->call("PATCH", definition, {{"spec", {{"versions", versions}}}}).ok());
+    const bool has_default = versions != present;
+    ASSERT_TRUE(eventually([&] {
+      return server_->call("POST", jobs() + "?dryRun=All", valid()).body["spec"].contains("rendezvous") == has_default;
+    }));
+  };
+  Json former = present;
+  Json& rendezvous = former[0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["rendezvous"];
+  rendezvous["default"] = Json::object();
+  rendezvous["properties"]["port"]["default"] = 29500;
+  set_versions(former);
+  const Json stored = create(valid()).body;
+  set_versions(present);
+  ASSERT_EQ(stored["spec"]["rendezvous"]["port"], 29500);
+  const auto put = [&](const Json& port) {
+    Json job = valid();
+    job["metadata"]["resourceVersion"] = server_->call("GET", jobs() + "/j").body["metadata"]["resourceVersion"];
+    if (!port.is_null()) job["spec"]["rendezvous"]["port"] = port;
+    return server_->call("PUT", jobs() + "/j", job);
+  };
+  EXPECT_EQ(put(30000).status, 422);
+  const Reply unchanged = put(nullptr);
+  EXPECT_TRUE(unchanged.ok()) << unchanged.message();
+  EXPECT_FALSE(unchanged.body["spec"].contains("rendezvous"));
+  EXPECT_EQ(put(30000).status, 422);
+  EXPECT_TRUE(put(29500).ok());
+  EXPECT_TRUE(put(nullptr).ok());
+  ASSERT_TRUE(patch("/j/status", {{"status", {{"profile", {{"name", "default"}}}}}}).ok());
+  EXPECT_EQ(put(29500).status, 422) << "the profile can have another port";
+}
+
 TEST_F(Crd, PoliciesAreMutableAndManagedByIsNot) {
   ASSERT_EQ(create(valid()).status, 201);
   for (const Json& change :

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -131,6 +133,48 @@ TEST(MergeProfile, OfTemplates) {
   }
 }
 
+json trainer_with(const char* list, json items) {
+  return {{"template", {{"spec", {{"containers", {{{"name", "trainer"}, {list, std::move(items)}}}}}}}}};
+}
+json repeat(size_t count, const json& item) {
+  json out = json::array();
+  for (size_t i = 0; i < count; ++i) out.push_back(item);
+  return out;
+}
+
+// Tenants write these lists, and the thread that reads all jobs merges them. With a comparison of each item of the job
+// with each of the profile, this test takes seconds instead of milliseconds.
+TEST(MergeProfile, OfLongLists) {
+  constexpr size_t kItems = 32'000;  // numbers in the text of a profile
+  const json ones = repeat(kItems, 1);
+  const json twos = repeat(kItems, 2);
+  const auto merged = [](const char* list, const json& profile, const json& job) -> json {
+    const auto out = api::merge_profile(trainer_with(list, profile).dump(), trainer_with(list, job));
+    return out ? (*out)["template"]["spec"]["containers"][0][list] : json(out.error().message);
+  };
+  json both = ones;
+  both.push_back(2);
+  EXPECT_EQ(merged("envFrom", ones, twos), both) << "those of the job once";
+  json distinct = json::array();
+  for (size_t i = 10'000; i < 20'000; ++i) distinct.push_back(i);
+  EXPECT_EQ(merged("envFrom", ones, distinct).size(), kItems + distinct.size());
+  EXPECT_EQ(merged("env", ones, twos).size(), 2 * kItems) << "the API server rejects variables without names";
+  EXPECT_EQ(merged("volumeMounts", ones, twos), twos) << "neither has a path";
+  const json repeated = repeat(4'000, {{"name", "A"}});
+  EXPECT_EQ(merged("env", repeated, repeat(4'000, {{"name", "B"}})).size(), 8'000U);
+  EXPECT_EQ(merged("env", repeated, repeated), repeated);
+}
+
+// Otherwise a list of the profile would be merged once for each of them.
+TEST(MergeProfile, ARepeatedContainerIsMergedOnceAndRemains) {
+  for (const char* list : {"containers", "initContainers"}) {
+    const json profile = pod_spec(fmt::format("{{'{}':[{{'name':'trainer','image':'p'}}]}}", list));
+    const json job = pod_spec(fmt::format("{{'{}':[{{'name':'trainer'}},{{'name':'trainer'}}]}}", list));
+    EXPECT_EQ(api::merge_profile(profile.dump(), job).value(),
+              pod_spec(fmt::format("{{'{}':[{{'name':'trainer','image':'p'}},{{'name':'trainer'}}]}}", list)));
+  }
+}
+
 TEST(MergeProfile, AnImageOfTheJobReplacesThatOfTheProfileInBothPlaces) {
   const json of_spec = {{"image", "p"}};
   const json of_container = pod_spec("{'containers':[{'name':'trainer','image':'p','tty':true}]}");
@@ -188,10 +232,30 @@ TEST(ReadTrainingJob, HasTheSpecThatIsMergedWithTheProfileOfItsStatus) {
   EXPECT_TRUE(api::status_patch(job.metadata, {})["status"]["profile"].is_null());
 }
 
-TEST(ReadTrainingJob, ReportsAnUnreadableProfileOfItsStatus) {
-  json object = {{"metadata", {{"name", "bert"}}}, {"spec", json::object()}};
-  object["status"]["profile"]["spec"] = "[";
-  EXPECT_NE(api::read_training_job(object).report.problem, "");
+// Otherwise neither a suspension nor another profile could correct it.
+TEST(ReadTrainingJob, IsReadWithoutAProfileThatDoesNotFitUnlessItHasStarted) {
+  const json blocked = json::array({{{"type", "Pending"}, {"status", "True"}, {"reason", "InvalidProfile"}}});
+  const json starting = json::array({{{"type", "Pending"}, {"status", "True"}, {"reason", "PodsStarting"}}});
+  const json states[] = {json::object(), {{"phase", "Suspended"}}, {{"phase", "Pending"}, {"conditions", blocked}}};
+  const json started[] = {{{"phase", "Running"}}, {{"phase", "Pending"}, {"conditions", starting}}};
+  for (const char* profile : {"[", R"({"processesPerNode":4097,"image":"p"})"}) {
+    json object = {{"metadata", {{"name", "bert"}}}, {"spec", {{"image", "own"}}}};
+    for (const json& state : states) {
+      object["status"] = state;
+      object["status"]["profile"]["spec"] = profile;
+      const api::TrainingJob job = api::read_training_job(object);
+      EXPECT_EQ(job.report.problem, "") << object;
+      EXPECT_NE(job.report.profile_problem, "") << object;
+      EXPECT_EQ(job.spec.image, "own") << object;
+      EXPECT_EQ(job.spec.processes_per_node, 1) << object;
+      EXPECT_FALSE(api::training_job_from_json(object)) << object;
+    }
+    for (const json& state : started) {
+      object["status"] = state;
+      object["status"]["profile"]["spec"] = profile;
+      EXPECT_NE(api::read_training_job(object).report.problem, "") << object;
+    }
+  }
 }
 
 TEST(ProfileFromYaml, ReportsProblemsWithTheirPlaces) {

@@ -9,6 +9,7 @@
 #include "api/profile.h"
 #include "operator/core/desired.h"
 #include "operator/core/profile.h"
+#include "operator/core/status.h"
 #include "tests/unit/operator/reconcile_support.h"
 
 namespace oarlock::test {
@@ -17,6 +18,7 @@ namespace {
 using namespace control;  // NOLINT
 using api::Phase;
 using nlohmann::json;
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -43,6 +45,7 @@ class World {
             .dump());
   }
   void delete_profile() { profile_.reset(); }
+  void set_profiles_error(const std::string& error) { profiles_error_ = error; }
 
   Job job() const { return api::read_training_job(object_); }
   json& spec() { return object_["spec"]; }
@@ -51,7 +54,11 @@ class World {
   // Reconciles once, and applies the patch of the status.
   Plan step(std::vector<Pod> pods = {}) {
     Observed observed = seen(job(), std::move(pods));
-    if (may_apply_profile(observed.job)) observed.profile = found(observed.job);
+    if (may_apply_profile(observed.job)) {
+      if (profiles_error_.empty()) observed.profile = found(observed.job);
+      observed.profiles_error = profiles_error_;
+      observed.is_profile_unknown = !profiles_error_.empty();
+    }
     Plan plan = reconcile(observed);
     for (const PatchStatus& patch : only<PatchStatus>(plan))
       object_.merge_patch({{"status", api::status_patch(observed.job.metadata, patch.status)["status"]}});
@@ -78,6 +85,7 @@ class World {
 
   json object_;
   std::optional<api::AppliedProfile> profile_;
+  std::string profiles_error_;
   int profiles_ = 0;
 };
 
@@ -158,10 +166,12 @@ TEST(ReconcileProfile, AMissingProfileIsAwaited) {
   World world(json{{"profile", "default"}});
   EXPECT_THAT(names(world.step()), Contains("EmitEvent ProfileNotFound"));
   EXPECT_EQ(world.job().status.phase, Phase::kPending);
-  EXPECT_EQ(world.reason(), kProfileNotFound);
+  EXPECT_EQ(world.reason(), api::kProfileNotFound);
   EXPECT_THAT(world.message(), HasSubstr("TrainingProfile default in namespace team"));
   EXPECT_TRUE(world.step().actions.empty()) << "reported once";
   world.set_profile_value(7);
+  world.step();
+  EXPECT_EQ(world.job().status.phase, Phase::kPending) << "until the profile that was recorded is found to be valid";
   world.step();
   EXPECT_EQ(world.job().status.phase, Phase::kNone) << "as a new job, so that the launcher is decided";
   EXPECT_THAT(names(world.step()), Contains("CreatePod bert-0-0"));
@@ -176,7 +186,7 @@ TEST(ReconcileProfile, AMissingProfileDelaysAResume) {
   world.spec()["suspend"] = false;
   world.step();
   EXPECT_EQ(world.job().status.phase, Phase::kSuspended);
-  EXPECT_EQ(world.reason(), kProfileNotFound);
+  EXPECT_EQ(world.reason(), api::kProfileNotFound);
   world.set_profile_value(7);
   world.step();
   EXPECT_THAT(names(world.step()), Contains("CreatePod bert-0-0"));
@@ -186,18 +196,101 @@ TEST(ReconcileProfile, AnInvalidProfileIsReportedAndCanBeCorrected) {
   World world;
   world.set_profile(R"({"futureField":1})");
   EXPECT_EQ(world.step().state, PlanState::kBlocked);
-  EXPECT_EQ(world.reason(), kInvalidProfile);
+  EXPECT_EQ(world.reason(), api::kInvalidProfile);
   EXPECT_THAT(world.message(), HasSubstr("TrainingProfile team/default: spec.futureField"));
   world.set_profile(R"({"failurePolicy":{"maxRestarts":-1}})");  // the merge violates a limit
   world.step();
   world.step();
-  EXPECT_EQ(world.reason(), kInvalidProfile);
+  EXPECT_EQ(world.reason(), api::kInvalidProfile);
   EXPECT_THAT(world.message(), HasSubstr("spec.failurePolicy.maxRestarts"));
   EXPECT_TRUE(world.step().actions.empty());
   world.set_profile_value(3);
   world.step();
+  world.step();
   EXPECT_THAT(names(world.step()), Contains("CreatePod bert-0-0"));
   EXPECT_EQ(world.value(), "3");
+}
+
+json large_template() {
+  return {{"metadata", {{"annotations", {{"a", std::string(api::kMaxProfileBytes + 1, 'x')}}}}},
+          {"spec", {{"containers", {{{"name", "trainer"}, {"command", {"x"}}}}}}}};
+}
+
+TEST(ReconcileProfile, AJobThatIsTooLargeForADefaultIsNotLost) {
+  for (const char* way_out : {"delete", "suspend"}) {
+    World world(json{{"template", large_template()}});
+    world.set_profile_value(1);
+    world.step();
+    world.step();
+    EXPECT_EQ(world.job().report.problem, "");
+    EXPECT_EQ(world.reason(), api::kInvalidProfile);
+    EXPECT_THAT(world.message(),
+                AllOf(HasSubstr("spec.template: is not a map of at most 64 KiB"), HasSubstr("oarlock suspend bert")));
+    EXPECT_TRUE(world.step().actions.empty()) << "reported once";
+    if (std::string_view(way_out) == "delete") {
+      world.delete_profile();
+    } else {
+      world.spec()["suspend"] = true;
+      world.step();
+      ASSERT_EQ(world.job().status.phase, Phase::kSuspended);
+      world.spec()["profile"] = "";
+      world.spec()["suspend"] = false;
+    }
+    world.step();
+    EXPECT_THAT(names(world.step()), Contains(HasSubstr("CreatePod bert-"))) << way_out;
+    EXPECT_FALSE(world.job().status.profile) << way_out;
+  }
+}
+
+TEST(ReconcileProfile, NumbersOutOfRangeCanBeCorrected) {
+  World world;
+  world.set_profile(R"({"resourcesPerNode":{"limits":{"nvidia.com/gpu":100000}},"processesPerNode":"auto"})");
+  world.step();
+  world.step();
+  EXPECT_EQ(world.reason(), api::kInvalidProfile);
+  EXPECT_THAT(world.message(), HasSubstr("spec.processesPerNode"));
+  world.set_profile(R"({"processesPerNode":99999})");  // the same reason: one write
+  EXPECT_EQ(only<PatchStatus>(world.step()).size(), 1U);
+  EXPECT_EQ(world.job().status.phase, Phase::kPending) << "it is not known yet whether the profile is valid";
+  EXPECT_EQ(world.reason(), api::kInvalidProfile);
+  world.step();
+  world.set_profile_value(4);
+  world.step();
+  world.step();
+  EXPECT_THAT(names(world.step()), Contains("CreatePod bert-0-0"));
+  EXPECT_EQ(world.value(), "4");
+}
+
+TEST(ReconcileProfile, AJobThatMayHaveADefaultWaitsUntilThatIsKnown) {
+  World world;
+  world.set_profile_value(1);
+  world.set_profiles_error("the server is currently unable to handle the request");
+  world.step();
+  EXPECT_EQ(world.reason(), api::kProfileNotFound);
+  EXPECT_THAT(world.message(), HasSubstr("unable to handle the request"));
+  world.set_profiles_error("");
+  world.step();
+  world.step();
+  EXPECT_THAT(names(world.step()), Contains("CreatePod bert-0-0"));
+  EXPECT_EQ(world.value(), "1");
+  World without(json{{"profile", ""}});
+  without.step();
+  EXPECT_EQ(without.reason(), kPodsStarting);
+}
+
+TEST(ReconcileProfile, AJobThatIsSuspendedAgainAfterABlockedResumeIsSuspended) {
+  World world;
+  world.spec()["suspend"] = true;
+  world.step();
+  world.spec()["profile"] = "other";
+  world.spec()["suspend"] = false;
+  world.step();
+  ASSERT_EQ(world.reason(), api::kProfileNotFound);
+  world.spec()["suspend"] = true;
+  world.step();
+  EXPECT_EQ(world.reason(), "Suspended");
+  EXPECT_EQ(world.message(), "spec.suspend is true");
+  EXPECT_TRUE(world.step().actions.empty());
 }
 
 TEST(ReconcileProfile, TheCopyOutlivesLaterPatchesOfTheStatus) {

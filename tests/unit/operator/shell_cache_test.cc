@@ -331,25 +331,49 @@ TEST_F(CacheWorkloads, ProfileOfTheNamespacePrecedesThatOfTheOperator) {
   EXPECT_FALSE(cache_->has_synced()) << "the first jobs would not have the default profile";
   end_list("trainingprofiles", 12);
   ASSERT_TRUE(becomes_true([&] { return cache_->has_synced(); }));
-  std::string error;
   Job job = *cache_->job(key_);
-  EXPECT_EQ(cache_->profile_of(job, error),
+  const auto observe = [&] {
+    Observed observed;
+    observed.job = job;
+    cache_->add_profile(observed);
+    return observed;
+  };
+  EXPECT_EQ(observe().profile,
             (BoxedOptional<api::AppliedProfile>({"default", "operators", "operators", 11, R"({"image":"a"})"})));
   {
     const std::lock_guard lock(mutex_);
     changes_.clear();
   }
   api_->push("trainingprofiles", "ADDED", profile("ns", 13));
-  ASSERT_TRUE(becomes_true([&] { return cache_->profile_of(job, error)->namespace_name == "ns"; }));
+  ASSERT_TRUE(becomes_true([&] { return observe().profile->namespace_name == "ns"; }));
   EXPECT_TRUE(becomes_true([&] {
     const std::lock_guard lock(mutex_);
-    return changes_ == std::vector{std::pair(std::string("ns/j"), Urgency::kImmediate)};
-  })) << "a job that has not started is reconciled";
+    return changes_ == std::vector{std::pair(std::string("ns/j"), Urgency::kBatched)};
+  })) << "a job that has not started is reconciled, but one write does not wake all of them at once";
   for (const char* none : {"", "missing"}) {
     job.spec.profile = none;
-    EXPECT_FALSE(cache_->profile_of(job, error)) << none;
+    EXPECT_FALSE(observe().profile) << none;
   }
-  EXPECT_EQ(error, "");
+  EXPECT_EQ(observe().profiles_error, "");
+  EXPECT_FALSE(observe().is_profile_unknown);
+}
+
+// A job without its default would not be what its team has determined.
+TEST_F(CacheWorkloads, ProfilesAreUnknownAfterAnErrorUnlessTheApiRefusesThem) {
+  for (const int status : {404, 403, 500, 503}) {
+    api_ = std::make_shared<FakeApi>("oarlock.dev");
+    for (const char* plural : {"trainingjobs", "pods", "services"}) end_list(plural);
+    for (int i = 0; i < 3; ++i) api_->end_watch("trainingprofiles", response(status, "Reason"));
+    start();
+    ASSERT_TRUE(becomes_true([&] { return cache_->has_synced(); })) << status;
+    Observed observed;
+    observed.job.metadata.namespace_name = "ns";
+    cache_->add_profile(observed);
+    EXPECT_FALSE(observed.profile) << status;
+    EXPECT_EQ(observed.profiles_error, "because Reason") << status;
+    EXPECT_EQ(observed.is_profile_unknown, status >= 500) << status;
+    cache_.reset();
+  }
 }
 
 TEST_F(CacheWorkloads, ProfilesOfTheOperatorAreWatchedWithThoseOfChosenNamespaces) {
