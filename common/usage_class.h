@@ -6,7 +6,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
+#include <utility>
 
 namespace oarlock {
 
@@ -37,6 +39,19 @@ constexpr std::string_view name_of(UsageClass one) { return kUsageClasses[static
 inline constexpr std::array<UsageClass, 8> kReportedUsageClasses = {
     UsageClass::kStarting,   UsageClass::kRendezvous, UsageClass::kRestore,    UsageClass::kProductive,
     UsageClass::kRecomputed, UsageClass::kCheckpoint, UsageClass::kEvaluation, UsageClass::kRecovery};
+
+// Returns the class of a phase that a rank reports (RankStatus::phase); absent if it has none.
+constexpr std::optional<UsageClass> usage_class_of(std::string_view phase) {
+  constexpr std::pair<std::string_view, UsageClass> kPhases[] = {{"rendezvous", UsageClass::kRendezvous},
+                                                                 {"restore", UsageClass::kRestore},
+                                                                 {"eval", UsageClass::kEvaluation},
+                                                                 {"checkpoint", UsageClass::kCheckpoint},
+                                                                 {"train", UsageClass::kProductive}};
+  for (const auto& [name, one] : kPhases) {
+    if (name == phase) return one;
+  }
+  return std::nullopt;
+}
 
 // A value for each class, such as a time.
 template <typename Value>

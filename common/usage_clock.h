@@ -22,9 +22,9 @@ class UsageClock {
     present_ = one;
   }
 
-  // The processes are started again, and what they did since the last report is lost.
+  // The processes are started again, and the steps since the last report are lost.
   void restart(SteadyTime now) {
-    add(UsageClass::kRecovery, now);
+    add(present_ == UsageClass::kProductive ? UsageClass::kRecovery : present_, now);
     present_ = UsageClass::kRecovery;
   }
 
@@ -40,8 +40,12 @@ class UsageClock {
     highest_ = std::max(highest_.value_or(step), step);
   }
 
-  // Returns the counted seconds.
-  const UsageSeconds& seconds() const { return seconds_; }
+  // Returns the seconds until now; those of steps until the last report, because they may be a stall.
+  UsageSeconds seconds(SteadyTime now) const {
+    UsageSeconds out = seconds_;
+    if (present_ != UsageClass::kProductive) out[present_] += std::chrono::duration<double>(now - since_).count();
+    return out;
+  }
   UsageClass present() const { return present_; }
 
  private:

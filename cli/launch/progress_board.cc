@@ -23,16 +23,7 @@ std::string escaped(const std::string& value) {
   return out;
 }
 
-// The phases that a program can report whose time is not that of steps.
-std::optional<UsageClass> usage_class_of(const std::string& phase) {
-  constexpr std::pair<std::string_view, UsageClass> kPhases[] = {{"rendezvous", UsageClass::kRendezvous},
-                                                                 {"restore", UsageClass::kRestore},
-                                                                 {"eval", UsageClass::kEvaluation},
-                                                                 {"checkpoint", UsageClass::kCheckpoint},
-                                                                 {kPhaseOfSteps, UsageClass::kProductive}};
-  const auto* const found = std::ranges::find(kPhases, phase, &std::pair<std::string_view, UsageClass>::first);
-  return found == std::end(kPhases) ? std::nullopt : std::optional(found->second);
-}
+bool has_step(const auto& reported) { return reported.second.values.step.has_value(); }
 
 std::vector<RankActivity> first_ranks(const std::map<int, RankActivity>& activities) {
   std::vector<RankActivity> out;
@@ -52,7 +43,7 @@ void ProgressBoard::add(int rank, const ProgressReport& report) {
   if (!reported_.contains(reporter) && reported_.size() >= kMaxRanks) return;
   Reported& reported = reported_[reporter];
   ProgressReport& values = reported.values;
-  if (reporter == reported_.begin()->first) count_usage(report, steady);
+  count_usage(reporter, report, steady);
   if (report.step) {
     reported.is_current = true;
     const int64_t previous = values.step.value_or(*report.step);
@@ -87,7 +78,11 @@ void ProgressBoard::add(int rank, const ProgressReport& report) {
   reported.updated = now;
 }
 
-void ProgressBoard::count_usage(const ProgressReport& report, SteadyTime now) {
+void ProgressBoard::count_usage(int reporter, const ProgressReport& report, SteadyTime now) {
+  // Without a step so far, that of the first rank.
+  const auto first = std::ranges::find_if(reported_, [](const auto& one) { return has_step(one); });
+  const int served = first != reported_.end() ? first->first : report.step ? reporter : reported_.begin()->first;
+  if (reporter != served && !(report.step && reporter < served)) return;
   if (report.step) usage_.record_step(*report.step, now);
   if (const std::optional<UsageClass> one = usage_class_of(report.phase); one && one != usage_.present())
     usage_.enter(*one, now);
@@ -162,7 +157,7 @@ RankStatus ProgressBoard::status_of(int rank, const Reported& reported) const {
   out.samples_per_second = values.samples_per_second.value_or(0);
   out.updated_at = to_rfc3339(reported.updated);
   if (restarts_.total > 0) out.in_pod_restarts = restarts_;
-  out.usage_seconds = usage_.seconds();
+  out.usage_seconds = usage_.seconds(clock_.steady());
   return out;
 }
 
@@ -176,8 +171,7 @@ std::string ProgressBoard::status() {
     activity.updated_at = to_rfc3339(reported.updated);
   }
   // Without a step there is no progress, whose absence would be a stall.
-  const auto first =
-      std::ranges::find_if(reported_, [](const auto& one) { return one.second.values.step.has_value(); });
+  const auto first = std::ranges::find_if(reported_, [](const auto& one) { return has_step(one); });
   if (first == reported_.end()) return to_json(LauncherStatus{node_.attempt, restarts_}, first_ranks(ranks)) + "\n";
   return to_json(status_of(first->first, first->second), first_ranks(ranks)) + "\n";
 }

@@ -62,7 +62,7 @@ class ProgressBoard {
 
   std::map<int, RankActivity> activities();
   RankStatus status_of(int rank, const Reported& reported) const;
-  void count_usage(const ProgressReport& report, SteadyTime now);
+  void count_usage(int reporter, const ProgressReport& report, SteadyTime now);
 
   const ProgressNode node_;
   const Clock& clock_;
@@ -72,7 +72,7 @@ class ProgressBoard {
   int64_t invalid_lines_ = 0;
   std::map<int, pid_t> started_;  // by rank
   InPodRestarts restarts_;
-  UsageClock usage_;            // by the reports of the first rank that reports
+  UsageClock usage_;            // by the reports of the rank that status() returns
   std::mutex processes_mutex_;  // held while /proc is read, so that add() never waits for it
   RankProcesses processes_;
   std::map<int, RankActivity> activities_;

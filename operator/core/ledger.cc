@@ -90,11 +90,13 @@ std::optional<Allocation> find_allocation(const Pod& pod, const Timeline& timeli
   if (!has_node(pod)) return std::nullopt;
   Allocation out{timeline.begin(), timeline.now(), timeline.now()};
   if (pod.scheduled_at) out.begin = to_milliseconds(*pod.scheduled_at);
-  if (pod.trainer && pod.trainer->finished_at) out.idle = to_milliseconds(*pod.trainer->finished_at);
+  // By the clock of the node, which may be ahead.
+  const auto end_at = [&](SystemTime time) { return std::min(to_milliseconds(time), timeline.now()); };
+  if (pod.trainer && pod.trainer->finished_at) out.idle = end_at(*pod.trainer->finished_at);
   if (is_terminated(pod)) {
     const bool is_known = pod.trainer && pod.trainer->finished_at;
     if (!is_known && !pod.stop_requested_at) return std::nullopt;
-    out.end = is_known ? out.idle : to_milliseconds(*pod.stop_requested_at);
+    out.end = is_known ? out.idle : end_at(*pod.stop_requested_at);
   }
   return out;
 }
@@ -131,9 +133,12 @@ void add_pods(const Observed& observed, const Membership& members, const Timelin
       add_as(UsageClass::kRecovery, time->begin, trained_until);
     }
     add_as(UsageClass::kIdle, std::max(time->begin, time->idle), time->end);
-    const auto has_node_at = [&](int64_t at) { return time->begin <= at && (time->end > at || !is_terminated(*pod)); };
-    pods_at_begin += has_node_at(timeline.begin()) ? 1 : 0;
-    pods_at_end += has_node_at(timeline.end()) ? 1 : 0;
+    const auto has_node_at = [&](int64_t at, int64_t end) {
+      return time->begin <= at && (end > at || !is_terminated(*pod));
+    };
+    // It may have ended in the second of the last call.
+    pods_at_begin += has_node_at(timeline.begin(), time->end + 1000) ? 1 : 0;
+    pods_at_end += has_node_at(timeline.end(), time->end) ? 1 : 0;
   };
   const bool has_ended = is_terminal(observed.job.status.phase);
   for (const Pod* pod : members.current) add_pod(pod, true);
@@ -204,20 +209,19 @@ UsageMilliseconds subtract_last_report(const UsageMilliseconds& reported, api::U
                                                          [&](UsageClass one) { return reported[one] < last[one]; });
   usage.reported = reported;
   if (is_new_process) return out;
-  for (const UsageClass one : kReportedUsageClasses) out[one] -= last[one];
+  for (const UsageClass one : kReportedUsageClasses) out[one] -= std::max<int64_t>(last[one], 0);
   return out;
 }
 
 // Rank 0, or its launcher, reports what the group has done. The first report of a process also covers the time in which
-// other pods had not started, which is the beginning of its times.
-void add_reported_classes(const Observed& observed, int64_t from, bool is_first, Timeline& timeline,
+// other pods had not started, which is the beginning of its times. Returns whether it is that of a new process.
+bool add_reported_classes(const Observed& observed, int64_t from, bool is_first, Timeline& timeline,
                           api::Usage& usage) {
   bool is_new_process = is_first;
   UsageMilliseconds times = subtract_last_report(bounded(*observed.progress->usage_seconds), usage, is_new_process);
   if (is_new_process) {
     const bool is_answer = observed.last_poll && observed.last_poll->answered;
-    // A report that is older than the last poll is not older than its step.
-    const SystemTime received = observed.step_received_at.value_or(observed.now);
+    const SystemTime received = observed.progress_sent_at.value_or(observed.step_received_at.value_or(observed.now));
     const int64_t reported_at = to_milliseconds(is_answer ? observed.last_poll->sent_at : received);
     int64_t excess = times.sum() - std::max<int64_t>(std::min(reported_at, timeline.now()) - timeline.end(), 0);
     timeline.extend_to(timeline.end() - excess, is_first ? UsageClass::kStarting : UsageClass::kRecovery);
@@ -227,6 +231,11 @@ void add_reported_classes(const Observed& observed, int64_t from, bool is_first,
       excess -= dropped;
     }
   }
+  // Without a step, the time may be that of a stall. It is counted with the next step, or when the phase changes.
+  if (!is_new_process && usage.step == observed.progress->step) {
+    (*usage.reported)[UsageClass::kProductive] -= times[UsageClass::kProductive];
+    times[UsageClass::kProductive] = 0;
+  }
   for (const UsageClass one : kReportedUsageClasses) {
     if (one == UsageClass::kProductive) {
       add_steps(times[one], from, std::max<int64_t>(observed.progress->step, 0), usage, timeline);
@@ -234,6 +243,7 @@ void add_reported_classes(const Observed& observed, int64_t from, bool is_first,
       timeline.extend_to(timeline.end() + times[one], one);
     }
   }
+  return is_new_process;
 }
 
 // Adds the time up to the last report of rank 0.
@@ -244,18 +254,22 @@ void add_reports(const Observed& observed, Timeline& timeline, api::Usage& usage
   const bool is_first = !usage.step;
   const bool has_fallen = !is_first && step < *usage.step;
   // Processes that start again begin at the newest checkpoint.
-  const int64_t checkpoint = before.progress ? std::max<int64_t>(before.progress->checkpoint_step.value_or(0), 0) : 0;
-  const int64_t from = is_first || has_fallen ? std::min(step, checkpoint) : *usage.step;
+  const int64_t saved = before.progress ? before.progress->checkpoint_step.value_or(0) : 0;
+  const int64_t checkpoint = std::max<int64_t>({saved, observed.progress->checkpoint_step, 0});
+  // Before the first steps of a process, its step is not that of the checkpoint yet.
+  const bool is_starting = usage.reported && (*usage.reported)[UsageClass::kProductive] == 0;
+  const int64_t from = is_first || has_fallen || is_starting ? std::min(step, checkpoint) : *usage.step;
+  bool is_continued = false;  // the counters are those of the process before, which separates repeated steps itself
   const int64_t received = to_milliseconds(observed.step_received_at.value_or(observed.now));
   if (observed.progress->usage_seconds) {
-    add_reported_classes(observed, from, is_first, timeline, usage);
+    is_continued = !add_reported_classes(observed, from, is_first, timeline, usage);
   } else if (is_first || has_fallen) {
     timeline.extend_to(received, is_first ? UsageClass::kStarting : UsageClass::kRecovery);
   } else if (step > from) {
     add_steps(std::min(received, timeline.now()) - timeline.end(), from, step, usage, timeline);
   }
   timeline.set_proven();
-  usage.step = step;
+  usage.step = is_continued ? std::max(*usage.step, step) : step;
   usage.highest_step = std::max(usage.highest_step, step);
 }
 
@@ -266,6 +280,9 @@ void close_attempt(const Observed& observed, const api::Status& next, Timeline& 
     return timeline.extend_to(timeline.now(),
                               observed.job.status.progress ? UsageClass::kStarting : UsageClass::kUnreported);
   if (next.phase != Phase::kComplete) return timeline.extend_to(timeline.now(), UsageClass::kRecovery);
+  const bool has_report = has_progress(observed, observed.job.status);
+  const auto last_phase = has_report ? usage_class_of(observed.progress->phase) : std::nullopt;
+  if (last_phase && *last_phase != UsageClass::kProductive) return timeline.extend_to(timeline.now(), *last_phase);
   const int64_t last = next.progress ? std::max(next.progress->step, *usage.step) : *usage.step;
   add_steps(timeline.now() - timeline.end(), *usage.step, last, usage, timeline);
   usage.highest_step = std::max(usage.highest_step, last);

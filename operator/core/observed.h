@@ -223,7 +223,8 @@ struct Observed {
   std::optional<SystemTime> step_received_at;  // when `progress` first had its step; absent: now
   // The highest numbers in the reports of this attempt, of which `progress` is the last one.
   api::HighestProgress highest_reported;
-  int64_t accelerators_per_pod = 0;  // that the spec requests; 0: none
+  std::optional<SystemTime> progress_sent_at;  // when the poll was sent that `progress` is the response to
+  int64_t accelerators_per_pod = 0;            // that the spec requests; 0: none
   // No operator has performed an action for the job: it was created after this process became leader, and this process
   // reconciles it for the first time. False if that is not known.
   bool untouched = false;

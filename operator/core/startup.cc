@@ -37,10 +37,12 @@ std::optional<SystemTime> find_start_time(const Observed& observed, const Member
   return find_last(observed, members, has_run, &Pod::started_at);
 }
 
-api::Startup account_startup(const Observed& observed, const Membership& members, const api::Status& next) {
+BoxedOptional<api::Startup> account_startup(const Observed& observed, const Membership& members,
+                                            const api::Status& next) {
   const api::Status& before = observed.job.status;
   api::Startup out = before.startup.value_or(api::Startup{});
   if (out.attempt != next.attempt) out = {.attempt = next.attempt};
+  if (!before.startup && api::is_running(before.phase) && next.attempt == before.attempt) return std::nullopt;
   // The observed pods and reports are those of the attempt before.
   if (!next.attempt_start_time || next.attempt != before.attempt) return out;
   const SystemTime created = *next.attempt_start_time;

@@ -15,8 +15,10 @@ std::optional<SystemTime> find_placement_time(const Observed& observed, const Me
 std::optional<SystemTime> find_start_time(const Observed& observed, const Membership& members);
 
 // Returns the timeline that belongs to the status `next`, which follows that of the observed job. A stage that is
-// complete does not change any more.
-api::Startup account_startup(const Observed& observed, const Membership& members, const api::Status& next);
+// complete does not change any more. Absent if a running attempt has none: an earlier version did not write it, or an
+// older CRD drops it, so that its times are not known.
+BoxedOptional<api::Startup> account_startup(const Observed& observed, const Membership& members,
+                                            const api::Status& next);
 
 struct StartupStage {
   std::string_view name;  // the label of metrics

@@ -380,6 +380,7 @@ Observed Controller::observe(const kube::ObjectKey& key, const Job& job, bool is
   observed.launcher = std::move(probe.launcher);
   observed.last_poll = probe.last_poll;
   observed.step_received_at = probe.step_received_at;
+  observed.progress_sent_at = probe.status_sent_at;
   observed.highest_reported = probe.highest;
   {
     const std::lock_guard lock(mutex_);

@@ -91,8 +91,9 @@ void add_usage(FamilyBuilder& family, const CachedJob& cached, const Labels& lab
   const BoxedOptional<api::Usage>& usage = cached.job.status.usage;
   if (!usage) return;
   for (size_t i = 0; i < kUsageClasses.size(); ++i) {
+    // Those without time, too: rate() ignores the first value of a series.
     const int64_t time = usage->classes[static_cast<UsageClass>(i)];
-    if (time > 0) family.add(with(labels, "class", std::string(kUsageClasses[i])), static_cast<double>(time) / 1000);
+    family.add(with(labels, "class", std::string(kUsageClasses[i])), static_cast<double>(time) / 1000);
   }
 }
 

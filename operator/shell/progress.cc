@@ -162,6 +162,7 @@ bool ProgressPoller::record(const kube::ObjectKey& job, uint64_t generation, Sys
   const bool is_launcher_new = result.launcher && target.probe.launcher != result.launcher;
   if (is_launcher_new) target.probe.launcher = std::move(result.launcher);
   if (!result.status) return is_launcher_new;
+  target.probe.status_sent_at = started;
   std::optional<RankStatus>& last = target.probe.last_status;
   const bool has_changed = !last || !equals_except_times(*result.status, *last);
   const bool has_started = last && last->phase == kPhaseOfStart && result.status->phase != kPhaseOfStart;

@@ -40,6 +40,7 @@ struct RankProbe {
   std::optional<RankStatus> last_status;       // the last response, of any attempt
   std::optional<LauncherStatus> launcher;      // the last one, of any attempt
   std::optional<StatusPoll> last_poll;         // the last completed poll of the present address
+  std::optional<SystemTime> status_sent_at;    // when the poll was sent that last_status is the response to
   std::optional<SystemTime> step_received_at;  // when last_status first had this step, of this process
   // Of all responses of the attempt of last_status: the status of the job is written less often than it is polled, and
   // processes that start again begin at an earlier step.

@@ -9,7 +9,9 @@
 #include <random>
 #include <string>
 
+#include "operator/core/reconcile.h"
 #include "tests/support/builders.h"
+#include "tests/unit/operator/reconcile_support.h"
 
 namespace oarlock::test {
 namespace {
@@ -313,6 +315,102 @@ TEST_F(Ledger, EqualsCountersOfLauncherAfterLastReport) {
       EXPECT_NEAR(usage().classes[one], expected + before, 2 * 5) << "seed " << seed << " " << static_cast<int>(one);
     }
   }
+}
+
+// ---- Clocks, and what processes report about themselves ------------------------------------------------------------
+
+TEST_F(Ledger, FinishedJobIsNotWrittenAgainBecauseOfAClockThatIsAhead) {
+  observed_ = seen(JobBuilder().nodes(2).phase(Phase::kComplete));
+  observed_.job.status.usage.emplace();
+  observed_.job.status.usage->until = unix_milliseconds(60);
+  observed_.job.status.usage->pods = 1;
+  observed_.pods = {PodBuilder("bert", 0, 0).scheduled_at(at_second(0)).ended(0).finished_at(at_second(360)),
+                    PodBuilder("bert", 0, 1).scheduled_at(at_second(0)).ended(0).finished_at(at_second(50))};
+  observed_.now = at_second(60) + std::chrono::milliseconds(20);
+  for (const PatchStatus& patch : only<PatchStatus>(reconcile(observed_))) observed_.job.status = patch.status;
+  observed_.now += std::chrono::milliseconds(20);
+  EXPECT_TRUE(only<PatchStatus>(reconcile(observed_)).empty());
+}
+
+// oarlock-trainer serves step 0 while it connects and restores.
+TEST_F(Ledger, StepsAfterACheckpointAreNew) {
+  run_at(0);
+  report(0, 0);
+  write(0, Phase::kRunning);
+  report(10, 4000);
+  write(10, Phase::kRunning);
+  write(10, Phase::kRestarting, 1);
+  run_at(20);
+  report(25, 0, reported({{UsageClass::kStarting, 5}}));
+  write(25, Phase::kRunning, 1);
+  report(35, 4020, reported({{UsageClass::kStarting, 5}, {UsageClass::kRestore, 2}, {UsageClass::kProductive, 8}}));
+  observed_.progress->checkpoint_step = 4000;
+  write(35, Phase::kRunning, 1);
+  EXPECT_EQ(usage().classes[UsageClass::kRecomputed], 0);
+}
+
+TEST_F(Ledger, StepsThatTheLauncherCountsAsRecomputedAreSoOnce) {
+  run_at(0);
+  report(0, 0, reported({}));
+  write(0, Phase::kRunning);
+  report(100, 100, reported({{UsageClass::kProductive, 100}}));
+  write(100, Phase::kRunning);
+  observed_.job.status.progress.emplace().checkpoint_step = 50;
+  report(120, 60,
+         reported({{UsageClass::kProductive, 100}, {UsageClass::kRecovery, 10}, {UsageClass::kRecomputed, 10}}));
+  write(120, Phase::kRunning);
+  report(180, 120,
+         reported({{UsageClass::kProductive, 120}, {UsageClass::kRecovery, 10}, {UsageClass::kRecomputed, 50}}));
+  write(180, Phase::kRunning);
+  EXPECT_EQ(usage().classes[UsageClass::kRecomputed], 2 * 50'000);
+  EXPECT_EQ(usage().classes[UsageClass::kProductive], 2 * 120'000);
+}
+
+// Kubernetes' times have whole seconds.
+TEST_F(Ledger, PodThatEndedInTheSecondOfTheLastWriteHasNotVanished) {
+  run_at(0);
+  report(0, 0);
+  write(0, Phase::kRunning);
+  observed_.now = at_second(10) + std::chrono::milliseconds(300);
+  api::Status next = observed_.job.status;
+  next.usage = account_usage(observed_, classify_objects(observed_), next);
+  observed_.job.status = next;
+  const int64_t before = usage().allocated;
+  for (int rank = 0; rank < 2; ++rank)
+    observed_.pods[rank] = PodBuilder("bert", 0, rank).scheduled_at(at_second(0)).ended(1).finished_at(at_second(10));
+  write(40, Phase::kRestarting, 1);
+  EXPECT_LE(usage().allocated - before, 2 * 10'000);
+}
+
+// A rank that waits in a collective counts its time as that of a step.
+TEST_F(Ledger, HangBeforeThePhaseStalledIsStalled) {
+  run_at(0);
+  report(10, 5, reported({{UsageClass::kProductive, 10}}));
+  write(10, Phase::kRunning);
+  report(610, 5, reported({{UsageClass::kProductive, 610}}));
+  write(610, Phase::kStalled);
+  EXPECT_EQ(usage().classes[UsageClass::kProductive], 2 * 10'000);
+  EXPECT_EQ(usage().classes[UsageClass::kStalled], 2 * 600'000);
+}
+
+TEST_F(Ledger, FirstReportIsAsOldAsItsPoll) {
+  run_at(0);
+  report(600, 0, reported({{UsageClass::kStarting, 5}, {UsageClass::kRestore, 590}, {UsageClass::kProductive, 5}}));
+  observed_.step_received_at = at_second(5);
+  observed_.progress_sent_at = at_second(600);
+  observed_.last_poll = StatusPoll{at_second(603), false, false};
+  write(603, Phase::kRunning);
+  EXPECT_EQ(usage().classes[UsageClass::kRestore], 2 * 590'000);
+}
+
+TEST_F(Ledger, LastEvaluationIsNotProductive) {
+  run_at(0);
+  report(100, 100, reported({{UsageClass::kProductive, 100}}));
+  write(100, Phase::kRunning);
+  report(400, 100, reported({{UsageClass::kProductive, 100}, {UsageClass::kEvaluation, 300}}));
+  observed_.progress->phase = "eval";
+  write(402, Phase::kComplete);
+  EXPECT_EQ(usage().classes[UsageClass::kEvaluation], 2 * 302'000);
 }
 
 }  // namespace

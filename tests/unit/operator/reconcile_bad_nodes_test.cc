@@ -205,7 +205,7 @@ TEST(ReconcileBadNodes, PodsBetweenTwoAvoidancesDoNotExceedThePendingTimeout) {
 }
 
 // A finalizer keeps it.
-TEST(ReconcileBadNodes, ADeletedPodThatWaitedIsNoLoss) {
+TEST(ReconcileBadNodes, ADeletedPodThatWaitedWasNotLost) {
   Observed observed = waiting({.required = {"bad"}}, at_second(61));
   observed.job.status.bad_nodes = {bad_node("bad", NodeAvoidance::kPreferred)};
   observed.pods[1].deleting = true;

@@ -245,7 +245,7 @@ TEST(ProjectPod, HasTheImagesThatTheOperatorHasChosen) {
 TEST(ProjectPod, HasTheNodesThatItAvoidsUntilItHasANode) {
   const AvoidedNodes nodes{.required = {"a"}, .preferred = {"b"}};
   auto body = PodFactory(with_avoided_nodes(JobBuilder(), nodes), 0).pod(0);
-  const auto avoided = [&] { return project_pod(*pod_fields().parse(body.dump()))->pod.avoided; };
+  const auto avoided = [&] { return project_pod(*pod_fields().parse(body.dump()))->object.avoided; };
   ASSERT_TRUE(avoided());
   EXPECT_EQ(*avoided(), nodes);
   body["spec"]["nodeName"] = "c";

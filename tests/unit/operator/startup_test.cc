@@ -24,7 +24,7 @@ class StartupTest : public ::testing::Test {
     if (attempt != observed_.job.status.attempt) next.attempt_start_time.reset();
     next.startup = account_startup(observed_, classify_objects(observed_), next);
     observed_.job.status = next;
-    return *next.startup;
+    return next.startup.value_or(api::Startup{});
   }
 
   void report(int64_t second, int64_t step) {
@@ -34,6 +34,19 @@ class StartupTest : public ::testing::Test {
 
   Observed observed_;
 };
+
+// The times are not known if an earlier version did not write them, or an older CRD drops them.
+TEST_F(StartupTest, AttemptThatRunsAlreadyHasNone) {
+  observed_.job.status.phase = Phase::kRunning;
+  observed_.pods = {PodBuilder("bert", 0, 0).scheduled_at(at_second(104)).started_at(at_second(110)),
+                    PodBuilder("bert", 0, 1).scheduled_at(at_second(104)).started_at(at_second(110))};
+  for (int64_t second = 1000; second < 1003; ++second) {
+    report(second, second);
+    write(second);
+    EXPECT_FALSE(observed_.job.status.startup);
+  }
+  EXPECT_EQ(write(2000, 1).attempt, 1);
+}
 
 TEST_F(StartupTest, RecordsEachStageOnce) {
   observed_.pods = {PodBuilder("bert", 0, 0).scheduled_at(at_second(104)), PodBuilder("bert", 0, 1)};
