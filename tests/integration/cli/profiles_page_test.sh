@@ -33,3 +33,23 @@ grep -q "there is no TrainingProfile 'other'" err || fail "$(cat err)"
 sed 's/failurePolicy:.*/nodes: 2/' profile.yaml >wrong.yaml
 "$OARLOCK_BIN/oarlock" validate wrong.yaml >out 2>err && fail "a profile with nodes is valid"
 grep -q '^wrong.yaml:[0-9]*:[0-9]*: spec.nodes: belongs to a job' err || fail "$(cat err)"
+"$OARLOCK_BIN/oarlock" validate profile.yaml >out 2>err || fail "validate profile.yaml: $(cat err)"
+grep -q '^profile.yaml: TrainingProfile default is valid$' out || fail "validate profile.yaml: $(cat out)"
+
+# The profile of the job's namespace precedes another one, and a job is the one with its namespace, not only its name.
+{
+  sed 's/namespace: team-a/namespace: oarlock-system/; s/pytorch:2.9/pytorch:operator/' profile.yaml
+  echo '---'
+  cat profile.yaml
+} >profiles.yaml
+{
+  sed 's/namespace: team-a/namespace: team-b/; s/train.py/other.py/' job.yaml
+  echo '---'
+  cat job.yaml
+} >jobs.yaml
+"$OARLOCK_BIN/oarlock" render jobs.yaml --profile profiles.yaml >out 2>err || fail "render jobs.yaml: $(cat err)"
+for words in 'pytorch:operator other.py' 'pytorch:2.9 train.py'; do
+  read -r image program <<<"$words"
+  [[ $(grep -cF -- "$image" out) == "$(grep -cF -- "- $program" out)" && $(grep -cF -- "- $program" out) == 2 ]] ||
+    fail "$words: $(cat out)"
+done

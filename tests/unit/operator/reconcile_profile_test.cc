@@ -9,7 +9,6 @@
 #include "api/profile.h"
 #include "operator/core/desired.h"
 #include "operator/core/profile.h"
-#include "operator/core/status.h"
 #include "tests/unit/operator/reconcile_support.h"
 
 namespace oarlock::test {
@@ -57,7 +56,7 @@ class World {
     if (may_apply_profile(observed.job)) {
       if (profiles_error_.empty()) observed.profile = found(observed.job);
       observed.profiles_error = profiles_error_;
-      observed.is_profile_unknown = !profiles_error_.empty();
+      observed.is_profile_unknown = !profiles_error_.empty() && !api::profile_name(observed.job.spec).empty();
     }
     Plan plan = reconcile(observed);
     for (const PatchStatus& patch : only<PatchStatus>(plan))
@@ -247,13 +246,14 @@ TEST(ReconcileProfile, NumbersOutOfRangeCanBeCorrected) {
   world.set_profile(R"({"resourcesPerNode":{"limits":{"nvidia.com/gpu":100000}},"processesPerNode":"auto"})");
   world.step();
   world.step();
+  EXPECT_EQ(world.job().report.problem, "");
   EXPECT_EQ(world.reason(), api::kInvalidProfile);
-  EXPECT_THAT(world.message(), HasSubstr("spec.processesPerNode"));
   world.set_profile(R"({"processesPerNode":99999})");  // the same reason: one write
   EXPECT_EQ(only<PatchStatus>(world.step()).size(), 1U);
   EXPECT_EQ(world.job().status.phase, Phase::kPending) << "it is not known yet whether the profile is valid";
   EXPECT_EQ(world.reason(), api::kInvalidProfile);
   world.step();
+  EXPECT_THAT(world.message(), HasSubstr("spec.processesPerNode: 99999"));
   world.set_profile_value(4);
   world.step();
   world.step();
@@ -274,8 +274,8 @@ TEST(ReconcileProfile, AJobThatMayHaveADefaultWaitsUntilThatIsKnown) {
   EXPECT_THAT(names(world.step()), Contains("CreatePod bert-0-0"));
   EXPECT_EQ(world.value(), "1");
   World without(json{{"profile", ""}});
-  without.step();
-  EXPECT_EQ(without.reason(), kPodsStarting);
+  without.set_profiles_error("the server is currently unable to handle the request");
+  EXPECT_THAT(names(without.step()), Contains("CreatePod bert-0-0"));
 }
 
 TEST(ReconcileProfile, AJobThatIsSuspendedAgainAfterABlockedResumeIsSuspended) {

@@ -360,17 +360,19 @@ TEST_F(CacheWorkloads, ProfileOfTheNamespacePrecedesThatOfTheOperator) {
 
 // A job without its default would not be what its team has determined.
 TEST_F(CacheWorkloads, ProfilesAreUnknownAfterAnErrorUnlessTheApiRefusesThem) {
-  for (const int status : {404, 403, 500, 503}) {
+  const std::pair<int, const char*> rows[] = {
+      {404, "NotFound"}, {403, "Forbidden"}, {500, "InternalError"}, {503, "ServiceUnavailable"}};
+  for (const auto& [status, reason] : rows) {
     api_ = std::make_shared<FakeApi>("oarlock.dev");
     for (const char* plural : {"trainingjobs", "pods", "services"}) end_list(plural);
-    for (int i = 0; i < 3; ++i) api_->end_watch("trainingprofiles", response(status, "Reason"));
+    for (int i = 0; i < 3; ++i) api_->end_watch("trainingprofiles", response(status, reason));
     start();
     ASSERT_TRUE(becomes_true([&] { return cache_->has_synced(); })) << status;
     Observed observed;
     observed.job.metadata.namespace_name = "ns";
     cache_->add_profile(observed);
     EXPECT_FALSE(observed.profile) << status;
-    EXPECT_EQ(observed.profiles_error, "because Reason") << status;
+    EXPECT_EQ(observed.profiles_error, fmt::format("because {}", reason));
     EXPECT_EQ(observed.is_profile_unknown, status >= 500) << status;
     cache_.reset();
   }
