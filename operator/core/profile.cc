@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <string>
 #include <utility>
 #include <vector>
@@ -79,6 +80,14 @@ std::string missing_message(const Observed& observed) {
       name, observed.job.metadata.namespace_name);
 }
 
+// A cache that is complete again enqueues no job.
+Plan wait_for_profile(const Observed& observed) {
+  constexpr std::chrono::seconds kUnknownRequeue{30};
+  Plan plan = block_job(observed, api::kProfileNotFound, missing_message(observed));
+  if (observed.is_profile_unknown) plan.requeue_after = kUnknownRequeue;
+  return plan;
+}
+
 std::string name_of(const api::AppliedProfile& profile) {
   return fmt::format("TrainingProfile {}/{}", profile.namespace_name, profile.name);
 }
@@ -116,7 +125,7 @@ std::optional<Plan> apply_profile(const Observed& observed, const Membership& me
   }
   const bool needs_profile = job.spec.profile && !job.spec.profile->empty();
   if (!found && (needs_profile || observed.is_profile_unknown))
-    return block_job(observed, api::kProfileNotFound, missing_message(observed));
+    return wait_for_profile(observed);
   if (found) {
     if (const std::string problem = api::find_profile_problem(found->spec); !problem.empty())
       return block_job(observed, api::kInvalidProfile, fmt::format("{}: {}", name_of(*found), problem));

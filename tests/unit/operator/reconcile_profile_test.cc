@@ -268,6 +268,7 @@ TEST(ReconcileProfile, AJobThatMayHaveADefaultWaitsUntilThatIsKnown) {
   world.step();
   EXPECT_EQ(world.reason(), api::kProfileNotFound);
   EXPECT_THAT(world.message(), HasSubstr("unable to handle the request"));
+  EXPECT_EQ(world.step().requeue_after, std::chrono::seconds(30));
   world.set_profiles_error("");
   world.step();
   world.step();
