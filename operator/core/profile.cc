@@ -124,8 +124,7 @@ std::optional<Plan> apply_profile(const Observed& observed, const Membership& me
     return block_job(observed, api::kInvalidProfile, job.report.profile_problem);  // an earlier version has started it
   }
   const bool needs_profile = job.spec.profile && !job.spec.profile->empty();
-  if (!found && (needs_profile || observed.is_profile_unknown))
-    return wait_for_profile(observed);
+  if (!found && (needs_profile || observed.is_profile_unknown)) return wait_for_profile(observed);
   if (found) {
     if (const std::string problem = api::find_profile_problem(found->spec); !problem.empty())
       return block_job(observed, api::kInvalidProfile, fmt::format("{}: {}", name_of(*found), problem));
