@@ -166,8 +166,11 @@ TEST_F(Crd, AJobThatWasStoredWithTheFormerDefaultsCanBeReplaced) {
   const auto set_versions = [&](const Json& versions) {
     ASSERT_TRUE(server_->call("PATCH", definition, {{"spec", {{"versions", versions}}}}).ok());
     const bool has_default = versions != present;
+    Json probe = valid();
+    probe["metadata"]["name"] = "probe";
     ASSERT_TRUE(eventually([&] {
-      return server_->call("POST", jobs() + "?dryRun=All", valid()).body["spec"].contains("rendezvous") == has_default;
+      const Reply reply = server_->call("POST", jobs() + "?dryRun=All", probe);
+      return reply.ok() && reply.body["spec"].contains("rendezvous") == has_default;
     }));
   };
   Json former = present;
