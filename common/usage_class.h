@@ -3,6 +3,7 @@
 // (RankStatus). docs/guides/goodput.md defines them.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -51,6 +52,13 @@ constexpr std::optional<UsageClass> usage_class_of(std::string_view phase) {
     if (name == phase) return one;
   }
   return std::nullopt;
+}
+
+// Returns which part of the time between the reports of two steps is that of steps up to `highest`, which are repeated.
+inline double recomputed_share(int64_t from, int64_t to, int64_t highest) {
+  if (to <= from) return to < highest ? 1 : 0;
+  const double repeated = static_cast<double>(std::min(to, highest)) - static_cast<double>(from);
+  return std::clamp(repeated / (static_cast<double>(to) - static_cast<double>(from)), 0.0, 1.0);
 }
 
 // A value for each class, such as a time.

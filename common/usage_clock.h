@@ -55,11 +55,7 @@ class UsageClock {
   }
 
   void add_steps(int64_t step, SteadyTime now) {
-    const auto first = static_cast<double>(step_);
-    const double repeated = step > step_
-                                ? (static_cast<double>(*highest_) - first) / (static_cast<double>(step) - first)
-                                : (step < *highest_ ? 1 : 0);
-    const auto time = std::chrono::duration<double>(now - since_) * std::clamp(repeated, 0.0, 1.0);
+    const auto time = std::chrono::duration<double>(now - since_) * recomputed_share(step_, step, *highest_);
     add(UsageClass::kRecomputed, since_ + std::chrono::duration_cast<SteadyTime::duration>(time));
     add(UsageClass::kProductive, now);
   }

@@ -180,13 +180,6 @@ void add_start(const Observed& observed, const Membership& members, Timeline& ti
   add(usage.queued, queued * usage.accelerators_per_pod);
 }
 
-// Returns which part of the time between the reports of two steps is that of steps up to `highest`, which are repeated.
-double recomputed_share(int64_t from, int64_t to, int64_t highest) {
-  if (to <= from) return to < highest ? 1 : 0;
-  const double repeated = static_cast<double>(std::min(to, highest)) - static_cast<double>(from);
-  return std::clamp(repeated / (static_cast<double>(to) - static_cast<double>(from)), 0.0, 1.0);
-}
-
 void add_steps(int64_t time, int64_t from, int64_t to, const api::Usage& usage, Timeline& timeline) {
   const double share = recomputed_share(from, to, usage.highest_step);
   const int64_t repeated = std::llround(static_cast<double>(std::max<int64_t>(time, 0)) * share);

@@ -57,10 +57,6 @@ api::Progress to_progress(const RankStatus& rank) {
   return out;
 }
 
-void raise_to(std::optional<int64_t>& highest, int64_t reported) {
-  if (reported >= 0) highest = std::max(highest, std::optional(reported));
-}
-
 // Returns how far the job has come by the reports of rank 0. Its highest step may lie between two writes of the status.
 api::HighestProgress reported_progress(const Observed& observed, const api::Status& status) {
   api::HighestProgress out = status.highest_progress.value_or(api::HighestProgress{});
@@ -99,6 +95,10 @@ SystemTime whole_seconds(SystemTime time) { return std::chrono::floor<std::chron
 
 bool has_progress(const Observed& observed, const api::Status& status) {
   return observed.progress && observed.progress->attempt == status.attempt;
+}
+
+void raise_to(std::optional<int64_t>& highest, int64_t reported) {
+  if (reported >= 0) highest = std::max(highest, std::optional(reported));
 }
 
 std::optional<TerminationMessage> final_message(const Membership& members) {

@@ -2,6 +2,7 @@
 // they change its own job only.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 
 #include "operator/core/membership.h"
@@ -11,6 +12,9 @@ namespace oarlock::control {
 
 // Removes the fraction of a second, which the API server does not store.
 SystemTime whole_seconds(SystemTime time);
+
+// Raises a highest number to a reported one; a negative one is none.
+void raise_to(std::optional<int64_t>& highest, int64_t reported);
 
 // Returns whether `observed.progress` is of the attempt in the status, and not of an earlier one.
 bool has_progress(const Observed& observed, const api::Status& status);

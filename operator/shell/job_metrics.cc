@@ -86,7 +86,6 @@ void add_restarts(FamilyBuilder& family, const CachedJob& cached, const Labels& 
   }
 }
 
-// Classes without time have no series.
 void add_usage(FamilyBuilder& family, const CachedJob& cached, const Labels& labels) {
   const BoxedOptional<api::Usage>& usage = cached.job.status.usage;
   if (!usage) return;

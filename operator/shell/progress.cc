@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "common/text.h"
+#include "operator/core/progress.h"
 #include "operator/core/text.h"
 
 namespace oarlock::control {
@@ -20,10 +21,6 @@ bool equals_except_times(RankStatus a, const RankStatus& b) {
   a.updated_at = b.updated_at;
   a.usage_seconds = b.usage_seconds;
   return a == b;
-}
-
-void raise_to(std::optional<int64_t>& highest, int64_t reported) {
-  if (reported >= 0) highest = std::max(highest, std::optional(reported));
 }
 
 }  // namespace

@@ -228,7 +228,8 @@ TEST_F(RunTrainerTest, KilledRankResumesFromCheckpoint) {
   ASSERT_GT(pid, 0);
   ::kill(pid, SIGKILL);
   ASSERT_EQ(run->wait(), 0) << run->err();
-  EXPECT_THAT(run->err(), HasSubstr("rank 1 ended with signal 9 (SIGKILL); all ranks start again, not counted after progress"));
+  EXPECT_THAT(run->err(),
+              HasSubstr("rank 1 ended with signal 9 (SIGKILL); all ranks start again, not counted after progress"));
   EXPECT_GE(line_of(run->err(), "resuming from a checkpoint").value("resumed_from_step", 0), 10) << run->err();
   EXPECT_EQ(line_of(run->err(), "training is complete").value("step", 0), 600);
 }

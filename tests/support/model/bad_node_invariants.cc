@@ -44,8 +44,14 @@ std::string check_bad_nodes(const SimCluster& before, const api::Status& is, boo
     counted += failures;
     const NodeAvoidance from = known == nullptr ? NodeAvoidance::kNone : known->avoidance;
     if (failures == 0 && node.avoidance > from) return "a node is avoided more without a failure";
-    const NodeAvoidance wanted = node.failures >= limit ? NodeAvoidance::kRequired : NodeAvoidance::kPreferred;
-    if (failures > 0 && node.avoidance != wanted) return "a node that has failed is not avoided by its failures";
+    const auto wanted = [limit](int count) {
+      return count >= limit ? NodeAvoidance::kRequired : NodeAvoidance::kPreferred;
+    };
+    // An avoidance that has become weaker remains so, and may become weaker in the same status.
+    const bool may_be_weaker = known != nullptr && (from < wanted(known->failures) || from == NodeAvoidance::kRequired);
+    const bool is_as_wanted =
+        node.avoidance == wanted(node.failures) || (may_be_weaker && node.avoidance < wanted(node.failures));
+    if (failures > 0 && !is_as_wanted) return "a node that has failed is not avoided by its failures";
   }
   if (counted > 0 && !has_failed) return "a failure of a node is counted without a failure";
   const bool is_restart = is.restarts.total != was.restarts.total;

@@ -278,6 +278,7 @@ TEST(ProgressBoard, CountsTimeByClass) {
   clock.advance(seconds(3));
   board.add(0, {.phase = "eval"});
   clock.advance(seconds(6));
+  EXPECT_EQ(count(UsageClass::kEvaluation), 6) << "it may be the last thing that the program does";
   board.add(0, {.step = 21});
   EXPECT_EQ(count(UsageClass::kProductive), 8);
   EXPECT_EQ(count(UsageClass::kEvaluation), 6);
@@ -290,6 +291,20 @@ TEST(ProgressBoard, CountsTimeByClass) {
   board.add(0, {.step = 27});
   EXPECT_EQ(count(UsageClass::kRecomputed), 6) << "6 of 12 steps";
   EXPECT_EQ(count(UsageClass::kProductive), 14);
+}
+
+// status() returns the first rank that has a step.
+TEST(ProgressBoard, CountsTimeOfTheRankThatItServes) {
+  test::FakeClock clock;
+  ProgressBoard board({}, clock);
+  board.add(0, {.phase = "restore"});
+  for (int64_t step = 0; step <= 10; ++step) {
+    board.add(3, {.step = step});
+    clock.advance(std::chrono::seconds(1));
+  }
+  const RankStatus served = *rank_status_from_json(board.status());
+  EXPECT_EQ(served.rank, 3);
+  EXPECT_EQ((*served.usage_seconds)[UsageClass::kProductive], 10);
 }
 
 TEST(ProgressBoard, IsBounded) {
