@@ -256,7 +256,7 @@ Result<ClusterConfig> load_kubeconfig(const std::string& paths, const std::strin
 
 std::string pod_namespace(const std::string& service_account_directory) {
   const auto name = read_regular_file(service_account_directory + "/namespace", http::kMaxCredentialFileBytes);
-  return name ? trim(*name) : "";
+  return name ? std::string(trim(*name)) : "";
 }
 
 Result<ClusterConfig> in_cluster_config(const Environment& environment, const std::string& service_account_directory) {
