@@ -349,7 +349,7 @@ TEST_F(CacheWorkloads, ProfileOfTheNamespacePrecedesThatOfTheOperator) {
   EXPECT_TRUE(becomes_true([&] {
     const std::lock_guard lock(mutex_);
     return changes_ == std::vector{std::pair(std::string("ns/j"), Urgency::kBatched)};
-  })) << "a job that has not started is reconciled, but one write does not wake all of them at once";
+  })) << "a job that has not started is reconciled, but one write does not enqueue all of them immediately";
   for (const char* none : {"", "missing"}) {
     job.spec.profile = none;
     EXPECT_FALSE(observe().profile) << none;
