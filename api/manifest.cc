@@ -90,7 +90,8 @@ const std::vector<ForeignKeys>& foreign_keys() {
 constexpr std::string_view kSpecKeys[] = {"nodes",         "elastic",     "processesPerNode", "image",
                                           "trainer",       "template",    "resourcesPerNode", "checkpoints",
                                           "failurePolicy", "stallPolicy", "scheduling",       "successPolicy",
-                                          "suspend",       "rendezvous",  "cleanPodPolicy",   "managedBy"};
+                                          "suspend",       "rendezvous",  "cleanPodPolicy",   "managedBy",
+                                          "profile"};
 constexpr std::string_view kMetadataKeys[] = {"name", "namespace", "labels", "annotations"};
 
 // Reports the key of an entry with a remedy, and accepts it, so that it is not reported again.

@@ -186,6 +186,10 @@ void describe(Spec& spec, Fields& fields) {
                "Number of pods in the group. Each pod receives its node rank as NODE_RANK. In an elastic job, the "
                "number can be changed while the job runs, also with kubectl scale: the group then restarts with the "
                "new number, and the restart does not count against maxRestarts.");
+  fields.field("profile", spec.profile, {.max_length = rules::kMaxObjectName},
+               "Name of the TrainingProfile whose spec is merged into this one when the job starts, and again when it "
+               "is resumed: one in the namespace of the job, or otherwise in that of the operator. Default: the "
+               "profile named default, if it exists. \"\": none.");
   fields.section("elastic", spec.elastic, describe_elastic,
                  "Allows the group to run with fewer nodes than spec.nodes while the cluster lacks capacity. The group "
                  "restarts from the newest checkpoint each time its size changes, unless the launchers continue with "

@@ -9,7 +9,7 @@
 
 #include "api/resources.h"
 #include "common/json_access.h"
-#include "operator/core/text.h"
+#include "common/text.h"
 
 namespace oarlock::control {
 namespace {

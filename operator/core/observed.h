@@ -205,6 +205,12 @@ struct Observed {
   // JSON list of the NetworkPolicy peers that may connect to the metrics ports of every job's pods, from the operator's
   // flags. If absent, jobs get no NetworkPolicy, and existing ones are not changed.
   std::optional<std::string> metrics_peers;
+  // The TrainingProfile of a job that may_apply_profile() (profile.h); absent if it has none, or if none can be read,
+  // as `profiles_error` explains.
+  BoxedOptional<api::AppliedProfile> profile{};
+  std::string profiles_error{};
+  // Whether the job may have a TrainingProfile that cannot be read now; the API server does not refuse them.
+  bool is_profile_unknown = false;
   std::string launcher_image;  // from the operator's flags; empty: jobs that start now get no launcher
   // From the operator's flags: scheduling.pendingTimeoutSeconds of jobs that do not set it; absent: none.
   std::optional<int> pending_timeout_seconds{};

@@ -18,6 +18,7 @@
 #include "operator/core/placement.h"
 #include "operator/core/pod_failure.h"
 #include "operator/core/pods.h"
+#include "operator/core/profile.h"
 #include "operator/core/progress.h"
 #include "operator/core/queue.h"
 #include "operator/core/replacement.h"
@@ -44,6 +45,7 @@ constexpr Policy kPolicies[] = {
     complete,
     suspend,
     resume,
+    apply_profile,
     enforce_deadline,
     obey_queue,
     recover,

@@ -55,11 +55,18 @@ using CachedNetworkPolicy = CachedOf<NetworkPolicy>;
 using CachedWorkload = CachedOf<Workload>;
 using CachedPodGroup = CachedOf<PodGroup>;
 
+struct CachedProfile {
+  api::AppliedProfile profile;
+
+  bool operator==(const CachedProfile&) const = default;
+};
+
 // Memory that the object takes, in bytes, approximately.
 size_t memory_of(const CachedPod& cached);
 size_t memory_of(const CachedService& cached);
 size_t memory_of(const CachedNetworkPolicy& cached);
 size_t memory_of(const CachedWorkload& cached);
 size_t memory_of(const CachedPodGroup& cached);
+size_t memory_of(const CachedProfile& cached);
 
 }  // namespace oarlock::control

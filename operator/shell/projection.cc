@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "api/codec.h"
+#include "api/profile.h"
 #include "api/rules.h"
 #include "common/contract.h"
 #include "common/json_access.h"
@@ -260,6 +261,11 @@ kube::FieldFilter network_policy_fields() { return owned_object_fields().with({"
 
 kube::FieldFilter pod_group_fields() { return owned_object_fields(); }
 
+kube::FieldFilter profile_fields() {
+  return kube::FieldFilter{"metadata.name", "metadata.namespace", "metadata.uid", "metadata.generation", "spec"}
+      .with_text({"spec"});
+}
+
 kube::FieldFilter workload_fields() {
   return owned_object_fields().with(
       {"metadata.resourceVersion", "spec.queueName", "spec.podSets.count", "status.conditions.type",
@@ -340,6 +346,24 @@ Result<CachedPodGroup> project_pod_group(GangApi api, const Json& object) {
   out.object.api = api;
   RETURN_IF_ERROR(read_identity(metadata, out.object, out.job));
   out.object.deleting = member(metadata, "deletionTimestamp").is_string();
+  return out;
+}
+
+// Of a spec that is larger than a profile's, only as much is kept as reports it (api::find_profile_problem).
+Result<CachedProfile> project_profile(const Json& object) {
+  const Json& metadata = member(object, "metadata");
+  const Json& spec = member(object, "spec");
+  CachedProfile out;
+  api::AppliedProfile& profile = out.profile;
+  profile.name = text_at(metadata, "name");
+  profile.namespace_name = text_at(metadata, "namespace");
+  profile.uid = text_at(metadata, "uid");
+  profile.generation = integer_at<int64_t>(metadata, "generation", 0);
+  if (!spec.is_binary()) return out;
+  const auto& text = spec.get_binary();
+  profile.spec.assign(text.begin(), text.end());
+  if (profile.spec.size() > api::kMaxProfileBytes) profile.spec.resize(api::kMaxProfileBytes + 1);
+  profile.spec.shrink_to_fit();
   return out;
 }
 

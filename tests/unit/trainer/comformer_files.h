@@ -1,0 +1,17 @@
+// Opens files of crystals.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+
+#include "workloads/comformer/data.h"
+
+namespace oarlock::comformer {
+
+inline constexpr char kProperty[] = "formation_energy_per_atom";
+
+inline Result<std::unique_ptr<CrystalSource>> opened(const std::filesystem::path& path, int64_t targets = 1) {
+  return open_crystals({.path = path, .target_property = kProperty, .targets = targets});
+}
+
+}  // namespace oarlock::comformer
