@@ -155,6 +155,7 @@ bool is_specific(std::optional<int> exit_code) {
 std::optional<Cause> cause_by_text(const Incident& incident) {
   const std::string& text = incident.text;
   const std::string& reason = incident.record.reason;
+  if (reason == kReasonPreflightFailed) return Cause::kPreflightFailed;
   if (mentions_device_memory(text)) return Cause::kDeviceOutOfMemory;
   if (mentions_hang(text)) return Cause::kHang;
   if (reason == kReasonDeviceFailed || mentions_device(text)) return Cause::kDeviceFailed;

@@ -89,14 +89,15 @@ enum class DiagnosedCause {
   kHang,               // a rank hangs; the group made no progress
   kNonFinite,          // the loss or a gradient is not finite
   kCheckpointUnreadable,
-  kDeviceFailed,  // a GPU, its driver or its link
-  kDeadline,      // spec.activeDeadlineSeconds has passed
-  kPeerLost,      // only collateral failures are known
-  kSignal,        // another signal
-  kSoftware,      // a bug that the program reported itself
-  kExit,          // another exit code
-  kSuspended,     // not a failure: the job is suspended
-  kNotManaged,    // no operator has processed the job
+  kDeviceFailed,     // a GPU, its driver or its link
+  kPreflightFailed,  // a node or the network, before the ranks started
+  kDeadline,         // spec.activeDeadlineSeconds has passed
+  kPeerLost,         // only collateral failures are known
+  kSignal,           // another signal
+  kSoftware,         // a bug that the program reported itself
+  kExit,             // another exit code
+  kSuspended,        // not a failure: the job is suspended
+  kNotManaged,       // no operator has processed the job
 };
 
 // Returns the cause of a failure. An external stop of the pod takes precedence over the program's report, and a

@@ -183,6 +183,12 @@ constexpr CauseText kCauses[] = {
      {"kubectl cordon {node}, then look for Xid lines in its kernel log",
       "the rule {{action: RestartFree, onExitCodes: {{operator: In, values: [79]}}}} keeps such failures out of "
       "maxRestarts"}},
+    {Cause::kPreflightFailed,
+     "PreflightFailed",
+     "the preflight failed, before the ranks started",
+     {"exit code 79: {node} failed the check that the message names, and the next pods avoid it; kubectl cordon {node} "
+      "keeps other jobs away from it",
+      "exit code 75: no single node explains the failure; correct the network, or the limits in spec.preflight"}},
     {Cause::kDeadline,
      "Deadline",
      "the job was active for longer than activeDeadlineSeconds",

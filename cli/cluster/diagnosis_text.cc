@@ -39,7 +39,7 @@ std::string exit_code_text(int code) {
       {76, "another rank was lost"},
       {77, "permission denied"},
       {78, "the configuration or the environment is wrong"},
-      {79, "the GPU, its link or its driver failed"},
+      {79, "the GPU, its link or its driver failed, or the node its preflight"},
       {126, "the command of the container may not be executed"},
       {127, "the command of the container does not exist"},
   };
