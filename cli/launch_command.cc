@@ -339,7 +339,7 @@ Result<int> launch_ranks(LaunchFlags flags, const std::vector<std::string>& argv
     if (!outcome.message.empty())
       console.print_line(fmt::format("preflight {}: {}", has_passed ? "passed" : "failed", outcome.message));
     if (!has_passed) {
-      // The operator numbers the ranks by the processes that it has set for each node, whatever --nproc says.
+      // The operator numbers the ranks by the processes that it has set for each node, independent of --nproc.
       const auto of_job = environment.find(kEnvLocalWorldSize);
       const auto ranks_per_node = of_job == environment.end() ? std::nullopt : parse_integer<int>(of_job->second);
       return end_preflight(outcome, ranks_per_node.value_or(ranks_of_job.nproc), files, signals, clock, console);

@@ -105,7 +105,7 @@ TEST_F(LaunchPreflight, ReplacementChecksItsNodeOnly) {
   EXPECT_EQ(start(3, 1, "timeout=1,devices=1000", {{kEnvReplacement, "1"}})->wait(), to_int(ExitCode::kDeviceFailed));
 }
 
-// The operator computes the node from the rank and the processes that it has set, whatever --nproc says.
+// The operator computes the node from the rank and the processes that it has set, independent of --nproc.
 TEST_F(LaunchPreflight, RankIsThatOfTheJob) {
   const auto third = start(3, 2, "timeout=300,devices=1000", {{kEnvLocalWorldSize, "4"}, {kEnvReplacement, "1"}});
   EXPECT_EQ(third->wait(), to_int(ExitCode::kDeviceFailed)) << third->err();
@@ -162,10 +162,11 @@ TEST_F(LaunchPreflight, SignalEndsACheck) {
   const std::string begun = directory_.path() / "begun";
   ASSERT_TRUE(write_in_place(script, fmt::format("#!/bin/sh\n: >'{}'\nexec sleep 1000\n", begun)));
   ASSERT_EQ(::chmod(script.c_str(), 0700), 0);
-  const auto only = start(1, 0, "devices=1", {{"PATH", directory_.path().string() + ":/usr/bin:/bin"}});
+  Program launcher({"/usr/bin/env", fmt::format("PATH={}:/usr/bin:/bin", directory_.path().string()), oarlock(),
+                    "launch", "--preflight=devices=1", "--", "/bin/true"});
   ASSERT_TRUE(eventually([&] { return ::access(begun.c_str(), F_OK) == 0; }));
-  only->signal(SIGTERM);
-  EXPECT_EQ(only->wait(), 128 + SIGTERM) << only->err();
+  launcher.signal(SIGTERM);
+  EXPECT_EQ(launcher.wait(), 128 + SIGTERM) << launcher.err();
 }
 
 }  // namespace
