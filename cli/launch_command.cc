@@ -22,6 +22,7 @@
 #include "common/contract.h"
 #include "common/cpu.h"
 #include "common/files.h"
+#include "common/number.h"
 #include "common/port_reservation.h"
 #include "common/status_macros.h"
 #include "common/terminal.h"
@@ -333,11 +334,16 @@ Result<int> launch_ranks(LaunchFlags flags, const std::vector<std::string>& argv
   Console console("oarlock launch");
   const RealClock clock;
   if (preflight) {
-    ASSIGN_OR_RETURN(const PreflightOutcome outcome, run_preflight(*preflight, environment, signals, clock));
+    ASSIGN_OR_RETURN(const PreflightOutcome outcome, run_preflight(*preflight, signals, clock));
     const bool has_passed = outcome.exit_code == 0;
     if (!outcome.message.empty())
       console.print_line(fmt::format("preflight {}: {}", has_passed ? "passed" : "failed", outcome.message));
-    if (!has_passed) return end_preflight(outcome, ranks_of_job.nproc, files, signals, clock, console);
+    if (!has_passed) {
+      // The operator numbers the ranks by the processes that it has set for each node, independent of --nproc.
+      const auto of_job = environment.find(kEnvLocalWorldSize);
+      const auto ranks_per_node = of_job == environment.end() ? std::nullopt : parse_integer<int>(of_job->second);
+      return end_preflight(outcome, ranks_per_node.value_or(ranks_of_job.nproc), files, signals, clock, console);
+    }
   }
   ASSIGN_OR_RETURN(RankOutput output, output_of_ranks(flags, count));
   ASSIGN_OR_RETURN(auto cpus, cpus_of_ranks(flags, environment, count, console));

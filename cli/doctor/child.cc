@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
+#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -25,17 +26,26 @@ void stop_child(pid_t pid) {
   }
 }
 
-// Reads a pipe until its end or the deadline. Returns whether the end was reached.
+// Returns a descriptor that is readable while a signal that ends this process is pending: its caller has blocked it.
+FileDescriptor pending_stop() {
+  sigset_t signals;
+  ::sigemptyset(&signals);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT}) ::sigaddset(&signals, signal);
+  return FileDescriptor(::signalfd(-1, &signals, SFD_CLOEXEC));
+}
+
+// Reads a pipe until its end, the deadline or such a signal. Returns whether the end was reached.
 bool read_until_end(int fd, std::string& text, std::chrono::steady_clock::time_point deadline) {
+  const FileDescriptor stop = pending_stop();
   constexpr size_t kMaxBytes = size_t{1} << 20;
   char buffer[4096];
   while (true) {
     const auto left = std::chrono::duration_cast<Milliseconds>(deadline - std::chrono::steady_clock::now()).count();
     if (left <= 0) return false;
-    pollfd waiting{fd, POLLIN, 0};
-    const int ready = ::poll(&waiting, 1, static_cast<int>(left));
+    pollfd waiting[] = {{fd, POLLIN, 0}, {stop.get(), POLLIN, 0}};
+    const int ready = ::poll(waiting, 2, static_cast<int>(left));
     if (ready < 0 && errno == EINTR) continue;
-    if (ready <= 0) return false;
+    if (ready <= 0 || waiting[1].revents != 0) return false;
     const ssize_t size = ::read(fd, buffer, sizeof buffer);
     if (size < 0 && errno == EINTR) continue;
     if (size <= 0) return size == 0;

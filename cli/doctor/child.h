@@ -11,7 +11,8 @@
 namespace oarlock::doctor {
 
 // Runs a function in a child process and returns the text that it returned. Kills the child if it has not ended within
-// the limit. Returns nullopt in this case, and if the child could not be started or crashed.
+// the limit, or if the caller has blocked SIGTERM, SIGINT, SIGHUP or SIGQUIT and this signal is pending. Returns
+// nullopt in these cases, and if the child could not be started or crashed.
 std::optional<std::string> run_with_limit(const std::function<std::string()>& function,
                                           std::chrono::milliseconds limit);
 

@@ -33,13 +33,24 @@ namespace {
 
 constexpr auto kRetryDelay = std::chrono::milliseconds(200);
 constexpr auto kPreflightConnectTimeout = std::chrono::seconds(2);
-// After the time in which all nodes must have joined: the verdict, or the measurement, takes less.
-constexpr auto kVerdictTime = std::chrono::seconds(90);
+// After the time in which all nodes must have joined: the verdict, or up to twelve rounds of measurement, takes less.
+constexpr auto kVerdictTime = std::chrono::seconds(120);
 constexpr int kMaxDevices = 1024;
 constexpr size_t kMaxReasons = 4;  // of a message
 constexpr int kMaxMib = 1 << 24;
 
 bool is_stop(int signal) { return signal == SIGTERM || signal == SIGINT || signal == SIGHUP || signal == SIGQUIT; }
+
+// Returns a signal that stops the launcher, if it has arrived.
+std::optional<int> read_stop(const SignalSource& signals) {
+  const std::vector<int> arrived = signals.read_and_suspend();
+  const auto stop = std::ranges::find_if(arrived, is_stop);
+  return stop == arrived.end() ? std::nullopt : std::optional(*stop);
+}
+
+PreflightOutcome stopped_by(int signal) {
+  return {128 + signal, -1, fmt::format("stopped by {}", signal_name(signal))};
+}
 
 bool is_positive(const std::optional<double>& number) { return number && std::isfinite(*number) && *number > 0; }
 
@@ -64,7 +75,8 @@ class PreflightMember {
       : options_(options), failures_(std::move(failures)), signals_(signals), clock_(clock) {}
 
   Result<PreflightOutcome> run() {
-    const SteadyTime join_until = clock_.steady() + options_.settings.timeout;
+    const auto timeout = options_.settings.timeout;
+    const SteadyTime join_until = clock_.steady() + timeout;
     if (const int error = listen_on_port(0, SOMAXCONN, listener_); error != 0)
       return fail_errno(error, "the preflight cannot listen on any port");
     ::fcntl(listener_.socket.get(), F_SETFL, O_NONBLOCK);
@@ -80,15 +92,15 @@ class PreflightMember {
     std::string host = options_.master_addr;
     for (bool is_ipv4 = true; !signal_ && clock_.steady() < join_until; is_ipv4 = !is_ipv4) {
       if (server) host = is_ipv4 ? "127.0.0.1" : "::1";  // a cluster may have IPv6 only
-      if (connect(host, port, std::min(join_until, clock_.steady() + kPreflightConnectTimeout)))
-        follow(join_until + kVerdictTime);
+      // Node rank 0 may have started later by up to the same time.
+      if (connect(host, port, join_until)) follow(clock_.steady() + timeout + kVerdictTime);
       if (has_joined_ || verdict_) break;
       std::vector<pollfd> none;
       wait(none, clock_.steady() + kRetryDelay);
     }
     channel_.reset();  // the server waits for its end
     if (server && verdict_) server->finish();
-    if (signal_) return PreflightOutcome{128 + *signal_, -1, fmt::format("stopped by {}", signal_name(*signal_))};
+    if (signal_) return stopped_by(*signal_);
     if (verdict_) return outcome_of(*verdict_, options_.node_rank);
     return PreflightOutcome{to_int(ExitCode::kPeerLost), -1,
                             fmt::format("no {} the launcher of node rank 0 at {}",
@@ -100,9 +112,7 @@ class PreflightMember {
   bool wait(std::vector<pollfd>& fds, SteadyTime until) {
     fds.push_back({signals_.fd(), POLLIN, 0});
     ::poll(fds.data(), fds.size(), poll_timeout(until, clock_.steady()));
-    for (const int signal : signals_.read_and_suspend()) {
-      if (is_stop(signal) && !signal_) signal_ = signal;
-    }
+    if (!signal_) signal_ = read_stop(signals_);
     return !signal_;
   }
 
@@ -117,10 +127,12 @@ class PreflightMember {
     return (*found)[attempts_++ % found->size()];
   }
 
-  // Returns whether there is a connection to the launcher of node rank 0.
-  bool connect(const std::string& host, int port, SteadyTime until) {
-    const std::optional<SocketAddress> to = look_up(host, port, until);
+  // Returns whether there is a connection to the launcher of node rank 0. A resolver may need much longer than a
+  // connection.
+  bool connect(const std::string& host, int port, SteadyTime join_until) {
+    const std::optional<SocketAddress> to = look_up(host, port, join_until);
     if (!to) return false;
+    const SteadyTime until = std::min(join_until, clock_.steady() + kPreflightConnectTimeout);
     FileDescriptor socket = begin_connect(*to);
     for (bool is_connected = false; !is_connected;) {
       std::vector<pollfd> fds = {{socket.get(), POLLOUT, 0}};
@@ -225,12 +237,14 @@ PreflightOutcome outcome_of(const PreflightVerdict& verdict, int node_rank) {
   return {to_int(ExitCode::kPeerLost), -1, message};
 }
 
-Result<PreflightOutcome> run_preflight(const PreflightOptions& options, const Environment& environment,
-                                       const SignalSource& signals, const Clock& clock) {
+Result<PreflightOutcome> run_preflight(const PreflightOptions& options, const SignalSource& signals,
+                                       const Clock& clock) {
   NodeChecks checks = options.checks;
   checks.devices = options.settings.devices;
   checks.min_shared_memory = options.settings.min_shared_memory_mib << 20;
-  std::vector<CheckFailure> failures = check_node(checks, environment);
+  checks.file_name = fmt::format(".oarlock-preflight-{}-{}-{}", host_name(), options.master_port, options.node_rank);
+  std::vector<CheckFailure> failures = check_node(checks);
+  if (const std::optional<int> signal = read_stop(signals)) return stopped_by(*signal);
   if (options.nodes > 1 && !options.is_local_only)
     return PreflightMember(options, std::move(failures), signals, clock).run();
   PreflightVerdict verdict =

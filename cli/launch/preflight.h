@@ -52,7 +52,7 @@ PreflightOutcome outcome_of(const PreflightVerdict& verdict, int node_rank);
 
 // Blocks until the preflight is complete, or a signal that stops the launcher has arrived. Call it from a process with
 // one thread. Fails if node rank 0 cannot listen on its port.
-Result<PreflightOutcome> run_preflight(const PreflightOptions& options, const Environment& environment,
-                                       const SignalSource& signals, const Clock& clock);
+Result<PreflightOutcome> run_preflight(const PreflightOptions& options, const SignalSource& signals,
+                                       const Clock& clock);
 
 }  // namespace oarlock::launch

@@ -3,12 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
-#include <set>
-#include <string_view>
+#include <utility>
 
 namespace oarlock::launch {
 namespace {
+
+// Of the at most three links in one direction (preflight_distances()): more than half.
+constexpr int kMinSlowLinks = 2;
 
 using Nodes = std::vector<std::optional<NodeHealth>>;
 
@@ -30,21 +31,19 @@ class Judge {
   Judge(const Nodes& nodes, const PreflightLimits& limits) : nodes_(nodes), limits_(limits) {}
 
   void judge_checks() {
-    for (const char* check : {kDevicesCheck, kStorageCheck, kSharedMemoryCheck}) judge_check(check);
+    const auto answered =
+        static_cast<size_t>(std::ranges::count_if(nodes_, [](const auto& node) { return node.has_value(); }));
+    for (const char* check : {kDevicesCheck, kStorageCheck, kSharedMemoryCheck})
+      fail_minority(nodes_that_fail(check), answered);
+    if (const auto failed = nodes_that_fail(kStorageSpaceCheck); !failed.empty()) report(failed, answered);
   }
 
   void judge_silence() {
-    const auto silent = std::ranges::count_if(nodes_, [](const auto& node) { return !node; });
-    const bool is_minority = 2 * static_cast<size_t>(silent) < nodes_.size();
+    std::vector<FailedNode> failed;
     for (int node = 0; node < size(); ++node) {
-      if (nodes_[static_cast<size_t>(node)]) continue;
-      constexpr std::string_view kSilent = "did not answer in time";
-      if (is_minority) {
-        verdict_.failed.push_back({node, std::string(kSilent), /*is_silent=*/true});
-      } else {
-        verdict_.unattributed.push_back(fmt::format("{} {}", name_of(nodes_, node), kSilent));
-      }
+      if (!nodes_[static_cast<size_t>(node)]) failed.push_back({node, "did not answer in time", /*is_silent=*/true});
     }
+    fail_minority(std::move(failed), nodes_.size());
   }
 
   void judge_clocks() {
@@ -52,41 +51,34 @@ class Judge {
     for (const auto& node : nodes_) {
       if (node) offsets.push_back(node->clock_offset);
     }
-    if (offsets.size() < 2) return;
+    if (offsets.empty()) return;
     const std::chrono::milliseconds usual = median(offsets);
+    std::vector<FailedNode> failed;
     for (int node = 0; node < size(); ++node) {
       const auto& health = nodes_[static_cast<size_t>(node)];
       if (!health) continue;
       const auto offset = health->clock_offset - usual;
       if (std::chrono::abs(offset) - health->clock_uncertainty <= kMaxClockOffset) continue;
-      const std::string difference =
-          fmt::format("its clock differs by {:.1f} s", std::chrono::duration<double>(offset).count());
-      if (offsets.size() > 2) {
-        fail(node, fmt::format("{} from the median of all nodes", difference));
-      } else {
-        verdict_.unattributed.push_back(
-            fmt::format("{}: {} from that of the other node", name_of(nodes_, node), difference));
-      }
+      failed.push_back({node, fmt::format("its clock differs by {:.1f} s from the median of all nodes",
+                                          std::chrono::duration<double>(offset).count())});
     }
+    fail_minority(std::move(failed), offsets.size());
   }
 
   void judge_links(const std::vector<LinkHealth>& links) {
-    std::vector<const LinkHealth*> rest;
-    for (const LinkHealth& link : links) rest.push_back(&link);
-    std::vector<FailedNode> slow_nodes;
-    while (const std::optional<int> worst = find_slow_node(rest)) {
-      slow_nodes.push_back({*worst, describe_links(*worst, rest)});
-      std::erase_if(rest, [&](const LinkHealth* link) { return link->from == *worst || link->to == *worst; });
+    std::vector<const LinkHealth*> slow;
+    for (const LinkHealth& link : links) {
+      if (is_slow(link)) slow.push_back(&link);
     }
-    const bool has_good = std::ranges::any_of(rest, [&](const LinkHealth* link) { return !is_slow(*link); });
-    if (!has_good && !links.empty()) {
-      rest.clear();
-      slow_nodes.clear();
-      for (const LinkHealth& link : links) rest.push_back(&link);
+    std::vector<const LinkHealth*> unexplained = slow;
+    std::vector<FailedNode> failed;
+    while (const std::optional<int> worst = find_slow_node(unexplained)) {
+      failed.push_back({*worst, describe_links(*worst, links)});
+      std::erase_if(unexplained, [&](const LinkHealth* link) { return link->from == *worst || link->to == *worst; });
     }
-    for (FailedNode& node : slow_nodes) fail(node.node, std::move(node.reason));
-    for (const LinkHealth* link : rest) {
-      if (!is_slow(*link)) continue;
+    if (unexplained.empty() && is_minority(failed.size(), nodes_.size()))
+      return fail_minority(std::move(failed), nodes_.size());
+    for (const LinkHealth* link : slow) {
       verdict_.unattributed.push_back(fmt::format("the link from {} to {}: {}", name_of(nodes_, link->from),
                                                   name_of(nodes_, link->to), describe(link->milliseconds, link->mbps)));
     }
@@ -114,31 +106,38 @@ class Judge {
  private:
   int size() const { return static_cast<int>(nodes_.size()); }
 
-  void fail(int node, std::string reason) {
-    const auto known = std::ranges::find(verdict_.failed, node, &FailedNode::node);
-    if (known != verdict_.failed.end()) {
-      known->reason += "; " + reason;
-    } else {
-      verdict_.failed.push_back({node, std::move(reason)});
-    }
-  }
-
-  void judge_check(const std::string& check) {
-    std::vector<FailedNode> failed;
-    size_t answered = 0;
+  std::vector<FailedNode> nodes_that_fail(const std::string& check) const {
+    std::vector<FailedNode> out;
     for (int node = 0; node < size(); ++node) {
       const auto& health = nodes_[static_cast<size_t>(node)];
       if (!health) continue;
-      ++answered;
       const auto failure = std::ranges::find(health->failures, check, &CheckFailure::check);
       if (failure != health->failures.end())
-        failed.push_back({node, fmt::format("{}: {}", failure->check, failure->message)});
+        out.push_back({node, fmt::format("{}: {}", failure->check, failure->message)});
     }
-    if (failed.size() > 1 && failed.size() == answered) {
-      verdict_.unattributed.push_back(fmt::format("all {} nodes that answered fail: {}", answered, failed[0].reason));
-      return;
+    return out;
+  }
+
+  // A job with one node has no others to compare it with.
+  bool is_minority(size_t failed, size_t judged) const { return 2 * failed < judged || nodes_.size() == 1; }
+
+  // Reports a failure of which the nodes are not known to be the cause.
+  void report(const std::vector<FailedNode>& failed, size_t judged) {
+    verdict_.unattributed.push_back(fmt::format("{}: {} ({} of {} nodes)", name_of(nodes_, failed[0].node),
+                                                failed[0].reason, failed.size(), judged));
+  }
+
+  void fail_minority(std::vector<FailedNode> failed, size_t judged) {
+    if (failed.empty()) return;
+    if (!is_minority(failed.size(), judged)) return report(failed, judged);
+    for (FailedNode& node : failed) {
+      const auto known = std::ranges::find(verdict_.failed, node.node, &FailedNode::node);
+      if (known != verdict_.failed.end()) {
+        known->reason += "; " + node.reason;
+      } else {
+        verdict_.failed.push_back(std::move(node));
+      }
     }
-    for (FailedNode& node : failed) fail(node.node, std::move(node.reason));
   }
 
   bool is_slow(const LinkHealth& link) const {
@@ -147,31 +146,24 @@ class Judge {
            (limits_.max_milliseconds && *link.milliseconds > *limits_.max_milliseconds);
   }
 
-  // Returns the node with the largest share of slow links that these can be blamed on; absent if there is none.
-  std::optional<int> find_slow_node(const std::vector<const LinkHealth*>& links) const {
+  // Returns the node that explains most of the slow links, if it has enough in one direction; absent if there is none.
+  std::optional<int> find_slow_node(const std::vector<const LinkHealth*>& slow) const {
     struct Count {
-      int links = 0;
-      int slow = 0;
-      std::set<int> slow_peers = {};
+      int sending = 0;
+      int receiving = 0;
     };
-    std::map<int, Count> counts;
-    for (const LinkHealth* link : links) {
-      for (const auto& [node, peer] : {std::pair(link->from, link->to), std::pair(link->to, link->from)}) {
-        Count& count = counts[node];
-        ++count.links;
-        if (!is_slow(*link)) continue;
-        ++count.slow;
-        count.slow_peers.insert(peer);
-      }
+    std::vector<Count> counts(nodes_.size());
+    for (const LinkHealth* link : slow) {
+      ++counts[static_cast<size_t>(link->from)].sending;
+      ++counts[static_cast<size_t>(link->to)].receiving;
     }
     std::optional<int> worst;
-    for (const auto& [node, count] : counts) {
-      if (2 * count.slow <= count.links || count.slow_peers.size() < 2) continue;
-      const auto is_worse = [&](const Count& other) {
-        const int difference = count.slow * other.links - other.slow * count.links;
-        return difference != 0 ? difference > 0 : count.slow > other.slow;
-      };
-      if (!worst || is_worse(counts.at(*worst))) worst = node;
+    int most = 0;
+    for (int node = 0; node < size(); ++node) {
+      const Count& count = counts[static_cast<size_t>(node)];
+      if (std::max(count.sending, count.receiving) < kMinSlowLinks || count.sending + count.receiving <= most) continue;
+      most = count.sending + count.receiving;
+      worst = node;
     }
     return worst;
   }
@@ -185,20 +177,20 @@ class Judge {
     return out;
   }
 
-  // The medians of the slow links of a node that have a connection.
-  std::string describe_links(int node, const std::vector<const LinkHealth*>& links) const {
+  // Describes the slow links of a node by the medians of those that have a connection.
+  std::string describe_links(int node, const std::vector<LinkHealth>& links) const {
     int all = 0;
     int slow = 0;
     std::vector<double> milliseconds;
     std::vector<double> mbps;
-    for (const LinkHealth* link : links) {
-      if (link->from != node && link->to != node) continue;
+    for (const LinkHealth& link : links) {
+      if (link.from != node && link.to != node) continue;
       ++all;
-      if (!is_slow(*link)) continue;
+      if (!is_slow(link)) continue;
       ++slow;
-      if (!link->milliseconds || !link->mbps) continue;
-      milliseconds.push_back(*link->milliseconds);
-      mbps.push_back(*link->mbps);
+      if (!link.milliseconds || !link.mbps) continue;
+      milliseconds.push_back(*link.milliseconds);
+      mbps.push_back(*link.mbps);
     }
     const std::string medians =
         mbps.empty() ? describe(std::nullopt, std::nullopt) : describe(median(milliseconds), median(mbps));

@@ -12,6 +12,7 @@ namespace oarlock::launch {
 // What a node checks without the others. The names are those of messages.
 inline constexpr const char* kDevicesCheck = "devices";
 inline constexpr const char* kStorageCheck = "storage";
+inline constexpr const char* kStorageSpaceCheck = "storage space";  // names no node: the nodes share the volume
 inline constexpr const char* kSharedMemoryCheck = "shared memory";
 
 struct CheckFailure {
@@ -65,12 +66,14 @@ struct PreflightVerdict {
 // Returns the verdict about a group. `nodes` is indexed by node rank; an absent element is a node that did not answer.
 // `links` are empty if the network was not measured.
 //
-// - A check that all of several nodes fail is not a fault of the nodes, and names none.
-// - Nodes that did not answer fail if they are fewer than half of all.
-// - A clock fails if its offset differs from the median by more than kMaxClockOffset. Two clocks name no node.
-// - A node fails if more than half of its links are slow, to at least two other nodes, and the links between the
-//   remaining nodes are not all slow. The node with the largest share of slow links is judged first, and its links then
-//   count for no other. Slow links that no failed node explains are named themselves: those of two nodes, for example.
+// One rule applies to the checks, the silence, the clocks and the links: the nodes that fail are named if they are
+// fewer than half of those that were judged, and explain everything. Otherwise none is named. The only node of a job
+// always is.
+//
+// - A clock fails if its offset differs from the median of all by more than kMaxClockOffset.
+// - A node fails the network if more than half of the links on which it sends, or of those on which it receives, are
+//   slow: at least two. The node with the most slow links is judged first, and its links then count for no other. If a
+//   slow link remains, which no failed node explains, all slow links are reported without a node.
 PreflightVerdict judge_preflight(const std::vector<std::optional<NodeHealth>>& nodes,
                                  const std::vector<LinkHealth>& links, const PreflightLimits& limits);
 

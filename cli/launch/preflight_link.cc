@@ -20,6 +20,7 @@ constexpr auto kStreamTime = std::chrono::milliseconds(500);
 constexpr size_t kMaxStreamBytes = size_t{256} << 20;  // ends the stream of a fast network earlier
 constexpr size_t kBufferBytes = size_t{1} << 18;
 constexpr auto kRoundLimit = std::chrono::seconds(5);
+constexpr size_t kMaxCandidates = 16;  // connections that have not sent the hello
 constexpr int kMegabit = 1'000'000;
 
 double seconds_of(SteadyTime::duration time) { return std::chrono::duration<double>(time).count(); }
@@ -41,7 +42,7 @@ class LinkMeasurement {
     while (!is_finished() && clock_.steady() < end) {
       std::vector<pollfd> fds = descriptors();
       if (!wait(fds, std::min(end, stream_end_.value_or(end)))) return std::nullopt;
-      if (is_ready(options_.listener, fds)) accept_peer();
+      if (!has_met_peer_) find_peer(fds);
       if (is_ready(out_.get(), fds)) send_some();
       if (is_ready(in_.get(), fds)) receive_some();
       if (stream_end_ && *stream_end_ <= clock_.steady()) finish_stream();
@@ -50,12 +51,18 @@ class LinkMeasurement {
   }
 
  private:
+  struct Candidate {
+    FileDescriptor socket;
+    std::string hello;
+  };
+
   // The connection of the other node is closed when that node has finished.
   bool is_finished() const { return !out_.open() && has_met_peer_ && !in_.open(); }
 
   std::vector<pollfd> descriptors() const {
     std::vector<pollfd> fds;
-    if (!has_met_peer_ && !in_.open()) fds.push_back({options_.listener, POLLIN, 0});
+    if (!has_met_peer_) fds.push_back({options_.listener, POLLIN, 0});
+    for (const Candidate& candidate : candidates_) fds.push_back({candidate.socket.get(), POLLIN, 0});
     if (in_.open()) fds.push_back({in_.get(), POLLIN, 0});
     const bool awaits_echo = options_.round.is_latency && ping_sent_at_;
     if (out_.open()) fds.push_back({out_.get(), static_cast<int16_t>(awaits_echo ? POLLIN : POLLOUT), 0});
@@ -99,14 +106,35 @@ class LinkMeasurement {
 
   // ---- Receiving ----
 
-  void accept_peer() {
-    in_ = FileDescriptor(::accept4(options_.listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (in_.open()) set_link_options(in_);
-    received_hello_.clear();
+  // Any host may connect to the listener: the other node is the one that sends the hello.
+  void find_peer(const std::vector<pollfd>& fds) {
+    for (Candidate& candidate : candidates_) {
+      if (!has_met_peer_ && is_ready(candidate.socket.get(), fds)) receive_hello(candidate);
+    }
+    if (has_met_peer_) return candidates_.clear();
+    std::erase_if(candidates_, [](const Candidate& candidate) { return !candidate.socket.open(); });
+    if (!is_ready(options_.listener, fds)) return;
+    FileDescriptor socket(::accept4(options_.listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket.open()) return;
+    set_link_options(socket);
+    if (candidates_.size() == kMaxCandidates) candidates_.erase(candidates_.begin());
+    candidates_.push_back({std::move(socket), ""});
+  }
+
+  // Byte by byte, because the bytes after it belong to the measurement.
+  void receive_hello(Candidate& candidate) {
+    for (char byte = 0; byte != '\n';) {
+      const ssize_t received = ::recv(candidate.socket.get(), &byte, 1, 0);
+      if (is_temporary(received)) return;
+      if (received <= 0 || candidate.hello.size() == hello_.size()) return candidate.socket.close();
+      candidate.hello += byte;
+    }
+    has_met_peer_ = recovery::is_equal_secret(candidate.hello, hello_);
+    if (has_met_peer_) in_ = std::move(candidate.socket);
+    candidate.socket.close();
   }
 
   void receive_some() {
-    if (!has_met_peer_) return receive_hello();
     const ssize_t received = ::recv(in_.get(), buffer_.data(), options_.round.is_latency ? 1 : buffer_.size(), 0);
     if (received <= 0) {
       if (!is_temporary(received)) in_.close();
@@ -126,18 +154,6 @@ class LinkMeasurement {
     if (streamed_ >= kMaxStreamBytes) finish_stream();
   }
 
-  // Byte by byte, because the bytes after it belong to the measurement.
-  void receive_hello() {
-    for (char byte = 0; byte != '\n';) {
-      const ssize_t received = ::recv(in_.get(), &byte, 1, 0);
-      if (is_temporary(received)) return;
-      if (received <= 0 || received_hello_.size() == hello_.size()) return in_.close();
-      received_hello_ += byte;
-    }
-    has_met_peer_ = recovery::is_equal_secret(received_hello_, hello_);
-    if (!has_met_peer_) in_.close();
-  }
-
   void finish_stream() {
     value_ = static_cast<double>(streamed_) * 8 / kMegabit / seconds_of(clock_.steady() - stream_begin_);
     stream_end_.reset();
@@ -149,9 +165,9 @@ class LinkMeasurement {
   const std::string hello_;  // of both connections: all nodes are in the same round
   FileDescriptor out_;
   FileDescriptor in_;
+  std::vector<Candidate> candidates_;
   std::string buffer_;
   size_t sent_hello_ = 0;
-  std::string received_hello_;
   bool has_met_peer_ = false;
   std::optional<SteadyTime> ping_sent_at_;
   std::vector<double> trips_;  // milliseconds

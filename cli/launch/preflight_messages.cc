@@ -1,6 +1,8 @@
 #include "cli/launch/preflight_messages.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 
 #include "common/json_access.h"
@@ -12,7 +14,8 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int kMaxPreflightDepth = 4;
-constexpr size_t kMaxText = 500;  // characters of a message of another node
+constexpr int64_t kMaxTime = int64_t{1} << 53;  // ms, so that differences are in range
+constexpr size_t kMaxText = 500;                // characters of a message of another node
 
 // Returns the object that is the only member of the line; null if there is none of this name.
 Json object_in(const std::string& line, const char* name) {
@@ -61,11 +64,12 @@ std::string to_json(const PreflightVerdict& verdict) {
 std::optional<PreflightJoin> preflight_join_from_json(const std::string& line) {
   const Json json = object_in(line, "join");
   if (!json.is_object()) return std::nullopt;
-  PreflightJoin out{.node = integer_at(json, "node", -1),
-                    .port = integer_at(json, "port", 0),
-                    .host = line_at(json, "host"),
-                    .time = std::chrono::milliseconds(integer_at<int64_t>(json, "time", 0)),
-                    .failures = {}};
+  PreflightJoin out{
+      .node = integer_at(json, "node", -1),
+      .port = integer_at(json, "port", 0),
+      .host = line_at(json, "host"),
+      .time = std::chrono::milliseconds(std::clamp<int64_t>(integer_at<int64_t>(json, "time", 0), 0, kMaxTime)),
+      .failures = {}};
   for (const Json& failure : elements(json, "failures"))
     out.failures.push_back({line_at(failure, "check"), line_at(failure, "message")});
   return out;

@@ -28,7 +28,7 @@ constexpr auto kStopInterval = milliseconds(100);  // between two checks whether
 constexpr auto kPreflightHelloTimeout = std::chrono::seconds(5);
 constexpr auto kRoundTimeout = std::chrono::seconds(10);   // more than the launchers need (preflight_link.cc)
 constexpr auto kVerdictTimeout = std::chrono::seconds(2);  // until the launchers have read the verdict
-constexpr size_t kMaxStrangers = 64;                       // connections that are not authenticated
+constexpr int kMaxStrangers = 64;                          // connections that are not authenticated
 constexpr int kMaxPeerPort = 65535;
 
 class PreflightGroup {
@@ -40,6 +40,10 @@ class PreflightGroup {
         until_(options_.join_until) {
     for (const bool is_latency : {true, false}) {
       for (const int distance : preflight_distances(options_.nodes)) rounds_.push_back({distance, is_latency});
+    }
+    for (const int distance : preflight_distances(options_.nodes)) {
+      for (int from = 0; from < options_.nodes; ++from)
+        links_.push_back({.from = from, .to = (from + distance) % options_.nodes});
     }
   }
 
@@ -75,11 +79,13 @@ class PreflightGroup {
 
   // ---- Connections ----
 
+  // A new connection replaces the oldest one that has sent no token: a launcher sends it immediately, and tries again.
   void accept_peers() {
-    const auto unknown = std::ranges::count(peers_, false, &Peer::is_admitted);
-    for (auto left = static_cast<std::ptrdiff_t>(kMaxStrangers) - unknown; left > 0; --left) {
+    for (int i = 0; i < kMaxStrangers; ++i) {
       FileDescriptor socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (!socket.open()) return;
+      if (std::ranges::count(peers_, false, &Peer::is_admitted) >= kMaxStrangers)
+        peers_.erase(std::ranges::find(peers_, false, &Peer::is_admitted));
       set_link_options(socket);
       std::string address = peer_address(socket.get());
       peers_.push_back(
@@ -132,10 +138,8 @@ class PreflightGroup {
   void remove_closed() {
     const SteadyTime now = clock_.steady();
     for (const Peer& peer : peers_) {
-      if (!peer.channel.is_open() && peer.node && !is_decided_) {  // its launcher has ended
-        nodes_[static_cast<size_t>(*peer.node)].reset();
-        has_lost_ = true;
-      }
+      if (!peer.channel.is_open() && peer.node && !is_decided_)
+        lost_.push_back({*peer.node, "its launcher has closed the connection"});
     }
     peers_.remove_if([&](const Peer& peer) {
       return !peer.channel.is_open() || (!peer.is_admitted && peer.since + kPreflightHelloTimeout <= now) ||
@@ -149,29 +153,40 @@ class PreflightGroup {
 
   void advance() {
     if (is_decided_) return;
+    // Its pod reports its own failure, and nodes that have not joined still have time.
+    if (!lost_.empty()) return decide({.failed = lost_});
     const bool is_late = until_ <= clock_.steady();
-    if (has_lost_) return decide({});
     if (!is_measuring()) {
       const bool is_complete = std::ranges::all_of(nodes_, [](const auto& node) { return node.has_value(); });
       if (!is_complete && !is_late) return;
-      if (!is_complete || !judge_preflight(nodes_, {}, options_.limits).has_passed()) return decide({});
-      return start_round(0);
+      const PreflightVerdict verdict = judge_preflight(nodes_, {}, options_.limits);
+      return verdict.has_passed() ? start_round(0) : decide(verdict);
     }
     const bool is_complete = std::ranges::all_of(peers_, [](const Peer& peer) { return !peer.node || peer.result; });
     if (!is_complete && !is_late) return;
     for (const Peer& peer : peers_) {
       if (peer.node && !peer.result) nodes_[static_cast<size_t>(*peer.node)].reset();
     }
-    if (!is_complete) return decide({});
+    if (!is_complete) return decide(judge_preflight(nodes_, {}, options_.limits));
     record_round();
-    if (static_cast<size_t>(round_) + 1 < rounds_.size()) return start_round(round_ + 1);
-    decide(links_);
+    continue_rounds();
   }
+
+  // Repeats all rounds once if a link is slow: other traffic may have disturbed one measurement.
+  void continue_rounds() {
+    const int next = round_ + 1;
+    const int count = static_cast<int>(rounds_.size());
+    if (next % count != 0) return start_round(next);
+    const PreflightVerdict verdict = judge_preflight(nodes_, links_, options_.limits);
+    return verdict.has_passed() || next > count ? decide(verdict) : start_round(next);
+  }
+
+  const Round& round_of(int number) const { return rounds_[static_cast<size_t>(number) % rounds_.size()]; }
 
   void start_round(int number) {
     round_ = number;
     until_ = clock_.steady() + kRoundTimeout;
-    const Round& round = rounds_[static_cast<size_t>(number)];
+    const Round& round = round_of(number);
     std::vector<const Peer*> by_node(nodes_.size());
     for (const Peer& peer : peers_) {
       if (peer.node) by_node[static_cast<size_t>(*peer.node)] = &peer;
@@ -186,25 +201,30 @@ class PreflightGroup {
     }
   }
 
+  // Records the better one of two measurements.
   void record_round() {
-    const Round& round = rounds_[static_cast<size_t>(round_)];
+    const Round& round = round_of(round_);
     for (const Peer& peer : peers_) {
-      if (!peer.node) continue;
+      if (!peer.node || !peer.result->value) continue;
+      const double value = *peer.result->value;
       if (round.is_latency) {
-        links_.push_back({.from = *peer.node,
-                          .to = (*peer.node + round.distance) % options_.nodes,
-                          .milliseconds = peer.result->value});
-        continue;
-      }
-      const int from = (*peer.node + options_.nodes - round.distance) % options_.nodes;
-      for (LinkHealth& link : links_) {
-        if (link.from == from && link.to == *peer.node) link.mbps = peer.result->value;
+        std::optional<double>& best = link(*peer.node, round.distance).milliseconds;
+        best = std::min(best.value_or(value), value);
+      } else {  // of the link on which the node receives
+        const int from = (*peer.node + options_.nodes - round.distance) % options_.nodes;
+        std::optional<double>& best = link(from, round.distance).mbps;
+        best = std::max(best.value_or(value), value);
       }
     }
   }
 
-  void decide(const std::vector<LinkHealth>& links) {
-    const std::string verdict = to_json(judge_preflight(nodes_, links, options_.limits));
+  LinkHealth& link(int from, int distance) {
+    const int to = (from + distance) % options_.nodes;
+    return *std::ranges::find_if(links_, [&](const LinkHealth& one) { return one.from == from && one.to == to; });
+  }
+
+  void decide(const PreflightVerdict& result) {
+    const std::string verdict = to_json(result);
     for (Peer& peer : peers_) {
       if (peer.node) peer.channel.send(verdict);
     }
@@ -219,9 +239,9 @@ class PreflightGroup {
   std::vector<std::optional<NodeHealth>> nodes_;
   std::vector<Round> rounds_;
   std::vector<LinkHealth> links_;
-  int round_ = -1;         // -1: the nodes join
-  SteadyTime until_;       // of the phase
-  bool has_lost_ = false;  // a node that had joined
+  int round_ = -1;                // -1: the nodes join
+  SteadyTime until_;              // of the phase
+  std::vector<FailedNode> lost_;  // nodes that had joined
   bool is_decided_ = false;
 };
 

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <map>
@@ -103,6 +105,13 @@ TEST_F(LaunchPreflight, ReplacementChecksItsNodeOnly) {
   EXPECT_EQ(start(3, 1, "timeout=1,devices=1000", {{kEnvReplacement, "1"}})->wait(), to_int(ExitCode::kDeviceFailed));
 }
 
+// The operator computes the node from the rank and the processes that it has set, independent of --nproc.
+TEST_F(LaunchPreflight, RankIsThatOfTheJob) {
+  const auto third = start(3, 2, "timeout=300,devices=1000", {{kEnvLocalWorldSize, "4"}, {kEnvReplacement, "1"}});
+  EXPECT_EQ(third->wait(), to_int(ExitCode::kDeviceFailed)) << third->err();
+  EXPECT_EQ(message(2).rank, 8);
+}
+
 TEST_F(LaunchPreflight, NodeThatDoesNotConnectIsNamed) {
   const auto second = start(3, 1, "timeout=2");
   const auto first = start(3, 0, "timeout=2");
@@ -126,7 +135,7 @@ TEST_F(LaunchPreflight, WrongSecretDoesNotJoin) {
   const auto second = start(2, 1, "timeout=2", {{kEnvRegroupToken, "other"}});
   const auto first = start(2, 0, "timeout=2");
   EXPECT_EQ(first->wait(), to_int(ExitCode::kTempFail)) << first->err();
-  EXPECT_THAT(first->err(), HasSubstr("node rank 1 did not answer"));
+  EXPECT_THAT(first->err(), HasSubstr("node rank 1: did not answer"));
   EXPECT_EQ(second->wait(), to_int(ExitCode::kPeerLost)) << second->err();
   EXPECT_THAT(second->err(), HasSubstr("no connection to the launcher of node rank 0"));
   const auto none = start(2, 1, "timeout=2", {{kEnvRegroupToken, ""}});
@@ -145,6 +154,19 @@ TEST_F(LaunchPreflight, SignalEndsIt) {
   }));
   first->signal(SIGTERM);
   EXPECT_EQ(first->wait(), 128 + SIGTERM) << first->err();
+}
+
+// nvidia-smi may take up to a minute.
+TEST_F(LaunchPreflight, SignalEndsACheck) {
+  const std::string script = directory_.path() / "nvidia-smi";
+  const std::string begun = directory_.path() / "begun";
+  ASSERT_TRUE(write_in_place(script, fmt::format("#!/bin/sh\n: >'{}'\nexec sleep 1000\n", begun)));
+  ASSERT_EQ(::chmod(script.c_str(), 0700), 0);
+  Program launcher({"/usr/bin/env", fmt::format("PATH={}:/usr/bin:/bin", directory_.path().string()), oarlock(),
+                    "launch", "--preflight=devices=1", "--", "/bin/true"});
+  ASSERT_TRUE(eventually([&] { return ::access(begun.c_str(), F_OK) == 0; }));
+  launcher.signal(SIGTERM);
+  EXPECT_EQ(launcher.wait(), 128 + SIGTERM) << launcher.err();
 }
 
 }  // namespace

@@ -69,27 +69,34 @@ TEST(PreflightJudgement, NamesTheNodesThatExplainSlowLinks) {
   const auto between = [](int a, int b) {
     return [a, b](int from, int to) { return (from == a && to == b) || (from == b && to == a); };
   };
+  const auto receives = [](int node) { return [node](int, int receiver) { return receiver == node; }; };
+  const auto sends = [](int node) { return [node](int sender, int) { return sender == node; }; };
+  const auto racks = [](int size) { return [size](int a, int b) { return a / size != b / size; }; };
   const std::vector<LinkCase> cases = {
       {.name = "healthy", .nodes = 4, .is_slow = none, .failed = {}, .named_links = 0},
       {.name = "one of three", .nodes = 3, .is_slow = touches({1}), .failed = {1}, .named_links = 0},
       {.name = "node rank 0", .nodes = 3, .is_slow = touches({0}), .failed = {0}, .named_links = 0},
       {.name = "one of 512", .nodes = 512, .is_slow = touches({300}), .failed = {300}, .named_links = 0},
       {.name = "neighbors of 512", .nodes = 512, .is_slow = touches({7, 8, 9}), .failed = {7, 8, 9}, .named_links = 0},
-      {.name = "two of four", .nodes = 4, .is_slow = touches({1, 2}), .failed = {1, 2}, .named_links = 0},
+      {.name = "receives slowly, one of 3", .nodes = 3, .is_slow = receives(2), .failed = {2}, .named_links = 0},
+      {.name = "receives slowly, one of 8", .nodes = 8, .is_slow = receives(3), .failed = {3}, .named_links = 0},
+      {.name = "sends slowly, one of 16", .nodes = 16, .is_slow = sends(3), .failed = {3}, .named_links = 0},
+      {.name = "two of five", .nodes = 5, .is_slow = touches({1, 2}), .failed = {1, 2}, .named_links = 0},
+      {.name = "two of four", .nodes = 4, .is_slow = touches({1, 2}), .failed = {}, .named_links = 7},
       {.name = "one link", .nodes = 5, .is_slow = between(0, 1), .failed = {}, .named_links = 2},
-      {.name = "a node and a link",
+      {.name = "a node, and a link that it does not explain",
        .nodes = 8,
        .is_slow = [](int from, int to) { return touches({1})(from, to) || (from == 4 && to == 5); },
-       .failed = {1},
-       .named_links = 1},
-      {.name = "a link between the others",
-       .nodes = 5,
-       .is_slow = [&](int from, int to) { return touches({2, 4})(from, to) || between(0, 1)(from, to); },
-       .failed = {2, 4},
-       .named_links = 2},
+       .failed = {},
+       .named_links = 7},
       {.name = "two nodes", .nodes = 2, .is_slow = touches({1}), .failed = {}, .named_links = 2},
       {.name = "two of three", .nodes = 3, .is_slow = touches({1, 2}), .failed = {}, .named_links = 6},
       {.name = "a limit that no link meets", .nodes = 8, .is_slow = all, .failed = {}, .named_links = 24},
+      {.name = "two racks of 2", .nodes = 4, .is_slow = racks(2), .failed = {}, .named_links = 6},
+      {.name = "two racks of 3", .nodes = 6, .is_slow = racks(3), .failed = {}, .named_links = 10},
+      {.name = "two racks of 4", .nodes = 8, .is_slow = racks(4), .failed = {}, .named_links = 14},
+      {.name = "three racks of 3", .nodes = 9, .is_slow = racks(3), .failed = {}, .named_links = 18},
+      {.name = "two racks of 16", .nodes = 32, .is_slow = racks(16), .failed = {}, .named_links = 14},
   };
   for (const LinkCase& one : cases) {
     SCOPED_TRACE(one.name);
@@ -127,17 +134,27 @@ TEST(PreflightJudgement, LatencyAloneNamesANode) {
   EXPECT_EQ(failed_nodes(judge_preflight(healthy(4), measured, kLimits)), std::vector<int>{3});
 }
 
-TEST(PreflightJudgement, CheckThatAllNodesFailNamesNone) {
-  auto nodes = healthy(3);
-  const CheckFailure full{kStorageCheck, "/checkpoints: no space"};
-  nodes[1]->failures = {full};
+TEST(PreflightJudgement, CheckNamesAMinorityOnly) {
+  auto nodes = healthy(4);
+  const CheckFailure read_only{kStorageCheck, "/checkpoints: read-only"};
+  nodes[1]->failures = {read_only};
   PreflightVerdict verdict = judge_preflight(nodes, {}, {});
-  ASSERT_EQ(verdict.failed, (std::vector<FailedNode>{{1, "storage: /checkpoints: no space"}}));
-  for (auto& node : nodes) node->failures = {full};
-  nodes[2]->failures.push_back({kDevicesCheck, "7 of 8 GPUs answer"});
+  ASSERT_EQ(verdict.failed, (std::vector<FailedNode>{{1, "storage: /checkpoints: read-only"}}));
+  nodes[2]->failures = {{kDevicesCheck, "7 of 8 GPUs answer"}, read_only};
   verdict = judge_preflight(nodes, {}, {});
-  EXPECT_EQ(failed_nodes(verdict), std::vector<int>{2});
-  EXPECT_THAT(verdict.unattributed, ElementsAre(HasSubstr("all 3 nodes that answered fail: storage")));
+  EXPECT_EQ(failed_nodes(verdict), std::vector<int>{2}) << "of the devices, and half fail the storage";
+  EXPECT_THAT(verdict.unattributed, ElementsAre("node rank 1 (host): storage: /checkpoints: read-only (2 of 4 nodes)"));
+  const auto alone = judge_preflight({NodeHealth{.host = "host", .failures = {read_only}}}, {}, {});
+  EXPECT_EQ(failed_nodes(alone), std::vector<int>{0}) << "the only node";
+}
+
+TEST(PreflightJudgement, FullVolumeNamesNone) {
+  auto nodes = healthy(8);
+  nodes[3]->failures = {{kStorageSpaceCheck, "/checkpoints: no space"}};
+  const PreflightVerdict verdict = judge_preflight(nodes, {}, {});
+  EXPECT_THAT(verdict.failed, IsEmpty());
+  EXPECT_THAT(verdict.unattributed, ElementsAre(HasSubstr("storage space: /checkpoints: no space (1 of 8 nodes)")));
+  EXPECT_THAT(judge_preflight({nodes[3]}, {}, {}).failed, IsEmpty()) << "the only node";
 }
 
 TEST(PreflightJudgement, SilentMinorityFails) {
@@ -147,7 +164,8 @@ TEST(PreflightJudgement, SilentMinorityFails) {
   EXPECT_EQ(verdict.failed, (std::vector<FailedNode>{{2, "did not answer in time", true}}));
   nodes[1].reset();
   EXPECT_THAT(failed_nodes(judge_preflight(nodes, {}, {})), IsEmpty());
-  EXPECT_EQ(judge_preflight(nodes, {}, {}).unattributed.size(), 2U);
+  EXPECT_THAT(judge_preflight(nodes, {}, {}).unattributed,
+              ElementsAre("node rank 1: did not answer in time (2 of 3 nodes)"));
   EXPECT_THAT(failed_nodes(judge_preflight({NodeHealth{}, std::nullopt}, {}, {})), IsEmpty()) << "one of two";
 }
 
@@ -165,6 +183,18 @@ TEST(PreflightJudgement, ClockIsComparedWithTheMedian) {
   const PreflightVerdict verdict = judge_preflight(pair, {}, {});
   EXPECT_THAT(verdict.failed, IsEmpty());
   EXPECT_THAT(verdict.unattributed, ElementsAre(HasSubstr("clock differs by")));
+}
+
+TEST(PreflightJudgement, ClocksWithoutAMajorityNameNone) {
+  auto nodes = healthy(4);
+  nodes[2]->clock_offset = nodes[3]->clock_offset = milliseconds(5000);
+  EXPECT_THAT(judge_preflight(nodes, {}, {}).failed, IsEmpty());
+  EXPECT_FALSE(judge_preflight(nodes, {}, {}).has_passed());
+  auto spread = healthy(3);
+  spread[1]->clock_offset = milliseconds(1500);
+  spread[2]->clock_offset = milliseconds(3000);
+  EXPECT_THAT(judge_preflight(spread, {}, {}).failed, IsEmpty());
+  EXPECT_THAT(judge_preflight(spread, {}, {}).unattributed, ElementsAre(HasSubstr("(2 of 3 nodes)")));
 }
 
 TEST(PreflightJudgement, RoundsDoNotGrowWithTheGroup) {
@@ -219,6 +249,9 @@ TEST(PreflightMessages, AreReadAsTheyWereWritten) {
   const PreflightVerdict verdict{.failed = {{1, "a"}, {2, "b", true}}, .unattributed = {"c"}, .summary = "d"};
   EXPECT_EQ(preflight_verdict_from_json(to_json(verdict)), verdict);
   EXPECT_TRUE(is_clock_request(clock_request()));
+  const auto extreme = preflight_join_from_json(R"({"join":{"node":1,"time":-9223372036854775808}})");
+  ASSERT_TRUE(extreme);
+  EXPECT_EQ(extreme->time.count(), 0) << "differences of times must not overflow";
   for (const std::string line : {"", "x", "[]", "{}", R"({"join":1})", R"({"result":[]})", R"({"verdict":"x"})"}) {
     EXPECT_FALSE(preflight_join_from_json(line) || preflight_result_from_json(line) ||
                  preflight_verdict_from_json(line) || preflight_round_from_json(line) || is_clock_request(line))
@@ -242,20 +275,46 @@ class PreflightChecks : public testing::Test {
 TEST_F(PreflightChecks, StorageIsTheNearestDirectoryThatExists) {
   NodeChecks of_new = checks();
   of_new.storage = directory_.path() / "job/checkpoints";
-  EXPECT_THAT(check_node(of_new, {}), IsEmpty());
+  EXPECT_THAT(check_node(of_new), IsEmpty());
   EXPECT_TRUE(fs::is_empty(directory_.path())) << "it leaves nothing";
   NodeChecks read_only = checks();
   read_only.storage = "/proc/job";
-  const std::vector<CheckFailure> failures = check_node(read_only, {});
+  const std::vector<CheckFailure> failures = check_node(read_only);
   ASSERT_EQ(failures.size(), 1U);
   EXPECT_EQ(failures[0].check, kStorageCheck);
-  EXPECT_THAT(failures[0].message, HasSubstr("/proc/.oarlock-preflight-"));
+  EXPECT_THAT(failures[0].message, HasSubstr("/proc/.oarlock-preflight: cannot be created"));
+}
+
+TEST_F(PreflightChecks, StorageMayBeRelative) {
+  const fs::path before = fs::current_path();
+  fs::current_path(directory_.path());
+  NodeChecks relative = checks();
+  relative.storage = "job/checkpoints";
+  EXPECT_THAT(check_node(relative), IsEmpty());
+  fs::current_path(before);
+}
+
+TEST_F(PreflightChecks, OnlyMissingDirectoriesAreReplacedByTheirParents) {
+  NodeChecks unusable = checks();
+  unusable.storage = directory_.path() / std::string(300, 'x') / "checkpoints";  // ENAMETOOLONG
+  const std::vector<CheckFailure> failures = check_node(unusable);
+  ASSERT_EQ(failures.size(), 1U);
+  EXPECT_EQ(failures[0].check, kStorageCheck);
+  EXPECT_THAT(failures[0].message, HasSubstr("File name too long"));
+}
+
+TEST_F(PreflightChecks, FileOfAKilledLauncherIsReplaced) {
+  NodeChecks next = checks();
+  next.storage = directory_.path();
+  write(next.file_name, "left over");
+  EXPECT_THAT(check_node(next), IsEmpty());
+  EXPECT_TRUE(fs::is_empty(directory_.path()));
 }
 
 TEST_F(PreflightChecks, SharedMemoryMustHaveTheSize) {
   NodeChecks small = checks();
   small.min_shared_memory = std::numeric_limits<int64_t>::max();
-  const std::vector<CheckFailure> failures = check_node(small, {});
+  const std::vector<CheckFailure> failures = check_node(small);
   ASSERT_EQ(failures.size(), 1U);
   EXPECT_EQ(failures[0].check, kSharedMemoryCheck);
   EXPECT_THAT(failures[0].message, HasSubstr("less than"));
@@ -272,20 +331,24 @@ TEST_F(PreflightChecks, DevicesMustBeVisibleAndAnswer) {
   NodeChecks two = checks();
   two.device_directory = directory_.path();
   two.devices = 2;
-  const auto message_of = [&](const std::string& script, const Environment& environment) -> std::string {
+  const auto message_of = [&](const std::string& script) -> std::string {
     write("nvidia-smi", "#!/bin/sh\n" + script);
-    const std::vector<CheckFailure> failures = check_node(two, environment);
+    const std::vector<CheckFailure> failures = check_node(two);
     return failures.empty() ? "" : failures[0].check + ": " + failures[0].message;
   };
   const std::string list = "echo 'GPU 0: H100 (UUID: a)'; echo 'GPU 1: H100 (UUID: b)'\n";
-  EXPECT_EQ(message_of(list, {}), "");
-  EXPECT_EQ(message_of("exit 127\n", {}), "") << "an image without the program";
-  EXPECT_EQ(message_of(list, {{"CUDA_VISIBLE_DEVICES", "0"}}), "devices: 1 of 2 GPUs are visible");
-  EXPECT_THAT(message_of("echo 'GPU 0: H100 (UUID: a)'; echo 'Unable to determine the device handle'\n", {}),
+  EXPECT_EQ(message_of(list), "");
+  EXPECT_EQ(message_of("exit 127\n"), "") << "an image without the program";
+  EXPECT_THAT(message_of("echo 'GPU 0: H100 (UUID: a)'; echo 'Unable to determine the device handle'\n"),
               HasSubstr("devices: 1 of 2 GPUs answer"));
-  EXPECT_THAT(message_of("echo 'GPU is lost'; exit 15\n", {}), HasSubstr("exit code 15: GPU is lost"));
-  two.limit = milliseconds(100);
-  EXPECT_THAT(message_of("exec sleep 1000\n", {}), HasSubstr("nvidia-smi did not answer"));
+  EXPECT_THAT(message_of("echo 'GPU is lost'; exit 15\n"), HasSubstr("exit code 15: GPU is lost"));
+  fs::remove(directory_.path() / "nvidia1");
+  EXPECT_EQ(message_of(list), "devices: 1 of 2 GPUs are visible");
+  const std::string mig = "echo 'GPU 0: A100 (UUID: a)'; echo '  MIG 1g.5gb     Device  0: (UUID: b)'\n";
+  EXPECT_EQ(message_of(mig + "echo '  MIG 1g.5gb     Device  1: (UUID: c)'\n"), "") << "with one device file";
+  EXPECT_THAT(message_of(mig), HasSubstr("devices: 1 of 2 GPUs answer"));
+  two.device_limit = milliseconds(100);
+  EXPECT_THAT(message_of("exec sleep 1000\n"), HasSubstr("nvidia-smi did not answer"));
   ::setenv("PATH", before.c_str(), 1);
 }
 
