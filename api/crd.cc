@@ -71,9 +71,14 @@ constexpr CelRule kRules[] = {
      .message = rules::kPortIsMetrics,
      .field_path = ".rendezvous.port"},
     {.at = "spec",
-     .rule = "self.failurePolicy.restartScope != 'Rank' || self.failurePolicy.maxRestarts == 0 || self.nodes < 2 || "
-             "(self.rendezvous.port < 65535 && (self.rendezvous.port + 1 < 9400 || self.rendezvous.port + 1 >= 9400 + "
-             "(has(self.processesPerNode) && type(self.processesPerNode) == int ? int(self.processesPerNode) : 1)))",
+     .rule =
+         "self.nodes < 2 || ("
+         "(self.failurePolicy.restartScope != 'Rank' || self.failurePolicy.maxRestarts == 0 || "
+         "(self.rendezvous.port < 65535 && (self.rendezvous.port + 1 < 9400 || self.rendezvous.port + 1 >= 9400 + "
+         "(has(self.processesPerNode) && type(self.processesPerNode) == int ? int(self.processesPerNode) : 1)))) && "
+         "(!has(self.preflight) || "
+         "(self.rendezvous.port < 65534 && (self.rendezvous.port + 2 < 9400 || self.rendezvous.port + 2 >= 9400 + "
+         "(has(self.processesPerNode) && type(self.processesPerNode) == int ? int(self.processesPerNode) : 1)))))",
      .message = rules::kPortAfter,
      .field_path = ".rendezvous.port"},
     {.at = "spec",
@@ -82,6 +87,7 @@ constexpr CelRule kRules[] = {
              "c.ports.all(p, !has(p.containerPort) || (p.containerPort != self.rendezvous.port && "
              "(self.failurePolicy.restartScope != 'Rank' || self.failurePolicy.maxRestarts == 0 || self.nodes < 2 || "
              "p.containerPort != self.rendezvous.port + 1) && "
+             "(!has(self.preflight) || self.nodes < 2 || p.containerPort != self.rendezvous.port + 2) && "
              "(p.containerPort < 9400 || p.containerPort >= 9400 + (has(self.processesPerNode) && "
              "type(self.processesPerNode) == int ? int(self.processesPerNode) : 1)))))",
      .message = rules::kPortTaken,
