@@ -77,11 +77,12 @@ inline constexpr char kPortIsMetrics[] =
     "rendezvous.port is one of the metrics ports (9400 and, with more processes per node, those after it); choose "
     "another, such as 29500";
 inline constexpr char kPortAfter[] =
-    "with restartScope Rank the launchers use the port after rendezvous.port; choose another, such as 29500";
+    "with restartScope Rank the launchers use the port after rendezvous.port, and with preflight the second one after "
+    "it; choose another, such as 29500";
 inline constexpr char kPortTaken[] =
-    "a container other than 'trainer' declares the rendezvous port, the port after it with restartScope Rank, or a "
-    "metrics port of the ranks (9400 and those after it); containers of one pod share their ports, so change one of "
-    "them";
+    "a container other than 'trainer' declares the rendezvous port, the port after it with restartScope Rank, the "
+    "second one after it with preflight, or a metrics port of the ranks (9400 and those after it); containers of one "
+    "pod share their ports, so change one of them";
 inline constexpr char kTrainer[] =
     "there must be one container named 'trainer': it runs the ranks and receives their environment; omit containers to "
     "use the default one";

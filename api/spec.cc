@@ -131,9 +131,10 @@ void describe_checkpoints(Checkpoints& checkpoints, Fields& fields) {
 }
 
 constexpr int kMaxPreflightLimit = 1'000'000;
+constexpr int kMinPreflightTimeout = 60;  // a shorter time would count slow starts of containers as failures
 
 void describe_preflight(Preflight& preflight, Fields& fields) {
-  fields.field("timeoutSeconds", preflight.timeout_seconds, from_to(1, rules::kMaxSeconds),
+  fields.field("timeoutSeconds", preflight.timeout_seconds, from_to(kMinPreflightTimeout, rules::kMaxSeconds),
                "Time in which the launchers of all pods must connect to that of node rank 0, from the start of its "
                "container. It includes the time in which the others pull their images.");
   fields.field(
@@ -241,9 +242,11 @@ void describe(Spec& spec, Fields& fields) {
                      "A running job whose rank 0 has not completed an optimizer step for this time is Stalled until "
                      "the next step. Set it above the duration of the longest evaluation or checkpoint. It can be "
                      "changed while the job runs. Jobs whose rank 0 never reports its progress are never Stalled.");
-        policy.field("startTimeoutSeconds", spec.stall_policy.start_timeout_seconds, from_to(1, rules::kMaxSeconds),
-                     "A job that has reported steps is Stalled, too, if it reports none for this time after a restart: "
-                     "of its pods, or of the processes in them. It can be changed while the job runs.");
+        policy.field(
+            "startTimeoutSeconds", spec.stall_policy.start_timeout_seconds, from_to(1, rules::kMaxSeconds),
+            "A job that has reported steps is Stalled, too, if it reports none for this time after a restart: "
+            "of its pods, or of the processes in them. A restart of pods includes their preflight. It can be changed "
+            "while the job runs.");
         policy.choice("action", spec.stall_policy.action,
                       {{"None", StallAction::kNone}, {"Restart", StallAction::kRestart}},
                       "None: the job is Stalled until the next step. Restart: the group restarts, which counts against "

@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "api/resources.h"
 #include "api/rules.h"
+#include "common/contract.h"
 #include "common/json_access.h"
 #include "common/text.h"
 
@@ -41,11 +44,19 @@ bool is_metrics_port(int64_t port, const Spec& spec) {
   return port >= kDefaultMetricsPort && port < int64_t{kDefaultMetricsPort} + spec.processes_per_node;
 }
 
-// Whether the launchers of several nodes use the port after rendezvous.port.
-bool uses_port_after(const Spec& spec) { return spec.failure_policy.restarts_ranks() && spec.nodes > 1; }
+// Returns the ports after rendezvous.port that the launchers of several nodes use.
+std::vector<int64_t> ports_after(const Spec& spec) {
+  const int64_t port = spec.rendezvous.port;
+  std::vector<int64_t> out;
+  if (spec.nodes < 2) return out;
+  if (spec.failure_policy.restarts_ranks()) out.push_back(port + kRegroupPortOffset);
+  if (spec.preflight) out.push_back(port + kPreflightPortOffset);
+  return out;
+}
 
 bool is_rendezvous_port(int64_t port, const Spec& spec) {
-  return port == spec.rendezvous.port || (uses_port_after(spec) && port == int64_t{spec.rendezvous.port} + 1);
+  const std::vector<int64_t> after = ports_after(spec);
+  return port == spec.rendezvous.port || std::ranges::find(after, port) != after.end();
 }
 
 // Returns the member if it exists and has the type `kind`, and otherwise null. Reports a member of another type.
@@ -338,8 +349,8 @@ std::vector<FieldProblem> validate(const TrainingJob& job) {
     found.add({"spec.nodes", rules::kElasticBounds});
   check_policies(spec, found);
   if (is_metrics_port(spec.rendezvous.port, spec)) found.add({"spec.rendezvous.port", rules::kPortIsMetrics});
-  const int64_t port_after = int64_t{spec.rendezvous.port} + 1;
-  if (uses_port_after(spec) && (port_after > rules::kMaxPort || is_metrics_port(port_after, spec)))
+  const std::vector<int64_t> after = ports_after(spec);
+  if (std::ranges::any_of(after, [&](int64_t port) { return port > rules::kMaxPort || is_metrics_port(port, spec); }))
     found.add({"spec.rendezvous.port", rules::kPortAfter});
   check_resources(spec, found);
   check_checkpoints(spec, found);

@@ -316,7 +316,7 @@ PodFactory::PodFactory(const Job& job, int attempt, int nodes, const PodDefaults
   pod["kind"] = "Pod";
   set_metadata(map_in(pod, "metadata"), job, attempt);
   set_annotation(pod["metadata"], kAnnotationRegroupKeyId,
-                 regroups(job, nodes) && !secret.token.empty() ? secret.key_id : "");
+                 needs_token(job, nodes) && !secret.token.empty() ? secret.key_id : "");
   Json& pod_spec = map_in(pod, "spec");
   pod_spec["subdomain"] = service_name(job);
   pod_spec["restartPolicy"] = "Never";

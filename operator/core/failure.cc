@@ -29,9 +29,11 @@ using std::chrono::seconds;
 
 // ---- Root cause of several failures --------------------------------------------------------------------------------
 
+// A pod that names another one may be the consequence of that one's exit, in the same second.
 bool has_higher_priority(const PodFailure& a, const PodFailure& b) {
   const auto order = [](const PodFailure& one) {
-    return std::tuple(one.action != FailureAction::kFail, one.cause, one.when, one.node_rank);
+    return std::tuple(one.action != FailureAction::kFail, one.cause, one.named_node.has_value(), one.when,
+                      one.node_rank);
   };
   return order(a) < order(b);
 }
@@ -89,7 +91,7 @@ GroupFailure restart_for(const Job& job, const Membership& members, size_t node_
 // Pods with different keys never form a group, and would only end after the launchers' time-outs. The Service was
 // deleted and created again while the pods of the attempt were created.
 GroupFailure evaluate_keys(const Job& job, const Membership& members) {
-  if (!regroups(job)) return {};
+  if (!needs_token(job, job.group_nodes())) return {};
   const Pod* first = nullptr;
   for (size_t rank = 0; rank < members.current.size(); ++rank) {
     const Pod* pod = members.current[rank];
@@ -283,7 +285,7 @@ GroupFailure evaluate_failure_policy(const Observed& observed, const Membership&
   }
   const PodFailure& root_cause = *std::min_element(all.begin(), all.end(), has_higher_priority);
   GroupFailure out;
-  if (can_replace(job, members, all)) {
+  if (can_replace(observed, members, all)) {
     std::optional<RestartCharge> cost = charge_of_replacement(observed, members, all);
     const bool is_allowed = !cost || cost->reason.empty();
     const GroupEvidence group =

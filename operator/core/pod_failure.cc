@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "common/contract.h"
@@ -15,6 +16,9 @@ namespace oarlock::control {
 namespace {
 
 using api::FailureAction;
+
+// After the start of its container, a launcher checks its node and looks up node rank 0 before it responds.
+constexpr std::chrono::seconds kResponseTime{60};
 
 constexpr std::string_view kPodFailed = "PodFailed";
 constexpr std::string_view kOomKilled = "OOMKilled";
@@ -169,17 +173,25 @@ api::AttemptRecord make_record(const Job& job, const PodFailure& failure) {
   return record;
 }
 
-// Sets the node that a launcher names by one of its ranks because it does not respond. It is to blame only if its
-// launcher could have responded.
+// Returns whether the launchers of all pods had the time to respond to each other, and none was stopped or replaced.
+bool could_all_respond(const Membership& members, SystemTime when) {
+  const bool is_complete = std::ranges::all_of(members.current, [when](const Pod* pod) {
+    return pod != nullptr && pod->started_at && *pod->started_at + kResponseTime <= when && !is_stop_requested(*pod);
+  });
+  return is_complete && std::ranges::all_of(members.replacements, [](const auto* one) { return one == nullptr; });
+}
+
+// Sets the node that the launcher of node rank 0 names by one of its ranks because it does not respond. It is to blame
+// only if nothing else explains its silence: a pod that started late, an end with another cause than the silence.
 void set_named_node(const Job& job, const Membership& members, PodFailure& failure) {
-  if (!names_failed_node(failure) || !failure.record.rank) return;
+  if (failure.node_rank != 0 || !names_failed_node(failure) || !failure.record.rank) return;
   const int named = *failure.record.rank / std::max(job.spec.processes_per_node, 1);
   if (named == failure.node_rank) return;
   const auto index = static_cast<size_t>(named);
   const Pod* pod = index < members.current.size() ? members.current[index] : nullptr;
-  const bool was_lost = pod != nullptr && pod->trainer && pod->trainer->exit_code == to_int(ExitCode::kPeerLost);
-  const bool has_run = pod != nullptr && pod->started_at && !pod->deleting && (was_lost || !has_ended(*pod));
-  failure.named_node = has_run ? pod->node_name : "";
+  const bool is_silent =
+      pod != nullptr && (!has_ended(*pod) || (pod->trainer && pod->trainer->exit_code == to_int(ExitCode::kPeerLost)));
+  failure.named_node = is_silent && could_all_respond(members, failure.when) ? pod->node_name : "";
   failure.record.node_rank = named;
   failure.record.pod = pod_name(job, job.status.attempt, named);
   failure.record.node = *failure.named_node;

@@ -29,8 +29,8 @@ struct PodFailure {
   const Pod* pod = nullptr;   // null if the pod does not exist any more
   api::AttemptRecord record;  // without times; for kCollateral also without pod, node, node rank and exit code
   api::FailureAction action = api::FailureAction::kRestart;
-  // The node that has caused the failure, if it is not that of the pod: another one that a preflight has named, or ""
-  // if that is not to blame. Absent otherwise.
+  // The node that has caused the failure, if it is not that of the pod: another one that node rank 0 has named in a
+  // preflight, or "" if that is not to blame. Absent otherwise.
   std::optional<std::string> named_node;
   std::optional<size_t> rule;  // index of the failurePolicy rule that set the action; absent if it is the default
 };

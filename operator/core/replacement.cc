@@ -48,6 +48,15 @@ bool can_new_pod_join(const Membership& members) {
          have_key(members, members.service->regroup_key);
 }
 
+// Whether the preflight of the attempt may not be over: the launcher of node rank 0 responds to polls only afterwards.
+bool may_be_in_preflight(const Observed& observed) {
+  const Job& job = observed.job;
+  const BoxedOptional<api::Startup>& startup = job.status.startup;
+  const bool has_reported = startup && startup->attempt == job.status.attempt && startup->first_report;
+  const bool responds = observed.last_poll && observed.last_poll->reachable;
+  return job.spec.preflight && job.group_nodes() > 1 && !has_reported && !responds;
+}
+
 // Returns when the last of the pods was lost that have not been replaced.
 SystemTime last_loss(const Job& job, const Membership& members) {
   SystemTime last = SystemTime::min();
@@ -65,9 +74,10 @@ bool can_join(const Membership& members, size_t node_rank) {
   return can_new_pod_join(members);
 }
 
-bool can_replace(const Job& job, const Membership& members, const std::vector<PodFailure>& failures) {
+bool can_replace(const Observed& observed, const Membership& members, const std::vector<PodFailure>& failures) {
+  const Job& job = observed.job;
   if (!can_new_pod_join(members)) return false;
-  if (!regroups(job) || !is_running(job.status.phase)) return false;
+  if (!regroups(job) || !is_running(job.status.phase) || may_be_in_preflight(observed)) return false;
   if (!std::ranges::all_of(failures, [&](const PodFailure& one) { return is_replaceable(job, members, one); }))
     return false;
   if (!members.conflicting_pods.empty()) return false;  // the names of the new pods may be taken

@@ -30,9 +30,10 @@ inline constexpr std::chrono::seconds kShrinkInPlaceTime{120};
 // because the new one has another key.
 bool can_join(const Membership& members, size_t node_rank);
 
-// Returns whether all of these pods can be replaced while the others continue, within kMaxReplacements. The caller
-// checks the budget of restarts.
-bool can_replace(const Job& job, const Membership& members, const std::vector<PodFailure>& failures);
+// Returns whether all of these pods can be replaced while the others continue, within kMaxReplacements. Before node
+// rank 0 has responded in the attempt of a job with spec.preflight, they may wait for the pods that are lost. The
+// caller checks the budget of restarts.
+bool can_replace(const Observed& observed, const Membership& members, const std::vector<PodFailure>& failures);
 
 // Whether the group still exists that disconnected launchers have left.
 struct GroupEvidence {

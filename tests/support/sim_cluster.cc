@@ -181,11 +181,12 @@ Outcome SimCluster::create_pod(const CreatePod& action, const Job& seen) {
   }
   if (action.name != pod_name(job_, action.attempt, action.node_rank))
     throw std::logic_error(action.name + " is not the name of its attempt and node rank");
-  if (regroups(job_) && !objects_.service) return Outcome::kStopped;  // the token depends on its key
+  const bool has_token = needs_token(job_, action.nodes);
+  if (has_token && !objects_.service) return Outcome::kStopped;  // the token depends on its key
   Pod pod;
   pod.name = action.name;
   pod.owner_uid = job_.metadata.uid;
-  if (regroups(job_)) pod.regroup_key = objects_.service->regroup_key;
+  if (has_token) pod.regroup_key = objects_.service->regroup_key;
   pod.gang = action.gang;
   pod.grace_seconds = kGraceSeconds;
   pod.avoided = action.avoided;

@@ -10,6 +10,7 @@ namespace {
 using namespace control;  // NOLINT
 using api::NodeAvoidance;
 using api::Phase;
+using std::chrono::seconds;
 using ::testing::IsEmpty;
 
 Job preflight_job() {
@@ -18,13 +19,21 @@ Job preflight_job() {
   return out;
 }
 
+const SystemTime kStart = at_second(-1);  // of the containers; launchers end at at_second(59), after one minute
+
 // The pod of a launcher that ended by the outcome of the preflight, on node-0, node-1 ...
 Pod launcher_ended(int node_rank, int exit_code, int named_node_rank,
                    const std::string& reason = kReasonPreflightFailed) {
   const TerminationMessage message{.rank = 2 * named_node_rank, .reason = reason, .message = "storage: read-only"};
   Pod out = pod(0, node_rank).ended(exit_code, to_json(message));
   out.node_name = "node-" + std::to_string(node_rank);
-  out.started_at = at_second(0);
+  out.started_at = kStart;
+  return out;
+}
+
+Pod launcher_runs(int node_rank, SystemTime since = kStart) {
+  Pod out = pod(0, node_rank).started_at(since);
+  out.node_name = "node-" + std::to_string(node_rank);
   return out;
 }
 
@@ -68,9 +77,7 @@ TEST(ReconcilePreflight, SilentNodeIsAvoidedInsteadOfItsReporter) {
   EXPECT_EQ(status.attempts.at(0).node, "node-2");
   EXPECT_EQ(status.attempts.at(0).pod, "bert-0-2");
 
-  observed.pods[2] = pod(0, 2).running();
-  observed.pods[2].node_name = "node-2";
-  observed.pods[2].started_at = at_second(0);
+  observed.pods[2] = launcher_runs(2);
   EXPECT_EQ(avoided_nodes_of(status_after(observed, reconcile(observed))), std::vector<std::string>{"node-2"});
 }
 
@@ -82,11 +89,96 @@ TEST(ReconcilePreflight, PodThatCouldNotRespondBlamesNoNode) {
   const api::Status status = status_after(observed, reconcile(observed));
   EXPECT_THAT(status.bad_nodes, IsEmpty());
   EXPECT_EQ(status.restarts.charged, 0) << "the pods have not all started";
-  observed.pods[2] = pod(0, 2).running().disrupted("Preempted").deleting();
-  observed.pods[2].started_at = at_second(0);
+  observed.pods[2] = pod(0, 2).started_at(kStart).disrupted("Preempted").deleting();
   EXPECT_THAT(status_after(observed, reconcile(observed)).bad_nodes, IsEmpty());
   const Observed invalid = seen(preflight_job(), {launcher_ended(0, 79, 1'000'000), peer_ended(1), peer_ended(2)});
   EXPECT_LE(status_after(invalid, reconcile(invalid)).bad_nodes.size(), 1U);
+}
+
+TEST(ReconcilePreflight, PodThatStartedLateBlamesNoNode) {
+  Observed observed =
+      seen(preflight_job(), {launcher_ended(0, 79, 2), peer_ended(1), launcher_runs(2, kStart + seconds(1))});
+  EXPECT_THAT(status_after(observed, reconcile(observed)).bad_nodes, IsEmpty());
+  observed.pods[2] = launcher_runs(2, kStart);
+  EXPECT_EQ(avoided_nodes_of(status_after(observed, reconcile(observed))), std::vector<std::string>{"node-2"});
+}
+
+// A launcher that had connected gives up because another one has not: that one may have pulled its image slowly.
+TEST(ReconcilePreflight, LauncherThatWaitedForALateOneBlamesNoNode) {
+  for (const Pod& late : {launcher_runs(1, at_second(50)), pod(0, 1).waiting("ErrImagePull").build()}) {
+    const Observed observed = seen(preflight_job(), {launcher_ended(0, 79, 2), late, peer_ended(2)});
+    EXPECT_THAT(status_after(observed, reconcile(observed)).bad_nodes, IsEmpty());
+  }
+}
+
+// The number of ranks that another launcher starts may differ from spec.processesPerNode.
+TEST(ReconcilePreflight, OnlyNodeRank0NamesAnotherNode) {
+  const Observed observed = seen(preflight_job(), {peer_ended(0), launcher_ended(1, 79, 2), peer_ended(2)});
+  const api::Status status = status_after(observed, reconcile(observed));
+  EXPECT_EQ(avoided_nodes_of(status), std::vector<std::string>{"node-1"});
+  EXPECT_EQ(status.attempts.at(0).node, "node-1");
+}
+
+// The launcher of node rank 0 reports the lost connection in the second in which the other one ended.
+TEST(ReconcilePreflight, OwnExitPrecedesTheLauncherThatNamesIt) {
+  const Pod killed = [] {
+    Pod out = pod(0, 2).ended(137, "", "OOMKilled").finished_at(at_second(60));
+    out.node_name = "node-2";
+    out.started_at = kStart;
+    return out;
+  }();
+  const Observed observed = seen(preflight_job(), {launcher_ended(0, 79, 2), peer_ended(1), killed});
+  const api::Status status = status_after(observed, reconcile(observed));
+  EXPECT_EQ(status.attempts.at(0).reason, "OOMKilled");
+  EXPECT_EQ(status.attempts.at(0).pod, "bert-0-2");
+  ASSERT_EQ(status.bad_nodes.size(), 1U);
+  EXPECT_EQ(status.bad_nodes[0].name, "node-2");
+  EXPECT_EQ(status.bad_nodes[0].avoidance, NodeAvoidance::kPreferred) << "one failure of the program";
+}
+
+// ---- restartScope Rank ----
+
+Job preflight_job_by_rank() {
+  Job out = preflight_job();
+  out.spec.failure_policy.restart_scope = api::RestartScope::kRank;
+  return out;
+}
+
+// The others wait for the lost one, and its replacement would not join their preflight.
+TEST(ReconcilePreflight, PodLostInThePreflightRestartsTheGroup) {
+  Observed observed = seen(preflight_job_by_rank(),
+                           {launcher_runs(0), launcher_runs(1), pod(0, 2).running().disrupted("Preempted").deleting()});
+  EXPECT_EQ(status_after(observed, reconcile(observed)).phase, Phase::kRestarting);
+  Observed replaced = observed;
+  replaced.last_poll = StatusPoll{.sent_at = observed.now, .answered = false, .reachable = true};
+  EXPECT_EQ(status_after(replaced, reconcile(replaced)).replacements.size(), 1U);
+  replaced = observed;
+  replaced.job.status.startup = api::Startup{.attempt = 0, .scheduled = 1, .started = 2, .first_report = 3};
+  EXPECT_EQ(status_after(replaced, reconcile(replaced)).replacements.size(), 1U) << "the present operator did not poll";
+  replaced.job.status.startup->attempt = 7;
+  EXPECT_EQ(status_after(replaced, reconcile(replaced)).phase, Phase::kRestarting);
+}
+
+TEST(ReconcilePreflight, ReplacedPodBlamesNoNode) {
+  Observed observed = seen(preflight_job_by_rank(), {launcher_ended(0, 79, 2), peer_ended(1), launcher_runs(2)});
+  observed.pods[2].uid = "replacement";
+  api::Replacement& lost = observed.job.status.replacements.emplace_back();
+  lost.node_rank = 2;
+  lost.pod_uid = "uid-of-bert-0-2";
+  lost.time = kStart;
+  EXPECT_THAT(status_after(observed, reconcile(observed)).bad_nodes, IsEmpty());
+}
+
+// ---- The key of the Service ----
+
+TEST(ReconcilePreflight, PodsWithDifferentKeysRestart) {
+  Observed observed = seen(preflight_job(), {launcher_runs(0), launcher_runs(1), launcher_runs(2)});
+  EXPECT_EQ(status_after(observed, reconcile(observed)).phase, Phase::kRunning);
+  observed.pods[2].regroup_key = "another";
+  const api::Status status = status_after(observed, reconcile(observed));
+  EXPECT_EQ(status.phase, Phase::kRestarting);
+  EXPECT_EQ(status.attempts.at(0).reason, "ServiceReplaced");
+  EXPECT_EQ(status.restarts.charged, 0);
 }
 
 TEST(ReconcilePreflight, FailureWithoutANodeIsChargedAndAvoidsNone) {
@@ -126,6 +218,7 @@ TEST(ReconcilePreflight, LaunchersReceiveTheSettingsAndAToken) {
   const nlohmann::json pod = PodFactory(of, 0, {}, secret).pod(0);
   EXPECT_EQ(pod_variable(pod, kEnvPreflight), "timeout=300,devices=8,bandwidth=1000,latency=1.5");
   EXPECT_EQ(pod_variable(pod, kEnvRegroupToken), "secret");
+  EXPECT_EQ(pod["metadata"]["annotations"][kAnnotationRegroupKeyId], "key");
   EXPECT_EQ(pod_variable(pod, kEnvMaxRestarts), "") << "restartScope Group";
   EXPECT_EQ(pod_variable(PodFactory(of, 0, {}, secret).pod(0, /*is_replacement=*/true), kEnvReplacement), "1");
   EXPECT_EQ(pod_variable(PodFactory(of, 0).pod(0), kEnvPreflight), "") << "a Service without a key";

@@ -462,6 +462,38 @@ TEST(Validate, ReservesThePortAfterTheRendezvousPort) {
   EXPECT_THAT(api::validate(JobBuilder(two).pod_template(pod.dump())), testing::IsEmpty()) << "restartScope Group";
 }
 
+// The launchers of several nodes use the second port after rendezvous.port for the preflight.
+TEST(Validate, ReservesThePortOfThePreflight) {
+  const auto problems = [](const JobBuilder& builder, int port) {
+    api::TrainingJob job = builder;
+    job.spec.preflight.emplace();
+    job.spec.rendezvous.port = port;
+    return api::validate(job);
+  };
+  const JobBuilder two = JobBuilder().nodes(2);
+  for (const int port : {65535, 65534, 9398}) {
+    EXPECT_THAT(problems(two, port),
+                testing::ElementsAre(api::FieldProblem{"spec.rendezvous.port", api::rules::kPortAfter}));
+    EXPECT_THAT(problems(JobBuilder().nodes(1), port), testing::IsEmpty());
+  }
+  EXPECT_THAT(problems(two, 65533), testing::IsEmpty());
+  EXPECT_THAT(problems(two, 9399), testing::IsEmpty()) << "restartScope Group does not use the port after it";
+  json pod = json::parse(kMinimalTemplate);
+  pod["spec"]["containers"][1] = {{"name", "side"}, {"ports", json::array({{{"containerPort", 29502}}})}};
+  EXPECT_THAT(problems(JobBuilder(two).pod_template(pod.dump()), 29500),
+              testing::ElementsAre(api::FieldProblem{"spec.template.spec.containers[1].ports[0].containerPort",
+                                                     api::rules::kPortTaken}));
+  EXPECT_THAT(api::validate(JobBuilder(two).pod_template(pod.dump())), testing::IsEmpty()) << "no preflight";
+}
+
+TEST(Validate, PreflightHasTheTimeOfASlowStart) {
+  api::TrainingJob job = JobBuilder();
+  job.spec.preflight.emplace().timeout_seconds = 60;
+  EXPECT_THAT(api::validate(job), testing::IsEmpty());
+  job.spec.preflight->timeout_seconds = 59;
+  EXPECT_EQ(api::validate(job).at(0).path, "spec.preflight.timeoutSeconds");
+}
+
 TEST(Validate, AcceptsSimilarValidTemplate) {
   json pod = json::parse(kMinimalTemplate);
   pod["spec"]["restartPolicy"] = "Never";
