@@ -196,6 +196,17 @@ struct BadNode {
 };
 inline constexpr size_t kMaxBadNodes = 16;
 
+// Nodes with pods of the job that are about to be drained or removed, and the checkpoint that was requested because of
+// them.
+struct Disruption {
+  std::vector<std::string> nodes{};  // at most kMaxDisruptedNodes
+  std::string reason{};              // why the last request was made: a node, and its taint or condition
+  SystemTime request_time{};         // of the last request, in whole seconds, which identifies it
+
+  bool operator==(const Disruption&) const = default;
+};
+inline constexpr size_t kMaxDisruptedNodes = 16;
+
 // The bounds within which the launchers of an attempt continue in place with fewer nodes
 // (oarlock launch --min-nodes and --shrink-after).
 struct LauncherBounds {
@@ -333,6 +344,7 @@ struct Status {
   BoxedOptional<InPodRestarts> in_pod_restarts;  // absent before the first one
   std::vector<Replacement> replacements;         // by node rank
   std::vector<BadNode> bad_nodes;                // in the order of their last failures; at most kMaxBadNodes
+  BoxedOptional<Disruption> disruption;          // absent unless the job runs and has a pod on such a node
   BoxedOptional<InjectedLauncher> launcher;      // absent if there was nothing to decide
   BoxedOptional<QueueStatus> queue;              // absent if no queue admits the job
   BoxedOptional<Progress> progress;

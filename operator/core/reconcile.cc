@@ -9,6 +9,7 @@
 #include "common/text.h"
 #include "operator/core/bad_nodes.h"
 #include "operator/core/desired.h"
+#include "operator/core/disruption.h"
 #include "operator/core/elastic.h"
 #include "operator/core/events.h"
 #include "operator/core/failure.h"
@@ -461,6 +462,7 @@ std::optional<Plan> converge(const Observed& observed, const Membership& members
   append(plan.actions, recovery_events(job.status, next));
   append(plan.actions, in_place_events(job.status, next));
   append(plan.actions, bad_node_events(job.status, next));
+  append(plan.actions, disruption_events(job.status, next));
   append(plan.actions, std::move(readiness));
   // A request that Kueue's webhook refuses must neither stop the rest of the plan nor write the status more often.
   const bool may_request = plan.actions.empty() && observed.last_error.empty();

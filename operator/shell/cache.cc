@@ -23,6 +23,7 @@ size_t share_of(ResourceKind kind, size_t limit) {
     case ResourceKind::kPodGroup:
     case ResourceKind::kSchedulerPluginsPodGroup:
     case ResourceKind::kVolcanoPodGroup:
+    case ResourceKind::kNode:
       return limit / 8;
   }
   return 0;
@@ -110,6 +111,8 @@ kube::Resource resource_of(ResourceKind kind) {
       return pod_group_resource(GangApi::kSchedulerPlugins);
     case ResourceKind::kVolcanoPodGroup:
       return pod_group_resource(GangApi::kVolcano);
+    case ResourceKind::kNode:
+      return kube::nodes();
   }
   return {};
 }
@@ -165,6 +168,7 @@ Cache::Cache(CacheOptions options, CacheHooks hooks, std::shared_ptr<http::Trans
         make_informer<CachedNetworkPolicy>(ResourceKind::kNetworkPolicy, labeled, network_policy_fields(),
                                            owned_object_hooks<CachedNetworkPolicy>(hooks_, project_network_policy));
   }
+  if (options.nodes) nodes_ = make_informer<CachedNode>(ResourceKind::kNode, {}, node_fields(), node_hooks());
 }
 
 Cache::~Cache() { stop(); }
@@ -200,6 +204,28 @@ Cache::PodInformer::Hooks Cache::pod_hooks(const Informers& informers) {
     if (before == nullptr || (after != nullptr && !after->object.deleting)) return;
     const kube::ObjectKey job{key.namespace_name, before->job};
     removed_pods_.add(job, *before, after == nullptr, [&] { return find_job(informers, job); });
+  };
+  return out;
+}
+
+// A change of a warning enqueues the jobs that have a pod on the node. The pods are searched, because warnings are
+// rare.
+kube::Informer<CachedNode>::Hooks Cache::node_hooks() {
+  kube::Informer<CachedNode>::Hooks out;
+  out.project = project_node;
+  out.index_of = [](const kube::ObjectKey&, const CachedNode&) { return std::string(); };
+  out.bytes_of = [](const CachedNode& node) { return memory_of(node); };
+  out.on_change = [this](const kube::ObjectKey& node, const CachedNode* before, const CachedNode* after) {
+    const std::string none;
+    if ((before == nullptr ? none : before->warning) == (after == nullptr ? none : after->warning)) return;
+    std::set<kube::ObjectKey> jobs;
+    for (const auto& [namespace_name, informers] : informers_) {
+      for (const auto& record : informers.pods->store().records()) {
+        if (record->object.object.node_name == node.name && !record->object.job.empty())
+          jobs.insert({std::string(record->key.namespace_name()), record->object.job});
+      }
+    }
+    for (const kube::ObjectKey& job : jobs) hooks_.on_change(job, Urgency::kImmediate);
   };
   return out;
 }
@@ -284,6 +310,7 @@ void Cache::start() {
     if (informers.network_policies != nullptr) run(*informers.network_policies);
     for (auto& [api, groups] : informers.pod_groups) run(*groups.informer);
   }
+  if (nodes_ != nullptr) run(*nodes_);
 }
 
 void Cache::stop() {
@@ -335,6 +362,8 @@ bool Cache::has_seen(ResourceKind kind, const std::string& namespace_name, const
       return informers->pod_groups.at(GangApi::kSchedulerPlugins).has_seen(resource_version);
     case ResourceKind::kVolcanoPodGroup:
       return informers->pod_groups.at(GangApi::kVolcano).has_seen(resource_version);
+    case ResourceKind::kNode:
+      return nodes_ == nullptr || nodes_->has_seen(resource_version);
   }
   return false;
 }
@@ -420,6 +449,17 @@ void Cache::add_pod_groups(const kube::ObjectKey& job, Observed& observed) const
     observed.gang_apis.push_back(api);
     append_objects(*groups.informer, job, observed.pod_groups);
   }
+}
+
+std::map<std::string, std::string> Cache::node_warnings(const std::vector<Pod>& pods) const {
+  std::map<std::string, std::string> out;
+  if (nodes_ == nullptr) return out;
+  for (const Pod& pod : pods) {
+    if (pod.node_name.empty() || out.contains(pod.node_name)) continue;
+    const std::shared_ptr<const CachedNode> node = nodes_->store().get({"", pod.node_name});
+    if (node != nullptr && !node->warning.empty()) out[pod.node_name] = node->warning;
+  }
+  return out;
 }
 
 size_t Cache::pod_count() const {

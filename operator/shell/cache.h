@@ -1,6 +1,6 @@
 // The operator's local copy of the cluster state: the jobs, and the pods, Services and NetworkPolicies that carry a
-// job's label, Kueue's Workloads once a job has a queue, and PodGroups where gang schedulers have them. One informer
-// per resource and watched namespace keeps it up to date.
+// job's label, Kueue's Workloads once a job has a queue, PodGroups where gang schedulers have them, and nodes if that
+// is requested. One informer per resource and watched namespace keeps it up to date.
 #pragma once
 
 #include <functional>
@@ -31,6 +31,7 @@ enum class ResourceKind {
   kPodGroup,
   kSchedulerPluginsPodGroup,
   kVolcanoPodGroup,
+  kNode,
 };
 
 kube::Resource resource_of(ResourceKind kind);
@@ -55,6 +56,7 @@ struct CacheOptions {
   // have finished and have no ttlSecondsAfterFinished, the oldest first, and then the newest ones.
   size_t limit = kCacheLimit;
   bool network_policies = false;  // also watch NetworkPolicies
+  bool nodes = false;             // also watch the nodes of the cluster; an eighth more of `limit`
 };
 
 // How soon a change needs a reconcile.
@@ -98,7 +100,7 @@ class Cache {
   void start();  // starts one thread per informer
   void stop();   // stops the threads and waits for them
 
-  // Whether every informer has completed its first list. Of PodGroups, a refusal suffices.
+  // Whether every informer has completed its first list. Of PodGroups, a refusal suffices; nodes are not awaited.
   bool has_synced() const;
 
   // Whether the cache contains every change of this kind and namespace up to this version.
@@ -127,6 +129,9 @@ class Cache {
 
   // Adds the APIs whose PodGroups can be read in the job's namespace, and the job's PodGroups.
   void add_pod_groups(const kube::ObjectKey& job, Observed& observed) const;
+
+  // Returns the warnings of the nodes of these pods, by node. Empty unless CacheOptions::nodes is set.
+  std::map<std::string, std::string> node_warnings(const std::vector<Pod>& pods) const;
 
   size_t pod_count() const;  // of all jobs
 
@@ -164,6 +169,7 @@ class Cache {
 
   JobInformer::Hooks job_hooks();
   PodInformer::Hooks pod_hooks(const Informers& informers);
+  kube::Informer<CachedNode>::Hooks node_hooks();
   // When the objects can be read for the first time, or again, the jobs for which `concerns` returns true are enqueued:
   // decisions about them were made without these objects.
   template <typename T>
@@ -189,7 +195,8 @@ class Cache {
   const size_t limit_;  // of the informers of one namespace
   ByteBudget spec_budget_;
   RemovedPods removed_pods_;
-  std::map<std::string, Informers> informers_;  // by namespace; the key "" watches all
+  std::map<std::string, Informers> informers_;         // by namespace; the key "" watches all
+  std::unique_ptr<kube::Informer<CachedNode>> nodes_;  // null: not watched
   std::mutex threads_mutex_;
   std::vector<std::jthread> threads_;  // guarded by threads_mutex_
   bool is_stopped_ = false;            // guarded by threads_mutex_

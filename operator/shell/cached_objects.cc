@@ -236,6 +236,8 @@ int64_t count_accelerators(const std::map<std::string, int64_t>& resources) {
   return out;
 }
 
+size_t memory_of(const CachedNode& cached) { return sizeof cached + heap_bytes(cached.warning); }
+
 size_t memory_of(const CachedPod& cached) {
   const Pod& pod = cached.object;
   size_t bytes = sizeof cached + heap_bytes({&cached.job, &pod.name, &pod.uid, &pod.resource_version, &pod.owner_uid,

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "operator/core/desired.h"
+#include "operator/core/disruption.h"
 #include "operator/core/lifetime.h"
 #include "operator/core/membership.h"
 #include "operator/core/queue.h"
@@ -363,6 +364,7 @@ Observed Controller::observe(const kube::ObjectKey& key, const Job& job, bool is
   observed.untouched = is_first_reconcile && !leading_since_.empty() &&
                        kube::compare_resource_versions(job.metadata.resource_version, leading_since_) > 0;
   observed.pods = deps_.cache->pods_of(key);
+  observed.node_warnings = deps_.cache->node_warnings(observed.pods);
   observed.services = deps_.cache->services_of(key);
   observed.network_policies = deps_.cache->network_policies_of(key);
   // Only Kueue's users pay for it.
@@ -445,6 +447,7 @@ void Controller::add_conflicting_objects(const std::string& job_uid, Observed& o
       case ResourceKind::kPodGroup:
       case ResourceKind::kSchedulerPluginsPodGroup:
       case ResourceKind::kVolcanoPodGroup:
+      case ResourceKind::kNode:
         break;
     }
   }
@@ -463,7 +466,8 @@ void Controller::update_polling(const kube::ObjectKey& key, const Observed& obse
   if (is_terminal(observed.job.status.phase)) {
     deps_.poller->forget(key);
   } else if (const Pod* pod = progress_pod(classify_objects(observed))) {
-    deps_.poller->watch(key, observed.job.metadata.uid, pod->pod_ip, metrics_port(observed.job));
+    deps_.poller->watch(key, observed.job.metadata.uid, pod->pod_ip, metrics_port(observed.job),
+                        checkpoint_request(observed.job.status));
   } else {
     deps_.poller->pause(key);
   }

@@ -43,6 +43,8 @@ const char* singular_of(ResourceKind kind) {
     case ResourceKind::kSchedulerPluginsPodGroup:
     case ResourceKind::kVolcanoPodGroup:
       return "podgroup";
+    case ResourceKind::kNode:
+      return "node";
   }
   return "object";
 }

@@ -138,7 +138,8 @@ Operator::Operator(const OperatorOptions& options, std::shared_ptr<http::Transpo
       cache_({.namespaces = options.namespaces,
               .seed = random_number(),
               .limit = options.cache_limit,
-              .network_policies = options.job_network_policy.has_value()},
+              .network_policies = options.job_network_policy.has_value(),
+              .nodes = options.watch_nodes},
              cache_hooks(), transport_, clock_, sleeper_),
       poller_(
           options.progress, connect_to_pods(user_agent), [this](const kube::ObjectKey& job) { queue_.add(job); },

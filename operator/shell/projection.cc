@@ -15,6 +15,7 @@
 #include "common/status_macros.h"
 #include "operator/core/bad_nodes.h"
 #include "operator/core/desired.h"
+#include "operator/core/disruption.h"
 #include "operator/core/gang.h"
 #include "operator/core/text.h"
 
@@ -241,6 +242,7 @@ kube::FieldFilter pod_fields() {
                                      "status.reason",
                                      "status.message",
                                      "status.podIP",
+                                     "status.nominatedNodeName",
                                      "status.conditions.type",
                                      "status.conditions.status",
                                      "status.conditions.reason",
@@ -259,6 +261,10 @@ kube::FieldFilter service_fields() {
 kube::FieldFilter network_policy_fields() { return owned_object_fields().with({"spec"}); }
 
 kube::FieldFilter pod_group_fields() { return owned_object_fields(); }
+
+kube::FieldFilter node_fields() {
+  return {"spec.unschedulable", "spec.taints.key", "status.conditions.type", "status.conditions.status"};
+}
 
 kube::FieldFilter workload_fields() {
   return owned_object_fields().with(
@@ -302,6 +308,7 @@ Result<CachedPod> project_pod(const Json& object) {
   pod.message = message_at(status, "message");
   read_deletion(object, pod);
   pod.pod_ip = text_at(status, "podIP");
+  pod.nominated = !text_at(status, "nominatedNodeName").empty();
   pod.node_name = text_at(member(object, "spec"), "nodeName");
   RETURN_IF_ERROR(check_length("status.podIP", pod.pod_ip, kMaxName));
   RETURN_IF_ERROR(check_length("spec.nodeName", pod.node_name, kMaxName));
@@ -341,6 +348,19 @@ Result<CachedPodGroup> project_pod_group(GangApi api, const Json& object) {
   RETURN_IF_ERROR(read_identity(metadata, out.object, out.job));
   out.object.deleting = member(metadata, "deletionTimestamp").is_string();
   return out;
+}
+
+CachedNode project_node(const Json& object) {
+  const Json& spec = member(object, "spec");
+  for (const Json& taint : elements(spec, "taints")) {
+    const std::string key = text_at(taint, "key");
+    if (announces_disruption(key)) return {"taint " + key};
+  }
+  for (const Json& condition : elements(member(object, "status"), "conditions")) {
+    const std::string type = text_at(condition, "type");
+    if (text_at(condition, "status") == "True" && is_disruption_condition(type)) return {"condition " + type};
+  }
+  return {true_at(spec, "unschedulable") ? "cordoned" : ""};
 }
 
 namespace {

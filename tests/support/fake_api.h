@@ -55,6 +55,7 @@ class FakeApi final : public http::Transport {
     const std::string plural = request.target.find("/trainingjobs") != std::string::npos ? "trainingjobs"
                                : request.target.find("/pods") != std::string::npos       ? "pods"
                                : request.target.find("/workloads") != std::string::npos  ? "workloads"
+                               : request.target.find("/nodes") != std::string::npos      ? "nodes"
                                : request.target.find("/podgroups") != std::string::npos  ? "podgroups"
                                                                                          : "services";
     std::unique_lock lock(mutex_);

@@ -346,5 +346,44 @@ TEST(ReadObjectMetadata, ReadsUidOfController) {
   EXPECT_EQ(read_object_metadata("not json").uid, "");
 }
 
+CachedNode node_from(const std::string& text) {
+  const auto object = node_fields().parse(text);
+  EXPECT_TRUE(object) << object.error().message;
+  return project_node(*object);
+}
+
+TEST(ProjectNode, KeepsTheWarningOnly) {
+  const std::string ready =
+      R"("status": {"conditions": [{"type": "Ready", "status": "True"}], "images": [{"names": ["x"]}]})";
+  const auto with_taint = [&](const std::string& key) {
+    return node_from(
+               R"({"spec": {"unschedulable": true, "taints": [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}, {"key": ")" +
+               key + R"(", "effect": "NoSchedule"}]}, )" + ready + "}")
+        .warning;
+  };
+  EXPECT_EQ(with_taint("karpenter.sh/disrupted"), "taint karpenter.sh/disrupted");
+  EXPECT_EQ(with_taint("other"), "cordoned");
+  EXPECT_EQ(node_from(R"({"spec": {"taints": [{"key": "nvidia.com/gpu"}]}, )" + ready + "}").warning, "");
+  const auto with_condition = [](const std::string& status) {
+    return node_from(R"({"spec": {}, "status": {"conditions": [{"type": "VMEventScheduled", "status": ")" + status +
+                     "\"}]}}")
+        .warning;
+  };
+  EXPECT_EQ(with_condition("True"), "condition VMEventScheduled");
+  EXPECT_EQ(with_condition("False"), "");
+  for (const char* text :
+       {"{}", "[]", R"({"spec": {"taints": [1, {"key": 2}], "unschedulable": "true"}, "status": []})"})
+    EXPECT_EQ(node_from(text).warning, "") << text;
+}
+
+TEST(ProjectPod, ReadsWhetherANodeIsNominated) {
+  const auto nominated = [](const std::string& name) {
+    return pod_from(R"({"metadata": {"name": "j-0-0"}, "status": {"nominatedNodeName": ")" + name + "\"}}")
+        .object.nominated;
+  };
+  EXPECT_TRUE(nominated("gpu-1"));
+  EXPECT_FALSE(nominated(""));
+}
+
 }  // namespace
 }  // namespace oarlock::control
