@@ -436,7 +436,9 @@ class NodesOfCache : public ::testing::Test {
                {{"metadata", {{"name", name}, {"resourceVersion", std::to_string(version)}}},
                 {"spec", {{"unschedulable", cordoned}}}});
   }
-  bool has_seen(int version) const { return cache_->has_seen(ResourceKind::kNode, "", std::to_string(version)); }
+  bool has_seen(int version) const {
+    return cache_->has_seen(ResourceKind::kNode, key_.namespace_name, std::to_string(version));
+  }
   std::map<std::string, std::string> warnings() const { return cache_->node_warnings(cache_->pods_of(key_)); }
   int changes() const {
     const std::lock_guard lock(mutex_);
