@@ -106,11 +106,12 @@ def losses(log):
     return [(line["step"], line["loss"]) for line in logged(log, "loss") if line["msg"] == "step"]
 
 
-def check_same(scene, name, found, expected):
-    """`found` and `expected` are losses, in their order."""
+def check_same(scene, name, found, expected, lost_ranks=0):
+    """`found` and `expected` are losses, in their order. That of a step at which a rank was lost is the mean of the others."""
     differing = [(a, b) for a, b in zip(found, expected) if a != b]
-    scene.check(found == expected, f"{name} has logged {len(found)} steps, not the {len(expected)} of the undisturbed job; "
-                                   f"the first different ones: {differing[:3]}")
+    steps = [[step for step, _ in one] for one in (found, expected)]
+    scene.check(steps[0] == steps[1] and len(differing) <= lost_ranks,
+                f"{name} has logged {len(found)} steps, the undisturbed job {len(expected)}; the first different ones: {differing[:3]}")
 
 
 def undisturbed(scene):
@@ -136,7 +137,7 @@ def rank_killed(scene, expected):
     kept, replaced = (scene.pod(f"ranked-0-{rank}")["metadata"]["uid"] for rank in range(2))
     scene.check(kept == first["metadata"]["uid"] and replaced != second["metadata"]["uid"], "not the second pod alone was replaced")
     check_one_admission(scene, "ranked")
-    check_same(scene, "ranked", losses(scene.log("ranked-0-0")), expected[0])
+    check_same(scene, "ranked", losses(scene.log("ranked-0-0")), expected[0], lost_ranks=1)
     scene.check(scene.weights("ranked") == expected[1], "the weights of ranked are not those of the undisturbed job")
 
 
