@@ -35,6 +35,7 @@ using std::chrono::seconds;
 namespace {
 
 constexpr Policy kPolicies[] = {
+    queue_for_multikueue,
     skip_managed_elsewhere,
     skip_deleting,
     report_unreadable,

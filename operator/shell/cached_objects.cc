@@ -188,7 +188,8 @@ CachedJob make_cached_job(Job job, ByteBudget& budget) {
   api::Spec& spec = out.job.spec;
   const bool is_finished = is_terminal(out.job.status.phase);
   if (!is_finished) out.accelerators = requested_accelerators(spec);
-  if (is_finished || !out.job.report.problem.empty() || spec.is_managed_elsewhere()) {
+  const bool is_run_elsewhere = spec.is_managed_elsewhere() && !spec.is_managed_by_multikueue();
+  if (is_finished || !out.job.report.problem.empty() || is_run_elsewhere) {
     drop_spec(spec);
   } else {
     // A job that is too large to run takes nothing from the budget of the others.

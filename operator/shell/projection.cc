@@ -215,6 +215,7 @@ kube::FieldFilter job_fields() {
                            "metadata.deletionTimestamp",
                            R"(metadata.labels.kueue\.x-k8s\.io/queue-name)",
                            R"(metadata.labels.kueue\.x-k8s\.io/priority-class)",
+                           R"(metadata.annotations.kueue\.x-k8s\.io/prebuilt-workload-name)",
                            "status"}
       .with_text({"spec.template", "spec.trainer"});
 }
@@ -275,7 +276,12 @@ kube::FieldFilter workload_fields() {
        "status.admissionChecks.podSetUpdates"});
 }
 
-Job project_job(const Json& object) { return api::read_training_job(object); }
+Job project_job(const Json& object) {
+  Job job = api::read_training_job(object);
+  // An annotation may be long, but the name of a Workload is not.
+  if (job.metadata.prebuilt_workload.size() > kMaxName) job.metadata.prebuilt_workload.clear();
+  return job;
+}
 
 Job unreadable_job(const Json& salvaged, const Error& error) {
   Job job = api::read_training_job(salvaged);
