@@ -6,8 +6,11 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "api/profile.h"
 #include "api/resources.h"
 #include "api/rules.h"
+#include "common/json_access.h"
+#include "common/status_macros.h"
 #include "common/text.h"
 #include "fields/json_reader.h"
 #include "fields/writer.h"
@@ -19,6 +22,13 @@ using Json = nlohmann::json;
 
 using Writer = FieldsWriter<Json>;
 
+// Merges the spec with this profile.
+Result<Json> with_profile(const Json& object, const std::string& profile) {
+  Json out = object;
+  ASSIGN_OR_RETURN(out["spec"], merge_profile(profile, std::move(out["spec"])));
+  return out;
+}
+
 // Copies the status, because descriptions take their values by non-const reference, although a writer does not change
 // them.
 Json write_status(Status status, EmptyFields empty) {
@@ -26,6 +36,7 @@ Json write_status(Status status, EmptyFields empty) {
   Writer writer(json, empty);
   describe(status, writer);
   if (!status.unknown_phase.empty()) json.erase("phase");
+  if (status.profile && status.profile->spec.empty()) json["profile"].erase("spec");
   return json;
 }
 
@@ -75,9 +86,8 @@ std::string summary_of(const std::vector<std::string>& problems) {
   return fmt::format("{} (and {} more)", problems.front(), problems.size() - 1);
 }
 
-}  // namespace
-
-TrainingJob read_training_job(const Json& object) {
+// Reads an object whose spec is as it has to be read.
+TrainingJob read_object(const Json& object) {
   using UnknownFields = JsonFieldsReader::UnknownFields;
   TrainingJob job;
   ReadFindings findings;
@@ -86,6 +96,7 @@ TrainingJob read_training_job(const Json& object) {
   root.section("spec", UnknownFields::kReport, [&](Fields& spec) { describe(job.spec, spec); });
   root.section("status", UnknownFields::kSkip, [&](Fields& status) { describe(job.status, status); });
   replace_unknown_phase(object, job.status);
+  if (job.status.profile) job.status.profile->spec.clear();
   if (json_depth(job.spec.pod_template) > kMaxTemplateDepth) {
     findings.problems.push_back(fmt::format("spec.template: nested deeper than {} levels", kMaxTemplateDepth));
   } else {
@@ -101,9 +112,29 @@ TrainingJob read_training_job(const Json& object) {
   return job;
 }
 
+}  // namespace
+
+TrainingJob read_training_job(const Json& object) {
+  const std::string profile = text_at(member(member(object, "status"), "profile"), "spec");
+  if (profile.empty()) return read_object(object);
+  const Result<Json> merged = with_profile(object, profile);
+  TrainingJob job = read_object(merged ? *merged : object);
+  const std::string problem = merged ? job.report.problem : merged.error().message;
+  if (problem.empty()) return job;
+  if (awaits_start(job.status)) {
+    if (merged) job = read_object(object);
+    job.report.profile_problem = problem;
+  } else if (!merged) {
+    job.report.problem = problem;
+  }
+  return job;
+}
+
 Result<TrainingJob> training_job_from_json(const Json& object) {
   TrainingJob job = read_training_job(object);
-  if (!job.report.problem.empty()) return fail(ExitCode::kConfig, job.report.problem);
+  for (const std::string& problem : {job.report.problem, job.report.profile_problem}) {
+    if (!problem.empty()) return fail(ExitCode::kConfig, problem);
+  }
   return job;
 }
 

@@ -12,12 +12,13 @@ namespace oarlock::api {
 
 // Reads an object of the API server. It never fails: absent fields, fields of a wrong type, counts outside the schema's
 // range and unknown enumeration values get the default, and `report` lists all but the absent ones. A failure rule with
-// an unknown member or value is dropped. A binary value contains JSON text (kube::FieldFilter::with_text). An unknown
+// an unknown member or value is dropped. A binary value contains JSON text (kube::FieldFilter::with_text). If the
+// status has a profile, the spec is the merged one (profile.h), unless report.profile_problem is set. An unknown
 // status.phase is replaced by the known phase whose condition is true; otherwise by Failed if there is a completion
 // time, or by Pending.
 TrainingJob read_training_job(const nlohmann::json& object);
 
-// Like read_training_job(), but fails with kConfig and the first problem, such as
+// Like read_training_job(), but fails with kConfig and the first problem, also of the merge with the profile, such as
 // "spec.nodes: expected an integer, got "2"".
 Result<TrainingJob> training_job_from_json(const nlohmann::json& object);
 

@@ -1,9 +1,13 @@
 #include "api/validate.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 
+#include "api/profile.h"
 #include "api/rules.h"
 #include "api/types.h"
 #include "fields/schema.h"
@@ -23,7 +27,8 @@ struct CelRule {
   const char* field_path = "";  // relative to `at`; "": the object itself
 };
 
-static_assert(kDefaultMetricsPort == 9400 && rules::kNameRoom == 57, "the rules below contain these numbers");
+static_assert(kDefaultMetricsPort == 9400 && kDefaultMasterPort == 29500 && rules::kNameRoom == 57,
+              "the rules below contain these numbers");
 
 constexpr CelRule kRules[] = {
     {.at = "", .rule = "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')", .message = rules::kName},
@@ -33,8 +38,16 @@ constexpr CelRule kRules[] = {
     {.at = "",
      .rule = "(has(oldSelf.status) && has(oldSelf.status.phase) && oldSelf.status.phase == 'Suspended') || "
              "(has(self.spec.elastic) == has(oldSelf.spec.elastic) && "
-             "(has(self.spec.elastic) || self.spec.nodes == oldSelf.spec.nodes) && self.spec.rendezvous == "
-             "oldSelf.spec.rendezvous && "
+             "(has(self.spec.elastic) || self.spec.nodes == oldSelf.spec.nodes) && "
+             // Earlier versions of this CRD stored the default. With a profile, an absent port may be another one.
+             "(has(self.spec.rendezvous) && has(self.spec.rendezvous.port) ? self.spec.rendezvous.port : 29500) == "
+             "(has(oldSelf.spec.rendezvous) && has(oldSelf.spec.rendezvous.port) ? oldSelf.spec.rendezvous.port : "
+             "29500) && "
+             "(!has(oldSelf.status) || !has(oldSelf.status.profile) || "
+             "(has(self.spec.rendezvous) && has(self.spec.rendezvous.port)) == "
+             "(has(oldSelf.spec.rendezvous) && has(oldSelf.spec.rendezvous.port))) && "
+             "has(self.spec.profile) == has(oldSelf.spec.profile) && "
+             "(!has(self.spec.profile) || self.spec.profile == oldSelf.spec.profile) && "
              "has(self.spec.processesPerNode) == has(oldSelf.spec.processesPerNode) && "
              "(!has(self.spec.processesPerNode) || self.spec.processesPerNode == oldSelf.spec.processesPerNode) && "
              "has(self.spec.image) == has(oldSelf.spec.image) && "
@@ -43,9 +56,10 @@ constexpr CelRule kRules[] = {
              "(!has(self.spec.resourcesPerNode) || self.spec.resourcesPerNode == oldSelf.spec.resourcesPerNode) && "
              "has(self.spec.checkpoints) == has(oldSelf.spec.checkpoints) && "
              "(!has(self.spec.checkpoints) || self.spec.checkpoints == oldSelf.spec.checkpoints) && "
-             "has(self.spec.scheduling.topology) == has(oldSelf.spec.scheduling.topology) && "
-             "(!has(self.spec.scheduling.topology) || self.spec.scheduling.topology == "
-             "oldSelf.spec.scheduling.topology) && "
+             "(has(self.spec.scheduling) && has(self.spec.scheduling.topology)) == "
+             "(has(oldSelf.spec.scheduling) && has(oldSelf.spec.scheduling.topology)) && "
+             "(!has(self.spec.scheduling) || !has(self.spec.scheduling.topology) || "
+             "self.spec.scheduling.topology == oldSelf.spec.scheduling.topology) && "
              "has(self.spec.template) == has(oldSelf.spec.template) && "
              "(!has(self.spec.template) || self.spec.template == oldSelf.spec.template) && "
              "has(self.spec.trainer) == has(oldSelf.spec.trainer) && "
@@ -64,24 +78,32 @@ constexpr CelRule kRules[] = {
      .field_path = ".managedBy"},
     {.at = "spec",
      // A number of ranks that follows from the GPUs (auto) is considered by the operator only.
-     .rule = "self.rendezvous.port < 9400 || self.rendezvous.port >= 9400 + "
+     .rule = "!has(self.rendezvous) || !has(self.rendezvous.port) || self.rendezvous.port < 9400 || "
+             "self.rendezvous.port >= 9400 + "
              "(has(self.processesPerNode) && type(self.processesPerNode) == int ? int(self.processesPerNode) : 1)",
      .message = rules::kPortIsMetrics,
      .field_path = ".rendezvous.port"},
     {.at = "spec",
-     .rule = "self.failurePolicy.restartScope != 'Rank' || self.failurePolicy.maxRestarts == 0 || self.nodes < 2 || "
-             "(self.rendezvous.port < 65535 && (self.rendezvous.port + 1 < 9400 || self.rendezvous.port + 1 >= 9400 + "
-             "(has(self.processesPerNode) && type(self.processesPerNode) == int ? int(self.processesPerNode) : 1)))",
+     .rule =
+         "!has(self.failurePolicy) || !has(self.failurePolicy.restartScope) || self.failurePolicy.restartScope != "
+         "'Rank' || (has(self.failurePolicy.maxRestarts) && self.failurePolicy.maxRestarts == 0) || self.nodes < 2 || "
+         "!has(self.rendezvous) || !has(self.rendezvous.port) || "
+         "(self.rendezvous.port < 65535 && (self.rendezvous.port + 1 < 9400 || self.rendezvous.port + 1 >= 9400 + "
+         "(has(self.processesPerNode) && type(self.processesPerNode) == int ? int(self.processesPerNode) : 1)))",
      .message = rules::kPortAfter,
      .field_path = ".rendezvous.port"},
     {.at = "spec",
-     .rule = "!has(self.template) || !has(self.template.spec) || !has(self.template.spec.containers) || "
-             "self.template.spec.containers.all(c, (has(c.name) && c.name == 'trainer') || !has(c.ports) || "
-             "c.ports.all(p, !has(p.containerPort) || (p.containerPort != self.rendezvous.port && "
-             "(self.failurePolicy.restartScope != 'Rank' || self.failurePolicy.maxRestarts == 0 || self.nodes < 2 || "
-             "p.containerPort != self.rendezvous.port + 1) && "
-             "(p.containerPort < 9400 || p.containerPort >= 9400 + (has(self.processesPerNode) && "
-             "type(self.processesPerNode) == int ? int(self.processesPerNode) : 1)))))",
+     .rule =
+         "!has(self.template) || !has(self.template.spec) || !has(self.template.spec.containers) || "
+         "self.template.spec.containers.all(c, (has(c.name) && c.name == 'trainer') || !has(c.ports) || "
+         "c.ports.all(p, !has(p.containerPort) || "
+         "(p.containerPort != (has(self.rendezvous) && has(self.rendezvous.port) ? self.rendezvous.port : 29500) && "
+         "(!has(self.failurePolicy) || !has(self.failurePolicy.restartScope) || self.failurePolicy.restartScope != "
+         "'Rank' || (has(self.failurePolicy.maxRestarts) && self.failurePolicy.maxRestarts == 0) || self.nodes < 2 || "
+         "p.containerPort != (has(self.rendezvous) && has(self.rendezvous.port) ? self.rendezvous.port : 29500) + 1) "
+         "&& "
+         "(p.containerPort < 9400 || p.containerPort >= 9400 + (has(self.processesPerNode) && "
+         "type(self.processesPerNode) == int ? int(self.processesPerNode) : 1)))))",
      .message = rules::kPortTaken,
      .field_path = ".template.spec.containers"},
     {.at = "spec",
@@ -227,6 +249,20 @@ void describe_template(OrderedJson& schema) {
                         spec)}};
 }
 
+// The default of a field that a profile can set is not part of the schema, only of its description: a value that the
+// API server adds to a job would take precedence over that of the profile.
+void describe_defaults(OrderedJson& schema) {
+  if (!schema.contains("default")) return;
+  const OrderedJson value = schema["default"];
+  schema.erase("default");
+  if (!value.is_object()) {
+    schema["description"] = fmt::format("{} Default: {}.", schema["description"].get<std::string>(),
+                                        value.is_string() ? value.get<std::string>() : value.dump());
+  } else {
+    for (auto& [key, property] : schema["properties"].items()) describe_defaults(property);
+  }
+}
+
 // Replaces the schema of arbitrary members by that of a map of quantities.
 void describe_quantities(OrderedJson& schema) {
   schema.erase("x-kubernetes-preserve-unknown-fields");
@@ -257,6 +293,13 @@ OrderedJson columns() {
        {{"name", "Age"}, {"type", "date"}, {"jsonPath", ".metadata.creationTimestamp"}}});
 }
 
+// Adds the parts of the schema of a spec that describe() does not define.
+void complete_spec(OrderedJson& schema) {
+  describe_template(schema_at(schema, "spec.template"));
+  describe_quantities(schema_at(schema, "spec.resourcesPerNode.requests"));
+  describe_quantities(schema_at(schema, "spec.resourcesPerNode.limits"));
+}
+
 OrderedJson schema() {
   Spec spec;
   FieldsSchema spec_schema(FieldsSchema::Defaults::kYes);
@@ -275,15 +318,54 @@ OrderedJson schema() {
         {"metadata", {{"type", "object"}}},
         {"spec", spec_schema.schema("What to run.")},
         {"status", status_schema.schema("The state that the operator observed and its decisions.")}}}};
-  describe_template(schema_at(out, "spec.template"));
-  describe_quantities(schema_at(out, "spec.resourcesPerNode.requests"));
-  describe_quantities(schema_at(out, "spec.resourcesPerNode.limits"));
+  for (auto& [key, property] : out["properties"]["spec"]["properties"].items()) {
+    if (std::ranges::find(kJobMembers, key) == std::end(kJobMembers)) describe_defaults(property);
+  }
+  complete_spec(out);
   for (const CelRule& rule : kRules) {
     OrderedJson entry = {{"rule", rule.rule}, {"message", rule.message}};
     if (*rule.field_path != '\0') entry["fieldPath"] = rule.field_path;
     schema_at(out, rule.at)["x-kubernetes-validations"].push_back(std::move(entry));
   }
   return out;
+}
+
+OrderedJson profile_schema() {
+  Spec spec;
+  FieldsSchema spec_schema(FieldsSchema::Defaults::kNo);
+  describe(spec, spec_schema);
+  OrderedJson out = {
+      {"type", "object"},
+      {"description",
+       "TrainingProfile is a part of the spec of the TrainingJobs in its namespace, or of all jobs if it is in the "
+       "namespace of the operator."},
+      {"required", OrderedJson::array({"spec"})},
+      {"properties",
+       {{"apiVersion", {{"type", "string"}, {"description", "Version of this schema, oarlock.dev/v1alpha1."}}},
+        {"kind", {{"type", "string"}, {"description", "TrainingProfile."}}},
+        {"metadata", {{"type", "object"}}},
+        {"spec", spec_schema.schema("Values that are merged into the spec of each job when it starts. Those of the job "
+                                    "take precedence.")}}}};
+  for (const char* key : kJobMembers) out["properties"]["spec"]["properties"].erase(key);
+  complete_spec(out);
+  return out;
+}
+
+// `more_names` are added to the names that follow from the kind.
+OrderedJson resource_definition(const char* kind, std::string plural, const OrderedJson& more_names,
+                                const OrderedJson& version) {
+  OrderedJson names = {{"kind", kind},
+                       {"listKind", fmt::format("{}List", kind)},
+                       {"plural", plural},
+                       {"singular", plural.substr(0, plural.size() - 1)}};
+  names.update(more_names);
+  return {
+      {"apiVersion", "apiextensions.k8s.io/v1"},
+      {"kind", "CustomResourceDefinition"},
+      {"metadata",
+       {{"name", fmt::format("{}.{}", plural, kGroup)}, {"labels", {{"app.kubernetes.io/name", "oarlock"}}}}},
+      {"spec",
+       {{"group", kGroup}, {"scope", "Namespaced"}, {"names", names}, {"versions", OrderedJson::array({version})}}}};
 }
 
 }  // namespace
@@ -298,20 +380,20 @@ OrderedJson custom_resource_definition() {
         {"scale", {{"specReplicasPath", ".spec.nodes"}, {"statusReplicasPath", ".status.nodes.desired"}}}}},
       {"additionalPrinterColumns", columns()},
       {"schema", {{"openAPIV3Schema", schema()}}}};
-  return {{"apiVersion", "apiextensions.k8s.io/v1"},
-          {"kind", "CustomResourceDefinition"},
-          {"metadata", {{"name", "trainingjobs.oarlock.dev"}, {"labels", {{"app.kubernetes.io/name", "oarlock"}}}}},
-          {"spec",
-           {{"group", "oarlock.dev"},
-            {"scope", "Namespaced"},
-            {"names",
-             {{"kind", kKind},
-              {"listKind", "TrainingJobList"},
-              {"plural", "trainingjobs"},
-              {"singular", "trainingjob"},
-              {"shortNames", OrderedJson::array({"tj"})},
-              {"categories", OrderedJson::array({"all"})}}},
-            {"versions", OrderedJson::array({version})}}}};
+  return resource_definition(kKind, kPlural,
+                             {{"shortNames", OrderedJson::array({"tj"})}, {"categories", OrderedJson::array({"all"})}},
+                             version);
+}
+
+OrderedJson profile_resource_definition() {
+  const OrderedJson version = {
+      {"name", kVersion},
+      {"served", true},
+      {"storage", true},
+      {"additionalPrinterColumns",
+       OrderedJson::array({{{"name", "Age"}, {"type", "date"}, {"jsonPath", ".metadata.creationTimestamp"}}})},
+      {"schema", {{"openAPIV3Schema", profile_schema()}}}};
+  return resource_definition(kProfileKind, kProfilePlural, {{"shortNames", OrderedJson::array({"tp"})}}, version);
 }
 
 }  // namespace oarlock::api

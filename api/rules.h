@@ -65,7 +65,8 @@ inline constexpr char kNameLength[] =
     "the name is too long: pods are named <name>-<attempt>-<node rank> and a hostname has at most 63 characters; use "
     "at most 57 characters minus the number of digits of the last node rank";
 inline constexpr char kImmutable[] =
-    "nodes, processesPerNode, image, resourcesPerNode, checkpoints, scheduling.topology, template, trainer and "
+    "nodes, profile, processesPerNode, image, resourcesPerNode, checkpoints, scheduling.topology, template, trainer "
+    "and "
     "rendezvous shape the ranks and cannot change while the job runs or after it ended, except for nodes of a job with "
     "elastic, which cannot be "
     "added or removed; set suspend: true and wait for phase Suspended, or create a new job";

@@ -165,6 +165,13 @@ void describe(Metadata& metadata, Fields& fields) {
         labels.field(kLabelPriorityClass, metadata.priority_class, "Kueue's WorkloadPriorityClass of the job.");
       },
       "Labels.");
+  fields.section(
+      "annotations",
+      [&](Fields& annotations) {
+        annotations.field(kAnnotationPrebuiltWorkload, metadata.prebuilt_workload,
+                          "Kueue's Workload of a job that MultiKueue has created.");
+      },
+      "Annotations.");
 }
 
 void describe(Spec& spec, Fields& fields) {
@@ -172,6 +179,10 @@ void describe(Spec& spec, Fields& fields) {
                "Number of pods in the group. Each pod receives its node rank as NODE_RANK. In an elastic job, the "
                "number can be changed while the job runs, also with kubectl scale: the group then restarts with the "
                "new number, and the restart does not count against maxRestarts.");
+  fields.field("profile", spec.profile, {.max_length = rules::kMaxObjectName},
+               "Name of the TrainingProfile whose spec is merged into this one when the job starts, and again when it "
+               "is resumed: one in the namespace of the job, or otherwise in that of the operator. Default: the "
+               "profile named default, if it exists. \"\": none.");
   fields.section("elastic", spec.elastic, describe_elastic,
                  "Allows the group to run with fewer nodes than spec.nodes while the cluster lacks capacity. The group "
                  "restarts from the newest checkpoint each time its size changes, unless the launchers continue with "
@@ -277,9 +288,11 @@ void describe(Spec& spec, Fields& fields) {
                "true: the operator stops the pods and creates none until the field is false again; then the group "
                "restarts from its newest checkpoint. A resume does not count as a restart. Fields that are immutable "
                "while the job runs can be changed while it is suspended.");
-  fields.field("managedBy", spec.managed_by, {.max_length = rules::kMaxManagedBy},
-               "The controller that manages the job. Absent or oarlock.dev/operator: this operator, which ignores jobs "
-               "with another value, such as kueue.x-k8s.io/multikueue. The field is immutable.");
+  fields.field(
+      "managedBy", spec.managed_by, {.max_length = rules::kMaxManagedBy},
+      "The controller that manages the job. Absent or oarlock.dev/operator: this operator. "
+      "kueue.x-k8s.io/multikueue: Kueue, which runs it in another cluster; the operator requests its quota. Jobs "
+      "with another value are ignored. The field is immutable.");
 }
 
 }  // namespace oarlock::api

@@ -164,9 +164,13 @@ struct Checkpoints {
 
 // spec.managedBy of jobs that this operator manages.
 inline constexpr char kManagedBy[] = "oarlock.dev/operator";
+// spec.managedBy of jobs that Kueue runs in other clusters.
+inline constexpr char kManagedByMultiKueue[] = "kueue.x-k8s.io/multikueue";
 
 struct Spec {
   int nodes = 1;  // pods in the group; the desired number if the job is elastic
+  // Name of the TrainingProfile (profile.h); empty: none; absent: the default one, if it exists.
+  std::optional<std::string> profile;
   std::optional<Elastic> elastic;
   int processes_per_node = 1;  // ranks in each pod; for auto, the number that resolve_processes_per_node() computed
   NumberForm processes_from = NumberForm::kNumber;  // how processesPerNode is given; kName: auto
@@ -189,6 +193,7 @@ struct Spec {
   std::string managed_by;  // empty or kManagedBy if this operator manages the job
 
   bool is_managed_elsewhere() const { return !managed_by.empty() && managed_by != kManagedBy; }
+  bool is_managed_by_multikueue() const { return managed_by == kManagedByMultiKueue; }
 
   bool operator==(const Spec&) const = default;
 };

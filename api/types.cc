@@ -140,6 +140,14 @@ void describe_launcher(InjectedLauncher& launcher, Fields& fields) {
       "Never.");
 }
 
+void describe_profile(AppliedProfile& profile, Fields& fields) {
+  fields.field("name", profile.name, "Name of the profile.");
+  fields.field("namespace", profile.namespace_name, "Its namespace: that of the job, or that of the operator.");
+  fields.field("uid", profile.uid, "UID of the profile.");
+  fields.field("generation", profile.generation, "metadata.generation of the profile at that time.");
+  fields.field("spec", profile.spec, "The spec of the profile at that time, as JSON.");
+}
+
 void describe_queue(QueueStatus& queue, Fields& fields) {
   fields.field("name", queue.name, "Name of the LocalQueue.");
   fields.field("clusterQueue", queue.cluster_queue,
@@ -341,6 +349,9 @@ void describe(Status& status, Fields& fields) {
       "queue", status.queue, describe_queue,
       "The queue of Kueue that admits the job. Absent if the job had no label kueue.x-k8s.io/queue-name when "
       "it was started, or resumed for the last time.");
+  fields.section("profile", status.profile, describe_profile,
+                 "The TrainingProfile that is merged into the spec, as it was when the job started or was resumed for "
+                 "the last time. Absent if there was none.");
   fields.section("progress", status.progress, describe_progress,
                  "The last progress report of rank 0, if its program reports it (docs/guides/progress.md).");
   fields.section(

@@ -19,6 +19,9 @@
 
 namespace oarlock::api {
 
+// On a job that Kueue's MultiKueue has created in this cluster: the name of its Workload.
+inline constexpr char kAnnotationPrebuiltWorkload[] = "kueue.x-k8s.io/prebuilt-workload-name";
+
 // The fields of ObjectMeta that reconcile() needs; all others are dropped.
 struct Metadata {
   std::string name;
@@ -30,6 +33,7 @@ struct Metadata {
   std::optional<SystemTime> deletion_timestamp;  // present if the job is being deleted
   std::string queue;                             // label kLabelQueue; empty: none
   std::string priority_class;                    // label kLabelPriorityClass; empty: none
+  std::string prebuilt_workload;                 // annotation kAnnotationPrebuiltWorkload; empty: none
 
   bool operator==(const Metadata&) const = default;
 };
@@ -225,6 +229,20 @@ struct InjectedLauncher {
   bool operator==(const InjectedLauncher&) const = default;
 };
 
+// The TrainingProfile that is merged into a job's spec, as it was when the job started, or was resumed for the last
+// time, so that a changed profile does not change a job that runs.
+struct AppliedProfile {
+  std::string name;
+  std::string namespace_name;
+  std::string uid;
+  int64_t generation = 0;
+  // Its spec as JSON text. Empty in a job that was read, whose spec is then the merged one. An empty value is not
+  // written, so that a patch of the status preserves the stored one.
+  std::string spec{};
+
+  bool operator==(const AppliedProfile&) const = default;
+};
+
 // The queue of a job that Kueue admits. Whether a job has one is decided before its first pod, and again at a resume,
 // so that a label that is changed in between neither stops pods nor lets them run without quota.
 struct QueueStatus {
@@ -347,6 +365,7 @@ struct Status {
   BoxedOptional<Disruption> disruption;          // absent unless the job runs and has a pod on such a node
   BoxedOptional<InjectedLauncher> launcher;      // absent if there was nothing to decide
   BoxedOptional<QueueStatus> queue;              // absent if no queue admits the job
+  BoxedOptional<AppliedProfile> profile;         // absent if the job has none, or has not started
   BoxedOptional<Progress> progress;
   BoxedOptional<HighestProgress> highest_progress;  // absent before the first report
   std::optional<SystemTime> start_time;             // when pods were first created
@@ -364,6 +383,9 @@ struct ReadReport {
   std::string problem;               // why the object cannot be read as a TrainingJob; empty if it can
   std::vector<std::string> unknown;  // unknown fields and values of the spec, and unknown values of the status
   bool has_conditions = true;        // status.conditions contains every stored condition
+  // Why the job, which awaits_start() (profile.h), cannot be merged with the profile in its status; its spec is then
+  // its own. Empty if it can.
+  std::string profile_problem;
   // spec.template, spec.trainer and failurePolicy.rules were dropped to save memory (shell/cached_objects.h).
   bool is_trimmed = false;
   uint32_t trimmed_kib = 0;  // size of the dropped fields, rounded up

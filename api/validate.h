@@ -20,6 +20,8 @@ using oarlock::FieldProblem;
 // Builds the CRD, which manifests/crd contains as YAML, from the descriptions of types.cc, the schema of the parts of
 // spec.template that rules refer to, and the CEL rules, whose messages are those of rules.h.
 nlohmann::ordered_json custom_resource_definition();
+// The same for TrainingProfile (profile.h).
+nlohmann::ordered_json profile_resource_definition();
 
 // The problems of a job that validate() returns at most.
 inline constexpr size_t kMaxProblems = 100;

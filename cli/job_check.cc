@@ -182,7 +182,7 @@ Result<std::vector<InputFile>> open_files(const std::vector<std::string>& files,
 }  // namespace
 
 Result<JobCheckResult> check_jobs(const std::vector<std::string>& files, const JobCheckOptions& options,
-                                  const OnValidJob& on_valid) {
+                                  const OnValidJob& on_valid, const OnValidProfile& on_valid_profile) {
   JobCheckResult out;
   ASSIGN_OR_RETURN(out.files, open_files(files, options.command));
   const TemplateCheck check = options.any_pod_fields ? TemplateCheck::kNone : TemplateCheck::kPodSchema;
@@ -199,6 +199,9 @@ Result<JobCheckResult> check_jobs(const std::vector<std::string>& files, const J
       out.exit_code = std::max(out.exit_code, to_int(problems->code));
     }
     if (!read[i]) continue;
+    for (const api::AppliedProfile& profile : read[i]->profiles) {
+      if (!problems) RETURN_IF_ERROR(on_valid_profile(out.files[i], profile));
+    }
     trainer.begin_file(out.files[i], read[i]->jobs.size(), problems ? line_count(problems->message) : 0);
     for (const api::TrainingJob& job : read[i]->jobs) {
       bool is_valid = true;

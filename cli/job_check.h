@@ -35,6 +35,9 @@ struct JobCheckResult {
 // Called for each job of a file in which read_jobs() finds no problem and whose spec.trainer has none, in their order.
 using OnValidJob = std::function<Result<void>(const InputFile& file, const api::TrainingJob& job)>;
 
+// Called for the TrainingProfiles of such a file, before its jobs.
+using OnValidProfile = std::function<Result<void>(const InputFile& file, const api::AppliedProfile& profile)>;
+
 // Checks all jobs, and prints their problems, and the job_warnings() of each valid one, on standard error.
 //
 // spec.trainer of some jobs cannot be judged; a note states so: of jobs whose image is not oarlock/trainer, because it
@@ -44,8 +47,8 @@ using OnValidJob = std::function<Result<void>(const InputFile& file, const api::
 // remaining jobs of the file are only counted.
 //
 // Signals end the process while it reads files, and then end the check. Fails with kUsage if no file is given or
-// standard input twice, as InputFile::open(), if `trainer` is not a program, and if `on_valid` fails.
+// standard input twice, as InputFile::open(), if `trainer` is not a program, and if a callback fails.
 Result<JobCheckResult> check_jobs(const std::vector<std::string>& files, const JobCheckOptions& options,
-                                  const OnValidJob& on_valid);
+                                  const OnValidJob& on_valid, const OnValidProfile& on_valid_profile);
 
 }  // namespace oarlock::cli

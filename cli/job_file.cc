@@ -13,6 +13,7 @@
 #include <system_error>
 #include <utility>
 
+#include "api/profile.h"
 #include "api/validate.h"
 #include "cli/pod_schema/complete_pod.h"
 #include "cli/pod_schema/pod_rules.h"
@@ -222,6 +223,12 @@ Result<JobFile> read_jobs(const std::vector<yaml::Node>& documents, const std::s
     }
     has_jobs = true;
     problems.set_root(path_of_object);
+    if (const auto kind = document.find("kind"); kind && kind->text() == api::kProfileKind) {
+      const size_t problems_before = problems.size();
+      api::AppliedProfile profile = api::profile_from_yaml(document, problems);
+      if (problems.size() == problems_before) out.profiles.push_back(std::move(profile));
+      continue;
+    }
     if (const auto why = why_no_object(document)) {
       problems.add(document.mark(), "", *why);
       continue;
@@ -229,7 +236,9 @@ Result<JobFile> read_jobs(const std::vector<yaml::Node>& documents, const std::s
     const size_t problems_before = problems.size();
     api::TrainingJob job = api::training_job_from_yaml(document, problems);
     const bool is_valid = problems.size() == problems_before;
-    if (check == TemplateCheck::kPodSchema) check_pods(document, is_valid ? &job : nullptr, problems);
+    // The pods of a job that names a profile are not complete without it.
+    const bool is_complete = is_valid && (!job.spec.profile || job.spec.profile->empty());
+    if (check == TemplateCheck::kPodSchema) check_pods(document, is_complete ? &job : nullptr, problems);
     const yaml::Mark mark = mark_of_name(document);
     const auto [first, is_new] = seen.try_emplace(name_of(job), mark);
     if (!is_new && !job.metadata.name.empty()) {

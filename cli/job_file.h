@@ -47,8 +47,9 @@ void check_pods(const yaml::Node& document, const api::TrainingJob* job, yaml::P
 
 // The TrainingJobs of a file.
 struct JobFile {
-  std::vector<api::TrainingJob> jobs;  // in their order, without those that the API server would reject
-  std::optional<Error> problems;       // kConfig, and one line per problem, "file:line:col: path: message"
+  std::vector<api::TrainingJob> jobs;         // in their order, without those that the API server would reject
+  std::vector<api::AppliedProfile> profiles;  // the valid TrainingProfiles of the file
+  std::optional<Error> problems;              // kConfig, and one line per problem, "file:line:col: path: message"
 };
 
 // Reads the TrainingJobs of a Kubernetes YAML file, and skips objects of other kinds. A List, as `kubectl get -o yaml`

@@ -6,14 +6,20 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "api/codec.h"
+#include "api/profile.h"
+#include "api/validate.h"
 #include "cli/command.h"
 #include "cli/job_check.h"
 #include "cli/job_file.h"
 #include "cli/pod_schema/pod_schema.h"
+#include "common/contract.h"
+#include "common/json_access.h"
 #include "common/status_macros.h"
 #include "common/terminal.h"
 #include "common/text.h"
 #include "operator/core/desired.h"
+#include "yaml/object_list.h"
 #include "yaml/writer.h"
 
 namespace oarlock::cli {
@@ -58,7 +64,11 @@ Result<int> validate(const ValidateFlags& flags) {
                                              job.metadata.name, counted(job.spec.nodes, "node"),
                                              counted(job.spec.processes_per_node, "rank")));
   };
-  ASSIGN_OR_RETURN(const JobCheckResult checked, check_jobs(files, options, print));
+  const auto print_profile = [](const InputFile& file, const api::AppliedProfile& profile) {
+    return write_standard_output(
+        fmt::format("{}: {} {} is valid\n", printable(file.name()), api::kProfileKind, profile.name));
+  };
+  ASSIGN_OR_RETURN(const JobCheckResult checked, check_jobs(files, options, print, print_profile));
   return std::max(checked.exit_code, checked.no_result);
 }
 
@@ -99,11 +109,13 @@ exit codes: 0; 66: the file cannot be read; 78: the file is invalid.
 
 examples:
   oarlock render trainingjob.yaml
+  oarlock render trainingjob.yaml --profile profile.yaml
   oarlock render -f trainingjob.yaml -o json | jq '.items[1].spec.containers[0].env'
 )";
 
 struct RenderFlags {
   std::string file;
+  std::string profile_file;
   std::string argument;  // likewise a file
   std::string name;
   std::string output = "yaml";
@@ -111,6 +123,68 @@ struct RenderFlags {
   control::PodDefaults defaults;
   std::string launcher_image = control::default_launcher_image();
 };
+
+// Returns the profile of the job: that of its namespace, or otherwise one of another namespace, such as the operator's.
+const api::AppliedProfile* find_profile(const api::TrainingJob& job, const std::vector<api::AppliedProfile>& profiles) {
+  const api::AppliedProfile* out = nullptr;
+  for (const api::AppliedProfile& profile : profiles) {
+    if (profile.name != api::profile_name(job.spec)) continue;
+    if (profile.namespace_name == job.metadata.namespace_name) return &profile;
+    if (out == nullptr) out = &profile;
+  }
+  return out;
+}
+
+bool is_document_of(const Json& object, const api::TrainingJob& job) {
+  const Json& metadata = member(object, "metadata");
+  return text_at(object, "kind") == kKind && text_at(metadata, "name") == job.metadata.name &&
+         text_at(metadata, "namespace") == job.metadata.namespace_name;
+}
+
+// Returns the job of the documents, merged with that of the profiles that the operator would choose.
+Result<api::TrainingJob> with_profile(const api::TrainingJob& job, const std::vector<yaml::Node>& documents,
+                                      const std::vector<api::AppliedProfile>& profiles, const std::string& file) {
+  const std::string name = api::profile_name(job.spec);
+  const api::AppliedProfile* profile = find_profile(job, profiles);
+  if (profile == nullptr) {
+    if (!job.spec.profile || name.empty()) return job;
+    return fail(ExitCode::kConfig, fmt::format("{}: there is no {} '{}', which spec.profile of {} names", file,
+                                               api::kProfileKind, shortened(name), job.metadata.name));
+  }
+  for (const auto& [document, path] : yaml::list_objects(documents)) {
+    Json object = document.to_json();
+    if (!is_document_of(object, job)) continue;
+    object["status"] = {{"profile", {{"name", name}, {"spec", profile->spec}}}};
+    ASSIGN_OR_RETURN(api::TrainingJob merged, api::training_job_from_json(object));
+    if (const auto problems = api::validate(merged); !problems.empty())
+      return fail(ExitCode::kConfig,
+                  fmt::format("{}: {}: {}, after the merge with {} {}", job.metadata.name, problems.front().path,
+                              problems.front().message, api::kProfileKind, name));
+    return merged;
+  }
+  return job;
+}
+
+// Merges the jobs with the profiles of the file that --profile names.
+Result<void> apply_profiles(const RenderFlags& flags, const std::vector<yaml::Node>& documents,
+                            std::vector<api::TrainingJob>& jobs) {
+  if (flags.profile_file.empty()) {
+    for (const api::TrainingJob& job : jobs) {
+      if (job.spec.profile && !job.spec.profile->empty())
+        print_error(
+            fmt::format("oarlock render: note: {}: without the values of its profile '{}'; add --profile FILE\n",
+                        job.metadata.name, shortened(*job.spec.profile)));
+    }
+    return {};
+  }
+  ASSIGN_OR_RETURN(const InputFile input, InputFile::open(flags.profile_file));
+  ASSIGN_OR_RETURN(JobFile read, read_jobs(input, TemplateCheck::kNone));
+  if (read.problems) return tl::make_unexpected(*std::move(read.problems));
+  for (api::TrainingJob& job : jobs) {
+    ASSIGN_OR_RETURN(job, with_profile(job, documents, read.profiles, input.name()));
+  }
+  return {};
+}
 
 Result<int> render(const RenderFlags& flags) {
   if (flags.file.empty() == flags.argument.empty())
@@ -123,6 +197,7 @@ Result<int> render(const RenderFlags& flags) {
     jobs = {std::move(job)};
   }
   note_template_problems(documents, input.name(), "render");
+  RETURN_IF_ERROR(apply_profiles(flags, documents, jobs));
   Json items = Json::array();
   for (api::TrainingJob& job : jobs) {
     if (job.metadata.uid.empty()) job.metadata.uid = "00000000-0000-0000-0000-000000000000";
@@ -158,6 +233,10 @@ void add_render(CLI::App& app, Chosen& chosen) {
       ->type_name("FILE");
   render_app->add_option("argument", flags->argument, "the same")->type_name("FILE");
   render_app->add_option("--name", flags->name, "only this TrainingJob")->type_name("NAME");
+  render_app
+      ->add_option("--profile", flags->profile_file,
+                   "merge the TrainingProfiles of this file into the jobs: the one that spec.profile names, or default")
+      ->type_name("FILE");
   render_app->add_option("-o,--output", flags->output, "yaml or json")
       ->type_name("FORMAT")
       ->capture_default_str()

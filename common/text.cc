@@ -85,6 +85,11 @@ std::string_view trim(std::string_view text, std::string_view space) {
   return text.substr(first, text.find_last_not_of(space) - first + 1);
 }
 
+std::string without_trailing_slash(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path;
+}
+
 Utf8Character first_utf8_character(std::string_view text) {
   if (text.empty()) return {};
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };

@@ -14,6 +14,9 @@ namespace oarlock {
 // Returns the part of `text` without the characters of `space` at its beginning and its end. It refers to `text`.
 std::string_view trim(std::string_view text, std::string_view space = " \t\r\n");
 
+// Removes the slashes at the end of an absolute path, other than "/".
+std::string without_trailing_slash(std::string path);
+
 // ---- Safe output -----------------------------------------------------------------------------------------------
 // Files, peers and command lines may contain any bytes. These functions make them safe for a terminal or a log.
 

@@ -224,6 +224,7 @@ void complete_options(const Flags& flags, oarlock::kube::ClusterConfig cluster, 
   options.cluster = std::move(cluster);
   options.startup_timeout = seconds(flags.startup_timeout);
   options.progress.interval = std::chrono::milliseconds(static_cast<int64_t>(flags.progress_interval * 1000));
+  options.profile_namespace = oarlock::kube::pod_namespace();
   options.instance = host_name();
   options.version = OARLOCK_VERSION;
   oarlock::kube::LeaseOptions& lease = options.election.lease;

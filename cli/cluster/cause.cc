@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "api/profile.h"
 #include "common/contract.h"
 #include "common/error.h"
 #include "operator/core/bad_nodes.h"
@@ -252,6 +253,8 @@ std::optional<Cause> cause_of_condition(const api::Status& status, const api::Co
   if (condition.reason == "NameTaken" || condition.reason == "WaitingForNames") return Cause::kNameTaken;
   if (condition.reason == "InvalidSpec") return Cause::kSpecInvalid;
   if (condition.reason == "InvalidTemplate") return Cause::kTemplateInvalid;
+  if (condition.reason == api::kProfileNotFound) return Cause::kProfileMissing;
+  if (condition.reason == api::kInvalidProfile) return Cause::kProfileInvalid;
   if (condition.reason == "Unschedulable") return Cause::kUnschedulable;
   if (condition.reason == control::kQueued) return Cause::kQueued;
   if (condition.reason == control::kQueueUnavailable) return Cause::kQueueUnavailable;

@@ -77,6 +77,8 @@ enum class DiagnosedCause {
   kQueued,            // Kueue has not admitted the job
   kQueueUnavailable,  // the operator cannot read Kueue's Workloads
   kQueueEvicted,      // Kueue has withdrawn the admission
+  kProfileMissing,    // the TrainingProfile of the job does not exist or cannot be read
+  kProfileInvalid,    // the TrainingProfile, or the job that is merged with it, is not valid
   kPodRefused,        // the API server refuses the pods for another reason
   kTemplateInvalid,   // spec.template is not valid
   kSpecInvalid,       // the job cannot be read or run as it is

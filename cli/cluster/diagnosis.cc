@@ -351,9 +351,14 @@ Diagnosis diagnose_phase(const DiagnosisInput& input) {
       return diagnose_waiting(input);
     case Phase::kStalled:
       return diagnose_stalled(input);
+    case Phase::kSuspended: {
+      const StartProblem problem = find_start_problem(input, current_condition(job.status));
+      if (problem.cause == Cause::kProfileMissing || problem.cause == Cause::kProfileInvalid)
+        return explain_start(input, problem, "cannot be resumed");
+      return diagnose_healthy(input);
+    }
     case Phase::kRunning:
     case Phase::kComplete:
-    case Phase::kSuspended:
       return diagnose_healthy(input);
     case Phase::kNone:
       break;

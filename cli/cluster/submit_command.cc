@@ -138,7 +138,9 @@ Result<int> submit(const SubmitFlags& flags) {
       .command = "submit", .any_pod_fields = flags.any_pod_fields, .any_trainer_keys = flags.any_trainer_keys};
   // This precedes the connection, so that a file is checked completely without a cluster.
   ASSIGN_OR_RETURN(const JobCheckResult checked,
-                   check_jobs(files, options, [](const auto&, const auto&) { return Result<void>(); }));
+                   check_jobs(
+                       files, options, [](const auto&, const auto&) { return Result<void>(); },
+                       [](const auto&, const auto&) { return Result<void>(); }));
   if (checked.exit_code != 0) return checked.exit_code;
   std::vector<Document> documents;
   for (const InputFile& file : checked.files)

@@ -189,6 +189,45 @@ void convert_pytorchjob(ObjectReader& root, const ConvertOptions& options, JobDr
   convert_container_command(container, root.report(), draft);
 }
 
+// The container that runs mpirun.
+struct MpiLauncher {
+  const Json& container;
+  std::string path;
+  std::vector<std::string> words;  // of its command
+};
+
+// Absent, with a problem in the report, if the program of the ranks is not known from it.
+std::optional<MpiLauncher> read_mpi_launcher(ObjectReader& launcher, const std::string& main_container,
+                                             Report& report) {
+  const Json& containers = member(member(template_of(launcher), "spec"), "containers");
+  if (!containers.is_array() || containers.empty()) {
+    report.problem(launcher.path_of("template.spec.containers"), "the launcher has no container");
+    return std::nullopt;
+  }
+  size_t index = 0;
+  for (size_t i = 0; i < containers.size() && !main_container.empty(); ++i) {
+    if (text_at(containers[i], "name") == main_container) index = i;
+  }
+  std::string path = launcher.path_of(fmt::format("template.spec.containers[{}]", index));
+  const Json& container = containers[index];
+  std::vector<std::string> words = json_words(member(container, "command"));
+  for (const std::string& word : json_words(member(container, "args"))) words.push_back(word);
+  if (launcher_of(words) != LauncherKind::kMpirun) {
+    report.problem(path + ".command",
+                   "the launcher does not run mpirun directly, so its ranks are not known; a TrainingJob "
+                   "has no launcher pod");
+    return std::nullopt;
+  }
+  const auto is_horovod = [](const std::string& text) { return text.find("horovod") != std::string::npos; };
+  if (is_horovod(text_at(container, "image")) || std::ranges::any_of(words, is_horovod)) {
+    report.problem(path,
+                   "Horovod needs mpirun and SSH between the pods, which a TrainingJob does "
+                   "not have; keep it with the MPI operator");
+    return std::nullopt;
+  }
+  return MpiLauncher{container, std::move(path), std::move(words)};
+}
+
 void convert_mpijob(ObjectReader& root, const ConvertOptions& options, JobDraft& draft) {
   ObjectReader spec = root.object("spec");
   convert_run_policy(spec.object("runPolicy"), draft);
@@ -222,41 +261,23 @@ void convert_mpijob(ObjectReader& root, const ConvertOptions& options, JobDraft&
   convert_pod(pod, path, {main_container.empty() ? "mpi" : main_container, "mpi"}, options, root.report(), draft);
   if (root.report().has_problems()) return;
 
-  const Json& containers = member(member(launcher_pod, "spec"), "containers");
-  if (!containers.is_array() || containers.empty())
-    return root.report().problem(launcher.path_of("template.spec.containers"), "the launcher has no container");
-  size_t index = 0;
-  for (size_t i = 0; i < containers.size() && !main_container.empty(); ++i) {
-    if (text_at(containers[i], "name") == main_container) index = i;
-  }
-  const std::string launcher_path = launcher.path_of(fmt::format("template.spec.containers[{}]", index));
-  const Json& source = containers[index];
-  std::vector<std::string> words = json_words(member(source, "command"));
-  for (const std::string& word : json_words(member(source, "args"))) words.push_back(word);
-  if (launcher_of(words) != LauncherKind::kMpirun)
-    return root.report().problem(launcher_path + ".command",
-                                 "the launcher does not run mpirun directly, so its ranks are not known; a TrainingJob "
-                                 "has no launcher pod");
-  const auto is_horovod = [](const std::string& text) { return text.find("horovod") != std::string::npos; };
-  if (is_horovod(text_at(source, "image")) || std::ranges::any_of(words, is_horovod))
-    return root.report().problem(launcher_path,
-                                 "Horovod needs mpirun and SSH between the pods, which a TrainingJob does "
-                                 "not have; keep it with the MPI operator");
+  const std::optional<MpiLauncher> program = read_mpi_launcher(launcher, main_container, root.report());
+  if (!program) return;
   Json& trainer = trainer_of(draft);
   if (has_workers) {
-    note_launcher(launcher, launcher_pod, launcher_path);
+    note_launcher(launcher, launcher_pod, program->path);
     note_worker_command(trainer, path + ".spec.containers", root.report());
-    if (options.image.empty() && text_at(source, "image") != text_at(trainer, "image"))
-      root.report().note(launcher_path + ".image", "differs from that of the workers, which is carried over");
+    if (options.image.empty() && text_at(program->container, "image") != text_at(trainer, "image"))
+      root.report().note(program->path + ".image", "differs from that of the workers, which is carried over");
   }
-  trainer["command"] = words;  // the workers ran sshd
+  trainer["command"] = program->words;  // the workers ran sshd
   trainer.erase("args");
-  if (member(source, "env").is_array()) {
+  if (member(program->container, "env").is_array()) {
     const Json own = member(trainer, "env");
-    merge_environment(trainer, member(source, "env"));
+    merge_environment(trainer, member(program->container, "env"));
     if (own.is_array()) merge_environment(trainer, own);
   }
-  convert_container_command(launcher_path, root.report(), draft);
+  convert_container_command(program->path, root.report(), draft);
 }
 
 }  // namespace oarlock::convert

@@ -7,7 +7,7 @@
 #include <set>
 #include <string_view>
 
-#include "common/number.h"
+#include "cli/convert/shell_arithmetic.h"
 #include "common/status_macros.h"
 #include "common/text.h"
 
@@ -16,9 +16,6 @@ namespace {
 
 // The text of a command substitution. It has no blanks, at which the shell would split it.
 constexpr char kSubstitution[] = "$(...)";
-
-bool is_name_start(char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0 || c == '_'; }
-bool is_name_part(char c) { return is_name_start(c) || std::isdigit(static_cast<unsigned char>(c)) != 0; }
 
 // A part of a word before word splitting: quoted text is not split.
 struct WordPart {
@@ -339,7 +336,8 @@ class ScriptReader {
       if (close == std::string_view::npos) return failure("$(( is not closed");
       const std::string expression(text_.substr(begin, close - begin));
       advance(close + 2 - at_);
-      const std::optional<int64_t> value = evaluate(expression);
+      const std::optional<int64_t> value =
+          evaluate_arithmetic(expression, [this](const std::string& name) { return known_value(name); });
       const std::string shown = "$((" + expression + "))";
       parts.push_back({value ? std::to_string(*value) : std::string(kSubstitution), is_quoted, value ? "" : shown});
       return {};
@@ -397,67 +395,11 @@ class ScriptReader {
     return {};
   }
 
-  // Evaluates sums and products of numbers and variables.
-  std::optional<int64_t> evaluate(const std::string& expression) const {
-    std::string_view rest = expression;
-    const std::optional<int64_t> value = sum(rest, 0);
-    return value && trim(rest).empty() ? value : std::nullopt;
-  }
-
-  std::optional<int64_t> sum(std::string_view& rest, int depth) const {
-    std::optional<int64_t> value = product(rest, depth);
-    while (value) {
-      rest = trim(rest);
-      if (!rest.starts_with('+') && !rest.starts_with('-')) break;
-      const bool adds = rest.front() == '+';
-      rest.remove_prefix(1);
-      const std::optional<int64_t> next = product(rest, depth);
-      if (!next) return std::nullopt;
-      value = adds ? *value + *next : *value - *next;
-    }
-    return value;
-  }
-
-  std::optional<int64_t> product(std::string_view& rest, int depth) const {
-    std::optional<int64_t> value = factor(rest, depth);
-    while (value) {
-      rest = trim(rest);
-      if (!rest.starts_with('*') && !rest.starts_with('/')) break;
-      const bool multiplies = rest.front() == '*';
-      rest.remove_prefix(1);
-      const std::optional<int64_t> next = factor(rest, depth);
-      constexpr int64_t kMaxValue = 1'000'000;  // of nodes and ranks; far from an overflow
-      if (!next || (!multiplies && *next == 0) || std::abs(*value) > kMaxValue || std::abs(*next) > kMaxValue)
-        return std::nullopt;
-      value = multiplies ? *value * *next : *value / *next;
-    }
-    return value;
-  }
-
-  std::optional<int64_t> factor(std::string_view& rest, int depth) const {
-    rest = trim(rest);
-    if (rest.starts_with('(')) {
-      if (depth > 20) return std::nullopt;
-      rest.remove_prefix(1);
-      const std::optional<int64_t> inner = sum(rest, depth + 1);
-      rest = trim(rest);
-      if (!inner || !rest.starts_with(')')) return std::nullopt;
-      rest.remove_prefix(1);
-      return inner;
-    }
-    while (rest.starts_with('$') || rest.starts_with('{')) rest.remove_prefix(1);
-    size_t end = 0;
-    while (end < rest.size() && is_name_part(rest[end])) ++end;
-    std::string word(rest.substr(0, end));
-    rest.remove_prefix(end);
-    if (rest.starts_with('}')) rest.remove_prefix(1);
-    if (!word.empty() && is_name_start(word.front())) {
-      const auto found = values_.find(word);
-      if (found == values_.end() || !found->second.unknown.empty()) return std::nullopt;
-      word = found->second.text;
-    }
-    const std::optional<int64_t> value = parse_integer<int64_t>(word);
-    return value && *value >= -1'000'000 && *value <= 1'000'000 ? value : std::nullopt;
+  // Returns the text of a variable whose value is known.
+  std::optional<std::string> known_value(const std::string& name) const {
+    const auto found = values_.find(name);
+    if (found == values_.end() || !found->second.unknown.empty()) return std::nullopt;
+    return found->second.text;
   }
 
   // Splits unquoted parts at blanks, as the shell does after an expansion.

@@ -254,6 +254,11 @@ Result<ClusterConfig> load_kubeconfig(const std::string& paths, const std::strin
   return config;
 }
 
+std::string pod_namespace(const std::string& service_account_directory) {
+  const auto name = read_regular_file(service_account_directory + "/namespace", http::kMaxCredentialFileBytes);
+  return name ? std::string(trim(*name)) : "";
+}
+
 Result<ClusterConfig> in_cluster_config(const Environment& environment, const std::string& service_account_directory) {
   ClusterConfig config;
   config.source = "the pod's service account";
@@ -270,8 +275,7 @@ Result<ClusterConfig> in_cluster_config(const Environment& environment, const st
                   fmt::format("{}; is automountServiceAccountToken off for this pod?", text.error().message));
     }
   }
-  if (const auto name = read_regular_file(service_account_directory + "/namespace", http::kMaxCredentialFileBytes))
-    config.namespace_name = trim(*name);
+  config.namespace_name = pod_namespace(service_account_directory);
   return config;
 }
 

@@ -68,6 +68,9 @@ Result<ClusterConfig> find_user_cluster_config(const std::string& kubeconfig_fla
 // name, the first definition applies. `context` is empty for the current-context.
 Result<ClusterConfig> load_kubeconfig(const std::string& paths, const std::string& context = "");
 
+// Returns the namespace of the pod in which this process runs; empty if it runs elsewhere, or has no service account.
+std::string pod_namespace(const std::string& service_account_directory = kServiceAccountDirectory);
+
 // Loads the service account of the pod.
 Result<ClusterConfig> in_cluster_config(const Environment& environment, const std::string& service_account_directory);
 

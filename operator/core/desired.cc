@@ -8,7 +8,7 @@
 #include <system_error>
 
 #include "common/json_access.h"
-#include "operator/core/text.h"
+#include "common/text.h"
 
 namespace oarlock::control {
 namespace {

@@ -5,12 +5,14 @@
 
 #include <algorithm>
 
+#include "api/profile.h"
 #include "common/text.h"
 #include "operator/core/gang.h"
 #include "operator/core/handover.h"
 #include "operator/core/launcher_injection.h"
 #include "operator/core/ledger.h"
 #include "operator/core/pods.h"
+#include "operator/core/profile.h"
 #include "operator/core/progress.h"
 #include "operator/core/queue.h"
 #include "operator/core/status.h"
@@ -102,6 +104,13 @@ constexpr char kStoppingPods[] = "StoppingPods";
 bool is_stopping(const api::Status& status) {
   const api::Condition* condition = find_condition(status, Phase::kSuspended);
   return status.phase == Phase::kSuspended && condition != nullptr && !condition->status;
+}
+
+// Whether the job was resumed, but did not start because of its profile.
+bool is_blocked(const api::Status& status) {
+  const api::Condition* condition = find_condition(status, Phase::kSuspended);
+  return condition != nullptr &&
+         (condition->reason == api::kProfileNotFound || condition->reason == api::kInvalidProfile);
 }
 
 // Returns when the suspension began. REQUIRES: the phase is Suspended, and is_stopping() or no pod is left.
@@ -217,6 +226,7 @@ std::optional<Plan> suspend(const Observed& observed, const Membership& members)
   api::Status next = refresh_status(observed, members);
   if (!next.start_time && started) next.start_time = std::chrono::floor<seconds>(observed.now);
   if (is_new) enter_suspended(observed.job, started, observed.now, next);
+  if (is_blocked(next)) enter_phase(next, Phase::kSuspended, "Suspended", "spec.suspend is true", observed.now);
   const SystemTime since = suspended_since(next, observed.now);
   const StoppingPods stopping = find_suspending(members, observed.now);
   if (is_new || is_stopping(next)) set_stopping(stopping.count, observed.now, next);
@@ -247,6 +257,7 @@ std::optional<Plan> resume(const Observed& observed, const Membership& members) 
       return wait_to_resume(observed, members, stopping);
     set_stopping(0, observed.now, next);  // the deadline counts from the resume
   }
+  if (std::optional<Plan> plan = apply_profile(observed, members)) return plan;
   // The spec may have changed, so the resumed job requests its quota again.
   if (is_reading_workloads(observed))
     return make_plan(PlanState::kWait, "resumed: reading the Workloads of Kueue", kStaleCacheRequeue);

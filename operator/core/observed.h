@@ -210,6 +210,12 @@ struct Observed {
   // Nodes with pods of this job that are about to be drained or removed, and the taint or condition that announces it.
   // Empty unless the operator watches nodes.
   std::map<std::string, std::string> node_warnings{};
+  // The TrainingProfile of a job that may_apply_profile() (profile.h); absent if it has none, or if none can be read,
+  // as `profiles_error` explains.
+  BoxedOptional<api::AppliedProfile> profile{};
+  std::string profiles_error{};
+  // Whether the job may have a TrainingProfile that cannot be read now; the API server does not refuse them.
+  bool is_profile_unknown = false;
   std::string launcher_image;  // from the operator's flags; empty: jobs that start now get no launcher
   // From the operator's flags: scheduling.pendingTimeoutSeconds of jobs that do not set it; absent: none.
   std::optional<int> pending_timeout_seconds{};

@@ -2,14 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "api/rules.h"
+#include "api/template_merge.h"
 #include "common/json_access.h"
-#include "operator/core/text.h"
 
 namespace oarlock::control {
 namespace {
@@ -24,80 +22,6 @@ constexpr char kTemporaryPath[] = "/tmp";
 Json parse_object(const std::string& text) {
   Json object = text.empty() ? Json::object() : Json::parse(text, nullptr, false);
   return object.is_object() ? object : Json::object();
-}
-
-std::vector<std::string> names_of(const Json& list) {
-  std::vector<std::string> out;
-  for (const Json& item : list) out.push_back(text_at(item, "name"));
-  return out;
-}
-
-// ---- Merge -----------------------------------------------------------------------------------------------------
-// The patch is moved, because a parsed template takes up to forty times its size.
-
-void merge_object(Json& base, Json patch);
-
-// Appends the items of the base of which the patch has none with the same name.
-void append_others(Json base, Json& out) {
-  const std::vector<std::string> given = names_of(out);
-  for (Json& item : base) {
-    if (std::ranges::find(given, text_at(item, "name")) == given.end()) out.push_back(std::move(item));
-  }
-}
-
-// Merges items of the same name. The items of the patch come first, so that their indices are those of the template.
-Json merge_containers(Json base, Json patch) {
-  for (Json& item : patch) {
-    const Json* same = item.is_object() ? find_item(base, "name", text_at(item, "name")) : nullptr;
-    if (same == nullptr) continue;
-    Json merged = *same;
-    merge_object(merged, std::move(item));
-    item = std::move(merged);
-  }
-  append_others(std::move(base), patch);
-  return patch;
-}
-
-// A volume has one source, so a volume of the patch replaces the one of the same name.
-Json merge_volumes(Json base, Json patch) {
-  append_others(std::move(base), patch);
-  return patch;
-}
-
-Json merge_mounts(Json base, Json patch) {
-  const Json given = patch;
-  for (Json& item : base) {
-    const bool is_replaced = std::ranges::any_of(given, [&](const Json& mount) {
-      return text_at(mount, "name") == text_at(item, "name") ||
-             without_trailing_slash(text_at(mount, "mountPath")) == text_at(item, "mountPath");
-    });
-    if (!is_replaced) patch.push_back(std::move(item));
-  }
-  return patch;
-}
-
-Json merge_list(const std::string& key, Json base, Json patch) {
-  if (key == "containers") return merge_containers(std::move(base), std::move(patch));
-  if (key == "volumes") return merge_volumes(std::move(base), std::move(patch));
-  if (key == "volumeMounts") return merge_mounts(std::move(base), std::move(patch));
-  return patch;
-}
-
-void merge_object(Json& base, Json patch) {
-  for (const auto& [key, value] : patch.items()) {  // `value` is a reference to the item
-    const auto known = base.find(key);
-    if (known == base.end()) {
-      base[key] = std::move(value);
-    } else if (value.is_null()) {
-      base.erase(known);
-    } else if (known->is_object() && value.is_object()) {
-      merge_object(*known, std::move(value));
-    } else if (known->is_array() && value.is_array()) {
-      *known = merge_list(key, std::move(*known), std::move(value));
-    } else {
-      *known = std::move(value);
-    }
-  }
 }
 
 // ---- Base ------------------------------------------------------------------------------------------------------
@@ -239,7 +163,7 @@ std::string default_trainer_image() { return std::string(kTrainerRepository) + "
 Json make_pod_template(const Job& job, const PodDefaults& defaults) {
   Json given = parse_object(job.spec.pod_template);
   Json out = is_complete(given) ? explicit_parts(job) : default_pod(job, defaults);
-  merge_object(out, std::move(given));
+  api::merge_template(out, std::move(given), api::PatchNull::kErase);
   add_topology(job, out);
   return out;
 }

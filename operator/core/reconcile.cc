@@ -19,6 +19,7 @@
 #include "operator/core/placement.h"
 #include "operator/core/pod_failure.h"
 #include "operator/core/pods.h"
+#include "operator/core/profile.h"
 #include "operator/core/progress.h"
 #include "operator/core/queue.h"
 #include "operator/core/replacement.h"
@@ -35,6 +36,7 @@ using std::chrono::seconds;
 namespace {
 
 constexpr Policy kPolicies[] = {
+    queue_for_multikueue,
     skip_managed_elsewhere,
     skip_deleting,
     report_unreadable,
@@ -45,6 +47,7 @@ constexpr Policy kPolicies[] = {
     complete,
     suspend,
     resume,
+    apply_profile,
     enforce_deadline,
     obey_queue,
     recover,

@@ -46,11 +46,6 @@ std::string to_reason(std::string_view text) {
   return is_word ? std::string(text) : "";
 }
 
-std::string without_trailing_slash(std::string path) {
-  while (path.size() > 1 && path.back() == '/') path.pop_back();
-  return path;
-}
-
 std::string last_line(std::string_view text) {
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' ')) text.remove_suffix(1);
   const size_t start = text.find_last_of('\n');

@@ -21,9 +21,6 @@ std::string to_reason(std::string_view text);
 // Returns the last line of `text` that is not empty.
 std::string last_line(std::string_view text);
 
-// Removes the slashes at the end of an absolute path, other than "/".
-std::string without_trailing_slash(std::string path);
-
 // ---- Sets of node ranks, in the format of completedIndexes of a Job -------------------------------------------------
 
 // Formats a set in ascending order with runs as "first-last": {true, true, true, false, false, true} becomes "0-2,5".

@@ -184,6 +184,7 @@ void request_topology(const Job& job, Json& pod) {
 
 std::string workload_name(const Job& job, int slice) {
   constexpr size_t kDigest = 8;
+  if (const std::string& given = job.metadata.prebuilt_workload; !given.empty() && slice == 1) return given;
   std::string first =
       fmt::format("trainingjob-{}-{}", job.metadata.name, spec_digest(Json(job.metadata.uid)).substr(0, kDigest));
   return slice == 1 ? first : fmt::format("{}-{}", first, slice);

@@ -25,7 +25,8 @@ inline constexpr char kUnconstrainedTopology[] = "kueue.x-k8s.io/podset-unconstr
 inline constexpr char kPodSet[] = "nodes";
 
 // trainingjob-<job>-<digest of the job's uid>: a job of the same name that was deleted has another Workload. The
-// Workloads that take over its quota, one after the other, have the suffixes -2, -3 ...
+// Workloads that take over its quota, one after the other, have the suffixes -2, -3 ... A job that MultiKueue has
+// created names its only Workload.
 std::string workload_name(const Job& job, int slice = 1);
 
 // Returns the number of a name that workload_name() made for the job; nullopt for any other name.

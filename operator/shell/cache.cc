@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "api/profile.h"
 #include "common/contract.h"
 #include "operator/core/gang.h"
+#include "operator/core/profile.h"
 #include "operator/core/queue.h"
 #include "operator/core/workload.h"
 
@@ -24,6 +26,7 @@ size_t share_of(ResourceKind kind, size_t limit) {
     case ResourceKind::kSchedulerPluginsPodGroup:
     case ResourceKind::kVolcanoPodGroup:
     case ResourceKind::kNode:
+    case ResourceKind::kProfile:
       return limit / 8;
   }
   return 0;
@@ -113,6 +116,8 @@ kube::Resource resource_of(ResourceKind kind) {
       return pod_group_resource(GangApi::kVolcano);
     case ResourceKind::kNode:
       return kube::nodes();
+    case ResourceKind::kProfile:
+      return {kGroup, kVersion, api::kProfilePlural};
   }
   return {};
 }
@@ -142,7 +147,8 @@ Cache::Cache(CacheOptions options, CacheHooks hooks, std::shared_ptr<http::Trans
       sleeper_(std::move(sleeper)),
       seed_(options.seed),
       limit_(options.limit / std::max<size_t>(options.namespaces.size(), 1)),
-      spec_budget_(options.spec_budget) {
+      spec_budget_(options.spec_budget),
+      profile_namespace_(std::move(options.profile_namespace)) {
   std::vector<std::string> namespaces = std::move(options.namespaces);
   if (namespaces.empty()) namespaces.emplace_back();
   for (const std::string& namespace_name : namespaces) {
@@ -163,12 +169,15 @@ Cache::Cache(CacheOptions options, CacheHooks hooks, std::shared_ptr<http::Trans
                    owned_object_hooks<CachedPodGroup>(hooks_, project),
                    [](const Job& job) { return can_create_pods(job.status.phase); });
     }
+    informers.profiles = make_profile_informer(informers, namespace_name);
     if (!options.network_policies) continue;
     informers.network_policies =
         make_informer<CachedNetworkPolicy>(ResourceKind::kNetworkPolicy, labeled, network_policy_fields(),
                                            owned_object_hooks<CachedNetworkPolicy>(hooks_, project_network_policy));
   }
   if (options.nodes) nodes_ = make_informer<CachedNode>(ResourceKind::kNode, {}, node_fields(), node_hooks());
+  if (!profile_namespace_.empty() && informers_for(profile_namespace_) == nullptr)
+    other_profiles_ = make_profile_informer(informers_.begin()->second, profile_namespace_);
 }
 
 Cache::~Cache() { stop(); }
@@ -230,6 +239,35 @@ kube::Informer<CachedNode>::Hooks Cache::node_hooks() {
   return out;
 }
 
+// A change enqueues the jobs that wait for a profile, which are few.
+std::unique_ptr<Cache::OptionalInformer<CachedProfile>> Cache::make_profile_informer(
+    const Informers& informers, const std::string& namespace_name) {
+  kube::Informer<CachedProfile>::Hooks hooks;
+  hooks.project = project_profile;
+  hooks.index_of = [](const kube::ObjectKey&, const CachedProfile&) { return std::string(); };
+  hooks.bytes_of = [](const CachedProfile& profile) { return memory_of(profile); };
+  hooks.on_change = [this](const kube::ObjectKey& key, const CachedProfile*, const CachedProfile*) {
+    for (const auto& cached : jobs()) {
+      const api::Metadata& job = cached->job.metadata;
+      const bool is_used = key.namespace_name == profile_namespace_ || key.namespace_name == job.namespace_name;
+      if (is_used && may_apply_profile(cached->job))
+        hooks_.on_change({job.namespace_name, job.name}, Urgency::kBatched);
+    }
+  };
+  auto out = std::make_unique<OptionalInformer<CachedProfile>>();
+  set_informer(*out, informers, ResourceKind::kProfile,
+               {.namespace_name = namespace_name, .label_selector = "", .field_selector = ""}, profile_fields(),
+               std::move(hooks), may_apply_profile);
+  return out;
+}
+
+std::vector<const Cache::OptionalInformer<CachedProfile>*> Cache::profile_informers() const {
+  std::vector<const OptionalInformer<CachedProfile>*> out;
+  for (const auto& [name, informers] : informers_) out.push_back(informers.profiles.get());
+  if (other_profiles_ != nullptr) out.push_back(other_profiles_.get());
+  return out;
+}
+
 template <typename T>
 std::unique_ptr<kube::Informer<T>> Cache::make_informer(ResourceKind kind, kube::Selection selection,
                                                         kube::FieldFilter fields,
@@ -274,6 +312,7 @@ void Cache::set_informer(OptionalInformer<T>& optional, const Informers& informe
     optional.has_answer |= is_refused || ++optional.problems >= kMaxProblems;
     if (optional.is_readable && !is_refused) return;
     optional.is_readable = false;
+    optional.is_refused = is_refused;
     optional.error = error.message;
   };
   hooks.on_synced = [this, &optional, &informers, concerns](size_t) {
@@ -282,6 +321,7 @@ void Cache::set_informer(OptionalInformer<T>& optional, const Informers& informe
       optional.has_answer = true;
       if (optional.is_readable) return;
       optional.is_readable = true;
+      optional.is_refused = false;
       optional.error.clear();
     }
     for (const auto& cached : informers.jobs->store().all()) {
@@ -311,6 +351,7 @@ void Cache::start() {
     for (auto& [api, groups] : informers.pod_groups) run(*groups.informer);
   }
   if (nodes_ != nullptr) run(*nodes_);
+  for (const auto* profiles : profile_informers()) run(*profiles->informer);
 }
 
 void Cache::stop() {
@@ -333,7 +374,11 @@ bool Cache::has_synced() const {
       if (!groups.has_answer) return false;
     }
   }
-  return true;
+  // Otherwise the first jobs would not have the default profile.
+  return std::ranges::all_of(profile_informers(), [](const auto* profiles) {
+    const std::lock_guard lock(profiles->mutex);
+    return profiles->has_answer;
+  });
 }
 
 const Cache::Informers* Cache::informers_for(const std::string& namespace_name) const {
@@ -364,6 +409,8 @@ bool Cache::has_seen(ResourceKind kind, const std::string& namespace_name, const
       return informers->pod_groups.at(GangApi::kVolcano).has_seen(resource_version);
     case ResourceKind::kNode:
       return nodes_ == nullptr || nodes_->has_seen(resource_version);
+    case ResourceKind::kProfile:
+      return informers->profiles->has_seen(resource_version);
   }
   return false;
 }
@@ -460,6 +507,24 @@ std::map<std::string, std::string> Cache::node_warnings(const std::vector<Pod>& 
     if (node != nullptr && !node->warning.empty()) out[pod.node_name] = node->warning;
   }
   return out;
+}
+
+void Cache::add_profile(Observed& observed) const {
+  const api::Metadata& job = observed.job.metadata;
+  const std::string name = api::profile_name(observed.job.spec);
+  for (const std::string& namespace_name : {job.namespace_name, profile_namespace_}) {
+    const Informers* informers = informers_for(namespace_name);
+    const auto* profiles = informers == nullptr ? other_profiles_.get() : informers->profiles.get();
+    if (profiles == nullptr || namespace_name.empty() || name.empty()) continue;
+    const std::lock_guard lock(profiles->mutex);
+    const auto found = profiles->informer->store().get({namespace_name, name});
+    if (found != nullptr) observed.profile = found->profile;
+    if (!profiles->is_readable) observed.profiles_error = profiles->error;
+    if (profiles->is_readable && profiles->informer->is_incomplete(namespace_name))
+      observed.profiles_error = "those of the namespace exceed the operator's memory (--cache-limit)";
+    observed.is_profile_unknown = found == nullptr && !observed.profiles_error.empty() && !profiles->is_refused;
+    if (found != nullptr || observed.is_profile_unknown) return;
+  }
 }
 
 size_t Cache::pod_count() const {

@@ -32,6 +32,7 @@ enum class ResourceKind {
   kSchedulerPluginsPodGroup,
   kVolcanoPodGroup,
   kNode,
+  kProfile,
 };
 
 kube::Resource resource_of(ResourceKind kind);
@@ -50,13 +51,16 @@ struct CacheOptions {
   uint64_t seed = 0;                    // for the jitter of retries
   size_t spec_budget = kSpecBudget;     // bytes
   // Bytes for all objects together: three eighths each for jobs and pods, and an eighth each for Services and
-  // NetworkPolicies; an eighth more for Workloads, if jobs have queues, and for each kind of PodGroups that is served.
+  // NetworkPolicies; an eighth more for Workloads, if jobs have queues, for TrainingProfiles, and for each kind of
+  // PodGroups that is served.
   // Each watched namespace has an equal part.
   // Beyond it, objects of the namespaces that take the most memory are dropped (kube::Informer): of jobs those that
   // have finished and have no ttlSecondsAfterFinished, the oldest first, and then the newest ones.
   size_t limit = kCacheLimit;
   bool network_policies = false;  // also watch NetworkPolicies
   bool nodes = false;             // also watch the nodes of the cluster; an eighth more of `limit`
+  // The namespace of the operator's pod, whose TrainingProfiles apply to the jobs of all namespaces; empty: none.
+  std::string profile_namespace{};
 };
 
 // How soon a change needs a reconcile.
@@ -100,7 +104,8 @@ class Cache {
   void start();  // starts one thread per informer
   void stop();   // stops the threads and waits for them
 
-  // Whether every informer has completed its first list. Of PodGroups, a refusal suffices; nodes are not awaited.
+  // Whether every informer has completed its first list. Of PodGroups and TrainingProfiles, a refusal suffices; nodes
+  // are not awaited.
   bool has_synced() const;
 
   // Whether the cache contains every change of this kind and namespace up to this version.
@@ -132,6 +137,9 @@ class Cache {
 
   // Returns the warnings of the nodes of these pods, by node. Empty unless CacheOptions::nodes is set.
   std::map<std::string, std::string> node_warnings(const std::vector<Pod>& pods) const;
+  // Adds the TrainingProfile that the job would have if it started now: that of its namespace, or otherwise that of
+  // CacheOptions::profile_namespace.
+  void add_profile(Observed& observed) const;
 
   size_t pod_count() const;  // of all jobs
 
@@ -150,7 +158,8 @@ class Cache {
     int problems = 0;         // before the objects were read for the first time
     bool has_answer = false;  // of the API server, which may be a refusal or an error that persists
     bool is_readable = false;
-    std::string error;  // why the objects cannot be read; empty before the first answer
+    bool is_refused = false;  // the API is not installed, or the operator has no permission
+    std::string error;        // why the objects cannot be read; empty before the first answer
     std::unique_ptr<kube::Informer<T>> informer;
 
     // Whether the objects include every change up to this version, or cannot be read.
@@ -165,6 +174,7 @@ class Cache {
     std::unique_ptr<NetworkPolicyInformer> network_policies;  // null: not watched
     std::unique_ptr<OptionalInformer<CachedWorkload>> workloads;
     std::map<GangApi, OptionalInformer<CachedPodGroup>> pod_groups;
+    std::unique_ptr<OptionalInformer<CachedProfile>> profiles;
   };
 
   JobInformer::Hooks job_hooks();
@@ -184,6 +194,9 @@ class Cache {
   std::unique_ptr<kube::Informer<T>> make_unreported_informer(ResourceKind kind, kube::Selection selection,
                                                               kube::FieldFilter fields,
                                                               typename kube::Informer<T>::Hooks hooks);
+  std::unique_ptr<OptionalInformer<CachedProfile>> make_profile_informer(const Informers& informers,
+                                                                         const std::string& namespace_name);
+  std::vector<const OptionalInformer<CachedProfile>*> profile_informers() const;
   static std::shared_ptr<const Job> find_job(const Informers& informers, const kube::ObjectKey& key);
   const Informers* informers_for(const std::string& namespace_name) const;
 
@@ -195,8 +208,10 @@ class Cache {
   const size_t limit_;  // of the informers of one namespace
   ByteBudget spec_budget_;
   RemovedPods removed_pods_;
-  std::map<std::string, Informers> informers_;         // by namespace; the key "" watches all
-  std::unique_ptr<kube::Informer<CachedNode>> nodes_;  // null: not watched
+  std::map<std::string, Informers> informers_;  // by namespace; the key "" watches all
+  const std::string profile_namespace_;
+  std::unique_ptr<OptionalInformer<CachedProfile>> other_profiles_;  // null: informers_ has profile_namespace_
+  std::unique_ptr<kube::Informer<CachedNode>> nodes_;                // null: not watched
   std::mutex threads_mutex_;
   std::vector<std::jthread> threads_;  // guarded by threads_mutex_
   bool is_stopped_ = false;            // guarded by threads_mutex_

@@ -127,6 +127,7 @@ void bound_status(Job& job) {
 void bound_report(api::ReadReport& report) {
   constexpr size_t kMaxUnknown = 50;
   report.problem = sanitize_line(report.problem);
+  report.profile_problem = sanitize_line(report.profile_problem);
   if (report.unknown.size() > kMaxUnknown) report.unknown.resize(kMaxUnknown);
   for (std::string& field : report.unknown) field = sanitize_line(field, 200);
   report.unknown.shrink_to_fit();
@@ -137,9 +138,10 @@ size_t cached_bytes(CachedJob& cached) {
   describe(cached.job.metadata, meter);
   describe(cached.job.spec, meter);
   describe(cached.job.status, meter);
-  size_t bytes =
-      sizeof cached + meter.bytes() + cached.job.status.unknown_phase.capacity() + cached.job.report.problem.capacity();
-  for (const std::string& field : cached.job.report.unknown) bytes += sizeof field + field.capacity();
+  const api::ReadReport& report = cached.job.report;
+  size_t bytes = sizeof cached + meter.bytes() + cached.job.status.unknown_phase.capacity() +
+                 report.problem.capacity() + report.profile_problem.capacity();
+  for (const std::string& field : report.unknown) bytes += sizeof field + field.capacity();
   for (const auto& [name, count] : cached.accelerators) bytes += sizeof name + name.capacity() + 64;
   return bytes;
 }
@@ -186,7 +188,8 @@ CachedJob make_cached_job(Job job, ByteBudget& budget) {
   api::Spec& spec = out.job.spec;
   const bool is_finished = is_terminal(out.job.status.phase);
   if (!is_finished) out.accelerators = requested_accelerators(spec);
-  if (is_finished || !out.job.report.problem.empty() || spec.is_managed_elsewhere()) {
+  const bool is_run_elsewhere = spec.is_managed_elsewhere() && !spec.is_managed_by_multikueue();
+  if (is_finished || !out.job.report.problem.empty() || is_run_elsewhere) {
     drop_spec(spec);
   } else {
     // A job that is too large to run takes nothing from the budget of the others.
@@ -272,6 +275,11 @@ size_t memory_of(const CachedWorkload& cached) {
 size_t memory_of(const CachedPodGroup& cached) {
   const PodGroup& group = cached.object;
   return sizeof cached + heap_bytes({&cached.job, &group.name, &group.uid, &group.owner_uid});
+}
+
+size_t memory_of(const CachedProfile& cached) {
+  const api::AppliedProfile& profile = cached.profile;
+  return sizeof cached + heap_bytes({&profile.name, &profile.namespace_name, &profile.uid, &profile.spec});
 }
 
 }  // namespace oarlock::control

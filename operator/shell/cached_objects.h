@@ -63,6 +63,12 @@ struct CachedNode {
   bool operator==(const CachedNode&) const = default;
 };
 
+struct CachedProfile {
+  api::AppliedProfile profile;
+
+  bool operator==(const CachedProfile&) const = default;
+};
+
 // Memory that the object takes, in bytes, approximately.
 size_t memory_of(const CachedNode& cached);
 size_t memory_of(const CachedPod& cached);
@@ -70,5 +76,6 @@ size_t memory_of(const CachedService& cached);
 size_t memory_of(const CachedNetworkPolicy& cached);
 size_t memory_of(const CachedWorkload& cached);
 size_t memory_of(const CachedPodGroup& cached);
+size_t memory_of(const CachedProfile& cached);
 
 }  // namespace oarlock::control

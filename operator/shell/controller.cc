@@ -11,6 +11,7 @@
 #include "operator/core/disruption.h"
 #include "operator/core/lifetime.h"
 #include "operator/core/membership.h"
+#include "operator/core/profile.h"
 #include "operator/core/queue.h"
 #include "operator/core/reconcile.h"
 #include "operator/core/rejection.h"
@@ -370,6 +371,7 @@ Observed Controller::observe(const kube::ObjectKey& key, const Job& job, bool is
   // Only Kueue's users pay for it.
   if (may_have_queue(job)) observed.workloads = deps_.cache->workloads_of(key, observed.workloads_error);
   deps_.cache->add_pod_groups(key, observed);
+  if (may_apply_profile(job)) deps_.cache->add_profile(observed);
   observed.metrics_peers = deps_.metrics_peers;
   observed.launcher_image = deps_.launcher_image;
   observed.accelerators_per_pod = deps_.cache->accelerators_per_pod(key);
@@ -448,6 +450,7 @@ void Controller::add_conflicting_objects(const std::string& job_uid, Observed& o
       case ResourceKind::kSchedulerPluginsPodGroup:
       case ResourceKind::kVolcanoPodGroup:
       case ResourceKind::kNode:
+      case ResourceKind::kProfile:
         break;
     }
   }

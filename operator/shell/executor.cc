@@ -27,26 +27,10 @@ namespace {
 using ErrorKind = kube::ApiErrorKind;
 using Reason = Interruption::Reason;
 
-const char* singular_of(ResourceKind kind) {
-  switch (kind) {
-    case ResourceKind::kJob:
-      return "trainingjob";
-    case ResourceKind::kPod:
-      return "pod";
-    case ResourceKind::kService:
-      return "service";
-    case ResourceKind::kNetworkPolicy:
-      return "networkpolicy";
-    case ResourceKind::kWorkload:
-      return "workload";
-    case ResourceKind::kPodGroup:
-    case ResourceKind::kSchedulerPluginsPodGroup:
-    case ResourceKind::kVolcanoPodGroup:
-      return "podgroup";
-    case ResourceKind::kNode:
-      return "node";
-  }
-  return "object";
+// "pod", "networkpolicy"
+std::string singular_of(ResourceKind kind) {
+  const std::string plural = resource_of(kind).plural;
+  return plural.ends_with("ies") ? plural.substr(0, plural.size() - 3) + "y" : plural.substr(0, plural.size() - 1);
 }
 
 std::string action_name(const char* verb, ResourceKind kind, const kube::ObjectKey& key) {

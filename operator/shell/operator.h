@@ -20,6 +20,7 @@ namespace oarlock::control {
 struct OperatorOptions {
   kube::ClusterConfig cluster;
   std::vector<std::string> namespaces;  // empty: all
+  std::string profile_namespace;        // see CacheOptions::profile_namespace
   PodDefaults pod_defaults;
   std::string launcher_image;         // Observed::launcher_image
   int pending_timeout_seconds = 0;    // Observed::pending_timeout_seconds; 0: absent

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "api/codec.h"
+#include "api/profile.h"
 #include "api/rules.h"
 #include "common/contract.h"
 #include "common/json_access.h"
@@ -215,6 +216,7 @@ kube::FieldFilter job_fields() {
                            "metadata.deletionTimestamp",
                            R"(metadata.labels.kueue\.x-k8s\.io/queue-name)",
                            R"(metadata.labels.kueue\.x-k8s\.io/priority-class)",
+                           R"(metadata.annotations.kueue\.x-k8s\.io/prebuilt-workload-name)",
                            "status"}
       .with_text({"spec.template", "spec.trainer"});
 }
@@ -266,6 +268,11 @@ kube::FieldFilter node_fields() {
   return {"spec.unschedulable", "spec.taints.key", "status.conditions.type", "status.conditions.status"};
 }
 
+kube::FieldFilter profile_fields() {
+  return kube::FieldFilter{"metadata.name", "metadata.namespace", "metadata.uid", "metadata.generation", "spec"}
+      .with_text({"spec"});
+}
+
 kube::FieldFilter workload_fields() {
   return owned_object_fields().with(
       {"metadata.resourceVersion", "spec.queueName", "spec.podSets.count", "status.conditions.type",
@@ -275,7 +282,12 @@ kube::FieldFilter workload_fields() {
        "status.admissionChecks.podSetUpdates"});
 }
 
-Job project_job(const Json& object) { return api::read_training_job(object); }
+Job project_job(const Json& object) {
+  Job job = api::read_training_job(object);
+  // An annotation may be long, but the name of a Workload is not.
+  if (job.metadata.prebuilt_workload.size() > kMaxName) job.metadata.prebuilt_workload.clear();
+  return job;
+}
 
 Job unreadable_job(const Json& salvaged, const Error& error) {
   Job job = api::read_training_job(salvaged);
@@ -361,6 +373,24 @@ CachedNode project_node(const Json& object) {
     if (text_at(condition, "status") == "True" && is_disruption_condition(type)) return {"condition " + type};
   }
   return {true_at(spec, "unschedulable") ? "cordoned" : ""};
+}
+
+// Of a spec that is larger than a profile's, only as much is kept as reports it (api::find_profile_problem).
+Result<CachedProfile> project_profile(const Json& object) {
+  const Json& metadata = member(object, "metadata");
+  const Json& spec = member(object, "spec");
+  CachedProfile out;
+  api::AppliedProfile& profile = out.profile;
+  profile.name = text_at(metadata, "name");
+  profile.namespace_name = text_at(metadata, "namespace");
+  profile.uid = text_at(metadata, "uid");
+  profile.generation = integer_at<int64_t>(metadata, "generation", 0);
+  if (!spec.is_binary()) return out;
+  const auto& text = spec.get_binary();
+  profile.spec.assign(text.begin(), text.end());
+  if (profile.spec.size() > api::kMaxProfileBytes) profile.spec.resize(api::kMaxProfileBytes + 1);
+  profile.spec.shrink_to_fit();
+  return out;
 }
 
 namespace {

@@ -33,6 +33,7 @@ kube::FieldFilter network_policy_fields();
 kube::FieldFilter workload_fields();
 kube::FieldFilter pod_group_fields();
 kube::FieldFilter node_fields();
+kube::FieldFilter profile_fields();  // spec is kept as text
 
 // These accept any JSON. Missing or malformed fields have their defaults, and texts are bounded. They fail if an
 // identity is longer than Kubernetes permits.
@@ -41,6 +42,7 @@ Result<CachedService> project_service(const nlohmann::json& object);
 Result<CachedNetworkPolicy> project_network_policy(const nlohmann::json& object);
 Result<CachedWorkload> project_workload(const nlohmann::json& object);
 Result<CachedPodGroup> project_pod_group(GangApi api, const nlohmann::json& object);
+Result<CachedProfile> project_profile(const nlohmann::json& object);
 
 CachedNode project_node(const nlohmann::json& object);
 

@@ -8,7 +8,7 @@ source "$OARLOCK_ROOT/scripts/lib/cluster/build.sh"
 # shellcheck source=scripts/lib/lint_tools.sh
 source "$OARLOCK_ROOT/scripts/lib/lint_tools.sh"
 
-apt_install clang-format-19 clang-tidy-19 shellcheck python3 python3-pip python3-venv python3-yaml jq mypy
+apt_install clang-format-19 clang-tidy-19 shellcheck lua5.1 python3 python3-pip python3-venv python3-yaml jq mypy
 
 # shellcheck source=scripts/lib/chart/grafana_sdk.sh
 source "$OARLOCK_ROOT/scripts/lib/chart/grafana_sdk.sh"

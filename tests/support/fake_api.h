@@ -17,13 +17,13 @@
 
 namespace oarlock::test {
 
-// Watches show what the test pushes; all other requests are answered by a function. PodGroups are served of the group
-// `pod_groups` only.
+// Watches show what the test pushes; all other requests are answered by a function. PodGroups and TrainingProfiles are
+// served of the group `optional` only.
 class FakeApi final : public http::Transport {
  public:
   using Handler = std::function<http::Response(const http::Request&)>;
 
-  explicit FakeApi(std::string pod_groups = "none") : pod_groups_(std::move(pod_groups)) {}
+  explicit FakeApi(std::string optional = "none") : optional_(std::move(optional)) {}
 
   void push(const std::string& plural, const std::string& type, const nlohmann::json& object) {
     push(plural, nlohmann::json{{"type", type}, {"object", object}}.dump() + "\n");
@@ -52,14 +52,16 @@ class FakeApi final : public http::Transport {
   }
   http::TransportResult<http::Response> stream(const http::Request& request, http::ByteSink& sink, http::StreamLimits,
                                                std::stop_token cancel) override {
-    const std::string plural = request.target.find("/trainingjobs") != std::string::npos ? "trainingjobs"
-                               : request.target.find("/pods") != std::string::npos       ? "pods"
-                               : request.target.find("/workloads") != std::string::npos  ? "workloads"
-                               : request.target.find("/nodes") != std::string::npos      ? "nodes"
-                               : request.target.find("/podgroups") != std::string::npos  ? "podgroups"
-                                                                                         : "services";
+    const std::string plural = request.target.find("/trainingjobs") != std::string::npos       ? "trainingjobs"
+                               : request.target.find("/pods") != std::string::npos             ? "pods"
+                               : request.target.find("/workloads") != std::string::npos        ? "workloads"
+                               : request.target.find("/podgroups") != std::string::npos        ? "podgroups"
+                               : request.target.find("/trainingprofiles") != std::string::npos ? "trainingprofiles"
+                               : request.target.find("/nodes") != std::string::npos            ? "nodes"
+                                                                                               : "services";
     std::unique_lock lock(mutex_);
-    if (plural == "podgroups" && request.target.find(pod_groups_ + "/") == std::string::npos) {
+    const bool is_optional = plural == "podgroups" || plural == "trainingprofiles";
+    if (is_optional && request.target.find(optional_ + "/") == std::string::npos) {
       if (refused_.insert(request.target).second) return http::Response{.status = 404, .body = "", .retry_after = {}};
       changed_.wait(lock, cancel, [] { return false; });  // the test needs no further refusals
       return tl::make_unexpected(http::TransportError{http::TransportErrorKind::kCancelled, "cancelled"});
@@ -88,7 +90,7 @@ class FakeApi final : public http::Transport {
     changed_.notify_all();
   }
 
-  const std::string pod_groups_;
+  const std::string optional_;
   mutable std::mutex mutex_;
   std::condition_variable_any changed_;
   std::map<std::string, std::deque<Item>> items_;

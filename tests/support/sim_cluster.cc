@@ -9,6 +9,7 @@
 #include "api/codec.h"
 #include "operator/core/desired.h"
 #include "operator/core/membership.h"
+#include "operator/core/profile.h"
 #include "operator/core/queue.h"
 #include "operator/core/workload.h"
 #include "tests/support/builders.h"
@@ -47,7 +48,7 @@ Outcome SimCluster::apply(const Action& action, const Job& job) {
     return job.metadata.resource_version == job_.metadata.resource_version ? Outcome::kDone : Outcome::kStopped;
   if (const auto* confirm = std::get_if<ConfirmPodAbsent>(&action)) return confirm_absent(*confirm);
   if (const auto* service = std::get_if<CreateService>(&action)) return create_service(*service);
-  if (const auto* pod = std::get_if<CreatePod>(&action)) return create_pod(*pod);
+  if (const auto* pod = std::get_if<CreatePod>(&action)) return create_pod(*pod, job);
   if (std::holds_alternative<CreateClaim>(action)) return Outcome::kDone;  // claims have no state here
   if (const auto* pod = std::get_if<DeletePod>(&action)) return delete_pod(*pod);
   if (const auto* service = std::get_if<DeleteService>(&action)) return delete_service(*service);
@@ -172,7 +173,7 @@ Outcome SimCluster::update_workload(const UpdateWorkload& action) {
   return Outcome::kDone;
 }
 
-Outcome SimCluster::create_pod(const CreatePod& action) {
+Outcome SimCluster::create_pod(const CreatePod& action, const Job& seen) {
   if (const Pod* there = find(action.name)) {
     if (there->owner_uid == job_.metadata.uid) return Outcome::kDone;
     objects_.conflicting.insert(action.name);
@@ -191,6 +192,7 @@ Outcome SimCluster::create_pod(const CreatePod& action) {
   // Other decisions do not use it, and a pod of unknown age avoids nodes less immediately.
   if (job_.spec.scheduling.pending_timeout_seconds) pod.created = now_;
   pod.uid = pod.name + "#" + std::to_string(++objects_.created[pod.name]);
+  if (objects_.profile) objects_.pod_profiles[pod.name] = recorded_profile(seen.status);
   touch(pod);
   objects_.pods[pod.name] = pod;
   ++writes_;
@@ -546,9 +548,17 @@ std::vector<PodGroup> pod_groups_of(const Job& job, const std::map<std::string, 
   return out;
 }
 
+// The spec is empty, because a job has no merged values here.
+BoxedOptional<api::AppliedProfile> profile_for(const Job& job, const Objects& objects) {
+  if (!may_apply_profile(job) || objects.profile.value_or(0) == 0) return {};
+  return api::AppliedProfile{"default", job.metadata.namespace_name, "uid-of-profile", *objects.profile, "{}"};
+}
+
+int64_t recorded_profile(const api::Status& status) { return status.profile ? status.profile->generation : 0; }
+
 bool is_untouched(const Job& job, const Objects& objects) {
-  return job.status.phase == api::Phase::kNone && !objects.service && !objects.had_network_policy &&
-         objects.created.empty();
+  return job.status.phase == api::Phase::kNone && !job.status.profile && !objects.service &&
+         !objects.had_network_policy && objects.created.empty();
 }
 
 Observed SimCluster::observe(const View& view) const {
@@ -562,6 +572,7 @@ Observed SimCluster::observe(const View& view) const {
   out.workloads = test::workloads_of(view.job, view.workloads);
   if (objects_.has_gangs) out.gang_apis = {GangApi::kNative};
   out.pod_groups = view.pod_groups;
+  out.profile = profile_for(view.job, objects_);
   out.now = now_;
   out.progress = objects_.reported;
   if (out.progress) out.last_poll = StatusPoll{now_, true, true};

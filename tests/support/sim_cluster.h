@@ -49,6 +49,10 @@ struct Objects {
   std::set<std::string> conflicting;      // foreign pods that made a create fail with AlreadyExists
   std::map<std::string, int> created;     // number of created pods by name; each has its own uid
   std::optional<RankStatus> reported;     // the last status of any rank 0
+  // Generation of the default TrainingProfile; 0: it does not exist; absent: users do not change profiles.
+  std::optional<int64_t> profile;
+  std::map<std::string, int64_t>
+      pod_profiles;                    // by name: the generation with which a pod was created, if there are any
   std::optional<int> stopped_attempt;  // the last one that a user, the cluster or a suspension stopped before a crash
   std::optional<int> crashed_attempt;  // the last one of which a trainer failed that was not stopped
 
@@ -71,6 +75,12 @@ std::optional<std::vector<control::Workload>> workloads_of(const control::Job& j
 
 // The value of Observed::pod_groups, if the watch shows these PodGroups of the job.
 std::vector<control::PodGroup> pod_groups_of(const control::Job& job, const std::map<std::string, int>& groups);
+
+// The value of Observed::profile, if the watch shows this profile.
+BoxedOptional<api::AppliedProfile> profile_for(const control::Job& job, const Objects& objects);
+
+// Returns the generation of the profile that the status records; 0: none.
+int64_t recorded_profile(const api::Status& status);
 
 // The value of Observed::untouched: no effect of an operator exists.
 bool is_untouched(const control::Job& job, const Objects& objects);
@@ -117,6 +127,7 @@ class SimCluster {
   void delete_service();
   void serve_gangs() { objects_.has_gangs = true; }
   void set_cluster_nodes(int count) { objects_.nodes = count; }
+  void set_profile(int64_t generation) { objects_.profile = generation; }
   void set_metrics_peers(const std::string& peers) { objects_.metrics_peers = peers; }
   void delete_network_policy() { objects_.network_policy.reset(); }
   void edit_network_policy() { objects_.network_policy->digest = kEditedDigest; }
@@ -160,7 +171,7 @@ class SimCluster {
   void place(control::Pod& pod);
   Outcome delete_workload(const control::DeleteWorkload& action);
   Outcome update_workload(const control::UpdateWorkload& action);
-  Outcome create_pod(const control::CreatePod& action);
+  Outcome create_pod(const control::CreatePod& action, const control::Job& seen);
   Outcome delete_pod(const control::DeletePod& action);
   Outcome delete_service(const control::DeleteService& action);
   Outcome delete_job(const control::DeleteJob& action);

@@ -89,7 +89,8 @@ def check_schemas(chart, rendered, kubeconform, monitoring, versions):
     """Yields the versions whose schemas reject an object of the chart, or accept an invalid one."""
     with tempfile.TemporaryDirectory() as work:
         work = pathlib.Path(work)
-        kubernetes_schemas.write_crd(yaml.safe_load((chart.directory / "files/oarlock.dev_trainingjobs.yaml").read_text()), work)
+        for crd in (chart.directory / "files").glob("oarlock.dev_*.yaml"):
+            kubernetes_schemas.write_crd(yaml.safe_load(crd.read_text()), work)
         manifests = []
         for name, documents in {**rendered, "artifacthub.io-crdsExamples": chart.examples}.items():
             manifests.append(work / f"{name}.yaml")

@@ -53,13 +53,13 @@ def check_fields(chart):
             yield f"annotations: {key} is not a string; add quotes"
 
 
-def check_artifact_hub(chart, crd, rendered):
+def check_artifact_hub(chart, crds, rendered):
     def annotation(name):
         return yaml.safe_load(chart["annotations"].get(f"artifacthub.io/{name}", "[]"))
 
-    versions = [version["name"] for version in crd["spec"]["versions"] if version["served"]]
     listed = [(one["name"], one["kind"], one["version"]) for one in annotation("crds")]
-    expected = [(crd["metadata"]["name"], crd["spec"]["names"]["kind"], version) for version in versions]
+    expected = [(crd["metadata"]["name"], crd["spec"]["names"]["kind"], version["name"])
+                for crd in crds for version in crd["spec"]["versions"] if version["served"]]
     if listed != expected:
         yield f"artifacthub.io/crds lists {listed}; the chart has {expected}"
     listed, expected = {one["image"] for one in annotation("images")}, set(images_of(rendered))
@@ -86,9 +86,9 @@ def main():
     root, oldest, newest = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
     directory = root / "charts/oarlock"
     chart = yaml.safe_load((directory / "Chart.yaml").read_text())
-    crd = yaml.safe_load((directory / "files/oarlock.dev_trainingjobs.yaml").read_text())
+    crds = [yaml.safe_load(path.read_text()) for path in sorted((directory / "files").glob("oarlock.dev_*.yaml"))]
     rendered = [document for document in yaml.safe_load_all(sys.stdin) if document]
-    problems = [*check_fields(chart), *check_artifact_hub(chart, crd, rendered), *check_kubernetes_versions(root, chart, oldest, newest)]
+    problems = [*check_fields(chart), *check_artifact_hub(chart, crds, rendered), *check_kubernetes_versions(root, chart, oldest, newest)]
     version = (root / "VERSION").read_text().strip()
     if str(chart["appVersion"]) != version:
         problems.append(f"appVersion is {chart['appVersion']}; the file VERSION has {version}")

@@ -32,7 +32,7 @@ make_chart() {
     other=$(grep -oE "[^ \"'=]*oarlock/(operator|trainer|launcher):[^ \"']*" "$file" | grep -vF "$registry/" || true)
     [[ -z $other ]] || die "$(basename "$file") uses an image of another registry: $other"
   done
-  cp "$OARLOCK_ROOT/manifests/crd/oarlock.dev_trainingjobs.yaml" "$out/"
+  cp "$OARLOCK_ROOT"/manifests/crd/*.yaml "$out/"
   SOURCE_DATE_EPOCH=$(commit_time) "$helm" package "$work/oarlock" --destination "$out" >"$work/package.log" || die "helm package failed"
   say "wrote $out/oarlock-$(chart_version).tgz"
   outside "$helm" push "$out/oarlock-$(chart_version).tgz" "$(chart_repository)" >"$work/push.log" 2>&1 || { cat "$work/push.log" >&2; die "helm push failed"; }

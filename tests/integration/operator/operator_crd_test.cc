@@ -118,19 +118,16 @@ TEST_F(Crd, RejectsInvalidJobsWithAReason) {
   EXPECT_EQ(create(two_names).status, 201);
 }
 
-TEST_F(Crd, SetsDefaultsAndKeepsUnknownPodFields) {
+// A default that the API server sets would take precedence over the value of a profile.
+TEST_F(Crd, SetsOnlyDefaultsThatNoProfileHasAndKeepsUnknownPodFields) {
   Json job = valid();
   job["spec"]["template"]["spec"]["containers"][0]["fieldOfTheFuture"] = {{"deep", {1, 2}}};
   const Reply made = server_->call("POST", jobs(), job);
   ASSERT_EQ(made.status, 201) << made.message();
   EXPECT_EQ(made.body["spec"]["nodes"], 1);
   EXPECT_FALSE(made.body["spec"].contains("processesPerNode")) << "the default depends on resourcesPerNode";
-  EXPECT_EQ(made.body["spec"]["failurePolicy"]["maxRestarts"], 3);
-  EXPECT_EQ(made.body["spec"]["failurePolicy"]["backoffSeconds"], 10);
-  EXPECT_EQ(made.body["spec"]["stallPolicy"]["timeoutSeconds"], 600);
-  EXPECT_EQ(made.body["spec"]["successPolicy"], "AllRanks");
-  EXPECT_EQ(made.body["spec"]["cleanPodPolicy"], "Running");
-  EXPECT_EQ(made.body["spec"]["rendezvous"]["port"], 29500);
+  for (const char* key : {"failurePolicy", "stallPolicy", "scheduling", "successPolicy", "rendezvous", "launcher"})
+    EXPECT_FALSE(made.body["spec"].contains(key)) << key;
   EXPECT_EQ(made.body["spec"]["suspend"], false);
   EXPECT_EQ(made.body["spec"]["template"]["spec"]["containers"][0]["fieldOfTheFuture"],
             Json::parse(R"({"deep": [1, 2]})"));
@@ -141,6 +138,8 @@ TEST_F(Crd, RankFieldsAreImmutableUnlessSuspended) {
   const Json changes[] = {{{"nodes", 3}},
                           {{"processesPerNode", 2}},
                           {{"rendezvous", {{"port", 30000}}}},
+                          {{"profile", "other"}},
+                          {{"scheduling", {{"topology", {{"key", "zone"}}}}}},
                           {{"trainer", {{"seed", 1}}}},
                           {{"resourcesPerNode", {{"limits", {{"cpu", 2}}}}}},
                           {{"checkpoints", {{"claimName", "c"}}}},
@@ -158,6 +157,45 @@ TEST_F(Crd, RankFieldsAreImmutableUnlessSuspended) {
     const Reply reply = patch("/j", {{"spec", change}});
     EXPECT_TRUE(reply.ok()) << change << reply.message();
   }
+}
+
+// Earlier versions of the CRD had these defaults, which the API server has stored in each job.
+TEST_F(Crd, AJobThatWasStoredWithTheFormerDefaultsCanBeReplaced) {
+  const std::string definition = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/trainingjobs.oarlock.dev";
+  const Json present = server_->call("GET", definition).body["spec"]["versions"];
+  const auto set_versions = [&](const Json& versions) {
+    ASSERT_TRUE(server_->call("PATCH", definition, {{"spec", {{"versions", versions}}}}).ok());
+    const bool has_default = versions != present;
+    Json probe = valid();
+    probe["metadata"]["name"] = "probe";
+    ASSERT_TRUE(eventually([&] {
+      const Reply reply = server_->call("POST", jobs() + "?dryRun=All", probe);
+      return reply.ok() && reply.body["spec"].contains("rendezvous") == has_default;
+    }));
+  };
+  Json former = present;
+  Json& rendezvous = former[0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["rendezvous"];
+  rendezvous["default"] = Json::object();
+  rendezvous["properties"]["port"]["default"] = 29500;
+  set_versions(former);
+  const Json stored = create(valid()).body;
+  set_versions(present);
+  ASSERT_EQ(stored["spec"]["rendezvous"]["port"], 29500);
+  const auto put = [&](const Json& port) {
+    Json job = valid();
+    job["metadata"]["resourceVersion"] = server_->call("GET", jobs() + "/j").body["metadata"]["resourceVersion"];
+    if (!port.is_null()) job["spec"]["rendezvous"]["port"] = port;
+    return server_->call("PUT", jobs() + "/j", job);
+  };
+  EXPECT_EQ(put(30000).status, 422);
+  const Reply unchanged = put(nullptr);
+  EXPECT_TRUE(unchanged.ok()) << unchanged.message();
+  EXPECT_FALSE(unchanged.body["spec"].contains("rendezvous"));
+  EXPECT_EQ(put(30000).status, 422);
+  EXPECT_TRUE(put(29500).ok());
+  EXPECT_TRUE(put(nullptr).ok());
+  ASSERT_TRUE(patch("/j/status", {{"status", {{"profile", {{"name", "default"}}}}}}).ok());
+  EXPECT_EQ(put(29500).status, 422) << "the profile can have another port";
 }
 
 TEST_F(Crd, PoliciesAreMutableAndManagedByIsNot) {

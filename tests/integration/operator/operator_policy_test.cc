@@ -109,6 +109,52 @@ class Policies : public ::testing::Test {
   std::unique_ptr<OperatorProcess> operator_;
 };
 
+// The profile changes ten times while the job restarts ten times, and once with another process of the operator.
+TEST_F(Policies, ChangedProfileReachesJobAtItsResumeOnly) {
+  const std::string profiles =
+      "/apis/oarlock.dev/v1alpha1/namespaces/" + world_->namespace_name() + "/trainingprofiles";
+  const auto spec_of = [](int value) -> Json {
+    const Json variable = {{"name", "VALUE"}, {"value", std::to_string(value)}};
+    return {{"template", {{"spec", {{"containers", {{{"name", "trainer"}, {"env", Json::array({variable})}}}}}}}}};
+  };
+  const auto value_of = [&](const std::string& pod) -> std::string {
+    const Json found = world_->pod(pod);
+    for (const Json& variable : found["spec"]["containers"][0]["env"]) {
+      if (variable["name"] == "VALUE") return variable["value"];
+    }
+    return "none";
+  };
+  create("j", {{"nodes", 1}, {"profile", "team"}, {"failurePolicy", {{"maxRestarts", 100}, {"backoffSeconds", 0}}}});
+  world_->wait("the reason", [&] { return world_->has_condition("j", "Pending", "True", "ProfileNotFound"); });
+  world_->call("POST", profiles,
+               {{"apiVersion", kApiVersion},
+                {"kind", "TrainingProfile"},
+                {"metadata", {{"name", "team"}}},
+                {"spec", spec_of(0)}});
+  for (int change = 1; change <= 10; ++change) {
+    const std::string pod = fmt::format("j-{}-0", change - 1);
+    world_->wait("pod " + pod, [&] { return has_pod(pod); });
+    EXPECT_EQ(value_of(pod), "0") << pod;
+    world_->set_pod(pod, pod_running());
+    world_->wait_for_phase("j", "Running");
+    world_->call("PATCH", profiles + "/team", {{"spec", spec_of(change)}});
+    if (change == 5) {
+      operator_.reset();
+      operator_ = std::make_unique<OperatorProcess>(
+          std::vector<std::string>{"--kubeconfig", server_->kubeconfig(), "--namespace", world_->namespace_name()});
+    }
+    world_->set_pod(pod, pod_ended(1));
+  }
+  world_->wait("the last attempt", [&] { return has_pod("j-10-0"); });
+  EXPECT_EQ(value_of("j-10-0"), "0");
+  world_->patch_job("j", {{"spec", {{"suspend", true}}}});
+  world_->wait("the condition Suspended", [&] { return world_->has_condition("j", "Suspended", "True"); });
+  world_->patch_job("j", {{"spec", {{"suspend", false}}}});
+  world_->wait("the resumed attempt", [&] { return has_pod("j-11-0"); });
+  EXPECT_EQ(value_of("j-11-0"), "10");
+  EXPECT_EQ(world_->status("j")["profile"]["generation"], 11);
+}
+
 TEST_F(Policies, DeletesJobAfterTimeToLive) {
   create("j", {{"ttlSecondsAfterFinished", 1}});
   set_group("j", 0, pod_ended(0), pod_ended(0));

@@ -85,7 +85,8 @@ class Rehearsal(unittest.TestCase):
     def test_names_of_files(self):
         names = {path.name for path in self.dist.iterdir() if path.is_file()}
         archives = {f"oarlock_{VERSION}_linux_{arch}.{kind}" for arch in ("amd64", "arm64") for kind in ("tar.gz", "spdx.json")}
-        self.assertEqual(names, archives | {f"oarlock-{CHART_VERSION}.tgz", "oarlock.yaml", "oarlock.dev_trainingjobs.yaml", "install.yaml",
+        self.assertEqual(names, archives | {f"oarlock-{CHART_VERSION}.tgz", "oarlock.yaml", "oarlock.dev_trainingjobs.yaml",
+                                            "oarlock.dev_trainingprofiles.yaml", "install.yaml",
                                             "release-notes.md", "SHA256SUMS"})
 
     def test_checksums(self):

@@ -81,6 +81,7 @@ class Search {
     if (options.metrics_peers) cluster.set_metrics_peers(*options.metrics_peers);
     if (options.gangs) cluster.serve_gangs();
     cluster.set_cluster_nodes(options.cluster_nodes);
+    if (options.profile) cluster.set_profile(*options.profile);
     if (options.starts_running) start(cluster);
     return {cluster.job(), cluster.objects(), at_second(1000)};
   }

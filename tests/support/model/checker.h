@@ -19,6 +19,7 @@ struct ModelOptions {
   std::optional<std::string> metrics_peers;  // present: jobs get a NetworkPolicy
   bool gangs = false;                        // native PodGroups are served
   int cluster_nodes = 0;                     // Objects::nodes
+  std::optional<int64_t> profile{};          // Objects::profile
   MoveOptions moves{};
   int faults = 2;               // maximum on one path: failures, disruptions, edits, deletions, stale caches
   bool old_views = true;        // each watch may be stale, also after a restart of the operator

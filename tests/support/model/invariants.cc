@@ -15,6 +15,7 @@
 #include "operator/core/workload.h"
 #include "tests/support/model/bad_node_invariants.h"
 #include "tests/support/model/budget_invariants.h"
+#include "tests/support/model/profile_invariants.h"
 
 namespace oarlock::test {
 namespace {
@@ -412,6 +413,7 @@ bool replaces_disconnected_pod(const Action& action, const SimCluster& before) {
 std::string check_plan(const Plan& plan, const SimCluster& cluster) {
   if (std::string problem = check_handover(plan, cluster); !problem.empty()) return problem;
   if (std::string problem = check_release(plan, cluster); !problem.empty()) return problem;
+  if (std::string problem = check_resumed_profile(plan, cluster); !problem.empty()) return problem;
   if (plan.actions.empty()) {
     if (std::string problem = check_disconnected_pods(cluster); !problem.empty()) return problem;
     return check_missing_nodes(cluster);
@@ -544,6 +546,7 @@ std::string check_at_rest(const World& world, const SimCluster& cluster) {
 }
 
 std::string check_action(const Action& action, const World& world, const SimCluster& before, const SimCluster& after) {
+  if (std::string problem = check_profiles(before, after); !problem.empty()) return problem;
   if (const auto* create = std::get_if<CreatePod>(&action)) return check_creation(*create, before);
   if (const auto* remove = std::get_if<DeletePod>(&action)) return check_deletion(*remove, before);
   const api::Status& was = before.job().status;

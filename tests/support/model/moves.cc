@@ -56,6 +56,8 @@ std::string to_string(const Move& move) {
       return "spec.failurePolicy.maxRestarts is increased";
     case Kind::kScale:
       return "a user scales the job";
+    case Kind::kEditProfile:
+      return "a user creates, changes or deletes the TrainingProfile";
     case Kind::kDeleteJob:
       return "a user deletes the job";
     case Kind::kDeleteService:
@@ -90,6 +92,7 @@ std::vector<Move> moves_in(const SimCluster& cluster, const MoveOptions& options
   out.push_back({job.spec.suspend ? Kind::kResume : Kind::kSuspend, "", 0});
   for (const Kind kind : {Kind::kEdit, Kind::kDeleteJob}) out.push_back({kind, "", 0});
   if (job.spec.elastic) out.push_back({Kind::kScale, "", 0});
+  if (cluster.objects().profile) out.push_back({Kind::kEditProfile, "", 0});
   if (!cluster.objects().workloads.empty()) {
     for (const Kind kind : {Kind::kAdmit, Kind::kPreempt, Kind::kDeleteWorkload}) out.push_back({kind, "", 0});
     if (job.spec.elastic) out.push_back({Kind::kAdmitPartly, "", 0});
@@ -177,6 +180,9 @@ bool apply(const Move& move, SimCluster& cluster) {
     case Kind::kScale:
       // Between the largest and the smallest size.
       cluster.set_nodes(cluster.job().spec.nodes > 1 ? 1 : cluster.job().spec.elastic->max_nodes.value_or(2));
+      return true;
+    case Kind::kEditProfile:
+      cluster.set_profile((*cluster.objects().profile + 1) % 3);
       return true;
     case Kind::kDeleteJob:
       cluster.delete_job();

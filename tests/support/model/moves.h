@@ -31,7 +31,8 @@ struct Move {
     kVanish,  // PodGC, an autoscaler or kubectl removes a terminated pod
     kSuspend,
     kEdit,
-    kScale,  // kubectl scale of an elastic job
+    kScale,        // kubectl scale of an elastic job
+    kEditProfile,  // a user creates, changes or deletes the TrainingProfile
     kDeleteJob,
     kDeleteService,
     kDeletePolicy,

@@ -114,6 +114,7 @@ std::string key_of_services(const Objects& objects) {
                        workload.has_quota, workload.evicted, workload.requeued, workload.finished, workload.pods_ready);
   }
   for (const auto& [name, minimum] : objects.pod_groups) out += fmt::format("group {} {} ", name, minimum);
+  if (objects.profile) out += fmt::format("profile {} ", *objects.profile);
   return out;
 }
 
@@ -213,6 +214,7 @@ Observed Worlds::observe(uint32_t job, uint32_t pods, uint32_t services, PollVie
   out.workloads = workloads_of(out.job, objects_[services].workloads);
   if (seen.has_gangs) out.gang_apis = {GangApi::kNative};
   out.pod_groups = pod_groups_of(out.job, objects_[services].pod_groups);
+  out.profile = profile_for(out.job, objects_[services]);
   if (poll != PollView::kNone) out.progress = seen.reported;
   if (poll == PollView::kCurrent) out.last_poll = StatusPoll{now(), true, true};
   return out;
@@ -234,8 +236,11 @@ uint32_t Worlds::intern_job(Job job, seconds older) {
 
 uint32_t Worlds::intern_objects(Objects objects, const Job& job, seconds older) {
   // Names of earlier attempts are never used again.
-  std::erase_if(objects.created,
-                [&](const auto& item) { return parse_pod_name(job, item.first)->attempt < job.status.attempt; });
+  const auto is_earlier = [&](const auto& item) {
+    return parse_pod_name(job, item.first)->attempt < job.status.attempt;
+  };
+  std::erase_if(objects.created, is_earlier);
+  std::erase_if(objects.pod_profiles, is_earlier);
   const std::string services = key_of_services(objects);
   std::string key = services;
   for (auto& [name, pod] : objects.pods) {
@@ -258,6 +263,7 @@ uint32_t Worlds::intern_objects(Objects objects, const Job& job, seconds older) 
   }
   for (const std::string& name : objects.conflicting) key += "conflict " + name;
   for (const auto& [name, count] : objects.created) key += fmt::format("created {} {}", name, count);
+  for (const auto& [name, generation] : objects.pod_profiles) key += fmt::format("profile of {} {}", name, generation);
   const auto [it, is_new] = object_ids_.try_emplace(std::move(key), static_cast<uint32_t>(objects_.size()));
   if (!is_new) return it->second;
   objects_.push_back(std::move(objects));

@@ -48,7 +48,7 @@ class Worlds {
   // Returns the index of the state of `cluster`, which resulted from a change of `from`.
   uint32_t after(uint32_t from, const SimCluster& cluster);
   // Returns what the operator observes. `pods` and `services` are indices of objects; `services` selects the state that
-  // the watches of Services, NetworkPolicies, Workloads and PodGroups show.
+  // the watches of Services, NetworkPolicies, Workloads, PodGroups and TrainingProfiles show.
   control::Observed observe(uint32_t job, uint32_t pods, uint32_t services, PollView poll, bool untouched) const;
   // Returns the state of these objects, on which a plan depends: a number below kServiceStates.
   unsigned service_state(uint32_t objects) const { return service_states_[objects]; }

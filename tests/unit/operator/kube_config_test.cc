@@ -148,6 +148,8 @@ TEST_F(ConfigTest, UsesTheServiceAccountInAPod) {
   EXPECT_EQ(config->server, "https://10.0.0.1:6443");
   EXPECT_EQ(config->token_file, token);
   EXPECT_EQ(config->namespace_name, "oarlock-system");
+  EXPECT_EQ(pod_namespace((directory_.path() / "sa").string()), "oarlock-system");
+  EXPECT_EQ(pod_namespace((directory_.path() / "none").string()), "") << "the process runs outside of a pod";
 
   variables_["KUBERNETES_SERVICE_HOST"] = "fd00::1";
   EXPECT_EQ(find_cluster_config("", environment(), (directory_.path() / "sa").string())->server,

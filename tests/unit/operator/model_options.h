@@ -73,6 +73,11 @@ inline ModelOptions with_cluster_nodes(ModelOptions options, int count) {
   return options;
 }
 
+inline ModelOptions with_profile(ModelOptions options, int64_t generation) {
+  options.profile = generation;
+  return options;
+}
+
 inline ModelOptions with_policies(ModelOptions options) {
   options.metrics_peers = R"([{"namespaceSelector":{}}])";
   return options;

@@ -166,8 +166,9 @@ class CacheWorkloads : public ::testing::Test {
   }
 
   void start(std::vector<std::string> namespaces = {}) {
-    cache_ = std::make_unique<Cache>(CacheOptions{.namespaces = std::move(namespaces)}, hooks_, api_,
-                                     std::make_shared<test::FakeClock>(), std::make_shared<NoSleeper>());
+    cache_ =
+        std::make_unique<Cache>(CacheOptions{.namespaces = std::move(namespaces), .profile_namespace = "operators"},
+                                hooks_, api_, std::make_shared<test::FakeClock>(), std::make_shared<NoSleeper>());
     cache_->start();
   }
   void end_list(const std::string& plural, int version = 10) {
@@ -309,6 +310,86 @@ TEST_F(CacheWorkloads, AreAbsentAfterKueueWasRemoved) {
   end_list("workloads", 20);
   ASSERT_TRUE(becomes_true([&] { return is_readable(); }));
   EXPECT_TRUE(cache_->workloads_of(key_, error)->empty()) << "the old ones are gone";
+}
+
+TEST_F(CacheWorkloads, ProfileOfTheNamespacePrecedesThatOfTheOperator) {
+  api_ = std::make_shared<FakeApi>("oarlock.dev");
+  const auto profile = [](const std::string& namespace_name, int version) -> Json {
+    return {{"metadata",
+             {{"name", "default"},
+              {"namespace", namespace_name},
+              {"uid", namespace_name},
+              {"generation", version},
+              {"resourceVersion", std::to_string(version)}}},
+            {"spec", {{"image", "a"}}}};
+  };
+  const Json metadata = {{"name", "j"}, {"namespace", "ns"}, {"uid", "u"}, {"resourceVersion", "5"}};
+  api_->push("trainingjobs", "ADDED", {{"metadata", metadata}, {"spec", Json::object()}});
+  for (const char* plural : {"trainingjobs", "pods", "services"}) end_list(plural);
+  for (const char* namespace_name : {"operators", "other"})
+    api_->push("trainingprofiles", "ADDED", profile(namespace_name, 11));
+  start();
+  ASSERT_TRUE(becomes_true([&] { return api_->watches().size() == 4; }));
+  EXPECT_FALSE(cache_->has_synced()) << "the first jobs would not have the default profile";
+  end_list("trainingprofiles", 12);
+  ASSERT_TRUE(becomes_true([&] { return cache_->has_synced(); }));
+  Job job = *cache_->job(key_);
+  const auto observe = [&] {
+    Observed observed;
+    observed.job = job;
+    cache_->add_profile(observed);
+    return observed;
+  };
+  EXPECT_EQ(observe().profile,
+            (BoxedOptional<api::AppliedProfile>({"default", "operators", "operators", 11, R"({"image":"a"})"})));
+  {
+    const std::lock_guard lock(mutex_);
+    changes_.clear();
+  }
+  api_->push("trainingprofiles", "ADDED", profile("ns", 13));
+  ASSERT_TRUE(becomes_true([&] { return observe().profile->namespace_name == "ns"; }));
+  EXPECT_TRUE(becomes_true([&] {
+    const std::lock_guard lock(mutex_);
+    return changes_ == std::vector{std::pair(std::string("ns/j"), Urgency::kBatched)};
+  })) << "a job that has not started is reconciled, but one write does not enqueue all of them immediately";
+  for (const char* none : {"", "missing"}) {
+    job.spec.profile = none;
+    EXPECT_FALSE(observe().profile) << none;
+  }
+  EXPECT_EQ(observe().profiles_error, "");
+  EXPECT_FALSE(observe().is_profile_unknown);
+}
+
+// A job without its default would not be what its team has determined.
+TEST_F(CacheWorkloads, ProfilesAreUnknownAfterAnErrorUnlessTheApiRefusesThem) {
+  const std::pair<int, const char*> rows[] = {
+      {404, "NotFound"}, {403, "Forbidden"}, {500, "InternalError"}, {503, "ServiceUnavailable"}};
+  for (const auto& [status, reason] : rows) {
+    api_ = std::make_shared<FakeApi>("oarlock.dev");
+    for (const char* plural : {"trainingjobs", "pods", "services"}) end_list(plural);
+    for (int i = 0; i < 3; ++i) api_->end_watch("trainingprofiles", response(status, reason));
+    start();
+    ASSERT_TRUE(becomes_true([&] { return cache_->has_synced(); })) << status;
+    Observed observed;
+    observed.job.metadata.namespace_name = "ns";
+    cache_->add_profile(observed);
+    EXPECT_FALSE(observed.profile) << status;
+    EXPECT_EQ(observed.profiles_error, fmt::format("because {}", reason));
+    EXPECT_EQ(observed.is_profile_unknown, status >= 500) << status;
+    cache_.reset();
+  }
+}
+
+TEST_F(CacheWorkloads, ProfilesOfTheOperatorAreWatchedWithThoseOfChosenNamespaces) {
+  api_ = std::make_shared<FakeApi>("oarlock.dev");
+  start({"ns"});
+  for (const char* namespace_name : {"ns", "operators"}) {
+    const std::string path = fmt::format("/namespaces/{}/trainingprofiles", namespace_name);
+    EXPECT_TRUE(becomes_true([&] {
+      return std::ranges::any_of(api_->watches(),
+                                 [&](const std::string& target) { return target.find(path) != std::string::npos; });
+    })) << path;
+  }
 }
 
 TEST_F(CacheWorkloads, PodGroupsAreThoseOfTheServedApis) {

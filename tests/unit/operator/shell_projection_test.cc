@@ -302,6 +302,17 @@ TEST(ProjectJob, KeepsSpecAndStatus) {
   EXPECT_EQ(job.status.attempt, 4);
 }
 
+TEST(ProjectJob, ReadsTheWorkloadOfMultiKueue) {
+  const auto named = [](const std::string& name) {
+    const auto object =
+        job_fields().parse(R"({"metadata": {"name": "j", "annotations": {"kueue.x-k8s.io/prebuilt-workload-name": ")" +
+                           name + R"(", "other": "x"}}})");
+    return project_job(*object).metadata.prebuilt_workload;
+  };
+  EXPECT_EQ(named("trainingjob-j-1"), "trainingjob-j-1");
+  EXPECT_EQ(named(std::string(254, 'x')), "") << "no object has such a name";
+}
+
 std::string job_with(const std::string& spec, const std::string& status = "{}") {
   return R"({"metadata": {"name": "j", "namespace": "ns", "uid": "u", "resourceVersion": "5"}, "spec": )" + spec +
          R"(, "status": )" + status + "}";

@@ -17,6 +17,7 @@
 #include "tests/support/system_calls.h"
 #include "tests/support/temporary_directory.h"
 #include "trainer/checkpoint/directory.h"
+#include "trainer/checkpoint/fence.h"
 #include "trainer/checkpoint/store.h"
 
 namespace oarlock {

@@ -1,4 +1,4 @@
-// What `oarlock why` reports about a job with a queue of Kueue.
+// What `oarlock why` reports about a job with a queue of Kueue, or with a TrainingProfile.
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
@@ -89,6 +89,22 @@ TEST(QueueDiagnosis, UnreadableQueueIsNotAQueueThatIsFull) {
   EXPECT_EQ(to_string(found.cause), "QueueUnavailable");
   EXPECT_EQ(found.headline, "bert cannot start: the operator cannot read the Workloads of Kueue");
   EXPECT_THAT(found.remedies, Contains(HasSubstr("queues.kueue")));
+}
+
+TEST(ProfileDiagnosis, NamesTheProfileThatPreventsAStartOrAResume) {
+  const std::pair<std::string, std::string> rows[] = {{"ProfileNotFound", "ProfileMissing"},
+                                                      {"InvalidProfile", "ProfileInvalid"}};
+  for (const auto& [reason, cause] : rows) {
+    const Diagnosis start = diagnose_status(status_in("Pending", reason, "the message", nullptr));
+    EXPECT_EQ(to_string(start.cause), cause);
+    EXPECT_THAT(start.headline, HasSubstr("bert cannot start: "));
+    EXPECT_EQ(start.message, "the message");
+    EXPECT_THAT(start.remedies, Contains(HasSubstr("oarlock suspend bert")));
+    const Diagnosis resume = diagnose_status(status_in("Suspended", reason, "the message", nullptr));
+    EXPECT_EQ(to_string(resume.cause), cause);
+    EXPECT_THAT(resume.headline, HasSubstr("bert cannot be resumed: "));
+  }
+  EXPECT_EQ(to_string(diagnose_status(status_in("Suspended", "Suspended", "m", nullptr)).cause), "Suspended");
 }
 
 TEST(QueueDiagnosis, RestartingJobNamesEvictionAndWhatItWaitsFor) {
