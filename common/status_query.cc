@@ -34,10 +34,15 @@ bool CheckpointRequests::add(const StatusQuery& query) {
   if (!query.checkpoint || uid_.empty() || query.uid != uid_) return false;
   const SteadyTime now = clock_.steady();
   const std::lock_guard lock(mutex_);
-  if (last_ && (*last_ == *query.checkpoint || now - last_time_ < kMinInterval)) return false;
+  if (last_ == query.checkpoint || (last_time_ && now - *last_time_ < kMinInterval)) return false;
   last_ = query.checkpoint;
   last_time_ = now;
   return true;
+}
+
+void CheckpointRequests::repeat() {
+  const std::lock_guard lock(mutex_);
+  last_.reset();
 }
 
 }  // namespace oarlock

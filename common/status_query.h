@@ -42,12 +42,15 @@ class CheckpointRequests {
   // kMinInterval or more after it. Repeated earlier, it counts once the time has passed.
   bool add(const StatusQuery& query);
 
+  // The last request counts again, kMinInterval after it, because the process that received it has been replaced.
+  void repeat();
+
  private:
   const std::string uid_;
   const Clock& clock_;
   std::mutex mutex_;
   std::optional<int64_t> last_;  // that counted
-  SteadyTime last_time_{};
+  std::optional<SteadyTime> last_time_;
 };
 
 }  // namespace oarlock

@@ -41,6 +41,7 @@ bool is_port_in_use(int port) {
 }
 
 void StatusServer::ranks_start(SteadyTime now) {
+  checkpoint_requests_.repeat();
   if (!has_reports_) server_.reset();
   if (!server_) check_at_ = is_of_ranks_ ? std::nullopt : std::optional(now + kPatience);
   open_at_ = now + kFirstPatience;

@@ -31,13 +31,19 @@ constexpr std::string_view kTaints[] = {
 constexpr std::string_view kConditions[] = {"VMEventScheduled", "PreemptScheduled", "TerminateScheduled",
                                             "RedeployScheduled", "RebootScheduled"};
 
-// Why the node of a pod is about to be drained or removed; empty if that is not known, or if the pod is stopped
-// already.
-std::string warning_of(const Observed& observed, const Pod* pod) {
-  if (pod == nullptr || pod->phase != PodPhase::kRunning || pod->deleting || has_ended(*pod)) return "";
-  if (const auto found = observed.node_warnings.find(pod->node_name); found != observed.node_warnings.end())
+// A warning that is withdrawn counts for this long, so that a node that flaps causes few writes and requests.
+constexpr std::chrono::seconds kMinDuration{60};
+
+// Whether a pod runs, and is not being stopped.
+bool runs(const Pod* pod) {
+  return pod != nullptr && pod->phase == PodPhase::kRunning && !pod->deleting && !has_ended(*pod);
+}
+
+// Why the node of a pod is about to be drained or removed; empty if that is not known.
+std::string warning_of(const Observed& observed, const Pod& pod) {
+  if (const auto found = observed.node_warnings.find(pod.node_name); found != observed.node_warnings.end())
     return found->second;
-  return pod->disruption.empty() ? "" : fmt::format("condition DisruptionTarget of a pod: {}", pod->disruption);
+  return pod.disruption.empty() ? "" : fmt::format("condition DisruptionTarget of a pod: {}", pod.disruption);
 }
 
 }  // namespace
@@ -54,12 +60,14 @@ void refresh_disruption(const Observed& observed, const Membership& members, api
   if (!api::is_running(status.phase)) return;
   Disruption next{.nodes = {}, .reason = before.reason, .request_time = before.request_time};
   bool is_new = false;
+  const bool keeps_known = observed.are_node_warnings_unknown || observed.now < before.request_time + kMinDuration;
   // Nodes that are known come first, so that the limit does not turn them into new ones.
   for (const bool adds_known : {true, false}) {
     for (const Pod* pod : members.current) {
-      const std::string warning = warning_of(observed, pod);
-      if (warning.empty() || std::ranges::find(next.nodes, pod->node_name) != next.nodes.end()) continue;
+      if (!runs(pod) || std::ranges::find(next.nodes, pod->node_name) != next.nodes.end()) continue;
       const bool is_known = std::ranges::find(before.nodes, pod->node_name) != before.nodes.end();
+      const std::string warning = warning_of(observed, *pod);
+      if (warning.empty() && !(is_known && keeps_known)) continue;
       if (is_known != adds_known || next.nodes.size() == api::kMaxDisruptedNodes) continue;
       next.nodes.push_back(pod->node_name);
       if (is_known) continue;

@@ -210,6 +210,7 @@ struct Observed {
   // Nodes with pods of this job that are about to be drained or removed, and the taint or condition that announces it.
   // Empty unless the operator watches nodes.
   std::map<std::string, std::string> node_warnings{};
+  bool are_node_warnings_unknown = false;  // the nodes have not been listed yet
   // The TrainingProfile of a job that may_apply_profile() (profile.h); absent if it has none, or if none can be read,
   // as `profiles_error` explains.
   BoxedOptional<api::AppliedProfile> profile{};

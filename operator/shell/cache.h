@@ -137,6 +137,9 @@ class Cache {
 
   // Returns the warnings of the nodes of these pods, by node. Empty unless CacheOptions::nodes is set.
   std::map<std::string, std::string> node_warnings(const std::vector<Pod>& pods) const;
+
+  // Returns whether the nodes have been listed, or are not watched.
+  bool knows_node_warnings() const { return nodes_ == nullptr || nodes_->synced(); }
   // Adds the TrainingProfile that the job would have if it started now: that of its namespace, or otherwise that of
   // CacheOptions::profile_namespace.
   void add_profile(Observed& observed) const;

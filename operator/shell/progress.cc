@@ -151,14 +151,16 @@ ProgressPoller::Targets::iterator ProgressPoller::next_target(SteadyTime now) {
   return next;
 }
 
-bool ProgressPoller::record(const kube::ObjectKey& job, uint64_t generation, SystemTime started, PollResult result) {
+bool ProgressPoller::record(const kube::ObjectKey& job, uint64_t generation, const StatusQuery& query,
+                            SystemTime started, PollResult result) {
   const auto it = targets_.find(job);
   if (it == targets_.end() || it->second.generation != generation) return false;  // of an earlier address
   Target& target = it->second;
   target.is_in_flight = false;
   target.group = !result.status ? Group::kFailed : result.took <= options_.prompt ? Group::kPrompt : Group::kSlow;
   target.wait = result.status ? options_.interval : std::min(target.wait * 2, options_.max_interval);
-  target.due = clock_->steady() + target.wait;
+  const bool is_requested = target.checkpoint_request != query.checkpoint;  // since the poll was sent
+  target.due = is_requested ? clock_->steady() : clock_->steady() + target.wait;
   target.probe.last_poll = {started, result.status.has_value(), result.status || result.launcher};
   const bool is_launcher_new = result.launcher && target.probe.launcher != result.launcher;
   if (is_launcher_new) target.probe.launcher = std::move(result.launcher);
@@ -210,7 +212,7 @@ void ProgressPoller::run(const std::stop_token& stop) {
       ++changes_;  // another thread may start a poll of these groups now
       changed_.notify_one();
     }
-    if (!record(job, generation, started, std::move(result))) continue;
+    if (!record(job, generation, query, started, std::move(result))) continue;
     lock.unlock();
     on_change_(job);
     lock.lock();

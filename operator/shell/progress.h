@@ -118,7 +118,8 @@ class ProgressPoller {
   bool has_thread(Group group) const;
   Targets::iterator next_target(SteadyTime now);
   // Returns whether the progress has changed.
-  bool record(const kube::ObjectKey& job, uint64_t generation, SystemTime started, PollResult result);
+  bool record(const kube::ObjectKey& job, uint64_t generation, const StatusQuery& query, SystemTime started,
+              PollResult result);
 
   const ProgressOptions options_;
   const int slow_threads_;

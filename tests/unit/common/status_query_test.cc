@@ -36,6 +36,10 @@ TEST(CheckpointRequests, CountOncePerNumberAndMinute) {
   clock.advance(seconds(1));
   EXPECT_FALSE(requests.add({"u", 7})) << "the operator repeats it with each poll";
   EXPECT_TRUE(requests.add({"u", 8})) << "a request is delayed, not lost";
+  requests.repeat();
+  EXPECT_FALSE(requests.add({"u", 8}));
+  clock.advance(CheckpointRequests::kMinInterval);
+  EXPECT_TRUE(requests.add({"u", 8})) << "the process that received it has been replaced";
 }
 
 TEST(CheckpointRequests, CountWithTheUidOfTheJobOnly) {

@@ -70,6 +70,11 @@ TEST(Disruption, EndsWithTheWarning) {
   observed = after(observed, reconcile(observed));
   ASSERT_TRUE(observed.job.status.disruption);
   observed.node_warnings.clear();
+  EXPECT_TRUE(status_after(observed, reconcile(observed)).disruption) << "a node that flaps";
+  observed.now = at_second(kNow + 60);
+  observed.are_node_warnings_unknown = true;
+  EXPECT_TRUE(status_after(observed, reconcile(observed)).disruption) << "the operator has started again";
+  observed.are_node_warnings_unknown = false;
   const Plan plan = reconcile(observed);
   EXPECT_FALSE(status_after(observed, plan).disruption);
   EXPECT_EQ(checkpoint_request(status_after(observed, plan)), std::nullopt);
