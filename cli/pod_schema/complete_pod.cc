@@ -30,9 +30,6 @@ class CompletePod {
       const Json& containers = elements(spec_, list);
       for (size_t i = 0; i < containers.size(); ++i) {
         const std::string path = fmt::format("spec.{}[{}]", list, i);
-        // Only the container 'trainer' has a default image.
-        if (text_at(containers[i], "image").empty())
-          add(path + ".image", "is required: only the container 'trainer' has a default image");
         check_resources(member(containers[i], "resources"), path + ".resources");
         check_ports(containers[i], path, std::string_view(list) == "containers");
       }

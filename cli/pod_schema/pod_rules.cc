@@ -165,6 +165,19 @@ void check_unique(const Node& object, std::string_view list, std::string_view fi
   }
 }
 
+// Containers other than 'trainer' have no default image.
+void check_images(const Node& pod_spec, const std::string& path, yaml::Problems& problems) {
+  for (const std::string_view list : {"initContainers", "containers"}) {
+    const std::vector<Node> items = list_at(pod_spec, list);
+    for (size_t i = 0; i < items.size(); ++i) {
+      if (items[i].kind() != Node::Kind::kMap || has_value(items[i], "image")) continue;
+      if (list == "containers" && string_at(items[i], "name") == kTrainerContainer) continue;
+      problems.add(items[i].mark(), fmt::format("{}.{}[{}].image", path, list, i),
+                   "is required: only the container 'trainer' has a default image");
+    }
+  }
+}
+
 // A volume has at most one source. One without any is an emptyDir.
 void check_volume_source(const Node& volume, const std::string& path, yaml::Problems& problems) {
   std::vector<std::string> sources;
@@ -401,6 +414,7 @@ void check_rules_of_type(std::string_view type, const Node& object, const std::s
   check_object_rules(type, object, path, problems);
   check_value_rules(type, object, path, problems);
   if (type == "PodSpec") {
+    check_images(object, path, problems);
     for (const std::string_view list : {"initContainers", "containers", "volumes", "resourceClaims", "schedulingGates"})
       check_unique(object, list, "name", path, problems);
   } else if (type == "Container") {
