@@ -97,10 +97,13 @@ constexpr CelRule kRules[] = {
          "!has(self.template) || !has(self.template.spec) || !has(self.template.spec.containers) || "
          "self.template.spec.containers.all(c, (has(c.name) && c.name == 'trainer') || !has(c.ports) || "
          "c.ports.all(p, !has(p.containerPort) || "
+         // The profile that a job names may have another port than the default; the operator checks the merged job.
+         "(((has(self.profile) && self.profile != '' && "
+         "(!has(self.rendezvous) || !has(self.rendezvous.port) || self.rendezvous.port == 29500)) || "
          "(p.containerPort != (has(self.rendezvous) && has(self.rendezvous.port) ? self.rendezvous.port : 29500) && "
          "(!has(self.failurePolicy) || !has(self.failurePolicy.restartScope) || self.failurePolicy.restartScope != "
          "'Rank' || (has(self.failurePolicy.maxRestarts) && self.failurePolicy.maxRestarts == 0) || self.nodes < 2 || "
-         "p.containerPort != (has(self.rendezvous) && has(self.rendezvous.port) ? self.rendezvous.port : 29500) + 1) "
+         "p.containerPort != (has(self.rendezvous) && has(self.rendezvous.port) ? self.rendezvous.port : 29500) + 1))) "
          "&& "
          "(p.containerPort < 9400 || p.containerPort >= 9400 + (has(self.processesPerNode) && "
          "type(self.processesPerNode) == int ? int(self.processesPerNode) : 1)))))",

@@ -150,6 +150,8 @@ void describe_profile(AppliedProfile& profile, Fields& fields) {
 
 void describe_queue(QueueStatus& queue, Fields& fields) {
   fields.field("name", queue.name, "Name of the LocalQueue.");
+  fields.field("workload", queue.workload,
+               "The Workload that MultiKueue has created for the job, which its annotation names.");
   fields.field("clusterQueue", queue.cluster_queue,
                "The ClusterQueue that has admitted the job; absent while it waits.");
   fields.field("flavors", queue.flavors, "The ResourceFlavors that the admission assigns to the pods.");

@@ -247,6 +247,7 @@ struct AppliedProfile {
 // so that a label that is changed in between neither stops pods nor lets them run without quota.
 struct QueueStatus {
   std::string name;                  // of the LocalQueue
+  std::string workload{};            // that MultiKueue has created for the job; empty: the operator creates it
   std::string cluster_queue;         // that has admitted the job; empty while the job waits
   std::vector<std::string> flavors;  // ResourceFlavors that the admission assigns, without duplicates
   std::optional<int> nodes;          // for which the admission assigns quota; absent while the job waits

@@ -41,7 +41,7 @@ void choose_workload(const Observed& observed, Membership& out) {
   std::vector<const Workload*> own;
   for (const Workload& workload : *observed.workloads) {
     // The one that MultiKueue has created for the job has no owner.
-    const bool is_prebuilt = workload.owner_uid.empty() && workload.name == job.metadata.prebuilt_workload;
+    const bool is_prebuilt = workload.owner_uid.empty() && workload.name == prebuilt_workload(job);
     const bool is_owned = workload.owner_uid == job.metadata.uid && workload_slice(job, workload.name);
     if (is_prebuilt || is_owned) own.push_back(&workload);
   }

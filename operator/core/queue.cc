@@ -9,6 +9,7 @@
 
 #include "operator/core/elastic.h"
 #include "operator/core/handover.h"
+#include "operator/core/lifetime.h"
 #include "operator/core/pod_failure.h"
 #include "operator/core/progress.h"
 #include "operator/core/text.h"
@@ -84,7 +85,9 @@ bool is_reading_workloads(const Observed& observed) {
 
 BoxedOptional<api::QueueStatus> decide_queue(const Job& job) {
   BoxedOptional<api::QueueStatus> out;
-  if (!job.metadata.queue.empty()) out.emplace().name = job.metadata.queue;
+  if (job.metadata.queue.empty()) return out;
+  out.emplace().name = job.metadata.queue;
+  if (!job.spec.is_managed_by_multikueue()) out->workload = job.metadata.prebuilt_workload;
   return out;
 }
 
@@ -128,7 +131,7 @@ WaitingReason queue_reason(const Observed& observed, const Membership& members) 
                         "suspend the job, remove its label {} and resume it",
                         name, sanitize_line(observed.workloads_error), kKueueGroup, kKueueVersion, kLabelQueue)};
   }
-  const std::string& prebuilt = observed.job.metadata.prebuilt_workload;
+  const std::string prebuilt = prebuilt_workload(observed.job);
   if (members.workload == nullptr && !prebuilt.empty())
     return {kQueued, fmt::format("queue {}: waiting for MultiKueue to create the Workload {}", name, prebuilt)};
   if (members.workload == nullptr) return {kQueued, fmt::format("queue {}: requesting quota", name)};
@@ -161,7 +164,7 @@ Creations request_quota(const Observed& observed, const Membership& members) {
   }
   const Workload* workload = members.workload;
   out.actions = delete_other_workloads(observed, members);
-  if (!members.other_workloads.empty() || !job.metadata.prebuilt_workload.empty()) return out;
+  if (!members.other_workloads.empty() || !prebuilt_workload(job).empty()) return out;
   if (workload != nullptr && (workload->deleting || !is_outdated(job, *workload))) return out;
   // Pods that have not ended use the quota. Those of a running group have had it.
   const StoppingPods stopping = find_suspending(members, observed.now);
@@ -177,7 +180,7 @@ Creations request_quota(const Observed& observed, const Membership& members) {
 
 std::vector<Action> request_growth(const Observed& observed, const Membership& members, bool may_create) {
   const Job& job = observed.job;
-  if (!job.status.queue || find_admission(members) == nullptr || !job.metadata.prebuilt_workload.empty()) return {};
+  if (!job.status.queue || find_admission(members) == nullptr || !prebuilt_workload(job).empty()) return {};
   const Workload& current = *members.workload;
   const int wanted = wanted_nodes(job);
   // Kueue does not let Workloads with a topology take over quota. With admission checks, it takes the quota of the
@@ -313,8 +316,9 @@ std::optional<Plan> fit_to_admission(const Observed& observed, const Membership&
 std::optional<Plan> queue_for_multikueue(const Observed& observed, const Membership& members) {
   const Job& job = observed.job;
   if (!job.spec.is_managed_by_multikueue() || !job.status.queue || job.metadata.deletion_timestamp ||
-      !job.report.problem.empty() || is_terminal(job.status.phase))
+      !job.report.problem.empty())
     return std::nullopt;
+  if (is_terminal(job.status.phase)) return expire(observed, members);
   if (is_reading_workloads(observed))
     return make_plan(PlanState::kWait, "reading the Workloads of Kueue", kReadingRequeue);
   const Workload* workload = members.workload;
@@ -330,7 +334,9 @@ std::optional<Plan> queue_for_multikueue(const Observed& observed, const Members
     plan.requeue_after = request.requeue_after;
     append(plan.actions, report_readiness(observed, members, job.status));
   }
-  if (job.spec.suspend || !has_quota) {
+  // A job that runs has a copy, also if its Workload cannot be read here.
+  const bool may_have_copy = !observed.workloads && is_running(job.status.phase);
+  if (job.spec.suspend || (!has_quota && !may_have_copy)) {
     const api::Status next = status_in_manager(observed, members);
     if (next != job.status) plan.actions.emplace_back(PatchStatus{next});
   }

@@ -153,7 +153,7 @@ class Cache {
   using NetworkPolicyInformer = kube::Informer<CachedNetworkPolicy>;
 
   // The informer of objects of an API that not every cluster has, and whether they can be read, as it has last found.
-  // Its failures are not reported.
+  // Its failures are not reported, except those of TrainingProfiles that could be read before.
   template <typename T>
   struct OptionalInformer {
     mutable std::mutex mutex;  // of the following

@@ -389,7 +389,7 @@ Observed Controller::observe(const kube::ObjectKey& key, const Job& job, bool is
     const std::lock_guard lock(mutex_);
     if (const auto it = rejections_.find(job.metadata.uid); it != rejections_.end()) observed.last_error = it->second;
     if (const auto it = template_errors_.find(job.metadata.uid);
-        it != template_errors_.end() && it->second.generation == job.metadata.generation)
+        it != template_errors_.end() && it->second.concerns(job))
       observed.template_error = it->second.message;
   }
   add_conflicting_objects(job.metadata.uid, observed);
@@ -479,7 +479,14 @@ void Controller::update_polling(const kube::ObjectKey& key, const Observed& obse
 
 void Controller::set_template_error(const Job& job, const std::string& error) {
   const std::lock_guard lock(mutex_);
-  template_errors_[job.metadata.uid] = {job.metadata.generation, error};
+  const api::AppliedProfile profile = job.status.profile.value_or(api::AppliedProfile{});
+  template_errors_[job.metadata.uid] = {job.metadata.generation, profile.uid, profile.generation, error};
+}
+
+bool Controller::TemplateError::concerns(const Job& job) const {
+  const api::AppliedProfile profile = job.status.profile.value_or(api::AppliedProfile{});
+  return generation == job.metadata.generation && profile_uid == profile.uid &&
+         profile_generation == profile.generation;
 }
 
 void Controller::set_rejection(const std::string& job_uid, const std::string& error) {

@@ -51,8 +51,8 @@ Job copied(Phase phase, JobBuilder builder = dispatched()) {
 // A job of the worker cluster, and its Workload.
 Job prebuilt() {
   Job job = JobBuilder().queue("team").phase(Phase::kPending);
-  job.status.queue.emplace().name = "team";
   job.metadata.prebuilt_workload = "trainingjob-bert-of-manager";
+  job.status.queue = decide_queue(job);
   return job;
 }
 
@@ -151,7 +151,7 @@ TEST(ReconcileMultiKueue, TheWorkerUsesNoOtherWorkload) {
   for (const Workload& workload : {other, of_other_owner})
     EXPECT_THAT(only<CreatePod>(reconcile(with_workload(job, workload))), IsEmpty());
   Job without_annotation = job;
-  without_annotation.metadata.prebuilt_workload.clear();
+  without_annotation.status.queue->workload.clear();
   const Workload unowned = admitted(without_owner(workload_of(without_annotation)));
   EXPECT_THAT(only<CreatePod>(reconcile(with_workload(without_annotation, unowned))), IsEmpty());
 }
@@ -165,12 +165,52 @@ TEST(ReconcileMultiKueue, TheWorkerNeitherReplacesNorGrowsTheWorkload) {
   Job elastic = JobBuilder().nodes(4).elastic(1).queue("team").phase(Phase::kRunning);
   elastic.status.queue.emplace().name = "team";
   elastic.status.elastic.emplace().nodes = 2;
-  elastic.metadata.prebuilt_workload = job.metadata.prebuilt_workload;
+  elastic.status.queue->workload = job.status.queue->workload;
   Observed observed = with_workload(elastic, admitted(without_owner(workload_of(elastic))));
   observed.workloads->front().admission.nodes = 2;
   observed.pods = {pod(0, 0).running(), pod(0, 1).running()};
   observed.now += seconds(100'000);
   EXPECT_THAT(only<CreateWorkload>(reconcile(observed)), IsEmpty());
+}
+
+// Anybody who may change the job may change the annotation.
+TEST(ReconcileMultiKueue, AChangedAnnotationDoesNotKeepQuota) {
+  Job job = JobBuilder().queue("team").phase(Phase::kRunning);
+  job.status.queue.emplace().name = "team";
+  Workload own = admitted(workload_of(job));
+  own.evicted = true;
+  job.metadata.prebuilt_workload = "anything";
+  EXPECT_THAT(names(reconcile(with_workload(job, own))), Contains("PatchStatus Restarting 1"));
+  job.status.phase = Phase::kComplete;
+  EXPECT_THAT(names(reconcile(with_workload(job, admitted(workload_of(job))))),
+              Contains("UpdateWorkload Succeed " + own.name));
+  Job copy = prebuilt();
+  copy.status.phase = Phase::kComplete;
+  const std::string given = copy.status.queue->workload;
+  copy.metadata.prebuilt_workload.clear();
+  EXPECT_THAT(names(reconcile(with_workload(copy, admitted(without_owner(workload_of(copy)))))),
+              Contains("UpdateWorkload Succeed " + given));
+}
+
+TEST(ReconcileMultiKueue, TheManagerDeletesFinishedJobs) {
+  Job copy = prebuilt();
+  copy.status.phase = Phase::kComplete;
+  copy.status.completion_time = at_second(1);
+  copy.spec.ttl_seconds_after_finished = 0;
+  EXPECT_THAT(only<DeleteJob>(reconcile(with_workload(copy, {}))), IsEmpty()) << "Kueue would create it again";
+  Job job = dispatched();
+  job.status = copy.status;
+  job.spec.ttl_seconds_after_finished = 0;
+  EXPECT_THAT(names(reconcile(with_workload(job, {}))), Contains("DeleteJob bert"));
+}
+
+TEST(ReconcileMultiKueue, ARunningCopyIsNotForgottenWithoutWorkloads) {
+  Job job = dispatched();
+  job.status.queue.emplace().name = "team";
+  job.status.phase = Phase::kRunning;
+  Observed observed = seen(job, {});
+  observed.workloads_error = "forbidden";
+  EXPECT_THAT(only<PatchStatus>(reconcile(observed)), IsEmpty());
 }
 
 TEST(ReconcileMultiKueue, TheWorkerReportsTheEnd) {

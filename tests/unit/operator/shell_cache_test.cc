@@ -346,6 +346,9 @@ TEST_F(CacheWorkloads, ProfileOfTheNamespacePrecedesThatOfTheOperator) {
     const std::lock_guard lock(mutex_);
     changes_.clear();
   }
+  Json unused = profile("ns", 13);
+  unused["metadata"]["name"] = "unused";
+  api_->push("trainingprofiles", "ADDED", unused);
   api_->push("trainingprofiles", "ADDED", profile("ns", 13));
   ASSERT_TRUE(becomes_true([&] { return observe().profile->namespace_name == "ns"; }));
   EXPECT_TRUE(becomes_true([&] {
@@ -378,6 +381,28 @@ TEST_F(CacheWorkloads, ProfilesAreUnknownAfterAnErrorUnlessTheApiRefusesThem) {
     EXPECT_EQ(observed.is_profile_unknown, status >= 500) << status;
     cache_.reset();
   }
+}
+
+TEST_F(CacheWorkloads, ARefusalInOneNamespaceDoesNotConcernTheProfilesOfTheOperator) {
+  api_ = std::make_shared<FakeApi>("namespaces/operators");
+  for (const char* plural : {"trainingjobs", "pods", "services", "trainingprofiles"}) end_list(plural);
+  start({"ns"});
+  ASSERT_TRUE(becomes_true([&] { return cache_->has_synced(); }));
+  Observed observed;
+  observed.job.metadata.namespace_name = "ns";
+  cache_->add_profile(observed);
+  EXPECT_NE(observed.profiles_error, "");
+  EXPECT_FALSE(observed.is_profile_unknown) << "the operator has no default";
+}
+
+TEST_F(CacheWorkloads, ErrorsAfterTheFirstListOfProfilesAreReported) {
+  api_ = std::make_shared<FakeApi>("oarlock.dev");
+  for (const char* plural : {"trainingjobs", "pods", "services", "trainingprofiles"}) end_list(plural);
+  start();
+  ASSERT_TRUE(becomes_true([&] { return cache_->has_synced(); }));
+  ASSERT_EQ(reports_, 0);
+  api_->end_watch("trainingprofiles", response(500, "InternalError"));
+  EXPECT_TRUE(becomes_true([&] { return reports_ == 1; }));
 }
 
 TEST_F(CacheWorkloads, ProfilesOfTheOperatorAreWatchedWithThoseOfChosenNamespaces) {
