@@ -95,14 +95,25 @@ constexpr CelRule kRules[] = {
      .message = rules::kPortAfter,
      .field_path = ".rendezvous.port"},
     {.at = "spec",
+     .rule = "!has(self.preflight) || self.nodes < 2 || !has(self.rendezvous) || !has(self.rendezvous.port) || "
+             "(self.rendezvous.port < 65534 && (self.rendezvous.port + 2 < 9400 || self.rendezvous.port + 2 >= 9400 + "
+             "(has(self.processesPerNode) && type(self.processesPerNode) == int ? int(self.processesPerNode) : 1)))",
+     .message = rules::kPortAfter,
+     .field_path = ".rendezvous.port"},
+    {.at = "spec",
      .rule =
          "!has(self.template) || !has(self.template.spec) || !has(self.template.spec.containers) || "
          "self.template.spec.containers.all(c, (has(c.name) && c.name == 'trainer') || !has(c.ports) || "
          "c.ports.all(p, !has(p.containerPort) || "
+         // The profile that a job names may have another port than the default; the operator checks the merged job.
+         "(((has(self.profile) && self.profile != '' && "
+         "(!has(self.rendezvous) || !has(self.rendezvous.port) || self.rendezvous.port == 29500)) || "
          "(p.containerPort != (has(self.rendezvous) && has(self.rendezvous.port) ? self.rendezvous.port : 29500) && "
          "(!has(self.failurePolicy) || !has(self.failurePolicy.restartScope) || self.failurePolicy.restartScope != "
          "'Rank' || (has(self.failurePolicy.maxRestarts) && self.failurePolicy.maxRestarts == 0) || self.nodes < 2 || "
-         "p.containerPort != (has(self.rendezvous) && has(self.rendezvous.port) ? self.rendezvous.port : 29500) + 1) "
+         "p.containerPort != (has(self.rendezvous) && has(self.rendezvous.port) ? self.rendezvous.port : 29500) + 1) && "
+         "(!has(self.preflight) || self.nodes < 2 || "
+         "p.containerPort != (has(self.rendezvous) && has(self.rendezvous.port) ? self.rendezvous.port : 29500) + 2))) "
          "&& "
          "(p.containerPort < 9400 || p.containerPort >= 9400 + (has(self.processesPerNode) && "
          "type(self.processesPerNode) == int ? int(self.processesPerNode) : 1)))))",

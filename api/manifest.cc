@@ -73,7 +73,7 @@ const std::vector<ForeignKeys>& foreign_keys() {
       {.keys = {"labels", "annotations"}, .remedy = "those of the pods are in spec.template.metadata"},
       {.keys = {"backoffLimit", "maxRestarts", "maxRetries", "retries"},
        .remedy = "the number of restarts is spec.failurePolicy.maxRestarts"},
-      {.keys = {"queue", "queueName"}, .remedy = "there are no queues yet"},
+      {.keys = {"queue", "queueName"}, .remedy = "the queue is the label kueue.x-k8s.io/queue-name of the job"},
       {.keys = {"priority", "priorityClass"}, .remedy = "it is priorityClassName in spec.template.spec"},
       {.keys = {"restartPolicy"}, .remedy = "spec.failurePolicy has the rules for restarts"},
       {.keys = {"minNodes", "maxNodes", "elasticPolicy"},

@@ -19,7 +19,9 @@ inline constexpr char kDefaultProfile[] = "default";
 // Size of a profile's spec, of which the status of each of its jobs has a copy.
 inline constexpr size_t kMaxProfileBytes = 64u << 10;
 // The members of a spec that describe one job, which a profile does not have.
-inline constexpr const char* kJobMembers[] = {"nodes", "profile", "elastic", "trainer", "suspend", "managedBy"};
+// ttlSecondsAfterFinished is one of them because the admission policy of the operator reads it in the job.
+inline constexpr const char* kJobMembers[] = {
+    "nodes", "profile", "elastic", "trainer", "suspend", "managedBy", "ttlSecondsAfterFinished"};
 
 // Returns the spec of a job that has this profile:
 // - The job's value takes precedence over the profile's. Maps are merged by key, lists are replaced.

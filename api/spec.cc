@@ -180,6 +180,13 @@ void describe(Metadata& metadata, Fields& fields) {
         labels.field(kLabelPriorityClass, metadata.priority_class, "Kueue's WorkloadPriorityClass of the job.");
       },
       "Labels.");
+  fields.section(
+      "annotations",
+      [&](Fields& annotations) {
+        annotations.field(kAnnotationPrebuiltWorkload, metadata.prebuilt_workload,
+                          "Kueue's Workload of a job that MultiKueue has created.");
+      },
+      "Annotations.");
 }
 
 void describe(Spec& spec, Fields& fields) {
@@ -303,9 +310,11 @@ void describe(Spec& spec, Fields& fields) {
                "true: the operator stops the pods and creates none until the field is false again; then the group "
                "restarts from its newest checkpoint. A resume does not count as a restart. Fields that are immutable "
                "while the job runs can be changed while it is suspended.");
-  fields.field("managedBy", spec.managed_by, {.max_length = rules::kMaxManagedBy},
-               "The controller that manages the job. Absent or oarlock.dev/operator: this operator, which ignores jobs "
-               "with another value, such as kueue.x-k8s.io/multikueue. The field is immutable.");
+  fields.field(
+      "managedBy", spec.managed_by, {.max_length = rules::kMaxManagedBy},
+      "The controller that manages the job. Absent or oarlock.dev/operator: this operator. "
+      "kueue.x-k8s.io/multikueue: Kueue, which runs it in another cluster; the operator requests its quota. Jobs "
+      "with another value are ignored. The field is immutable.");
 }
 
 }  // namespace oarlock::api

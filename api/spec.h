@@ -173,6 +173,8 @@ struct Checkpoints {
 
 // spec.managedBy of jobs that this operator manages.
 inline constexpr char kManagedBy[] = "oarlock.dev/operator";
+// spec.managedBy of jobs that Kueue runs in other clusters.
+inline constexpr char kManagedByMultiKueue[] = "kueue.x-k8s.io/multikueue";
 
 struct Spec {
   int nodes = 1;  // pods in the group; the desired number if the job is elastic
@@ -201,6 +203,7 @@ struct Spec {
   std::string managed_by;  // empty or kManagedBy if this operator manages the job
 
   bool is_managed_elsewhere() const { return !managed_by.empty() && managed_by != kManagedBy; }
+  bool is_managed_by_multikueue() const { return managed_by == kManagedByMultiKueue; }
 
   bool operator==(const Spec&) const = default;
 };

@@ -97,9 +97,10 @@ void describe_restarts(Restarts& restarts, Fields& fields) {
   fields.field("charged", restarts.charged, "Number of restarts that count against failurePolicy.maxRestarts.");
   fields.list("reasons", restarts.reasons, describe_restart_count, {.list_type = "map", .map_key = "reason"},
               "Number of restarts by reason.");
-  fields.section("afterProgress", restarts.after_progress, describe_after_progress,
-                 "Failures after progress: those of attempts whose step or checkpoint was newer than at all failures "
-                 "before.");
+  fields.section(
+      "afterProgress", restarts.after_progress, describe_after_progress,
+      "Failures after progress: those before which the job had reached a higher step, or a newer checkpoint, "
+      "than before all earlier failures.");
 }
 
 void describe_recoveries(Recoveries& recoveries, Fields& fields) {
@@ -150,6 +151,8 @@ void describe_profile(AppliedProfile& profile, Fields& fields) {
 
 void describe_queue(QueueStatus& queue, Fields& fields) {
   fields.field("name", queue.name, "Name of the LocalQueue.");
+  fields.field("workload", queue.workload,
+               "The Workload that MultiKueue has created for the job, which its annotation names.");
   fields.field("clusterQueue", queue.cluster_queue,
                "The ClusterQueue that has admitted the job; absent while it waits.");
   fields.field("flavors", queue.flavors, "The ResourceFlavors that the admission assigns to the pods.");
@@ -184,6 +187,13 @@ void describe_bad_node(BadNode& node, Fields& fields) {
                 "None: the node is not avoided, because pods were not placed in time otherwise.");
   fields.require("name");
   fields.unknown_members(node.unknown_members);
+}
+
+void describe_disruption(Disruption& disruption, Fields& fields) {
+  fields.field("nodes", disruption.nodes, "Names of these nodes, at most 16.");
+  fields.field("reason", disruption.reason,
+               "Name of the node because of which the last request was made, and its taint or condition.");
+  fields.field("requestTime", disruption.request_time, "When a checkpoint was last requested.");
 }
 
 void describe_progress(Progress& progress, Fields& fields) {
@@ -330,6 +340,10 @@ void describe(Status& status, Fields& fields) {
               {.max_items = kMaxBadNodes, .list_type = "map", .map_key = "name"},
               "Nodes on which the job has failed within failurePolicy.avoidNodesSeconds, in the order of their last "
               "failures: the newest 16.");
+  fields.section(
+      "disruption", status.disruption, describe_disruption,
+      "Nodes with pods of the job that are about to be drained or removed, while it runs: it is requested to save a "
+      "checkpoint (docs/operator-states.md).");
   fields.section(
       "launcher", status.launcher, describe_launcher,
       "The launcher that the operator has put into the pods. Absent if the image contains it, or the job was "

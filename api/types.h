@@ -19,6 +19,9 @@
 
 namespace oarlock::api {
 
+// On a job that Kueue's MultiKueue has created in this cluster: the name of its Workload.
+inline constexpr char kAnnotationPrebuiltWorkload[] = "kueue.x-k8s.io/prebuilt-workload-name";
+
 // The fields of ObjectMeta that reconcile() needs; all others are dropped.
 struct Metadata {
   std::string name;
@@ -30,6 +33,7 @@ struct Metadata {
   std::optional<SystemTime> deletion_timestamp;  // present if the job is being deleted
   std::string queue;                             // label kLabelQueue; empty: none
   std::string priority_class;                    // label kLabelPriorityClass; empty: none
+  std::string prebuilt_workload;                 // annotation kAnnotationPrebuiltWorkload; empty: none
 
   bool operator==(const Metadata&) const = default;
 };
@@ -196,6 +200,17 @@ struct BadNode {
 };
 inline constexpr size_t kMaxBadNodes = 16;
 
+// Nodes with pods of the job that are about to be drained or removed, and the checkpoint that was requested because of
+// them.
+struct Disruption {
+  std::vector<std::string> nodes{};  // at most kMaxDisruptedNodes
+  std::string reason{};              // why the last request was made: a node, and its taint or condition
+  SystemTime request_time{};         // of the last request, in whole seconds, which identifies it
+
+  bool operator==(const Disruption&) const = default;
+};
+inline constexpr size_t kMaxDisruptedNodes = 16;
+
 // The bounds within which the launchers of an attempt continue in place with fewer nodes
 // (oarlock launch --min-nodes and --shrink-after).
 struct LauncherBounds {
@@ -232,6 +247,7 @@ struct AppliedProfile {
 // so that a label that is changed in between neither stops pods nor lets them run without quota.
 struct QueueStatus {
   std::string name;                  // of the LocalQueue
+  std::string workload{};            // that MultiKueue has created for the job; empty: the operator creates it
   std::string cluster_queue;         // that has admitted the job; empty while the job waits
   std::vector<std::string> flavors;  // ResourceFlavors that the admission assigns, without duplicates
   std::optional<int> nodes;          // for which the admission assigns quota; absent while the job waits
@@ -347,6 +363,7 @@ struct Status {
   BoxedOptional<InPodRestarts> in_pod_restarts;  // absent before the first one
   std::vector<Replacement> replacements;         // by node rank
   std::vector<BadNode> bad_nodes;                // in the order of their last failures; at most kMaxBadNodes
+  BoxedOptional<Disruption> disruption;          // absent unless the job runs and has a pod on such a node
   BoxedOptional<InjectedLauncher> launcher;      // absent if there was nothing to decide
   BoxedOptional<QueueStatus> queue;              // absent if no queue admits the job
   BoxedOptional<AppliedProfile> profile;         // absent if the job has none, or has not started

@@ -54,6 +54,12 @@ std::vector<int64_t> ports_after(const Spec& spec) {
   return out;
 }
 
+// The profile that a job names may have another port than the default. `spec` is merged with it when the job starts.
+bool may_have_another_port(const TrainingJob& job) {
+  return !job.status.profile && job.spec.profile && !job.spec.profile->empty() &&
+         job.spec.rendezvous.port == kDefaultMasterPort;
+}
+
 bool is_rendezvous_port(int64_t port, const Spec& spec) {
   const std::vector<int64_t> after = ports_after(spec);
   return port == spec.rendezvous.port || std::ranges::find(after, port) != after.end();
@@ -178,7 +184,8 @@ void check_template_quantities(const Json& pod_spec, const std::string& spec_pat
                    });
 }
 
-void check_container(const Spec& spec, const Json& container, const std::string& path, Found& found) {
+void check_container(const TrainingJob& job, const Json& container, const std::string& path, Found& found) {
+  const Spec& spec = job.spec;
   const bool is_trainer = string_of(container, "name") == kTrainerContainer;
   const std::string restart_policy = string_of(container, "restartPolicy");
   if (is_trainer && !restart_policy.empty() && restart_policy != "Never")
@@ -190,8 +197,8 @@ void check_container(const Spec& spec, const Json& container, const std::string&
     const auto number = port.find("containerPort");
     if (is_trainer || number == port.end() || !number->is_number_integer()) return;
     const auto value = number->get<int64_t>();
-    if (is_rendezvous_port(value, spec) || is_metrics_port(value, spec))
-      found.add({port_path + ".containerPort", rules::kPortTaken});
+    const bool is_of_rendezvous = !may_have_another_port(job) && is_rendezvous_port(value, spec);
+    if (is_of_rendezvous || is_metrics_port(value, spec)) found.add({port_path + ".containerPort", rules::kPortTaken});
   });
   each(container, "volumeMounts", path, rules::kMaxVolumes, found,
        [&](const Json& mount, const std::string& mount_path) {
@@ -205,7 +212,7 @@ void check_container(const Spec& spec, const Json& container, const std::string&
        });
 }
 
-void check_pod_spec(const Spec& spec, const Json& pod_spec, const std::string& spec_path, Found& found) {
+void check_pod_spec(const TrainingJob& job, const Json& pod_spec, const std::string& spec_path, Found& found) {
   const std::string restart_policy = string_of(pod_spec, "restartPolicy");
   if (!restart_policy.empty() && restart_policy != "Never")
     found.add({spec_path + ".restartPolicy", rules::kRestartPolicy});
@@ -220,7 +227,7 @@ void check_pod_spec(const Spec& spec, const Json& pod_spec, const std::string& s
   each(pod_spec, "containers", spec_path, rules::kMaxContainers, found,
        [&](const Json& container, const std::string& at) {
          if (string_of(container, "name") == kTrainerContainer) ++trainers;
-         check_container(spec, container, at, found);
+         check_container(job, container, at, found);
        });
   each(pod_spec, "initContainers", spec_path, rules::kMaxContainers, found, [](const Json&, const std::string&) {});
   if (trainers != 1 && pod_spec.contains("containers") && !pod_spec["containers"].is_null())
@@ -249,7 +256,8 @@ int64_t count_containers(const Json& pod) {
   return count;
 }
 
-void check_template(const Spec& spec, Found& found) {
+void check_template(const TrainingJob& job, Found& found) {
+  const Spec& spec = job.spec;
   const std::string path = "spec.template";
   if (spec.pod_template.empty()) return check_sizes(spec, 0, 1, found);
   if (const auto bytes = static_cast<int64_t>(spec.pod_template.size()); bytes > rules::kMaxTemplateBytes) {
@@ -265,7 +273,7 @@ void check_template(const Spec& spec, Found& found) {
   check_sizes(spec, check_template_metadata(pod, found), count_containers(pod), found);
   const std::string spec_path = path + ".spec";
   if (const Json* pod_spec = member(pod, "spec", Json::value_t::object, path, found)) {
-    check_pod_spec(spec, *pod_spec, spec_path, found);
+    check_pod_spec(job, *pod_spec, spec_path, found);
     check_template_quantities(*pod_spec, spec_path, found);
     check_combination(spec, *pod_spec, found);
   }
@@ -354,7 +362,7 @@ std::vector<FieldProblem> validate(const TrainingJob& job) {
     found.add({"spec.rendezvous.port", rules::kPortAfter});
   check_resources(spec, found);
   check_checkpoints(spec, found);
-  check_template(spec, found);
+  check_template(job, found);
   return std::move(found.all());
 }
 

@@ -226,6 +226,7 @@ Result<JobFile> read_jobs(const std::vector<yaml::Node>& documents, const std::s
     if (const auto kind = document.find("kind"); kind && kind->text() == api::kProfileKind) {
       const size_t problems_before = problems.size();
       api::AppliedProfile profile = api::profile_from_yaml(document, problems);
+      if (check == TemplateCheck::kPodSchema) check_pods(document, nullptr, problems);
       if (problems.size() == problems_before) out.profiles.push_back(std::move(profile));
       continue;
     }

@@ -41,8 +41,8 @@ class InputFile {
 // Whether spec.template is checked against the pod schema (pod_schema/pod_schema.h).
 enum class TemplateCheck { kNone, kPodSchema };
 
-// Adds a problem for each part of a TrainingJob, the root of a document, that the API server would reject in its pods.
-// `job` is null if the document is not valid otherwise; the pods are not complete then.
+// Adds a problem for each part of a TrainingJob or a TrainingProfile, the root of a document, that the API server would
+// reject in pods. `job` is null if the document is not that of a valid job; the pods are not complete then.
 void check_pods(const yaml::Node& document, const api::TrainingJob* job, yaml::Problems& problems);
 
 // The TrainingJobs of a file.

@@ -12,6 +12,7 @@
 #include "cli/command.h"
 #include "cli/job_check.h"
 #include "cli/job_file.h"
+#include "cli/pod_schema/complete_pod.h"
 #include "cli/pod_schema/pod_schema.h"
 #include "common/contract.h"
 #include "common/json_access.h"
@@ -141,6 +142,33 @@ bool is_document_of(const Json& object, const api::TrainingJob& job) {
          text_at(metadata, "namespace") == job.metadata.namespace_name;
 }
 
+// Returns the job of the documents, merged with the profile of its status, or as it is if it has none.
+Result<api::TrainingJob> with_own_profile(const api::TrainingJob& job, const std::vector<yaml::Node>& documents) {
+  for (const auto& [document, path] : yaml::list_objects(documents)) {
+    const Json object = document.to_json();
+    if (!is_document_of(object, job)) continue;
+    if (!text_at(member(member(object, "status"), "profile"), "spec").empty())
+      return api::training_job_from_json(object);
+  }
+  if (job.spec.profile && !job.spec.profile->empty())
+    print_error(fmt::format("oarlock render: note: {}: without the values of its profile '{}'; add --profile FILE\n",
+                            job.metadata.name, shortened(*job.spec.profile)));
+  return job;
+}
+
+void note_problems_of_merge(const api::TrainingJob& merged, const api::AppliedProfile& profile) {
+  const auto note = [&](const std::string& text) {
+    print_error(fmt::format("oarlock render: note: {}: {}\n", merged.metadata.name, printable(text)));
+  };
+  const std::string& own = merged.metadata.namespace_name;
+  if (!own.empty() && !profile.namespace_name.empty() && own != profile.namespace_name)
+    note(fmt::format("with the {} {} of namespace {}, which applies only if the operator runs there", api::kProfileKind,
+                     profile.name, profile.namespace_name));
+  for (const FieldProblem& problem : check_complete_pod(control::PodFactory(merged, 0).pod(0)))
+    note(fmt::format("Kubernetes rejects the pods after the merge with {} {}: {}: {}", api::kProfileKind, profile.name,
+                     problem.path, problem.message));
+}
+
 // Returns the job of the documents, merged with that of the profiles that the operator would choose.
 Result<api::TrainingJob> with_profile(const api::TrainingJob& job, const std::vector<yaml::Node>& documents,
                                       const std::vector<api::AppliedProfile>& profiles, const std::string& file) {
@@ -160,26 +188,26 @@ Result<api::TrainingJob> with_profile(const api::TrainingJob& job, const std::ve
       return fail(ExitCode::kConfig,
                   fmt::format("{}: {}: {}, after the merge with {} {}", job.metadata.name, problems.front().path,
                               problems.front().message, api::kProfileKind, name));
+    note_problems_of_merge(merged, *profile);
     return merged;
   }
   return job;
 }
 
-// Merges the jobs with the profiles of the file that --profile names.
+// Merges the jobs with the profiles of the file that --profile names, or otherwise with those of their status.
 Result<void> apply_profiles(const RenderFlags& flags, const std::vector<yaml::Node>& documents,
                             std::vector<api::TrainingJob>& jobs) {
   if (flags.profile_file.empty()) {
-    for (const api::TrainingJob& job : jobs) {
-      if (job.spec.profile && !job.spec.profile->empty())
-        print_error(
-            fmt::format("oarlock render: note: {}: without the values of its profile '{}'; add --profile FILE\n",
-                        job.metadata.name, shortened(*job.spec.profile)));
+    for (api::TrainingJob& job : jobs) {
+      ASSIGN_OR_RETURN(job, with_own_profile(job, documents));
     }
     return {};
   }
   ASSIGN_OR_RETURN(const InputFile input, InputFile::open(flags.profile_file));
   ASSIGN_OR_RETURN(JobFile read, read_jobs(input, TemplateCheck::kNone));
   if (read.problems) return tl::make_unexpected(*std::move(read.problems));
+  ASSIGN_OR_RETURN(const std::vector<yaml::Node> profiles, read_documents(input));
+  note_template_problems(profiles, input.name(), "render");
   for (api::TrainingJob& job : jobs) {
     ASSIGN_OR_RETURN(job, with_profile(job, documents, read.profiles, input.name()));
   }

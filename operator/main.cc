@@ -118,6 +118,9 @@ void add_cluster_flags(CLI::App& app, Flags& flags) {
       ->type_name("QUANTITY")
       ->check(CLI::Validator(CLI::Range(size_t{1} << 20, size_t{1} << 40)).description(""))
       ->transform(CLI::Validator(CLI::AsSizeValue(true)).description(""));
+  app.add_flag("--watch-nodes", flags.options.watch_nodes,
+               "Watch the nodes of the cluster, and request checkpoints of jobs whose nodes are about to be drained or "
+               "removed, by their taints and conditions");
   app.add_option("--workers", flags.options.workers, "Maximum number of concurrent reconciles")
       ->capture_default_str()
       ->check(CLI::Range(1, 64));

@@ -1,4 +1,4 @@
-"""Reports the progress of a training program to Oarlock.
+"""Reports the progress of a training program to Oarlock, and receives its requests for checkpoints.
 
     import oarlock
     oarlock.report(step=step, target_steps=1000, loss=loss, accuracy=0.9)
@@ -12,11 +12,32 @@ import sys
 from json.encoder import encode_basestring_ascii as _quoted
 
 __version__ = "0.1.0"
-__all__ = ["report", "LightningCallback"]
+__all__ = ["report", "checkpoint_requested", "LightningCallback"]
 
 _MAX_LINE = 4096  # bytes with the newline: PIPE_BUF of Linux, below which lines of several writers are not mixed
 _fifo = None      # descriptor of the FIFO that OARLOCK_PROGRESS names; None: not opened yet; -1: there is none
 _rank = None      # RANK when the FIFO was opened
+
+
+def _request_time():
+    """When the launcher last replaced the file of requests; None: never, or there is no launcher."""
+    try:
+        return os.stat(os.environ["OARLOCK_CHECKPOINT_REQUEST"]).st_mtime_ns
+    except (KeyError, OSError):
+        return None
+
+
+_requested = _request_time()  # of the last request that is known; those of an earlier process do not count
+
+
+def checkpoint_requested():
+    """Returns whether a checkpoint was requested since the last call, because a node of the job is about to be drained or
+    removed. Only processes on the first node receive requests, so rank 0 should broadcast the result, and all ranks save
+    after the same step. A call takes about a microsecond, never waits and never raises.
+    """
+    global _requested  # pylint: disable=global-statement
+    known, _requested = _requested, _request_time()
+    return _requested is not None and _requested != known
 
 
 def report(step=None, loss=None, target_steps=None, checkpoint_step=None, samples_per_second=None, phase=None, rank=None,

@@ -157,6 +157,7 @@ void add_evidence(const DiagnosisInput& input, Diagnosis& out) {
     out.evidence.push_back(gang);
   if (!api::is_terminal(status.phase)) {
     for (const std::string& node : bad_node_texts(input.job, input.now)) out.evidence.push_back("bad node " + node);
+    if (std::string text = disruption_text(status, input.now); !text.empty()) out.evidence.push_back(std::move(text));
   }
   const auto& launcher = input.job.status.launcher;
   const std::string missing = launcher ? control::explain_missing_launcher(launcher->reason) : "";

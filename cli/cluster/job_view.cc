@@ -347,6 +347,15 @@ std::vector<std::string> bad_node_texts(const api::TrainingJob& job, SystemTime 
   return out;
 }
 
+std::string disruption_text(const api::Status& status, SystemTime now) {
+  if (!status.disruption) return "";
+  const size_t nodes = status.disruption->nodes.size();
+  return fmt::format("node {} {} about to be drained or removed; a checkpoint was requested {} ago",
+                     printable(status.disruption->reason),
+                     nodes > 1 ? fmt::format("and {} are", counted(nodes - 1, "other")) : "is",
+                     age_text(status.disruption->request_time, now));
+}
+
 std::string status_text(const StatusInput& input, bool is_wide, const Style& style, SystemTime now) {
   const api::TrainingJob& job = input.job;
   const api::Status& status = job.status;
@@ -384,6 +393,7 @@ std::string status_text(const StatusInput& input, bool is_wide, const Style& sty
   if (status.recoveries) add("Recoveries:", recoveries_text(*status.recoveries));
   const char* label = "Bad nodes:";
   for (const std::string& node : bad_node_texts(job, now)) add(std::exchange(label, ""), node, Color::kYellow);
+  add("Disruption:", disruption_text(status, now), Color::kYellow);
   add("Age:", age_text(job.metadata.creation_timestamp, now));
   if (job.metadata.deletion_timestamp)
     add("Deletion:", "requested" + (input.finalizers.empty() ? "" : "; held by finalizers: " + input.finalizers),

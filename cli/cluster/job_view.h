@@ -55,6 +55,10 @@ std::string gang_text(const std::vector<PodView>& pods, int attempt);
 // failures, the last one 30m ago: DeviceFailed".
 std::vector<std::string> bad_node_texts(const api::TrainingJob& job, SystemTime now);
 
+// Returns which node is about to be drained or removed, and since when a checkpoint is requested; "" without such a
+// node.
+std::string disruption_text(const api::Status& status, SystemTime now);
+
 struct StatusInput {
   api::TrainingJob job;
   std::vector<PodView> pods;            // of the current attempt

@@ -7,9 +7,12 @@
 
 #include <algorithm>
 #include <array>
+#include <fstream>
+#include <system_error>
 #include <utility>
 
 #include "cli/launch/polling.h"
+#include "common/status_query.h"
 
 namespace oarlock::launch {
 
@@ -17,7 +20,7 @@ Progress::Progress(ProgressOptions options, const Clock& clock)
     : options_(std::move(options)),
       clock_(clock),
       board_(options_.node, clock),
-      server_(options_.port, options_.uid, board_),
+      server_(options_.port, options_.uid, board_, clock, [this](int64_t request) { write_request(request); }),
       inputs_(options_.ranks.size()) {
   if (options_.directory.empty()) return;
   for (size_t i = 0; i < inputs_.size(); ++i) open_fifo(inputs_[i], i);
@@ -40,7 +43,18 @@ Environment Progress::environment(size_t member, const Environment& inherited) c
   if (!inputs_[member].fifo.open()) return {};
   Environment out = kubeflow_ ? kubeflow_->environment(inherited) : Environment();
   out[kEnvProgress] = inputs_[member].path.string();
+  out[kEnvCheckpointRequest] = request_file().string();
   return out;
+}
+
+// A rename, so that each request gives the file another time and its whole content. A program that cannot be requested
+// loses an early checkpoint only.
+void Progress::write_request(int64_t request) const {
+  if (options_.directory.empty()) return;
+  const std::filesystem::path written = options_.directory / "checkpoint-request.new";
+  std::ofstream(written) << request << '\n';
+  std::error_code ignored;
+  std::filesystem::rename(written, request_file(), ignored);
 }
 
 void Progress::before_start(size_t member, const InPodRestarts& restarts) {

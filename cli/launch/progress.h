@@ -28,7 +28,8 @@ struct ProgressOptions {
   std::string uid{};
   ProgressNode node{};
   std::vector<int> ranks{};  // of the members of the group
-  // A private directory for the FIFOs; empty: the programs cannot report, except by the pattern.
+  // A private directory for the FIFOs and the file of OARLOCK_CHECKPOINT_REQUEST; empty: the programs cannot report,
+  // except by the pattern.
   std::filesystem::path directory{};
   std::optional<ProgressPattern> pattern{};
 };
@@ -96,6 +97,8 @@ class Progress {
   };
 
   void open_fifo(Input& input, size_t member) const;
+  std::filesystem::path request_file() const { return options_.directory / "checkpoint-request"; }
+  void write_request(int64_t request) const;
   void add(size_t member, const std::optional<ProgressReport>& report);
 
   const ProgressOptions options_;

@@ -41,6 +41,7 @@ bool is_port_in_use(int port) {
 }
 
 void StatusServer::ranks_start(SteadyTime now) {
+  checkpoint_requests_.repeat();
   if (!has_reports_) server_.reset();
   if (!server_) check_at_ = is_of_ranks_ ? std::nullopt : std::optional(now + kPatience);
   open_at_ = now + kFirstPatience;
@@ -59,10 +60,12 @@ void StatusServer::time_passed(SteadyTime now) {
 }
 
 void StatusServer::start() {
-  const HttpHandler status = [&board = board_, uid = uid_](const std::string& query) {
-    if (query.starts_with("uid=") && query.substr(4) != uid)
+  const HttpHandler status = [this](const std::string& text) {
+    const StatusQuery query = parse_status_query(text);
+    if (!query.uid.empty() && query.uid != uid_)
       return HttpResponse{404, "text/plain; charset=utf-8", "this server belongs to another job\n"};
-    return HttpResponse{200, "application/json", board.status()};
+    if (checkpoint_requests_.add(query)) on_checkpoint_request_(*query.checkpoint);
+    return HttpResponse{200, "application/json", board_.status()};
   };
   const HttpHandler metrics = [&board = board_](const std::string&) {
     return HttpResponse{200, "text/plain; version=0.0.4; charset=utf-8", board.metrics()};

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,6 +11,7 @@
 
 #include "cli/launch/progress_board.h"
 #include "common/clock.h"
+#include "common/status_query.h"
 #include "http/server.h"
 
 namespace oarlock::launch {
@@ -26,8 +29,17 @@ class StatusServer {
   static constexpr std::chrono::seconds kPatience{20};
   static constexpr std::chrono::seconds kFirstPatience{60};  // a program that is started for the first time may be slow
 
-  // `uid` is that of the job; requests for another one are answered with 404. `board` must outlive this object.
-  StatusServer(int port, std::string uid, ProgressBoard& board) : port_(port), uid_(std::move(uid)), board_(board) {}
+  // Called on the server's thread for a request for a checkpoint that counts, with its number. It must not block.
+  using OnCheckpointRequest = std::function<void(int64_t request)>;
+
+  // `uid` is that of the job; requests for another one are answered with 404. `board` and `clock` must outlive this
+  // object.
+  StatusServer(int port, std::string uid, ProgressBoard& board, const Clock& clock, OnCheckpointRequest on_request)
+      : port_(port),
+        uid_(std::move(uid)),
+        board_(board),
+        on_checkpoint_request_(std::move(on_request)),
+        checkpoint_requests_(uid_, clock) {}
 
   // Called before the ranks are started or restarted.
   void ranks_start(SteadyTime now);
@@ -42,6 +54,8 @@ class StatusServer {
   int port_;
   std::string uid_;
   ProgressBoard& board_;
+  OnCheckpointRequest on_checkpoint_request_;
+  CheckpointRequests checkpoint_requests_;
   bool is_of_ranks_ = false;
   bool has_reports_ = false;
   std::optional<SteadyTime> check_at_;

@@ -35,6 +35,7 @@ struct Resource {
 };
 
 inline Resource pods() { return {"", "v1", "pods"}; }
+inline Resource nodes() { return {"", "v1", "nodes"}; }
 inline Resource services() { return {"", "v1", "services"}; }
 inline Resource persistent_volume_claims() { return {"", "v1", "persistentvolumeclaims"}; }
 inline Resource network_policies() { return {"networking.k8s.io", "v1", "networkpolicies"}; }

@@ -109,9 +109,10 @@ bool is_expired(const BadNode& node, const api::FailurePolicy& policy, SystemTim
   return expiry_of(node, policy, now) <= now;
 }
 
+// A pod with a nominated node has found room, and waits only for the grace period of the pods that it has preempted.
 bool is_avoiding(const Pod* pod) {
-  return pod != nullptr && pod->avoided && !has_node(*pod) && pod->node_name.empty() && !pod->deleting &&
-         !has_ended(*pod);
+  return pod != nullptr && pod->avoided && !pod->nominated && !has_node(*pod) && pod->node_name.empty() &&
+         !pod->deleting && !has_ended(*pod);
 }
 
 SystemTime relaxation_time(const Observed& observed, const Pod& pod) {

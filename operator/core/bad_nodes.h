@@ -45,8 +45,8 @@ void record_in_pod_failure(const Observed& observed, const Membership& members, 
 // is shorter. A scheduler reports within seconds that no node is suitable.
 inline constexpr std::chrono::seconds kAvoidanceTime{60};
 
-// Returns whether a pod of the current attempt avoids nodes and has no node yet. The other limits of the time without a
-// node do not apply until these pods have been placed or avoid no node any more.
+// Returns whether a pod of the current attempt avoids nodes and has neither a node nor a nominated one yet. The other
+// limits of the time without a node do not apply until these pods have been placed or avoid no node any more.
 bool has_avoiding_pods(const Membership& members);
 
 // Returns when refresh_bad_nodes() next has another result although nothing else changes; absent if it never has.

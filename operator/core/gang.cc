@@ -65,6 +65,11 @@ Json spec_of(const Job& job, GangApi api) {
     out["priorityClassName"] = priority;
   if (api == GangApi::kNative) {
     out["schedulingPolicy"] = {{"gang", {{"minCount", minimum(job)}}}};
+    // The scheduler then tries each domain for the whole group; by the affinity of the pods alone, it would only try
+    // the domain of the first pod. An API server without the feature gate drops the field.
+    const auto& topology = job.spec.scheduling.topology;
+    if (topology && topology->mode != api::TopologyMode::kPreferred)
+      out["schedulingConstraints"] = {{"topology", Json::array({{{"key", topology->key}}})}};
     return out;
   }
   out["minMember"] = minimum(job);

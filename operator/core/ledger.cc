@@ -25,9 +25,9 @@ int64_t to_milliseconds(SystemTime time) {
   return std::chrono::floor<std::chrono::milliseconds>(time.time_since_epoch()).count();
 }
 
-int64_t to_milliseconds(double seconds) {
+int64_t to_milliseconds(double time_in_seconds) {
   constexpr double kMaxSeconds = 1e12;
-  return std::isfinite(seconds) ? std::llround(std::clamp(seconds, 0.0, kMaxSeconds) * 1000) : 0;
+  return std::isfinite(time_in_seconds) ? std::llround(std::clamp(time_in_seconds, 0.0, kMaxSeconds) * 1000) : 0;
 }
 
 void add(int64_t& total, int64_t value) { total = std::clamp<int64_t>(total, 0, kMaxTotal) + value; }

@@ -17,6 +17,7 @@
 #include "operator/core/queue.h"
 #include "operator/core/status.h"
 #include "operator/core/text.h"
+#include "operator/core/workload.h"
 
 namespace oarlock::control {
 namespace {
@@ -189,6 +190,7 @@ std::optional<Plan> expire(const Observed& observed, const Membership&) {
   const Job& job = observed.job;
   const std::optional<SystemTime> end = expiry(job);
   if (!end || observed.now < *end) return std::nullopt;
+  if (!prebuilt_workload(job).empty()) return std::nullopt;  // MultiKueue deletes it, or would create it again
   Plan plan = make_plan(PlanState::kComplete,
                         fmt::format("ttlSecondsAfterFinished ({} s) has passed", *job.spec.ttl_seconds_after_finished));
   plan.actions.emplace_back(DeleteJob{job.metadata.name, job.metadata.uid, job.metadata.resource_version});

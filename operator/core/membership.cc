@@ -40,7 +40,10 @@ void choose_workload(const Observed& observed, Membership& out) {
   const Job& job = observed.job;
   std::vector<const Workload*> own;
   for (const Workload& workload : *observed.workloads) {
-    if (workload_slice(job, workload.name) && workload.owner_uid == job.metadata.uid) own.push_back(&workload);
+    // The one that MultiKueue has created for the job has no owner.
+    const bool is_prebuilt = workload.owner_uid.empty() && workload.name == prebuilt_workload(job);
+    const bool is_owned = workload.owner_uid == job.metadata.uid && workload_slice(job, workload.name);
+    if (is_prebuilt || is_owned) own.push_back(&workload);
   }
   std::ranges::sort(own, {}, [&](const Workload* workload) { return *workload_slice(job, workload->name); });
   if (own.empty()) return;

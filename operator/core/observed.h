@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -97,6 +98,7 @@ struct Pod {
   std::optional<SystemTime> created{};  // metadata.creationTimestamp, by the API server's clock
   bool unlabeled = false;  // the job's label was removed: the pod is read live, and no watch reports its changes
   BoxedOptional<AvoidedNodes> avoided{};  // of a pod without a node
+  bool nominated = false;  // status.nominatedNodeName: it has preempted others, and waits until they have ended
 
   bool operator==(const Pod&) const = default;
 };
@@ -205,6 +207,10 @@ struct Observed {
   // JSON list of the NetworkPolicy peers that may connect to the metrics ports of every job's pods, from the operator's
   // flags. If absent, jobs get no NetworkPolicy, and existing ones are not changed.
   std::optional<std::string> metrics_peers;
+  // Nodes with pods of this job that are about to be drained or removed, and the taint or condition that announces it.
+  // Empty unless the operator watches nodes.
+  std::map<std::string, std::string> node_warnings{};
+  bool are_node_warnings_unknown = false;  // the nodes have not been listed yet
   // The TrainingProfile of a job that may_apply_profile() (profile.h); absent if it has none, or if none can be read,
   // as `profiles_error` explains.
   BoxedOptional<api::AppliedProfile> profile{};

@@ -10,6 +10,7 @@
 #include "api/profile.h"
 #include "api/validate.h"
 #include "operator/core/desired.h"
+#include "operator/core/queue.h"
 #include "operator/core/status.h"
 #include "operator/core/text.h"
 
@@ -18,23 +19,25 @@ namespace {
 
 using api::Phase;
 
-// The status of the job without the decisions that follow from its spec, which are made when it starts.
+// The status of the job without the decisions that follow from its spec, which are made when it starts, or is resumed.
 api::Status undecided_status(const Job& job) {
   api::Status next = job.status;
-  next.observed_generation = job.metadata.generation;
   if (next.phase == Phase::kSuspended) return next;
   next.launcher.reset();
   next.queue.reset();
   return next;
 }
 
-Plan block_job(const Observed& observed, const char* reason, const std::string& message) {
+// The job waits in `phase`, which is that of jobs that have not started, or have not been resumed.
+Plan block_job(const Observed& observed, Phase phase, const char* reason, const std::string& message) {
   const Job& job = observed.job;
-  const Phase phase = job.status.phase == Phase::kSuspended ? Phase::kSuspended : Phase::kPending;
-  api::Status next = undecided_status(job);
+  // Not observed.job.status: decide_about_queue() and decide_about_launcher() may have changed it.
+  const api::Status present = undecided_status(job);
+  api::Status next = present;
+  next.observed_generation = job.metadata.generation;
   enter_phase(next, phase, reason, sanitize_line(message), observed.now);
   Plan plan = make_plan(PlanState::kBlocked, message);
-  if (next == job.status) return plan;
+  if (next == present) return plan;
   const api::Condition* before = find_condition(job.status, phase);
   plan.actions.emplace_back(PatchStatus{std::move(next)});
   if (before == nullptr || before->reason != reason)
@@ -42,9 +45,23 @@ Plan block_job(const Observed& observed, const char* reason, const std::string& 
   return plan;
 }
 
+Plan block_job(const Observed& observed, const char* reason, const std::string& message) {
+  const bool is_suspended = observed.job.status.phase == Phase::kSuspended;
+  return block_job(observed, is_suspended ? Phase::kSuspended : Phase::kPending, reason, message);
+}
+
 bool is_same(const BoxedOptional<api::AppliedProfile>& recorded, const BoxedOptional<api::AppliedProfile>& found) {
   if (!recorded || !found) return !recorded && !found;
   return recorded->uid == found->uid && recorded->generation == found->generation;
+}
+
+constexpr std::chrono::seconds kUnknownRequeue{30};
+
+// Whether the status is one that record_profile() has written, without the profile.
+bool was_profile_dropped(const Observed& observed) {
+  const api::Status& status = observed.job.status;
+  return observed.profile && !status.profile && status.phase == Phase::kNone && status.observed_generation > 0 &&
+         status.observed_generation == observed.job.metadata.generation;
 }
 
 // A job that was blocked is as one that has just been created, so that every decision about its start is made. It
@@ -53,8 +70,16 @@ Plan record_profile(const Observed& observed) {
   const Job& job = observed.job;
   const bool is_checked = is_same(job.status.profile, observed.profile);
   api::Status next = undecided_status(job);
+  next.observed_generation = job.metadata.generation;
   next.profile = observed.profile;
   Plan plan = make_plan(PlanState::kProgress, "the profile of the job is recorded");
+  if (was_profile_dropped(observed)) {
+    enter_phase(next, Phase::kPending, api::kInvalidProfile,
+                "the CRD of TrainingJobs is older than the operator and drops status.profile: update the CRDs",
+                observed.now);
+  }
+  // No watch reports a CRD that preserves status.profile.
+  if (next.phase != Phase::kNone && !job.status.profile && next.profile) plan.requeue_after = kUnknownRequeue;
   if (next.phase == Phase::kNone || (next.phase == Phase::kPending && (is_checked || !next.profile))) {
     next.phase = Phase::kNone;
     // Another operator may have created pods before there was a status.
@@ -82,7 +107,6 @@ std::string missing_message(const Observed& observed) {
 
 // A cache that is complete again enqueues no job.
 Plan wait_for_profile(const Observed& observed) {
-  constexpr std::chrono::seconds kUnknownRequeue{30};
   Plan plan = block_job(observed, api::kProfileNotFound, missing_message(observed));
   if (observed.is_profile_unknown) plan.requeue_after = kUnknownRequeue;
   return plan;
@@ -92,9 +116,11 @@ std::string name_of(const api::AppliedProfile& profile) {
   return fmt::format("TrainingProfile {}/{}", profile.namespace_name, profile.name);
 }
 
-// Returns why the job, which is read with the profile that is recorded, cannot run; empty if it can.
-std::string find_merge_problem(const Job& job) {
-  std::string problem = job.report.profile_problem;
+// Returns why the job, which is read with the profile that is recorded, cannot run; empty if it can, as far as it is
+// known.
+std::string find_merge_problem(const Observed& observed) {
+  const Job& job = observed.job;
+  std::string problem = job.report.profile_problem.empty() ? observed.template_error : job.report.profile_problem;
   if (problem.empty()) {
     const std::vector<api::FieldProblem> problems = api::validate(job);
     if (problems.empty()) return "";
@@ -114,7 +140,9 @@ bool may_apply_profile(const Job& job) {
   return awaits_start(job.status);
 }
 
-std::optional<Plan> apply_profile(const Observed& observed, const Membership& members) {
+namespace {
+
+std::optional<Plan> decide_profile(const Observed& observed, const Membership& members) {
   const Job& job = observed.job;
   const BoxedOptional<api::AppliedProfile>& found = observed.profile;
   if (!may_apply_profile(job)) return std::nullopt;
@@ -131,11 +159,43 @@ std::optional<Plan> apply_profile(const Observed& observed, const Membership& me
   }
   if (!is_same(job.status.profile, found)) return record_profile(observed);
   if (found) {
-    if (const std::string problem = find_merge_problem(job); !problem.empty())
+    if (const std::string problem = find_merge_problem(observed); !problem.empty())
       return block_job(observed, api::kInvalidProfile, problem);
   }
   if (job.status.phase == Phase::kPending) return record_profile(observed);
   return std::nullopt;
+}
+
+// A job that waits for its profile holds no quota.
+void release_quota(const Observed& observed, const Membership& members, Plan& plan) {
+  if (plan.state != PlanState::kBlocked || has_pods(members)) return;
+  std::vector<Action> workload = delete_workload(observed, members);
+  // Otherwise the patch of the status is the fence.
+  if (!workload.empty() && plan.actions.empty()) plan.actions.emplace_back(ConfirmJobUnchanged{});
+  append(plan.actions, std::move(workload));
+}
+
+}  // namespace
+
+std::optional<Plan> apply_profile(const Observed& observed, const Membership& members) {
+  std::optional<Plan> plan = decide_profile(observed, members);
+  if (plan) release_quota(observed, members, *plan);
+  return plan;
+}
+
+Plan reject_profile(const Observed& observed, const Membership& members) {
+  Observed unstarted = observed;
+  api::Status& status = unstarted.job.status;
+  const std::string problem = find_merge_problem(observed);
+  const bool was_resumed = find_condition(status, Phase::kSuspended) != nullptr;
+  if (!was_resumed) {  // it is as one that has not started
+    status.start_time.reset();
+    status.attempt_start_time.reset();
+    status.elastic.reset();
+  }
+  Plan plan = block_job(unstarted, was_resumed ? Phase::kSuspended : Phase::kPending, api::kInvalidProfile, problem);
+  release_quota(observed, members, plan);
+  return plan;
 }
 
 }  // namespace oarlock::control

@@ -17,4 +17,8 @@ bool may_apply_profile(const Job& job);
 // the profile does not exist, cannot be read, or does not result in a valid spec.
 std::optional<Plan> apply_profile(const Observed& observed, const Membership& members);
 
+// Blocks a job with a profile as apply_profile() does, because the API server has rejected its first pod, or the first
+// one since the resume. REQUIRES: status.profile and Observed::template_error are set, and the job has no pods.
+Plan reject_profile(const Observed& observed, const Membership& members);
+
 }  // namespace oarlock::control

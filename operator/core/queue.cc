@@ -9,6 +9,7 @@
 
 #include "operator/core/elastic.h"
 #include "operator/core/handover.h"
+#include "operator/core/lifetime.h"
 #include "operator/core/pod_failure.h"
 #include "operator/core/progress.h"
 #include "operator/core/text.h"
@@ -84,7 +85,9 @@ bool is_reading_workloads(const Observed& observed) {
 
 BoxedOptional<api::QueueStatus> decide_queue(const Job& job) {
   BoxedOptional<api::QueueStatus> out;
-  if (!job.metadata.queue.empty()) out.emplace().name = job.metadata.queue;
+  if (job.metadata.queue.empty()) return out;
+  out.emplace().name = job.metadata.queue;
+  if (!job.spec.is_managed_by_multikueue()) out->workload = job.metadata.prebuilt_workload;
   return out;
 }
 
@@ -128,6 +131,9 @@ WaitingReason queue_reason(const Observed& observed, const Membership& members) 
                         "suspend the job, remove its label {} and resume it",
                         name, sanitize_line(observed.workloads_error), kKueueGroup, kKueueVersion, kLabelQueue)};
   }
+  const std::string prebuilt = prebuilt_workload(observed.job);
+  if (members.workload == nullptr && !prebuilt.empty())
+    return {kQueued, fmt::format("queue {}: waiting for MultiKueue to create the Workload {}", name, prebuilt)};
   if (members.workload == nullptr) return {kQueued, fmt::format("queue {}: requesting quota", name)};
   const Workload& workload = *members.workload;
   const std::string why = explanation(workload);
@@ -158,7 +164,7 @@ Creations request_quota(const Observed& observed, const Membership& members) {
   }
   const Workload* workload = members.workload;
   out.actions = delete_other_workloads(observed, members);
-  if (!members.other_workloads.empty()) return out;
+  if (!members.other_workloads.empty() || !prebuilt_workload(job).empty()) return out;
   if (workload != nullptr && (workload->deleting || !is_outdated(job, *workload))) return out;
   // Pods that have not ended use the quota. Those of a running group have had it.
   const StoppingPods stopping = find_suspending(members, observed.now);
@@ -174,7 +180,7 @@ Creations request_quota(const Observed& observed, const Membership& members) {
 
 std::vector<Action> request_growth(const Observed& observed, const Membership& members, bool may_create) {
   const Job& job = observed.job;
-  if (!job.status.queue || find_admission(members) == nullptr) return {};
+  if (!job.status.queue || find_admission(members) == nullptr || !prebuilt_workload(job).empty()) return {};
   const Workload& current = *members.workload;
   const int wanted = wanted_nodes(job);
   // Kueue does not let Workloads with a topology take over quota. With admission checks, it takes the quota of the
@@ -233,9 +239,29 @@ bool has_changed(const api::QueueStatus& queue, const Admission& admission) {
 }
 
 Plan release_quota(const Workload& workload, SystemTime now) {
-  Plan plan = make_plan(PlanState::kProgress, "the pods of the evicted job have ended: releasing its quota");
+  Plan plan = make_plan(PlanState::kProgress, "the evicted job has no pods: releasing its quota");
   plan.actions.emplace_back(UpdateWorkload{workload.name, workload.uid, UpdateWorkload::Change::kRelease, now});
   return plan;
+}
+
+// The status of a job that has no copy in another cluster. It replaces that of a copy which was deleted.
+api::Status status_in_manager(const Observed& observed, const Membership& members) {
+  const Job& job = observed.job;
+  api::Status next;
+  next.observed_generation = job.metadata.generation;
+  next.conditions = job.status.conditions;
+  next.queue = job.status.queue;
+  refresh_queue(observed, members, next);
+  if (job.spec.suspend) {
+    enter_phase(next, Phase::kSuspended, "Suspended", "spec.suspend is true", observed.now);
+  } else {
+    const WaitingReason why = queue_reason(observed, members);
+    enter_phase(next, Phase::kPending, why.reason, why.message, observed.now);
+  }
+  next.usage = job.status.usage;
+  next.startup = job.status.startup;
+  next.nodes = {.desired = job.spec.nodes, .summary = fmt::format("0/{}", job.spec.nodes)};
+  return next;
 }
 
 }  // namespace
@@ -285,6 +311,37 @@ std::optional<Plan> fit_to_admission(const Observed& observed, const Membership&
   // An earlier admission must not reduce a group that has grown since.
   return start_attempt(observed, next, {confirm_admission(members)},
                        {make_event(EmitEvent::Type::kNormal, "PartiallyAdmitted", "CreatePods", message)}, message);
+}
+
+std::optional<Plan> queue_for_multikueue(const Observed& observed, const Membership& members) {
+  const Job& job = observed.job;
+  if (!job.spec.is_managed_by_multikueue() || !job.status.queue || job.metadata.deletion_timestamp ||
+      !job.report.problem.empty())
+    return std::nullopt;
+  if (is_terminal(job.status.phase)) return expire(observed, members);
+  if (is_reading_workloads(observed))
+    return make_plan(PlanState::kWait, "reading the Workloads of Kueue", kReadingRequeue);
+  const Workload* workload = members.workload;
+  if (workload != nullptr && workload->finished) return std::nullopt;
+  const bool has_quota = workload != nullptr && workload->has_quota;
+  if (has_quota && workload->evicted && !workload->deleting) return release_quota(*workload, observed.now);
+  Plan plan = make_plan(PlanState::kWait, "MultiKueue runs the job in another cluster once its queue has admitted it");
+  if (job.spec.suspend) {
+    plan.actions = delete_workload(observed, members);
+  } else {
+    Creations request = request_quota(observed, members);
+    plan.actions = std::move(request.actions);
+    plan.requeue_after = request.requeue_after;
+    append(plan.actions, report_readiness(observed, members, job.status));
+  }
+  // A job that runs has a copy, also if its Workload cannot be read here.
+  const bool may_have_copy = !observed.workloads && is_running(job.status.phase);
+  if (job.spec.suspend || (!has_quota && !may_have_copy)) {
+    const api::Status next = status_in_manager(observed, members);
+    if (next != job.status) plan.actions.emplace_back(PatchStatus{next});
+  }
+  if (!plan.actions.empty()) plan.state = PlanState::kProgress;
+  return plan;
 }
 
 bool ended_by_queue(const api::AttemptRecord& record) { return record.pod.empty() && record.reason == kQueueEvicted; }

@@ -74,6 +74,11 @@ std::vector<Action> delete_workload(const Observed& observed, const Membership& 
 // whose Workload is missing keeps running until another one exists, because Kueue may have been uninstalled.
 std::optional<Plan> obey_queue(const Observed& observed, const Membership& members);
 
+// Requests quota for a job that MultiKueue manages (spec.managedBy), whose pods run in another cluster: Kueue creates a
+// copy of the job there once the Workload is admitted here, and copies its status. Updates the status while there is no
+// copy.
+std::optional<Plan> queue_for_multikueue(const Observed& observed, const Membership& members);
+
 // Reduces the group of an elastic job, before its pods exist, to the number of nodes that the queue has admitted.
 std::optional<Plan> fit_to_admission(const Observed& observed, const Membership& members);
 

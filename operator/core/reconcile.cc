@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "api/profile.h"
 #include "api/validate.h"
 #include "common/text.h"
 #include "operator/core/bad_nodes.h"
 #include "operator/core/desired.h"
+#include "operator/core/disruption.h"
 #include "operator/core/elastic.h"
 #include "operator/core/events.h"
 #include "operator/core/failure.h"
@@ -35,6 +37,7 @@ using std::chrono::seconds;
 namespace {
 
 constexpr Policy kPolicies[] = {
+    queue_for_multikueue,
     skip_managed_elsewhere,
     skip_deleting,
     report_unreadable,
@@ -63,6 +66,13 @@ constexpr seconds kForeignPolicyRequeue{30};
 // A failed report to Kueue does not stop the plan.
 constexpr seconds kReadinessRequeue{30};
 
+// Whether the job has no pods and does not start, so that its ledger would only contain the present time.
+bool still_awaits_start(const Observed& observed, const Membership& members, const api::Status& next) {
+  const api::Status& before = observed.job.status;
+  return api::awaits_start(before) && api::awaits_start(next) && !has_pods(members) &&
+         (!before.usage || before.usage->pods <= 0);
+}
+
 // The ledger and the startup of an unfinished job are written together with other changes, so that they cause no
 // writes.
 void add_usage(const Observed& observed, const Membership& members, Plan& plan) {
@@ -70,6 +80,7 @@ void add_usage(const Observed& observed, const Membership& members, Plan& plan) 
   for (Action& action : plan.actions) {
     auto* patch = std::get_if<PatchStatus>(&action);
     if (patch == nullptr || patch->conditions_only || patch->status == observed.job.status) continue;
+    if (still_awaits_start(observed, members, patch->status)) continue;
     patch->status.usage = account_usage(observed, members, patch->status);
     patch->status.startup = account_startup(observed, members, patch->status);
   }
@@ -360,10 +371,11 @@ bool was_template_accepted(const api::Status& status, const Membership& members)
 
 // Fails a job whose pods the API server rejects: the template is immutable while the job is active, so each further
 // request would fail as well. If a pod of the same template was accepted before, the cluster has changed, and the
-// operator tries again.
+// operator tries again. A job with a profile waits instead, because the profile can be corrected.
 std::optional<Plan> fail_invalid_template(const Observed& observed, const Membership& members) {
   if (observed.template_error.empty() || !can_create_pods(observed.job.status.phase)) return std::nullopt;
   if (!has_missing_pods(members) || was_template_accepted(observed.job.status, members)) return std::nullopt;
+  if (observed.job.status.profile) return reject_profile(observed, members);
   api::Status next = refresh_status(observed, members);
   const std::string message = sanitize_line(observed.template_error);
   enter_phase(next, Phase::kFailed, kInvalidTemplate, message, observed.now);
@@ -463,6 +475,7 @@ std::optional<Plan> converge(const Observed& observed, const Membership& members
   append(plan.actions, recovery_events(job.status, next));
   append(plan.actions, in_place_events(job.status, next));
   append(plan.actions, bad_node_events(job.status, next));
+  append(plan.actions, disruption_events(job.status, next));
   append(plan.actions, std::move(readiness));
   // A request that Kueue's webhook refuses must neither stop the rest of the plan nor write the status more often.
   const bool may_request = plan.actions.empty() && observed.last_error.empty();

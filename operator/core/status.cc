@@ -7,6 +7,7 @@
 
 #include "common/text.h"
 #include "operator/core/bad_nodes.h"
+#include "operator/core/disruption.h"
 #include "operator/core/elastic.h"
 #include "operator/core/failure.h"
 #include "operator/core/handover.h"
@@ -227,6 +228,7 @@ api::Status refresh_status(const Observed& observed, const Membership& members) 
       if (!status.attempt_start_time) status.attempt_start_time = created;
     }
     refresh_phase(observed, members, status);
+    refresh_disruption(observed, members, status);
     refresh_seconds_lost(observed, job.status.phase, status);
   }
   refresh_group_size(observed, members, status);
@@ -254,6 +256,7 @@ void enter_phase(api::Status& status, Phase phase, const std::string& reason, co
   if (!found) status.conditions.push_back({to_string(phase), true, reason, message, now});
   if (is_terminal(phase)) status.completion_time = now;
   if (is_terminal(phase) || phase == Phase::kSuspended) status.replacements.clear();
+  if (!is_running(phase)) status.disruption.reset();
 }
 
 const api::Condition* find_condition(const api::Status& status, Phase phase) {

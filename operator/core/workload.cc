@@ -182,8 +182,13 @@ void request_topology(const Job& job, Json& pod) {
 
 }  // namespace
 
+std::string prebuilt_workload(const Job& job) {
+  return job.status.queue && !job.spec.is_managed_by_multikueue() ? job.status.queue->workload : "";
+}
+
 std::string workload_name(const Job& job, int slice) {
   constexpr size_t kDigest = 8;
+  if (std::string given = prebuilt_workload(job); !given.empty() && slice == 1) return given;
   std::string first =
       fmt::format("trainingjob-{}-{}", job.metadata.name, spec_digest(Json(job.metadata.uid)).substr(0, kDigest));
   return slice == 1 ? first : fmt::format("{}-{}", first, slice);

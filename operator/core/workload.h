@@ -24,8 +24,13 @@ inline constexpr char kUnconstrainedTopology[] = "kueue.x-k8s.io/podset-unconstr
 // Name of the only podSet of a job's Workload.
 inline constexpr char kPodSet[] = "nodes";
 
+// The Workload that MultiKueue has created for the job in this cluster; empty: none. It is recorded with the queue, so
+// that a changed annotation has no effect on quota that the job holds.
+std::string prebuilt_workload(const Job& job);
+
 // trainingjob-<job>-<digest of the job's uid>: a job of the same name that was deleted has another Workload. The
-// Workloads that take over its quota, one after the other, have the suffixes -2, -3 ...
+// Workloads that take over its quota, one after the other, have the suffixes -2, -3 ... A job that MultiKueue has
+// created names its only Workload.
 std::string workload_name(const Job& job, int slice = 1);
 
 // Returns the number of a name that workload_name() made for the job; nullopt for any other name.

@@ -25,6 +25,7 @@ size_t share_of(ResourceKind kind, size_t limit) {
     case ResourceKind::kPodGroup:
     case ResourceKind::kSchedulerPluginsPodGroup:
     case ResourceKind::kVolcanoPodGroup:
+    case ResourceKind::kNode:
     case ResourceKind::kProfile:
       return limit / 8;
   }
@@ -113,6 +114,8 @@ kube::Resource resource_of(ResourceKind kind) {
       return pod_group_resource(GangApi::kSchedulerPlugins);
     case ResourceKind::kVolcanoPodGroup:
       return pod_group_resource(GangApi::kVolcano);
+    case ResourceKind::kNode:
+      return kube::nodes();
     case ResourceKind::kProfile:
       return {kGroup, kVersion, api::kProfilePlural};
   }
@@ -172,6 +175,7 @@ Cache::Cache(CacheOptions options, CacheHooks hooks, std::shared_ptr<http::Trans
         make_informer<CachedNetworkPolicy>(ResourceKind::kNetworkPolicy, labeled, network_policy_fields(),
                                            owned_object_hooks<CachedNetworkPolicy>(hooks_, project_network_policy));
   }
+  if (options.nodes) nodes_ = make_informer<CachedNode>(ResourceKind::kNode, {}, node_fields(), node_hooks());
   if (!profile_namespace_.empty() && informers_for(profile_namespace_) == nullptr)
     other_profiles_ = make_profile_informer(informers_.begin()->second, profile_namespace_);
 }
@@ -213,32 +217,50 @@ Cache::PodInformer::Hooks Cache::pod_hooks(const Informers& informers) {
   return out;
 }
 
-// A change enqueues the jobs that wait for a profile, which are few.
+// A change of a warning enqueues the jobs that have a pod on the node. The pods are searched, because warnings are
+// rare.
+kube::Informer<CachedNode>::Hooks Cache::node_hooks() {
+  kube::Informer<CachedNode>::Hooks out;
+  out.project = project_node;
+  out.index_of = [](const kube::ObjectKey&, const CachedNode&) { return std::string(); };
+  out.bytes_of = [](const CachedNode& node) { return memory_of(node); };
+  out.on_change = [this](const kube::ObjectKey& node, const CachedNode* before, const CachedNode* after) {
+    const std::string none;
+    if ((before == nullptr ? none : before->warning) == (after == nullptr ? none : after->warning)) return;
+    std::set<kube::ObjectKey> jobs;
+    for (const auto& [namespace_name, informers] : informers_) {
+      for (const auto& record : informers.pods->store().records()) {
+        if (record->object.object.node_name == node.name && !record->object.job.empty())
+          jobs.insert({std::string(record->key.namespace_name()), record->object.job});
+      }
+    }
+    for (const kube::ObjectKey& job : jobs) hooks_.on_change(job, Urgency::kImmediate);
+  };
+  return out;
+}
+
+// A change enqueues the jobs that wait for the profile, which are few. The first list enqueues them in set_informer().
 std::unique_ptr<Cache::OptionalInformer<CachedProfile>> Cache::make_profile_informer(
     const Informers& informers, const std::string& namespace_name) {
+  auto out = std::make_unique<OptionalInformer<CachedProfile>>();
   kube::Informer<CachedProfile>::Hooks hooks;
   hooks.project = project_profile;
   hooks.index_of = [](const kube::ObjectKey&, const CachedProfile&) { return std::string(); };
   hooks.bytes_of = [](const CachedProfile& profile) { return memory_of(profile); };
-  hooks.on_change = [this](const kube::ObjectKey& key, const CachedProfile*, const CachedProfile*) {
+  hooks.on_change = [this, &profiles = *out](const kube::ObjectKey& key, const CachedProfile* before,
+                                             const CachedProfile* after) {
+    if (!profiles.informer->synced()) return;
+    if (before != nullptr && after != nullptr && *before == *after) return;
     for (const auto& cached : jobs()) {
       const api::Metadata& job = cached->job.metadata;
       const bool is_used = key.namespace_name == profile_namespace_ || key.namespace_name == job.namespace_name;
-      if (is_used && may_apply_profile(cached->job))
+      if (is_used && api::profile_name(cached->job.spec) == key.name && may_apply_profile(cached->job))
         hooks_.on_change({job.namespace_name, job.name}, Urgency::kBatched);
     }
   };
-  auto out = std::make_unique<OptionalInformer<CachedProfile>>();
   set_informer(*out, informers, ResourceKind::kProfile,
                {.namespace_name = namespace_name, .label_selector = "", .field_selector = ""}, profile_fields(),
                std::move(hooks), may_apply_profile);
-  return out;
-}
-
-std::vector<const Cache::OptionalInformer<CachedProfile>*> Cache::profile_informers() const {
-  std::vector<const OptionalInformer<CachedProfile>*> out;
-  for (const auto& [name, informers] : informers_) out.push_back(informers.profiles.get());
-  if (other_profiles_ != nullptr) out.push_back(other_profiles_.get());
   return out;
 }
 
@@ -277,19 +299,31 @@ void Cache::set_informer(OptionalInformer<T>& optional, const Informers& informe
                          kube::Selection selection, kube::FieldFilter fields, typename kube::Informer<T>::Hooks hooks,
                          bool (*concerns)(const Job&)) {
   constexpr int kMaxProblems = 3;  // an API whose server does not work must not keep the operator from starting
+  const WatchScope scope{kind, selection.namespace_name};
+  const bool is_reported = kind == ResourceKind::kProfile;
   // Without a connection, the objects are as they were: the other informers report it. A refusal means that the API was
   // uninstalled, or that the operator has no permission.
-  hooks.on_problem = [&optional](const kube::ApiError& error) {
+  hooks.on_problem = [this, &optional, scope, is_reported](const kube::ApiError& error) {
     using Kind = kube::ApiErrorKind;
     const bool is_refused = error.kind == Kind::kNotFound || error.kind == Kind::kForbidden;
-    const std::lock_guard lock(optional.mutex);
-    optional.has_answer |= is_refused || ++optional.problems >= kMaxProblems;
-    if (optional.is_readable && !is_refused) return;
-    optional.is_readable = false;
-    optional.is_refused = is_refused;
-    optional.error = error.message;
+    bool was_readable = false;
+    {
+      const std::lock_guard lock(optional.mutex);
+      was_readable = optional.is_readable;
+      optional.has_answer |= is_refused || ++optional.problems >= kMaxProblems;
+      if (!was_readable || is_refused) {
+        optional.is_readable = false;
+        optional.is_refused = is_refused;
+        optional.error = error.message;
+      }
+    }
+    if (!is_reported || !was_readable) return;
+    if (is_refused) return hooks_.on_synced(scope, 0);  // ends the failures before: there are no such objects
+    hooks_.on_error(scope, error);
   };
-  hooks.on_synced = [this, &optional, &informers, concerns](size_t) {
+  if (is_reported) hooks.on_watching = [this, scope] { hooks_.on_watching(scope); };
+  hooks.on_synced = [this, &optional, &informers, concerns, scope, is_reported](size_t objects) {
+    if (is_reported) hooks_.on_synced(scope, objects);
     {
       const std::lock_guard lock(optional.mutex);
       optional.has_answer = true;
@@ -298,7 +332,8 @@ void Cache::set_informer(OptionalInformer<T>& optional, const Informers& informe
       optional.is_refused = false;
       optional.error.clear();
     }
-    for (const auto& cached : informers.jobs->store().all()) {
+    // Profiles of the operator's namespace apply to all jobs.
+    for (const auto& cached : is_reported ? jobs() : informers.jobs->store().all()) {
       const api::Metadata& metadata = cached->job.metadata;
       if (concerns(cached->job)) hooks_.on_change({metadata.namespace_name, metadata.name}, Urgency::kImmediate);
     }
@@ -324,6 +359,7 @@ void Cache::start() {
     if (informers.network_policies != nullptr) run(*informers.network_policies);
     for (auto& [api, groups] : informers.pod_groups) run(*groups.informer);
   }
+  if (nodes_ != nullptr) run(*nodes_);
   for (const auto* profiles : profile_informers()) run(*profiles->informer);
 }
 
@@ -380,6 +416,8 @@ bool Cache::has_seen(ResourceKind kind, const std::string& namespace_name, const
       return informers->pod_groups.at(GangApi::kSchedulerPlugins).has_seen(resource_version);
     case ResourceKind::kVolcanoPodGroup:
       return informers->pod_groups.at(GangApi::kVolcano).has_seen(resource_version);
+    case ResourceKind::kNode:
+      return nodes_ == nullptr || nodes_->has_seen(resource_version);
     case ResourceKind::kProfile:
       return informers->profiles->has_seen(resource_version);
   }
@@ -469,22 +507,15 @@ void Cache::add_pod_groups(const kube::ObjectKey& job, Observed& observed) const
   }
 }
 
-void Cache::add_profile(Observed& observed) const {
-  const api::Metadata& job = observed.job.metadata;
-  const std::string name = api::profile_name(observed.job.spec);
-  for (const std::string& namespace_name : {job.namespace_name, profile_namespace_}) {
-    const Informers* informers = informers_for(namespace_name);
-    const auto* profiles = informers == nullptr ? other_profiles_.get() : informers->profiles.get();
-    if (profiles == nullptr || namespace_name.empty() || name.empty()) continue;
-    const std::lock_guard lock(profiles->mutex);
-    const auto found = profiles->informer->store().get({namespace_name, name});
-    if (found != nullptr) observed.profile = found->profile;
-    if (!profiles->is_readable) observed.profiles_error = profiles->error;
-    if (profiles->is_readable && profiles->informer->is_incomplete(namespace_name))
-      observed.profiles_error = "those of the namespace exceed the operator's memory (--cache-limit)";
-    observed.is_profile_unknown = found == nullptr && !observed.profiles_error.empty() && !profiles->is_refused;
-    if (found != nullptr || observed.is_profile_unknown) return;
+std::map<std::string, std::string> Cache::node_warnings(const std::vector<Pod>& pods) const {
+  std::map<std::string, std::string> out;
+  if (nodes_ == nullptr) return out;
+  for (const Pod& pod : pods) {
+    if (pod.node_name.empty() || out.contains(pod.node_name)) continue;
+    const std::shared_ptr<const CachedNode> node = nodes_->store().get({"", pod.node_name});
+    if (node != nullptr && !node->warning.empty()) out[pod.node_name] = node->warning;
   }
+  return out;
 }
 
 size_t Cache::pod_count() const {

@@ -1,6 +1,6 @@
 // The operator's local copy of the cluster state: the jobs, and the pods, Services and NetworkPolicies that carry a
-// job's label, Kueue's Workloads once a job has a queue, and PodGroups where gang schedulers have them. One informer
-// per resource and watched namespace keeps it up to date.
+// job's label, Kueue's Workloads once a job has a queue, PodGroups where gang schedulers have them, and nodes if that
+// is requested. One informer per resource and watched namespace keeps it up to date.
 #pragma once
 
 #include <functional>
@@ -31,6 +31,7 @@ enum class ResourceKind {
   kPodGroup,
   kSchedulerPluginsPodGroup,
   kVolcanoPodGroup,
+  kNode,
   kProfile,
 };
 
@@ -57,6 +58,7 @@ struct CacheOptions {
   // have finished and have no ttlSecondsAfterFinished, the oldest first, and then the newest ones.
   size_t limit = kCacheLimit;
   bool network_policies = false;  // also watch NetworkPolicies
+  bool nodes = false;             // also watch the nodes of the cluster; an eighth more of `limit`
   // The namespace of the operator's pod, whose TrainingProfiles apply to the jobs of all namespaces; empty: none.
   std::string profile_namespace{};
 };
@@ -102,7 +104,8 @@ class Cache {
   void start();  // starts one thread per informer
   void stop();   // stops the threads and waits for them
 
-  // Whether every informer has completed its first list. Of PodGroups and TrainingProfiles, a refusal suffices.
+  // Whether every informer has completed its first list. Of PodGroups and TrainingProfiles, a refusal suffices; nodes
+  // are not awaited.
   bool has_synced() const;
 
   // Whether the cache contains every change of this kind and namespace up to this version.
@@ -132,6 +135,11 @@ class Cache {
   // Adds the APIs whose PodGroups can be read in the job's namespace, and the job's PodGroups.
   void add_pod_groups(const kube::ObjectKey& job, Observed& observed) const;
 
+  // Returns the warnings of the nodes of these pods, by node. Empty unless CacheOptions::nodes is set.
+  std::map<std::string, std::string> node_warnings(const std::vector<Pod>& pods) const;
+
+  // Returns whether the nodes have been listed, or are not watched.
+  bool knows_node_warnings() const { return nodes_ == nullptr || nodes_->synced(); }
   // Adds the TrainingProfile that the job would have if it started now: that of its namespace, or otherwise that of
   // CacheOptions::profile_namespace.
   void add_profile(Observed& observed) const;
@@ -145,7 +153,7 @@ class Cache {
   using NetworkPolicyInformer = kube::Informer<CachedNetworkPolicy>;
 
   // The informer of objects of an API that not every cluster has, and whether they can be read, as it has last found.
-  // Its failures are not reported.
+  // Its failures are not reported, except those of TrainingProfiles that could be read before.
   template <typename T>
   struct OptionalInformer {
     mutable std::mutex mutex;  // of the following
@@ -174,6 +182,7 @@ class Cache {
 
   JobInformer::Hooks job_hooks();
   PodInformer::Hooks pod_hooks(const Informers& informers);
+  kube::Informer<CachedNode>::Hooks node_hooks();
   // When the objects can be read for the first time, or again, the jobs for which `concerns` returns true are enqueued:
   // decisions about them were made without these objects.
   template <typename T>
@@ -205,6 +214,7 @@ class Cache {
   std::map<std::string, Informers> informers_;  // by namespace; the key "" watches all
   const std::string profile_namespace_;
   std::unique_ptr<OptionalInformer<CachedProfile>> other_profiles_;  // null: informers_ has profile_namespace_
+  std::unique_ptr<kube::Informer<CachedNode>> nodes_;                // null: not watched
   std::mutex threads_mutex_;
   std::vector<std::jthread> threads_;  // guarded by threads_mutex_
   bool is_stopped_ = false;            // guarded by threads_mutex_

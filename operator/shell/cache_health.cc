@@ -15,6 +15,10 @@ constexpr char kLimitRemedy[] =
     "limit the jobs of each namespace with a ResourceQuota, delete finished jobs, or raise --cache-limit and the "
     "memory "
     "of the operator (docs/operate.md, Capacity)";
+
+// Without nodes, only the early checkpoints are missing.
+bool is_required(ResourceKind kind) { return kind != ResourceKind::kNode; }
+
 }  // namespace
 
 std::string remedy_for(ResourceKind kind, const kube::ApiError& error) {
@@ -31,6 +35,9 @@ std::string remedy_for(ResourceKind kind, const kube::ApiError& error) {
     case ErrorKind::kUnauthorized:
       return "the credentials are not accepted: renew the token or the client certificate";
     case ErrorKind::kForbidden:
+      if (kind == ResourceKind::kNode)
+        return "no checkpoint is requested before a disruption: set the chart's operator.watchNodes, or omit "
+               "--watch-nodes";
       return "the role is missing: kubectl apply -f manifests/install.yaml, or restrict the operator with --namespace";
     default:
       return "";
@@ -183,11 +190,11 @@ std::string CacheHealth::stale_reason() const {
   const SteadyTime now = clock_->steady();
   const std::lock_guard lock(mutex_);
   for (const auto& [scope, failure] : failures_) {
-    if (failure.count >= kFailuresUntilStale)
+    if (failure.count >= kFailuresUntilStale && is_required(scope.kind))
       return fmt::format("{} ({} consecutive failures)", failure.public_text, failure.count);
   }
   for (const auto& [scope, since] : outdated_since_) {
-    if (now - since < kTimeUntilStale) continue;
+    if (now - since < kTimeUntilStale || !is_required(scope.kind)) continue;
     const auto failure = failures_.find(scope);
     const std::string what = failure != failures_.end() ? failure->second.public_text
                                                         : fmt::format("a list of {} has not ended", scope.to_string());

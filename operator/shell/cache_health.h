@@ -60,7 +60,7 @@ class CacheHealth {
 
   // As current_failure().
   std::string public_failure() const;
-  // Why the cache may be out of date; empty if it is up to date.
+  // Why the cache may be out of date; empty if it is up to date, except for nodes.
   std::string stale_reason() const;
   // Which objects the cache lacks because of CacheOptions::limit, without the names of namespaces; empty if none.
   std::string incomplete_reason() const;

@@ -188,7 +188,8 @@ CachedJob make_cached_job(Job job, ByteBudget& budget) {
   api::Spec& spec = out.job.spec;
   const bool is_finished = is_terminal(out.job.status.phase);
   if (!is_finished) out.accelerators = requested_accelerators(spec);
-  if (is_finished || !out.job.report.problem.empty() || spec.is_managed_elsewhere()) {
+  const bool is_run_elsewhere = spec.is_managed_elsewhere() && !spec.is_managed_by_multikueue();
+  if (is_finished || !out.job.report.problem.empty() || is_run_elsewhere) {
     drop_spec(spec);
   } else {
     // A job that is too large to run takes nothing from the budget of the others.
@@ -237,6 +238,8 @@ int64_t count_accelerators(const std::map<std::string, int64_t>& resources) {
   for (const auto& [name, count] : resources) out = std::max(out, count);
   return out;
 }
+
+size_t memory_of(const CachedNode& cached) { return sizeof cached + heap_bytes(cached.warning); }
 
 size_t memory_of(const CachedPod& cached) {
   const Pod& pod = cached.object;

@@ -55,6 +55,14 @@ using CachedNetworkPolicy = CachedOf<NetworkPolicy>;
 using CachedWorkload = CachedOf<Workload>;
 using CachedPodGroup = CachedOf<PodGroup>;
 
+// A node: why it is about to be drained or removed, such as "taint karpenter.sh/disrupted"; empty if nothing announces
+// that.
+struct CachedNode {
+  std::string warning;
+
+  bool operator==(const CachedNode&) const = default;
+};
+
 struct CachedProfile {
   api::AppliedProfile profile;
 
@@ -62,6 +70,7 @@ struct CachedProfile {
 };
 
 // Memory that the object takes, in bytes, approximately.
+size_t memory_of(const CachedNode& cached);
 size_t memory_of(const CachedPod& cached);
 size_t memory_of(const CachedService& cached);
 size_t memory_of(const CachedNetworkPolicy& cached);

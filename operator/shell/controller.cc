@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "operator/core/desired.h"
+#include "operator/core/disruption.h"
 #include "operator/core/lifetime.h"
 #include "operator/core/membership.h"
 #include "operator/core/profile.h"
@@ -364,6 +365,8 @@ Observed Controller::observe(const kube::ObjectKey& key, const Job& job, bool is
   observed.untouched = is_first_reconcile && !leading_since_.empty() &&
                        kube::compare_resource_versions(job.metadata.resource_version, leading_since_) > 0;
   observed.pods = deps_.cache->pods_of(key);
+  observed.node_warnings = deps_.cache->node_warnings(observed.pods);
+  observed.are_node_warnings_unknown = !deps_.cache->knows_node_warnings();
   observed.services = deps_.cache->services_of(key);
   observed.network_policies = deps_.cache->network_policies_of(key);
   // Only Kueue's users pay for it.
@@ -386,7 +389,7 @@ Observed Controller::observe(const kube::ObjectKey& key, const Job& job, bool is
     const std::lock_guard lock(mutex_);
     if (const auto it = rejections_.find(job.metadata.uid); it != rejections_.end()) observed.last_error = it->second;
     if (const auto it = template_errors_.find(job.metadata.uid);
-        it != template_errors_.end() && it->second.generation == job.metadata.generation)
+        it != template_errors_.end() && it->second.concerns(job))
       observed.template_error = it->second.message;
   }
   add_conflicting_objects(job.metadata.uid, observed);
@@ -447,6 +450,7 @@ void Controller::add_conflicting_objects(const std::string& job_uid, Observed& o
       case ResourceKind::kPodGroup:
       case ResourceKind::kSchedulerPluginsPodGroup:
       case ResourceKind::kVolcanoPodGroup:
+      case ResourceKind::kNode:
       case ResourceKind::kProfile:
         break;
     }
@@ -466,7 +470,8 @@ void Controller::update_polling(const kube::ObjectKey& key, const Observed& obse
   if (is_terminal(observed.job.status.phase)) {
     deps_.poller->forget(key);
   } else if (const Pod* pod = progress_pod(classify_objects(observed))) {
-    deps_.poller->watch(key, observed.job.metadata.uid, pod->pod_ip, metrics_port(observed.job));
+    deps_.poller->watch(key, observed.job.metadata.uid, pod->pod_ip, metrics_port(observed.job),
+                        checkpoint_request(observed.job.status));
   } else {
     deps_.poller->pause(key);
   }
@@ -474,7 +479,14 @@ void Controller::update_polling(const kube::ObjectKey& key, const Observed& obse
 
 void Controller::set_template_error(const Job& job, const std::string& error) {
   const std::lock_guard lock(mutex_);
-  template_errors_[job.metadata.uid] = {job.metadata.generation, error};
+  const api::AppliedProfile profile = job.status.profile.value_or(api::AppliedProfile{});
+  template_errors_[job.metadata.uid] = {job.metadata.generation, profile.uid, profile.generation, error};
+}
+
+bool Controller::TemplateError::concerns(const Job& job) const {
+  const api::AppliedProfile profile = job.status.profile.value_or(api::AppliedProfile{});
+  return generation == job.metadata.generation && profile_uid == profile.uid &&
+         profile_generation == profile.generation;
 }
 
 void Controller::set_rejection(const std::string& job_uid, const std::string& error) {

@@ -106,7 +106,12 @@ class Controller {
   std::unordered_map<std::string, std::string> rejections_;  // Observed::last_error
   struct TemplateError {
     int64_t generation = 0;  // of the spec that was rejected
+    // Of the profile with which it was merged.
+    std::string profile_uid;
+    int64_t profile_generation = 0;
     std::string message;
+
+    bool concerns(const Job& job) const;
   };
   std::unordered_map<std::string, TemplateError> template_errors_;  // Observed::template_error
   std::unordered_map<kube::ObjectKey, std::string> known_uids_;     // of the jobs that were reconciled

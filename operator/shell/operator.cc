@@ -139,6 +139,7 @@ Operator::Operator(const OperatorOptions& options, std::shared_ptr<http::Transpo
               .seed = random_number(),
               .limit = options.cache_limit,
               .network_policies = options.job_network_policy.has_value(),
+              .nodes = options.watch_nodes,
               .profile_namespace = options.profile_namespace},
              cache_hooks(), transport_, clock_, sleeper_),
       poller_(

@@ -25,6 +25,7 @@ struct OperatorOptions {
   std::string launcher_image;         // Observed::launcher_image
   int pending_timeout_seconds = 0;    // Observed::pending_timeout_seconds; 0: absent
   size_t cache_limit = kCacheLimit;   // see CacheOptions::limit
+  bool watch_nodes = false;           // request checkpoints before disruptions that nodes announce
   int workers = 16;                   // creating a job takes six round trips; fewer workers leave the server idle
   std::string listen_address = "::";  // all addresses, IPv4 and IPv6
   int port = 8080;                    // 0: any free port

@@ -58,13 +58,17 @@ void ProgressPoller::set_address(Target& target, const std::string& uid, const s
   target.probe.last_poll.reset();
 }
 
-void ProgressPoller::watch(const kube::ObjectKey& job, const std::string& uid, const std::string& host, int port) {
+void ProgressPoller::watch(const kube::ObjectKey& job, const std::string& uid, const std::string& host, int port,
+                           std::optional<int64_t> checkpoint_request) {
   const std::string url = "http://" + endpoint(host, port);
   const std::lock_guard lock(mutex_);
   Target& target = targets_[job];
-  if (target.uid == uid && target.url == url) return;
+  const bool is_requested = checkpoint_request && target.checkpoint_request != checkpoint_request;
+  target.checkpoint_request = checkpoint_request;
+  const bool is_same = target.uid == uid && target.url == url;
+  if (is_same && !is_requested) return;
   if (target.uid != uid) target.probe = {};
-  set_address(target, uid, url);
+  if (!is_same) set_address(target, uid, url);
   target.wait = options_.interval;
   target.due = clock_->steady();
   ++changes_;
@@ -100,11 +104,11 @@ size_t ProgressPoller::active_jobs() const {
   return active_;
 }
 
-ProgressPoller::PollResult ProgressPoller::poll(const std::string& url, const std::string& uid,
+ProgressPoller::PollResult ProgressPoller::poll(const std::string& url, const StatusQuery& query,
                                                 const std::stop_token& stop) const {
   const SteadyTime started = clock_->steady();
   PollResult out;
-  const std::optional<std::string> body = request_status(connect_, url, uid, options_.timeout, stop);
+  const std::optional<std::string> body = request_status(connect_, url, query, options_.timeout, stop);
   out.took = clock_->steady() - started;
   if (!body) return out;
   out.launcher = launcher_status_from_json(*body);
@@ -147,14 +151,16 @@ ProgressPoller::Targets::iterator ProgressPoller::next_target(SteadyTime now) {
   return next;
 }
 
-bool ProgressPoller::record(const kube::ObjectKey& job, uint64_t generation, SystemTime started, PollResult result) {
+bool ProgressPoller::record(const kube::ObjectKey& job, uint64_t generation, const StatusQuery& query,
+                            SystemTime started, PollResult result) {
   const auto it = targets_.find(job);
   if (it == targets_.end() || it->second.generation != generation) return false;  // of an earlier address
   Target& target = it->second;
   target.is_in_flight = false;
   target.group = !result.status ? Group::kFailed : result.took <= options_.prompt ? Group::kPrompt : Group::kSlow;
   target.wait = result.status ? options_.interval : std::min(target.wait * 2, options_.max_interval);
-  target.due = clock_->steady() + target.wait;
+  const bool is_requested = target.checkpoint_request != query.checkpoint;  // since the poll was sent
+  target.due = is_requested ? clock_->steady() : clock_->steady() + target.wait;
   target.probe.last_poll = {started, result.status.has_value(), result.status || result.launcher};
   const bool is_launcher_new = result.launcher && target.probe.launcher != result.launcher;
   if (is_launcher_new) target.probe.launcher = std::move(result.launcher);
@@ -195,18 +201,18 @@ void ProgressPoller::run(const std::stop_token& stop) {
     next->second.is_in_flight = true;
     const kube::ObjectKey job = next->first;
     const uint64_t generation = next->second.generation;
-    const std::string uid = next->second.uid;
+    const StatusQuery query{next->second.uid, next->second.checkpoint_request};
     const std::string url = next->second.url;
     const SystemTime started = clock_->now();
     lock.unlock();
-    PollResult result = poll(url, uid, stop);
+    PollResult result = poll(url, query, stop);
     lock.lock();
     --in_flight_.at(index);
     if (group != Group::kPrompt) {
       ++changes_;  // another thread may start a poll of these groups now
       changed_.notify_one();
     }
-    if (!record(job, generation, started, std::move(result))) continue;
+    if (!record(job, generation, query, started, std::move(result))) continue;
     lock.unlock();
     on_change_(job);
     lock.lock();

@@ -72,8 +72,10 @@ class ProgressPoller {
   void stop();
 
   // Starts to poll this address for the job. A poll of an earlier address that is in progress is ignored. A uid that
-  // differs from the earlier one discards the last status.
-  void watch(const kube::ObjectKey& job, const std::string& uid, const std::string& host, int port);
+  // differs from the earlier one discards the last status. Each poll carries the number of the request for a checkpoint
+  // (common/status_query.h); a new one is sent immediately.
+  void watch(const kube::ObjectKey& job, const std::string& uid, const std::string& host, int port,
+             std::optional<int64_t> checkpoint_request = std::nullopt);
 
   // Suspends polling, because there is no running rank 0; the last status is kept.
   void pause(const kube::ObjectKey& job);
@@ -93,7 +95,8 @@ class ProgressPoller {
 
   struct Target {
     std::string uid;
-    std::string url;          // empty: paused
+    std::string url;  // empty: paused
+    std::optional<int64_t> checkpoint_request;
     uint64_t generation = 0;  // of uid and url; results of an earlier generation are ignored
     SteadyTime due{};
     std::chrono::milliseconds wait{0};  // until the next poll
@@ -109,13 +112,14 @@ class ProgressPoller {
   };
 
   void run(const std::stop_token& stop);
-  PollResult poll(const std::string& url, const std::string& uid, const std::stop_token& stop) const;
+  PollResult poll(const std::string& url, const StatusQuery& query, const std::stop_token& stop) const;
   // Called with the mutex held.
   void set_address(Target& target, const std::string& uid, const std::string& url);
   bool has_thread(Group group) const;
   Targets::iterator next_target(SteadyTime now);
   // Returns whether the progress has changed.
-  bool record(const kube::ObjectKey& job, uint64_t generation, SystemTime started, PollResult result);
+  bool record(const kube::ObjectKey& job, uint64_t generation, const StatusQuery& query, SystemTime started,
+              PollResult result);
 
   const ProgressOptions options_;
   const int slow_threads_;

@@ -16,6 +16,7 @@
 #include "common/status_macros.h"
 #include "operator/core/bad_nodes.h"
 #include "operator/core/desired.h"
+#include "operator/core/disruption.h"
 #include "operator/core/gang.h"
 #include "operator/core/text.h"
 
@@ -215,6 +216,7 @@ kube::FieldFilter job_fields() {
                            "metadata.deletionTimestamp",
                            R"(metadata.labels.kueue\.x-k8s\.io/queue-name)",
                            R"(metadata.labels.kueue\.x-k8s\.io/priority-class)",
+                           R"(metadata.annotations.kueue\.x-k8s\.io/prebuilt-workload-name)",
                            "status"}
       .with_text({"spec.template", "spec.trainer"});
 }
@@ -242,6 +244,7 @@ kube::FieldFilter pod_fields() {
                                      "status.reason",
                                      "status.message",
                                      "status.podIP",
+                                     "status.nominatedNodeName",
                                      "status.conditions.type",
                                      "status.conditions.status",
                                      "status.conditions.reason",
@@ -261,6 +264,10 @@ kube::FieldFilter network_policy_fields() { return owned_object_fields().with({"
 
 kube::FieldFilter pod_group_fields() { return owned_object_fields(); }
 
+kube::FieldFilter node_fields() {
+  return {"spec.unschedulable", "spec.taints.key", "status.conditions.type", "status.conditions.status"};
+}
+
 kube::FieldFilter profile_fields() {
   return kube::FieldFilter{"metadata.name", "metadata.namespace", "metadata.uid", "metadata.generation", "spec"}
       .with_text({"spec"});
@@ -275,7 +282,12 @@ kube::FieldFilter workload_fields() {
        "status.admissionChecks.podSetUpdates"});
 }
 
-Job project_job(const Json& object) { return api::read_training_job(object); }
+Job project_job(const Json& object) {
+  Job job = api::read_training_job(object);
+  // An annotation may be long, but the name of a Workload is not.
+  if (job.metadata.prebuilt_workload.size() > kMaxName) job.metadata.prebuilt_workload.clear();
+  return job;
+}
 
 Job unreadable_job(const Json& salvaged, const Error& error) {
   Job job = api::read_training_job(salvaged);
@@ -308,6 +320,7 @@ Result<CachedPod> project_pod(const Json& object) {
   pod.message = message_at(status, "message");
   read_deletion(object, pod);
   pod.pod_ip = text_at(status, "podIP");
+  pod.nominated = !text_at(status, "nominatedNodeName").empty();
   pod.node_name = text_at(member(object, "spec"), "nodeName");
   RETURN_IF_ERROR(check_length("status.podIP", pod.pod_ip, kMaxName));
   RETURN_IF_ERROR(check_length("spec.nodeName", pod.node_name, kMaxName));
@@ -347,6 +360,19 @@ Result<CachedPodGroup> project_pod_group(GangApi api, const Json& object) {
   RETURN_IF_ERROR(read_identity(metadata, out.object, out.job));
   out.object.deleting = member(metadata, "deletionTimestamp").is_string();
   return out;
+}
+
+CachedNode project_node(const Json& object) {
+  const Json& spec = member(object, "spec");
+  for (const Json& taint : elements(spec, "taints")) {
+    const std::string key = text_at(taint, "key");
+    if (announces_disruption(key)) return {"taint " + key};
+  }
+  for (const Json& condition : elements(member(object, "status"), "conditions")) {
+    const std::string type = text_at(condition, "type");
+    if (text_at(condition, "status") == "True" && is_disruption_condition(type)) return {"condition " + type};
+  }
+  return {true_at(spec, "unschedulable") ? "cordoned" : ""};
 }
 
 // Of a spec that is larger than a profile's, only as much is kept as reports it (api::find_profile_problem).

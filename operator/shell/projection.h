@@ -32,6 +32,7 @@ kube::FieldFilter service_fields();
 kube::FieldFilter network_policy_fields();
 kube::FieldFilter workload_fields();
 kube::FieldFilter pod_group_fields();
+kube::FieldFilter node_fields();
 kube::FieldFilter profile_fields();  // spec is kept as text
 
 // These accept any JSON. Missing or malformed fields have their defaults, and texts are bounded. They fail if an
@@ -42,6 +43,8 @@ Result<CachedNetworkPolicy> project_network_policy(const nlohmann::json& object)
 Result<CachedWorkload> project_workload(const nlohmann::json& object);
 Result<CachedPodGroup> project_pod_group(GangApi api, const nlohmann::json& object);
 Result<CachedProfile> project_profile(const nlohmann::json& object);
+
+CachedNode project_node(const nlohmann::json& object);
 
 // Metadata of the object in a response to a write.
 struct ObjectMetadata {

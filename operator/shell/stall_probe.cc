@@ -108,7 +108,7 @@ std::vector<StallReport> StallProbe::request(const Stall& stall, const std::stop
       ++requests;
       const std::string url = "http://" + endpoint(node.host, stall.port + i);
       const SteadyTime begin = clock_->steady();
-      const auto body = request_status(connect_, url, stall.uid, options_.timeout, stopped);
+      const auto body = request_status(connect_, url, {stall.uid, std::nullopt}, options_.timeout, stopped);
       // A launcher whose ranks have reported nothing has no server, so that a refused connection shows nothing.
       if (!body && (i > 0 || clock_->steady() - begin < options_.timeout)) continue;
       report.answered = body.has_value();

@@ -24,14 +24,14 @@ class BoundedBody final : public http::ByteSink {
 
 }  // namespace
 
-std::optional<std::string> request_status(const Connect& connect, const std::string& url, const std::string& uid,
+std::optional<std::string> request_status(const Connect& connect, const std::string& url, const StatusQuery& query,
                                           std::chrono::milliseconds timeout, const std::stop_token& stop) {
   const std::shared_ptr<http::Transport> transport = connect(url);
   if (transport == nullptr) return std::nullopt;
   BoundedBody body;
   const auto response = transport->stream(
-      {.method = "GET", .target = fmt::format("{}?uid={}", kStatusPath, uid), .body = "", .content_type = ""}, body,
-      {timeout, timeout}, stop);
+      {.method = "GET", .target = fmt::format("{}?{}", kStatusPath, to_string(query)), .body = "", .content_type = ""},
+      body, {timeout, timeout}, stop);
   if (!response || response->status != 200) return std::nullopt;
   return std::move(body.text);
 }

@@ -110,4 +110,18 @@ def replacement(scene):
     scene.expect_running("waiting", nodes=4)
 
 
+def topology(scene):
+    """A gang is placed in the only domain that has room for all of it, which is not that of the node with the most room."""
+    for node, rack in enumerate(("small", "large", "large")):
+        scene.patch(f"/api/v1/nodes/fake-{node}", {"metadata": {"labels": {"rack": rack}}})
+    scene.submit("other", cpu="500m", pod={"nodeSelector": {"rack": "large"}})
+    scene.expect_running("other")
+    scene.submit("job", nodes=5, cpu="500m", scheduling={"topology": {"key": "rack"}})
+    scene.expect_running("job", nodes=5)
+    nodes = {pod["spec"]["nodeName"] for pod in scene.pods("job")}
+    scene.check(nodes == {"fake-1", "fake-2"}, f"the pods are on {nodes}")
+
+
+# Of kube-scheduler alone.
+NATIVE_SCENARIOS = (topology,)
 SCENARIOS = (whole_gangs, group_restart, resume_without_room, suspension, priority, ends, replacement)

@@ -33,7 +33,7 @@ class Native:
 
     def __init__(self):
         self.environment = {"OARLOCK_KUBERNETES": evaluate("echo $kGangKubernetesVersion"),
-                            "OARLOCK_FEATURE_GATES": "GenericWorkload=true"}
+                            "OARLOCK_FEATURE_GATES": "GenericWorkload=true,TopologyAwareWorkloadScheduling=true"}
         for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"):
             find_program(name, "kueue", self.environment)
 

@@ -15,7 +15,7 @@ import kueue  # extends the path of modules
 import gangs
 from control_plane import ROOT, ControlPlane
 from gang_facts import FACTS
-from gang_scenarios import SCENARIOS
+from gang_scenarios import NATIVE_SCENARIOS, SCENARIOS
 from installed import InstalledOarlock
 from processes import Failed
 from scenario_run import ScenarioRun, add_options, select
@@ -27,9 +27,11 @@ SYSTEMS = {system.name: system for system in (gangs.Native, gangs.SchedulerPlugi
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--system", choices=SYSTEMS, default="native", help="the scheduler (default native)")
-    add_options(parser, (*FACTS, *SCENARIOS))
+    every = (*FACTS, *SCENARIOS, *NATIVE_SCENARIOS)
+    add_options(parser, every)
     args = parser.parse_args()
-    args.selected = select(parser, args, SCENARIOS if args.system == Volcano.name else (*FACTS, *SCENARIOS))
+    of_system = {Volcano.name: SCENARIOS, gangs.Native.name: every}.get(args.system, (*FACTS, *SCENARIOS))
+    args.selected = select(parser, args, of_system)
     return args
 
 
@@ -57,7 +59,7 @@ def main():
                 if fact in args.selected:
                     facts.run(fact)
             run = ScenarioRun(lambda: gangs.GangScene(plane, history, system))
-            scenarios = [scenario for scenario in SCENARIOS if scenario in args.selected]
+            scenarios = [one for one in (*SCENARIOS, *NATIVE_SCENARIOS) if one in args.selected]
             if scenarios:
                 with running(InstalledOarlock(plane, args.bin / "oarlock-operator").start()) as operator:
                     for scenario in scenarios:

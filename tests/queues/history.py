@@ -9,6 +9,8 @@ from processes import Failed, wait_until
 
 TARGETS = {"jobs": "/apis/oarlock.dev/v1alpha1/trainingjobs", "workloads": f"{GROUP}/workloads",
            "pods": "/api/v1/pods?labelSelector=oarlock.dev/job-name"}
+# The annotation of a job that MultiKueue has created, with the name of its Workload, which has no owner.
+PREBUILT = "kueue.x-k8s.io/prebuilt-workload-name"
 
 
 def condition(item, name):
@@ -115,8 +117,8 @@ class History:
 class Replay:
     def __init__(self, changes):
         self.violations = []
-        # Workloads are stored by the uid of their job and their name, live pods by their names with that uid and their
-        # attempt.
+        # Workloads are stored by the uid of their job (None: without owner) and their name, live pods by their names with that
+        # uid and their attempt.
         self._jobs, self._workloads, self._pods = {}, collections.defaultdict(dict), {}
         for change in changes:
             getattr(self, f"_{change.resource}_changed")(change)
@@ -134,21 +136,26 @@ class Replay:
         self.violations.append((change.revision, f"{change.item['metadata']['name']}: {text}"))
 
     def _workloads_changed(self, change):
-        owners = change.item["metadata"].get("ownerReferences", [])
-        if not owners or owners[0]["kind"] != "TrainingJob":
+        owners, name = change.item["metadata"].get("ownerReferences", []), change.item["metadata"]["name"]
+        if owners and owners[0]["kind"] != "TrainingJob":
             return
-        job, name = owners[0]["uid"], change.item["metadata"]["name"]
-        held = self._admitted_pods(job)
+        owner = owners[0]["uid"] if owners else None
+        held = [job for job in self._jobs if self._admitted_pods(job)]
         if change.kind == "DELETED":
-            self._workloads[job].pop(name, None)
+            self._workloads[owner].pop(name, None)
         else:
-            self._workloads[job][name] = change.item
-        if held and not self._admitted_pods(job) and self._live_pods(job) and self._is_kept(job):
-            self._report(change, f"its quota was released while these pods were live: {', '.join(self._live_pods(job))}")
+            self._workloads[owner][name] = change.item
+        for job in held:
+            if not self._admitted_pods(job) and self._live_pods(job) and self._is_kept(job):
+                self._report(change, f"its quota was released while these pods were live: {', '.join(self._live_pods(job))}")
+
+    def _workloads_of(self, job):
+        prebuilt = self._jobs.get(job, {}).get("metadata", {}).get("annotations", {}).get(PREBUILT)
+        return [*self._workloads[job].values(), *(w for name, w in self._workloads[None].items() if name == prebuilt)]
 
     def _admitted_pods(self, job):
         """A Workload with which a job grows takes over the quota of the one before."""
-        return max((admitted_pods(workload) for workload in self._workloads[job].values()), default=0)
+        return max((admitted_pods(workload) for workload in self._workloads_of(job)), default=0)
 
     def _is_kept(self, job):
         return job in self._jobs and "deletionTimestamp" not in self._jobs[job]["metadata"]
@@ -167,7 +174,7 @@ class Replay:
         if "kueue.x-k8s.io/queue-name" not in self._jobs.get(job, {}).get("metadata", {}).get("labels", {}):
             return
         admitted = self._admitted_pods(job)
-        if not any(is_true(workload, "Admitted") for workload in self._workloads[job].values()):
+        if not any(is_true(workload, "Admitted") for workload in self._workloads_of(job)):
             self._report(change, "was created while the job was not admitted")
         elif list(self._pods.values()).count((job, attempt)) >= admitted:
             self._report(change, f"was created although its job is admitted for {admitted} pods")

@@ -32,7 +32,8 @@ class Scene(JobScene):
         """An object of Kueue; returns its target. `kind` is its plural."""
         kinds = {"localqueues": "LocalQueue", "clusterqueues": "ClusterQueue", "resourceflavors": "ResourceFlavor",
                  "workloadpriorityclasses": "WorkloadPriorityClass", "admissionchecks": "AdmissionCheck",
-                 "topologies": "Topology", "workloads": "Workload"}
+                 "topologies": "Topology", "workloads": "Workload", "multikueueconfigs": "MultiKueueConfig",
+                 "multikueueclusters": "MultiKueueCluster"}
         target = f"{GROUP}/namespaces/{self.namespace}/{kind}" if namespaced else f"{GROUP}/{kind}"
         body = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kinds[kind], "metadata": {"name": name}, **more}
         if spec is not None:

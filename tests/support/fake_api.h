@@ -57,6 +57,7 @@ class FakeApi final : public http::Transport {
                                : request.target.find("/workloads") != std::string::npos        ? "workloads"
                                : request.target.find("/podgroups") != std::string::npos        ? "podgroups"
                                : request.target.find("/trainingprofiles") != std::string::npos ? "trainingprofiles"
+                               : request.target.find("/nodes") != std::string::npos            ? "nodes"
                                                                                                : "services";
     std::unique_lock lock(mutex_);
     const bool is_optional = plural == "podgroups" || plural == "trainingprofiles";

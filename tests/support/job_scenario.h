@@ -26,11 +26,13 @@ class Scenario : public ::testing::Test {
     operator_.reset();
   }
 
-  void start_operator() {
+  void start_operator(const std::vector<std::string>& more = {}) {
     operator_.reset();
-    operator_ = std::make_unique<OperatorProcess>(
-        std::vector<std::string>{"--kubeconfig", server_->kubeconfig(), "--namespace", world_.namespace_name(),
-                                 "--progress-interval", "0.2", "--log-level", "debug"});
+    std::vector<std::string> arguments = {
+        "--kubeconfig", server_->kubeconfig(), "--namespace", world_.namespace_name(), "--progress-interval",
+        "0.2",          "--log-level",         "debug"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    operator_ = std::make_unique<OperatorProcess>(arguments);
   }
   void kill_operator() {
     operator_->program().signal(SIGKILL);

@@ -69,6 +69,9 @@ bool trains_with_fewer_nodes(const control::Job& job, const Objects& objects);
 // Returns the Workload that has quota; null if there is none.
 const control::Workload* find_quota(const Objects& objects);
 
+// The resourceVersion of a Workload, derived from its content, so that equal states have equal versions.
+std::string version_of(const control::Workload& workload);
+
 // The value of Observed::workloads, if the watch shows these Workloads of the job.
 std::optional<std::vector<control::Workload>> workloads_of(const control::Job& job,
                                                            std::vector<control::Workload> workloads);

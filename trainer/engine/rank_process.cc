@@ -219,6 +219,7 @@ Result<void> RankProcess::connect() {
   const int64_t fence = channel ? read_fence() : -1;
   RETURN_IF_ERROR(membership_.connect(std::move(channel), {.completed_step = -1, .digest = {}, .fence = fence}));
   stops_.emplace(stop_, group_, clock_);
+  stops_->watch_save_requests([this] { return telemetry_->take_checkpoint_request(); });
   telemetry_->set_world_size(world_size());
   if (world_size() == 1) return {};
   const double seconds = std::chrono::duration<double>(clock_.steady() - begin).count();

@@ -31,7 +31,7 @@ struct RunState {
   bool was_complete = false;  // the restored checkpoint was that of the completed run
   Due due = Due::kCatchUp;
   bool is_best = false;      // the model must be saved, because the last evaluation was the best
-  bool save_due = false;     // the model must be saved, because an earlier save was lost
+  bool save_due = false;     // the model must be saved, because an earlier save was lost, or on request
   bool completed = false;    // TrainLoop::complete() has returned
   bool has_stepped = false;  // a rank has completed a step in this process or in that of the donor
   ReportedSteps reported;

@@ -21,10 +21,13 @@ constexpr double kMaxInterval = 20;  // units
 }  // namespace
 
 bool StopAgreement::agree(bool wish, double& seconds) {
-  // The largest of the last values is 0 only if all ranks have received a signal.
-  std::array<double, 4> values = {wish || requested() ? 1.0 : 0.0, seconds, stop_.is_raised() ? 0.0 : 1.0,
-                                  growth_requested_ && growth_requested_() ? 1.0 : 0.0};
+  save_requested_ = (take_save_request_ && take_save_request_()) || save_requested_;
+  // The largest of the third values is 0 only if all ranks have received a signal.
+  std::array<double, 5> values = {wish || requested() ? 1.0 : 0.0, seconds, stop_.is_raised() ? 0.0 : 1.0,
+                                  growth_requested_ && growth_requested_() ? 1.0 : 0.0, save_requested_ ? 1.0 : 0.0};
   group_.all_reduce_max(values);
+  save_requested_ = false;
+  saves_ = saves_ || values[4] > 0;
   grows_ = grows_ || values[3] > 0;
   seconds = values[1];
   agreed_ = agreed_ || values[0] > 0 || values[2] == 0;

@@ -1,5 +1,6 @@
 // Stops all ranks at the same point of their work, although they receive a signal at different times, or only one of
-// them receives it.
+// them receives it. They agree in the same way on other things that one of them learns, such as a request for a
+// checkpoint.
 #pragma once
 
 #include <cstdint>
@@ -35,6 +36,13 @@ class StopAgreement {
   // `is_requested` returns whether other ranks wait to join the group. All ranks call it with a function, or none does.
   void watch_growth(std::function<bool()> is_requested) { growth_requested_ = std::move(is_requested); }
 
+  // `take` returns whether a checkpoint was requested of this rank since its last call.
+  void watch_save_requests(std::function<bool()> take) { take_save_request_ = std::move(take); }
+
+  // Returns whether the ranks have agreed, in agree(), to save a checkpoint, since the last call. All ranks call it at
+  // the same point.
+  bool take_save_request() { return std::exchange(saves_, false); }
+
   // Whether the ranks have agreed, in agree(), to leave the group between two steps, so that others can join it.
   bool grows() const { return grows_; }
 
@@ -49,8 +57,11 @@ class StopAgreement {
   // Whether agree() has returned true. All ranks have the same value between two calls of agree().
   bool agreed() const { return agreed_; }
 
-  // Called by all ranks of a new group after a recovery. A signal that a rank has received still counts.
-  void restart() { agreed_ = grows_ = false; }
+  // Called by all ranks of a new group after a recovery. A signal and a request that a rank has received still count.
+  void restart() {
+    save_requested_ |= saves_;  // the new ranks do not know of it
+    agreed_ = grows_ = saves_ = false;
+  }
 
   const StopFlag& flag() const { return stop_; }
   const ProcessGroup& group() const { return group_; }
@@ -64,6 +75,9 @@ class StopAgreement {
   bool agreed_ = false;
   std::function<bool()> growth_requested_;
   bool grows_ = false;
+  std::function<bool()> take_save_request_;
+  bool save_requested_ = false;  // of this rank, and not agreed on
+  bool saves_ = false;
 };
 
 // Calls agree() between equal units of work, such as micro-batches, about twice a second, or more often if units are

@@ -278,6 +278,7 @@ Result<void> TrainLoop::after_step() {
   if (!evaluator_.has_run_passes(state_.position.step))
     RETURN_IF_ERROR(evaluator_.run_due_passes(state_.position.step));
   if (parts_.stop.agreed()) return stop();
+  take_save_request();
   const int64_t every = parts_.config.checkpoint.every_steps;
   if (state_.is_best || state_.save_due || (every > 0 && state_.position.step % every == 0))
     RETURN_IF_ERROR(save(SaveUntil::kStarted));
@@ -303,6 +304,7 @@ Result<void> TrainLoop::end_epoch() {
     state_.due = Due::kEpochSave;
     if (parts_.stop.agreed()) return stop();
   }
+  take_save_request();
   const int64_t every = parts_.config.checkpoint.every_epochs;
   if (state_.is_best || state_.save_due || (every > 0 && state_.position.epoch % every == 0))
     RETURN_IF_ERROR(save(SaveUntil::kStarted));
@@ -445,6 +447,14 @@ Result<void> TrainLoop::save(SaveUntil until) {
   const Result<void> saved = parts_.checkpointer->save(state_.position, parts_.model, stateful_, until);
   parts_.telemetry.enter(Phase::kOther);
   return saved;
+}
+
+// A node is about to be drained or removed (common/status_query.h). The ranks have agreed on the request.
+void TrainLoop::take_save_request() {
+  if (!parts_.stop.take_save_request()) return;
+  state_.save_due = true;
+  if (parts_.group.rank() == 0 && parts_.checkpointer != nullptr)
+    parts_.telemetry.logger().info("a checkpoint was requested", {{"step", state_.position.step}});
 }
 
 // Called by all ranks after a signal, or after a failed save that ends the run.

@@ -111,6 +111,7 @@ class TrainLoop {
   void begin_epoch();
   Result<bool> train_step(DevicePrefetcher& feed);
   void schedule_step();
+  void take_save_request();
   Batch next_batch(DevicePrefetcher& feed);
   void step_done(int64_t samples, SteadyTime begin, StepReport report);
   Result<void> after_step();

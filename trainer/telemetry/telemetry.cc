@@ -119,7 +119,8 @@ Telemetry::Telemetry(TelemetryOptions options, const Logger& logger, const Clock
       metrics_(options_.rank, options_.world_size, options_.build, options_.run),
       status_(initial_status(options_), clock),
       progress_(options_.progress, clock),
-      status_phase_("rendezvous") {
+      status_phase_("rendezvous"),
+      checkpoint_requests_(options_.uid, clock) {
   if (is_watched()) activity_ = std::jthread([this](const std::stop_token& stop) { show_activity(stop); });
 }
 
@@ -132,9 +133,11 @@ Result<int> Telemetry::serve(int port) {
     metrics_.set_phases(phases_.seconds());
     return exposition(query);
   });
-  const HttpHandler status = [this](const std::string& query) {
-    if (query.starts_with("uid=") && query.substr(4) != options_.uid)
+  const HttpHandler status = [this](const std::string& text) {
+    const StatusQuery query = parse_status_query(text);
+    if (!query.uid.empty() && query.uid != options_.uid)
       return HttpResponse{404, "text/plain; charset=utf-8", "this server belongs to another job\n"};
+    if (checkpoint_requests_.add(query)) is_checkpoint_requested_ = true;
     return HttpResponse{200, "application/json", to_json(status_with_usage()) + "\n"};
   };
   const HttpHandler health = [](const std::string&) { return HttpResponse{200, "text/plain; charset=utf-8", "ok\n"}; };

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -15,6 +16,7 @@
 
 #include "common/contract.h"
 #include "common/log.h"
+#include "common/status_query.h"
 #include "http/server.h"
 #include "trainer/telemetry/metrics.h"
 #include "trainer/telemetry/progress.h"
@@ -75,8 +77,12 @@ class Telemetry {
 
   // Serves /metrics, /statusz and /healthz on all addresses and returns the port. Port 0 selects a free port.
   // kUnavailable if the port is in use. /statusz?uid=U returns 404 if U is the uid of another job, because on the
-  // host's network another job may listen on the port that the operator expects.
+  // host's network another job may listen on the port that the operator expects. It also accepts requests for a
+  // checkpoint.
   Result<int> serve(int port);
+
+  // Returns whether a request for a checkpoint has been accepted since the last call. Thread-safe.
+  bool take_checkpoint_request() { return is_checkpoint_requested_.exchange(false); }
 
   // From now on time is attributed to `phase`.
   void enter(Phase phase);
@@ -158,6 +164,8 @@ class Telemetry {
   std::string_view status_phase_;
   mutable std::mutex setup_mutex_;
   std::optional<std::array<double, kPhaseNames.size()>> setup_seconds_;  // phase_seconds() before the first step
+  CheckpointRequests checkpoint_requests_;
+  std::atomic<bool> is_checkpoint_requested_ = false;
   std::unique_ptr<HttpServer> server_;
   std::jthread activity_;  // last member: joined before the others are destroyed
 };

@@ -208,18 +208,24 @@ tests.kubectlImage: tests.kubectl.image
 {{- end -}}
 
 {{- /*
-Not empty: the cluster has the CRD, and kubectl or another release manages it. Helm would reject the release.
+The names of the CRDs of the chart that the cluster has and kubectl or another release manages, separated by spaces. Helm
+would reject the release.
 */ -}}
-{{- define "oarlock.foreignCrd" -}}
-{{- $crd := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" "trainingjobs.oarlock.dev" -}}
-{{- if $crd -}}
-{{- $owner := $crd.metadata.annotations | default dict -}}
+{{- define "oarlock.foreignCrds" -}}
+{{- $root := . -}}
+{{- $foreign := list -}}
+{{- range $path, $_ := .Files.Glob "files/oarlock.dev_*.yaml" -}}
+{{- $crd_name := ($root.Files.Get $path | fromYaml).metadata.name -}}
+{{- with lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" $crd_name -}}
+{{- $owner := .metadata.annotations | default dict -}}
 {{- $name := index $owner "meta.helm.sh/release-name" | default "" -}}
 {{- $namespace := index $owner "meta.helm.sh/release-namespace" | default "" -}}
-{{- if or (ne $name .Release.Name) (ne $namespace .Release.Namespace) -}}
-true
+{{- if or (ne $name $root.Release.Name) (ne $namespace $root.Release.Namespace) -}}
+{{- $foreign = append $foreign $crd_name -}}
 {{- end -}}
 {{- end -}}
+{{- end -}}
+{{- join " " $foreign -}}
 {{- end -}}
 
 {{- /* The namespaces that are watched; empty: all. */ -}}

@@ -52,6 +52,23 @@ std::vector<std::string> bash(const std::string& script) { return {"/bin/bash", 
 
 const std::string kWaitForEnd = "until [ -e end ]; do read -t 0.05 < <(:) || :; done";
 
+// As a program without the Python client does.
+TEST_F(LaunchProgress, RequestForACheckpointReachesTheProgramAsAFile) {
+  const auto program = launch({}, bash(R"(echo '{"step": 1}' > $OARLOCK_PROGRESS
+      until [ -e $OARLOCK_CHECKPOINT_REQUEST ]; do read -t 0.05 < <(:) || :; done
+      echo '{"step": 2, "checkpointStep": 2}' > $OARLOCK_PROGRESS
+      echo request $(cat $OARLOCK_CHECKPOINT_REQUEST)
+      )" + kWaitForEnd));
+  ASSERT_TRUE(reaches(1)) << program->err();
+  get("/statusz?checkpoint=41&uid=other");
+  get("/statusz?checkpoint=42&uid=u");
+  ASSERT_TRUE(reaches(2)) << program->err();
+  EXPECT_EQ(status()->checkpoint_step, 2);
+  EXPECT_TRUE(eventually([&] { return program->out().find("request 42") != std::string::npos; })) << program->out();
+  program->signal(SIGTERM);
+  program->wait();
+}
+
 TEST_F(LaunchProgress, ServesWhatRanksReport) {
   const auto program =
       launch({"--nproc", "2"},

@@ -53,3 +53,20 @@ for words in 'pytorch:operator other.py' 'pytorch:2.9 train.py'; do
   [[ $(grep -cF -- "$image" out) == "$(grep -cF -- "- $program" out)" && $(grep -cF -- "- $program" out) == 2 ]] ||
     fail "$words: $(cat out)"
 done
+
+# Errors in pods are found in a profile, and noted before it is merged.
+sed 's/operator: Exists/operator: Exist/' profile.yaml >wrong.yaml
+"$OARLOCK_BIN/oarlock" validate wrong.yaml >out 2>err && fail "a profile with a wrong toleration is valid"
+grep -q "^wrong.yaml:[0-9]*:[0-9]*: spec.template.spec.tolerations\[0\].operator: 'Exist' is not one of" err || fail "$(cat err)"
+"$OARLOCK_BIN/oarlock" render job.yaml --profile wrong.yaml 2>&1 >/dev/null | grep -q "tolerations\[0\].operator" || fail "render: no note"
+
+# A profile of another namespace is noted, and a live job has the profile of its status.
+sed 's/namespace: team-a/namespace: oarlock-system/' profile.yaml >operator.yaml
+"$OARLOCK_BIN/oarlock" render job.yaml --profile operator.yaml 2>&1 >/dev/null |
+  grep -q 'TrainingProfile default of namespace oarlock-system, which applies only if the operator runs there' || fail "no note of the namespace"
+{
+  cat job.yaml
+  printf 'status:\n  phase: Running\n  profile: {name: default, namespace: team-a, uid: u, generation: 1, spec: %s}\n' "'{\"image\": \"recorded:1\"}'"
+} >live.yaml
+"$OARLOCK_BIN/oarlock" render live.yaml >out 2>err || fail "render live.yaml: $(cat err)"
+[[ $(grep -c 'image: "recorded:1"' out) == 2 && ! -s err ]] || fail "render live.yaml: $(cat out err)"

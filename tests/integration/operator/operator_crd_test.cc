@@ -115,6 +115,14 @@ TEST_F(Crd, RejectsInvalidJobsWithAReason) {
     EXPECT_THAT(reply.status, ::testing::AnyOf(422, 400)) << refusal.pointer << " " << refusal.value;
     EXPECT_THAT(reply.message(), HasSubstr(refusal.message)) << refusal.pointer << " " << refusal.value;
   }
+  Json side = valid();
+  side["metadata"]["name"] = "side";
+  side["spec"]["template"]["spec"]["containers"].push_back(
+      {{"name", "side"}, {"image", "i"}, {"ports", {{{"containerPort", 29500}}}}});
+  side["spec"]["profile"] = "";
+  EXPECT_EQ(create(side).status, 422);
+  side["spec"]["profile"] = "gpus";
+  EXPECT_EQ(create(side).status, 201) << "the profile may have another rendezvous.port";
   Json two_names = valid();
   two_names["metadata"]["name"] = std::string(56, 'a');
   two_names["spec"]["nodes"] = 10;  // the last rank has one digit: fits

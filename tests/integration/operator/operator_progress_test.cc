@@ -8,9 +8,11 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <mutex>
 
 #include "common/contract.h"
 #include "common/files.h"
+#include "common/status_query.h"
 #include "http/server.h"
 #include "tests/support/job_scenario.h"
 
@@ -73,6 +75,60 @@ TEST_F(Scenario, ProgressComesFromRankZero) {
   step = 100;
   EXPECT_TRUE(eventually([&] { return world_.status("j")["progress"]["step"] == 100; }));
   EXPECT_TRUE(eventually([&] { return operator_->metric("trainingjob_progress_ratio") == 0.5; }));
+}
+
+TEST_F(Scenario, CordonedNodeRequestsACheckpoint) {
+  const std::string ip = own_address();
+  std::mutex mutex;
+  std::string last_query;
+  const auto query = [&] {
+    const std::lock_guard lock(mutex);
+    return last_query;
+  };
+  const HttpHandler status = [&](const std::string& text) {
+    RankStatus rank_status;
+    rank_status.step = 40;
+    const std::lock_guard lock(mutex);
+    last_query = text;
+    return HttpResponse{200, "application/json", to_json(rank_status)};
+  };
+  const auto rank =
+      HttpServer::start(ip, kDefaultMetricsPort, {{kStatusPath, HttpRoute(status, HandlerKind::kImmediate)}});
+  ASSERT_TRUE(rank) << rank.error().message;
+  // No pod of another test tolerates its taint.
+  const std::string node = world_.namespace_name();
+  world_.call("POST", "/api/v1/nodes",
+              {{"metadata", {{"name", node}}},
+               {"spec", {{"taints", {{{"key", "test"}, {"value", "cordon"}, {"effect", "NoSchedule"}}}}}}});
+  start_operator({"--watch-nodes"});
+  const std::string uid = world_.create_job("j", 1)["metadata"]["uid"];
+  world_.wait("the pod", [&] { return world_.exists(world_.pods() + "/j-0-0"); });
+  world_.call("POST", world_.pods() + "/j-0-0/binding",
+              {{"apiVersion", "v1"},
+               {"kind", "Binding"},
+               {"metadata", {{"name", "j-0-0"}}},
+               {"target", {{"kind", "Node"}, {"name", node}}}});
+  set_pod("j-0-0", pod_running(ip));
+  EXPECT_TRUE(eventually([&] { return query() == "uid=" + uid; })) << query();
+  expect_phase("j", "Running");
+  EXPECT_FALSE(world_.status("j").contains("disruption"));
+
+  world_.call("PATCH", "/api/v1/nodes/" + node, {{"spec", {{"unschedulable", true}}}});
+  EXPECT_TRUE(eventually([&] { return parse_status_query(query()).checkpoint.has_value(); })) << query();
+  EXPECT_EQ(parse_status_query(query()).uid, uid);
+  const Json disruption = world_.status("j")["disruption"];
+  EXPECT_EQ(disruption["nodes"], Json({node}));
+  EXPECT_EQ(disruption["reason"], node + " (cordoned)");
+  SystemTime requested;
+  ASSERT_TRUE(from_rfc3339(disruption["requestTime"].get<std::string>(), requested));
+  EXPECT_EQ(std::chrono::system_clock::from_time_t(*parse_status_query(query()).checkpoint), requested);
+  expect_events("j", {"CheckpointRequested"});
+  EXPECT_EQ(world_.phase("j"), "Running");
+
+  world_.call("PATCH", "/api/v1/nodes/" + node, {{"spec", {{"unschedulable", nullptr}}}});
+  EXPECT_TRUE(eventually([&] { return !world_.status("j").contains("disruption"); })) << world_.status("j").dump(1);
+  EXPECT_TRUE(eventually([&] { return query() == "uid=" + uid; })) << query();
+  world_.call("DELETE", "/api/v1/nodes/" + node);
 }
 
 // More jobs than polls and writes per second, and jobs whose rank 0 accepts connections and does not respond.

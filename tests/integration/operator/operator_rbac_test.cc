@@ -126,7 +126,8 @@ class Rights {
     operator_ = std::make_unique<OperatorProcess>(
         std::vector<std::string>{"--kubeconfig", write_kubeconfig(directory_.path(), proxy_->url()), "--namespace",
                                  world_.namespace_name(), "--leader-elect", "--leader-elect-resource-namespace",
-                                 world_.namespace_name(), "--protect-metrics", "--job-network-policy=[]"},
+                                 world_.namespace_name(), "--protect-metrics", "--job-network-policy=[]",
+                                 "--watch-nodes"},
         /*wait_until_ready=*/false);
     operator_->use_token(token_);
   }
@@ -160,8 +161,8 @@ class Rights {
   }
 
   void grant(const std::string& name, const Json& rules) {
-    // Reviews, flavors and priority classes belong to no namespace.
-    const bool everywhere = name.ends_with("-auth") || name.ends_with("-queues");
+    // Reviews, flavors, priority classes and nodes belong to no namespace.
+    const bool everywhere = name.ends_with("-auth") || name.ends_with("-queues") || name.ends_with("-nodes");
     const std::string own = everywhere ? name + "-" + world_.namespace_name() : name;
     const std::string kind = everywhere ? "ClusterRole" : "Role";
     const std::string base = everywhere ? kRbac : kRbac + ("namespaces/" + world_.namespace_name() + "/");
@@ -368,6 +369,8 @@ class Rbac : public ::testing::Test {
     roles_["oarlock-operator"].push_back({{"apiGroups", {"networking.k8s.io"}},
                                           {"resources", {"networkpolicies"}},
                                           {"verbs", {"get", "list", "watch", "create", "update", "delete"}}});
+    // As with operator.watchNodes (charts/oarlock/tests/rbac_test.yaml).
+    roles_["oarlock-operator-nodes"] = {{{"apiGroups", {""}}, {"resources", {"nodes"}}, {"verbs", {"list", "watch"}}}};
     roles_["oarlock-operator-election"] = server_->call("GET", role + "oarlock-operator-election").body["rules"];
   }
   static void TearDownTestSuite() { server_.reset(); }

@@ -36,6 +36,7 @@ namespace fs = std::filesystem;
 using test::Job;
 using test::kConfig;
 using test::print_times;
+using test::Program;
 using test::undisturbed;
 
 TEST(Recovery, RankZeroInASave) {

@@ -34,11 +34,13 @@ namespace oarlock {
 namespace {
 
 namespace fs = std::filesystem;
+using test::bits_of;
 using test::Job;
 using test::kConfig;
 using test::Kill;
 using test::kOverGloo;
 using test::print_times;
+using test::TemporaryDirectory;
 using test::undisturbed;
 
 TEST(Recovery, AChannelChangesNoBit) {

@@ -399,6 +399,29 @@ TEST(StopPace, AnotherReasonOfOneRankStopsAll) {
   });
 }
 
+TEST(StopAgreement, ARequestForACheckpointOfOneRankConcernsAllOnce) {
+  run_ranks(3, [](const ProcessGroup& group) {
+    const StopFlag flag;
+    const RealClock clock;
+    StopAgreement agreement(flag, group, clock);
+    bool is_requested = group.rank() == 1;
+    agreement.watch_save_requests([&] { return std::exchange(is_requested, false); });
+    EXPECT_FALSE(agreement.take_save_request());
+    EXPECT_FALSE(agreement.agree()) << "it does not stop the ranks";
+    EXPECT_TRUE(agreement.take_save_request());
+    EXPECT_FALSE(agreement.take_save_request());
+    // Of a group that the ranks leave before the save, it is agreed on again.
+    is_requested = group.rank() == 2;
+    agreement.agree();
+    agreement.restart();
+    EXPECT_FALSE(agreement.take_save_request());
+    agreement.agree();
+    EXPECT_TRUE(agreement.take_save_request());
+    agreement.agree();
+    EXPECT_FALSE(agreement.take_save_request());
+  });
+}
+
 TEST(RunOnAllRanks, RunsNothingAfterAnAgreementToStop) {
   run_ranks(2, [](const ProcessGroup& group) {
     const StopFlag flag;

@@ -40,6 +40,33 @@ double value_of(const std::string& exposition, const std::string& series) {
   return -1;
 }
 
+// The request reaches rank 0 only.
+TEST(RunMetrics, RequestedCheckpointIsSavedByAllRanksWithoutAStop) {
+  const TemporaryDirectory directory;
+  TrainerRanks ranks(2, {.config = std::string(kLong) + "checkpoint: {every_epochs: 0}\n",
+                         .arguments = {"--checkpoint-dir", directory.path().string(), "--metrics-port", "auto"},
+                         .environment = {{"OARLOCK_UID", "uid-9"}},
+                         .directory = {}});
+  const int port = ranks.metrics_port(0);
+  const auto status = [&] { return rank_status_from_json(http_get(port, kStatusPath)).value_or(RankStatus{}); };
+  const auto request = [&](const std::string& query) { http_get(port, kStatusPath + query); };
+  ASSERT_TRUE(wait_for_step(ranks, 40));
+  request("?checkpoint=1");
+  ASSERT_TRUE(wait_for_step(ranks, status().step + 200));
+  EXPECT_LE(status().checkpoint_step, 0) << "a request without the uid does not count";
+  const int64_t before = status().step;
+  request("?checkpoint=1&uid=uid-9");
+  ASSERT_TRUE(eventually([&] { return status().checkpoint_step > 0; }));
+  const int64_t saved = status().checkpoint_step;
+  EXPECT_GE(saved, before);
+  EXPECT_EQ(find_latest_checkpoint(directory.path())->step, saved);
+  for (const char* query : {"?checkpoint=1&uid=uid-9", "?checkpoint=2&uid=uid-9"}) request(query);
+  ASSERT_TRUE(wait_for_step(ranks, status().step + 300)) << "the training continues";
+  EXPECT_EQ(status().checkpoint_step, saved) << "at most one request a minute";
+  for (const int rank : {0, 1}) ranks.rank(rank).signal(SIGTERM);
+  EXPECT_THAT(ranks.wait(), Each(75));
+}
+
 TEST(RunMetrics, MetricsAndStatusWhileItRuns) {
   const TemporaryDirectory directory;
   const InPodRestarts restarts{.total = 2, .seconds = 1.5, .rank = 1, .reason = "rank 1 ended with exit code 3"};

@@ -164,7 +164,7 @@ TEST_F(ProgressTest, OffersKubeflowsProtocolWithoutReplacingIt) {
   ASSERT_EQ(::stat(offered.at("KUBEFLOW_TRAINER_SERVER_TOKEN").c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0600U);
   const Environment other = progress_.environment(0, {{"KUBEFLOW_TRAINER_SERVER_URL", "https://x"}});
-  EXPECT_EQ(other.size(), 1U) << "OARLOCK_PROGRESS only";
+  EXPECT_EQ(other.size(), 2U) << "OARLOCK_PROGRESS and OARLOCK_CHECKPOINT_REQUEST only";
   const Environment proxy = progress_.environment(0, {{"http_proxy", "http://p"}, {"NO_PROXY", "a.b"}});
   EXPECT_EQ(proxy.at("no_proxy"), "a.b,127.0.0.1");
   const Environment none = progress_.environment(0, {{"http_proxy", "http://p"}, {"no_proxy", "*"}});

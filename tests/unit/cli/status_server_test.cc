@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -63,7 +64,8 @@ class StatusServerTest : public testing::Test {
   SteadyTime now_{};
   const RealClock clock_;
   ProgressBoard board_{{.attempt = 4, .world_size = 2}, clock_};
-  StatusServer server_{port_.first(), "u", board_};
+  std::atomic<int64_t> requested_ = 0;
+  StatusServer server_{port_.first(), "u", board_, clock_, [this](int64_t request) { requested_ = request; }};
 };
 
 TEST_F(StatusServerTest, ServesWhileTheRanksDoNot) {
@@ -80,6 +82,18 @@ TEST_F(StatusServerTest, ServesWhileTheRanksDoNot) {
   server_.ranks_start(now_);
   EXPECT_EQ(status(), "");
   EXPECT_TRUE(listen().open());
+}
+
+TEST_F(StatusServerTest, AcceptsOneRequestForACheckpointPerMinute) {
+  server_.ranks_start(now_);
+  pass(StatusServer::kPatience);
+  EXPECT_NE(get(port_.first(), "/statusz?checkpoint=5&uid=other").find("404"), std::string::npos);
+  EXPECT_NE(get(port_.first(), "/statusz?checkpoint=6"), "");
+  EXPECT_EQ(requested_, 0) << "not with the uid of the job";
+  EXPECT_NE(get(port_.first(), "/statusz?checkpoint=7&uid=u").find("inPodRestarts"), std::string::npos);
+  EXPECT_EQ(requested_, 7);
+  EXPECT_NE(get(port_.first(), "/statusz?checkpoint=8&uid=u"), "");
+  EXPECT_EQ(requested_, 7);
 }
 
 TEST_F(StatusServerTest, ServesNothingBeforeARestart) {

@@ -71,7 +71,7 @@ TEST(MergeProfile, OfSpecs) {
        .job = "{'scheduling':{'topology':{'key':'b'}}}",
        .merged = "{'scheduling':{'topology':{'key':'b'}}}"},
       {.name = "members of a job are not taken",
-       .profile = "{'nodes':8,'suspend':true,'trainer':{'task':'x'}}",
+       .profile = "{'nodes':8,'suspend':true,'trainer':{'task':'x'},'ttlSecondsAfterFinished':60}",
        .job = "{'nodes':2}",
        .merged = "{'nodes':2}"},
   };
@@ -197,6 +197,7 @@ TEST(FindProfileProblem, NamesThePlace) {
       {"{'image':'a','template':{'spec':{}}}", ""},
       {"[]", "spec is not a map"},
       {"{'nodes':2}", "spec.nodes: belongs to a job"},
+      {"{'ttlSecondsAfterFinished':60}", "spec.ttlSecondsAfterFinished: belongs to a job"},
       {"{'failurePolicy':{'maxRestarts':'2'}}", "spec.failurePolicy.maxRestarts: expected an integer"},
       {"{'launcher':'Sometimes'}", "spec.launcher"},
       {"{'futureField':1}", "spec.futureField: unknown field in this version of the operator"},

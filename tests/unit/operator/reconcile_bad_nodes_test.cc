@@ -129,6 +129,17 @@ Observed waiting(const AvoidedNodes& nodes, SystemTime now, JobBuilder of = job(
   return observed;
 }
 
+// It has preempted other pods, and waits for the end of their grace period.
+TEST(ReconcileBadNodes, PodWithANominatedNodeKeepsItsAvoidance) {
+  Observed observed = waiting({.required = {"bad"}}, at_second(600));
+  observed.pods[1].nominated = true;
+  const Plan plan = reconcile(observed);
+  EXPECT_THAT(only<DeletePod>(plan), IsEmpty());
+  EXPECT_EQ(status_after(observed, plan).bad_nodes.at(0).avoidance, NodeAvoidance::kRequired);
+  observed.job.status.bad_nodes.clear();  // expired
+  EXPECT_THAT(only<DeletePod>(reconcile(observed)), IsEmpty());
+}
+
 TEST(ReconcileBadNodes, PodsThatAreNotPlacedAvoidTheNodeLess) {
   const AvoidedNodes required{.required = {"bad"}};
   const Plan early = reconcile(waiting(required, at_second(59)));

@@ -60,6 +60,21 @@ TEST(ReconcileGang, ThePodGroupPrecedesThePodsOfANewJob) {
   EXPECT_EQ(body["spec"], Json::parse(R"({"schedulingPolicy":{"gang":{"minCount":3}}})"));
 }
 
+TEST(ReconcileGang, ADomainForAllPodsIsAConstraintOfTheGroup) {
+  const auto spec_with = [](std::optional<api::TopologyMode> mode, GangApi served = GangApi::kNative) {
+    Job job = JobBuilder();
+    if (mode) job.spec.scheduling.topology.emplace() = {"rack", *mode};
+    const Plan plan = reconcile(with_apis(job, {}, {served}));
+    return Json::parse(only<CreatePodGroup>(plan).at(0).body)["spec"];
+  };
+  const Json rack = Json::parse(R"({"topology":[{"key":"rack"}]})");
+  EXPECT_EQ(spec_with(api::TopologyMode::kRequired)["schedulingConstraints"], rack);
+  EXPECT_EQ(spec_with(api::TopologyMode::kExclusive)["schedulingConstraints"], rack);
+  EXPECT_FALSE(spec_with(api::TopologyMode::kPreferred).contains("schedulingConstraints"));
+  EXPECT_FALSE(spec_with(std::nullopt).contains("schedulingConstraints"));
+  EXPECT_EQ(spec_with(api::TopologyMode::kRequired, GangApi::kSchedulerPlugins), Json::parse(R"({"minMember":2})"));
+}
+
 TEST(ReconcileGang, AClusterWithoutTheseApisIsAsBefore) {
   Observed observed = with_apis(JobBuilder(), {}, {});
   observed.untouched = true;

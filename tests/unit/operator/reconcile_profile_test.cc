@@ -3,6 +3,7 @@
 // it.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "api/codec.h"
@@ -26,7 +27,8 @@ class World {
  public:
   explicit World(json spec = json::object()) {
     spec["nodes"] = 1;
-    object_ = {{"metadata", {{"name", "bert"}, {"namespace", "team"}, {"uid", kJobUid}}}, {"spec", std::move(spec)}};
+    object_ = {{"metadata", {{"name", "bert"}, {"namespace", "team"}, {"uid", kJobUid}, {"generation", 1}}},
+               {"spec", std::move(spec)}};
   }
 
   // Creates the profile, or changes its spec.
@@ -44,15 +46,32 @@ class World {
             .dump());
   }
   void delete_profile() { profile_.reset(); }
+  void set_queue(const std::string& queue) { object_["metadata"]["labels"] = {{kLabelQueue, queue}}; }
+  // The error of the profile that is recorded now, or none.
+  void set_template_error(const std::string& error) { template_error_ = error; }
+  // The API server has the CRD of an earlier version.
+  void set_drops_profile(bool drops_profile) { drops_profile_ = drops_profile; }
   void set_profiles_error(const std::string& error) { profiles_error_ = error; }
 
   Job job() const { return api::read_training_job(object_); }
   json& spec() { return object_["spec"]; }
   const json& stored_status() const { return object_["status"]; }
+  // Reconciles until the object does not change any more, which enqueues the job again. Returns the number of steps.
+  int settle() {
+    constexpr int kMaxSteps = 20;
+    for (int steps = 1; steps < kMaxSteps; ++steps) {
+      const json before = object_;
+      step();
+      if (object_ == before) return steps;
+    }
+    return kMaxSteps;
+  }
 
   // Reconciles once, and applies the patch of the status.
   Plan step(std::vector<Pod> pods = {}) {
     Observed observed = seen(job(), std::move(pods));
+    observed.now += std::chrono::milliseconds(20 * ++steps_);
+    observed.template_error = template_error_;
     if (may_apply_profile(observed.job)) {
       if (profiles_error_.empty()) observed.profile = found(observed.job);
       observed.profiles_error = profiles_error_;
@@ -61,6 +80,7 @@ class World {
     Plan plan = reconcile(observed);
     for (const PatchStatus& patch : only<PatchStatus>(plan))
       object_.merge_patch({{"status", api::status_patch(observed.job.metadata, patch.status)["status"]}});
+    if (drops_profile_) object_["status"].erase("profile");
     return plan;
   }
 
@@ -85,7 +105,10 @@ class World {
   json object_;
   std::optional<api::AppliedProfile> profile_;
   std::string profiles_error_;
+  std::string template_error_;
+  bool drops_profile_ = false;
   int profiles_ = 0;
+  int steps_ = 0;
 };
 
 TEST(ReconcileProfile, IsRecordedBeforeTheFirstPod) {
@@ -209,6 +232,73 @@ TEST(ReconcileProfile, AnInvalidProfileIsReportedAndCanBeCorrected) {
   world.step();
   EXPECT_THAT(names(world.step()), Contains("CreatePod bert-0-0"));
   EXPECT_EQ(world.value(), "3");
+}
+
+TEST(ReconcileProfile, ABlockedJobIsWrittenOnce) {
+  for (const char* queue : {"", "lq"}) {
+    for (const bool is_missing : {true, false}) {
+      World world(is_missing ? json{{"profile", "missing"}} : json::object());
+      if (*queue != '\0') world.set_queue(queue);
+      if (!is_missing) world.set_profile(R"({"failurePolicy":{"maxRestarts":-1}})");
+      EXPECT_LE(world.settle(), 4) << queue << is_missing;
+      EXPECT_EQ(world.reason(), is_missing ? api::kProfileNotFound : api::kInvalidProfile);
+    }
+  }
+}
+
+TEST(ReconcileProfile, AnOlderCrdThatDropsTheProfileIsReportedAndEndsNoLoop) {
+  for (const bool is_suspended : {false, true}) {
+    World world;
+    if (is_suspended) {
+      world.spec()["suspend"] = true;
+      world.step();
+      world.spec()["suspend"] = false;
+    }
+    world.set_profile_value(1);
+    world.set_drops_profile(true);
+    EXPECT_LE(world.settle(), 4);
+    EXPECT_EQ(world.step().requeue_after, std::chrono::seconds(30)) << "no watch reports a new CRD";
+    EXPECT_EQ(world.job().status.phase, is_suspended ? Phase::kSuspended : Phase::kPending);
+    EXPECT_THAT(world.message(), HasSubstr(is_suspended ? "suspend" : "drops status.profile: update the CRDs"));
+    world.set_drops_profile(false);
+    world.step();
+    world.step();
+    EXPECT_THAT(names(world.step()), Contains("CreatePod bert-0-0"));
+    EXPECT_EQ(world.value(), "1");
+  }
+}
+
+// The API server rejects the pods that have the profile.
+TEST(ReconcileProfile, ARejectedPodBlocksTheJobUntilTheProfileChanges) {
+  for (const char* start : {"new", "queue", "resumed"}) {
+    const bool is_resumed = std::string_view(start) == "resumed";
+    World world;
+    if (std::string_view(start) == "queue") world.set_queue("lq");
+    world.set_profile_value(1);
+    if (is_resumed) {
+      world.step();
+      world.step({pod(0, 0)});
+      world.spec()["suspend"] = true;
+      world.step();
+      world.spec()["suspend"] = false;
+      world.set_profile_value(2);
+    }
+    world.settle();
+    world.set_template_error("spec.template.spec.tolerations[0].operator: Unsupported value");
+    EXPECT_LE(world.settle(), 3) << start;
+    EXPECT_EQ(world.job().status.phase, is_resumed ? Phase::kSuspended : Phase::kPending) << start;
+    EXPECT_EQ(world.reason(), api::kInvalidProfile);
+    EXPECT_THAT(world.message(), AllOf(HasSubstr("spec.tolerations[0].operator: Unsupported value"),
+                                       HasSubstr("TrainingProfile team/default")));
+    EXPECT_FALSE(world.job().status.queue);
+    world.set_profile_value(3);
+    world.step();
+    world.set_template_error("");  // it concerned the former generation
+    world.settle();
+    EXPECT_EQ(world.value(), "3") << start;
+    if (std::string_view(start) == "queue") continue;  // it waits for its quota
+    EXPECT_THAT(names(world.step()), Contains(HasSubstr("CreatePod bert-"))) << start;
+  }
 }
 
 json large_template() {

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <thread>
 
@@ -344,6 +346,9 @@ TEST_F(CacheWorkloads, ProfileOfTheNamespacePrecedesThatOfTheOperator) {
     const std::lock_guard lock(mutex_);
     changes_.clear();
   }
+  Json unused = profile("ns", 13);
+  unused["metadata"]["name"] = "unused";
+  api_->push("trainingprofiles", "ADDED", unused);
   api_->push("trainingprofiles", "ADDED", profile("ns", 13));
   ASSERT_TRUE(becomes_true([&] { return observe().profile->namespace_name == "ns"; }));
   EXPECT_TRUE(becomes_true([&] {
@@ -376,6 +381,28 @@ TEST_F(CacheWorkloads, ProfilesAreUnknownAfterAnErrorUnlessTheApiRefusesThem) {
     EXPECT_EQ(observed.is_profile_unknown, status >= 500) << status;
     cache_.reset();
   }
+}
+
+TEST_F(CacheWorkloads, ARefusalInOneNamespaceDoesNotConcernTheProfilesOfTheOperator) {
+  api_ = std::make_shared<FakeApi>("namespaces/operators");
+  for (const char* plural : {"trainingjobs", "pods", "services", "trainingprofiles"}) end_list(plural);
+  start({"ns"});
+  ASSERT_TRUE(becomes_true([&] { return cache_->has_synced(); }));
+  Observed observed;
+  observed.job.metadata.namespace_name = "ns";
+  cache_->add_profile(observed);
+  EXPECT_NE(observed.profiles_error, "");
+  EXPECT_FALSE(observed.is_profile_unknown) << "the operator has no default";
+}
+
+TEST_F(CacheWorkloads, ErrorsAfterTheFirstListOfProfilesAreReported) {
+  api_ = std::make_shared<FakeApi>("oarlock.dev");
+  for (const char* plural : {"trainingjobs", "pods", "services", "trainingprofiles"}) end_list(plural);
+  start();
+  ASSERT_TRUE(becomes_true([&] { return cache_->has_synced(); }));
+  ASSERT_EQ(reports_, 0);
+  api_->end_watch("trainingprofiles", response(500, "InternalError"));
+  EXPECT_TRUE(becomes_true([&] { return reports_ == 1; }));
 }
 
 TEST_F(CacheWorkloads, ProfilesOfTheOperatorAreWatchedWithThoseOfChosenNamespaces) {
@@ -467,6 +494,108 @@ TEST_F(CacheWorkloads, StopEndsTheirWatch) {
   cache_->stop();
   EXPECT_FALSE(is_readable()) << "nothing starts after stop()";
   EXPECT_EQ(watches(), 1u);
+}
+
+// A cache of one job with a pod on node "a".
+class NodesOfCache : public ::testing::Test {
+ protected:
+  ~NodesOfCache() override { cache_->stop(); }
+
+  void start(bool nodes) {
+    Job job = test::JobBuilder("j").phase(api::Phase::kRunning);
+    job.metadata.namespace_name = "ns";
+    job.metadata.resource_version = "10";
+    api_->push("trainingjobs", "ADDED", api::to_json(job));
+    api_->push("pods", "ADDED",
+               {{"metadata",
+                 {{"name", "j-0-0"},
+                  {"namespace", "ns"},
+                  {"uid", "p"},
+                  {"resourceVersion", "10"},
+                  {"labels", {{kLabelJobName, "j"}}}}},
+                {"spec", {{"nodeName", "a"}}},
+                {"status", {{"phase", "Running"}}}});
+    for (const char* plural : {"trainingjobs", "pods", "services"}) end_list(plural);
+    CacheHooks hooks{.on_change =
+                         [this](const ObjectKey& changed, Urgency) {
+                           const std::lock_guard lock(mutex_);
+                           ++changes_[changed];
+                         },
+                     .on_error = [this](const WatchScope& scope,
+                                        const kube::ApiError&) { errors_ += scope.kind == ResourceKind::kNode; },
+                     .on_listing = [](const WatchScope&) {},
+                     .on_synced = [](const WatchScope&, size_t) {},
+                     .on_watching = [](const WatchScope&) {},
+                     .on_unreadable = [](ResourceKind, const ObjectKey&, const Error&) {}};
+    cache_.emplace(CacheOptions{.namespaces = {"ns"}, .nodes = nodes}, hooks, api_, std::make_shared<test::FakeClock>(),
+                   std::make_shared<kube::RealSleeper>());
+    cache_->start();
+    ASSERT_TRUE(becomes_true([&] { return cache_->has_synced(); })) << "nodes are not awaited";
+    ASSERT_TRUE(becomes_true([&] { return cache_->pods_of(key_).size() == 1; }));
+  }
+  void end_list(const char* plural) {
+    Json end = {{"metadata", {{"resourceVersion", "10"}, {"annotations", {{"k8s.io/initial-events-end", "true"}}}}}};
+    api_->push(plural, "BOOKMARK", end);
+  }
+  void push_node(const std::string& type, const std::string& name, int version, bool cordoned) {
+    api_->push("nodes", type,
+               {{"metadata", {{"name", name}, {"resourceVersion", std::to_string(version)}}},
+                {"spec", {{"unschedulable", cordoned}}}});
+  }
+  bool has_seen(int version) const {
+    return cache_->has_seen(ResourceKind::kNode, key_.namespace_name, std::to_string(version));
+  }
+  std::map<std::string, std::string> warnings() const { return cache_->node_warnings(cache_->pods_of(key_)); }
+  int changes() const {
+    const std::lock_guard lock(mutex_);
+    const auto found = changes_.find(key_);
+    return found == changes_.end() ? 0 : found->second;
+  }
+  long node_watches() const {
+    return std::ranges::count_if(api_->watches(),
+                                 [](const std::string& one) { return one.find("/nodes") != std::string::npos; });
+  }
+
+  const ObjectKey key_{"ns", "j"};
+  std::shared_ptr<FakeApi> api_ = std::make_shared<FakeApi>();
+  mutable std::mutex mutex_;
+  std::map<ObjectKey, int> changes_;
+  std::atomic<int> errors_ = 0;
+  std::optional<Cache> cache_;
+};
+
+TEST_F(NodesOfCache, AreNotReadUnlessRequested) {
+  start(false);
+  EXPECT_EQ(node_watches(), 0);
+  EXPECT_TRUE(warnings().empty());
+}
+
+TEST_F(NodesOfCache, AWarningEnqueuesTheJobsOnTheNode) {
+  start(true);
+  push_node("ADDED", "a", 8, false);
+  push_node("ADDED", "b", 9, true);
+  end_list("nodes");
+  ASSERT_TRUE(becomes_true([&] { return has_seen(10); }));
+  EXPECT_EQ(node_watches(), 1) << "one for the cluster, whatever namespaces are watched";
+  EXPECT_TRUE(warnings().empty()) << "the job has no pod on node b";
+  int before = changes();
+  push_node("MODIFIED", "a", 11, false);  // a heartbeat
+  ASSERT_TRUE(becomes_true([&] { return has_seen(11); }));
+  EXPECT_EQ(changes(), before);
+  push_node("MODIFIED", "a", 12, true);
+  ASSERT_TRUE(becomes_true([&] { return changes() == before + 1; }));
+  EXPECT_EQ(warnings(), (std::map<std::string, std::string>{{"a", "cordoned"}}));
+  before = changes();
+  push_node("DELETED", "a", 13, true);
+  ASSERT_TRUE(becomes_true([&] { return changes() == before + 1; }));
+  EXPECT_TRUE(warnings().empty());
+}
+
+TEST_F(NodesOfCache, AMissingPermissionIsReportedAndStopsNothing) {
+  api_->end_watch("nodes", {.status = 403, .body = R"({"message": "nodes is forbidden"})", .retry_after = {}});
+  start(true);
+  EXPECT_TRUE(becomes_true([&] { return errors_ > 0; }));
+  EXPECT_TRUE(warnings().empty());
 }
 
 }  // namespace

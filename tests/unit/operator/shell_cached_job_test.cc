@@ -88,6 +88,8 @@ TEST(CachedJob, DropsSpecThatNoDecisionNeeds) {
   EXPECT_EQ(budget.used(), 0U);
   const CachedJob suspended = make_cached_job(large_job().phase(Phase::kSuspended), budget);
   EXPECT_TRUE(has_spec(suspended.job)) << "its pods will be created";
+  const CachedJob dispatched = make_cached_job(large_job().managed_by("kueue.x-k8s.io/multikueue"), budget);
+  EXPECT_TRUE(has_spec(dispatched.job)) << "its Workload requests the resources of the pods";
 }
 
 TEST(CachedJob, TrimsSpecBeyondBudget) {

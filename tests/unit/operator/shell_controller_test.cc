@@ -21,6 +21,7 @@ using http::Response;
 using test::becomes_true;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using Json = nlohmann::json;
 
 Response refusal(int status, const std::string& message, std::optional<std::chrono::seconds> retry_after = {}) {
@@ -280,6 +281,32 @@ TEST_F(ControllerTest, RejectedTemplateReachesTheNextDecision) {
     return last_observed().job.metadata.generation == 2;
   }));
   EXPECT_THAT(last_observed().template_error, IsEmpty());
+}
+
+TEST_F(ControllerTest, ATemplateThatIsRejectedWithOneProfileMayBeValidWithAnother) {
+  plan(create_pod());
+  answer_with(refusal(
+      400, R"(Pod in version "v1" cannot be handled as a Pod: strict decoding error: unknown field "spec.foo")"));
+  reconcile_now();
+  plan({});
+  reconcile_now();
+  EXPECT_THAT(last_observed().template_error, Not(IsEmpty()));
+  int version = 10;
+  for (const int64_t generation : {1, 2}) {
+    job_.status.profile = api::AppliedProfile{"default", "ns", "uid", generation, "{}"};
+    job_.metadata.resource_version = std::to_string(++version);
+    api_->push("trainingjobs", "MODIFIED", api::to_json(job_));
+    EXPECT_TRUE(becomes_true([&] {
+      reconcile_now();
+      return last_observed().job.status.profile && last_observed().job.status.profile->generation == generation;
+    }));
+    EXPECT_THAT(last_observed().template_error, IsEmpty());
+    plan(create_pod());
+    reconcile_now();
+    plan({});
+    reconcile_now();
+    EXPECT_THAT(last_observed().template_error, Not(IsEmpty())) << "with generation " << generation;
+  }
 }
 
 }  // namespace

@@ -31,6 +31,12 @@ class Ranks {
     return it == polls_.end() ? 0 : it->second;
   }
   int most_at_once() const { return most_; }
+  // The request for a checkpoint in the last poll of this address.
+  std::optional<int64_t> request(const std::string& url) const {
+    const std::lock_guard lock(mutex_);
+    const auto it = requests_.find(url);
+    return it == requests_.end() ? std::nullopt : it->second;
+  }
   // Polls of this address end when it is released, or when they are cancelled.
   void hold(const std::string& url, bool value = true) {
     const std::lock_guard lock(mutex_);
@@ -64,7 +70,9 @@ class Ranks {
     }
     http::TransportResult<http::Response> stream(const http::Request& request, http::ByteSink& sink, http::StreamLimits,
                                                  std::stop_token cancel) override {
-      EXPECT_TRUE(request.target == "/statusz?uid=u" || request.target == "/statusz?uid=v") << request.target;
+      EXPECT_TRUE(request.target.starts_with("/statusz?")) << request.target;
+      const StatusQuery query = parse_status_query(request.target.substr(request.target.find('?') + 1));
+      EXPECT_TRUE(query.uid == "u" || query.uid == "v") << request.target;
       const int now = ++ranks_.at_once_;
       int most = ranks_.most_;
       while (most < now && !ranks_.most_.compare_exchange_weak(most, now)) {
@@ -76,6 +84,7 @@ class Ranks {
       --ranks_.at_once_;
       const std::lock_guard lock(ranks_.mutex_);
       ++ranks_.polls_[url_];
+      ranks_.requests_[url_] = query.checkpoint;
       ranks_.log_.push_back(url_);
       if (!status)
         return tl::make_unexpected(http::TransportError{http::TransportErrorKind::kConnect, "connection refused"});
@@ -105,6 +114,7 @@ class Ranks {
   std::vector<std::string> log_;
   std::map<std::string, std::optional<std::string>> statuses_;
   std::map<std::string, int> polls_;
+  std::map<std::string, std::optional<int64_t>> requests_;
   std::atomic<int> at_once_ = 0;
   std::atomic<int> most_ = 0;
 };
@@ -489,6 +499,23 @@ TEST_F(ProgressPollerTest, FormatsIpv6AddressesAsUrls) {
   start();
   poller_->watch(kJob, "u", "fd00::1", 9400);
   EXPECT_TRUE(eventually([&] { return step() == 3; }));
+}
+
+// Also if the next poll of the job is not due for an hour.
+TEST_F(ProgressPollerTest, SendsARequestForACheckpointImmediatelyAndRepeatsIt) {
+  ranks_.set_status(url(1), at_step(1));
+  start({.interval = 1h, .timeout = 1s, .max_interval = 1h, .rate = 1e6, .threads = 2, .slow_threads = 1});
+  poller_->watch(kJob, "u", address(1), 9400);
+  ASSERT_TRUE(eventually([&] { return ranks_.polls(url(1)) == 1; }));
+  EXPECT_EQ(ranks_.request(url(1)), std::nullopt);
+  ASSERT_TRUE(eventually([&] { return poller_->latest(kJob, "u").last_poll.has_value(); }));
+  poller_->watch(kJob, "u", address(1), 9400, 7);
+  ASSERT_TRUE(eventually([&] { return ranks_.request(url(1)) == 7; }));
+  poller_->watch(kJob, "u", address(1), 9400, 7);  // as each reconcile does
+  EXPECT_EQ(ranks_.polls(url(1)), 2);
+  ranks_.set_status(url(2), at_step(1));
+  poller_->watch(kJob, "u", address(2), 9400, 7);  // rank 0 has another address
+  EXPECT_TRUE(eventually([&] { return ranks_.request(url(2)) == 7; }));
 }
 
 }  // namespace

@@ -302,6 +302,17 @@ TEST(ProjectJob, KeepsSpecAndStatus) {
   EXPECT_EQ(job.status.attempt, 4);
 }
 
+TEST(ProjectJob, ReadsTheWorkloadOfMultiKueue) {
+  const auto named = [](const std::string& name) {
+    const auto object =
+        job_fields().parse(R"({"metadata": {"name": "j", "annotations": {"kueue.x-k8s.io/prebuilt-workload-name": ")" +
+                           name + R"(", "other": "x"}}})");
+    return project_job(*object).metadata.prebuilt_workload;
+  };
+  EXPECT_EQ(named("trainingjob-j-1"), "trainingjob-j-1");
+  EXPECT_EQ(named(std::string(254, 'x')), "") << "no object has such a name";
+}
+
 std::string job_with(const std::string& spec, const std::string& status = "{}") {
   return R"({"metadata": {"name": "j", "namespace": "ns", "uid": "u", "resourceVersion": "5"}, "spec": )" + spec +
          R"(, "status": )" + status + "}";
@@ -344,6 +355,45 @@ TEST(ReadObjectMetadata, ReadsUidOfController) {
   EXPECT_EQ(written.resource_version, "5");
   EXPECT_EQ(written.owner_uid, "y");
   EXPECT_EQ(read_object_metadata("not json").uid, "");
+}
+
+CachedNode node_from(const std::string& text) {
+  const auto object = node_fields().parse(text);
+  EXPECT_TRUE(object) << object.error().message;
+  return project_node(*object);
+}
+
+TEST(ProjectNode, KeepsTheWarningOnly) {
+  const std::string ready =
+      R"("status": {"conditions": [{"type": "Ready", "status": "True"}], "images": [{"names": ["x"]}]})";
+  const auto with_taint = [&](const std::string& key) {
+    return node_from(
+               R"({"spec": {"unschedulable": true, "taints": [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}, {"key": ")" +
+               key + R"(", "effect": "NoSchedule"}]}, )" + ready + "}")
+        .warning;
+  };
+  EXPECT_EQ(with_taint("karpenter.sh/disrupted"), "taint karpenter.sh/disrupted");
+  EXPECT_EQ(with_taint("other"), "cordoned");
+  EXPECT_EQ(node_from(R"({"spec": {"taints": [{"key": "nvidia.com/gpu"}]}, )" + ready + "}").warning, "");
+  const auto with_condition = [](const std::string& status) {
+    return node_from(R"({"spec": {}, "status": {"conditions": [{"type": "VMEventScheduled", "status": ")" + status +
+                     "\"}]}}")
+        .warning;
+  };
+  EXPECT_EQ(with_condition("True"), "condition VMEventScheduled");
+  EXPECT_EQ(with_condition("False"), "");
+  for (const char* text :
+       {"{}", "[]", R"({"spec": {"taints": [1, {"key": 2}], "unschedulable": "true"}, "status": []})"})
+    EXPECT_EQ(node_from(text).warning, "") << text;
+}
+
+TEST(ProjectPod, ReadsWhetherANodeIsNominated) {
+  const auto nominated = [](const std::string& name) {
+    return pod_from(R"({"metadata": {"name": "j-0-0"}, "status": {"nominatedNodeName": ")" + name + "\"}}")
+        .object.nominated;
+  };
+  EXPECT_TRUE(nominated("gpu-1"));
+  EXPECT_FALSE(nominated(""));
 }
 
 }  // namespace

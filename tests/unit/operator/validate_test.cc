@@ -494,6 +494,21 @@ TEST(Validate, PreflightHasTheTimeOfASlowStart) {
   EXPECT_EQ(api::validate(job).at(0).path, "spec.preflight.timeoutSeconds");
 }
 
+// The profile may have another rendezvous.port. The job that is merged with it is checked again.
+TEST(Validate, AJobThatNamesItsProfileMayUseTheDefaultPort) {
+  json pod = json::parse(kMinimalTemplate);
+  pod["spec"]["containers"][1] = {{"name", "side"}, {"ports", json::array({{{"containerPort", 29500}}})}};
+  api::TrainingJob job = JobBuilder().pod_template(pod.dump());
+  job.spec.profile = "";
+  EXPECT_FALSE(api::validate(job).empty());
+  job.spec.profile = "gpus";
+  EXPECT_THAT(api::validate(job), testing::IsEmpty());
+  job.status.profile = api::AppliedProfile{"gpus", "team", "uid", 1};
+  EXPECT_FALSE(api::validate(job).empty()) << "the profile has the default, too";
+  job.spec.rendezvous.port = 30000;
+  EXPECT_THAT(api::validate(job), testing::IsEmpty());
+}
+
 TEST(Validate, AcceptsSimilarValidTemplate) {
   json pod = json::parse(kMinimalTemplate);
   pod["spec"]["restartPolicy"] = "Never";

@@ -193,5 +193,33 @@ class PythonClient(unittest.TestCase):
         self.assertIn(jobs["pytorch"], SOURCE.joinpath("docs/guides/from-any-python.md").read_text())
 
 
+class CheckpointRequests(unittest.TestCase):
+    """The file that the launcher replaces."""
+
+    def test_each_request_is_returned_once(self):
+        with tempfile.TemporaryDirectory() as directory:
+            request = pathlib.Path(directory, "request")
+
+            def write(number):
+                request.with_suffix(".new").write_text(f"{number}\n")
+                os.utime(request.with_suffix(".new"), (number, number))
+                request.with_suffix(".new").rename(request)
+
+            with mock.patch.dict(os.environ, {"OARLOCK_CHECKPOINT_REQUEST": str(request)}):
+                client = new_client()
+                self.assertFalse(client.checkpoint_requested())
+                for number in (100, 200):
+                    write(number)
+                    self.assertTrue(client.checkpoint_requested())
+                    self.assertFalse(client.checkpoint_requested())
+                self.assertFalse(new_client().checkpoint_requested(), "a process that starts later does not save")
+                request.unlink()
+                self.assertFalse(client.checkpoint_requested())
+
+    def test_without_a_launcher_nothing_is_requested(self):
+        self.assertNotIn("OARLOCK_CHECKPOINT_REQUEST", os.environ)
+        self.assertFalse(new_client().checkpoint_requested())
+
+
 if __name__ == "__main__":
     unittest.main(verbosity=2)

@@ -33,8 +33,6 @@ using test::TemporaryDirectory;
 using testing::AllOf;
 using testing::HasSubstr;
 
-void write(const fs::path& path, const std::string& text) { std::ofstream(path) << text; }
-
 TEST(StructureList, EveryFormGivesTheCrystalsOfTheExtendedXyzFile) {
   const auto list = opened(test::data_path("comformer_crystals_list.json"));
   ASSERT_TRUE(list) << list.error().message;

@@ -187,6 +187,18 @@ TEST(JobView, ShowsBadNodesUntilTheyAreNotAvoidedAnyMore) {
                     Not(HasSubstr("gpu-1"))));
 }
 
+TEST(JobView, ShowsNodesThatAreAboutToBeRemoved) {
+  StatusInput input;
+  input.job = running_job();
+  EXPECT_THAT(status_text(input, false, {}, kNow), Not(HasSubstr("Disruption:")));
+  input.job.status.disruption = {
+      {.nodes = {"gpu-7", "gpu-8"}, .reason = "gpu-7 (cordoned)", .request_time = kNow - seconds(5)}};
+  EXPECT_THAT(
+      status_text(input, false, {}, kNow),
+      HasSubstr("Disruption:  node gpu-7 (cordoned) and 1 other are about to be drained or removed; a checkpoint was "
+                "requested 5s ago\n"));
+}
+
 TEST(JobView, ShowsUsageWithLargestClassFirst) {
   api::TrainingJob job = running_job();
   EXPECT_EQ(usage_text(job.status), "");

@@ -209,6 +209,15 @@ TEST(Diagnosis, NamesTheNodesThatTheJobAvoids) {
   EXPECT_THAT(diagnose_objects({.job = job_object(status)}).evidence, Not(Contains(HasSubstr("bad node"))));
 }
 
+TEST(Diagnosis, NamesTheNodeThatIsAboutToBeRemoved) {
+  Json status = status_in("Running", "PodsRunning", "2 of 2 pods have started");
+  status["disruption"] = {{"nodes", {"gpu-7"}},
+                          {"reason", "gpu-7 (taint karpenter.sh/disrupted)"},
+                          {"requestTime", "2026-11-23T06:30:00Z"}};
+  EXPECT_THAT(diagnose_objects({.job = job_object(status)}).evidence,
+              Contains(HasSubstr("node gpu-7 (taint karpenter.sh/disrupted) is about to be drained or removed")));
+}
+
 TEST(Diagnosis, UsesEventsOfNodeForSigkill) {
   const Json killed = failed_with(record("PodFailed", "pod bert-0-1 on gpu-7 ended with exit code 137 (signal 9)", 137),
                                   "MaxRestartsExceeded");
