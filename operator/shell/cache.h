@@ -139,7 +139,7 @@ class Cache {
   std::map<std::string, std::string> node_warnings(const std::vector<Pod>& pods) const;
 
   // Returns whether the nodes have been listed, or are not watched.
-  bool knows_node_warnings() const { return nodes_ == nullptr || nodes_->synced(); }
+  bool has_node_warnings() const { return nodes_ == nullptr || nodes_->synced(); }
   // Adds the TrainingProfile that the job would have if it started now: that of its namespace, or otherwise that of
   // CacheOptions::profile_namespace.
   void add_profile(Observed& observed) const;

@@ -366,7 +366,7 @@ Observed Controller::observe(const kube::ObjectKey& key, const Job& job, bool is
                        kube::compare_resource_versions(job.metadata.resource_version, leading_since_) > 0;
   observed.pods = deps_.cache->pods_of(key);
   observed.node_warnings = deps_.cache->node_warnings(observed.pods);
-  observed.are_node_warnings_unknown = !deps_.cache->knows_node_warnings();
+  observed.are_node_warnings_unknown = !deps_.cache->has_node_warnings();
   observed.services = deps_.cache->services_of(key);
   observed.network_policies = deps_.cache->network_policies_of(key);
   // Only Kueue's users pay for it.
