@@ -73,15 +73,17 @@ Plan record_profile(const Observed& observed) {
   next.observed_generation = job.metadata.generation;
   next.profile = observed.profile;
   Plan plan = make_plan(PlanState::kProgress, "the profile of the job is recorded");
-  if (was_profile_dropped(observed)) {
+  const bool is_dropped = was_profile_dropped(observed);
+  if (is_dropped) {
     enter_phase(next, Phase::kPending, api::kInvalidProfile,
                 "the CRD of TrainingJobs is older than the operator and drops status.profile: update the CRDs",
                 observed.now);
   }
   // No watch reports a CRD that preserves status.profile.
   if (next.phase != Phase::kNone && !job.status.profile && next.profile) plan.requeue_after = kUnknownRequeue;
-  if (next.phase == Phase::kNone || (next.phase == Phase::kPending && (is_checked || !next.profile))) {
-    next.phase = Phase::kNone;
+  const Phase before = job.status.phase;
+  if (before == Phase::kNone || (before == Phase::kPending && (is_checked || !next.profile))) {
+    if (!is_dropped) next.phase = Phase::kNone;
     // Another operator may have created pods before there was a status.
     if (!observed.untouched) plan.actions.emplace_back(ConfirmPodAbsent{pod_name(job, job.status.attempt, 0)});
   }
