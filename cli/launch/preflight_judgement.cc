@@ -33,8 +33,14 @@ class Judge {
   void judge_checks() {
     const auto answered =
         static_cast<size_t>(std::ranges::count_if(nodes_, [](const auto& node) { return node.has_value(); }));
-    for (const char* check : {kDevicesCheck, kStorageCheck, kSharedMemoryCheck})
-      fail_minority(nodes_that_fail(check), answered);
+    // Devices and memory belong to a node alone, unless all nodes lack what the job requests.
+    for (const char* check : {kDevicesCheck, kSharedMemoryCheck}) {
+      const auto failed = nodes_that_fail(check);
+      const bool is_of_all = failed.size() == answered && nodes_.size() > 1;
+      if (is_of_all && !failed.empty()) report(failed, answered);
+      if (!is_of_all) fail(failed);
+    }
+    fail_minority(nodes_that_fail(kStorageCheck), answered);
     if (const auto failed = nodes_that_fail(kStorageSpaceCheck); !failed.empty()) report(failed, answered);
   }
 
@@ -130,6 +136,10 @@ class Judge {
   void fail_minority(std::vector<FailedNode> failed, size_t judged) {
     if (failed.empty()) return;
     if (!is_minority(failed.size(), judged)) return report(failed, judged);
+    fail(std::move(failed));
+  }
+
+  void fail(std::vector<FailedNode> failed) {
     for (FailedNode& node : failed) {
       const auto known = std::ranges::find(verdict_.failed, node.node, &FailedNode::node);
       if (known != verdict_.failed.end()) {

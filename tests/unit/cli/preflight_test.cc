@@ -148,6 +148,18 @@ TEST(PreflightJudgement, CheckNamesAMinorityOnly) {
   EXPECT_EQ(failed_nodes(alone), std::vector<int>{0}) << "the only node";
 }
 
+TEST(PreflightJudgement, DevicesOfSomeNodesNameThem) {
+  const CheckFailure missing{kDevicesCheck, "7 of 8 GPUs answer"};
+  auto nodes = healthy(2);
+  nodes[1]->failures = {missing};
+  EXPECT_EQ(failed_nodes(judge_preflight(nodes, {}, {})), std::vector<int>{1}) << "one of two";
+  nodes[0]->failures = {missing};
+  const PreflightVerdict verdict = judge_preflight(nodes, {}, {});
+  EXPECT_THAT(failed_nodes(verdict), IsEmpty()) << "the number that the job requests is wrong";
+  EXPECT_THAT(verdict.unattributed, ElementsAre("node rank 0 (host): devices: 7 of 8 GPUs answer (2 of 2 nodes)"));
+  EXPECT_EQ(failed_nodes(judge_preflight({nodes[0]}, {}, {})), std::vector<int>{0}) << "the only node";
+}
+
 TEST(PreflightJudgement, FullVolumeNamesNone) {
   auto nodes = healthy(8);
   nodes[3]->failures = {{kStorageSpaceCheck, "/checkpoints: no space"}};
