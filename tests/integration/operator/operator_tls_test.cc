@@ -81,13 +81,13 @@ TEST_F(OperatorTls, TrustsRotatedAuthorityWithoutRestart) {
   ASSERT_TRUE(eventually([&] {
     const std::lock_guard lock(mutex);
     begun.clear();
-    return ended.size() == 3;
+    return ended.size() == 4;
   })) << process.log();
   cut = false;
   write("ca.crt", other_.certificate());
   EXPECT_TRUE(eventually([&] {
     const std::lock_guard lock(mutex);
-    return begun.size() == 3;
+    return begun.size() == 4;
   })) << process.log();
   EXPECT_EQ(process.get("/readyz").status, 200);
 }
