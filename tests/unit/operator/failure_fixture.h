@@ -8,6 +8,9 @@
 
 namespace oarlock::test {
 
+inline constexpr char kTerminationMessage[] =
+    R"({"rank":1,"step":7,"checkpointStep":5,"reason":"DataMissing","message":"/data is empty"})";
+
 inline PodBuilder pod_of_rank(int node_rank) { return {"bert", 0, node_rank}; }
 
 inline control::GroupFailure judged(const std::vector<control::Pod>& pods, api::Phase phase = api::Phase::kRunning,

@@ -15,9 +15,6 @@ using namespace control;  // NOLINT
 using api::Phase;
 using Decision = GroupFailure::Decision;
 
-constexpr char kTerminationMessage[] =
-    R"({"rank":1,"step":7,"checkpointStep":5,"reason":"DataMissing","message":"/data is empty"})";
-
 TEST(FailurePolicy, ReturnsNoneWithoutFailures) {
   for (const Pod& other : std::vector<Pod>{pod_of_rank(1), pod_of_rank(1).running(), pod_of_rank(1).ended(0),
                                            pod_of_rank(1).trainer_ended(0),
