@@ -217,7 +217,9 @@ void record_node_failures(const api::FailurePolicy& policy, const std::vector<Po
   for (const PodFailure& failure : failures) {
     if (!blames_node(failure)) continue;
     const std::string& node = failure.named_node ? *failure.named_node : failure.pod->node_name;
-    add_failure(policy, {node, failure.record.reason, is_hardware_failure(failure)}, now, status);
+    // A launcher may be silent because its container runs something else first.
+    const bool is_hardware = is_hardware_failure(failure) && !failure.named_node;
+    add_failure(policy, {node, failure.record.reason, is_hardware}, now, status);
   }
 }
 

@@ -63,6 +63,17 @@ class ArgoCdHealth(unittest.TestCase):
             tested = {test["inputPath"] for test in tests}
             self.assertEqual(tested, {str(path.relative_to(directory)) for path in directory.glob("testdata/*.yaml")})
 
+    def test_generations_that_were_not_observed(self):
+        """They matter neither for a spec that cannot be read nor for a job whose status is that of another cluster's copy."""
+        script = ROOT / "oarlock.dev/TrainingJob/health.lua"
+        for name, health, spec in (("unreadable", "Degraded", {}), ("complete", "Progressing", {}),
+                                   ("complete", "Progressing", {"managedBy": "oarlock.dev/operator"}),
+                                   ("complete", "Healthy", {"managedBy": "kueue.x-k8s.io/multikueue"})):
+            job = load(script.parent / f"testdata/{name}.yaml")
+            job["metadata"]["generation"] += 1
+            job["spec"].update(spec)
+            self.assertEqual(health, run(script, job)[0], (name, spec))
+
     def test_deleted_conditions_and_unknown_phases(self):
         """Statuses that the present operator does not write."""
         script = ROOT / "oarlock.dev/TrainingJob/health.lua"

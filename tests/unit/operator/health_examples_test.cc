@@ -75,6 +75,9 @@ TEST(HealthExamples, JobsThatWait) {
   expect_example("queued", settled(queued));
   Observed invalid = seen(JobBuilder().pod_template(R"({"spec":{"containers":[{"image":"i","name":"main"}]}})"));
   expect_example("invalid_spec", settled(invalid));
+  Observed invalid_profile = seen(JobBuilder());
+  invalid_profile.profile = api::AppliedProfile{"team", "default", "uid-1", 1, R"({"template":{"spec":[]}})"};
+  expect_example("invalid_profile", settled(invalid_profile));
   expect_example("name_taken", then(settled(seen(JobBuilder())), {pod(0, 0).owner("another").running(), pod(0, 1)}));
 }
 
@@ -98,6 +101,8 @@ TEST(HealthExamples, JobsThatAreSuspended) {
   suspended.job.spec.suspend = false;
   ++suspended.job.metadata.generation;
   expect_example("resume_not_observed", suspended);
+  suspended.job.spec.profile = "team";
+  expect_example("resumed_without_profile", settled(suspended));
 }
 
 TEST(HealthExamples, JobsThatEnded) {

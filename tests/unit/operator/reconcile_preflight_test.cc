@@ -39,10 +39,11 @@ Pod launcher_runs(int node_rank, SystemTime since = kStart) {
 
 Pod peer_ended(int node_rank) { return launcher_ended(node_rank, 76, 0, kReasonPeerLost); }
 
-std::vector<std::string> avoided_nodes_of(const api::Status& status) {
+std::vector<std::string> avoided_nodes_of(const api::Status& status,
+                                          NodeAvoidance avoidance = NodeAvoidance::kRequired) {
   std::vector<std::string> out;
   for (const api::BadNode& node : status.bad_nodes) {
-    EXPECT_EQ(node.avoidance, NodeAvoidance::kRequired);
+    EXPECT_EQ(node.avoidance, avoidance);
     EXPECT_EQ(node.reason, kReasonPreflightFailed);
     out.push_back(node.name);
   }
@@ -73,12 +74,13 @@ TEST(ReconcilePreflight, AllNodesThatFailedAreAvoided) {
 TEST(ReconcilePreflight, SilentNodeIsAvoidedInsteadOfItsReporter) {
   Observed observed = seen(preflight_job(), {launcher_ended(0, 79, 2), peer_ended(1), peer_ended(2)});
   api::Status status = status_after(observed, reconcile(observed));
-  EXPECT_EQ(avoided_nodes_of(status), std::vector<std::string>{"node-2"});
+  EXPECT_EQ(avoided_nodes_of(status, NodeAvoidance::kPreferred), std::vector<std::string>{"node-2"});
   EXPECT_EQ(status.attempts.at(0).node, "node-2");
   EXPECT_EQ(status.attempts.at(0).pod, "bert-0-2");
 
   observed.pods[2] = launcher_runs(2);
-  EXPECT_EQ(avoided_nodes_of(status_after(observed, reconcile(observed))), std::vector<std::string>{"node-2"});
+  EXPECT_EQ(avoided_nodes_of(status_after(observed, reconcile(observed)), NodeAvoidance::kPreferred),
+            std::vector<std::string>{"node-2"});
 }
 
 TEST(ReconcilePreflight, PodThatCouldNotRespondBlamesNoNode) {
@@ -100,7 +102,8 @@ TEST(ReconcilePreflight, PodThatStartedLateBlamesNoNode) {
       seen(preflight_job(), {launcher_ended(0, 79, 2), peer_ended(1), launcher_runs(2, kStart + seconds(1))});
   EXPECT_THAT(status_after(observed, reconcile(observed)).bad_nodes, IsEmpty());
   observed.pods[2] = launcher_runs(2, kStart);
-  EXPECT_EQ(avoided_nodes_of(status_after(observed, reconcile(observed))), std::vector<std::string>{"node-2"});
+  EXPECT_EQ(avoided_nodes_of(status_after(observed, reconcile(observed)), NodeAvoidance::kPreferred),
+            std::vector<std::string>{"node-2"});
 }
 
 // A launcher that had connected gives up because another one has not: that one may have pulled its image slowly.
