@@ -16,6 +16,10 @@
 
 namespace oarlock::cli {
 
+constexpr double to_seconds(std::chrono::milliseconds duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
 struct LaunchFlags {
   launch::TopologyFlags topology;  // except nproc
   std::string nproc;               // a number, or a word for one
@@ -27,13 +31,13 @@ struct LaunchFlags {
   int max_restarts = 0;
   std::string restart_policy = "group";
   bool has_restart_options = false;  // one of --max-restarts, --restart-policy and --restart-backoff was given
-  double regroup_timeout = 60;
-  double rejoin_timeout = 300;
+  double regroup_timeout = to_seconds(recovery::CoordinatorOptions().leave_timeout);
+  double rejoin_timeout = to_seconds(recovery::CoordinatorOptions().form_timeout);
   std::optional<int> min_nodes;
-  double shrink_after = 240;
+  double shrink_after = to_seconds(recovery::CoordinatorOptions().shrink_after);
   bool has_rejoin_timeout = false;  // the option was given, as for the next one
   bool has_shrink_after = false;
-  double backoff = 0;
+  double backoff = to_seconds(recovery::CoordinatorOptions().backoff);
   std::string log_dir;
   std::string redirects;
   std::string tee;

@@ -74,8 +74,9 @@ class GroupMembership {
   GroupMembership& operator=(const GroupMembership&) = delete;
 
   // Connects the first group, over `channel` unless it is null; the loss of a rank is then the failure of a collective.
-  // `newcomer` is reported to the channel. Fails as init_distributed() and RegroupChannel::regroup() do. The group of a
-  // replacement is not connected until join(): the other ranks wait in theirs while it prepares its data and its model.
+  // `newcomer` is reported to the channel. Fails as init_distributed() and RegroupChannel::regroup() do. A
+  // replacement is then connected to the other ranks, which wait while it prepares its data and its model: until
+  // join(), group() is unconnected, so that its collectives are those of a group of one rank.
   Result<void> connect(std::unique_ptr<RegroupChannel> channel, const RecoveryState& newcomer = {});
 
   // Whether this process has replaced a lost one, or joins a group that grows: join() must follow.

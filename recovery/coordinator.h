@@ -26,10 +26,10 @@ struct CoordinatorOptions {
   bool is_replacement = false;     // of a lost coordinator; the generation must be known to one of the launchers
   bool restarts_finished = false;  // ranks that finished start again with the others; otherwise a failure then is final
   bool replaces_nodes = false;     // a launcher that was requested to stop will be replaced; otherwise the group ends
-  std::chrono::milliseconds leave_timeout{10'000};  // until a rank that does not leave its group is killed
+  std::chrono::milliseconds leave_timeout{60'000};  // until a rank that does not leave its group is killed
   std::chrono::milliseconds form_timeout{300'000};  // until an incomplete group ends the job
   std::chrono::milliseconds shrink_after{240'000};
-  std::chrono::milliseconds backoff{10'000};  // the first delay of restart_backoff(), after short generations
+  std::chrono::milliseconds backoff{0};  // the first delay of restart_backoff(), after short generations
 };
 
 // A rank whose process is replaced more often than this while one group forms ends the group.

@@ -1,7 +1,9 @@
 #include "operator/shell/job_metrics.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -140,12 +142,17 @@ struct JobFamily {
   MetricType type = MetricType::Gauge;
   void (*add)(FamilyBuilder& family, const CachedJob& cached, const Labels& labels) = nullptr;
   std::optional<double> (*value)(const Job& job) = nullptr;
+  // The most series of a job; 0 for the families whose series text_size() counts in the status of the job.
+  size_t max_series = 1;
 };
 
 constexpr JobFamily kJobFamilies[] = {
     {.name = "trainingjob_info", .help = "Identity of a job, with the value 1.", .add = add_info},
     {.name = "trainingjob_status_phase", .help = "Current phase of a job, with the value 1.", .add = add_phase},
-    {.name = "trainingjob_status_condition", .help = "Whether a condition of a job is true.", .add = add_conditions},
+    {.name = "trainingjob_status_condition",
+     .help = "Whether a condition of a job is true.",
+     .add = add_conditions,
+     .max_series = 0},
     {.name = "trainingjob_created_timestamp_seconds",
      .help = "Unix time of a job's creation in seconds.",
      .value = [](const Job& job) { return unix_seconds(job.metadata.creation_timestamp); }},
@@ -164,14 +171,17 @@ constexpr JobFamily kJobFamilies[] = {
      .value = [](const Job& job) { return std::optional<double>(job.spec.nodes); }},
     {.name = "trainingjob_requested_accelerators",
      .help = "Number of extended resources that the pods of an unfinished job request.",
-     .add = add_accelerators},
+     .add = add_accelerators,
+     .max_series = 0},
     {.name = "trainingjob_status_replicas",
      .help = "Number of pods of the current attempt by state.",
-     .add = add_replicas},
+     .add = add_replicas,
+     .max_series = 4},
     {.name = "trainingjob_restarts_total",
      .help = "Total number of group restarts of a job by reason.",
      .type = MetricType::Counter,
-     .add = add_restarts},
+     .add = add_restarts,
+     .max_series = 0},
     {.name = "trainingjob_rank_recoveries_total",
      .help = "Total number of recoveries of a job from the loss of ranks without a restart of the group.",
      .type = MetricType::Counter,
@@ -198,7 +208,8 @@ constexpr JobFamily kJobFamilies[] = {
     {.name = "trainingjob_accelerator_seconds_total",
      .help = "Total time of the accelerators of a job by class, in seconds. The classes sum to the allocated time.",
      .type = MetricType::Counter,
-     .add = add_usage},
+     .add = add_usage,
+     .max_series = 0},
     {.name = "trainingjob_queued_accelerator_seconds_total",
      .help =
          "Total time for which a job has waited for accelerators before its starts, times their number, in seconds.",
@@ -208,6 +219,9 @@ constexpr JobFamily kJobFamilies[] = {
      .help = "Ratio of completed to targeted optimizer steps of a job.",
      .value = progress_ratio},
 };
+
+constexpr size_t kFixedSeries = std::accumulate(std::begin(kJobFamilies), std::end(kJobFamilies), size_t{0},
+                                                [](size_t sum, const JobFamily& one) { return sum + one.max_series; });
 
 // Passes the family to the sink, unless it has no series.
 void collect_family(const JobFamily& definition, const std::vector<std::shared_ptr<const CachedJob>>& jobs,
@@ -227,11 +241,10 @@ void collect_family(const JobFamily& definition, const std::vector<std::shared_p
 
 // Returns about how many bytes of a response the series of a job take.
 size_t text_size(const CachedJob& cached) {
-  constexpr size_t kPlainSeries = 19;   // without further labels
   constexpr size_t kSeriesBytes = 120;  // the names of family and labels, and the value
   const Job& job = cached.job;
   const size_t classes = job.status.usage ? kUsageClasses.size() : 0;
-  const size_t series = kPlainSeries + classes + cached.accelerators.size() + job.status.conditions.size() +
+  const size_t series = kFixedSeries + classes + cached.accelerators.size() + job.status.conditions.size() +
                         job.status.restarts.reasons.size();
   size_t bytes = series * (kSeriesBytes + job.metadata.namespace_name.size() + job.metadata.name.size());
   for (const auto& [resource, per_pod] : cached.accelerators) bytes += resource.size();

@@ -30,24 +30,59 @@ void describe_root(Fields& root) {
   describe(config, root);
 }
 
-// The sections that the constructor of the task's class describes, without LibTorch.
-void describe_sections(const std::string& task, Fields& root) {
-  if (task == "causal_set") {
-    describe_section<causal_set::CausalSetDataConfig>("data", root);
-    describe_section<causal_set::CausalSetModelConfig>("model", root);
-    describe_section<causal_set::TestingConfig>("testing", root);
-  } else if (task == "comformer") {
-    describe_section<comformer::CrystalDataConfig>("data", root);
-    describe_section<comformer::ComformerConfig>("model", root);
-    describe_section<comformer::TestConfig>("test", root);
-  } else if (task == "gears") {
-    describe_root<gears::GearsTaskConfig>(root);
-  } else if (task == "image_classification") {
-    describe_section<image_classification::ImageDataConfig>("data", root);
-    describe_section<image_classification::ImageModelConfig>("model", root);
-  } else if (task == "protein_diffusion") {
-    describe_root<protein_diffusion::DiffusionConfig>(root);
+// The sections that the constructor of a task's class describes, without LibTorch.
+struct TaskSections {
+  std::string_view task;
+  void (*describe)(Fields& root);
+};
+
+void describe_causal_set(Fields& root) {
+  describe_section<causal_set::CausalSetDataConfig>("data", root);
+  describe_section<causal_set::CausalSetModelConfig>("model", root);
+  describe_section<causal_set::TestingConfig>("testing", root);
+}
+
+void describe_comformer(Fields& root) {
+  describe_section<comformer::CrystalDataConfig>("data", root);
+  describe_section<comformer::ComformerConfig>("model", root);
+  describe_section<comformer::TestConfig>("test", root);
+}
+
+void describe_image_classification(Fields& root) {
+  describe_section<image_classification::ImageDataConfig>("data", root);
+  describe_section<image_classification::ImageModelConfig>("model", root);
+}
+
+constexpr TaskSections kTaskSections[] = {
+    {"causal_set", describe_causal_set},
+    {"comformer", describe_comformer},
+    {"gears", describe_root<gears::GearsTaskConfig>},
+    {"image_classification", describe_image_classification},
+    {"protein_diffusion", describe_root<protein_diffusion::DiffusionConfig>},
+};
+
+// OARLOCK_WORKLOADS is the list of workloads/CMakeLists.txt, each name with a comma after it.
+constexpr bool has_all_workloads() {
+  std::string_view rest = OARLOCK_WORKLOADS;
+  for (const TaskSections& one : kTaskSections) {
+    if (!rest.starts_with(one.task)) return false;
+    rest.remove_prefix(one.task.size());
+    if (!rest.starts_with(',')) return false;
+    rest.remove_prefix(1);
   }
+  return rest.empty();
+}
+static_assert(has_all_workloads(), "kTaskSections must have the tasks of workloads/CMakeLists.txt, in that order");
+
+TaskNames task_names() {
+  TaskNames out;
+  for (const TaskSections& one : kTaskSections) out.names.emplace_back(one.task);
+  out.describe_sections = [](const std::string& task, Fields& root) {
+    for (const TaskSections& one : kTaskSections) {
+      if (one.task == task) one.describe(root);
+    }
+  };
+  return out;
 }
 
 // Splits a text at its first NULs; the last part has the rest.
@@ -66,9 +101,7 @@ std::vector<std::string> split_at_nul(std::string_view text, size_t max_parts) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const TaskNames tasks{
-      .names = {"causal_set", "comformer", "gears", "image_classification", "protein_diffusion"},
-      .describe_sections = describe_sections};
+  static const TaskNames tasks = task_names();
   std::vector<std::string> overrides = split_at_nul(fuzz::text_of(data, size), 1 + kMaxOverrides);
   const std::string text = std::move(overrides.front());
   overrides.erase(overrides.begin());

@@ -8,9 +8,9 @@
 
 namespace oarlock::test {
 
-// Fails the test if docs/<file> differs from the page for these families. If OARLOCK_UPDATE_DOCS is set in the
-// environment, the file is written instead. Families and labels without series are not exported, so the caller must
-// produce at least one series for each.
+// Fails the test if docs/<file> differs from the page for these families, which a test program that runs with --update
+// writes first. Families and labels without series are not exported, so the caller must produce at least one series for
+// each.
 void expect_metrics_page(const std::string& file, const std::string& title,
                          std::vector<prometheus::MetricFamily> families);
 

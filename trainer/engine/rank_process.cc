@@ -292,7 +292,7 @@ Result<void> RankProcess::build() {
 // Fails with kConfig if an epoch has a batch of one sample, with this number of ranks or with one that the group may
 // have later, and the model cannot train with it.
 Result<void> RankProcess::check_smallest_batches() {
-  if (membership_.is_replacement()) return {};  // its group is not connected yet, and the other ranks have checked
+  if (membership_.is_replacement()) return {};  // the other ranks have checked
   const int64_t samples = task_->train_data().size();
   const auto has_single = [&](int ranks) {
     const Result<BatchPlan> plan = plan_batches(configured_, ranks, samples);

@@ -154,7 +154,7 @@ class TrainLoop {
   std::unique_ptr<DataLoader> loader_;
   std::vector<Stateful*> stateful_;  // the parts of a checkpoint in addition to the model
   RunState state_;
-  bool has_state_ = false;            // whether the state is that of position_
+  bool has_state_ = false;            // whether the model has the state of state_.position
   bool has_joined_ = false;           // run() has restored the state, or join() has succeeded once
   bool is_final_ = false;             // the model has the best weights instead of the current ones
   int64_t steps_before_join_ = 0;     // TrainStep::steps_completed() when the group was formed

@@ -315,7 +315,7 @@ void Telemetry::record_recovery(const std::string& ranks, const std::string& rea
   });
   if (!log) return;
   logger().warn("recovered from the loss of a rank without a checkpoint",
-                {{"ranks", ranks}, {"step", view_.step}, {"steps_lost", 0}, {"seconds", seconds}, {"reason", reason}});
+                {{"ranks", ranks}, {"step", view_.step}, {"seconds", seconds}, {"reason", reason}});
 }
 
 void Telemetry::set_world_size(int world_size) {
@@ -329,12 +329,9 @@ void Telemetry::record_resize(int before, int world_size, const std::string& rea
   if (!log) return;
   const char* message = world_size < before ? "training continues with fewer ranks, without a checkpoint"
                                             : "training continues with more ranks, without a checkpoint";
-  logger().warn(message, {{"world_size", world_size},
-                          {"before", before},
-                          {"step", view_.step},
-                          {"steps_lost", 0},
-                          {"seconds", seconds},
-                          {"reason", reason}});
+  logger().warn(
+      message,
+      {{"world_size", world_size}, {"before", before}, {"step", view_.step}, {"seconds", seconds}, {"reason", reason}});
 }
 
 void Telemetry::finish(bool success) {

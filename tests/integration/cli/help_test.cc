@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <fstream>
+#include <regex>
 
 #include "tests/support/golden.h"
 #include "tests/support/paths.h"
@@ -40,6 +41,18 @@ std::string replaced(std::string text, const std::string& from, const std::strin
   return text;
 }
 
+// Returns the names of all commands, such as "convert torchrun", in the order of the help.
+std::vector<std::string> all_commands() {
+  std::vector<std::string> out;
+  for (const std::string& line : lines(output_of({"help", "--all"}))) {
+    const std::string heading = "==== oarlock ";
+    if (line.starts_with(heading) && line.ends_with(" ====") && line != "==== oarlock ====")
+      out.push_back(line.substr(heading.size(), line.size() - heading.size() - std::string(" ====").size()));
+  }
+  EXPECT_THAT(out, testing::IsSupersetOf({"run", "convert torchrun", "install", "submit", "version"}));
+  return out;
+}
+
 // A change of the help is a change of the interface, which is reviewed as a change of the golden file.
 TEST(Help, OfAllCommandsIsTheGoldenFile) {
   const std::string version = replaced(output_of({"version"}), "oarlock ", "");
@@ -48,9 +61,10 @@ TEST(Help, OfAllCommandsIsTheGoldenFile) {
 }
 
 TEST(Help, CommandAndFlagAgree) {
-  for (const std::string command : {"run", "launch", "convert", "doctor"})
-    EXPECT_EQ(output_of({"help", command}), output_of({command, "--help"})) << command;
-  EXPECT_EQ(output_of({"help", "convert", "torchrun"}), output_of({"convert", "torchrun", "--help"}));
+  for (const std::string& command : all_commands()) {
+    const auto program = shell(fmt::format("diff <(oarlock help {0}) <(oarlock {0} --help)", command));
+    EXPECT_EQ(program->wait(), 0) << command << program->out() << program->err();
+  }
   EXPECT_EQ(output_of({"help"}), output_of({"--help"}));
   EXPECT_EQ(output_of({"version"}), output_of({"--version"}));
 }
@@ -61,10 +75,25 @@ TEST(Help, UnknownCommandListsCommands) {
   EXPECT_THAT(program->err(), AllOf(HasSubstr("there is no command 'lanch'; the commands are: run, launch, ")));
 }
 
+// The pages have each command in backquotes: `oarlock run`, `run` or `run FILE`.
+TEST(Documentation, HasEveryCommand) {
+  const std::string exit_codes = content(source_path("docs/exit-codes.md"));
+  const std::string pages[] = {exit_codes.substr(exit_codes.find("## By program")),
+                               content(source_path("docs/cli.md"))};
+  for (const std::string& command : all_commands()) {
+    if (command.find(' ') != std::string::npos) continue;  // a subcommand, which its command describes
+    const std::regex name("`(oarlock )?" + command + "[ `]");
+    for (const std::string& page : pages)
+      EXPECT_TRUE(std::regex_search(page, name))
+          << command << " is missing from a page that begins with " << page.substr(0, page.find('\n'));
+  }
+}
+
 // groff reports unknown macros and escapes.
 TEST(Man, PagesHaveNoWarnings) {
-  for (const std::string command : {"", "run", "launch", "report", "validate", "render", "convert", "convert torchrun",
-                                    "doctor", "completion", "man", "help", "version"}) {
+  std::vector<std::string> commands = all_commands();
+  commands.emplace_back();  // oarlock itself
+  for (const std::string& command : commands) {
     const auto program = shell(fmt::format("oarlock man {} > page && groff -man -Tutf8 -ww -z page", command));
     EXPECT_EQ(program->wait(), 0);
     EXPECT_THAT(program->err(), IsEmpty()) << command;
@@ -133,8 +162,8 @@ TEST(Completion, ZshLoadsScript) {
 TEST(Completion, ScriptsOfOtherShellsNameEveryCommand) {
   for (const std::string name : {"zsh", "fish"}) {
     const std::string script = output_of({"completion", name});
-    for (const char* word : {"run", "launch", "validate", "render", "convert", "torchrun", "doctor"})
-      EXPECT_THAT(script, HasSubstr(word)) << name;
+    for (const std::string& command : all_commands())
+      EXPECT_THAT(script, HasSubstr(command.substr(command.rfind(' ') + 1))) << name;
     EXPECT_THAT(script, Not(HasSubstr("\x1b")));
   }
   const auto unknown = run({"completion", "tcsh"});

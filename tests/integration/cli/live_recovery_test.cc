@@ -160,7 +160,8 @@ class Launchers {
 
   int recoveries() const {
     int count = 0;
-    for (const std::string& line : lines(log())) count += line.find("\"steps_lost\":0") != std::string::npos ? 1 : 0;
+    for (const std::string& line : lines(log()))
+      count += line.find("without a checkpoint\"") != std::string::npos ? 1 : 0;
     return count;
   }
 

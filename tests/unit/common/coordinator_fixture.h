@@ -22,7 +22,6 @@ class CoordinatorTest : public ::testing::Test {
     CoordinatorOptions options;
     options.nodes = 2;
     options.max_restarts = 3;
-    options.backoff = milliseconds(0);
     return options;
   }
 
