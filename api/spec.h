@@ -180,7 +180,7 @@ struct Spec {
   int nodes = 1;  // pods in the group; the desired number if the job is elastic
   // Name of the TrainingProfile (profile.h); empty: none; absent: the default one, if it exists.
   std::optional<std::string> profile;
-  std::optional<Elastic> elastic;
+  BoxedOptional<Elastic> elastic;
   int processes_per_node = 1;  // ranks in each pod; for auto, the number that resolve_processes_per_node() computed
   NumberForm processes_from = NumberForm::kNumber;  // how processesPerNode is given; kName: auto
   std::string image;  // of the container "trainer" if the template does not name one; empty: the operator's default

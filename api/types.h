@@ -356,8 +356,8 @@ struct Status {
   int world_size = 0;
   int attempt = 0;  // the current attempt; each restart and each resume increments it
   NodeCounts nodes;
-  std::optional<GroupSize> elastic;             // of elastic jobs, once the first attempt has a status
-  std::optional<FinishedRanks> finished_ranks;  // absent if no rank of the attempt is done
+  BoxedOptional<GroupSize> elastic;             // of elastic jobs, once the first attempt has a status
+  BoxedOptional<FinishedRanks> finished_ranks;  // absent if no rank of the attempt is done
   Restarts restarts;
   BoxedOptional<Recoveries> recoveries;          // absent before the first one
   BoxedOptional<InPodRestarts> in_pod_restarts;  // absent before the first one
@@ -383,10 +383,10 @@ struct Status {
 struct ReadReport {
   std::string problem;               // why the object cannot be read as a TrainingJob; empty if it can
   std::vector<std::string> unknown;  // unknown fields and values of the spec, and unknown values of the status
-  bool has_conditions = true;        // status.conditions contains every stored condition
   // Why the job, which awaits_start() (profile.h), cannot be merged with the profile in its status; its spec is then
   // its own. Empty if it can.
   std::string profile_problem;
+  bool has_conditions = true;  // status.conditions contains every stored condition
   // spec.template, spec.trainer and failurePolicy.rules were dropped to save memory (shell/cached_objects.h).
   bool is_trimmed = false;
   uint32_t trimmed_kib = 0;  // size of the dropped fields, rounded up

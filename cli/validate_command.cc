@@ -12,7 +12,6 @@
 #include "cli/command.h"
 #include "cli/job_check.h"
 #include "cli/job_file.h"
-#include "cli/pod_schema/complete_pod.h"
 #include "cli/pod_schema/pod_schema.h"
 #include "common/contract.h"
 #include "common/json_access.h"
@@ -21,6 +20,7 @@
 #include "common/text.h"
 #include "operator/core/desired.h"
 #include "yaml/object_list.h"
+#include "yaml/reader.h"
 #include "yaml/writer.h"
 
 namespace oarlock::cli {
@@ -164,9 +164,14 @@ void note_problems_of_merge(const api::TrainingJob& merged, const api::AppliedPr
   if (!own.empty() && !profile.namespace_name.empty() && own != profile.namespace_name)
     note(fmt::format("with the {} {} of namespace {}, which applies only if the operator runs there", api::kProfileKind,
                      profile.name, profile.namespace_name));
-  for (const FieldProblem& problem : check_complete_pod(control::PodFactory(merged, 0).pod(0)))
-    note(fmt::format("Kubernetes rejects the pods after the merge with {} {}: {}: {}", api::kProfileKind, profile.name,
-                     problem.path, problem.message));
+  const std::string file = fmt::format("merged {}", merged.metadata.name);
+  const Result<std::vector<yaml::Node>> documents = yaml::parse_all(yaml::to_yaml(api::to_json(merged)), file);
+  if (!documents) return note(documents.error().message);
+  yaml::Problems problems(file);
+  check_pods(documents->front(), &merged, problems);
+  if (!problems.empty())
+    print_error(fmt::format("oarlock render: note: {}: Kubernetes rejects the pods after the merge with {} {}:\n{}\n",
+                            merged.metadata.name, api::kProfileKind, profile.name, problems.to_error().message));
 }
 
 // Returns the job of the documents, merged with that of the profiles that the operator would choose.

@@ -114,7 +114,7 @@ void add_cluster_flags(CLI::App& app, Flags& flags) {
          "Memory for the objects that the operator keeps, such as 96Mi: three eighths each for jobs and for pods. "
          "Beyond it, objects of the namespaces that have the most are ignored. The process needs 1.5 times as much, "
          "and 32Mi")
-      ->default_str("52Mi")
+      ->default_str("48Mi")
       ->type_name("QUANTITY")
       ->check(CLI::Validator(CLI::Range(size_t{1} << 20, size_t{1} << 40)).description(""))
       ->transform(CLI::Validator(CLI::AsSizeValue(true)).description(""));

@@ -221,7 +221,7 @@ std::optional<api::LauncherBounds> make_launcher_bounds(const Job& job, int node
 }
 
 std::optional<api::LauncherBounds> launcher_bounds(const Job& job) {
-  const std::optional<api::GroupSize>& size = job.status.elastic;
+  const BoxedOptional<api::GroupSize>& size = job.status.elastic;
   const bool is_recorded = job.spec.elastic && size && size->attempt == job.status.attempt;
   return is_recorded ? size->launchers : make_launcher_bounds(job, job.group_nodes());
 }

@@ -32,7 +32,7 @@ bool is_waiting(Phase phase) { return phase == Phase::kPending || phase == Phase
 
 // Returns the size of the current attempt; null if the job is not elastic or has no status yet.
 const api::GroupSize* find_size(const Job& job) {
-  const std::optional<api::GroupSize>& size = job.status.elastic;
+  const BoxedOptional<api::GroupSize>& size = job.status.elastic;
   return job.spec.elastic && size && size->attempt == job.status.attempt ? &*size : nullptr;
 }
 

@@ -81,7 +81,7 @@ Membership classify_objects(const Observed& observed) {
   const Job& job = observed.job;
   Membership out;
   out.current.resize(static_cast<size_t>(std::max(job.group_nodes(), 0)));
-  const std::optional<api::FinishedRanks>& recorded = job.status.finished_ranks;
+  const BoxedOptional<api::FinishedRanks>& recorded = job.status.finished_ranks;
   const bool is_present = recorded && recorded->attempt == job.status.attempt;
   out.finished = parse_rank_set(is_present ? recorded->node_ranks : "", out.current.size());
   out.replacements.resize(out.current.size());

@@ -47,7 +47,7 @@ Json checkpoint_volume(const Job& job) {
 
 // Whether an attempt of the job can have more than one pod.
 bool has_several_nodes(const Job& job) {
-  const std::optional<api::Elastic>& elastic = job.spec.elastic;
+  const BoxedOptional<api::Elastic>& elastic = job.spec.elastic;
   return job.spec.nodes > 1 || (elastic && elastic->max_nodes.value_or(2) > 1);
 }
 

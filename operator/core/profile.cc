@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <string>
 #include <utility>
@@ -56,6 +57,15 @@ bool is_same(const BoxedOptional<api::AppliedProfile>& recorded, const BoxedOpti
 }
 
 constexpr std::chrono::seconds kUnknownRequeue{30};
+constexpr std::chrono::seconds kMaxDroppedRequeue{300};
+
+// Returns the delay until the next attempt to record a profile that the API server has dropped. It grows with the time
+// for which the job has been in its phase.
+std::chrono::seconds dropped_requeue(const api::Status& status, SystemTime now) {
+  const api::Condition* waiting = find_condition(status, status.phase);
+  const SystemTime since = waiting == nullptr ? now : waiting->last_transition_time;
+  return std::clamp(std::chrono::floor<std::chrono::seconds>(now - since), kUnknownRequeue, kMaxDroppedRequeue);
+}
 
 // Whether the status is one that record_profile() has written, without the profile.
 bool was_profile_dropped(const Observed& observed) {
@@ -80,7 +90,8 @@ Plan record_profile(const Observed& observed) {
                 observed.now);
   }
   // No watch reports a CRD that preserves status.profile.
-  if (next.phase != Phase::kNone && !job.status.profile && next.profile) plan.requeue_after = kUnknownRequeue;
+  if (next.phase != Phase::kNone && !job.status.profile && next.profile)
+    plan.requeue_after = dropped_requeue(next, observed.now);
   const Phase before = job.status.phase;
   if (before == Phase::kNone || (before == Phase::kPending && (is_checked || !next.profile))) {
     if (!is_dropped) next.phase = Phase::kNone;

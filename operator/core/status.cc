@@ -71,7 +71,7 @@ api::NodeCounts count_nodes(const Membership& members, int desired) {
   return out;
 }
 
-std::optional<api::FinishedRanks> find_finished_ranks(const Job& job, const Membership& members) {
+BoxedOptional<api::FinishedRanks> find_finished_ranks(const Job& job, const Membership& members) {
   std::vector<bool> done(members.current.size());
   for (size_t rank = 0; rank < done.size(); ++rank) done[rank] = is_rank_done(job, members, rank);
   std::string ranks = format_rank_set(done);

@@ -44,7 +44,7 @@ ResourceKind pod_groups_of(GangApi api);
 inline constexpr size_t kSpecBudget = 16u << 20;
 
 // Default memory for all cached objects together, in bytes.
-inline constexpr size_t kCacheLimit = 52u << 20;
+inline constexpr size_t kCacheLimit = 48u << 20;
 
 struct CacheOptions {
   std::vector<std::string> namespaces;  // empty: all

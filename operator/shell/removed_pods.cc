@@ -25,7 +25,7 @@ bool is_unrecorded(const Job& job, const Pod& pod) {
     return replacement.attempt == id->attempt && replacement.pod_uid == pod.uid;
   });
   if (is_replaced) return false;
-  const std::optional<api::FinishedRanks>& recorded = job.status.finished_ranks;
+  const BoxedOptional<api::FinishedRanks>& recorded = job.status.finished_ranks;
   if (!recorded || recorded->attempt != id->attempt) return true;
   const auto rank = static_cast<size_t>(id->node_rank);
   return !parse_rank_set(recorded->node_ranks, rank + 1)[rank];

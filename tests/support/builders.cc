@@ -131,7 +131,7 @@ JobBuilder& JobBuilder::phase(api::Phase phase, int attempt) {
   return *this;
 }
 JobBuilder& JobBuilder::finished(int attempt, const std::string& node_ranks) {
-  job_.status.finished_ranks = {attempt, node_ranks};
+  job_.status.finished_ranks = api::FinishedRanks{attempt, node_ranks};
   return *this;
 }
 JobBuilder& JobBuilder::restarts(int count) {

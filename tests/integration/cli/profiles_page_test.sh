@@ -60,6 +60,15 @@ sed 's/operator: Exists/operator: Exist/' profile.yaml >wrong.yaml
 grep -q "^wrong.yaml:[0-9]*:[0-9]*: spec.template.spec.tolerations\[0\].operator: 'Exist' is not one of" err || fail "$(cat err)"
 "$OARLOCK_BIN/oarlock" render job.yaml --profile wrong.yaml 2>&1 >/dev/null | grep -q "tolerations\[0\].operator" || fail "render: no note"
 
+# The merged job is checked as one without a profile: a job may mount a volume of its profile only.
+mount='env: [{name: NCCL_DEBUG, value: INFO}]\n          volumeMounts: [{name: scratch, mountPath: /scratch}]'
+sed "s|env: .*|$mount|; s|nodes: 2|nodes: 2\n  profile: default|" job.yaml >mounts.yaml
+"$OARLOCK_BIN/oarlock" render mounts.yaml --profile profile.yaml 2>&1 >/dev/null |
+  grep -q "volumeMounts\[[0-9]*\].name: there is no volume 'scratch'" || fail "render mounts.yaml: no note of the missing volume"
+sed 's|    spec:|    spec:\n      volumes: [{name: scratch, emptyDir: {}}]|' profile.yaml >scratch.yaml
+"$OARLOCK_BIN/oarlock" render mounts.yaml --profile scratch.yaml >out 2>err || fail "render mounts.yaml: $(cat err)"
+[[ ! -s err ]] || fail "render mounts.yaml with the volume: $(cat err)"
+
 # A profile of another namespace is noted, and a live job has the profile of its status.
 sed 's/namespace: team-a/namespace: oarlock-system/' profile.yaml >operator.yaml
 "$OARLOCK_BIN/oarlock" render job.yaml --profile operator.yaml 2>&1 >/dev/null |

@@ -25,7 +25,7 @@ using namespace control;  // NOLINT: this file is about its types
 using api::Phase;
 
 std::vector<bool> recorded_ranks(const Job& job) {
-  const std::optional<api::FinishedRanks>& recorded = job.status.finished_ranks;
+  const BoxedOptional<api::FinishedRanks>& recorded = job.status.finished_ranks;
   const bool is_present = recorded && recorded->attempt == job.status.attempt;
   return parse_rank_set(is_present ? recorded->node_ranks : "", static_cast<size_t>(job.group_nodes()));
 }

@@ -28,7 +28,7 @@ api::Status full_status() {
   status.world_size = 4;
   status.attempt = 2;
   status.nodes = {2, 2, 1, 0, 1, "1/2"};
-  status.finished_ranks = {2, "0-2,5"};
+  status.finished_ranks = api::FinishedRanks{2, "0-2,5"};
   status.restarts = {2, 1, {{"OOMKilled", 1}, {"Disrupted", 1}}};
   status.progress = api::Progress{10, 100, 8, "10%", 0.25, 1234.5, at_second(900), at_second(3), at_second(2)};
   status.launcher = api::InjectedLauncher{"launcher:1", ""};

@@ -67,10 +67,11 @@ class World {
     return kMaxSteps;
   }
 
+  void wait(std::chrono::seconds time) { waited_ += time; }
   // Reconciles once, and applies the patch of the status.
   Plan step(std::vector<Pod> pods = {}) {
     Observed observed = seen(job(), std::move(pods));
-    observed.now += std::chrono::milliseconds(20 * ++steps_);
+    observed.now += waited_ + std::chrono::milliseconds(20 * ++steps_);
     observed.template_error = template_error_;
     if (may_apply_profile(observed.job)) {
       if (profiles_error_.empty()) observed.profile = found(observed.job);
@@ -109,6 +110,7 @@ class World {
   bool drops_profile_ = false;
   int profiles_ = 0;
   int steps_ = 0;
+  std::chrono::seconds waited_{0};
 };
 
 TEST(ReconcileProfile, IsRecordedBeforeTheFirstPod) {
@@ -258,6 +260,10 @@ TEST(ReconcileProfile, AnOlderCrdThatDropsTheProfileIsReportedAndEndsNoLoop) {
     world.set_drops_profile(true);
     EXPECT_LE(world.settle(), 4);
     EXPECT_EQ(world.step().requeue_after, std::chrono::seconds(30)) << "no watch reports a new CRD";
+    world.wait(std::chrono::seconds(100));
+    EXPECT_EQ(world.step().requeue_after, std::chrono::seconds(100)) << "the delay grows with the time of waiting";
+    world.wait(std::chrono::hours(1));
+    EXPECT_EQ(world.step().requeue_after, std::chrono::seconds(300));
     EXPECT_EQ(world.job().status.phase, is_suspended ? Phase::kSuspended : Phase::kPending);
     EXPECT_THAT(world.message(), HasSubstr(is_suspended ? "suspend" : "drops status.profile: update the CRDs"));
     world.set_drops_profile(false);
