@@ -138,7 +138,7 @@ inline std::string url(int i) { return "http://" + address(i) + ":9400"; }
 
 template <typename Condition>
 bool eventually(Condition condition) {
-  const auto deadline = std::chrono::steady_clock::now() + 120s;
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
   while (!condition()) {
     if (std::chrono::steady_clock::now() > deadline) return false;
     std::this_thread::yield();
@@ -148,8 +148,11 @@ bool eventually(Condition condition) {
 
 class ProgressPollerTest : public ::testing::Test {
  protected:
-  void start(ProgressOptions options = {
-                 .interval = 2ms, .timeout = 1s, .max_interval = 20ms, .rate = 1e6, .threads = 2, .slow_threads = 1}) {
+  static ProgressOptions frequent_polls() {
+    using namespace std::chrono_literals;
+    return {.interval = 2ms, .timeout = 1s, .max_interval = 20ms, .rate = 1e6, .threads = 2, .slow_threads = 1};
+  }
+  void start(const ProgressOptions& options = frequent_polls()) {
     poller_ = std::make_unique<ProgressPoller>(
         options, ranks_.connect(), [this](const kube::ObjectKey&) { ++news_; }, std::make_shared<RealClock>());
     poller_->start();
