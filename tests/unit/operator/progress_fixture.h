@@ -21,7 +21,7 @@
 
 namespace oarlock::control {
 
-inline const kube::ObjectKey kJob{"ns", "j"};
+inline const kube::ObjectKey kPolledJob{"ns", "j"};
 
 // All ranks of the cluster: the response of each address, and how often it was polled.
 class Ranks {
@@ -158,7 +158,7 @@ class ProgressPollerTest : public ::testing::Test {
     poller_->start();
   }
   int64_t step(const std::string& uid = "u") const {
-    const RankProbe probe = poller_->latest(kJob, uid);
+    const RankProbe probe = poller_->latest(kPolledJob, uid);
     return probe.last_status ? probe.last_status->step : -1;
   }
   Ranks ranks_;

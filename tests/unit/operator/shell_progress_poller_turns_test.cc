@@ -61,7 +61,7 @@ TEST_F(ProgressPollerTest, UnreachableJobsOfManyNamespacesDoNotDelayNewOnes) {
   };
   ASSERT_TRUE(eventually([&] { return held() == 2; }));
   ranks_.set_status(url(200), at_step(1));
-  poller_->watch(kJob, "u", address(200), 9400);
+  poller_->watch(kPolledJob, "u", address(200), 9400);
   EXPECT_TRUE(eventually([&] { return step() == 1; }));
   EXPECT_EQ(held(), 2);
 }
@@ -98,7 +98,7 @@ TEST_F(ProgressPollerTest, NewJobPrecedesFailedJobsOfItsNamespace) {
   ASSERT_TRUE(eventually([&] { return std::chrono::steady_clock::now() > long_due; }));
   const size_t before = ranks_.log().size();
   ranks_.set_status(url(200), at_step(1));
-  poller_->watch(kJob, "u", address(200), 9400);
+  poller_->watch(kPolledJob, "u", address(200), 9400);
   ranks_.hold(url(0), false);
   ASSERT_TRUE(eventually([&] { return step() == 1; }));
   EXPECT_EQ(ranks_.log().at(before + 1), url(200));
@@ -114,7 +114,7 @@ TEST_F(ProgressPollerTest, FinishedJobsDoNotSlowDownPolling) {
   }
   EXPECT_EQ(poller_->active_jobs(), 0u);
   ranks_.set_status("http://10.9.9.9:9400", at_step(1));
-  poller_->watch(kJob, "u", "10.9.9.9", 9400);
+  poller_->watch(kPolledJob, "u", "10.9.9.9", 9400);
   EXPECT_EQ(poller_->active_jobs(), 1u);
   EXPECT_TRUE(eventually([&] { return ranks_.polls("http://10.9.9.9:9400") >= 10; }));
 }
