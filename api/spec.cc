@@ -163,33 +163,41 @@ void describe_topology(Topology& topology, Fields& fields) {
   fields.require("key");
 }
 
-}  // namespace
-
-void describe(Metadata& metadata, Fields& fields) {
-  fields.field("name", metadata.name, "Name of the job.");
-  fields.field("namespace", metadata.namespace_name, "Namespace of the job.");
-  fields.field("uid", metadata.uid, "UID of the object.");
-  fields.field("resourceVersion", metadata.resource_version, "Version of the object.");
-  fields.field("generation", metadata.generation, "Number of changes of the spec.");
-  fields.field("creationTimestamp", metadata.creation_timestamp, "When the object was created.");
-  fields.field("deletionTimestamp", metadata.deletion_timestamp, "When the deletion was requested.");
-  fields.section(
-      "labels",
-      [&](Fields& labels) {
-        labels.field(kLabelQueue, metadata.queue, "Kueue's LocalQueue that admits the job.");
-        labels.field(kLabelPriorityClass, metadata.priority_class, "Kueue's WorkloadPriorityClass of the job.");
-      },
-      "Labels.");
-  fields.section(
-      "annotations",
-      [&](Fields& annotations) {
-        annotations.field(kAnnotationPrebuiltWorkload, metadata.prebuilt_workload,
-                          "Kueue's Workload of a job that MultiKueue has created.");
-      },
-      "Annotations.");
+void describe_stall_policy(StallPolicy& policy, Fields& fields) {
+  fields.field("timeoutSeconds", policy.timeout_seconds, from_to(1, rules::kMaxSeconds),
+               "A running job whose rank 0 has not completed an optimizer step for this time is Stalled until "
+               "the next step. Set it above the duration of the longest evaluation or checkpoint. It can be "
+               "changed while the job runs. Jobs whose rank 0 never reports its progress are never Stalled.");
+  fields.field(
+      "startTimeoutSeconds", policy.start_timeout_seconds, from_to(1, rules::kMaxSeconds),
+      "A job that has reported steps is Stalled, too, if it reports none for this time after a restart: "
+      "of its pods, or of the processes in them. A restart of pods includes their preflight. It can be changed "
+      "while the job runs.");
+  fields.choice("action", policy.action, {{"None", StallAction::kNone}, {"Restart", StallAction::kRestart}},
+                "None: the job is Stalled until the next step. Restart: the group restarts, which counts against "
+                "failurePolicy.maxRestarts; if rank 0 does not respond, after timeoutSeconds once more. Set "
+                "startTimeoutSeconds above the time of a restart until its first step, and timeoutSeconds above "
+                "that of oarlock-trainer. It can be changed while the job runs.");
 }
 
-void describe(Spec& spec, Fields& fields) {
+void describe_scheduling(Scheduling& scheduling, Fields& fields) {
+  fields.field("pendingTimeoutSeconds", scheduling.pending_timeout_seconds, from_to(1, rules::kMaxSeconds),
+               "If the pods of the group have not all been placed on nodes for this time, because of a lack "
+               "of nodes or quota, those that were are deleted, so that other jobs can use their room. "
+               "Default: the operator's flag --pending-timeout, otherwise never. It can be changed while the "
+               "job runs.");
+  fields.choice("pendingAction", scheduling.pending_action,
+                {{"Retry", PendingAction::kRetry}, {"Fail", PendingAction::kFail}},
+                "What follows after pendingTimeoutSeconds. Retry: all pods are created again after a delay "
+                "that grows with the waiting time, up to 20 minutes, which does not count against "
+                "failurePolicy.maxRestarts. Fail: the job fails.");
+  fields.section("topology", scheduling.topology, describe_topology,
+                 "Places the pods near to each other, with affinities that are added to those of "
+                 "spec.template.");
+}
+
+// The number of pods and ranks.
+void describe_size(Spec& spec, Fields& fields) {
   fields.field("nodes", spec.nodes, from_to(1, rules::kMaxNodes),
                "Number of pods in the group. Each pod receives its node rank as NODE_RANK. In an elastic job, the "
                "number can be changed while the job runs, also with kubectl scale: the group then restarts with the "
@@ -207,6 +215,10 @@ void describe(Spec& spec, Fields& fields) {
       "Number of ranks in each pod. auto: one rank for each GPU in the limits of container 'trainer', or one rank if "
       "there are no GPUs. Default: auto if resourcesPerNode is set, otherwise 1. More than one rank needs a launcher "
       "(that of spec.launcher, oarlock launch, torchrun), which starts the ranks and sets their RANK and LOCAL_RANK.");
+}
+
+// The contents of the pods.
+void describe_pods(Spec& spec, Fields& fields) {
   fields.field("image", spec.image, {.min_length = 1, .max_length = rules::kMaxImage},
                "Image of container 'trainer'. Default: the image that the operator's flag --trainer-image specifies, "
                "otherwise the trainer image of the operator's version.");
@@ -239,53 +251,10 @@ void describe(Spec& spec, Fields& fields) {
       "is, as does "
       "a command that contains oarlock launch. Decided when the job starts and when it is resumed; see "
       "status.launcher.");
-  fields.section(
-      "failurePolicy", [&](Fields& policy) { describe_failure_policy(spec.failure_policy, policy); },
-      "How the failure of a rank is handled.");
-  fields.section(
-      "stallPolicy",
-      [&](Fields& policy) {
-        policy.field("timeoutSeconds", spec.stall_policy.timeout_seconds, from_to(1, rules::kMaxSeconds),
-                     "A running job whose rank 0 has not completed an optimizer step for this time is Stalled until "
-                     "the next step. Set it above the duration of the longest evaluation or checkpoint. It can be "
-                     "changed while the job runs. Jobs whose rank 0 never reports its progress are never Stalled.");
-        policy.field(
-            "startTimeoutSeconds", spec.stall_policy.start_timeout_seconds, from_to(1, rules::kMaxSeconds),
-            "A job that has reported steps is Stalled, too, if it reports none for this time after a restart: "
-            "of its pods, or of the processes in them. A restart of pods includes their preflight. It can be changed "
-            "while the job runs.");
-        policy.choice("action", spec.stall_policy.action,
-                      {{"None", StallAction::kNone}, {"Restart", StallAction::kRestart}},
-                      "None: the job is Stalled until the next step. Restart: the group restarts, which counts against "
-                      "failurePolicy.maxRestarts; if rank 0 does not respond, after timeoutSeconds once more. Set "
-                      "startTimeoutSeconds above the time of a restart until its first step, and timeoutSeconds above "
-                      "that of oarlock-trainer. It can be changed while the job runs.");
-      },
-      "When a running job that makes no progress becomes Stalled, and what follows.");
-  fields.section(
-      "preflight", spec.preflight, describe_preflight,
-      "Before the ranks start, the launchers of all pods check the GPUs, the checkpoint directory, /dev/shm, "
-      "the clocks and the network between the pods. A node that fails is named, and the next pods avoid it. "
-      "Needs oarlock launch in the pods (spec.launcher). {} selects the checks without limits.");
-  fields.section(
-      "scheduling",
-      [&](Fields& scheduling) {
-        scheduling.field("pendingTimeoutSeconds", spec.scheduling.pending_timeout_seconds,
-                         from_to(1, rules::kMaxSeconds),
-                         "If the pods of the group have not all been placed on nodes for this time, because of a lack "
-                         "of nodes or quota, those that were are deleted, so that other jobs can use their room. "
-                         "Default: the operator's flag --pending-timeout, otherwise never. It can be changed while the "
-                         "job runs.");
-        scheduling.choice("pendingAction", spec.scheduling.pending_action,
-                          {{"Retry", PendingAction::kRetry}, {"Fail", PendingAction::kFail}},
-                          "What follows after pendingTimeoutSeconds. Retry: all pods are created again after a delay "
-                          "that grows with the waiting time, up to 20 minutes, which does not count against "
-                          "failurePolicy.maxRestarts. Fail: the job fails.");
-        scheduling.section("topology", spec.scheduling.topology, describe_topology,
-                           "Places the pods near to each other, with affinities that are added to those of "
-                           "spec.template.");
-      },
-      "The placement of the pods on nodes.");
+}
+
+// How the job ends, and what remains of it.
+void describe_end(Spec& spec, Fields& fields) {
   fields.choice("successPolicy", spec.success_policy,
                 {{"AllRanks", SuccessPolicy::kAllRanks}, {"Rank0", SuccessPolicy::kRank0}},
                 "The job is Complete when container 'trainer' has ended with exit code 0 in all pods (AllRanks), or as "
@@ -300,6 +269,52 @@ void describe(Spec& spec, Fields& fields) {
   fields.field("ttlSecondsAfterFinished", spec.ttl_seconds_after_finished, from_to(0, rules::kMaxSeconds),
                "Time after which a job that became Complete or Failed is deleted, with all objects that it owns. "
                "Default: it is never deleted.");
+}
+
+}  // namespace
+
+void describe(Metadata& metadata, Fields& fields) {
+  fields.field("name", metadata.name, "Name of the job.");
+  fields.field("namespace", metadata.namespace_name, "Namespace of the job.");
+  fields.field("uid", metadata.uid, "UID of the object.");
+  fields.field("resourceVersion", metadata.resource_version, "Version of the object.");
+  fields.field("generation", metadata.generation, "Number of changes of the spec.");
+  fields.field("creationTimestamp", metadata.creation_timestamp, "When the object was created.");
+  fields.field("deletionTimestamp", metadata.deletion_timestamp, "When the deletion was requested.");
+  fields.section(
+      "labels",
+      [&](Fields& labels) {
+        labels.field(kLabelQueue, metadata.queue, "Kueue's LocalQueue that admits the job.");
+        labels.field(kLabelPriorityClass, metadata.priority_class, "Kueue's WorkloadPriorityClass of the job.");
+      },
+      "Labels.");
+  fields.section(
+      "annotations",
+      [&](Fields& annotations) {
+        annotations.field(kAnnotationPrebuiltWorkload, metadata.prebuilt_workload,
+                          "Kueue's Workload of a job that MultiKueue has created.");
+      },
+      "Annotations.");
+}
+
+void describe(Spec& spec, Fields& fields) {
+  describe_size(spec, fields);
+  describe_pods(spec, fields);
+  fields.section(
+      "failurePolicy", [&](Fields& policy) { describe_failure_policy(spec.failure_policy, policy); },
+      "How the failure of a rank is handled.");
+  fields.section(
+      "stallPolicy", [&](Fields& policy) { describe_stall_policy(spec.stall_policy, policy); },
+      "When a running job that makes no progress becomes Stalled, and what follows.");
+  fields.section(
+      "preflight", spec.preflight, describe_preflight,
+      "Before the ranks start, the launchers of all pods check the GPUs, the checkpoint directory, /dev/shm, "
+      "the clocks and the network between the pods. A node that fails is named, and the next pods avoid it. "
+      "Needs oarlock launch in the pods (spec.launcher). {} selects the checks without limits.");
+  fields.section(
+      "scheduling", [&](Fields& scheduling) { describe_scheduling(spec.scheduling, scheduling); },
+      "The placement of the pods on nodes.");
+  describe_end(spec, fields);
   fields.section(
       "rendezvous",
       [&](Fields& rendezvous) {

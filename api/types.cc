@@ -307,24 +307,8 @@ void describe_usage(Usage& usage, Fields& fields) {
       "Milliseconds by class that rank 0 of this attempt, or its launcher, last reported.");
 }
 
-}  // namespace
-
-void describe(Status& status, Fields& fields) {
-  fields.choice("phase", status.phase, kPhases,
-                "Pending, Running, Stalled, Restarting, Suspended, Complete or Failed; the condition of that type is "
-                "true.");
-  fields.list("conditions", status.conditions, describe_condition, {.list_type = "map", .map_key = "type"},
-              "One condition for each phase that the job has been in; exactly one of them is true. Conditions of other "
-              "controllers are kept.");
-  fields.field("observedGeneration", status.observed_generation,
-               "metadata.generation of the spec to which this status refers.");
-  fields.field("worldSize", status.world_size, "Number of ranks in the group.");
-  fields.field("attempt", status.attempt,
-               "Number of the current attempt, from 0; each restart and each resume starts a new one.");
-  fields.section("nodes", [&](Fields& nodes) { describe_nodes(status.nodes, nodes); }, "Pods of the current attempt.");
-  fields.section("elastic", status.elastic, describe_group_size, "The size of an elastic job's group.");
-  fields.section("finishedRanks", status.finished_ranks, describe_finished_ranks,
-                 "Node ranks that have finished. They remain finished when their pods are removed.");
+// What has failed, and how the job continued.
+void describe_failures(Status& status, Fields& fields) {
   fields.section(
       "restarts", [&](Fields& restarts) { describe_restarts(status.restarts, restarts); },
       "Restarts of the whole group.");
@@ -344,6 +328,27 @@ void describe(Status& status, Fields& fields) {
       "disruption", status.disruption, describe_disruption,
       "Nodes with pods of the job that are about to be drained or removed, while it runs: it is requested to save a "
       "checkpoint (docs/operator-states.md).");
+}
+
+}  // namespace
+
+void describe(Status& status, Fields& fields) {
+  fields.choice("phase", status.phase, kPhases,
+                "Pending, Running, Stalled, Restarting, Suspended, Complete or Failed; the condition of that type is "
+                "true.");
+  fields.list("conditions", status.conditions, describe_condition, {.list_type = "map", .map_key = "type"},
+              "One condition for each phase that the job has been in; exactly one of them is true. Conditions of other "
+              "controllers are kept.");
+  fields.field("observedGeneration", status.observed_generation,
+               "metadata.generation of the spec to which this status refers.");
+  fields.field("worldSize", status.world_size, "Number of ranks in the group.");
+  fields.field("attempt", status.attempt,
+               "Number of the current attempt, from 0; each restart and each resume starts a new one.");
+  fields.section("nodes", [&](Fields& nodes) { describe_nodes(status.nodes, nodes); }, "Pods of the current attempt.");
+  fields.section("elastic", status.elastic, describe_group_size, "The size of an elastic job's group.");
+  fields.section("finishedRanks", status.finished_ranks, describe_finished_ranks,
+                 "Node ranks that have finished. They remain finished when their pods are removed.");
+  describe_failures(status, fields);
   fields.section(
       "launcher", status.launcher, describe_launcher,
       "The launcher that the operator has put into the pods. Absent if the image contains it, or the job was "

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <csignal>
 #include <memory>
+#include <span>
 
 #include "cli/command.h"
 #include "cli/launch/console.h"
@@ -69,6 +70,17 @@ examples:
   oarlock launch --progress-pattern 'step (\d+).*loss ([\d.]+)' -- python3 train.py
   oarlock launch --nnodes 2 --node-rank 1 --master-addr node0 --nproc 8 -- python3 train.py
 )";
+
+constexpr const char* kTopologyVariables[] = {kEnvWorldSize, kEnvNodeRank,    kEnvMasterAddr,    kEnvMasterPort,
+                                              kEnvPetNnodes, kEnvPetNodeRank, kEnvPetMasterAddr, kEnvPetMasterPort};
+// The ranks do not need these variables, and a launcher that one of them runs must not use them.
+constexpr const char* kLauncherVariables[] = {
+    kEnvRegroupToken, kEnvRegroupFd,   kEnvReplacement,   kEnvMaxRestarts, kEnvRestartPolicy,      kEnvRestartBackoff,
+    kEnvMinNodes,     kEnvShrinkAfter, kEnvInPodRestarts, kEnvPreflight,   recovery::kEnvStandbyFd};
+
+void erase(Environment& environment, std::span<const char* const> names) {
+  for (const char* name : names) environment.erase(name);
+}
 
 // Variables of a launcher that this one runs in do not describe its ranks.
 bool is_of_launcher(const std::string& name) {
@@ -183,9 +195,9 @@ struct RankSetup {
   const Environment& environment;  // of the launcher
   const std::vector<std::string>& argv;
   const ReportFiles& files;
-  RankOutput output;
-  std::vector<std::vector<int>> cpus;  // by local rank; empty: all
   std::optional<rlim_t> descriptor_limit;
+  RankOutput output = {};
+  std::vector<std::vector<int>> cpus = {};  // by local rank; empty: all
   bool limits_threads = false;
   bool shows_progress = false;
   bool uses_pipes = false;
@@ -292,26 +304,70 @@ Result<int> end_preflight(const PreflightOutcome& outcome, int ranks_per_node, c
   return outcome.exit_code;
 }
 
-Result<int> launch_ranks(LaunchFlags flags, const std::vector<std::string>& argv) {
-  Environment environment = environment_of(environ);
-  RETURN_IF_ERROR(apply_restart_variables(environment, flags));
-  if (flags.standalone) {
-    for (const char* name : {kEnvWorldSize, kEnvNodeRank, kEnvMasterAddr, kEnvMasterPort, kEnvPetNnodes,
-                             kEnvPetNodeRank, kEnvPetMasterAddr, kEnvPetMasterPort}) {
-      environment.erase(name);
-    }
-  }
+// Returns the topology of the ranks of the job. Reserves a port for the rendezvous if none is given.
+Result<Topology> topology_of_ranks(const LaunchFlags& flags, const Environment& environment,
+                                   std::optional<PortReservation>& rendezvous_port) {
   ASSIGN_OR_RETURN(TopologyFlags given, with_rendezvous(flags.topology, flags));
   if (!flags.nproc.empty()) {
     ASSIGN_OR_RETURN(const int count, rank_count(flags.nproc, count_processors(environment)));
     given.nproc = count;
   }
-  std::optional<PortReservation> rendezvous_port;  // for the lifetime of the ranks
-  const auto reserve_port = [&]() -> Result<int> {
+  return resolve_topology(given, environment, [&]() -> Result<int> {
     ASSIGN_OR_RETURN(PortReservation reserved, PortReservation::make(1));
     return rendezvous_port.emplace(std::move(reserved)).first();
-  };
-  ASSIGN_OR_RETURN(const Topology ranks_of_job, resolve_topology(given, environment, reserve_port));
+  });
+}
+
+// Returns the ranks of each node as the operator numbers them: by the processes that it has set for each node,
+// independent of --nproc.
+int ranks_per_node(const Environment& environment, const Topology& ranks_of_job) {
+  const auto of_job = environment.find(kEnvLocalWorldSize);
+  const auto number = of_job == environment.end() ? std::nullopt : parse_integer<int>(of_job->second);
+  return number.value_or(ranks_of_job.nproc);
+}
+
+// The termination message states the last error of a single rank, too.
+Stdio stdio_of(const RankSetup& setup) {
+  if (setup.uses_pipes) return Stdio::kPipes;
+  if (setup.progress != nullptr && setup.progress->reads_output()) return Stdio::kForegroundPipes;
+  const bool reads_errors = setup.files.pod && ::isatty(STDERR_FILENO) == 0;
+  return reads_errors ? Stdio::kForegroundErrorPipe : Stdio::kForeground;
+}
+
+// Starts the ranks, and supervises them until they end. Sets the members of `setup` from `output` on.
+Result<GroupResult> run_ranks(RankSetup setup, int world_size, Recovery* recovery, const SignalSource& signals,
+                              const Clock& clock, Console& console) {
+  const LaunchFlags& flags = setup.flags;
+  const int count = setup.topology.nproc;
+  ASSIGN_OR_RETURN(setup.output, output_of_ranks(flags, count));
+  ASSIGN_OR_RETURN(setup.cpus, cpus_of_ranks(flags, setup.environment, count, console));
+  const ProgressNode node{.world_size = world_size, .starts_ranks = setup.starts_ranks};
+  ASSIGN_OR_RETURN(const std::unique_ptr<Progress> progress,
+                   make_progress(flags, setup.environment, setup.files, node, setup.ranks, clock, console));
+  setup.progress = progress.get();
+  setup.limits_threads = count > 1 && !setup.environment.contains(kOmpThreads);
+  setup.uses_pipes = count > 1 || !flags.log_dir.empty() || !flags.shown.empty();
+  // Progress lines would fill the files.
+  setup.shows_progress = setup.uses_pipes && flags.log_dir.empty() && console.err().columns() > 0;
+  std::vector<Member> members;
+  for (int i = 0; i < count; ++i) members.push_back(make_member(setup, i));
+
+  if (setup.limits_threads) console.print_line("OMP_NUM_THREADS is not set: 1 for each rank, as torchrun does");
+  const auto grace = std::chrono::duration_cast<Supervisor::Duration>(std::chrono::duration<double>(flags.grace));
+  GroupOptions options{.grace = grace};
+  options.stdio = stdio_of(setup);
+  options.recovery = recovery;
+  options.progress = progress.get();
+  options.has_standby = !flags.no_standby;
+  return run_group(members, options, signals, clock, console);
+}
+
+Result<int> launch_ranks(LaunchFlags flags, const std::vector<std::string>& argv) {
+  Environment environment = environment_of(environ);
+  RETURN_IF_ERROR(apply_restart_variables(environment, flags));
+  if (flags.standalone) erase(environment, kTopologyVariables);
+  std::optional<PortReservation> rendezvous_port;  // for the lifetime of the ranks
+  ASSIGN_OR_RETURN(const Topology ranks_of_job, topology_of_ranks(flags, environment, rendezvous_port));
   Topology topology = ranks_of_job;
   const bool has_starter = flags.nproc.empty() && starts_ranks(argv);
   if (has_starter) {
@@ -321,15 +377,10 @@ Result<int> launch_ranks(LaunchFlags flags, const std::vector<std::string>& argv
   RETURN_IF_ERROR(apply_shrink_variables(environment, topology, flags));
   ASSIGN_OR_RETURN(const std::optional<PreflightOptions> preflight, make_preflight(flags, topology, environment));
   ASSIGN_OR_RETURN(const std::unique_ptr<Recovery> recovery, make_recovery(flags, topology, environment));
-  // The ranks do not need these variables, and a launcher that one of them runs must not use them.
-  for (const char* name :
-       {kEnvRegroupToken, kEnvRegroupFd, kEnvReplacement, kEnvMaxRestarts, kEnvRestartPolicy, kEnvRestartBackoff,
-        kEnvMinNodes, kEnvShrinkAfter, kEnvInPodRestarts, kEnvPreflight, recovery::kEnvStandbyFd})
-    environment.erase(name);
+  erase(environment, kLauncherVariables);
   ASSIGN_OR_RETURN(const SignalSource signals, SignalSource::take());
 
-  const int count = topology.nproc;
-  ASSIGN_OR_RETURN(const ReportFiles files, make_report_files(environment, count));
+  ASSIGN_OR_RETURN(const ReportFiles files, make_report_files(environment, topology.nproc));
   const std::optional<rlim_t> descriptor_limit = raise_descriptor_limit();
   Console console("oarlock launch");
   const RealClock clock;
@@ -338,54 +389,22 @@ Result<int> launch_ranks(LaunchFlags flags, const std::vector<std::string>& argv
     const bool has_passed = outcome.exit_code == 0;
     if (!outcome.message.empty())
       console.print_line(fmt::format("preflight {}: {}", has_passed ? "passed" : "failed", outcome.message));
-    if (!has_passed) {
-      // The operator numbers the ranks by the processes that it has set for each node, independent of --nproc.
-      const auto of_job = environment.find(kEnvLocalWorldSize);
-      const auto ranks_per_node = of_job == environment.end() ? std::nullopt : parse_integer<int>(of_job->second);
-      return end_preflight(outcome, ranks_per_node.value_or(ranks_of_job.nproc), files, signals, clock, console);
-    }
+    if (!has_passed)
+      return end_preflight(outcome, ranks_per_node(environment, ranks_of_job), files, signals, clock, console);
   }
-  ASSIGN_OR_RETURN(RankOutput output, output_of_ranks(flags, count));
-  ASSIGN_OR_RETURN(auto cpus, cpus_of_ranks(flags, environment, count, console));
   const int ranks_per_process = has_starter ? ranks_of_job.nproc : 1;
   std::vector<int> ranks;
-  for (int i = 0; i < count; ++i) ranks.push_back(topology.rank(i) * ranks_per_process);
-  const ProgressNode node{.world_size = ranks_of_job.world_size(), .starts_ranks = has_starter};
-  ASSIGN_OR_RETURN(const std::unique_ptr<Progress> progress,
-                   make_progress(flags, environment, files, node, ranks, clock, console));
-  const bool is_searched = progress != nullptr && progress->reads_output();
-  const bool uses_pipes = count > 1 || !flags.log_dir.empty() || !flags.shown.empty();
-  const RankSetup setup{
-      .flags = flags,
-      .topology = topology,
-      .starts_ranks = has_starter,
-      .ranks = ranks,
-      .environment = environment,
-      .argv = argv,
-      .files = files,
-      .output = std::move(output),
-      .cpus = std::move(cpus),
-      .descriptor_limit = descriptor_limit,
-      .limits_threads = count > 1 && !environment.contains(kOmpThreads),
-      // Progress lines would fill the files.
-      .shows_progress = uses_pipes && flags.log_dir.empty() && console.err().columns() > 0,
-      .uses_pipes = uses_pipes,
-      .progress = progress.get(),
-  };
-  std::vector<Member> members;
-  for (int i = 0; i < count; ++i) members.push_back(make_member(setup, i));
-
-  if (setup.limits_threads) console.print_line("OMP_NUM_THREADS is not set: 1 for each rank, as torchrun does");
-  const auto grace = std::chrono::duration_cast<Supervisor::Duration>(std::chrono::duration<double>(flags.grace));
-  GroupOptions options{.grace = grace};
-  options.stdio = uses_pipes ? Stdio::kPipes : is_searched ? Stdio::kForegroundPipes : Stdio::kForeground;
-  // The termination message states the last error of a single rank, too.
-  if (options.stdio == Stdio::kForeground && files.pod && ::isatty(STDERR_FILENO) == 0)
-    options.stdio = Stdio::kForegroundErrorPipe;
-  options.recovery = recovery.get();
-  options.progress = progress.get();
-  options.has_standby = !flags.no_standby;
-  ASSIGN_OR_RETURN(const GroupResult ended, run_group(members, options, signals, clock, console));
+  for (int i = 0; i < topology.nproc; ++i) ranks.push_back(topology.rank(i) * ranks_per_process);
+  const RankSetup setup{.flags = flags,
+                        .topology = topology,
+                        .starts_ranks = has_starter,
+                        .ranks = ranks,
+                        .environment = environment,
+                        .argv = argv,
+                        .files = files,
+                        .descriptor_limit = descriptor_limit};
+  ASSIGN_OR_RETURN(const GroupResult ended,
+                   run_ranks(setup, ranks_of_job.world_size(), recovery.get(), signals, clock, console));
   if (ranks_per_process > 1) ranks = {kUnknownRank};
   return report_end(ended, ranks, files, signals, clock, console);
 }

@@ -186,6 +186,31 @@ class SbatchConversion {
     }
   }
 
+  // Sets the command or the arguments of the container, and the ranks that it starts on each node.
+  void set_command(const ShellCommand& training, const std::string& program, LaunchCommand& launch, JobDraft& draft,
+                   Json& trainer) {
+    if (launch.launcher != LauncherKind::kNone) {
+      draft.processes = launch.processes;
+      if (draft.processes.empty() && gpus_ && *gpus_ > 1) draft.processes = "auto";
+      trainer["command"] = launch.words;
+    } else if (program == "oarlock-trainer") {
+      if (tasks_per_node_ > 1) draft.processes = std::to_string(tasks_per_node_);
+      trainer["args"] = launch.words;  // the entry point of its image starts the ranks
+    } else {
+      if (tasks_per_node_ > 1) {
+        draft.processes = std::to_string(tasks_per_node_);
+        launch.words = with_torchrun(launch.words);
+        report_.note(training.line, program,
+                     fmt::format("srun started {} tasks on each node; torchrun starts the ranks instead, with RANK and "
+                                 "LOCAL_RANK in place of SLURM_PROCID and SLURM_LOCALID",
+                                 tasks_per_node_));
+      } else if (nodes_ > 1) {
+        report_.note(training.line, program, "RANK and WORLD_SIZE replace SLURM_PROCID and SLURM_NTASKS");
+      }
+      trainer["command"] = launch.words;
+    }
+  }
+
   Result<Converted> build(const ShellCommand& training, const std::vector<std::string>& words) {
     const NoteSink sink = [&](const std::string& what, const std::string& message) {
       report_.note(training.line, what, message);
@@ -211,26 +236,7 @@ class SbatchConversion {
     Json trainer = {{"name", kTrainerContainer}};
     const std::string image = options_.image.empty() ? request_.image : options_.image;
     if (!image.empty()) trainer["image"] = image;
-    if (launch->launcher != LauncherKind::kNone) {
-      draft.processes = launch->processes;
-      if (draft.processes.empty() && gpus_ && *gpus_ > 1) draft.processes = "auto";
-      trainer["command"] = launch->words;
-    } else if (program == "oarlock-trainer") {
-      if (tasks_per_node_ > 1) draft.processes = std::to_string(tasks_per_node_);
-      trainer["args"] = launch->words;  // the entry point of its image starts the ranks
-    } else {
-      if (tasks_per_node_ > 1) {
-        draft.processes = std::to_string(tasks_per_node_);
-        launch->words = with_torchrun(launch->words);
-        report_.note(training.line, program,
-                     fmt::format("srun started {} tasks on each node; torchrun starts the ranks instead, with RANK and "
-                                 "LOCAL_RANK in place of SLURM_PROCID and SLURM_LOCALID",
-                                 tasks_per_node_));
-      } else if (nodes_ > 1) {
-        report_.note(training.line, program, "RANK and WORLD_SIZE replace SLURM_PROCID and SLURM_NTASKS");
-      }
-      trainer["command"] = launch->words;
-    }
+    set_command(training, program, *launch, draft, trainer);
     if (!request_.directory.empty()) trainer["workingDir"] = request_.directory;
     add_environment(training, *launch, trainer);
     add_resources(trainer);

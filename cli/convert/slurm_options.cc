@@ -31,14 +31,11 @@ enum class SlurmEffect {
   kRequeue,
   kNoRequeue,
   kContainer,
-  kMounts,
   kPlacement,
-  kOutput,
   kDirectory,
   kArray,
-  kExclusive,
   kSilent,
-  kUnsupported
+  kNote
 };
 
 struct SlurmOption {
@@ -46,11 +43,17 @@ struct SlurmOption {
   char letter;     // '\0' if there is none
   bool has_value;  // "--name=value" or "--name value"; options with an optional value are without, and need "="
   SlurmEffect effect;
+  const char* note = "";  // the message of kNote
 };
 
 namespace {
 
 using enum SlurmEffect;
+
+constexpr char kUnsupported[] = "has no counterpart; not carried over";
+constexpr char kNoFiles[] = "kubectl logs shows the output; it is not written to a file";
+constexpr char kMountClaim[] = "mount a PersistentVolumeClaim in spec.template instead";
+constexpr char kWholeNode[] = "request all CPUs, memory or GPUs of a node, so that no other pod fits";
 
 constexpr SlurmOption kSlurmOptions[] = {
     {"job-name", 'J', true, kName},
@@ -68,7 +71,7 @@ constexpr SlurmOption kSlurmOptions[] = {
     {"requeue", '\0', false, kRequeue},
     {"no-requeue", '\0', false, kNoRequeue},
     {"container-image", '\0', true, kContainer},
-    {"container-mounts", '\0', true, kMounts},
+    {"container-mounts", '\0', true, kNote, kMountClaim},
     {"container-workdir", '\0', true, kDirectory},
     {"container-name", '\0', true, kSilent},
     {"container-writable", '\0', false, kSilent},
@@ -82,18 +85,18 @@ constexpr SlurmOption kSlurmOptions[] = {
     {"reservation", '\0', true, kPlacement},
     {"switches", '\0', true, kPlacement},
     {"licenses", 'L', true, kPlacement},
-    {"dependency", 'd', true, kUnsupported},
-    {"begin", 'b', true, kUnsupported},
+    {"dependency", 'd', true, kNote, kUnsupported},
+    {"begin", 'b', true, kNote, kUnsupported},
     {"array", 'a', true, kArray},
-    {"exclusive", '\0', false, kExclusive},
-    {"output", 'o', true, kOutput},
-    {"error", 'e', true, kOutput},
+    {"exclusive", '\0', false, kNote, kWholeNode},
+    {"output", 'o', true, kNote, kNoFiles},
+    {"error", 'e', true, kNote, kNoFiles},
     {"chdir", 'D', true, kDirectory},
     {"input", 'i', true, kSilent},
     {"open-mode", '\0', true, kSilent},
-    {"mail-type", '\0', true, kUnsupported},
+    {"mail-type", '\0', true, kNote, kUnsupported},
     {"mail-user", '\0', true, kSilent},
-    {"signal", '\0', true, kUnsupported},
+    {"signal", '\0', true, kNote, kUnsupported},
     {"comment", '\0', true, kSilent},
     {"export", '\0', true, kSilent},
     {"get-user-env", '\0', false, kSilent},
@@ -119,7 +122,7 @@ constexpr SlurmOption kSlurmOptions[] = {
     {"nice", '\0', false, kSilent},
     {"priority", '\0', true, kPlacement},
     {"network", '\0', true, kPlacement},
-    {"deadline", '\0', true, kUnsupported},
+    {"deadline", '\0', true, kNote, kUnsupported},
     {"time-min", '\0', true, kSilent},
     {"oversubscribe", 's', false, kSilent},
     {"overcommit", 'O', false, kSilent},
@@ -236,26 +239,16 @@ void SlurmOptions::apply(const SlurmOption& option, const std::string& shown, co
     case kName:
       request_.name = value;
       return;
-    case kNodeCount: {
-      const size_t hyphen = value.find('-');
-      number(request_.nodes, shown, hyphen == std::string::npos ? value : value.substr(hyphen + 1), line);
-      if (hyphen != std::string::npos)
-        report_.note(line, shown, fmt::format("'{}': the job has the maximum, and a fixed size", shortened(value)));
-      return;
-    }
+    case kNodeCount:
+      return node_count(shown, value, line);
     case kTasks:
       return number(request_.tasks, shown, value, line);
     case kTasksPerNode:
       return number(request_.tasks_per_node, shown, value, line);
     case kCpusPerTask:
       return number(request_.cpus_per_task, shown, value, line);
-    case kGres: {
-      if (value != "gpu" && !value.starts_with("gpu:")) {
-        report_.note(line, shown, fmt::format("'{}' is not a GPU; not carried over", shortened(value)));
-        return;
-      }
-      return gpu_number(request_.gpus_per_node, shown, value == "gpu" ? "1" : value.substr(4), line);
-    }
+    case kGres:
+      return generic_resource(shown, value, line);
     case kGpus:
       return gpu_number(request_.gpus, shown, value, line);
     case kGpusPerNode:
@@ -263,62 +256,75 @@ void SlurmOptions::apply(const SlurmOption& option, const std::string& shown, co
     case kGpusPerTask:
       return gpu_number(request_.gpus_per_task, shown, value, line);
     case kMemory:
-    case kMemoryPerCpu: {
-      std::string& target = option.effect == kMemory ? request_.memory : request_.memory_per_cpu;
-      if (value == "0")
-        return report_.note(line, shown, "'0', all memory of a node, has no counterpart; set a request");
-      target = to_quantity(value);
-      if (target.empty())
-        report_.error(line, fmt::format("{} is '{}'; a size such as 64G is expected", shown, shortened(value)));
-      return;
-    }
-    case kTime: {
-      if (value == "UNLIMITED" || value == "INFINITE" || value == "0") return;
-      request_.time_seconds = to_seconds(value);
-      if (!request_.time_seconds || *request_.time_seconds < 1)
-        report_.error(line,
-                      fmt::format("{} is '{}'; a time such as 24:00:00 or 2-12 is expected", shown, shortened(value)));
-      return;
-    }
+      return memory(request_.memory, shown, value, line);
+    case kMemoryPerCpu:
+      return memory(request_.memory_per_cpu, shown, value, line);
+    case kTime:
+      return time_limit(shown, value, line);
     case kRequeue:
       request_.requeue = true;
       return;
     case kNoRequeue:
       request_.requeue = false;
       return;
-    case kContainer: {
-      std::string image = value;
-      if (image.starts_with("docker://")) image = image.substr(9);
-      std::ranges::replace(image, '#', '/');
-      if (image.ends_with(".sqsh") || image.starts_with('/') || image.starts_with('.')) {
-        report_.note(line, shown, "a file is not an image of a registry; give the image with --image");
-      } else {
-        request_.image = image;
-      }
-      return;
-    }
-    case kMounts:
-      return report_.note(line, shown, "mount a PersistentVolumeClaim in spec.template instead");
+    case kContainer:
+      return container_image(shown, value, line);
     case kPlacement:
       return report_.note(line, shown,
                           fmt::format("'{}': choose nodes with nodeSelector, tolerations or affinity in "
                                       "spec.template, and priority with priorityClassName",
                                       shortened(value)));
-    case kOutput:
-      return report_.note(line, shown, "kubectl logs shows the output; it is not written to a file");
     case kDirectory:
       request_.directory = value == "." ? "" : value;
       return;
     case kArray:
-      report_.error(line,
-                    fmt::format("{}: a job array has no counterpart; submit one TrainingJob for each index", shown));
-      return;
-    case kExclusive:
-      return report_.note(line, shown, "request all CPUs, memory or GPUs of a node, so that no other pod fits");
-    case kUnsupported:
-      return report_.note(line, shown, "has no counterpart; not carried over");
+      return report_.error(
+          line, fmt::format("{}: a job array has no counterpart; submit one TrainingJob for each index", shown));
+    case kNote:
+      return report_.note(line, shown, option.note);
     case kSilent:
       return;
+  }
+}
+
+void SlurmOptions::node_count(const std::string& shown, const std::string& value, int line) {
+  const size_t hyphen = value.find('-');
+  number(request_.nodes, shown, hyphen == std::string::npos ? value : value.substr(hyphen + 1), line);
+  if (hyphen != std::string::npos)
+    report_.note(line, shown, fmt::format("'{}': the job has the maximum, and a fixed size", shortened(value)));
+}
+
+void SlurmOptions::generic_resource(const std::string& shown, const std::string& value, int line) {
+  if (value != "gpu" && !value.starts_with("gpu:")) {
+    report_.note(line, shown, fmt::format("'{}' is not a GPU; not carried over", shortened(value)));
+    return;
+  }
+  gpu_number(request_.gpus_per_node, shown, value == "gpu" ? "1" : value.substr(4), line);
+}
+
+void SlurmOptions::memory(std::string& target, const std::string& shown, const std::string& value, int line) {
+  if (value == "0") return report_.note(line, shown, "'0', all memory of a node, has no counterpart; set a request");
+  target = to_quantity(value);
+  if (target.empty())
+    report_.error(line, fmt::format("{} is '{}'; a size such as 64G is expected", shown, shortened(value)));
+}
+
+void SlurmOptions::time_limit(const std::string& shown, const std::string& value, int line) {
+  if (value == "UNLIMITED" || value == "INFINITE" || value == "0") return;
+  request_.time_seconds = to_seconds(value);
+  if (!request_.time_seconds || *request_.time_seconds < 1)
+    report_.error(line,
+                  fmt::format("{} is '{}'; a time such as 24:00:00 or 2-12 is expected", shown, shortened(value)));
+}
+
+void SlurmOptions::container_image(const std::string& shown, const std::string& value, int line) {
+  std::string image = value;
+  if (image.starts_with("docker://")) image = image.substr(9);
+  std::ranges::replace(image, '#', '/');
+  if (image.ends_with(".sqsh") || image.starts_with('/') || image.starts_with('.')) {
+    report_.note(line, shown, "a file is not an image of a registry; give the image with --image");
+  } else {
+    request_.image = image;
   }
 }
 

@@ -58,6 +58,11 @@ class SlurmOptions {
 
  private:
   void apply(const SlurmOption& option, const std::string& shown, const std::string& value, int line);
+  void node_count(const std::string& shown, const std::string& value, int line);
+  void generic_resource(const std::string& shown, const std::string& value, int line);
+  void memory(std::string& target, const std::string& shown, const std::string& value, int line);
+  void time_limit(const std::string& shown, const std::string& value, int line);
+  void container_image(const std::string& shown, const std::string& value, int line);
   void number(std::optional<int64_t>& target, const std::string& shown, const std::string& value, int line);
   // Parses "4" and "a100:4".
   void gpu_number(std::optional<int64_t>& target, const std::string& shown, const std::string& value, int line);

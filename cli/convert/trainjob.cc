@@ -83,11 +83,8 @@ void read_elastic_policy(ObjectReader elastic, RuntimeParts& parts, JobDraft& dr
   elastic.drop("metrics", "there is no autoscaling; not carried over");
 }
 
-RuntimeParts read_runtime(ObjectReader& runtime, const ConvertOptions& options, JobDraft& draft) {
-  RuntimeParts parts;
-  for (const char* key : {"apiVersion", "kind", "metadata", "status"}) runtime.take(key);  // of the runtime itself
-  ObjectReader spec = runtime.object("spec");
-  ObjectReader policy = spec.object("mlPolicy");
+// Reads spec.mlPolicy. Returns whether it has a section "mpi".
+bool read_policy(ObjectReader policy, RuntimeParts& parts, JobDraft& draft) {
   if (const auto nodes = policy.integer("numNodes")) {
     draft.nodes = *nodes;
     parts.has_nodes = true;
@@ -106,11 +103,11 @@ RuntimeParts read_runtime(ObjectReader& runtime, const ConvertOptions& options, 
   }
   for (const char* key : {"jax", "flux", "xgboost", "plainML"})
     policy.drop(key, "its environment has no counterpart; the pods have the variables of PyTorch");
-  spec.drop("podGroupPolicy", kGangsNeedNoField);
+  return !mpi.empty();
+}
 
-  ObjectReader jobset_template = spec.object("template");
-  drop_metadata(jobset_template.object("metadata"), "JobSet", draft);
-  ObjectReader jobset = jobset_template.object("spec");
+// Reads the fields of the JobSet other than its roles.
+void read_jobset(ObjectReader& jobset, JobDraft& draft) {
   drop_network(jobset.object("network"));
   jobset.drop("successPolicy", "not carried over; spec.successPolicy is AllRanks or Rank0");
   jobset.drop("startupPolicy", "has no counterpart: a TrainingJob is one group of equal pods");
@@ -126,34 +123,57 @@ RuntimeParts read_runtime(ObjectReader& runtime, const ConvertOptions& options, 
   failure.drop_unless("restartStrategy", {"Recreate", "BlockingRecreate"},
                       "has no counterpart; the operator creates all pods of the group again");
   draft.ttl_seconds_after_finished = jobset.integer("ttlSecondsAfterFinished");
+}
+
+// Adds a note about a role that is not that of the ranks.
+void note_other_role(ObjectReader& role, const std::string& name, bool is_mpi) {
+  role.report().mark_handled(role.path());  // by the note
+  if (is_mpi && name == kDefaultNode) {
+    role.note("",
+              "the workers, which waited for SSH connections, are not carried over: the pods are those of the "
+              "launcher's role. Compare resources and volumes");
+    return;
+  }
+  role.note("", fmt::format("'{}' is not carried over: a TrainingJob is one group of equal pods. Run it as a Job "
+                            "before, or as an init container that only node rank 0 executes",
+                            name));
+}
+
+// Reads the role of the ranks.
+void read_trainer_role(ObjectReader& role, const std::string& name, const ConvertOptions& options, RuntimeParts& parts,
+                       JobDraft& draft) {
+  parts.role = name;
+  role.drop_unless("groupName", {"default"}, "has no counterpart; not carried over");
+  role.take("dependsOn");  // the note of the other role covers it
+  ObjectReader job_template = role.object("template");
+  if (role.integer("replicas").value_or(1) != 1) role.note("replicas", "numNodes is the number of pods");
+  drop_metadata(job_template.object("metadata"), "Job", draft);
+  ObjectReader job = job_template.object("spec");
+  for (const char* key : {"parallelism", "completions"})
+    job.drop_unless(key, {1}, "numNodes is the number of pods; not carried over");
+  convert_job_spec(job, {kDefaultNode, "trainer", name}, options, draft);
+  parts.pod = std::move(draft.pod);
+}
+
+RuntimeParts read_runtime(ObjectReader& runtime, const ConvertOptions& options, JobDraft& draft) {
+  RuntimeParts parts;
+  for (const char* key : {"apiVersion", "kind", "metadata", "status"}) runtime.take(key);  // of the runtime itself
+  ObjectReader spec = runtime.object("spec");
+  const bool is_mpi = read_policy(spec.object("mlPolicy"), parts, draft);
+  spec.drop("podGroupPolicy", kGangsNeedNoField);
+  ObjectReader jobset_template = spec.object("template");
+  drop_metadata(jobset_template.object("metadata"), "JobSet", draft);
+  ObjectReader jobset = jobset_template.object("spec");
+  read_jobset(jobset, draft);
   std::vector<ObjectReader> roles = jobset.objects("replicatedJobs");
   const Json* chosen = trainer_role(member(jobset.json(), "replicatedJobs"));
   for (ObjectReader& role : roles) {
     const std::string name = role.text("name");
-    if (&role.json() != chosen) {
-      runtime.report().mark_handled(role.path());  // by the note
-      if (!mpi.empty() && name == kDefaultNode) {
-        role.note("",
-                  "the workers, which waited for SSH connections, are not carried over: the pods are those of the "
-                  "launcher's role. Compare resources and volumes");
-        continue;
-      }
-      role.note("", fmt::format("'{}' is not carried over: a TrainingJob is one group of equal pods. Run it as a Job "
-                                "before, or as an init container that only node rank 0 executes",
-                                name));
-      continue;
+    if (&role.json() == chosen) {
+      read_trainer_role(role, name, options, parts, draft);
+    } else {
+      note_other_role(role, name, is_mpi);
     }
-    parts.role = name;
-    role.drop_unless("groupName", {"default"}, "has no counterpart; not carried over");
-    role.take("dependsOn");  // the note of the other role covers it
-    ObjectReader job_template = role.object("template");
-    if (role.integer("replicas").value_or(1) != 1) role.note("replicas", "numNodes is the number of pods");
-    drop_metadata(job_template.object("metadata"), "Job", draft);
-    ObjectReader job = job_template.object("spec");
-    for (const char* key : {"parallelism", "completions"})
-      job.drop_unless(key, {1}, "numNodes is the number of pods; not carried over");
-    convert_job_spec(job, {kDefaultNode, "trainer", name}, options, draft);
-    parts.pod = std::move(draft.pod);
   }
   if (chosen == nullptr)
     runtime.problem("spec.template.spec.replicatedJobs",

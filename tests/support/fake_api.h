@@ -28,6 +28,16 @@ class FakeApi final : public http::Transport {
   void push(const std::string& plural, const std::string& type, const nlohmann::json& object) {
     push(plural, nlohmann::json{{"type", type}, {"object", object}}.dump() + "\n");
   }
+  // Ends the initial list of these objects.
+  void end_list(const std::string& plural, int version = 10) {
+    push(plural, "BOOKMARK",
+         {{"metadata",
+           {{"resourceVersion", std::to_string(version)}, {"annotations", {{"k8s.io/initial-events-end", "true"}}}}}});
+  }
+  // Ends the lists of the objects that a cache requires to be synchronized.
+  void end_required_lists(int version = 10) {
+    for (const char* plural : {"trainingjobs", "pods", "services"}) end_list(plural, version);
+  }
   // Ends the present watch of these objects, or the next one, with this response.
   void end_watch(const std::string& plural, http::Response response) { push(plural, std::move(response)); }
   void on_request(Handler handler) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <csignal>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,6 +15,14 @@
 #include "tests/support/job_world.h"
 
 namespace oarlock::test {
+
+// The variables of the first container of a pod.
+inline std::map<std::string, std::string> environment(const nlohmann::json& pod) {
+  std::map<std::string, std::string> out;
+  for (const nlohmann::json& variable : pod["spec"]["containers"][0]["env"])
+    out[variable["name"]] = variable.value("value", "");
+  return out;
+}
 
 // All tests of a program share the API server; each has a namespace and an operator, which it starts.
 class Scenario : public ::testing::Test {

@@ -187,9 +187,7 @@ int print(const CommandLine& command, const TaskTable& tasks) {
   return 0;
 }
 
-int run(int argc, char** argv, const TaskTable& tasks, const RegroupChannelFactory& open_channel) {
-  CommandLine command;
-  CLI::App app{"Trains one rank of a TrainingJob.", program_name()};
+void add_options(CLI::App& app, CommandLine& command) {
   app.footer(examples());
   app.set_version_flag("--version", version_line());
   app.add_option("settings", command.config.overrides,
@@ -216,15 +214,21 @@ int run(int argc, char** argv, const TaskTable& tasks, const RegroupChannelFacto
                                "Number of nodes for which --check computes the batches (default: not computed)")
                     ->check(CLI::Range(1, kMaxNodes))
                     ->needs(check);
-  auto* min_nodes = app.add_option("--min-nodes", command.sizes.min_nodes,
-                                   "Minimum number of nodes of an elastic job (default: that of --nodes)")
-                        ->check(CLI::Range(1, kMaxNodes))
-                        ->needs(nodes);
+  app.add_option("--min-nodes", command.sizes.min_nodes,
+                 "Minimum number of nodes of an elastic job (default: that of --nodes)")
+      ->check(CLI::Range(1, kMaxNodes))
+      ->needs(nodes);
   app.add_option("--nproc", command.sizes.ranks_per_node, "Number of ranks on each node (default: 1)")
       ->check(CLI::Range(1, kMaxRanksPerNode))
       ->needs(nodes);
   app.add_flag("--print-config", command.print_config, "Print the complete configuration with all defaults and exit");
   app.add_flag("--print-reference", command.print_reference, "Print the reference of all keys in Markdown and exit");
+}
+
+int run(int argc, char** argv, const TaskTable& tasks, const RegroupChannelFactory& open_channel) {
+  CommandLine command;
+  CLI::App app{"Trains one rank of a TrainingJob.", program_name()};
+  add_options(app, command);
   // Such a command may run in the pod of a rank, and must not replace its termination message.
   const bool only_prints = std::any_of(argv, argv + argc, [](const std::string_view word) {
     return word == "--check" || word == "--print-config" || word == "--print-reference";
@@ -246,7 +250,7 @@ int run(int argc, char** argv, const TaskTable& tasks, const RegroupChannelFacto
       !command.print_reference) {
     return report("no configuration: give --config FILE or set OARLOCK_CONFIG");
   }
-  if (min_nodes->empty()) command.sizes.min_nodes = command.sizes.nodes;
+  if (app.count("--min-nodes") == 0) command.sizes.min_nodes = command.sizes.nodes;
   if (only_prints) return print(command, tasks);
   if (!environment) return fail_before_training(environment.error());
   return train(command, *environment, tasks, open_channel);

@@ -163,13 +163,13 @@ def main() -> None:
     parser.add_argument("arguments", nargs="+")
     options = parser.parse_args()
     if options.samples:
+        import sample_format
         import sample_prometheus
-        import sample_series
 
         ok = True
         for cluster in ("", "east"):
             with sample_prometheus.serve(cluster) as url:
-                prometheus = Prometheus(url, sample_series.START, sample_series.START + sample_series.DURATION, SCRAPE_SECONDS)
+                prometheus = Prometheus(url, sample_format.START, sample_format.START + sample_format.DURATION, SCRAPE_SECONDS)
                 ok = check_all([pathlib.Path(path) for path in options.arguments], prometheus) and ok
     else:
         url, start, *paths = options.arguments

@@ -183,12 +183,12 @@ def draw(board: Board, prometheus: Prometheus, output: pathlib.Path) -> None:
 
 
 def main() -> None:
+    import sample_format
     import sample_prometheus
-    import sample_series
 
     directory, *paths = map(pathlib.Path, sys.argv[1:])
     with sample_prometheus.serve() as url:
-        prometheus = Prometheus(url, sample_series.START, sample_series.START + sample_series.DURATION, SCRAPE_SECONDS)
+        prometheus = Prometheus(url, sample_format.START, sample_format.START + sample_format.DURATION, SCRAPE_SECONDS)
         for path in paths:
             draw(json.loads(path.read_text()), prometheus, directory / f"{path.stem}.png")
 

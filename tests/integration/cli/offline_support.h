@@ -14,6 +14,14 @@
 
 namespace oarlock::test {
 
+inline constexpr char kJob[] = R"(apiVersion: oarlock.dev/v1alpha1
+kind: TrainingJob
+metadata: {name: j}
+spec:
+  nodes: 2
+  template: {spec: {containers: [{name: trainer, image: x, command: [python3], env: [{name: RANK, value: "7"}]}]}}
+)";
+
 // A directory with oarlock alone, or with a stand-in for oarlock-trainer next to it.
 class OfflineTest : public testing::Test {
  protected:

@@ -20,6 +20,7 @@
 #include "tests/support/fake_api.h"
 #include "tests/support/fake_clock.h"
 #include "tests/support/transport_calls.h"
+#include "tests/unit/operator/cache_fixture.h"
 
 namespace oarlock::control {
 
@@ -28,7 +29,7 @@ class ControllerTest : public ::testing::Test {
  protected:
   explicit ControllerTest(const Logger& log = Logger::silent(), size_t spec_budget = kSpecBudget,
                           size_t cache_limit = kCacheLimit)
-      : cache_(make_options(spec_budget, cache_limit), quiet_hooks(), api_, clock_,
+      : cache_(make_options(spec_budget, cache_limit), quiet_cache_hooks(), api_, clock_,
                std::make_shared<kube::RealSleeper>()) {
     job_ = test::JobBuilder("j").nodes(1).phase(api::Phase::kRunning);
     job_.metadata.namespace_name = "ns";
@@ -37,11 +38,7 @@ class ControllerTest : public ::testing::Test {
     key_ = {job_.metadata.namespace_name, job_.metadata.name};
     answer_with(http::Response{.status = 201, .body = at_version("10").dump(), .retry_after = {}});
     api_->push("trainingjobs", "ADDED", api::to_json(job_));
-    for (const char* plural : {"trainingjobs", "pods", "services"}) {
-      nlohmann::json end = at_version("10");
-      end["metadata"]["annotations"]["k8s.io/initial-events-end"] = "true";
-      api_->push(plural, "BOOKMARK", end);
-    }
+    api_->end_required_lists();
     cache_.start();
     EXPECT_TRUE(test::becomes_true([&] { return cache_.has_synced(); }));
     controller_ = std::make_unique<Controller>(
@@ -151,14 +148,6 @@ class ControllerTest : public ::testing::Test {
     options.spec_budget = spec_budget;
     options.limit = cache_limit;
     return options;
-  }
-  static CacheHooks quiet_hooks() {
-    return {.on_change = [](const kube::ObjectKey&, Urgency) {},
-            .on_error = [](const WatchScope&, const kube::ApiError&) {},
-            .on_listing = [](const WatchScope&) {},
-            .on_synced = [](const WatchScope&, size_t) {},
-            .on_watching = [](const WatchScope&) {},
-            .on_unreadable = [](ResourceKind, const kube::ObjectKey&, const Error&) {}};
   }
 
   std::mutex mutex_;
