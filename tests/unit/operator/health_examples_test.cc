@@ -76,7 +76,7 @@ TEST(HealthExamples, JobsThatWait) {
   Observed invalid = seen(JobBuilder().pod_template(R"({"spec":{"containers":[{"image":"i","name":"main"}]}})"));
   expect_example("invalid_spec", settled(invalid));
   Observed invalid_profile = seen(JobBuilder());
-  invalid_profile.profile = api::AppliedProfile{"team", "default", "uid-1", 1, R"({"template":{"spec":[]}})"};
+  invalid_profile.profile = api::AppliedProfile{"team", "default", "uid-1", 1, R"({"nodes":3})"};
   expect_example("invalid_profile", settled(invalid_profile));
   expect_example("name_taken", then(settled(seen(JobBuilder())), {pod(0, 0).owner("another").running(), pod(0, 1)}));
 }
