@@ -229,9 +229,13 @@ bool add_reported_classes(const Observed& observed, int64_t from, bool is_first,
     (*usage.reported)[UsageClass::kProductive] -= times[UsageClass::kProductive];
     times[UsageClass::kProductive] = 0;
   }
+  // A process that continues separates repeated steps itself. If it has gone back to a checkpoint since its last
+  // report, its productive steps are above those of that report.
+  const int64_t step = std::max<int64_t>(observed.progress->step, 0);
+  const int64_t reached = is_new_process ? step : std::max(step, *usage.step);
   for (const UsageClass one : kReportedUsageClasses) {
     if (one == UsageClass::kProductive) {
-      add_steps(times[one], from, std::max<int64_t>(observed.progress->step, 0), usage, timeline);
+      add_steps(times[one], reached > step ? reached : from, reached, usage, timeline);
     } else {
       timeline.extend_to(timeline.end() + times[one], one);
     }

@@ -366,6 +366,16 @@ TEST_F(Ledger, StepsThatTheLauncherCountsAsRecomputedAreSoOnce) {
   EXPECT_EQ(usage().classes[UsageClass::kProductive], 2 * 120'000);
 }
 
+TEST_F(Ledger, NewStepsBeforeARestartInThePodAreProductive) {
+  run_at(0);
+  report(0, 0, reported({}));
+  write(0, Phase::kRunning);
+  report(100, 100, reported({{UsageClass::kProductive, 100}}));
+  write(100, Phase::kRunning);
+  report(140, 90, reported({{UsageClass::kProductive, 130}, {UsageClass::kRecomputed, 10}}));
+  EXPECT_EQ(write(140, Phase::kRunning), (Times{{"productive", 2 * 130'000}, {"recomputed", 2 * 10'000}}));
+}
+
 // Kubernetes' times have whole seconds.
 TEST_F(Ledger, PodThatEndedInTheSecondOfTheLastWriteHasNotVanished) {
   run_at(0);
