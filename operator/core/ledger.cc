@@ -212,17 +212,19 @@ bool add_reported_classes(const Observed& observed, int64_t from, bool is_first,
                           api::Usage& usage) {
   bool is_new_process = is_first;
   UsageMilliseconds times = subtract_last_report(bounded(*observed.progress->usage_seconds), usage, is_new_process);
+  const bool is_answer = observed.last_poll && observed.last_poll->answered;
+  const SystemTime received = observed.progress_sent_at.value_or(observed.step_received_at.value_or(observed.now));
+  const int64_t reported_at = to_milliseconds(is_answer ? observed.last_poll->sent_at : received);
+  int64_t excess = times.sum() - std::max<int64_t>(std::min(reported_at, timeline.now()) - timeline.end(), 0);
   if (is_new_process) {
-    const bool is_answer = observed.last_poll && observed.last_poll->answered;
-    const SystemTime received = observed.progress_sent_at.value_or(observed.step_received_at.value_or(observed.now));
-    const int64_t reported_at = to_milliseconds(is_answer ? observed.last_poll->sent_at : received);
-    int64_t excess = times.sum() - std::max<int64_t>(std::min(reported_at, timeline.now()) - timeline.end(), 0);
     timeline.extend_to(timeline.end() - excess, is_first ? UsageClass::kStarting : UsageClass::kRecovery);
-    for (const UsageClass one : kReportedUsageClasses) {
-      const int64_t dropped = std::clamp<int64_t>(excess, 0, times[one]);
-      times[one] -= dropped;
-      excess -= dropped;
-    }
+  }
+  for (const UsageClass one : kReportedUsageClasses) {
+    // The process may have been read before other pods had started, but not while it stepped.
+    if (!is_new_process && one == UsageClass::kProductive) break;
+    const int64_t dropped = std::clamp<int64_t>(excess, 0, times[one]);
+    times[one] -= dropped;
+    excess -= dropped;
   }
   // Without a step, the time may be that of a stall. It is counted with the next step, or when the phase changes.
   if (!is_new_process && usage.step == observed.progress->step) {

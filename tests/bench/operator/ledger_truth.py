@@ -1,9 +1,9 @@
 """The ledger that a job of scripts/bench operator truth must have by the definition in docs/guides/goodput.md.
 
 It is computed from the times of the pods on the API server, the reports that rank 0 has given, and the times at which the
-phases of the job were seen. A moment that the API server stores, or that a process reports, has no tolerance. A moment
-at which the operator sees an event is within SLACK of the moment at which this program sees it. Each class has, for each
-pod, the tolerance of the moments at which its time begins and ends. Times are Unix times in seconds.
+phases of the job were seen. The times that rank 0 reports have no tolerance. Each other moment is known within SLACK: the
+API server stores whole seconds, and the operator sees an event up to a second before or after this program. Each class
+has, for each pod, the tolerance of the moments at which its time begins and ends. Times are Unix times in seconds.
 """
 import bisect
 import collections
@@ -12,16 +12,13 @@ import math
 SLACK = 1.0  # seconds
 GRACE_PERIOD = 30  # seconds for which a pod that is gone counts after the last status
 
-Moment = collections.namedtuple("Moment", "time slack")  # exact if the slack is 0
+Moment = collections.namedtuple("Moment", "time slack")
 NEVER = Moment(math.inf, 0)
+ALWAYS = Moment(0, 0)
 
 
-def seen(time):
+def moment(time):
     return Moment(time, SLACK)
-
-
-def stored(time):
-    return Moment(time, 0)
 
 
 class PodTimes:
@@ -58,14 +55,14 @@ class Attempt:
         if self.stalled_since and is_same:
             return
         if self.stalled_since:
-            self.stalls.append((self.stalled_since, seen(times.until)))
+            self.stalls.append((self.stalled_since, moment(times.until)))
             self.stalled_since = None
         else:
             self.classes.update(added)
             self.classes.update({"productive": repeated - earlier, "recomputed": earlier - repeated})
             if self.begun is None and any(added.values()):
-                self.begun = seen(end - sum(added.values()) / 1000)
-        self.covered = seen(end if total > 0 or not self.covered else self.covered.time)
+                self.begun = moment(end - sum(added.values()) / 1000)
+        self.covered = moment(end if total > 0 or not self.covered else self.covered.time)
         if earlier:
             # The operator reads whole steps, and assumes that a process begins at the newest checkpoint that it knows of
             # at its first report, which that process may have saved itself.
@@ -76,17 +73,17 @@ class Attempt:
         """When the last pod has started."""
         if len(self.pods) < nodes:
             return NEVER
-        return stored(max(pod.started or math.inf for pod in self.pods.values()))
+        return moment(max(pod.started or math.inf for pod in self.pods.values()))
 
     def spans(self, is_first, started):
         """(class, begin, end) of all times until the attempt has ended but those that rank 0 has reported."""
         ended = self.ended or NEVER
         if is_first:
-            placed = stored(max(pod.scheduled or math.inf for pod in self.pods.values()))
-            yield "scheduling", stored(0), placed
+            placed = moment(max(pod.scheduled or math.inf for pod in self.pods.values()))
+            yield "scheduling", ALWAYS, placed
             yield "pulling", placed, started
         else:
-            yield "recovery", stored(0), started
+            yield "recovery", ALWAYS, started
         if not self.covered:
             yield "starting" if self.is_job_reporting else "unreported", started, ended
             return
@@ -100,7 +97,7 @@ class Attempt:
         else:  # the steps after the last report are evenly spread
             again = max(self._earlier_step - self.highest_step, 0) / (self.final_step - self.highest_step)
             last = max((pod.ended or 0 for pod in self.pods.values()), default=0)
-            new_at = seen(self.covered.time + again * max(last - self.covered.time, 0))
+            new_at = moment(self.covered.time + again * max(last - self.covered.time, 0))
             if again:
                 yield "recomputed", self.covered, new_at
             yield "productive", new_at, ended
@@ -110,7 +107,7 @@ class LedgerTruth:
     """The caller holds the lock."""
 
     def __init__(self, nodes):
-        self._nodes, self._attempts, self._created = nodes, [], stored(math.inf)
+        self._nodes, self._attempts, self._created = nodes, [], moment(math.inf)
         self._phase, self._phase_since, self._job_end = None, None, None
         self._reaches = []  # for each status, until when a ledger that is written with it divides the time
 
@@ -122,20 +119,20 @@ class LedgerTruth:
     # ---- what the API server reports
 
     def observe_job(self, created):
-        self._created = stored(created)
+        self._created = moment(created)
 
     def observe_status(self, phase, attempt, now):
         self._attempt(attempt)
         is_over = phase in ("Complete", "Failed")
         for one in self._attempts if is_over else self._attempts[:attempt]:
-            one.ended = one.ended or seen(now)
+            one.ended = one.ended or moment(now)
         if is_over and not self._job_end:
-            self._job_end = seen(now)
+            self._job_end = moment(now)
         if phase != self._phase:
-            self._phase, self._phase_since = phase, seen(now)
+            self._phase, self._phase_since = phase, moment(now)
             if phase == "Stalled":
                 self._attempts[attempt].stalled_since = self._attempts[attempt].covered
-        self._reaches.append(self._reach(seen(now)).time)
+        self._reaches.append(self._reach(moment(now)).time)
 
     def observe_pod(self, attempt, rank, times, is_over, now):
         """`times` by the names of members of PodTimes."""
@@ -166,7 +163,7 @@ class LedgerTruth:
     def _end_of(self, pod, attempt):
         """A pod that is gone counts until the next status, which the operator may have written just before that was seen."""
         if pod.ended is not None:
-            return stored(pod.ended)
+            return moment(pod.ended)
         if pod.gone_at is None:
             return NEVER
         proven = attempt.covered.time if attempt.covered else 0
@@ -200,7 +197,7 @@ class LedgerTruth:
             if attempt.ended:
                 spans += [("recovery", attempt.ended, self._job_end or NEVER), ("idle", self._job_end or NEVER, NEVER)]
             for pod in placed:
-                begin, end = stored(pod.scheduled), min(self._end_of(pod, attempt), until)
+                begin, end = moment(pod.scheduled), min(self._end_of(pod, attempt), until)
                 add("queued", queued_since, begin)
                 add("allocated", begin, end)
                 for one, since, to in spans:

@@ -239,8 +239,19 @@ class Truth:
         return (f"{len(jobs)} jobs, {sum(self.injected.values())} events ({events}); "
                 f"{sum(job.total for job in jobs)} restarts, {sum(job.in_pod['total'] for job in jobs)} in-pod restarts, "
                 f"{sum(job.stalls for job in jobs)} stalls, {sum(job.phase == 'Failed' for job in jobs)} failed jobs; "
+                f"{self._describe_ledgers(statuses)}; "
                 f"attempts ended {statistics.median(delays or [0]):.0f} s (median) and {max(delays, default=0):.0f} s (maximum) "
                 f"after their event")
+
+    def _describe_ledgers(self, statuses):
+        """The accelerator-seconds by class, and by how much all ledgers together differ from them."""
+        expected, actual = collections.Counter(), collections.Counter()
+        for key, job in self._jobs.items():
+            usage = statuses.get(key, {}).get("usage", {})
+            expected.update(job.ledger.expected()["times"])
+            actual.update({**usage.get("classes", {}), **{one: usage.get(one, 0) for one in ("allocated", "queued")}})
+        return "accelerator-seconds " + ", ".join(f"{one} {time / 1000:.0f} ({(actual[one] - time) / 1000:+.1f})"
+                                                  for one, time in expected.most_common())
 
     def write(self, file, statuses):
         rows = [{"truth": job.expected(), "status": statuses.get(key, {})} for key, job in self._jobs.items()]

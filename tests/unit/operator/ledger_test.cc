@@ -133,6 +133,16 @@ TEST_F(Ledger, FirstReportIncludesTimeBeforeOtherPodsStarted) {
   EXPECT_EQ(write(20, Phase::kRunning), (Times{{"rendezvous", 14'000}, {"productive", 6'000}}));
 }
 
+TEST_F(Ledger, SecondReportMayIncludeTimeBeforeOtherPodsStarted) {
+  observed_.pods = {running(0, 2), running(1, 10)};
+  report(8, 0, reported({{UsageClass::kStarting, 6}}));
+  Times expected = write(10, Phase::kRunning);
+  report(20, 5, reported({{UsageClass::kStarting, 8}, {UsageClass::kProductive, 8}, {UsageClass::kCheckpoint, 2}}));
+  expected["productive"] = 2 * 8'000;
+  expected["checkpoint"] = 2 * 2'000;
+  EXPECT_EQ(write(20, Phase::kRunning), expected);
+}
+
 TEST_F(Ledger, StepsWithoutTimesAreProductive) {
   run_at(10);
   report(14, 3);
