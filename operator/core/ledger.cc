@@ -212,26 +212,32 @@ bool add_reported_classes(const Observed& observed, int64_t from, bool is_first,
                           api::Usage& usage) {
   bool is_new_process = is_first;
   UsageMilliseconds times = subtract_last_report(bounded(*observed.progress->usage_seconds), usage, is_new_process);
+  const bool is_answer = observed.last_poll && observed.last_poll->answered;
+  const SystemTime received = observed.progress_sent_at.value_or(observed.step_received_at.value_or(observed.now));
+  const int64_t reported_at = to_milliseconds(is_answer ? observed.last_poll->sent_at : received);
+  int64_t excess = times.sum() - std::max<int64_t>(std::min(reported_at, timeline.now()) - timeline.end(), 0);
   if (is_new_process) {
-    const bool is_answer = observed.last_poll && observed.last_poll->answered;
-    const SystemTime received = observed.progress_sent_at.value_or(observed.step_received_at.value_or(observed.now));
-    const int64_t reported_at = to_milliseconds(is_answer ? observed.last_poll->sent_at : received);
-    int64_t excess = times.sum() - std::max<int64_t>(std::min(reported_at, timeline.now()) - timeline.end(), 0);
     timeline.extend_to(timeline.end() - excess, is_first ? UsageClass::kStarting : UsageClass::kRecovery);
-    for (const UsageClass one : kReportedUsageClasses) {
-      const int64_t dropped = std::clamp<int64_t>(excess, 0, times[one]);
-      times[one] -= dropped;
-      excess -= dropped;
-    }
+  }
+  for (const UsageClass one : kReportedUsageClasses) {
+    // The process may have been read before other pods had started, but not while it stepped.
+    if (!is_new_process && one == UsageClass::kProductive) break;
+    const int64_t dropped = std::clamp<int64_t>(excess, 0, times[one]);
+    times[one] -= dropped;
+    excess -= dropped;
   }
   // Without a step, the time may be that of a stall. It is counted with the next step, or when the phase changes.
   if (!is_new_process && usage.step == observed.progress->step) {
     (*usage.reported)[UsageClass::kProductive] -= times[UsageClass::kProductive];
     times[UsageClass::kProductive] = 0;
   }
+  // A process that continues separates repeated steps itself. If it has gone back to a checkpoint since its last
+  // report, its productive steps are above those of that report.
+  const int64_t step = std::max<int64_t>(observed.progress->step, 0);
+  const int64_t reached = is_new_process ? step : std::max(step, *usage.step);
   for (const UsageClass one : kReportedUsageClasses) {
     if (one == UsageClass::kProductive) {
-      add_steps(times[one], from, std::max<int64_t>(observed.progress->step, 0), usage, timeline);
+      add_steps(times[one], reached > step ? reached : from, reached, usage, timeline);
     } else {
       timeline.extend_to(timeline.end() + times[one], one);
     }

@@ -2,9 +2,24 @@
 import http.server
 import json
 import threading
+import time
 import urllib.parse
 
+from job_truth import seconds_of
+
 METRICS_PORT = 9400
+
+
+def times_of(status):
+    """When the pod got its node, and when its container started and ended, as far as the API server stores it."""
+    out = {"scheduled": condition["lastTransitionTime"] for condition in status.get("conditions", [])
+           if condition["type"] == "PodScheduled" and condition["status"] == "True"}
+    for container in status.get("containerStatuses", []):
+        if "running" in container["state"]:
+            out["started"] = container["state"]["running"]["startedAt"]
+        if "terminated" in container["state"]:
+            out["ended"] = container["state"]["terminated"]["finishedAt"]
+    return {one: seconds_of(text) for one, text in out.items()}
 
 
 class Pods:
@@ -23,6 +38,10 @@ class Pods:
                "container": pod["spec"]["containers"][0]["name"], "conditions": status.get("conditions", []),
                "running": status.get("phase") == "Running" and "deletionTimestamp" not in meta}
         with self._lock:
+            job = self._jobs.get((one["namespace"], one["job"]))
+            if job:
+                has_ended = kind == "DELETED" or status.get("phase") in ("Failed", "Succeeded")
+                job.ledger.observe_pod(one["attempt"], one["rank"], times_of(status), has_ended, time.time())
             if kind == "DELETED":
                 if self._by_address.get(address, one)["uid"] == one["uid"]:
                     self._by_address.pop(address, None)
@@ -32,9 +51,11 @@ class Pods:
             self._by_name[one["namespace"], one["name"]] = one
             if address:
                 self._by_address[address] = one
-            job = self._jobs.get((one["namespace"], one["job"]))
-            if job and one["running"] and one["rank"] == 0 and one["attempt"] == job.attempt:
-                self._on_running(job)
+            if job and one["running"] and one["attempt"] == job.attempt:
+                if one["rank"] == 0:
+                    self._on_running(job)
+                if self.of(job):
+                    job.begin_steps()
 
     def of(self, job):
         """The pods of the job's attempt by rank; None unless all of them run."""

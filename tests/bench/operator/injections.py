@@ -10,16 +10,19 @@ import time
 from job_truth import TARGET_STEPS, checkpoint_of
 
 
-def _now():
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+SILENCE = 1  # seconds between the last report of an attempt and its end
+
+
+def _when(seconds=0):
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + SILENCE + seconds))
 
 
 def _target(pod, suffix=""):
     return f"/api/v1/namespaces/{pod['namespace']}/pods/{pod['name']}{suffix}"
 
 
-def _terminated(pod, exit_code, message, reason="Error"):
-    end = {"exitCode": exit_code, "reason": reason, "message": message, "finishedAt": _now()}
+def _terminated(pod, exit_code, message, reason="Error", wait=0):
+    end = {"exitCode": exit_code, "reason": reason, "message": message, "finishedAt": _when(wait)}
     return {"containerStatuses": [{"name": pod["container"], "image": "x", "imageID": "", "ready": False,
                                    "restartCount": 0, "state": {"terminated": end}}]}
 
@@ -30,7 +33,7 @@ def _patch(pod, wait=0, **status):
 
 def _exit(pod, exit_code, message="", reason="Error", wait=0):
     phase = "Succeeded" if exit_code == 0 else "Failed"
-    return _patch(pod, wait, phase=phase, **_terminated(pod, exit_code, message, reason))
+    return _patch(pod, wait, phase=phase, **_terminated(pod, exit_code, message, reason, wait))
 
 
 def _message(job, rank, reason, step=None):
@@ -103,7 +106,7 @@ def eviction_by_kubelet(job, pods, random):
     pod = random.choice(pods)
     job.end_attempt("TerminationByKubelet", "Disrupted", pod, 137, charged=False, stopped=True)
     disrupted = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet",
-                 "lastTransitionTime": _now(), "message": "low on memory"}
+                 "lastTransitionTime": _when(), "message": "low on memory"}
     return [_patch(pod, phase="Failed", reason="Evicted", message="The node was low on resource: memory.",
                    conditions=[*pod["conditions"], disrupted], **_terminated(pod, 137, ""))]
 

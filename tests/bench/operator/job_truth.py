@@ -1,6 +1,8 @@
 """What must be in the status of a job of scripts/bench operator truth, computed from the injected events alone."""
-import collections
 import time
+
+from ledger_truth import LedgerTruth, ledger_differences
+from stepping import Stepping
 
 MAX_RECORDS = 10  # api::kMaxAttemptRecords
 TARGET_STEPS = 100_000
@@ -8,7 +10,6 @@ CHECKPOINT_INTERVAL = 50  # steps
 SLACK = 3  # seconds between a report and its time in the status, which is in whole seconds
 MAX_DELAY = {"Stalled": 300}  # seconds until an injected event must have ended its attempt, by its reason
 DEFAULT_MAX_DELAY = 60
-CHECKPOINT_SHARE = 0.1  # of the time that the ranks report
 
 
 def seconds_of(text):
@@ -33,47 +34,48 @@ class JobTruth:
         self.progress = None  # as status.progress: of the last report that was read, or of a termination message
         self.in_pod = {"total": 0, "seconds": 0.0, "lastRank": None, "lastReason": None}
         self.stalls = 0
-        self.usage = {"productive": 0, "checkpoint": 0}  # accelerator-milliseconds of the attempts that have ended
-        # A stall and the end of a complete job are productive or not by what the operator has read before.
-        self.is_usage_exact = True
+        self.ledger = LedgerTruth(nodes)
+        self._highest_read = 0  # step
         self.problems, self.frozen_at = [], None
         self._begin_attempt(0)
 
     def _begin_attempt(self, first_step):
-        self._base, self._since, self._rate = first_step, None, 1.0
+        self._stepping = Stepping(first_step, self._highest_read)
         self.is_silent = True  # the ranks do not listen
         self.stall = None  # of an injected one: "injected", "reported" by the operator, "over" once the ranks continue
         self.laggard = None  # the pod of the rank that is stopped
         self.served_at = None  # when rank 0 of this attempt was last read
         self._in_pod_now = {"total": 0, "seconds": 0.0, "rank": -1, "reason": ""}
         self._in_pod_read = dict(self._in_pod_now)
-        self._counts_since = None  # the counters of the launcher, which begin when all pods run
-        self._usage_read = dict.fromkeys(self.usage, 0)
 
-    def start_stepping(self, rate):
+    def start(self, rate):
         """Rank 0 of the attempt runs."""
-        if self.is_silent and self._since is None:
-            self._since, self._rate, self.is_silent = time.time(), rate, False
+        if self.is_silent and not self._stepping.has_started():
+            self._stepping.start(rate)
+            self.is_silent = False
+
+    def begin_steps(self):
+        """All pods of the attempt run."""
+        if self._stepping.has_started() and not self._stepping.has_begun():
+            self._stepping.begin()
 
     def step(self):
-        return self._base + (int((time.time() - self._since) * self._rate) if self._since else 0)
-
-    def freeze(self):
-        self._base, self._since = self.step(), None
+        return self._stepping.step()
 
     def freeze_for_good(self):
         """The next report, which has a new step, is the last one that differs from the one before."""
-        self.freeze()
-        self._base += 1
+        self._stepping.freeze()
+        self._stepping.skip_to(self.step() + 1)
         self.frozen_at = time.time()
 
     def begin_stall(self, pod):
         self.stalls += 1
         self.stall, self.laggard, self._stalled_at = "injected", pod, time.time()
-        self.freeze()
+        self._stepping.freeze()
 
     def end_stall(self):
-        self.stall, self.laggard, self._since = "over", None, time.time()
+        self.stall, self.laggard = "over", None
+        self._stepping.resume()
 
     def is_finished(self):
         return self.phase in ("Complete", "Failed")
@@ -94,11 +96,10 @@ class JobTruth:
             out["inPodRestarts"] = dict(self._in_pod_now)
         self._count_in_pod_restarts()
         self.reach(step, out["checkpointStep"])
-        if self._counts_since:
-            elapsed = round(1000 * ((self.frozen_at or now) - self._counts_since))
-            checkpoint = round(CHECKPOINT_SHARE * elapsed)
-            self._usage_read = {"productive": elapsed - checkpoint, "checkpoint": checkpoint}
-        out["usageSeconds"] = {one: time / 1000 for one, time in self._usage_read.items()}
+        times = self._stepping.report()
+        out["usageSeconds"] = {one: milliseconds / 1000 for one, milliseconds in times.classes.items()}
+        self.ledger.report(self.attempt, self._stepping, step, out["checkpointStep"], times)
+        self._highest_read = max(self._highest_read, step)
         self.served_at = now
         self.progress = {"step": step, "targetSteps": TARGET_STEPS, "loss": out["loss"],
                          "checkpointStep": out["checkpointStep"] if out["checkpointStep"] >= 0 else None}
@@ -123,7 +124,7 @@ class JobTruth:
     def restart_in_pod(self, rank, reason):
         now = self._in_pod_now
         self._in_pod_now = {"total": now["total"] + 1, "seconds": now["seconds"] + 2.5, "rank": rank, "reason": reason}
-        self._base, self._since = max(checkpoint_of(self.step()), 0), time.time()
+        self._stepping.restart_in_pod(max(checkpoint_of(self.step()), 0))
         for record in self.attempts:  # the operator may not have written the larger step before
             if record["lossEnded"] and time.time() - record["lossEnded"] < 10:
                 record["isLossKnown"] = False
@@ -137,7 +138,6 @@ class JobTruth:
                 self.problems.append("the job was restarted before its stall was reported")
             self.end_attempt("Stalled", "Stalled", stopped=True, when=self._stalled_at)
         if phase == "Running" and attempt == self.attempt:
-            self._counts_since = self._counts_since or time.time()
             self._end_loss_of_start()
             if self.stall == "over":
                 self.stall = None
@@ -146,11 +146,10 @@ class JobTruth:
         if self.stall is None:
             self.problems.append(f"Stalled without an injected stall: {message}")
             return False
-        culprit = f"rank {self.laggard['rank']} on node {self.laggard['node']} is at step {self._base}"
+        culprit = f"rank {self.laggard['rank']} on node {self.laggard['node']} is at step {self.step()}"
         if culprit not in message:
             self.problems.append(f"the stall's message does not contain '{culprit}': {message}")
         self.stall = "reported"
-        self.is_usage_exact = False
         return self.stall_action == "None"
 
     def _end_loss_of_start(self):
@@ -170,12 +169,14 @@ class JobTruth:
         self.progress.setdefault("checkpointStep", None)
 
     def complete(self, message):
+        self.ledger.end_attempt(self.progress is not None, message["step"])
         self._read_message(message)
-        self.phase, self.is_silent, self.is_usage_exact = "Complete", True, False
+        self.phase, self.is_silent = "Complete", True
 
     def end_attempt(self, reason, restart, pod=None, exit_code=None, charged=True, stopped=False, message=None,
                     text="", permanent=False, when=None):
         """The attempt has ended. `pod` is the one that failed first, `message` the termination message of rank 0."""
+        self.ledger.end_attempt(self.progress is not None)
         self._read_message(message)
         is_known = self.served_at is not None or (message is not None and message["step"] > 0)
         step = self.progress["step"] if is_known else None
@@ -187,7 +188,6 @@ class JobTruth:
             "nodeRank": pod and pod["rank"], "text": text, "time": when or time.time(), "lossEnded": None,
             "isLossKnown": True})
         self.is_silent = True
-        self.usage, self._usage_read = self._usage(), dict.fromkeys(self.usage, 0)
         is_progress = any(now > before for now, before in zip(self._highest, self._baseline))
         is_used_up = self.charged + self.after_progress >= 10 * self.max_restarts or (
             not is_progress and self.charged >= self.max_restarts)
@@ -203,17 +203,14 @@ class JobTruth:
         self.attempt += 1
         self._begin_attempt((self.progress or {}).get("checkpointStep") or 0)
 
-    def _usage(self):
-        return {one: time + self.nodes * self._usage_read[one] for one, time in self.usage.items()}
-
     def expected(self):
         """As plain values, for differences()."""
         return {"job": f"{self.namespace}/{self.name}", "nodes": self.nodes, "attempt": self.attempt,
                 "phase": self.phase, "phaseReason": self.phase_reason, "total": self.total, "charged": self.charged,
                 "afterProgress": self.after_progress,
                 "reasons": self.reasons, "progress": self.progress, "inPodRestarts": self.in_pod,
-                "attempts": self.attempts[-MAX_RECORDS:], "problems": self.problems, "usage": self._usage(),
-                "isUsageExact": self.is_usage_exact}
+                "attempts": self.attempts[-MAX_RECORDS:], "problems": self.problems,
+                "ledger": self.ledger.expected()}
 
 
 def merge_losses(reasons):
@@ -250,13 +247,7 @@ def differences(truth, status):
     in_pod = status.get("inPodRestarts") or {"total": 0, "seconds": 0.0}
     for field, expected in truth["inPodRestarts"].items():
         compare(f"inPodRestarts.{field}", expected, in_pod.get(field))
-    usage = status.get("usage", {"allocated": 0, "classes": {}})
-    classes = collections.Counter(usage["classes"])
-    compare("usage.allocated", sum(classes.values()), usage["allocated"])
-    classes["productive"] += classes.pop("recomputed", 0)  # the operator divides the time of steps
-    for one, expected in truth["usage"].items():
-        if truth["isUsageExact"]:
-            compare(f"usage.classes.{one}", expected, classes[one])
+    found += ledger_differences(truth["ledger"], status.get("usage", {}))
     records = status.get("attempts", [])
     compare("attempts", [record["attempt"] for record in truth["attempts"]], [r.get("attempt", 0) for r in records])
     for expected, actual in zip(truth["attempts"], records):

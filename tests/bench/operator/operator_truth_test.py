@@ -3,6 +3,7 @@
 
 usage: operator_truth_test.py DIRECTORY_WITH_PROGRAMS
 """
+import collections
 import copy
 import json
 import pathlib
@@ -24,9 +25,6 @@ def fields_of(truth):
         yield ("progress", field), -5
     for field in truth["inPodRestarts"]:
         yield ("inPodRestarts", field), -5
-    if truth["isUsageExact"]:
-        for one, time in truth["usage"].items():
-            yield ("usage", one), time + 1
     for i, record in enumerate(truth["attempts"]):
         for field in ("reason", "pod", "nodeRank", "exitCode", "step", "stepsLost", "stopped"):
             yield ("attempts", i, field), "other"
@@ -36,6 +34,21 @@ def fields_of(truth):
             yield ("attempts", i, "text"), "other"
         if record["isLossKnown"]:
             yield ("attempts", i, "lossEnded"), 0
+
+
+def ledgers_of(row):
+    """The usage of the status with another time of one class, just beyond its tolerance, and with another sum."""
+    usage, truth = row["status"]["usage"], row["truth"]["ledger"]
+    tolerances = collections.Counter(truth["tolerances"])
+    of_steps = tolerances["productive"] + tolerances["recomputed"] + tolerances["split"]
+    for one in {*usage["classes"], *truth["times"], "idle", "unreported", "evaluation"} - {"allocated", "queued"}:
+        tolerance = of_steps if one in ("productive", "recomputed") else tolerances[one]
+        for other in (truth["times"].get(one, 0) + tolerance + 1, truth["times"].get(one, 0) - tolerance - 1):
+            added = other - usage["classes"].get(one, 0)
+            yield {**usage, "classes": {**usage["classes"], one: other}, "allocated": usage["allocated"] + added}
+    for one in ("allocated", "queued"):
+        yield {**usage, one: truth["times"].get(one, 0) + tolerances[one] + 1}
+    yield {**usage, "allocated": usage["allocated"] + 1}
 
 
 def check_that_it_can_fail(rows):
@@ -48,6 +61,9 @@ def check_that_it_can_fail(rows):
                 place = place[step]
             place[path[-1]] = value
             assert differences(planted, row["status"]), f"not detected: {path} = {value} in {row}"
+            checked += 1
+        for usage in ledgers_of(row):
+            assert differences(row["truth"], {**row["status"], "usage": usage}), f"not detected: {usage} in {row}"
             checked += 1
         more = [*row["status"].get("attempts", []), {"attempt": 99}]
         assert differences(row["truth"], {**row["status"], "attempts": more}), f"not detected: one more attempt in {row}"

@@ -34,7 +34,6 @@ from workload import pod_spec
 
 NAMESPACES = 5
 POLLS_PER_SECOND = 20  # of the operator
-SILENCE = 1  # seconds between the last report of an attempt and its end
 JOBS = "/apis/oarlock.dev/v1alpha1/trainingjobs"
 
 
@@ -68,8 +67,7 @@ class Truth:
         self._pending, self._sent = 0, []  # requests
         self.injected = collections.Counter()
         self._is_over, self._broken = False, None
-        self._pods = fake_ranks.Pods(self._jobs, self._lock, lambda job: job.start_stepping(
-            self._random.uniform(0.5, 20)))
+        self._pods = fake_ranks.Pods(self._jobs, self._lock, lambda job: job.start(self._random.uniform(0.5, 20)))
         fake_ranks.serve(self._pods)
         for target, update in (("/api/v1/pods?labelSelector=oarlock.dev/job-name", self._pods.update),
                                (JOBS, self._update_job)):
@@ -88,9 +86,12 @@ class Truth:
             key = item["metadata"]["namespace"], item["metadata"]["name"]
             job, status = self._jobs[key], item.get("status", {})
             job.uid = item["metadata"]["uid"]
+            job.ledger.observe_job(seconds_of(item["metadata"]["creationTimestamp"]))
             self._statuses[key] = status
             phase = status.get("phase")
             message = next((c["message"] for c in status.get("conditions", []) if c["type"] == phase), "")
+            if phase:
+                job.ledger.observe_status(phase, status.get("attempt", 0), time.time())
             if job.observe(phase, status.get("attempt", 0), message):
                 self._after(self._random.uniform(0, 5), job.end_stall)
 
@@ -128,7 +129,7 @@ class Truth:
     def _send(self, job, pods, kind):
         self.injected[kind.__name__] += 1
         job.is_silent = kind not in (injections.stall, injections.restart_in_pod)
-        delay = SILENCE
+        delay = injections.SILENCE
         for wait, *request in kind(job, pods, self._random):
             delay += wait
             self._request_after(delay, *request)
@@ -238,8 +239,19 @@ class Truth:
         return (f"{len(jobs)} jobs, {sum(self.injected.values())} events ({events}); "
                 f"{sum(job.total for job in jobs)} restarts, {sum(job.in_pod['total'] for job in jobs)} in-pod restarts, "
                 f"{sum(job.stalls for job in jobs)} stalls, {sum(job.phase == 'Failed' for job in jobs)} failed jobs; "
+                f"{self._describe_ledgers(statuses)}; "
                 f"attempts ended {statistics.median(delays or [0]):.0f} s (median) and {max(delays, default=0):.0f} s (maximum) "
                 f"after their event")
+
+    def _describe_ledgers(self, statuses):
+        """The accelerator-seconds by class, and by how much all ledgers together differ from them."""
+        expected, actual = collections.Counter(), collections.Counter()
+        for key, job in self._jobs.items():
+            usage = statuses.get(key, {}).get("usage", {})
+            expected.update(job.ledger.expected()["times"])
+            actual.update({**usage.get("classes", {}), **{one: usage.get(one, 0) for one in ("allocated", "queued")}})
+        return "accelerator-seconds " + ", ".join(f"{one} {time / 1000:.0f} ({(actual[one] - time) / 1000:+.1f})"
+                                                  for one, time in expected.most_common())
 
     def write(self, file, statuses):
         rows = [{"truth": job.expected(), "status": statuses.get(key, {})} for key, job in self._jobs.items()]

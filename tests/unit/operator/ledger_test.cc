@@ -133,6 +133,16 @@ TEST_F(Ledger, FirstReportIncludesTimeBeforeOtherPodsStarted) {
   EXPECT_EQ(write(20, Phase::kRunning), (Times{{"rendezvous", 14'000}, {"productive", 6'000}}));
 }
 
+TEST_F(Ledger, SecondReportMayIncludeTimeBeforeOtherPodsStarted) {
+  observed_.pods = {running(0, 2), running(1, 10)};
+  report(8, 0, reported({{UsageClass::kStarting, 6}}));
+  Times expected = write(10, Phase::kRunning);
+  report(20, 5, reported({{UsageClass::kStarting, 8}, {UsageClass::kProductive, 8}, {UsageClass::kCheckpoint, 2}}));
+  expected["productive"] = 2 * 8'000;
+  expected["checkpoint"] = 2 * 2'000;
+  EXPECT_EQ(write(20, Phase::kRunning), expected);
+}
+
 TEST_F(Ledger, StepsWithoutTimesAreProductive) {
   run_at(10);
   report(14, 3);
@@ -364,6 +374,16 @@ TEST_F(Ledger, StepsThatTheLauncherCountsAsRecomputedAreSoOnce) {
   write(180, Phase::kRunning);
   EXPECT_EQ(usage().classes[UsageClass::kRecomputed], 2 * 50'000);
   EXPECT_EQ(usage().classes[UsageClass::kProductive], 2 * 120'000);
+}
+
+TEST_F(Ledger, NewStepsBeforeARestartInThePodAreProductive) {
+  run_at(0);
+  report(0, 0, reported({}));
+  write(0, Phase::kRunning);
+  report(100, 100, reported({{UsageClass::kProductive, 100}}));
+  write(100, Phase::kRunning);
+  report(140, 90, reported({{UsageClass::kProductive, 130}, {UsageClass::kRecomputed, 10}}));
+  EXPECT_EQ(write(140, Phase::kRunning), (Times{{"productive", 2 * 130'000}, {"recomputed", 2 * 10'000}}));
 }
 
 // Kubernetes' times have whole seconds.
