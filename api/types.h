@@ -19,7 +19,7 @@
 
 namespace oarlock::api {
 
-// On a job that Kueue's MultiKueue has created in this cluster: the name of its Workload.
+// The annotation, or the label, of a job that Kueue's MultiKueue has created in this cluster: the name of its Workload.
 inline constexpr char kAnnotationPrebuiltWorkload[] = "kueue.x-k8s.io/prebuilt-workload-name";
 
 // The fields of ObjectMeta that reconcile() needs; all others are dropped.
@@ -33,7 +33,7 @@ struct Metadata {
   std::optional<SystemTime> deletion_timestamp;  // present if the job is being deleted
   std::string queue;                             // label kLabelQueue; empty: none
   std::string priority_class;                    // label kLabelPriorityClass; empty: none
-  std::string prebuilt_workload;                 // annotation kAnnotationPrebuiltWorkload; empty: none
+  std::string prebuilt_workload;                 // annotation or label kAnnotationPrebuiltWorkload; empty: none
 
   bool operator==(const Metadata&) const = default;
 };

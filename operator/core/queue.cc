@@ -136,6 +136,10 @@ WaitingReason queue_reason(const Observed& observed, const Membership& members) 
     return {kQueued, fmt::format("queue {}: waiting for MultiKueue to create the Workload {}", name, prebuilt)};
   if (members.workload == nullptr) return {kQueued, fmt::format("queue {}: requesting quota", name)};
   const Workload& workload = *members.workload;
+  if (!prebuilt.empty() && observed.job.group_nodes() > workload.nodes)
+    return {kQueued,
+            fmt::format("queue {}: the Workload {} that MultiKueue has created is for {} nodes, and the job has {}",
+                        workload.queue, prebuilt, workload.nodes, observed.job.group_nodes())};
   const std::string why = explanation(workload);
   return {kQueued, fmt::format("queue {}: {}", workload.queue, why.empty() ? "waiting for Kueue" : why)};
 }

@@ -12,6 +12,7 @@
 #include "common/json_access.h"
 #include "common/status_macros.h"
 #include "operator/core/desired.h"
+#include "operator/core/pod_requests.h"
 
 namespace oarlock::control {
 namespace {
@@ -232,6 +233,24 @@ Json desired_workload(const Job& job, const CreateWorkload& create, const Json& 
           {"kind", "Workload"},
           {"metadata", std::move(metadata)},
           {"spec", std::move(spec)}};
+}
+
+std::string prebuilt_problem(const Json& live, const Json& pod) {
+  constexpr double kPrecision = 1e-9;  // of amounts in different units
+  const std::string name = text_at(member(live, "metadata"), "name");
+  const Json& pod_sets = elements(member(live, "spec"), "podSets");
+  if (pod_sets.size() != 1)
+    return fmt::format("Workload {} has {} podSets; that of a TrainingJob has one", name, pod_sets.size());
+  PodRequests admitted = pod_requests(member(member(pod_sets.front(), "template"), "spec"));
+  for (const auto& [resource, amount] : pod_requests(member(pod, "spec"))) {
+    const double limit = admitted[resource];
+    if (amount <= limit * (1 + kPrecision)) continue;
+    return fmt::format(
+        "each pod of the job requests {} of {}, and Workload {} was admitted for {}; use the template "
+        "and the TrainingProfile of the manager cluster",
+        amount, resource, name, limit);
+  }
+  return "";
 }
 
 bool admits_pods(const Workload& workload) {

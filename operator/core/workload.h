@@ -57,6 +57,11 @@ nlohmann::json desired_workload(const Job& job, const CreateWorkload& create, co
 // deleted.
 bool admits_pods(const Workload& workload);
 
+// Returns why the pods of a job may not run with the Workload `live`, which the operator has not created: a pod like
+// `pod` requests more than the Workload, for which quota was assigned. Empty if they may. Kueue finishes such a
+// Workload of the kinds that it supports with the reason OutOfSync.
+std::string prebuilt_problem(const nlohmann::json& live, const nlohmann::json& pod);
+
 // Returns the merge patch of the status of the Workload `live`, with its uid and resourceVersion as preconditions.
 // Absent if it has another uid, or does not need the change.
 std::optional<nlohmann::json> workload_status_patch(const nlohmann::json& live, const UpdateWorkload& change);

@@ -88,27 +88,14 @@ bool is_reported_invalid(const Job& job) {
          job.status.observed_generation == job.metadata.generation;
 }
 
-// Replaces the object of the same name, or adds the object.
-template <typename T>
-void put(std::vector<T>& objects, T object) {
-  std::erase_if(objects, [&](const T& other) { return other.name == object.name; });
-  objects.push_back(std::move(object));
-}
-
-// Returns nothing if the text cannot be parsed.
-template <typename T>
-std::optional<T> read_object(const kube::FieldFilter& fields, const std::string& text,
-                             Result<T> (*project)(const nlohmann::json&)) {
-  const Result<nlohmann::json> object = fields.parse(text);
-  if (!object) return std::nullopt;
-  Result<T> projected = project(*object);
-  return projected ? std::optional<T>(*std::move(projected)) : std::nullopt;
-}
-
 }  // namespace
 
 Controller::Controller(Dependencies dependencies, const Logger& log)
-    : deps_(std::move(dependencies)), log_(log), progress_writes_(deps_.clock), live_reads_(kLiveReadBudget) {}
+    : deps_(std::move(dependencies)),
+      log_(log),
+      progress_writes_(deps_.clock),
+      conflicts_(deps_.client),
+      live_reads_(kLiveReadBudget) {}
 
 Controller::~Controller() { stop(); }
 
@@ -250,12 +237,10 @@ Controller::ReconcileResult Controller::handle(const Job& job, const Interruptio
     case Reason::kStaleCache:
       log.debug("plan based on a stale cache; requeuing", {{"error", interruption.error.message}});
       return {ReconcileResult::Kind::kRequeue};
-    case Reason::kNameConflict: {
+    case Reason::kNameConflict:
       log.info("the name is taken by an object of another owner, or by one without the job's label");
-      const std::lock_guard lock(mutex_);
-      conflicts_[job.metadata.uid].insert({interruption.conflicting_kind, interruption.conflicting_key});
+      conflicts_.record(job.metadata.uid, {interruption.conflicting_kind, interruption.conflicting_key});
       return {ReconcileResult::Kind::kRequeue};
-    }
     case Reason::kApiError:
       break;
   }
@@ -311,7 +296,7 @@ bool Controller::track(const kube::ObjectKey& key, const Job* job) {
 
 void Controller::forget(const kube::ObjectKey& key, const std::string& job_uid) {
   deps_.own_writes->forget(job_uid);
-  conflicts_.erase(job_uid);
+  conflicts_.forget(job_uid);
   rejections_.erase(job_uid);
   template_errors_.erase(job_uid);
   deps_.poller->forget(key);
@@ -392,7 +377,7 @@ Observed Controller::observe(const kube::ObjectKey& key, const Job& job, bool is
         it != template_errors_.end() && it->second.concerns(job))
       observed.template_error = it->second.message;
   }
-  add_conflicting_objects(job.metadata.uid, observed);
+  conflicts_.add_to(observed);
   add_stall_reports(key, observed);
   return observed;
 }
@@ -414,55 +399,6 @@ void Controller::add_stall_reports(const kube::ObjectKey& key, Observed& observe
       stall.nodes.push_back({static_cast<int>(rank), pod->pod_ip});
   }
   observed.stall_reports = deps_.stalls->reports(key, stall);
-}
-
-void Controller::add_conflicting_objects(const std::string& job_uid, Observed& observed) {
-  std::set<ConflictingObject> conflicts;
-  {
-    const std::lock_guard lock(mutex_);
-    if (const auto it = conflicts_.find(job_uid); it != conflicts_.end()) conflicts = it->second;
-  }
-  for (const ConflictingObject& conflict : conflicts) {
-    const auto response = deps_.client.get(resource_of(conflict.kind), conflict.key, {});
-    if (!response) {
-      if (response.error().kind == ErrorKind::kNotFound) forget_conflict(job_uid, conflict);
-      continue;
-    }
-    switch (conflict.kind) {
-      case ResourceKind::kPod:
-        if (auto pod = read_object(pod_fields(), *response, project_pod)) {
-          pod->object.unlabeled = pod->job != observed.job.metadata.name;
-          // The informer reports a pod of the job again once it has its label back.
-          if (!pod->object.unlabeled && pod->object.owner_uid == job_uid) forget_conflict(job_uid, conflict);
-          put(observed.pods, std::move(pod->object));
-        }
-        break;
-      case ResourceKind::kService:
-        if (auto service = read_object(service_fields(), *response, project_service))
-          put(observed.services, std::move(service->object));
-        break;
-      case ResourceKind::kNetworkPolicy:
-        if (auto policy = read_object(network_policy_fields(), *response, project_network_policy))
-          put(observed.network_policies, std::move(policy->object));
-        break;
-      case ResourceKind::kJob:  // an object of another kind cannot have a job's name
-      case ResourceKind::kWorkload:
-      case ResourceKind::kPodGroup:
-      case ResourceKind::kSchedulerPluginsPodGroup:
-      case ResourceKind::kVolcanoPodGroup:
-      case ResourceKind::kNode:
-      case ResourceKind::kProfile:
-        break;
-    }
-  }
-}
-
-void Controller::forget_conflict(const std::string& job_uid, const ConflictingObject& conflict) {
-  const std::lock_guard lock(mutex_);
-  const auto it = conflicts_.find(job_uid);
-  if (it == conflicts_.end()) return;
-  it->second.erase(conflict);
-  if (it->second.empty()) conflicts_.erase(it);
 }
 
 void Controller::update_polling(const kube::ObjectKey& key, const Observed& observed) {

@@ -5,7 +5,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -20,6 +19,7 @@
 #include "operator/shell/cache.h"
 #include "operator/shell/executor.h"
 #include "operator/shell/metrics.h"
+#include "operator/shell/name_conflicts.h"
 #include "operator/shell/progress.h"
 #include "operator/shell/stall_probe.h"
 
@@ -66,14 +66,6 @@ class Controller {
     std::chrono::milliseconds after{0};
   };
 
-  // An object with a name that the job needs, which is another owner's or lacks the job's label. It is not in the
-  // cache, so each reconcile reads it from the API server until it no longer exists or the label is restored.
-  struct ConflictingObject {
-    ResourceKind kind;
-    kube::ObjectKey key;
-    auto operator<=>(const ConflictingObject&) const = default;
-  };
-
   void run_worker(const std::stop_token& stop);
   const char* requeue(const kube::ObjectKey& key,
                       const ReconcileResult& result);  // returns the value of the metric's label
@@ -88,8 +80,6 @@ class Controller {
   std::shared_ptr<const Job> read_full_job(const Job& trimmed, ReconcileResult& result);
   Plan make_plan(const kube::ObjectKey& key, const Job& job, bool is_first_reconcile);
   Observed observe(const kube::ObjectKey& key, const Job& job, bool is_first_reconcile);
-  void add_conflicting_objects(const std::string& job_uid, Observed& observed);
-  void forget_conflict(const std::string& job_uid, const ConflictingObject& conflict);
   void add_stall_reports(const kube::ObjectKey& key, Observed& observed);
   void update_polling(const kube::ObjectKey& key, const Observed& observed);
   void set_template_error(const Job& job, const std::string& error);
@@ -98,11 +88,11 @@ class Controller {
   const Dependencies deps_;
   const Logger log_;
   ProgressWriteLimiter progress_writes_;
+  NameConflicts conflicts_;
   ByteBudget live_reads_;
   std::string leading_since_;
   mutable std::mutex mutex_;
-  // Guarded by mutex_. The first three maps are keyed by the job's uid.
-  std::unordered_map<std::string, std::set<ConflictingObject>> conflicts_;
+  // Guarded by mutex_. The first two maps are keyed by the job's uid.
   std::unordered_map<std::string, std::string> rejections_;  // Observed::last_error
   struct TemplateError {
     int64_t generation = 0;  // of the spec that was rejected

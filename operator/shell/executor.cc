@@ -370,6 +370,12 @@ Executor::Outcome Executor::apply_admission(const Job& job, const CreatePod& pod
   if (!pod.admission) return std::nullopt;
   const kube::ObjectKey key{job.metadata.namespace_name, pod.name};
   const std::string name = action_name("create", ResourceKind::kPod, key);
+  if (!prebuilt_workload(job).empty()) {
+    const PodFactory factory = make_factory(job, pod, {});
+    const std::unique_lock<std::mutex> lock = lock_if_large(job.spec);
+    const auto checked = kueue_.check_prebuilt(job, factory.pod(0));
+    if (!checked) return interruption(Reason::kApiError, name, checked.error());
+  }
   const std::unique_lock<std::mutex> lock = lock_if_large(job.spec);
   auto job_with_placement = kueue_.place(job, *pod.admission);
   if (!job_with_placement) return interruption(Reason::kApiError, name, job_with_placement.error());

@@ -9,6 +9,7 @@
 #include <stop_token>
 #include <string>
 
+#include "common/clock.h"
 #include "common/log.h"
 #include "kube/client/client.h"
 #include "operator/core/desired.h"
@@ -60,9 +61,10 @@ class Executor {
  public:
   // Reads only the metadata of the client's responses, except for those of Kueue's objects.
   Executor(kube::Client client, std::shared_ptr<OwnWrites> own_writes, std::shared_ptr<EventRecorder> events,
-           const Logger& log, PodDefaults pod_defaults = {})
+           const Logger& log, PodDefaults pod_defaults = {},
+           std::shared_ptr<const Clock> clock = std::make_shared<RealClock>())
       : client_(std::move(client)),
-        kueue_(client_.of_objects()),
+        kueue_(client_.of_objects(), std::move(clock)),
         own_writes_(std::move(own_writes)),
         events_(std::move(events)),
         log_(log),
@@ -123,6 +125,7 @@ class Executor {
   // Service without the annotation, which an earlier version of the operator created.
   Outcome read_regroup_secret(const Job& job, const CreatePod& pod, RegroupSecret& secret) const;
   // Sets `placed` to the job with a template to which the pod's admission is applied; unchanged for pods without one.
+  // Fails if the pods request more than the Workload that MultiKueue has created for the job.
   Outcome apply_admission(const Job& job, const CreatePod& pod, std::optional<Job>& placed) const;
   // Makes the factory of an attempt's pods.
   Outcome prepare(const Job& job, const CreatePod& pod, std::optional<PodFactory>& factory) const;

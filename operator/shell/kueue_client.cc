@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
@@ -17,6 +18,10 @@ using Json = nlohmann::json;
 using ErrorKind = kube::ApiErrorKind;
 
 constexpr size_t kMaxObject = 4u << 20;
+
+// Jobs that are admitted together have the same few flavors. After a change of a flavor, pods are created with its old
+// node labels for at most this time.
+constexpr std::chrono::seconds kFlavorLifetime{10};
 
 kube::Resource kueue_resource(const char* plural) { return {kKueueGroup, kKueueVersion, plural}; }
 
@@ -39,16 +44,41 @@ kube::ApiError explain_missing(kube::ApiError error, const std::string& what) {
 kube::ApiResult<Job> KueueClient::place(const Job& job, const Admission& admission) const {
   std::vector<Json> flavors;
   for (const std::string& name : admission.flavors) {
-    const auto response = client_.get(kueue_resource("resourceflavors"), {"", name}, {});
-    if (!response) return tl::make_unexpected(explain_missing(response.error(), "ResourceFlavor " + name));
-    flavors.push_back(parse_untrusted_json(*response, kMaxObject));
-    // Pods without the node labels of their flavor would use the quota of another one.
-    if (!flavors.back().is_object())
-      return tl::make_unexpected(make_error(ErrorKind::kServer, fmt::format("ResourceFlavor {} cannot be read", name)));
+    auto read = flavor(name);
+    if (!read) return tl::make_unexpected(read.error());
+    flavors.push_back(*std::move(read));
   }
   Result<Job> placed = with_admission(job, admission, flavors);
   if (!placed) return tl::make_unexpected(make_error(ErrorKind::kInvalid, placed.error().message));
   return *std::move(placed);
+}
+
+kube::ApiResult<Json> KueueClient::flavor(const std::string& name) const {
+  const SteadyTime now = clock_->steady();
+  {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(flavors_, [&](const auto& known) { return now - known.second.read_at >= kFlavorLifetime; });
+    if (const auto known = flavors_.find(name); known != flavors_.end()) return known->second.object;
+  }
+  const auto response = client_.get(kueue_resource("resourceflavors"), {"", name}, {});
+  if (!response) return tl::make_unexpected(explain_missing(response.error(), "ResourceFlavor " + name));
+  const Json object = parse_untrusted_json(*response, kMaxObject);
+  // Pods without the node labels of their flavor would use the quota of another one.
+  if (!object.is_object())
+    return tl::make_unexpected(make_error(ErrorKind::kServer, fmt::format("ResourceFlavor {} cannot be read", name)));
+  Json out = {{"metadata", {{"name", name}}}, {"spec", member(object, "spec")}};
+  const std::lock_guard lock(mutex_);
+  flavors_[name] = {out, now};
+  return out;
+}
+
+kube::ApiResult<void> KueueClient::check_prebuilt(const Job& job, const Json& pod) const {
+  const std::string name = prebuilt_workload(job);
+  const auto live = client_.get(resource_of(ResourceKind::kWorkload), {job.metadata.namespace_name, name}, {});
+  if (!live) return tl::make_unexpected(explain_missing(live.error(), "Workload " + name));
+  const std::string problem = prebuilt_problem(parse_untrusted_json(*live, kMaxObject), pod);
+  if (!problem.empty()) return tl::make_unexpected(make_error(ErrorKind::kInvalid, problem));
+  return {};
 }
 
 kube::ApiResult<std::optional<WorkloadPriority>> KueueClient::named_priority(const Job& job, const Json& pod) const {

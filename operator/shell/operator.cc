@@ -197,7 +197,7 @@ Controller::Dependencies Operator::controller_dependencies() {
           .stalls = &stalls_,
           .queue = &queue_,
           .own_writes = own_writes_,
-          .executor = std::make_shared<Executor>(writer_, own_writes_, events_, log_, options_.pod_defaults),
+          .executor = std::make_shared<Executor>(writer_, own_writes_, events_, log_, options_.pod_defaults, clock_),
           .client = reader_,
           .metrics = metrics_,
           .clock = clock_,

@@ -216,6 +216,7 @@ kube::FieldFilter job_fields() {
                            "metadata.deletionTimestamp",
                            R"(metadata.labels.kueue\.x-k8s\.io/queue-name)",
                            R"(metadata.labels.kueue\.x-k8s\.io/priority-class)",
+                           R"(metadata.labels.kueue\.x-k8s\.io/prebuilt-workload-name)",
                            R"(metadata.annotations.kueue\.x-k8s\.io/prebuilt-workload-name)",
                            "status"}
       .with_text({"spec.template", "spec.trainer"});
@@ -284,8 +285,13 @@ kube::FieldFilter workload_fields() {
 
 Job project_job(const Json& object) {
   Job job = api::read_training_job(object);
+  // Without its feature gate WorkloadIdentifierAnnotations, Kueue sets a label of the same key. As in Kueue, the
+  // annotation has precedence.
+  std::string& prebuilt = job.metadata.prebuilt_workload;
+  if (prebuilt.empty())
+    prebuilt = text_at(member(member(object, "metadata"), "labels"), api::kAnnotationPrebuiltWorkload);
   // An annotation may be long, but the name of a Workload is not.
-  if (job.metadata.prebuilt_workload.size() > kMaxName) job.metadata.prebuilt_workload.clear();
+  if (prebuilt.size() > kMaxName) prebuilt.clear();
   return job;
 }
 

@@ -56,7 +56,7 @@ class ExecutorFixture : public ::testing::Test {
   kube::Client client_{transport_, std::chrono::seconds(5), kube::ResponseContent::kMetadata};
   std::shared_ptr<EventRecorder> events_ =
       std::make_shared<EventRecorder>(client_, EventSource{.instance = "me"}, clock_, Logger::silent());
-  Executor executor_{client_, own_writes_, events_, Logger::silent()};
+  Executor executor_{client_, own_writes_, events_, Logger::silent(), {}, clock_};
   Job job_;
   std::stop_source stop_;
   bool script_ended_ = false;

@@ -156,6 +156,18 @@ TEST(ReconcileMultiKueue, TheWorkerUsesNoOtherWorkload) {
   EXPECT_THAT(only<CreatePod>(reconcile(with_workload(without_annotation, unowned))), IsEmpty());
 }
 
+TEST(ReconcileMultiKueue, AJobWithMoreNodesThanItsWorkloadHasNoPods) {
+  const Job job = prebuilt();
+  Observed observed = with_workload(job, admitted(without_owner(workload_of(job))));
+  observed.workloads->front().nodes = observed.workloads->front().admission.nodes = 1;
+  const Plan plan = reconcile(observed);
+  EXPECT_THAT(only<CreatePod>(plan), IsEmpty());
+  EXPECT_THAT(
+      find_condition(after(observed, plan).job.status, Phase::kPending)->message,
+      HasSubstr("the Workload trainingjob-bert-of-manager that MultiKueue has created is for 1 nodes, and the job "
+                "has 2"));
+}
+
 // MultiKueue would have to know of a second Workload.
 TEST(ReconcileMultiKueue, TheWorkerNeitherReplacesNorGrowsTheWorkload) {
   const Job job = prebuilt();

@@ -315,10 +315,53 @@ TEST_F(ExecuteQueueTest, PodsOfDifferentAdmissionsAreDifferentBatches) {
   EXPECT_EQ(sent(3)["spec"]["nodeSelector"]["pool"], "y");
 }
 
+TEST_F(ExecuteQueueTest, JobsThatAreAdmittedTogetherShareTheFlavor) {
+  const auto start = [&](const std::string& pool) {
+    answer(object("30"), 201);
+    EXPECT_FALSE(run({CreatePod{.name = "j-0-0", .admission = Admission{"c", 1, {"a"}}}}));
+    EXPECT_EQ(sent(requests().size() - 1)["spec"]["nodeSelector"]["pool"], pool);
+  };
+  answer(flavor("a", "x"));
+  start("x");
+  start("x");
+  EXPECT_EQ(requests().size(), 3u) << "one request for the flavor";
+  clock_->advance(std::chrono::seconds(10));
+  answer(flavor("a", "y"));
+  start("y");
+}
+
 TEST_F(ExecuteQueueTest, APodWithoutAnAdmissionNeedsNoRequestToKueue) {
   answer(object("30"), 201);
   EXPECT_FALSE(run({CreatePod{"j-0-0", 0, 0}}));
   EXPECT_THAT(requests(), ElementsAre(std::string("POST ") + kPods));
+}
+
+// A tenant of a worker cluster may have created the job.
+TEST_F(ExecuteQueueTest, NoPodRequestsMoreThanTheWorkloadOfMultiKueue) {
+  job_.status.queue.emplace().workload = "w";
+  const CreatePod pod{.name = "j-0-0", .admission = Admission{"c", 1}};
+  const auto create = [&](int gpus) {
+    job_.spec.pod_template = R"({"spec":{"containers":[{"name":"trainer","image":"i","resources":{"limits":{"gpu":)" +
+                             std::to_string(gpus) + "}}}]}}";
+    return run({pod});
+  };
+  const std::string get = std::string("GET ") + kWorkloads + "/w";
+  const Json live = Json::parse(R"({"metadata": {"name": "w"}, "spec": {"podSets": [{"template": {"spec": {
+    "containers": [{"resources": {"limits": {"gpu": 4}}}]}}}]}})");
+  answer(live);
+  answer(object("30"), 201);
+  EXPECT_FALSE(create(4));
+  EXPECT_THAT(requests(), ElementsAre(get, std::string("POST ") + kPods));
+  EXPECT_FALSE(transport_->requests()[0].metadata_only);
+  answer(live);
+  const auto stop = create(8);
+  ASSERT_TRUE(stop);
+  EXPECT_EQ(stop->action, "create pod ns/j-0-0");
+  EXPECT_EQ(stop->error.kind, kube::ApiErrorKind::kInvalid);
+  EXPECT_THAT(stop->error.message, HasSubstr("requests 8 of gpu, and Workload w was admitted for 4"));
+  transport_->script(failure(404, "NotFound"));
+  EXPECT_EQ(create(4)->error.message, "Workload w does not exist");
+  EXPECT_EQ(requests().size(), 4u) << "no pod";
 }
 
 TEST_F(ExecuteQueueTest, NoPodIsCreatedWithoutItsFlavor) {

@@ -1,5 +1,6 @@
 #include "operator/shell/projection.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <limits>
@@ -311,6 +312,14 @@ TEST(ProjectJob, ReadsTheWorkloadOfMultiKueue) {
   };
   EXPECT_EQ(named("trainingjob-j-1"), "trainingjob-j-1");
   EXPECT_EQ(named(std::string(254, 'x')), "") << "no object has such a name";
+  // Older versions of Kueue set a label.
+  const auto labeled = [](const char* metadata) {
+    return project_job(*job_fields().parse(fmt::format(R"({{"metadata": {}}})", metadata))).metadata.prebuilt_workload;
+  };
+  EXPECT_EQ(labeled(R"({"labels": {"kueue.x-k8s.io/prebuilt-workload-name": "a"}})"), "a");
+  EXPECT_EQ(labeled(R"({"labels": {"kueue.x-k8s.io/prebuilt-workload-name": "a"},
+                        "annotations": {"kueue.x-k8s.io/prebuilt-workload-name": "b"}})"),
+            "b");
 }
 
 std::string job_with(const std::string& spec, const std::string& status = "{}") {
