@@ -32,7 +32,7 @@ constexpr std::string_view kConditions[] = {"VMEventScheduled", "PreemptSchedule
                                             "RedeployScheduled", "RebootScheduled"};
 
 // A warning that is withdrawn counts for this long, so that a node that flaps causes few writes and requests.
-constexpr std::chrono::seconds kMinDuration{60};
+constexpr std::chrono::minutes kMinDuration{10};
 
 // Whether a pod runs, and is not being stopped.
 bool runs(const Pod* pod) {

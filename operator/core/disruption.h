@@ -22,7 +22,7 @@ bool is_disruption_condition(std::string_view type);
 
 // Sets status.disruption to the nodes of running pods that have a warning, or whose pod has the condition
 // DisruptionTarget, and the time of the request to now if a node is new. A node remains while the warnings are unknown,
-// and for a minute after the request. Removes it if the job does not run.
+// and for ten minutes after the request. Removes it if the job does not run.
 void refresh_disruption(const Observed& observed, const Membership& members, api::Status& status);
 
 // Returns the number of the request that rank 0 is polled with: the Unix time in seconds at which it was made; absent

@@ -65,6 +65,7 @@ void ProgressPoller::watch(const kube::ObjectKey& job, const std::string& uid, c
   Target& target = targets_[job];
   const bool is_requested = checkpoint_request && target.checkpoint_request != checkpoint_request;
   target.checkpoint_request = checkpoint_request;
+  if (is_requested) target.has_unsent_request = true;
   const bool is_same = target.uid == uid && target.url == url;
   if (is_same && !is_requested) return;
   if (target.uid != uid) target.probe = {};
@@ -129,14 +130,15 @@ bool ProgressPoller::has_thread(Group group) const {
   return group == Group::kPrompt || (slow < slow_threads_ && (group == Group::kSlow || failed < failed_threads_));
 }
 
-// Returns the target to poll next: due targets come first, then the groups by turns, then the longest waiting one.
+// Returns the target to poll next: due targets come first, of these the ones with a request that was not sent, then the
+// groups by turns, then the longest waiting one.
 ProgressPoller::Targets::iterator ProgressPoller::next_target(SteadyTime now) {
   const auto order_of = [&](const Targets::value_type& entry) {
     const auto& [job, target] = entry;
-    if (target.due > now) return std::tuple(true, uint64_t{0}, target.due);
+    if (target.due > now) return std::tuple(true, true, uint64_t{0}, target.due);
     const auto turns = last_polls_.find(job.namespace_name);
     const uint64_t last = turns == last_polls_.end() ? 0 : turns->second.at(static_cast<size_t>(target.group));
-    return std::tuple(false, last, target.due);
+    return std::tuple(false, !target.has_unsent_request, last, target.due);
   };
   auto next = targets_.end();
   decltype(order_of(*next)) best;
@@ -160,6 +162,7 @@ bool ProgressPoller::record(const kube::ObjectKey& job, uint64_t generation, con
   target.group = !result.status ? Group::kFailed : result.took <= options_.prompt ? Group::kPrompt : Group::kSlow;
   target.wait = result.status ? options_.interval : std::min(target.wait * 2, options_.max_interval);
   const bool is_requested = target.checkpoint_request != query.checkpoint;  // since the poll was sent
+  if (is_requested) target.has_unsent_request = true;
   target.due = is_requested ? clock_->steady() : clock_->steady() + target.wait;
   target.probe.last_poll = {started, result.status.has_value(), result.status || result.launcher};
   const bool is_launcher_new = result.launcher && target.probe.launcher != result.launcher;
@@ -199,6 +202,7 @@ void ProgressPoller::run(const std::stop_token& stop) {
     ++in_flight_.at(index);
     last_polls_[next->first.namespace_name].at(index) = ++polls_;
     next->second.is_in_flight = true;
+    next->second.has_unsent_request = false;
     const kube::ObjectKey job = next->first;
     const uint64_t generation = next->second.generation;
     const StatusQuery query{next->second.uid, next->second.checkpoint_request};

@@ -51,7 +51,7 @@ struct RankProbe {
 // concurrent polls and of polls per second is bounded, each poll has a timeout, and an address that does not respond is
 // polled with exponential backoff.
 //
-// The jobs that are due take turns: in each namespace, those that responded promptly to their last poll are one group,
+// Jobs with a new request for a checkpoint come first. The others that are due take turns: in each namespace, those that responded promptly to their last poll are one group,
 // those that responded slowly or were not polled yet are a second one, and those that did not respond are a third one.
 // The group that was polled least recently is next, and in it the job that has waited longest. So a namespace full of
 // jobs, or of jobs that do not respond, hardly delays the jobs of other namespaces: with N such groups, a job that is
@@ -73,7 +73,7 @@ class ProgressPoller {
 
   // Starts to poll this address for the job. A poll of an earlier address that is in progress is ignored. A uid that
   // differs from the earlier one discards the last status. Each poll carries the number of the request for a checkpoint
-  // (common/status_query.h); a new one is sent immediately.
+  // (common/status_query.h); a new one is sent before all other polls.
   void watch(const kube::ObjectKey& job, const std::string& uid, const std::string& host, int port,
              std::optional<int64_t> checkpoint_request = std::nullopt);
 
@@ -97,6 +97,7 @@ class ProgressPoller {
     std::string uid;
     std::string url;  // empty: paused
     std::optional<int64_t> checkpoint_request;
+    bool has_unsent_request = false;  // no poll has carried it yet
     uint64_t generation = 0;  // of uid and url; results of an earlier generation are ignored
     SteadyTime due{};
     std::chrono::milliseconds wait{0};  // until the next poll

@@ -71,7 +71,7 @@ TEST(Disruption, EndsWithTheWarning) {
   ASSERT_TRUE(observed.job.status.disruption);
   observed.node_warnings.clear();
   EXPECT_TRUE(status_after(observed, reconcile(observed)).disruption) << "a node that flaps";
-  observed.now = at_second(kNow + 60);
+  observed.now = at_second(kNow + 600);
   observed.are_node_warnings_unknown = true;
   EXPECT_TRUE(status_after(observed, reconcile(observed)).disruption) << "the operator has started again";
   observed.are_node_warnings_unknown = false;

@@ -88,6 +88,22 @@ TEST_F(ProgressPollerTest, SlowThreadsServeNamespacesRoundRobin) {
   EXPECT_LE(good, static_cast<std::ptrdiff_t>(before) + 1) << "it is polled next";
 }
 
+TEST_F(ProgressPollerTest, RequestForACheckpointPrecedesAllOtherPolls) {
+  start({.interval = 1h, .timeout = 1s, .max_interval = 1h, .rate = 1e6, .threads = 2, .slow_threads = 1});
+  ranks_.hold(url(0));
+  poller_->watch({"ns", "0"}, "u", address(0), 9400);
+  ASSERT_TRUE(eventually([&] { return ranks_.in_flight(url(0)) == 1; }));
+  for (int i = 1; i < 100; ++i) poller_->watch({"ns", std::to_string(i)}, "u", address(i), 9400);
+  const size_t before = ranks_.log().size();
+  poller_->watch({"ns", "50"}, "u", address(50), 9400, 7);
+  ranks_.hold(url(0), false);
+  ASSERT_TRUE(eventually([&] { return ranks_.log().size() > before + 2; }));
+  const std::vector<std::string> log = ranks_.log();
+  const auto requested = std::find(log.begin(), log.end(), url(50)) - log.begin();
+  EXPECT_LE(requested, static_cast<std::ptrdiff_t>(before) + 1) << "it is polled next";
+  EXPECT_EQ(ranks_.request(url(50)), 7);
+}
+
 TEST_F(ProgressPollerTest, NewJobPrecedesFailedJobsOfItsNamespace) {
   start({.interval = 1ms, .timeout = 1s, .max_interval = 1ms, .rate = 1e6, .threads = 2, .slow_threads = 1});
   for (int i = 0; i < 20; ++i) poller_->watch({"ns", std::to_string(i)}, "u", address(i), 9400);
