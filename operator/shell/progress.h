@@ -51,13 +51,13 @@ struct RankProbe {
 // concurrent polls and of polls per second is bounded, each poll has a timeout, and an address that does not respond is
 // polled with exponential backoff.
 //
-// Jobs with a new request for a checkpoint come first. The others that are due take turns: in each namespace, those that responded promptly to their last poll are one group,
-// those that responded slowly or were not polled yet are a second one, and those that did not respond are a third one.
-// The group that was polled least recently is next, and in it the job that has waited longest. So a namespace full of
-// jobs, or of jobs that do not respond, hardly delays the jobs of other namespaces: with N such groups, a job that is
-// alone in its group waits for at most N other polls. The second and third groups of all namespaces use at most
-// ProgressOptions::slow_threads at a time, and the third ones do not use all of these, so that any number of
-// unreachable jobs does not delay new and slow ones. Thread-safe.
+// Jobs with a new request for a checkpoint come first. The others that are due take turns: in each namespace, those
+// that responded promptly to their last poll are one group, those that responded slowly or were not polled yet are a
+// second one, and those that did not respond are a third one. The group that was polled least recently is next, and in
+// it the job that has waited longest. So a namespace full of jobs, or of jobs that do not respond, hardly delays the
+// jobs of other namespaces: with N such groups, a job that is alone in its group waits for at most N other polls. The
+// second and third groups of all namespaces use at most ProgressOptions::slow_threads at a time, and the third ones do
+// not use all of these, so that any number of unreachable jobs does not delay new and slow ones. Thread-safe.
 class ProgressPoller {
  public:
   // Called on a polling thread, without locks, when a job's progress has changed.
@@ -98,7 +98,7 @@ class ProgressPoller {
     std::string url;  // empty: paused
     std::optional<int64_t> checkpoint_request;
     bool has_unsent_request = false;  // no poll has carried it yet
-    uint64_t generation = 0;  // of uid and url; results of an earlier generation are ignored
+    uint64_t generation = 0;          // of uid and url; results of an earlier generation are ignored
     SteadyTime due{};
     std::chrono::milliseconds wait{0};  // until the next poll
     bool is_in_flight = false;
