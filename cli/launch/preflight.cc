@@ -36,7 +36,6 @@ constexpr auto kPreflightConnectTimeout = std::chrono::seconds(2);
 // After the time in which all nodes must have joined: the verdict, or up to twelve rounds of measurement, takes less.
 constexpr auto kVerdictTime = std::chrono::seconds(120);
 constexpr int kMaxDevices = 1024;
-constexpr size_t kMaxReasons = 4;  // of a message
 constexpr int kMaxMib = 1 << 24;
 
 bool is_stop(int signal) { return signal == SIGTERM || signal == SIGINT || signal == SIGHUP || signal == SIGQUIT; }
@@ -53,19 +52,6 @@ PreflightOutcome stopped_by(int signal) {
 }
 
 bool is_positive(const std::optional<double>& number) { return number && std::isfinite(*number) && *number > 0; }
-
-// Returns one line, which does not grow with the group.
-std::string describe_verdict(const PreflightVerdict& verdict) {
-  std::vector<std::string> reasons;
-  for (const FailedNode& node : verdict.failed)
-    reasons.push_back(fmt::format("node rank {}: {}", node.node, node.reason));
-  reasons.insert(reasons.end(), verdict.unattributed.begin(), verdict.unattributed.end());
-  const size_t shown = std::min(reasons.size(), kMaxReasons);
-  std::string out =
-      fmt::format("{}", fmt::join(reasons.begin(), reasons.begin() + static_cast<std::ptrdiff_t>(shown), "; "));
-  if (shown < reasons.size()) out += fmt::format("; and {} more", reasons.size() - shown);
-  return out;
-}
 
 // The launcher of one node in a group of several.
 class PreflightMember {
@@ -94,14 +80,14 @@ class PreflightMember {
       if (server) host = is_ipv4 ? "127.0.0.1" : "::1";  // a cluster may have IPv6 only
       // Node rank 0 may have started later by up to the same time.
       if (connect(host, port, join_until)) follow(clock_.steady() + timeout + kVerdictTime);
-      if (has_joined_ || verdict_) break;
+      if (has_joined_ || outcome_) break;
       std::vector<pollfd> none;
       wait(none, clock_.steady() + kRetryDelay);
     }
     channel_.reset();  // the server waits for its end
-    if (server && verdict_) server->finish();
+    if (server && outcome_) server->finish();
     if (signal_) return stopped_by(*signal_);
-    if (verdict_) return outcome_of(*verdict_, options_.node_rank);
+    if (outcome_) return *outcome_;
     return PreflightOutcome{to_int(ExitCode::kPeerLost), -1,
                             fmt::format("no {} the launcher of node rank 0 at {}",
                                         has_joined_ ? "verdict from" : "connection to", endpoint(host, port))};
@@ -145,9 +131,9 @@ class PreflightMember {
     return true;
   }
 
-  // Follows the orders of node rank 0 until the verdict, or the end of the connection.
+  // Follows the orders of node rank 0 until the outcome, or the end of the connection.
   void follow(SteadyTime until) {
-    while (channel_->is_open() && !verdict_ && clock_.steady() < until) {
+    while (channel_->is_open() && !outcome_ && clock_.steady() < until) {
       std::vector<pollfd> fds;
       add_channel(*channel_, fds);
       if (!wait(fds, until)) return;
@@ -168,7 +154,7 @@ class PreflightMember {
     } else if (const auto round = preflight_round_from_json(line)) {
       channel_->send(to_json(PreflightResult{.round = round->round, .value = measure(*round)}));
     } else {
-      verdict_ = preflight_verdict_from_json(line);
+      outcome_ = preflight_outcome_from_json(line);
     }
   }
 
@@ -189,7 +175,7 @@ class PreflightMember {
   std::optional<recovery::LineChannel> channel_;
   size_t attempts_ = 0;      // each tries another address of the host
   bool has_joined_ = false;  // then the end of the connection is final
-  std::optional<PreflightVerdict> verdict_;
+  std::optional<PreflightOutcome> outcome_;
   std::optional<int> signal_;
 };
 
@@ -223,18 +209,6 @@ Result<PreflightSettings> parse_preflight(std::string_view text) {
     }
   }
   return out;
-}
-
-PreflightOutcome outcome_of(const PreflightVerdict& verdict, int node_rank) {
-  if (verdict.has_passed()) return {0, -1, node_rank == 0 ? verdict.summary : ""};
-  const std::string message = describe_verdict(verdict);
-  if (verdict.failed.empty()) return {to_int(ExitCode::kTempFail), -1, message};
-  const auto own = std::ranges::find(verdict.failed, node_rank, &FailedNode::node);
-  if (own != verdict.failed.end()) return {to_int(ExitCode::kDeviceFailed), node_rank, own->reason};
-  // A node that does not respond cannot report its failure.
-  const bool is_silent = std::ranges::all_of(verdict.failed, &FailedNode::is_silent);
-  if (node_rank == 0 && is_silent) return {to_int(ExitCode::kDeviceFailed), verdict.failed.front().node, message};
-  return {to_int(ExitCode::kPeerLost), -1, message};
 }
 
 Result<PreflightOutcome> run_preflight(const PreflightOptions& options, const SignalSource& signals,

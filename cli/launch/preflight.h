@@ -36,20 +36,6 @@ struct PreflightOptions {
   bool is_local_only = false;  // the other nodes already run
 };
 
-// The result of one launcher.
-struct PreflightOutcome {
-  // 0: the ranks may start. kDeviceFailed: this node has failed, or, on node rank 0, another one does not respond.
-  // kPeerLost: another node has failed. kTempFail: no single node explains the failure. 128 + n: signal n.
-  int exit_code = 0;
-  int failed_node = -1;   // that with kDeviceFailed
-  std::string message{};  // one line; with exit code 0 a summary of the measurements, on node rank 0
-
-  bool operator==(const PreflightOutcome&) const = default;
-};
-
-// Returns what the verdict means for the launcher of a node. Pure.
-PreflightOutcome outcome_of(const PreflightVerdict& verdict, int node_rank);
-
 // Blocks until the preflight is complete, or a signal that stops the launcher has arrived. Call it from a process with
 // one thread. Fails if node rank 0 cannot listen on its port.
 Result<PreflightOutcome> run_preflight(const PreflightOptions& options, const SignalSource& signals,

@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <ranges>
 #include <utility>
+
+#include "common/error.h"
 
 namespace oarlock::launch {
 namespace {
@@ -11,12 +14,27 @@ namespace {
 // Of the at most three links in one direction (preflight_distances()): more than half.
 constexpr int kMinSlowLinks = 2;
 
+constexpr size_t kMaxReasons = 4;  // of a message
+
 using Nodes = std::vector<std::optional<NodeHealth>>;
 
 std::string name_of(const Nodes& nodes, int node) {
   const std::optional<NodeHealth>& health = nodes[static_cast<size_t>(node)];
   return health && !health->host.empty() ? fmt::format("node rank {} ({})", node, health->host)
                                          : fmt::format("node rank {}", node);
+}
+
+// Returns one line.
+std::string describe_verdict(const PreflightVerdict& verdict) {
+  const size_t count = verdict.failed.size() + verdict.unattributed.size();
+  std::vector<std::string> reasons;
+  for (const FailedNode& node : verdict.failed | std::views::take(kMaxReasons))
+    reasons.push_back(fmt::format("node rank {}: {}", node.node, node.reason));
+  for (const std::string& reason : verdict.unattributed | std::views::take(kMaxReasons - reasons.size()))
+    reasons.push_back(reason);
+  std::string out = fmt::format("{}", fmt::join(reasons, "; "));
+  if (reasons.size() < count) out += fmt::format("; and {} more", count - reasons.size());
+  return out;
 }
 
 template <typename Value>
@@ -223,6 +241,18 @@ PreflightVerdict judge_preflight(const std::vector<std::optional<NodeHealth>>& n
   judge.judge_links(links);
   judge.summarize(links);
   return judge.verdict();
+}
+
+PreflightOutcome outcome_of(const PreflightVerdict& verdict, int node_rank) {
+  if (verdict.has_passed()) return {0, -1, node_rank == 0 ? verdict.summary : ""};
+  const auto own = std::ranges::find(verdict.failed, node_rank, &FailedNode::node);
+  if (own != verdict.failed.end()) return {to_int(ExitCode::kDeviceFailed), node_rank, own->reason};
+  const std::string message = describe_verdict(verdict);
+  if (verdict.failed.empty()) return {to_int(ExitCode::kTempFail), -1, message};
+  // A node that does not respond cannot report its failure.
+  const bool is_silent = std::ranges::all_of(verdict.failed, &FailedNode::is_silent);
+  if (node_rank == 0 && is_silent) return {to_int(ExitCode::kDeviceFailed), verdict.failed.front().node, message};
+  return {to_int(ExitCode::kPeerLost), -1, message};
 }
 
 std::vector<int> preflight_distances(int nodes) {

@@ -63,6 +63,17 @@ struct PreflightVerdict {
   bool operator==(const PreflightVerdict&) const = default;
 };
 
+// The result of one launcher.
+struct PreflightOutcome {
+  // 0: the ranks may start. kDeviceFailed: this node has failed, or, on node rank 0, another one does not respond.
+  // kPeerLost: another node has failed. kTempFail: no single node explains the failure. 128 + n: signal n.
+  int exit_code = 0;
+  int failed_node = -1;   // that with kDeviceFailed
+  std::string message{};  // one line; with exit code 0 a summary of the measurements, on node rank 0
+
+  bool operator==(const PreflightOutcome&) const = default;
+};
+
 // Returns the verdict about a group. `nodes` is indexed by node rank; an absent element is a node that did not answer.
 // `links` are empty if the network was not measured.
 //
@@ -76,6 +87,9 @@ struct PreflightVerdict {
 //   slow link remains, which no failed node explains, all slow links are reported without a node.
 PreflightVerdict judge_preflight(const std::vector<std::optional<NodeHealth>>& nodes,
                                  const std::vector<LinkHealth>& links, const PreflightLimits& limits);
+
+// Returns what the verdict means for the launcher of a node. Its message does not grow with the group.
+PreflightOutcome outcome_of(const PreflightVerdict& verdict, int node_rank);
 
 // Returns the distances d at which each node n sends to node (n + d) mod `nodes`: at most three, however many nodes
 // there are, so that each node has up to six links with different others.

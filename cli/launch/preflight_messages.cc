@@ -53,12 +53,9 @@ std::string to_json(const PreflightResult& result) {
   return line_of("result", std::move(message));
 }
 
-std::string to_json(const PreflightVerdict& verdict) {
-  Json failed = Json::array();
-  for (const FailedNode& node : verdict.failed)
-    failed.push_back({{"node", node.node}, {"reason", node.reason}, {"silent", node.is_silent}});
-  return line_of("verdict",
-                 {{"failed", std::move(failed)}, {"unattributed", verdict.unattributed}, {"summary", verdict.summary}});
+std::string to_json(const PreflightOutcome& outcome) {
+  return line_of("outcome",
+                 {{"exitCode", outcome.exit_code}, {"node", outcome.failed_node}, {"message", outcome.message}});
 }
 
 std::optional<PreflightJoin> preflight_join_from_json(const std::string& line) {
@@ -92,17 +89,11 @@ std::optional<PreflightResult> preflight_result_from_json(const std::string& lin
   return out;
 }
 
-std::optional<PreflightVerdict> preflight_verdict_from_json(const std::string& line) {
-  const Json json = object_in(line, "verdict");
+std::optional<PreflightOutcome> preflight_outcome_from_json(const std::string& line) {
+  const Json json = object_in(line, "outcome");
   if (!json.is_object()) return std::nullopt;
-  PreflightVerdict out;
-  out.summary = text_at(json, "summary");
-  for (const Json& node : elements(json, "failed"))
-    out.failed.push_back({integer_at(node, "node", -1), text_at(node, "reason"), true_at(node, "silent")});
-  for (const Json& one : elements(json, "unattributed")) {
-    if (one.is_string()) out.unattributed.push_back(one.get<std::string>());
-  }
-  return out;
+  return PreflightOutcome{integer_at(json, "exitCode", to_int(ExitCode::kTempFail)), integer_at(json, "node", -1),
+                          text_at(json, "message")};
 }
 
 }  // namespace oarlock::launch

@@ -48,11 +48,11 @@ bool is_clock_request(const std::string& line);
 std::string to_json(const PreflightJoin& join);
 std::string to_json(const PreflightRound& round);
 std::string to_json(const PreflightResult& result);
-std::string to_json(const PreflightVerdict& verdict);
+std::string to_json(const PreflightOutcome& outcome);
 
 std::optional<PreflightJoin> preflight_join_from_json(const std::string& line);
 std::optional<PreflightRound> preflight_round_from_json(const std::string& line);
 std::optional<PreflightResult> preflight_result_from_json(const std::string& line);
-std::optional<PreflightVerdict> preflight_verdict_from_json(const std::string& line);
+std::optional<PreflightOutcome> preflight_outcome_from_json(const std::string& line);
 
 }  // namespace oarlock::launch

@@ -224,9 +224,8 @@ class PreflightGroup {
   }
 
   void decide(const PreflightVerdict& result) {
-    const std::string verdict = to_json(result);
     for (Peer& peer : peers_) {
-      if (peer.node) peer.channel.send(verdict);
+      if (peer.node) peer.channel.send(to_json(outcome_of(result, *peer.node)));
     }
     is_decided_ = true;
     until_ = clock_.steady() + kVerdictTimeout;

@@ -2,7 +2,7 @@
 
 It is computed from the times of the pods on the API server, the reports that rank 0 has given, and the times at which the
 phases of the job were seen. The times that rank 0 reports have no tolerance. Each other moment is known within SLACK: the
-API server stores whole seconds, and the operator sees an event up to a second before or after this program. Each class
+API server stores whole seconds, and the operator receives an event up to a second before or after this program. Each class
 has, for each pod, the tolerance of the moments at which its time begins and ends. Times are Unix times in seconds.
 """
 import bisect
@@ -64,7 +64,7 @@ class Attempt:
                 self.begun = moment(end - sum(added.values()) / 1000)
         self.covered = moment(end if total > 0 or not self.covered else self.covered.time)
         if earlier:
-            # The operator reads whole steps, and assumes that a process begins at the newest checkpoint that it knows of
+            # The operator reads whole steps, and assumes that a process begins at the newest checkpoint that it has read
             # at its first report, which that process may have saved itself.
             began_unseen = earlier if saved_step > stepping.first_step else 0
             self.split_tolerance = max(self.split_tolerance, 2000 / stepping.rate + began_unseen)

@@ -30,7 +30,6 @@ namespace oarlock::launch {
 namespace {
 
 using testing::HasSubstr;
-using testing::IsEmpty;
 
 const std::string kToken = "secret";
 
@@ -80,14 +79,14 @@ class PreflightGroupOfTwo : public testing::Test {
     launcher.send(to_json(PreflightJoin{.node = node, .port = 1, .host = "h", .time = time, .failures = {}}));
   }
 
-  // Follows one node until the verdict, and returns the number of rounds. `value` is the result of each round.
+  // Follows one node until the outcome, and returns the number of rounds. `value` is the result of each round.
   static int follow(recovery::LineChannel& launcher, const std::function<double(const PreflightRound&)>& value,
-                    std::optional<PreflightVerdict>& verdict) {
+                    std::optional<PreflightOutcome>& outcome) {
     for (int rounds = 0;; ++rounds) {
       const std::string line = next_line(launcher);
       const std::optional<PreflightRound> round = preflight_round_from_json(line);
       if (!round) {
-        verdict = preflight_verdict_from_json(line);
+        outcome = preflight_outcome_from_json(line);
         return rounds;
       }
       launcher.send(to_json(PreflightResult{.round = round->round, .value = value(*round)}));
@@ -113,15 +112,15 @@ TEST_F(PreflightGroupOfTwo, RoundsAreRepeatedOnceAndTheBetterValueCounts) {
   const auto disturbed = [](const PreflightRound& round) {
     return round.is_latency ? 0.1 : round.round < 2 ? 90 : 9000;
   };
-  std::optional<PreflightVerdict> verdict;
-  std::optional<PreflightVerdict> same;
-  auto other = std::async(std::launch::async, [&] { return follow(second, disturbed, same); });
-  EXPECT_EQ(follow(first, disturbed, verdict), 4) << "two rounds, twice";
+  std::optional<PreflightOutcome> outcome;
+  std::optional<PreflightOutcome> other_outcome;
+  auto other = std::async(std::launch::async, [&] { return follow(second, disturbed, other_outcome); });
+  EXPECT_EQ(follow(first, disturbed, outcome), 4) << "two rounds, twice";
   EXPECT_EQ(other.get(), 4);
-  ASSERT_TRUE(verdict);
-  EXPECT_TRUE(verdict->has_passed());
-  EXPECT_THAT(verdict->summary, HasSubstr("the slowest has 9000 Mbit/s"));
-  EXPECT_EQ(same, verdict);
+  ASSERT_TRUE(outcome);
+  EXPECT_EQ(outcome->exit_code, 0);
+  EXPECT_THAT(outcome->message, HasSubstr("the slowest has 9000 Mbit/s"));
+  EXPECT_EQ(other_outcome, PreflightOutcome());
 }
 
 // Its pod reports its own failure.
@@ -131,11 +130,9 @@ TEST_F(PreflightGroupOfTwo, LauncherThatEndsIsNotSilent) {
   join(first, 0);
   join(second, 1);
   second.close();
-  std::optional<PreflightVerdict> verdict;
-  follow(first, [](const PreflightRound&) { return 1; }, verdict);
-  ASSERT_TRUE(verdict);
-  EXPECT_EQ(verdict->failed, (std::vector<FailedNode>{{1, "its launcher has closed the connection", false}}));
-  EXPECT_THAT(verdict->unattributed, IsEmpty());
+  std::optional<PreflightOutcome> outcome;
+  follow(first, [](const PreflightRound&) { return 1; }, outcome);
+  EXPECT_EQ(outcome, (PreflightOutcome{76, -1, "node rank 1: its launcher has closed the connection"}));
 }
 
 // ---- Measurements ----

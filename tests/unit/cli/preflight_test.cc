@@ -228,6 +228,9 @@ TEST(PreflightOutcome, OnlyTheFailedNodeReportsAHardwareFailure) {
   const PreflightVerdict link{.unattributed = {"the link is slow"}};
   EXPECT_EQ(outcome_of(link, 0), (PreflightOutcome{75, -1, "the link is slow"}));
   EXPECT_EQ(outcome_of({.unattributed = {"a", "b", "c", "d", "e", "f"}}, 0).message, "a; b; c; d; and 2 more");
+  const auto all_slow = judge_preflight(healthy(4096), links(4096, [](int, int) { return true; }), kLimits);
+  EXPECT_LT(to_json(outcome_of(all_slow, 0)).size(), 1000U) << "the message does not grow with the group";
+  EXPECT_THAT(outcome_of(all_slow, 0).message, HasSubstr("; and 12284 more"));
   const PreflightVerdict passed{.summary = "6 links"};
   EXPECT_EQ(outcome_of(passed, 0), (PreflightOutcome{0, -1, "6 links"}));
   EXPECT_EQ(outcome_of(passed, 1), (PreflightOutcome{0, -1, ""})) << "once for the group";
@@ -258,15 +261,15 @@ TEST(PreflightMessages, AreReadAsTheyWereWritten) {
   EXPECT_EQ(preflight_round_from_json(to_json(round)), round);
   for (const PreflightResult& result : {PreflightResult{1, 0.25}, PreflightResult{1, std::nullopt}})
     EXPECT_EQ(preflight_result_from_json(to_json(result)), result);
-  const PreflightVerdict verdict{.failed = {{1, "a"}, {2, "b", true}}, .unattributed = {"c"}, .summary = "d"};
-  EXPECT_EQ(preflight_verdict_from_json(to_json(verdict)), verdict);
+  const PreflightOutcome outcome{79, 2, "slow"};
+  EXPECT_EQ(preflight_outcome_from_json(to_json(outcome)), outcome);
   EXPECT_TRUE(is_clock_request(clock_request()));
   const auto extreme = preflight_join_from_json(R"({"join":{"node":1,"time":-9223372036854775808}})");
   ASSERT_TRUE(extreme);
   EXPECT_EQ(extreme->time.count(), 0) << "differences of times must not overflow";
-  for (const std::string line : {"", "x", "[]", "{}", R"({"join":1})", R"({"result":[]})", R"({"verdict":"x"})"}) {
+  for (const std::string line : {"", "x", "[]", "{}", R"({"join":1})", R"({"result":[]})", R"({"outcome":"x"})"}) {
     EXPECT_FALSE(preflight_join_from_json(line) || preflight_result_from_json(line) ||
-                 preflight_verdict_from_json(line) || preflight_round_from_json(line) || is_clock_request(line))
+                 preflight_outcome_from_json(line) || preflight_round_from_json(line) || is_clock_request(line))
         << line;
   }
 }

@@ -9,7 +9,7 @@ for _, condition in ipairs(status.conditions or {}) do
   end
 end
 
--- The status of a job that another controller manages is that of its copy, which has generations of its own.
+-- The status of a job that another controller manages is that of its copy, which has other generations.
 local is_managed_elsewhere = obj.spec.managedBy ~= nil and obj.spec.managedBy ~= "oarlock.dev/operator"
 if not is_managed_elsewhere and status.observedGeneration ~= nil and status.observedGeneration ~= obj.metadata.generation then
   return { status = "Progressing", message = "Waiting for the operator to observe the present spec" }
