@@ -101,11 +101,15 @@ std::optional<Allocation> find_allocation(const Pod& pod, const Timeline& timeli
   return out;
 }
 
-int count_missing(const Membership& members) {
-  int missing = 0;
-  for (size_t rank = 0; rank < members.current.size(); ++rank)
-    missing += members.current[rank] == nullptr && !is_recorded_finished(members, rank) ? 1 : 0;
-  return missing;
+// Returns the number of pods of the group that do not exist any more, or have ended at a time that is not known.
+int count_gone(const Membership& members, const Timeline& timeline) {
+  int gone = 0;
+  for (size_t rank = 0; rank < members.current.size(); ++rank) {
+    const Pod* pod = members.current[rank];
+    const bool is_gone = pod == nullptr || (has_node(*pod) && !find_allocation(*pod, timeline));
+    gone += is_gone && !is_recorded_finished(members, rank) ? 1 : 0;
+  }
+  return gone;
 }
 
 // Adds the time of all pods, and of those that do not exist any more. The pods of earlier attempts do not take part in
@@ -148,7 +152,7 @@ void add_pods(const Observed& observed, const Membership& members, const Timelin
   if (timeline.end() == timeline.begin() && timeline.end() < timeline.now())
     pods_at_end = std::max(pods_at_end, usage.pods);
   const int gone = std::clamp(usage.pods, 0, api::rules::kMaxNodes) - pods_at_begin;
-  const int gone_from_group = has_ended ? gone : std::min(gone, count_missing(members));
+  const int gone_from_group = has_ended ? gone : std::min(gone, count_gone(members, timeline));
   for (int i = 0; i < gone; ++i) {
     if (i < gone_from_group) {
       add_group(timeline.begin(), std::max(timeline.begin() + kGracePeriod, timeline.proven()));

@@ -195,6 +195,14 @@ TEST_F(Ledger, LostPodExistedUntilLastReport) {
   EXPECT_EQ(write(102, Phase::kRestarting, 1), (Times{{"productive", 200'000}, {"recovery", 2'000}}));
 }
 
+// The kubelet that evicts a pod gives no time.
+TEST_F(Ledger, PodThatEndedWithoutATimeExistedUntilLastReport) {
+  run_at(0);
+  report(100, 5, reported({{UsageClass::kProductive, 100}}));
+  observed_.pods[1] = running(1, 0).evicted("low on memory");
+  EXPECT_EQ(write(102, Phase::kRestarting, 1), (Times{{"productive", 200'000}, {"recovery", 2'000}}));
+}
+
 TEST_F(Ledger, RestartIsRecovery) {
   run_at(0);
   report(0, 0);
