@@ -102,8 +102,8 @@ Result<std::vector<std::vector<int>>> cpus_of_ranks(const LaunchFlags& flags, co
 
 std::string run_id(const LaunchFlags& flags, const Environment& environment) {
   if (!flags.rdzv_id.empty()) return flags.rdzv_id;
-  const auto job = environment.find(kEnvJob);
-  return job == environment.end() || job->second.empty() ? "none" : job->second;
+  const std::string job = value_of(environment, kEnvJob);
+  return job.empty() ? "none" : job;
 }
 
 // Returns the command to run. `words` holds the arguments from the first one on that is not an option of launch.
@@ -167,12 +167,10 @@ Result<std::unique_ptr<Progress>> make_progress(const LaunchFlags& flags, const 
                                                 const Clock& clock, Console& console) {
   // The ranks report values that they cannot use.
   const std::optional<int> port = read_count(environment, kEnvMetricsPort).value_or(std::nullopt);
-  const auto value_of = [&environment](const char* name) {
-    const auto it = environment.find(name);
-    return it == environment.end() ? std::string() : it->second;
-  };
-  const std::string pattern = flags.progress_pattern.empty() ? value_of(kEnvProgressPattern) : flags.progress_pattern;
-  ProgressOptions options{.port = port.value_or(0), .uid = value_of(kEnvUid), .node = node, .ranks = std::move(ranks)};
+  const std::string pattern =
+      flags.progress_pattern.empty() ? value_of(environment, kEnvProgressPattern) : flags.progress_pattern;
+  ProgressOptions options{
+      .port = port.value_or(0), .uid = value_of(environment, kEnvUid), .node = node, .ranks = std::move(ranks)};
   if (!pattern.empty()) {
     ASSIGN_OR_RETURN(options.pattern, ProgressPattern::make(pattern));
   }

@@ -210,9 +210,8 @@ Result<TopologyFlags> with_rendezvous(TopologyFlags topology, const LaunchFlags&
 }
 
 Result<std::optional<int>> read_count(const Environment& environment, const char* name) {
-  const auto it = environment.find(name);
-  if (it == environment.end() || it->second.empty()) return std::nullopt;
-  const std::string& text = it->second;
+  const std::string text = value_of(environment, name);
+  if (text.empty()) return std::nullopt;
   const std::optional<int> value = parse_integer<int>(text);
   if (!value || *value < 0 || *value > kMaxRestarts) {
     return fail(ExitCode::kConfig,
@@ -225,12 +224,12 @@ Result<void> apply_restart_variables(const Environment& environment, LaunchFlags
   if (flags.has_restart_options || flags.standalone) return {};
   ASSIGN_OR_RETURN(const std::optional<int> count, read_count(environment, kEnvMaxRestarts));
   ASSIGN_OR_RETURN(const std::optional<int> backoff, read_count(environment, kEnvRestartBackoff));
-  if (const auto it = environment.find(kEnvRestartPolicy); it != environment.end() && !it->second.empty()) {
-    if (it->second != "rank" && it->second != "group") {
+  if (const std::string policy = value_of(environment, kEnvRestartPolicy); !policy.empty()) {
+    if (policy != "rank" && policy != "group") {
       return fail(ExitCode::kConfig,
-                  fmt::format("environment variable {}='{}' is neither rank nor group", kEnvRestartPolicy, it->second));
+                  fmt::format("environment variable {}='{}' is neither rank nor group", kEnvRestartPolicy, policy));
     }
-    flags.restart_policy = it->second;
+    flags.restart_policy = policy;
   }
   flags.max_restarts = count.value_or(0);
   flags.backoff = backoff.value_or(0);
@@ -257,10 +256,7 @@ Result<std::unique_ptr<Recovery>> make_recovery(const LaunchFlags& flags, const 
     if (flags.min_nodes) return fail(ExitCode::kUsage, "--min-nodes needs --max-restarts");
     return nullptr;
   }
-  const auto variable = [&](const char* name) {
-    const auto it = environment.find(name);
-    return it == environment.end() ? std::string() : it->second;
-  };
+  const auto variable = [&](const char* name) { return value_of(environment, name); };
   // A single rank has no survivors, and does not join: it needs no group.
   const bool by_rank = flags.restart_policy == "rank" && topology.world_size() > 1;
   RecoveryOptions options;
@@ -306,10 +302,7 @@ Result<std::unique_ptr<Recovery>> make_recovery(const LaunchFlags& flags, const 
 
 Result<std::optional<PreflightOptions>> make_preflight(const LaunchFlags& flags, const Topology& topology,
                                                        const Environment& environment) {
-  const auto variable = [&](const char* name) {
-    const auto it = environment.find(name);
-    return it == environment.end() ? std::string() : it->second;
-  };
+  const auto variable = [&](const char* name) { return value_of(environment, name); };
   const std::string settings = flags.preflight.empty() && !flags.standalone ? variable(kEnvPreflight) : flags.preflight;
   if (settings.empty()) return std::nullopt;
   PreflightOptions out{.nodes = topology.nnodes,

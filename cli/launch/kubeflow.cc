@@ -89,17 +89,13 @@ Environment KubeflowEndpoint::environment(const Environment& inherited) const {
   if (inherited.contains(kEnvKubeflowUrl)) return {};
   Environment out = {{kEnvKubeflowUrl, fmt::format("http://{}:{}{}", kLoopback, server_->port(), kPath)},
                      {kEnvKubeflowToken, token_file_.string()}};
-  const auto value_of = [&inherited](const char* name) {
-    const auto it = inherited.find(name);
-    return it == inherited.end() ? std::string() : it->second;
-  };
-  const auto is_set = [&](const char* name) { return !value_of(name).empty(); };
+  const auto is_set = [&](const char* name) { return !value_of(inherited, name).empty(); };
   if (!std::ranges::any_of(std::initializer_list<const char*>{"http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"},
                            is_set))
     return out;
-  const std::string given = is_set("no_proxy") ? value_of("no_proxy") : value_of("NO_PROXY");
+  const std::string given = is_set("no_proxy") ? value_of(inherited, "no_proxy") : value_of(inherited, "NO_PROXY");
   for (const char* name : {"no_proxy", "NO_PROXY"}) {
-    const std::string excepted = is_set(name) ? value_of(name) : given;
+    const std::string excepted = is_set(name) ? value_of(inherited, name) : given;
     if (excepted != "*") out[name] = excepted.empty() ? kLoopback : excepted + "," + kLoopback;
   }
   return out;

@@ -60,7 +60,6 @@ struct PreflightVerdict {
   std::string summary = {};                    // of the measurements; empty without any
 
   bool has_passed() const { return failed.empty() && unattributed.empty(); }
-  bool operator==(const PreflightVerdict&) const = default;
 };
 
 // The result of one launcher.

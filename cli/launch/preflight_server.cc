@@ -27,7 +27,7 @@ using std::chrono::milliseconds;
 constexpr auto kStopInterval = milliseconds(100);  // between two checks whether the thread is to stop
 constexpr auto kPreflightHelloTimeout = std::chrono::seconds(5);
 constexpr auto kRoundTimeout = std::chrono::seconds(10);   // more than the launchers need (preflight_link.cc)
-constexpr auto kVerdictTimeout = std::chrono::seconds(2);  // until the launchers have read the verdict
+constexpr auto kVerdictTimeout = std::chrono::seconds(2);  // until the launchers have read their outcomes
 constexpr int kMaxStrangers = 64;                          // connections that are not authenticated
 constexpr int kMaxPeerPort = 65535;
 

@@ -1,5 +1,5 @@
 // The coordinator of a preflight, on node rank 0: it waits for the launchers of all nodes, lets them measure the links
-// between them in rounds, and sends the verdict to all.
+// between them in rounds, and sends each of them its outcome.
 #pragma once
 
 #include <memory>
@@ -27,7 +27,7 @@ class PreflightServer {
   // Fails with kUnavailable if it cannot listen on the port.
   static Result<std::unique_ptr<PreflightServer>> start(PreflightServerOptions options);
 
-  // Returns when the other launchers have read the verdict, which this one has received; after two seconds at the
+  // Returns when the other launchers have read their outcomes, as this one has; after two seconds at the
   // latest. The destructor stops the thread earlier.
   void finish() { thread_.join(); }
 

@@ -51,6 +51,12 @@ class SignalSource {
 
 using Environment = std::map<std::string, std::string>;  // by name of the variable
 
+// Returns the value of the variable; empty if it is not set.
+inline std::string value_of(const Environment& environment, const std::string& name) {
+  const auto it = environment.find(name);
+  return it == environment.end() ? std::string() : it->second;
+}
+
 // Parses "NAME=VALUE" strings that end with a null pointer, such as environ(7).
 Environment environment_of(const char* const* entries);
 

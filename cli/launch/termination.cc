@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <csignal>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "common/contract.h"
 #include "common/files.h"
@@ -86,16 +87,15 @@ std::string pod_message(const std::vector<std::string>& texts, const std::vector
 }
 
 std::optional<std::string> termination_log(const Environment& environment) {
-  if (const auto it = environment.find(kEnvTerminationLog); it != environment.end() && !it->second.empty())
-    return it->second;
+  if (std::string path = value_of(environment, kEnvTerminationLog); !path.empty()) return path;
   if (::access(kDefaultTerminationLog, W_OK) == 0) return kDefaultTerminationLog;
   return std::nullopt;
 }
 
 Result<MessageFiles> MessageFiles::make(const Environment& environment) {
   std::vector<std::string> places = {"/tmp", "/dev/shm"};
-  if (const auto it = environment.find("TMPDIR"); it != environment.end() && !it->second.empty())
-    places.insert(places.begin(), it->second);
+  if (std::string place = value_of(environment, "TMPDIR"); !place.empty())
+    places.insert(places.begin(), std::move(place));
   // The volume with the launcher of a pod whose root is read-only.
   std::error_code ignored;
   if (const auto program = std::filesystem::read_symlink("/proc/self/exe", ignored); !program.empty())

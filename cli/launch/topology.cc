@@ -7,6 +7,7 @@
 #include <climits>
 #include <set>
 #include <sstream>
+#include <utility>
 
 #include "common/contract.h"
 #include "common/cpu.h"
@@ -62,9 +63,8 @@ int device_files(const std::filesystem::path& directory) {
 }
 
 std::optional<std::string> find(const Environment& environment, const char* name) {
-  const auto it = environment.find(name);
-  if (it == environment.end() || it->second.empty()) return std::nullopt;  // an empty value counts as not set
-  return it->second;
+  std::string value = value_of(environment, name);
+  return value.empty() ? std::nullopt : std::optional(std::move(value));  // an empty value counts as not set
 }
 
 struct Range {
