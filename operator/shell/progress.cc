@@ -162,7 +162,6 @@ bool ProgressPoller::record(const kube::ObjectKey& job, uint64_t generation, con
   target.group = !result.status ? Group::kFailed : result.took <= options_.prompt ? Group::kPrompt : Group::kSlow;
   target.wait = result.status ? options_.interval : std::min(target.wait * 2, options_.max_interval);
   const bool is_requested = target.checkpoint_request != query.checkpoint;  // since the poll was sent
-  if (is_requested) target.has_unsent_request = true;
   target.due = is_requested ? clock_->steady() : clock_->steady() + target.wait;
   target.probe.last_poll = {started, result.status.has_value(), result.status || result.launcher};
   const bool is_launcher_new = result.launcher && target.probe.launcher != result.launcher;
