@@ -43,15 +43,14 @@ FileDescriptor connect_to(int port) {
   return socket;
 }
 
-// Returns the next line of a channel, or "" if it is closed before.
-std::string next_line(recovery::LineChannel& channel) {
+// Returns the next lines of a channel, or none if it is closed before.
+std::vector<std::string> next_lines(recovery::LineChannel& channel) {
   while (channel.is_open()) {
     pollfd readable{channel.fd(), POLLIN, 0};
-    if (::poll(&readable, 1, 30'000) != 1) return "nothing within 30 s";
-    const std::vector<std::string> lines = channel.read();
-    if (!lines.empty()) return lines.front();
+    if (::poll(&readable, 1, 30'000) != 1) return {"nothing within 30 s"};
+    if (std::vector<std::string> lines = channel.read(); !lines.empty()) return lines;
   }
-  return "";
+  return {};
 }
 
 class PreflightGroupOfTwo : public testing::Test {
@@ -70,7 +69,7 @@ class PreflightGroupOfTwo : public testing::Test {
   recovery::LineChannel& launcher() {
     recovery::LineChannel& out = launchers_.emplace_back(connect_to(ports_.first()), kMaxPreflightLine);
     out.send(hello_line(kToken));
-    EXPECT_TRUE(is_clock_request(next_line(out)));
+    EXPECT_EQ(next_lines(out), std::vector<std::string>{clock_request()});
     return out;
   }
 
@@ -82,15 +81,19 @@ class PreflightGroupOfTwo : public testing::Test {
   // Follows one node until the outcome, and returns the number of rounds. `value` is the result of each round.
   static int follow(recovery::LineChannel& launcher, const std::function<double(const PreflightRound&)>& value,
                     std::optional<PreflightOutcome>& outcome) {
-    for (int rounds = 0;; ++rounds) {
-      const std::string line = next_line(launcher);
-      const std::optional<PreflightRound> round = preflight_round_from_json(line);
-      if (!round) {
-        outcome = preflight_outcome_from_json(line);
-        return rounds;
+    int rounds = 0;
+    for (std::vector<std::string> lines = next_lines(launcher); !lines.empty(); lines = next_lines(launcher)) {
+      for (const std::string& line : lines) {
+        const std::optional<PreflightRound> round = preflight_round_from_json(line);
+        if (!round) {
+          outcome = preflight_outcome_from_json(line);
+          return rounds;
+        }
+        launcher.send(to_json(PreflightResult{.round = round->round, .value = value(*round)}));
+        ++rounds;
       }
-      launcher.send(to_json(PreflightResult{.round = round->round, .value = value(*round)}));
     }
+    return rounds;
   }
 
   PortReservation ports_ = PortReservation::make(1).value();
@@ -129,9 +132,12 @@ TEST_F(PreflightGroupOfTwo, LauncherThatEndsIsNotSilent) {
   recovery::LineChannel& second = launcher();
   join(first, 0);
   join(second, 1);
-  second.close();
   std::optional<PreflightOutcome> outcome;
-  follow(first, [](const PreflightRound&) { return 1; }, outcome);
+  const auto end_of_second = [&](const PreflightRound&) {  // both have joined
+    second.close();
+    return 1;
+  };
+  follow(first, end_of_second, outcome);
   EXPECT_EQ(outcome, (PreflightOutcome{76, -1, "node rank 1: its launcher has closed the connection"}));
 }
 
